@@ -62,6 +62,7 @@ pub use options::{GetOptions, ListOptions, ResourceVersionMatch, Timeout, WatchO
 pub use permit::Permit;
 pub use policy::consistency::Consistency;
 pub use policy::item_resource_versions::ItemResourceVersions;
+pub use policy::names::Names;
 pub use policy::partial::Partial;
 pub use policy::resource_pattern::{InvalidResourcePattern, ResourcePattern};
 pub use query::Query;

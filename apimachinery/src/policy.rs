@@ -2,5 +2,6 @@
 
 pub mod consistency;
 pub mod item_resource_versions;
+pub mod names;
 pub mod partial;
 pub mod resource_pattern;

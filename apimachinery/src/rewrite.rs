@@ -34,12 +34,20 @@ pub struct Facts {
     pub generate_name: Option<String>,
     /// `metadata.namespace`.
     pub namespace: Option<String>,
+    /// `metadata.uid`.
+    pub uid: Option<String>,
     /// `metadata.resourceVersion`.
     pub resource_version: Option<String>,
     /// The annotation that names a cluster; not checked to be one's name.
     pub cluster: Option<String>,
     /// `metadata.ownerReferences`.
     pub owners: Vec<Reference>,
+    /// What labels and annotations say of the Helm release that the object belongs to.
+    pub release: ReleaseFacts,
+    /// `spec.nodeName` of a Pod.
+    pub node_name: Option<String>,
+    /// `target` of a Binding.
+    pub target: Option<Reference>,
     /// `involvedObject` or `regarding` of an Event.
     pub involved: Option<Reference>,
     /// `preconditions.uid` of DeleteOptions, in an Eviction too.
@@ -49,6 +57,39 @@ pub struct Facts {
     /// `dryRun` of DeleteOptions, in an Eviction too.
     pub dry_run: Vec<String>,
 }
+
+/// What labels and annotations say of the Helm release that an object belongs to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReleaseFacts {
+    /// The label `owner`: `helm` on the records of a release, which are Secrets or ConfigMaps.
+    pub record_owner: Option<String>,
+    /// The label `name`: on a record, the name of its release.
+    pub record_name: Option<String>,
+    /// The annotation `meta.helm.sh/release-name`.
+    pub name: Option<String>,
+    /// The annotation `meta.helm.sh/release-namespace`.
+    pub namespace: Option<String>,
+}
+
+impl ReleaseFacts {
+    /// What is said here, and what `other` says where nothing is.
+    fn or(self, other: Self) -> Self {
+        Self {
+            record_owner: self.record_owner.or(other.record_owner),
+            record_name: self.record_name.or(other.record_name),
+            name: self.name.or(other.name),
+            namespace: self.namespace.or(other.namespace),
+        }
+    }
+}
+
+/// The label by which Helm finds the records of its releases, and the one that names the release.
+const RECORD_OWNER_LABEL: &str = "owner";
+const RECORD_NAME_LABEL: &str = "name";
+
+/// The annotations by which Helm knows what belongs to a release (`pkg/action/validate.go` of Helm 3 and 4).
+const RELEASE_NAME_ANNOTATION: &str = "meta.helm.sh/release-name";
+const RELEASE_NAMESPACE_ANNOTATION: &str = "meta.helm.sh/release-namespace";
 
 /// The most owners that an object may name, and the most values of `dryRun`. Objects have a handful; a body of two
 /// bytes for each would take a hundred times its size once it is read.

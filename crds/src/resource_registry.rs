@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::CustomResource;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
-use tributary_apimachinery::{Consistency, ItemResourceVersions, Partial};
+use tributary_apimachinery::{Consistency, ItemResourceVersions, Names, Partial};
 
 use crate::UpstreamCluster;
 
@@ -54,6 +54,9 @@ pub struct ResourceRegistrySpec {
     /// Whether a list or watch may leave out clusters that have never answered.
     #[serde(default)]
     pub partial: Partial,
+    /// Whether clusters may have an object of the same name each.
+    #[serde(default)]
+    pub names: Names,
     /// The cluster for new objects that name none and have no owner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<String>,

@@ -8,8 +8,15 @@ use tributary_apimachinery::{Status, json};
 
 use crate::choice;
 
-pub(crate) const SHAPES: [BodyKind; 5] =
-    [BodyKind::Object, BodyKind::CoreEvent, BodyKind::Event, BodyKind::Eviction, BodyKind::DeleteOptions];
+pub(crate) const SHAPES: [BodyKind; 7] = [
+    BodyKind::Object,
+    BodyKind::Pod,
+    BodyKind::Binding,
+    BodyKind::CoreEvent,
+    BodyKind::Event,
+    BodyKind::Eviction,
+    BodyKind::DeleteOptions,
+];
 
 /// What a version becomes: another text, the same, none, or a refusal.
 pub(crate) fn translated(of: VersionOf, version: &str) -> Result<String, Status> {
@@ -27,7 +34,7 @@ pub(crate) fn translated(of: VersionOf, version: &str) -> Result<String, Status>
 fn places(shape: BodyKind) -> &'static [(VersionOf, &'static [&'static str])] {
     use VersionOf::{Object, Reference};
     match shape {
-        BodyKind::Object => &[(Object, &["metadata", "resourceVersion"])],
+        BodyKind::Object | BodyKind::Pod | BodyKind::Binding => &[(Object, &["metadata", "resourceVersion"])],
         BodyKind::CoreEvent => &[
             (Object, &["metadata", "resourceVersion"]),
             (Reference, &["involvedObject", "resourceVersion"]),

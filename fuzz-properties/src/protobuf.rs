@@ -136,7 +136,7 @@ fn expected(shape: BodyKind, unknown: &[u8]) -> Result<Vec<u8>, Refused> {
     }
     const OWN: (VersionOf, &[u64]) = (Object, &[2, 1, 6]);
     let places: &[(VersionOf, &[u64])] = match shape {
-        BodyKind::Object => &[OWN],
+        BodyKind::Object | BodyKind::Pod | BodyKind::Binding => &[OWN],
         BodyKind::CoreEvent => &[OWN, (Reference, &[2, 2, 6]), (Reference, &[2, 13, 6])],
         BodyKind::Event => &[OWN, (Reference, &[2, 8, 6]), (Reference, &[2, 9, 6])],
         BodyKind::Eviction => &[OWN, (Object, &[2, 2, 2, 2])],

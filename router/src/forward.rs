@@ -7,6 +7,8 @@ pub(crate) mod delete_collection;
 pub(crate) mod integers;
 pub(crate) mod list;
 pub(crate) mod locate;
+mod meant;
+mod namespace;
 pub(crate) mod one_cluster;
 pub(crate) mod owner;
 mod rewritten;

@@ -18,6 +18,7 @@ mod deadline;
 mod discovery;
 mod flow;
 mod forward;
+mod grounds;
 mod handle;
 mod health;
 mod identities;

@@ -3,6 +3,7 @@
 
 use tributary_apimachinery::{ClusterName, GroupVersionResource};
 
+use crate::grounds::Ground;
 use crate::refusal::{ClusterRefusal, Refusal};
 use crate::request::ClientRequest;
 use crate::topology::Fleet;
@@ -16,6 +17,13 @@ pub(crate) enum NoOwner {
     Unknown(Vec<ClusterName>),
     /// These have it, and none is named.
     Several(Vec<ClusterName>),
+    /// One has it, and those may have one of the name, too, of which nothing is known: a write would be a guess.
+    Unsure {
+        /// The one that is known to have it.
+        owner: ClusterName,
+        /// Those that may.
+        unknown: Vec<ClusterName>,
+    },
     /// Another cluster has it than is named.
     Elsewhere {
         /// The one that is named.
@@ -25,34 +33,59 @@ pub(crate) enum NoOwner {
     },
 }
 
+/// What a request says of the cluster whose object it means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Claim<'a> {
+    /// Nothing, and the one object of the name that is known will do: for a read, which can be repeated, and for a write
+    /// where names do not repeat.
+    Known,
+    /// Nothing, and it changes the object: there must be no other of the name.
+    Only,
+    /// The body's annotation names a cluster: it must be an owner.
+    Annotated(&'a str),
+    /// Something else that it says is true of the object of this cluster alone.
+    Of(&'a ClusterName),
+}
+
 /// The place of the owner among the clusters that have an object of the name. `unknown` are those of which it is not
-/// known: they count where no other has it, or the one that is named is among them. `named` is the cluster that the
-/// body's annotation names: it chooses among several, and must be the owner.
+/// known: they count where no other has it, where there must be no other, and where they are named.
 ///
 /// # Errors
 /// Why there is no owner.
 pub(crate) fn owner<'a>(
     found: &[&ClusterName],
     unknown: impl Iterator<Item = &'a ClusterName>,
-    named: Option<&str>,
+    claim: Claim<'_>,
 ) -> Result<usize, NoOwner> {
-    match (found, named) {
-        ([], _) => {
+    let place = |is_meant: &dyn Fn(&ClusterName) -> bool| found.iter().position(|cluster| is_meant(cluster));
+    if let Claim::Of(meant) = claim
+        && let Some(place) = place(&|cluster| cluster == meant)
+    {
+        return Ok(place);
+    }
+    match claim {
+        Claim::Annotated(named) => place(&|cluster| cluster.as_str() == named)
+            .ok_or_else(|| not_where_named(found, unknown.filter(|cluster| cluster.as_str() == named), named)),
+        Claim::Known | Claim::Only | Claim::Of(_) => {
             let unknown: Vec<_> = unknown.cloned().collect();
-            Err(if unknown.is_empty() { NoOwner::Nowhere } else { NoOwner::Unknown(unknown) })
+            match (found, unknown.is_empty()) {
+                ([], true) => Err(NoOwner::Nowhere),
+                ([], false) => Err(NoOwner::Unknown(unknown)),
+                ([owner], false) if claim != Claim::Known => Err(NoOwner::Unsure { owner: (*owner).clone(), unknown }),
+                ([_], _) => Ok(0),
+                (several, _) => Err(NoOwner::Several(several.iter().copied().cloned().collect())),
+            }
         }
-        ([_], None) => Ok(0),
-        (several, None) => Err(NoOwner::Several(several.iter().copied().cloned().collect())),
-        ([first, ..], Some(named)) => {
-            let is_named = |cluster: &ClusterName| cluster.as_str() == named;
-            found.iter().position(|cluster| is_named(cluster)).ok_or_else(|| {
-                let unknown: Vec<_> = unknown.cloned().collect();
-                match unknown.iter().any(is_named) {
-                    true => NoOwner::Unknown(unknown),
-                    false => NoOwner::Elsewhere { named: named.to_owned(), owner: (*first).clone() },
-                }
-            })
-        }
+    }
+}
+
+/// Why the cluster that the annotation names has no object of the name. `unknown` is that one, where it is not known.
+fn not_where_named<'a>(found: &[&ClusterName], unknown: impl Iterator<Item = &'a ClusterName>, named: &str) -> NoOwner {
+    let unknown: Vec<_> = unknown.cloned().collect();
+    match found {
+        _ if !unknown.is_empty() => NoOwner::Unknown(unknown),
+        [] => NoOwner::Nowhere,
+        [other, ..] => NoOwner::Elsewhere { named: named.to_owned(), owner: (*other).clone() },
     }
 }
 
@@ -64,6 +97,10 @@ impl NoOwner {
         let refusal = match self {
             Self::Nowhere => ClusterRefusal::NotFound { resource, name },
             Self::Unknown(clusters) => unknown(request.router.fleet(), resource, name, &clusters),
+            Self::Unsure { owner, unknown } => {
+                let (ground, unknown) = (Ground::Name, request.router.fleet().troubles(&unknown));
+                ClusterRefusal::Unsure { resource, name, ground, known: Some(owner), unknown }
+            }
             Self::Several(clusters) => {
                 ClusterRefusal::Ambiguous { resource, name, clusters, path: request.info.path.clone() }
             }
@@ -81,10 +118,8 @@ pub(crate) fn unknown(
     name: String,
     clusters: &[ClusterName],
 ) -> ClusterRefusal {
-    let clusters: Vec<_> = clusters.iter().filter_map(|name| fleet.cluster(name)).collect();
-    let is_gone = clusters.iter().any(|cluster| cluster.is_gone());
-    let unknown = clusters.iter().map(|cluster| cluster.trouble()).collect();
-    ClusterRefusal::Unknown { resource, name, unknown, is_gone }
+    let is_gone = clusters.iter().filter_map(|name| fleet.cluster(name)).any(|cluster| cluster.is_gone());
+    ClusterRefusal::Unknown { resource, name, unknown: fleet.troubles(clusters), is_gone }
 }
 
 #[cfg(test)]
@@ -101,26 +136,43 @@ mod tests {
         let elsewhere = |named: &str, owner| {
             Err(NoOwner::Elsewhere { named: named.to_owned(), owner: ClusterName::new(owner).unwrap() })
         };
-        for (found, not_known, named, expected) in [
-            ("", "", None, nowhere.clone()),
-            ("", "", Some("a"), nowhere),
-            ("", "b c", None, unknown("b c")),
-            ("", "b c", Some("a"), unknown("b c")),
-            ("a", "", None, Ok(0)),
-            ("a", "b", None, Ok(0)),
-            ("a b", "", None, several("a b")),
-            ("a b", "c", None, several("a b")),
-            ("a b", "", Some("b"), Ok(1)),
-            ("a", "b", Some("a"), Ok(0)),
-            ("a", "", Some("b"), elsewhere("b", "a")),
-            ("a", "c", Some("b"), elsewhere("b", "a")),
-            ("a", "b c", Some("b"), unknown("b c")),
-            ("a b", "c", Some("c"), unknown("c")),
-            ("a b", "", Some("nobody's"), elsewhere("nobody's", "a")),
+        let unsure = |unknown| Err(NoOwner::Unsure { owner: ClusterName::new("a").unwrap(), unknown: names(unknown) });
+        let (b, c) = (ClusterName::new("b").unwrap(), ClusterName::new("c").unwrap());
+        let (of_b, of_c) = (Claim::Of(&b), Claim::Of(&c));
+        let annotated = Claim::Annotated;
+        for (found, not_known, claim, expected) in [
+            ("", "", Claim::Known, nowhere.clone()),
+            ("", "", Claim::Only, nowhere.clone()),
+            ("", "", annotated("a"), nowhere.clone()),
+            ("", "", of_b, nowhere.clone()),
+            ("", "b c", Claim::Known, unknown("b c")),
+            ("", "b c", Claim::Only, unknown("b c")),
+            ("", "b c", of_b, unknown("b c")),
+            ("", "b c", annotated("a"), nowhere),
+            ("", "b c", annotated("b"), unknown("b")),
+            ("a", "", Claim::Known, Ok(0)),
+            ("a", "", Claim::Only, Ok(0)),
+            ("a", "b", Claim::Known, Ok(0)),
+            ("a", "b c", Claim::Only, unsure("b c")),
+            ("a b", "", Claim::Known, several("a b")),
+            ("a b", "", Claim::Only, several("a b")),
+            ("a b", "c", Claim::Only, several("a b")),
+            ("a b", "", annotated("b"), Ok(1)),
+            ("a", "b", annotated("a"), Ok(0)),
+            ("a", "", annotated("b"), elsewhere("b", "a")),
+            ("a", "c", annotated("b"), elsewhere("b", "a")),
+            ("a", "b c", annotated("b"), unknown("b")),
+            ("a b", "c", annotated("c"), unknown("c")),
+            ("a b", "", annotated("nobody's"), elsewhere("nobody's", "a")),
+            ("a b", "c", of_b, Ok(1)),
+            // What is said of a cluster that does not have it is for the member to refuse, if it is sure which one.
+            ("a", "", of_b, Ok(0)),
+            ("a", "b", of_b, unsure("b")),
+            ("a b", "", of_c, several("a b")),
         ] {
             let (has, may) = (names(found), names(not_known));
             let has: Vec<_> = has.iter().collect();
-            assert_eq!(owner(&has, may.iter(), named), expected, "{found}; {not_known}; {named:?}");
+            assert_eq!(owner(&has, may.iter(), claim), expected, "{found}; {not_known}; {claim:?}");
         }
     }
 }

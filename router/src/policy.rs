@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use tributary_apimachinery::{
-    ClusterName, Consistency, GroupVersionResource, ItemResourceVersions, Partial, ResourcePattern,
+    ClusterName, Consistency, GroupVersionResource, ItemResourceVersions, Names, Partial, ResourcePattern,
 };
 
 /// How one resource is treated.
@@ -20,6 +20,8 @@ pub struct Policy {
     pub namespaces: Option<BTreeSet<String>>,
     /// What happens while a cluster is unknown.
     pub partial: Partial,
+    /// Whether clusters may have an object of the same name each.
+    pub names: Names,
     /// Where objects are created that do not say so themselves.
     pub placement: Option<ClusterName>,
 }

@@ -143,6 +143,14 @@ impl Versions {
 }
 
 impl ClientVersion {
+    /// The cluster of which alone something is said, as the version of a single object does.
+    pub(crate) fn only_cluster(&self) -> Option<&ClusterName> {
+        match self {
+            Self::Vector(vector) => vector.iter().next().filter(|_| vector.len() == 1).map(|(cluster, _)| cluster),
+            Self::Item(cluster, _) => Some(cluster),
+        }
+    }
+
     /// What is said of a cluster.
     pub(crate) fn component(&self, cluster: &ClusterName) -> Option<CollectionVersion> {
         match self {

@@ -127,12 +127,7 @@ pub(crate) fn create(
         metadata.insert("name".to_owned(), name.ok_or_else(required)?.into());
     }
     let name = metadata.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
-    if let Some(namespace) = &target.namespace
-        && store.view(NAMESPACES).get(namespace).is_none()
-    {
-        let namespaces = tributary_apimachinery::GroupVersionResource::new("", "v1", "namespaces");
-        return Err(Status::not_found(&namespaces, namespace));
-    }
+    namespace_exists(store, target)?;
     target.name = Some(name.clone());
     let key = target.key().unwrap_or_default();
     let written = put(store, target, &key, request, |existing| match existing {
@@ -184,11 +179,13 @@ pub(crate) fn patch(
     let entropy = store.entropy();
     let key = target.key().unwrap_or_default();
     let mut created = false;
+    let has_namespace = namespace_exists(store, target);
     let written = put(store, target, &key, request, |existing| {
         let Some(existing) = existing else {
             if !applies {
                 return Err(Status::not_found(&named(target), &name));
             }
+            has_namespace?;
             created = true;
             let mut object = change;
             check_kind(&object, target)?;
@@ -203,6 +200,17 @@ pub(crate) fn patch(
         Ok(updated(target, object, existing, entropy))
     })?;
     Ok((if created { 201 } else { 200 }, WriteResponse::Object(written)))
+}
+
+/// Refuses a new object of a namespace that is not there, as the admission of namespaces does.
+fn namespace_exists(store: &MemberStore, target: &ResourcePath) -> Result<(), Status> {
+    match &target.namespace {
+        Some(namespace) if store.view(NAMESPACES).get(namespace).is_none() => {
+            let namespaces = tributary_apimachinery::GroupVersionResource::new("", "v1", "namespaces");
+            Err(Status::not_found(&namespaces, namespace))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Applies a patch of any type to an object.

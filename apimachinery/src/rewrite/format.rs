@@ -63,6 +63,10 @@ impl Format {
 pub enum BodyKind {
     /// An object with `metadata`, or a patch of one.
     Object,
+    /// A Pod, with `spec.nodeName`.
+    Pod,
+    /// A Binding, with `target`.
+    Binding,
     /// A core Event, with `involvedObject`.
     CoreEvent,
     /// An Event of `events.k8s.io`, with `regarding`.
@@ -80,6 +84,8 @@ impl BodyKind {
         match (verb, resource, request.subresource.as_deref()) {
             (Verb::Delete | Verb::DeleteCollection, ..) => Self::DeleteOptions,
             (_, ("", "pods"), Some("eviction")) => Self::Eviction,
+            (_, ("", "pods"), Some("binding")) | (_, ("", "bindings"), None) => Self::Binding,
+            (_, ("", "pods"), None) => Self::Pod,
             (_, ("", "events"), None) => Self::CoreEvent,
             (_, ("events.k8s.io", "events"), None) => Self::Event,
             _ => Self::Object,
@@ -89,7 +95,7 @@ impl BodyKind {
     /// Where versions stand.
     pub(super) fn versions(self) -> &'static [VersionPlace] {
         match self {
-            Self::Object => &[OWN],
+            Self::Object | Self::Pod | Self::Binding => &[OWN],
             Self::CoreEvent => &[OWN, (VersionOf::Reference, &["involvedObject", "resourceVersion"]), RELATED],
             Self::Event => &[OWN, (VersionOf::Reference, &["regarding", "resourceVersion"]), RELATED],
             Self::Eviction => &[OWN, (VersionOf::Object, &["deleteOptions", "preconditions", "resourceVersion"])],

@@ -5,7 +5,10 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::{BodyKind, Facts, LISTED_MAX, Reference, Translate, translate};
+use super::{
+    BodyKind, Facts, LISTED_MAX, RECORD_NAME_LABEL, RECORD_OWNER_LABEL, RELEASE_NAME_ANNOTATION,
+    RELEASE_NAMESPACE_ANNOTATION, Reference, ReleaseFacts, Translate, translate,
+};
 use crate::object::CLUSTER_ANNOTATION;
 use crate::{Status, json};
 
@@ -146,19 +149,39 @@ pub(super) fn read(shape: BodyKind, text: &[u8]) -> Result<Facts, Status> {
 
 /// What the value at `start`, which stands at `prefix` in the object, says of metadata and references.
 pub(super) fn read_value(shape: BodyKind, text: &[u8], start: usize, prefix: &[String]) -> Facts {
-    let string = |path: &[&str]| below(prefix, path).and_then(|rest| last_string(text, start, rest));
+    let value_at = |path: &[&str]| below(prefix, path).and_then(|rest| values_at(text, start, rest).pop());
+    let string_of = |path: &[&str]| Some(string_at(text, &value_at(path)?)?.into_owned()).filter(|it| !it.is_empty());
+    // A large object is searched for its metadata once.
+    let metadata = below(prefix, &["metadata"]).map(|rest| values_at(text, start, rest));
+    let string = |path: &[&str]| match &metadata {
+        Some(places) => {
+            let last = places.iter().flat_map(|place| values_at(text, place.start, path)).last()?;
+            string_at(text, &last).filter(|value| !value.is_empty()).map(Cow::into_owned)
+        }
+        None => string_of(&[&["metadata"], path].concat()),
+    };
     let mut facts = Facts {
-        name: string(&["metadata", "name"]),
-        generate_name: string(&["metadata", "generateName"]),
-        namespace: string(&["metadata", "namespace"]),
-        resource_version: string(&["metadata", "resourceVersion"]),
-        cluster: string(&["metadata", "annotations", CLUSTER_ANNOTATION]),
+        name: string(&["name"]),
+        generate_name: string(&["generateName"]),
+        namespace: string(&["namespace"]),
+        uid: string(&["uid"]),
+        resource_version: string(&["resourceVersion"]),
+        cluster: string(&["annotations", CLUSTER_ANNOTATION]),
+        release: ReleaseFacts {
+            record_owner: string(&["labels", RECORD_OWNER_LABEL]),
+            record_name: string(&["labels", RECORD_NAME_LABEL]),
+            name: string(&["annotations", RELEASE_NAME_ANNOTATION]),
+            namespace: string(&["annotations", RELEASE_NAMESPACE_ANNOTATION]),
+        },
+        node_name: string_of(&["spec", "nodeName"]).filter(|_| shape == BodyKind::Pod),
         ..Facts::default()
     };
-    let value_at = |path: &[&str]| below(prefix, path).and_then(|rest| values_at(text, start, rest).pop());
     if let Some(array) = value_at(&["metadata", "ownerReferences"]) {
         let owners = elements(text, array.start).take(LISTED_MAX + 1);
         facts.owners = owners.map(|owner| reference(text, owner.start)).collect();
+    }
+    if shape == BodyKind::Binding {
+        facts.target = value_at(&["target"]).map(|place| reference(text, place.start));
     }
     facts.involved = shape.reference().and_then(|name| value_at(&[name])).map(|place| reference(text, place.start));
     facts

@@ -77,6 +77,9 @@ pub(super) fn read(shape: BodyKind, text: &[u8]) -> Result<Facts, Status> {
         let said = read_value(shape, text, value.start, &operation.path);
         facts.resource_version = said.resource_version.or(facts.resource_version);
         facts.cluster = said.cluster.or(facts.cluster);
+        facts.uid = said.uid.or(facts.uid);
+        facts.release = said.release.or(facts.release);
+        facts.node_name = said.node_name.or(facts.node_name);
         facts.name = said.name.or(facts.name);
         facts.namespace = said.namespace.or(facts.namespace);
         facts.involved = said.involved.or(facts.involved);

@@ -3,7 +3,10 @@
 //! Field numbers are those of `generated.proto` in apimachinery and api 0.36. A field that occurs twice is treated
 //! twice: embedded messages merge and of a string the last one holds. Unknown fields stay byte for byte.
 
-use super::{BodyKind, Facts, LISTED_MAX, Reference, Translate, VersionOf, translate};
+use super::{
+    BodyKind, Facts, LISTED_MAX, RECORD_NAME_LABEL, RECORD_OWNER_LABEL, RELEASE_NAME_ANNOTATION,
+    RELEASE_NAMESPACE_ANNOTATION, Reference, Translate, VersionOf, translate,
+};
 use crate::Status;
 use crate::object::CLUSTER_ANNOTATION;
 use crate::wire::{self, Field, put_varint};
@@ -28,7 +31,9 @@ mod number {
     pub(super) const NAME: u64 = 1;
     pub(super) const GENERATE_NAME: u64 = 2;
     pub(super) const NAMESPACE: u64 = 3;
+    pub(super) const UID: u64 = 5;
     pub(super) const RESOURCE_VERSION: u64 = 6;
+    pub(super) const LABELS: u64 = 11;
     pub(super) const ANNOTATIONS: u64 = 12;
     pub(super) const OWNER_REFERENCES: u64 = 13;
     /// `OwnerReference` (which has no namespace) and `ObjectReference`.
@@ -49,6 +54,11 @@ mod number {
     /// events.k8s.io `Event.regarding` and `Event.related`.
     pub(super) const REGARDING: u64 = 8;
     pub(super) const RELATED: u64 = 9;
+    /// `Pod.spec`, and of that `nodeName`.
+    pub(super) const POD_SPEC: u64 = 2;
+    pub(super) const NODE_NAME: u64 = 10;
+    /// `Binding.target`.
+    pub(super) const TARGET: u64 = 2;
     /// `Eviction.deleteOptions`.
     pub(super) const DELETE_OPTIONS: u64 = 2;
     /// `Status.details`, and of that `uid`.
@@ -134,6 +144,18 @@ pub(super) fn read(shape: BodyKind, body: &[u8]) -> Result<Facts, Status> {
                 merge_reference(reference, facts.involved.get_or_insert_default())?;
             }
         }
+        BodyKind::Pod => {
+            for spec in all(object, number::POD_SPEC) {
+                let spec = spec?;
+                facts.node_name = last_string(spec, number::NODE_NAME)?.or(facts.node_name);
+            }
+        }
+        BodyKind::Binding => {
+            for target in all(object, number::TARGET) {
+                let target = target?;
+                merge_reference(target, facts.target.get_or_insert_default())?;
+            }
+        }
         BodyKind::Object => {}
     }
     if shape != BodyKind::DeleteOptions {
@@ -179,12 +201,26 @@ fn read_metadata(metadata: &[u8], facts: &mut Facts) -> Result<(), Status> {
     facts.name = last_string(metadata, number::NAME)?.or(facts.name.take());
     facts.generate_name = last_string(metadata, number::GENERATE_NAME)?.or(facts.generate_name.take());
     facts.namespace = last_string(metadata, number::NAMESPACE)?.or(facts.namespace.take());
+    facts.uid = last_string(metadata, number::UID)?.or(facts.uid.take());
     facts.resource_version = last_string(metadata, number::RESOURCE_VERSION)?.or(facts.resource_version.take());
     for entry in all(metadata, number::ANNOTATIONS) {
         let entry = entry?;
-        if is_cluster_annotation(entry)? {
-            facts.cluster = last_string(entry, number::MAP_VALUE)?;
-        }
+        let place = match last_string(entry, number::MAP_KEY)?.as_deref() {
+            Some(CLUSTER_ANNOTATION) => &mut facts.cluster,
+            Some(RELEASE_NAME_ANNOTATION) => &mut facts.release.name,
+            Some(RELEASE_NAMESPACE_ANNOTATION) => &mut facts.release.namespace,
+            _ => continue,
+        };
+        *place = last_string(entry, number::MAP_VALUE)?;
+    }
+    for entry in all(metadata, number::LABELS) {
+        let entry = entry?;
+        let place = match last_string(entry, number::MAP_KEY)?.as_deref() {
+            Some(RECORD_OWNER_LABEL) => &mut facts.release.record_owner,
+            Some(RECORD_NAME_LABEL) => &mut facts.release.record_name,
+            _ => continue,
+        };
+        *place = last_string(entry, number::MAP_VALUE)?;
     }
     for owner in all(metadata, number::OWNER_REFERENCES).take(LISTED_MAX + 1) {
         let owner = owner?;

@@ -146,6 +146,32 @@ fn facts_of_json() {
     assert_eq!(read(Format::Json, BodyKind::Object, b"").unwrap(), Facts::default());
 }
 
+/// What decides where an object belongs is read alike in every form.
+#[test]
+fn facts_of_json_patches_and_yaml() {
+    let some = |text: &str| Some(text.to_owned());
+    let release =
+        ReleaseFacts { record_owner: some("helm"), record_name: some("rb"), name: some("r"), namespace: some("shop") };
+    let yaml = "metadata:\n  uid: u\n  labels: {owner: helm, name: rb}\n  annotations:\n    meta.helm.sh/release-name: r\n    \
+                meta.helm.sh/release-namespace: shop\nspec: {nodeName: node-0}\n";
+    let whole = serde_json::from_slice::<serde_json::Value>(&yaml::to_json(yaml.as_bytes()).unwrap()).unwrap();
+    let patch = format!(
+        r#"[{{"op":"add","path":"/metadata","value":{}}},{{"op":"test","path":"/spec/nodeName","value":"node-0"}}]"#,
+        whole["metadata"]
+    );
+    for (format, body) in
+        [(Format::ApplyYaml, yaml.to_owned()), (Format::Json, whole.to_string()), (Format::JsonPatch, patch)]
+    {
+        let facts = read(format, BodyKind::Pod, body.as_bytes()).unwrap();
+        assert_eq!((&facts.uid, &facts.release), (&some("u"), &release), "{format:?}");
+        assert_eq!(facts.node_name, some("node-0"), "{format:?}");
+    }
+    let spec = br#"{"spec":{"nodeName":"node-0"},"target":{"kind":"Node","name":"node-1"}}"#;
+    assert_eq!(read(Format::Json, BodyKind::Object, spec).unwrap(), Facts::default(), "of a Pod and a Binding alone");
+    let target = Reference { kind: "Node".into(), name: "node-1".into(), ..Reference::default() };
+    assert_eq!(read(Format::Json, BodyKind::Binding, spec).unwrap().target, Some(target));
+}
+
 #[test]
 fn malformed_bodies_are_400() {
     for (format, body) in [
@@ -364,7 +390,9 @@ fn formats_and_shapes() {
         assert_eq!(Format::from_content_type(content_type), format, "{content_type}");
     }
     for (method, path, shape) in [
-        ("POST", "/api/v1/namespaces/n/pods", BodyKind::Object),
+        ("POST", "/api/v1/namespaces/n/pods", BodyKind::Pod),
+        ("POST", "/api/v1/namespaces/n/bindings", BodyKind::Binding),
+        ("POST", "/api/v1/namespaces/n/pods/p/binding", BodyKind::Binding),
         ("PUT", "/api/v1/namespaces/n/pods/p/status", BodyKind::Object),
         ("POST", "/api/v1/namespaces/n/pods/p/eviction", BodyKind::Eviction),
         ("POST", "/api/v1/namespaces/n/events", BodyKind::CoreEvent),
@@ -448,6 +476,28 @@ mod protobuf_bodies {
         assert_eq!(facts.resource_version, Some(long));
         let owner = Reference { api_version: "v1".into(), uid: "o1".into(), ..Reference::default() };
         assert_eq!(facts.owners, [owner]);
+        assert_eq!(facts.uid.as_deref(), Some("u"));
+    }
+
+    #[test]
+    fn what_decides_where_an_object_belongs() {
+        let label =
+            |key: &str, value: &str| field(11, &[field(1, key.as_bytes()), field(2, value.as_bytes())].concat());
+        let metadata = [
+            label("owner", "helm"),
+            label("name", "rb"),
+            entry("meta.helm.sh/release-name", "r"),
+            entry("meta.helm.sh/release-namespace", "shop"),
+        ];
+        let reference = [field(1, b"Node"), field(3, b"node-1")].concat();
+        let pod = body("Pod", &[field(1, &metadata.concat()), field(2, &field(10, b"node-0"))].concat());
+        let facts = read(Format::Protobuf, BodyKind::Pod, &pod).unwrap();
+        let release =
+            [&facts.release.record_owner, &facts.release.record_name, &facts.release.name, &facts.release.namespace];
+        assert_eq!(release.map(|text| text.as_deref().unwrap()), ["helm", "rb", "r", "shop"]);
+        assert_eq!(facts.node_name.as_deref(), Some("node-0"));
+        let binding = read(Format::Protobuf, BodyKind::Binding, &body("Binding", &field(2, &reference))).unwrap();
+        assert_eq!(binding.target.map(|target| (target.kind, target.name)), Some(("Node".into(), "node-1".into())));
     }
 
     #[test]

@@ -5,11 +5,11 @@ mod ask;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tributary_apimachinery::ClusterName;
+use tributary_apimachinery::{ClusterName, Object};
 use tributary_merge::CompositeResourceVersion;
 
 pub(crate) use self::ask::{Found, Located, LookupKey};
-use crate::ownership::{self, NoOwner};
+use crate::ownership::{self, Claim, NoOwner};
 use crate::refusal::Refusal;
 use crate::request::ClientRequest;
 use crate::topology::Cluster;
@@ -17,14 +17,20 @@ use crate::versions::ClientVersion;
 use crate::view::{KNOWN_WITHIN, View};
 
 impl Located {
-    /// The owner. `named` is the cluster that the body's annotation names.
+    /// The owner, by what the request says of it.
     ///
     /// # Errors
     /// Why there is none.
-    pub(crate) fn owner(&self, named: Option<&str>) -> Result<Found, NoOwner> {
+    pub(crate) fn owner(&self, claim: Claim<'_>) -> Result<Found, NoOwner> {
         let clusters: Vec<_> = self.found.iter().map(|(cluster, _)| cluster.name()).collect();
-        let owner = ownership::owner(&clusters, self.unknown.iter(), named)?;
+        let owner = ownership::owner(&clusters, self.unknown.iter(), claim)?;
         Ok(self.found[owner].clone())
+    }
+
+    /// The object of a cluster, as last seen.
+    pub(crate) fn object_of(&self, cluster: &ClusterName) -> Option<Arc<Object>> {
+        let (_, object) = self.found.iter().find(|(own, _)| own.name() == cluster)?;
+        object.clone()
     }
 
     /// Why there is no owner, as the client is told: in the words of a cluster that was asked, where one said why.
@@ -97,6 +103,27 @@ pub(crate) async fn locate(
         located = not_held(request, lookup, located).await;
     }
     as_seen(request, view, located, seen).await
+}
+
+/// Asks the clusters of which memory knows nothing, and which can be reached, whether they have an object of the name,
+/// too: for what must not be done to one of several.
+pub(crate) async fn ask_unknown(request: ClientRequest<'_>, mut located: Located) -> Located {
+    let unknown = located.unknown.clone();
+    let is_askable = |cluster: &Arc<Cluster>| unknown.contains(cluster.name()) && cluster.problem().is_none();
+    if located.found.is_empty() || !request.is_held() || unknown.is_empty() {
+        return located;
+    }
+    let asked: Vec<_> = request.router.fleet().clusters().values().filter(|own| is_askable(own)).cloned().collect();
+    let answers = live(request, ASKED_WITHIN, is_askable).await;
+    let has_answered = |name: &ClusterName| {
+        request.served.clusters.contains(name)
+            && asked.iter().any(|cluster| cluster.name() == name)
+            && !answers.unknown.contains(name)
+    };
+    located.unknown.retain(|name| !has_answered(name));
+    located.found.extend(answers.found);
+    located.room.extend(answers.room);
+    located
 }
 
 /// What memory knows of an object, and what it knows it from.

@@ -1,21 +1,26 @@
 //! Requests for one object: to the cluster that owns it.
 
-use http::{Request, Response, StatusCode};
-use tributary_apimachinery::{GetOptions, Query, ResourceRequest, Verb};
+use std::sync::Arc;
+
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use tributary_apimachinery::{GetOptions, Names, Query, ResourceRequest, Verb};
 
 use super::answer::TranslationOptions;
 use super::buffered::BufferedRequest;
-use super::create::{not_named, place};
-use super::locate::{Located, Lookup, locate};
+use super::locate::{Located, Lookup, ask_unknown, locate};
+use super::meant::{self, Meant, makes};
+use super::namespace::explained;
 use super::send::send;
 use super::target::{OwnerTarget, send_translated};
 use crate::body::{Body, WHOLE_BODY_BYTES_MAX};
+use crate::grounds::Ground;
 use crate::negotiate::ResponseKind;
-use crate::ownership::NoOwner;
+use crate::ownership::{Claim, NoOwner};
 use crate::plan::OwnerRequest;
 use crate::refusal::Refusal;
 use crate::request::ClientRequest;
 use crate::versions::ClientVersion;
+use crate::view::standing;
 
 /// Answers a request for one object.
 ///
@@ -30,8 +35,12 @@ pub(crate) async fn to_owner(
     if kind == OwnerRequest::Opaque {
         let object = proxied_object(resource);
         let object = ClientRequest { resource: &object, ..request };
-        let located = locate(object, Lookup::Present, &[]).await?;
-        let (cluster, _) = located.owner(None).map_err(|none| located.refuse(object, none))?;
+        let mut located = locate(object, Lookup::Present, &[]).await?;
+        let claim = if is_only_read(request, &message) { Claim::Known } else { bare(request) };
+        if claim == Claim::Only {
+            located = ask_unknown(object, located).await;
+        }
+        let (cluster, _) = located.owner(claim).map_err(|none| located.refuse(object, none))?;
         return send(&cluster, caller, message, &info.path, query).await;
     }
     let form = request.preferences.form(ResponseKind::Object)?;
@@ -42,23 +51,87 @@ pub(crate) async fn to_owner(
         Some(request.finish(form, ResponseKind::Object)?)
     };
     let held = BufferedRequest::read(request, info.verb, message, WHOLE_BODY_BYTES_MAX).await?;
-    let located = locate(request, lookup(&held), &versions_seen(request, &held)).await?;
-    let target = match located.owner(held.facts.cluster.as_deref()) {
-        Ok((cluster, object)) => OwnerTarget { cluster, object, involved: None },
-        Err(NoOwner::Nowhere) => target_of_new(request, &held, &located).await?,
-        Err(none) => return Err(located.refuse(request, none)),
+    let seen = versions_seen(request, &held);
+    let located = locate(request, lookup(&held), &seen).await?;
+    let (meant, doubts) = match info.verb {
+        Verb::Get => read_target(request, located)?,
+        _ => (write_target(request, &held, &seen, located).await?, Vec::new()),
     };
     let include = include.map_or_else(|| request.finish(form, ResponseKind::Object), Ok)?;
     let (error_form, writes) = (request.preferences.error_form(), !info.verb.is_read() && !held.is_dry_run());
     let wish = TranslationOptions { form, error_form, include, writes };
-    let answer = send_translated(request, &target, &held, &wish).await?;
+    let mut answer = send_translated(request, &meant.target, &held, &wish).await?;
     if info.verb == Verb::Get
         && answer.status() == StatusCode::NOT_FOUND
         && request.configuration.asks_members(&resource.resource)
     {
-        return moved(request, &target, &held, &wish, answer).await;
+        return moved(request, &meant.target, &held, &wish, answer).await;
     }
+    if makes(request, &held) {
+        answer = explained(request, &meant, answer).await?;
+    }
+    answer.headers_mut().extend(doubts.into_iter().map(|warning| (header::WARNING, warning)));
     Ok(answer)
+}
+
+/// What a write says of its cluster that names none: where names do not repeat, the one that has it is meant.
+fn bare(request: ClientRequest<'_>) -> Claim<'static> {
+    match request.configuration.policy(&request.resource.resource).names {
+        Names::Repeated => Claim::Only,
+        Names::Unique => Claim::Known,
+    }
+}
+
+/// Whether what passes untouched changes nothing: logs, and what is read through a `proxy`. What is done in a container,
+/// or sent to one of its ports, is done to this one object.
+fn is_only_read(request: ClientRequest<'_>, message: &Request<Body>) -> bool {
+    match request.resource.subresource.as_deref() {
+        Some("log") => true,
+        Some("proxy") => matches!(*message.method(), Method::GET | Method::HEAD | Method::OPTIONS),
+        _ => false,
+    }
+}
+
+/// Where a read goes, and a Warning for each cluster that may have an object of the name, too.
+///
+/// # Errors
+/// Where there is no owner.
+fn read_target(request: ClientRequest<'_>, located: Located) -> Result<(Meant, Vec<HeaderValue>), Refusal> {
+    let found = located.owner(Claim::Known).map_err(|none| located.refuse(request, none))?;
+    let unknown = if bare(request) == Claim::Only { located.unknown } else { Vec::new() };
+    let troubles = request.router.fleet().troubles(&unknown);
+    let warnings = standing::not_known(&request.resource.resource, &troubles);
+    Ok((Meant::of_found(Ground::Name, found), warnings))
+}
+
+/// Where a write goes: to the cluster that it means, by the first ground that applies.
+///
+/// # Errors
+/// Where there is no owner, or it is not known whether there is another; as [`meant::of_existing`].
+async fn write_target(
+    request: ClientRequest<'_>,
+    held: &BufferedRequest,
+    seen: &[ClientVersion],
+    mut located: Located,
+) -> Result<Meant, Refusal> {
+    let said = meant::of_existing(request, held, seen, &located).await?;
+    if let Some(meant) = said.as_ref().filter(|_| makes(request, held)) {
+        let cluster = &meant.target.cluster;
+        return Ok(Meant::of_found(meant.ground, (Arc::clone(cluster), located.object_of(cluster.name()))));
+    }
+    let claim = match (&said, held.facts.cluster.as_deref()) {
+        (_, Some(named)) => Claim::Annotated(named),
+        (Some(meant), None) => Claim::Of(meant.target.cluster.name()),
+        (None, None) => bare(request),
+    };
+    if claim == Claim::Only {
+        located = ask_unknown(request, located).await;
+    }
+    match located.owner(claim) {
+        Ok(found) => Ok(Meant::of_found(said.as_ref().map_or(Ground::Name, |meant| meant.ground), found)),
+        Err(NoOwner::Nowhere) => target_of_new(request, held, &located).await,
+        Err(none) => Err(located.refuse(request, none)),
+    }
 }
 
 /// The answer to a get that asks the members and whose owner, as memory knows it, has the object no longer:
@@ -71,7 +144,7 @@ async fn moved(
     answer: Response<Body>,
 ) -> Result<Response<Body>, Refusal> {
     let located = locate(request, Lookup::Elsewhere(target.cluster.name()), &[]).await?;
-    match located.owner(None) {
+    match located.owner(Claim::Known) {
         Ok((cluster, object)) => {
             send_translated(request, &OwnerTarget { cluster, object, involved: None }, held, wish).await
         }
@@ -107,16 +180,16 @@ async fn target_of_new(
     request: ClientRequest<'_>,
     held: &BufferedRequest,
     located: &Located,
-) -> Result<OwnerTarget, Refusal> {
-    let ClientRequest { info, resource, served, .. } = request;
+) -> Result<Meant, Refusal> {
+    let ClientRequest { info, resource, .. } = request;
     let verb = info.verb;
-    let makes_objects = resource.subresource.is_none() && (verb == Verb::Update || held.is_apply());
+    let makes_objects = makes(request, held) || (resource.subresource.is_none() && verb == Verb::Update);
     if !makes_objects || located.refusal.is_some() {
         return Err(located.refuse(request, NoOwner::Nowhere));
     }
-    place(request, held).await?.ok_or_else(|| match verb {
+    meant::of_new(request, held).await?.ok_or_else(|| match verb {
         Verb::Update => located.refuse(request, NoOwner::Nowhere),
-        _ => not_named(resource, served).into(),
+        _ => meant::not_named(request).into(),
     })
 }
 

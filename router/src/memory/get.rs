@@ -1,12 +1,12 @@
 //! One object from memory.
 
 use http::{Response, StatusCode};
-use tributary_apimachinery::GetOptions;
+use tributary_apimachinery::{GetOptions, Names};
 
 use crate::body::Body;
 use crate::flow::large_bodies::to_write;
 use crate::negotiate::{Encoding, ResponseKind};
-use crate::ownership;
+use crate::ownership::{self, Claim};
 use crate::refusal::Refusal;
 use crate::request::ClientRequest;
 use crate::response::{self, ObjectContext, ObjectWriter};
@@ -41,7 +41,7 @@ pub(crate) async fn get(request: ClientRequest<'_>) -> Result<Response<Body>, Re
     }
     let (mut found, standings) = view.find(before, &key)?;
     let clusters: Vec<_> = found.iter().map(|(cluster, _)| cluster).collect();
-    let owner = ownership::owner(&clusters, standings.unknown(), None).map_err(|none| none.refusal(request))?;
+    let owner = ownership::owner(&clusters, standings.unknown(), Claim::Known).map_err(|none| none.refusal(request))?;
     let (cluster, object) = found.swap_remove(owner);
     let include = request.finish(form, ResponseKind::Object)?;
     let mark = view.mark(&cluster);
@@ -63,6 +63,8 @@ pub(crate) async fn get(request: ClientRequest<'_>) -> Result<Response<Body>, Re
         }
         response::whole(StatusCode::OK, form, text)
     });
-    view.warn(answer.headers_mut(), &standings.trouble_of(&cluster));
+    let is_unique = request.configuration.policy(&served.resource).names == Names::Unique;
+    let doubts = if is_unique { standings.trouble_of(&cluster) } else { standings.doubts_of(&cluster) };
+    view.warn(answer.headers_mut(), &doubts);
     Ok(answer)
 }

@@ -8,6 +8,7 @@ use tributary_apimachinery::{ClusterName, GroupVersionResource, Status, StatusCa
 
 use super::Trouble;
 use super::wording::{first, listed};
+use crate::grounds::Ground;
 
 /// Why it is not known, or not clear, which cluster a request is for.
 #[derive(Clone, Debug)]
@@ -32,6 +33,20 @@ pub(crate) enum ClusterRefusal {
         unknown: Vec<Trouble>,
         /// Whether one of them is known to be out of reach: coming again soon is in vain.
         is_gone: bool,
+    },
+    /// A write does not say itself which cluster it means, and what is known of the others is not enough: 503, and
+    /// no advice to try again, for it says nothing else then.
+    Unsure {
+        /// The resource.
+        resource: GroupVersionResource,
+        /// The object; empty for one that has no name yet.
+        name: String,
+        /// What speaks for the cluster that is known.
+        ground: Ground,
+        /// That cluster, if there is one.
+        known: Option<ClusterName>,
+        /// The clusters that cannot be asked.
+        unknown: Vec<Trouble>,
     },
     /// Clusters of a list or watch, or of a version, have not been read yet: 429.
     Unread {
@@ -80,6 +95,17 @@ pub(crate) enum ClusterRefusal {
         /// The clusters that serve it.
         clusters: Arc<[ClusterName]>,
     },
+    /// The cluster that a new object means does not have its namespace: 404.
+    NoNamespace {
+        /// The namespace.
+        namespace: Arc<str>,
+        /// The cluster.
+        cluster: ClusterName,
+        /// Why it is meant.
+        ground: Ground,
+        /// The clusters that have the namespace.
+        elsewhere: Vec<ClusterName>,
+    },
     /// The cluster that a new object names does not serve the resource: 400.
     NotServing {
         /// The resource.
@@ -102,6 +128,9 @@ impl ClusterRefusal {
             Self::NotConfigured(name) => Status::cluster_not_found(name.as_str()),
             Self::NotFound { resource, name } => Status::not_found(resource, name),
             Self::Unknown { resource, name, unknown, is_gone } => owner_unknown(resource, name, unknown, *is_gone),
+            Self::Unsure { resource, name, ground, known, unknown } => {
+                unsure(resource, name, *ground, known.as_ref(), unknown)
+            }
             Self::Unread { resource, clusters, reasons, retry_after } => {
                 unread(resource, clusters, reasons, *retry_after)
             }
@@ -109,6 +138,9 @@ impl ClusterRefusal {
             Self::Elsewhere { resource, name, named, owner } => elsewhere(resource, name, named, owner),
             Self::DifferentUsers { resource, users } => different_users(resource, users),
             Self::NotNamed { resource, clusters } => not_named(resource, clusters),
+            Self::NoNamespace { namespace, cluster, ground, elsewhere } => {
+                no_namespace(namespace, cluster, *ground, elsewhere)
+            }
             Self::NotServing { resource, named, clusters } => not_serving(resource, named, clusters),
         }
     }
@@ -156,6 +188,29 @@ fn choose(message: String, resource: &GroupVersionResource, name: &str, clusters
     Status::new(409, StatusReason::BadRequest, message).with_details(details)
 }
 
+fn unsure(
+    resource: &GroupVersionResource,
+    name: &str,
+    ground: Ground,
+    known: Option<&ClusterName>,
+    unknown: &[Trouble],
+) -> Status {
+    let command = context(known.or(unknown.first().map(|trouble| &trouble.cluster)));
+    let known = known.map(|known| format!("{known} is {ground}, as far as is known; ")).unwrap_or_default();
+    let message = format!(
+        "{command} says which cluster is meant: {} {}: {known}nothing is known of {}",
+        resource.group_resource(),
+        go_quote(name),
+        listed(unknown),
+    );
+    Status::new(503, StatusReason::ServiceUnavailable, message).with_details(StatusDetails::of(resource, name))
+}
+
+/// What to type for a cluster.
+fn context(cluster: Option<&ClusterName>) -> String {
+    format!("kubectl --context {} …", cluster.map_or("<name>", ClusterName::as_str))
+}
+
 fn ambiguous(resource: &GroupVersionResource, name: &str, clusters: &[ClusterName], path: &str) -> Status {
     let typed: Vec<_> = clusters.iter().map(typed).collect();
     let message = format!(
@@ -197,11 +252,23 @@ fn different_users(resource: &GroupVersionResource, users: &[(ClusterName, Strin
 
 fn not_named(resource: &GroupVersionResource, clusters: &[ClusterName]) -> Status {
     Status::bad_request(format!(
-        "no cluster is named for the new {}: set the annotation {CLUSTER_ANNOTATION} to one of {}, or use the path \
-         /clusters/<name> (kubectl --context <name>), or set a default: --create-in, or placement of a ResourceRegistry",
+        "{} says in which cluster the new {} is to be, one of {}; or set the annotation {CLUSTER_ANNOTATION}, or use \
+         the path /clusters/<name>, or set a default: --create-in, or placement of a ResourceRegistry",
+        context(clusters.first()),
         resource.group_resource(),
         listed(clusters),
     ))
+}
+
+fn no_namespace(namespace: &str, cluster: &ClusterName, ground: Ground, elsewhere: &[ClusterName]) -> Status {
+    let namespaces = GroupVersionResource::new("", "v1", "namespaces");
+    let (advice, others) = match elsewhere {
+        [] => (String::new(), "it is in no other cluster that is known".to_owned()),
+        [first, ..] => (format!("{} has it: ", context(Some(first))), format!("it is in {}", listed(elsewhere))),
+    };
+    let status = Status::not_found(&namespaces, namespace);
+    let message = format!("{advice}{} in {cluster} ({ground}); {others}", status.message);
+    Status { message, ..status }
 }
 
 fn not_serving(resource: &GroupVersionResource, named: &str, clusters: &[ClusterName]) -> Status {

@@ -1,9 +1,17 @@
 //! What keeps a cluster from answering, and for how long, as clients are told.
 
+use tributary_apimachinery::ClusterName;
 use tributary_proxy::ReachabilityState;
 
-use super::Cluster;
+use super::{Cluster, Fleet};
 use crate::refusal::Trouble;
+
+impl Fleet {
+    /// What keeps these clusters from answering.
+    pub(crate) fn troubles(&self, clusters: &[ClusterName]) -> Vec<Trouble> {
+        clusters.iter().filter_map(|name| self.cluster(name)).map(|cluster| cluster.trouble()).collect()
+    }
+}
 
 impl Cluster {
     /// Whether it is known to be out of reach. Then clients are not told to try again in a second: client-go obeys ten

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, header};
+use http::{HeaderMap, HeaderValue, header};
 use tokio::time::Instant;
 use tributary_apimachinery::{ClusterName, ClusterSelector, GroupVersionResource, Partial};
 use tributary_cacher::{CacherState, StaleReason};
 use tributary_merge::Heads;
 
 use crate::discovery::{Otherwise, ServedResource};
-use crate::refusal::ClusterRefusal;
+use crate::refusal::{ClusterRefusal, Trouble};
 use crate::topology::Cluster;
 
 /// How one cluster stands.
@@ -213,6 +213,17 @@ impl Standings {
         trouble.map(|standing| (cluster.clone(), standing.clone())).into_iter().collect()
     }
 
+    /// One cluster, where it is not fresh, and those that may have what was found there, too, for they are unknown.
+    pub(crate) fn doubts_of(&self, cluster: &ClusterName) -> Self {
+        let is_doubtful = |name: &ClusterName, standing: &Standing| {
+            if name == cluster { !standing.is_well() } else { !standing.is_known() }
+        };
+        if self.are_fresh() {
+            return Self::default();
+        }
+        self.by_name.iter().filter(|(name, standing)| is_doubtful(name, standing)).cloned().collect()
+    }
+
     /// Whether all are fresh.
     pub(crate) fn are_fresh(&self) -> bool {
         self.counts.fresh == self.counts.all
@@ -306,6 +317,15 @@ impl FromIterator<(ClusterName, Standing)> for Standings {
         by_name.iter().for_each(|(_, standing)| counts.add(standing));
         Self { by_name, counts }
     }
+}
+
+/// A `Warning` for each of these clusters that could not be asked for an object which another one has.
+pub(crate) fn not_known(resource: &GroupVersionResource, clusters: &[Trouble]) -> Vec<HeaderValue> {
+    let resource = resource.group_resource();
+    let texts = clusters.iter().take(WARNINGS_MAX).map(|Trouble { cluster, cause, age }| {
+        format!("cluster {cluster}: {resource} are missing, waiting for {} s: {cause}", age.as_secs())
+    });
+    texts.filter_map(|text| warning_header(&text)).collect()
 }
 
 /// How many clusters are named in warnings before they are only counted.

@@ -11,6 +11,7 @@ mod faults;
 mod fleet;
 mod forwarding;
 mod freshness;
+mod grounds;
 mod harness;
 mod held;
 mod informer;

@@ -5,7 +5,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use tributary_apimachinery::{Consistency, ItemResourceVersions, explain};
+use tributary_apimachinery::{Consistency, ItemResourceVersions, Names, explain};
 use tributary_crds::{ConfigurationObjects, Credentials, ResourceRegistry, Severity, UpstreamCluster};
 
 use crate::cli::CheckArguments;
@@ -158,6 +158,9 @@ fn cached(registry: &ResourceRegistry, objects: &ConfigurationObjects) -> String
     }
     if spec.consistency == Consistency::Quorum {
         text.push_str("; reads without a version are confirmed by the clusters");
+    }
+    if spec.names == Names::Unique {
+        text.push_str("; each name stands for one object of all clusters");
     }
     let _ = write!(text, "; partial {:?}; {placement}", spec.partial);
     text

@@ -1,0 +1,41 @@
+//! A new object whose namespace is not in the cluster that it means: its client is told where the namespace is.
+
+use std::sync::Arc;
+
+use http::{Response, StatusCode};
+use tributary_apimachinery::Status;
+
+use super::meant::{self, Meant};
+use crate::body::{self, Body};
+use crate::refusal::{ClusterRefusal, Refusal};
+use crate::request::ClientRequest;
+
+/// The largest refusal that is read, in bytes. A Status is a few hundred.
+const REFUSAL_BYTES_MAX: usize = 64 << 10;
+
+/// The answer to a write that makes an object; where the member has no such namespace, with the reason why that cluster
+/// was asked, and with the clusters that have it.
+///
+/// # Errors
+/// That refusal. What else the member says passes.
+pub(super) async fn explained(
+    request: ClientRequest<'_>,
+    meant: &Meant,
+    answer: Response<Body>,
+) -> Result<Response<Body>, Refusal> {
+    let Some(namespace) = request.resource.namespace.as_deref() else { return Ok(answer) };
+    if answer.status() != StatusCode::NOT_FOUND {
+        return Ok(answer);
+    }
+    let (head, incoming) = answer.into_parts();
+    let text = body::whole_up_to(incoming, REFUSAL_BYTES_MAX).await.unwrap_or_default();
+    let said = Status::from_response(head.status.as_u16(), &text);
+    if !said.details.is_some_and(|about| about.kind == "namespaces" && about.name == namespace) {
+        return Ok(Response::from_parts(head, body::full(text)));
+    }
+    let cluster = meant.target.cluster.name();
+    let mut elsewhere = meant::namespace(request).await?.has;
+    elsewhere.retain(|other| other != cluster);
+    let (namespace, cluster, ground) = (Arc::from(namespace), cluster.clone(), meant.ground);
+    Err(ClusterRefusal::NoNamespace { namespace, cluster, ground, elsewhere }.into())
+}

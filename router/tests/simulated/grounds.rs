@@ -1,0 +1,219 @@
+//! Which cluster a write means: what it says itself, and what is left to the one cluster that can be meant.
+
+use serde_json::{Value, json};
+use tributary_apimachinery::Names;
+use tributary_router::{Policies, Policy};
+
+use crate::harness::{ANNOTATION, CONFIG_MAPS, Fixture, allow, cluster, config, config_map, config_map_in, version};
+
+/// What each member has under this name of the namespace `default`.
+fn values<const N: usize>(fixture: &Fixture, names: [&str; N], name: &str) -> [Value; N] {
+    names.map(|member| {
+        fixture.member(member).get("configmaps", "default", name).map_or(Value::Null, |it| it["data"]["v"].clone())
+    })
+}
+
+/// Puts a namespace into a member and waits until it is seen.
+async fn namespace(fixture: &Fixture, member: &str, name: &str) {
+    fixture.member(member).apply(json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}})).unwrap();
+    let path = format!("/api/v1/namespaces/{name}");
+    crate::harness::until(|| async { fixture.get(&path).await.code != 404 }).await;
+}
+
+fn config_map_of(namespace: &str, name: &str) -> Value {
+    let mut object = config_map(name, "");
+    object["metadata"]["namespace"] = namespace.into();
+    object
+}
+
+/// A router to which `b` has never answered, over the members of a fixture in which both have `x`, and `a` has `only`.
+async fn with_one_never_seen(policies: Policies) -> (Fixture, Fixture) {
+    let mut fixture = Fixture::with(["a", "b"].map(config), allow()).await;
+    for (member, name) in [("a", "x"), ("b", "x"), ("a", "only")] {
+        fixture.put(member, name, "1");
+    }
+    fixture.member("b").control().stop_listening().await;
+    let other = fixture.restarted(policies).await;
+    let members = std::mem::take(&mut fixture.members);
+    (Fixture { members, router: other.router }, fixture)
+}
+
+#[tokio::test]
+async fn a_precondition_chooses_among_objects_of_one_name() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    let path = format!("{CONFIG_MAPS}/x");
+    let plain = json!({"data": {"v": "2"}});
+    for round in 0..2 {
+        fixture.put_and_see("a", "x", "1").await;
+        fixture.put_and_see("b", "x", "1").await;
+        fixture.patch(&path, "merge-patch+json", &plain).await.refused(409);
+        let list = fixture.get(CONFIG_MAPS).await.ok();
+        let of_b =
+            list["items"].as_array().unwrap().iter().find(|it| cluster(it) == "b" && it["metadata"]["name"] == "x");
+        let read = of_b.unwrap();
+        let (own, uid) = (version(read), read["metadata"]["uid"].clone());
+        let said = if round == 0 { json!({"resourceVersion": own}) } else { json!({"uid": uid}) };
+        let patched = fixture.patch(&path, "merge-patch+json", &json!({"metadata": said, "data": {"v": "2"}})).await;
+        assert_eq!(cluster(&patched.ok()), "b");
+        assert_eq!(values(&fixture, ["a", "b"], "x"), [json!("1"), json!("2")]);
+        // A whole object that was read from a list, without its annotation.
+        let mut whole = config_map("x", "3");
+        whole["metadata"]["uid"] = uid.clone();
+        assert_eq!(cluster(&fixture.write("PUT", &path, &whole).await.ok()), "b");
+        let said = if round == 0 { json!({"resourceVersion": version(&patched.ok())}) } else { json!({"uid": uid}) };
+        let options = json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": said});
+        if round == 0 {
+            fixture.write("DELETE", &path, &options).await.refused(409);
+        } else {
+            fixture.write("DELETE", &path, &options).await.ok();
+            assert_eq!(values(&fixture, ["a", "b"], "x"), [json!("1"), Value::Null]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_bare_name_means_nothing_while_a_cluster_was_never_seen() {
+    let (fixture, _first) = with_one_never_seen(allow()).await;
+    for name in ["x", "only"] {
+        let path = format!("{CONFIG_MAPS}/{name}");
+        let read = fixture.get(&path).await;
+        assert_eq!(cluster(&read.ok()), "a");
+        assert!(read.warnings().iter().any(|warning| warning.contains("cluster b: ")), "{:?}", read.warnings());
+        let patch = json!({"data": {"v": "2"}});
+        for refused in [
+            fixture.patch(&path, "merge-patch+json", &patch).await,
+            fixture.patch(&format!("{path}?fieldManager=t"), "apply-patch+yaml", &config_map(name, "2")).await,
+            fixture.write("PUT", &path, &config_map(name, "2")).await,
+            fixture.client().send("DELETE", &path, &[], "").await,
+            fixture.client().send("DELETE", &format!("{path}?dryRun=All"), &[], "").await,
+        ] {
+            let message = refused.refused(503);
+            assert!(message.starts_with("kubectl --context a … "), "{message}");
+            assert!(
+                message.contains(&format!("configmaps \"{name}\"")) && message.contains("nothing is known of b (for "),
+                "{message}"
+            );
+            // kubectl would obey it ten times.
+            assert_eq!(refused.headers.get("retry-after"), None, "{message}");
+        }
+        assert_eq!(values(&fixture, ["a"], name), [json!("1")]);
+        // What names its cluster is done.
+        let mut annotated = patch.clone();
+        annotated["metadata"] = json!({"annotations": {ANNOTATION: "a"}});
+        assert_eq!(cluster(&fixture.patch(&path, "merge-patch+json", &annotated).await.ok()), "a");
+        assert_eq!(cluster(&fixture.write("PUT", &path, &read.ok()).await.json()), "", "that version is stale now");
+        let again = fixture.get(&path).await.ok();
+        let mut whole = config_map(name, "3");
+        whole["metadata"]["resourceVersion"] = version(&again).into();
+        assert_eq!(cluster(&fixture.write("PUT", &path, &whole).await.ok()), "a");
+        let (path, kind) = (format!("{path}?fieldManager=t&force=true"), "apply-patch+yaml");
+        let applied = fixture.patch(&path, kind, &config_map_in("a", name, "4")).await;
+        assert_eq!(cluster(&applied.ok()), "a");
+        let path = format!("{CONFIG_MAPS}/{name}");
+        fixture.write("PUT", &path, &config_map_in("b", name, "")).await.refused(503);
+    }
+}
+
+#[tokio::test]
+async fn names_that_are_unique_mean_the_one_that_is_known() {
+    let policies = Policies { default: Policy { names: Names::Unique, ..allow().default }, ..Policies::default() };
+    let (fixture, _first) = with_one_never_seen(policies).await;
+    let path = format!("{CONFIG_MAPS}/x");
+    assert_eq!(fixture.get(&path).await.warnings(), Vec::<String>::new());
+    let patched = fixture.patch(&path, "merge-patch+json", &json!({"data": {"v": "2"}})).await;
+    assert_eq!(cluster(&patched.ok()), "a");
+    // Of two that are known none is meant all the same.
+    fixture.member("b").control().start_listening().await;
+    crate::harness::until(|| async { fixture.get(&path).await.code == 409 }).await;
+    fixture.patch(&path, "merge-patch+json", &json!({"data": {"v": "3"}})).await.refused(409);
+}
+
+#[tokio::test]
+async fn what_is_not_held_is_asked_for_and_who_does_not_answer_is_unknown() {
+    let policies = Policies { registered: Some(Vec::new()), ..allow() };
+    let (fixture, _first) = with_one_never_seen(policies).await;
+    let path = format!("{CONFIG_MAPS}/x");
+    let read = fixture.get(&path).await;
+    assert_eq!(cluster(&read.ok()), "a");
+    assert!(read.warnings().iter().any(|warning| warning.contains("cluster b: ")), "{:?}", read.warnings());
+    let message = fixture.patch(&path, "merge-patch+json", &json!({"data": {"v": "2"}})).await.refused(503);
+    assert!(message.starts_with("kubectl --context a … "), "{message}");
+}
+
+#[tokio::test]
+async fn a_new_object_goes_where_alone_it_can_be() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    namespace(&fixture, "b", "only-b").await;
+    let maps = "/api/v1/namespaces/only-b/configmaps";
+    assert_eq!(cluster(&fixture.write("POST", maps, &config_map_of("only-b", "x")).await.ok()), "b");
+    let apply =
+        fixture.patch(&format!("{maps}/y?fieldManager=t"), "apply-patch+yaml", &config_map_of("only-b", "y")).await;
+    assert_eq!(cluster(&apply.ok()), "b");
+    // The namespace is in both: its kind, its node.
+    fixture.member("a").control().serve("deployments.apps", false);
+    let deployment =
+        json!({"kind": "Deployment", "apiVersion": "apps/v1", "metadata": {"name": "d", "namespace": "default"}});
+    let deployments = "/apis/apps/v1/namespaces/default/deployments";
+    let other = fixture.restarted(allow()).await;
+    assert_eq!(cluster(&other.write("POST", deployments, &deployment).await.ok()), "b");
+    fixture.member("a").apply(json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": "node-x"}})).unwrap();
+    let pods = "/api/v1/namespaces/default/pods";
+    let pod = |name: &str, node: &str| {
+        json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": name, "namespace": "default"},
+            "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i"}]}})
+    };
+    assert_eq!(cluster(&fixture.write("POST", pods, &pod("p", "node-x")).await.ok()), "a");
+    let message = fixture.write("POST", pods, &pod("q", "nobody's")).await.refused(400);
+    assert!(message.starts_with("kubectl --context a … "), "{message}");
+}
+
+#[tokio::test]
+async fn what_is_meant_alone_comes_before_the_placement() {
+    let placed = |cluster: &str| {
+        let placement = Some(cluster.parse().unwrap());
+        Policies { default: Policy { placement, ..allow().default }, ..Policies::default() }
+    };
+    let fixture = Fixture::with(["a", "b", "c"].map(config), placed("a")).await;
+    namespace(&fixture, "b", "only-b").await;
+    let maps = "/api/v1/namespaces/only-b/configmaps";
+    assert_eq!(cluster(&fixture.write("POST", maps, &config_map_of("only-b", "x")).await.ok()), "b");
+    // Where the namespace is not, it is said why that cluster was asked, and where the namespace is.
+    let mut wrong = config_map_of("only-b", "y");
+    wrong["metadata"]["annotations"] = json!({ANNOTATION: "c"});
+    let message = fixture.write("POST", maps, &wrong).await.refused(404);
+    let expected = "kubectl --context b … has it: namespaces \"only-b\" not found in c (named by the annotation \
+        tributary.dev/cluster); it is in b";
+    assert_eq!(message, expected);
+    let of_both = "/api/v1/namespaces/of-both/configmaps";
+    namespace(&fixture, "b", "of-both").await;
+    fixture
+        .member("c")
+        .apply(json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "of-both"}}))
+        .unwrap();
+    crate::harness::until(|| async { fixture.get("/api/v1/namespaces/of-both").await.code == 409 }).await;
+    let message = fixture.write("POST", of_both, &config_map_of("of-both", "x")).await.refused(404);
+    assert!(
+        message.contains("not found in a (chosen by --create-in") && message.ends_with("it is in b, c"),
+        "{message}"
+    );
+    let path = format!("{of_both}/x?fieldManager=t");
+    let applied = fixture.patch(&path, "apply-patch+yaml", &config_map_of("of-both", "x")).await;
+    assert_eq!(applied.refused(404), message);
+    let nowhere =
+        fixture.write("POST", "/api/v1/namespaces/no/configmaps", &config_map_of("no", "x")).await.refused(404);
+    assert!(nowhere.starts_with("namespaces \"no\" not found in a (") && nowhere.contains("no other"), "{nowhere}");
+}
+
+#[tokio::test]
+async fn who_was_never_seen_may_be_the_one_that_is_meant() {
+    // One that may have the namespace too: only the placement says enough.
+    let (fixture, _first) = with_one_never_seen(allow()).await;
+    let message = fixture.write("POST", CONFIG_MAPS, &config_map("new", "")).await.refused(503);
+    assert!(message.starts_with("kubectl --context a … ") && message.contains("nothing is known of b"), "{message}");
+    let named = fixture.write("POST", CONFIG_MAPS, &config_map_in("a", "named", "")).await;
+    assert_eq!(cluster(&named.ok()), "a");
+    let placement = Some("a".parse().unwrap());
+    let placed = Policies { default: Policy { placement, ..allow().default }, ..Policies::default() };
+    let (fixture, _first) = with_one_never_seen(placed).await;
+    assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &config_map("new", "")).await.ok()), "a");
+}
