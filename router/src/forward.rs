@@ -11,6 +11,8 @@ mod meant;
 mod namespace;
 pub(crate) mod one_cluster;
 pub(crate) mod owner;
+mod records;
+pub(crate) mod release;
 mod rewritten;
 mod room;
 pub(crate) mod self_review;

@@ -60,6 +60,7 @@ use crate::flow::fair_share::FairShare;
 use crate::flow::large_bodies::LargeBodies;
 use crate::flow::long_answers::AnswerTurns;
 use crate::forward::locate::{Located, LookupKey};
+use crate::forward::release::KnownReleases;
 use crate::forward::shared_questions::SharedQuestions;
 use configuration::ConfigurationSnapshot;
 use openapi::OpenApi;
@@ -101,6 +102,7 @@ pub struct Router {
     alone: bool,
     openapi: OpenApi,
     locations: Arc<SharedQuestions<LookupKey, Located>>,
+    releases: KnownReleases,
 }
 
 impl Router {
@@ -134,6 +136,7 @@ impl Router {
             draining: CancellationToken::new(),
             alone: config.alone,
             locations: Arc::default(),
+            releases: KnownReleases::default(),
             openapi: OpenApi::new(Arc::clone(&fleet)),
             fleet,
         });
@@ -223,6 +226,11 @@ impl Router {
     /// The questions where objects are.
     pub(crate) fn locations(&self) -> &Arc<SharedQuestions<LookupKey, Located>> {
         &self.locations
+    }
+
+    /// Where Helm releases are, as members said a moment ago.
+    pub(crate) fn releases(&self) -> &KnownReleases {
+        &self.releases
     }
 
     /// The requests that are in flight.

@@ -10,6 +10,7 @@ use tributary_apimachinery::rewrite::WriteResult;
 use tributary_apimachinery::{GroupVersionResource, ObjectDecodeError, ObjectDecoder, ObjectKey, ResourceRequest};
 use tributary_printers::Printer;
 
+use super::release::are_records;
 use super::whole::{Interrupted, whole};
 use crate::Router;
 use crate::body::{self, Body};
@@ -192,6 +193,9 @@ pub(crate) fn note(
     headers: &HeaderMap,
     text: &Bytes,
 ) {
+    if let Some(namespace) = request.namespace.as_deref().filter(|_| are_records(&request.resource)) {
+        router.releases().forget(namespace);
+    }
     if changes_discovery(&request.resource) {
         cluster.refresh();
         router.views().definitions_changed();

@@ -7,6 +7,8 @@ use tributary_apimachinery::{ClusterName, GroupVersion, GroupVersionResource, Ob
 
 use super::buffered::BufferedRequest;
 use super::locate::{Found, Located, Lookup, ask_unknown, locate};
+use super::records;
+use super::release::Release;
 use super::target::OwnerTarget;
 use crate::Router;
 use crate::discovery::ServedResource;
@@ -144,7 +146,12 @@ async fn by_evidence(
     ground: Ground,
 ) -> Result<Option<Arc<Cluster>>, Refusal> {
     let ClientRequest { router, configuration, resource, .. } = request;
+    let release = Release::of(resource, &held.facts);
     let evidence = match ground {
+        Ground::Release => match &release {
+            Some(release) => records::evidence(request, release).await?,
+            None => return Ok(None),
+        },
         Ground::Node => node(request, held).await?,
         Ground::Kind => kind(request),
         Ground::Namespace => namespace(request).await?,
@@ -158,8 +165,15 @@ async fn by_evidence(
             let unknown = router.fleet().troubles(&unknown);
             Err(ClusterRefusal::Unsure { resource, name, ground, known, unknown }.into())
         }
-        Verdict::Several(_) | Verdict::Nothing => Ok(None),
+        Verdict::Several(clusters) => Err(in_several(release, clusters).into()),
+        Verdict::Nothing => Ok(None),
     }
+}
+
+/// The records of a release are in several clusters.
+fn in_several(release: Option<Release>, clusters: Vec<ClusterName>) -> ClusterRefusal {
+    let (namespace, name) = release.map(|release| (release.namespace, release.name)).unwrap_or_default();
+    ClusterRefusal::ReleaseInSeveral { namespace, name, clusters }
 }
 
 /// Where the object's owner is, or the object that an Event is about.

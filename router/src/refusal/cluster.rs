@@ -95,6 +95,15 @@ pub(crate) enum ClusterRefusal {
         /// The clusters that serve it.
         clusters: Arc<[ClusterName]>,
     },
+    /// A write belongs to a Helm release that several clusters have: 409, before anything of it is written.
+    ReleaseInSeveral {
+        /// The release's namespace.
+        namespace: String,
+        /// The release.
+        name: String,
+        /// The clusters that have it.
+        clusters: Vec<ClusterName>,
+    },
     /// The cluster that a new object means does not have its namespace: 404.
     NoNamespace {
         /// The namespace.
@@ -138,6 +147,7 @@ impl ClusterRefusal {
             Self::Elsewhere { resource, name, named, owner } => elsewhere(resource, name, named, owner),
             Self::DifferentUsers { resource, users } => different_users(resource, users),
             Self::NotNamed { resource, clusters } => not_named(resource, clusters),
+            Self::ReleaseInSeveral { namespace, name, clusters } => release_in_several(namespace, name, clusters),
             Self::NoNamespace { namespace, cluster, ground, elsewhere } => {
                 no_namespace(namespace, cluster, *ground, elsewhere)
             }
@@ -258,6 +268,19 @@ fn not_named(resource: &GroupVersionResource, clusters: &[ClusterName]) -> Statu
         resource.group_resource(),
         listed(clusters),
     ))
+}
+
+fn release_in_several(namespace: &str, name: &str, clusters: &[ClusterName]) -> Status {
+    let commands: Vec<_> = clusters.iter().map(|cluster| format!("helm --kube-context {cluster} …")).collect();
+    let message = format!(
+        "{}: the release {} of namespace {} is in more than one cluster: {}",
+        listed(&commands),
+        go_quote(name),
+        go_quote(namespace),
+        listed(clusters),
+    );
+    // No conflict, which clients would try again.
+    Status::new(409, StatusReason::BadRequest, message)
 }
 
 fn no_namespace(namespace: &str, cluster: &ClusterName, ground: Ground, elsewhere: &[ClusterName]) -> Status {

@@ -217,3 +217,85 @@ async fn who_was_never_seen_may_be_the_one_that_is_meant() {
     let (fixture, _first) = with_one_never_seen(placed).await;
     assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &config_map("new", "")).await.ok()), "a");
 }
+
+/// The record of a release's revision, as Helm's driver for ConfigMaps writes it.
+fn record(release: &str, revision: u32) -> Value {
+    let mut object = config_map(&format!("sh.helm.release.v1.{release}.v{revision}"), "");
+    object["metadata"]["labels"] = json!({"owner": "helm", "name": release, "version": revision.to_string()});
+    object
+}
+
+/// An object that belongs to a release.
+fn released(name: &str, release: &str) -> Value {
+    let mut object = config_map(name, "1");
+    object["metadata"]["annotations"] =
+        json!({"meta.helm.sh/release-name": release, "meta.helm.sh/release-namespace": "default"});
+    object
+}
+
+/// Placed in `a`, where nothing else decides; held in memory, or asked for live.
+fn placed_in_a(held: bool) -> Policies {
+    let placement = Some("a".parse().unwrap());
+    let registered = if held { None } else { Some(Vec::new()) };
+    Policies { default: Policy { placement, ..allow().default }, registered, ..Policies::default() }
+}
+
+#[tokio::test]
+async fn a_helm_release_stays_where_its_records_are() {
+    for held in [true, false] {
+        let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(held)).await;
+        fixture.get(CONFIG_MAPS).await.ok();
+        // Installed in b; upgraded through the merged view.
+        let in_b = format!("/clusters/b{CONFIG_MAPS}");
+        fixture.write("POST", &in_b, &record("rb", 1)).await.ok();
+        assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &record("rb", 2)).await.ok()), "b", "{held}");
+        assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &released("new", "rb")).await.ok()), "b", "{held}");
+        let path = format!("{CONFIG_MAPS}/applied?fieldManager=helm");
+        fixture.put_and_see("a", "applied", "another's").await;
+        let applied = fixture.patch(&path, "apply-patch+yaml", &released("applied", "rb")).await;
+        assert_eq!((applied.code, cluster(&applied.ok()).as_str()), (201, "b"), "{held}");
+        // A release that is nowhere yet goes where new objects go, and stays there.
+        assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &released("first", "ra")).await.ok()), "a", "{held}");
+        assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &record("ra", 1)).await.ok()), "a", "{held}");
+        // The annotation says more.
+        let mut annotated = released("elsewhere", "rb");
+        annotated["metadata"]["annotations"][ANNOTATION] = "a".into();
+        assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &annotated).await.ok()), "a", "{held}");
+    }
+}
+
+#[tokio::test]
+async fn a_helm_release_of_several_clusters_is_refused_before_its_first_write() {
+    for held in [true, false] {
+        let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(held)).await;
+        fixture.get(CONFIG_MAPS).await.ok();
+        for member in ["a", "b"] {
+            fixture.write("POST", &format!("/clusters/{member}{CONFIG_MAPS}"), &record("same", 1)).await.ok();
+        }
+        let path = format!("{CONFIG_MAPS}/x?fieldManager=helm");
+        for refused in [
+            fixture.write("POST", CONFIG_MAPS, &record("same", 2)).await,
+            fixture.write("PUT", &format!("{CONFIG_MAPS}/sh.helm.release.v1.same.v1"), &record("same", 1)).await,
+            fixture.write("POST", CONFIG_MAPS, &released("x", "same")).await,
+            fixture.patch(&path, "apply-patch+yaml", &released("x", "same")).await,
+        ] {
+            let message = refused.refused(409);
+            assert!(message.starts_with("helm --kube-context a …, helm --kube-context b …: "), "{message}");
+            assert_eq!(refused.json()["reason"], "BadRequest", "nobody tries again: {message}");
+        }
+        assert_eq!(values(&fixture, ["a", "b"], "x"), [Value::Null, Value::Null]);
+    }
+}
+
+#[tokio::test]
+async fn a_helm_release_that_may_be_where_nobody_can_look_is_not_torn() {
+    let (fixture, _first) = with_one_never_seen(placed_in_a(true)).await;
+    let message = fixture.write("POST", CONFIG_MAPS, &released("new", "r")).await.refused(503);
+    assert!(message.starts_with("kubectl --context b … ") && message.contains("nothing is known of b"), "{message}");
+    fixture.member("a").apply(record("r", 1)).unwrap();
+    crate::harness::until(|| async {
+        fixture.get(&format!("{CONFIG_MAPS}/sh.helm.release.v1.r.v1")).await.code == 200
+    })
+    .await;
+    assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &released("new", "r")).await.ok()), "a");
+}

@@ -1,0 +1,110 @@
+//! Helm releases: what their records are, and where members said a moment ago that they have some. Records are Secrets or
+//! ConfigMaps labelled with the release's name (`pkg/storage/driver` of Helm 3 and 4).
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use http::{HeaderName, HeaderValue};
+use parking_lot::Mutex;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use tokio::time::Instant;
+use tributary_apimachinery::rewrite::Facts;
+use tributary_apimachinery::{GroupVersionResource, Object, ResourceRequest};
+
+use crate::grounds::Evidence;
+
+/// The release that an object belongs to, or is a record of.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Release {
+    /// Its namespace.
+    pub(crate) namespace: String,
+    /// Its name.
+    pub(crate) name: String,
+    /// What its records are; of an object that belongs to one that is not known.
+    records: Option<GroupVersionResource>,
+}
+
+/// What records may be.
+const RECORDS: [&str; 2] = ["secrets", "configmaps"];
+
+/// Whether objects of a resource may be records of a release.
+pub(crate) fn are_records(resource: &GroupVersionResource) -> bool {
+    resource.group.is_empty() && RECORDS.contains(&&*resource.resource)
+}
+
+impl Release {
+    /// The release that a body names.
+    pub(super) fn of(request: &ResourceRequest, facts: &Facts) -> Option<Self> {
+        let own = request.namespace.as_ref();
+        let said = &facts.release;
+        if are_records(&request.resource) && said.record_owner.as_deref() == Some("helm") {
+            let (namespace, name) = (own?.clone(), said.record_name.clone()?);
+            return Some(Self { namespace, name, records: Some(request.resource.clone()) });
+        }
+        let (namespace, name) = (said.namespace.as_ref().or(own)?.clone(), said.name.clone()?);
+        // It becomes a part of a path.
+        let is_one = namespace.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+        is_one.then_some(Self { namespace, name, records: None })
+    }
+
+    /// The resources that its records may be of.
+    pub(super) fn resources(&self) -> Vec<GroupVersionResource> {
+        match &self.records {
+            Some(resource) => vec![resource.clone()],
+            None => RECORDS.map(|name| GroupVersionResource::new("", "v1", name)).into(),
+        }
+    }
+
+    /// Whether an object is one of its records.
+    pub(super) fn has(&self, object: &Object) -> bool {
+        object.label("owner") == Some("helm") && object.label("name") == Some(&self.name)
+    }
+
+    /// The question for one of its records.
+    pub(super) fn question(&self, resource: &GroupVersionResource) -> String {
+        let selector = format!("owner=helm,name={}", self.name);
+        let selector = utf8_percent_encode(&selector, NON_ALPHANUMERIC);
+        format!("{}?labelSelector={selector}&limit=1", resource.path(Some(&self.namespace)))
+    }
+}
+
+/// Where releases are that members were asked for a moment ago: one upgrade writes dozens of objects.
+#[derive(Default)]
+pub(crate) struct KnownReleases(Mutex<HashMap<ReleaseKey, (Instant, Evidence)>>);
+
+/// Which question was asked, in whose name.
+#[derive(PartialEq, Eq, Hash)]
+pub(super) struct ReleaseKey {
+    /// Whom the client asks to be, if it does.
+    pub(super) impersonation: Box<[(HeaderName, HeaderValue)]>,
+    /// What its records are.
+    pub(super) resource: GroupVersionResource,
+    pub(super) release: Release,
+}
+
+/// How long an answer is good for. 10 s: most upgrades take less, and records that are written through this process end
+/// it at once.
+const KEPT: Duration = Duration::from_secs(10);
+
+/// How many answers are kept: more than clients upgrade releases in 10 s.
+const KEPT_MAX: usize = 1_000;
+
+impl KnownReleases {
+    pub(super) fn get(&self, key: &ReleaseKey) -> Option<Evidence> {
+        let known = self.0.lock();
+        known.get(key).filter(|(at, _)| at.elapsed() < KEPT).map(|(_, evidence)| evidence.clone())
+    }
+
+    pub(super) fn keep(&self, key: ReleaseKey, evidence: Evidence) {
+        let mut known = self.0.lock();
+        known.retain(|_, (at, _)| at.elapsed() < KEPT);
+        if known.len() < KEPT_MAX {
+            known.insert(key, (Instant::now(), evidence));
+        }
+    }
+
+    /// Forgets what is known of a namespace in which a record may have been written.
+    pub(crate) fn forget(&self, namespace: &str) {
+        self.0.lock().retain(|key, _| key.release.namespace != namespace);
+    }
+}
