@@ -216,9 +216,9 @@ fn unsure(
     Status::new(503, StatusReason::ServiceUnavailable, message).with_details(StatusDetails::of(resource, name))
 }
 
-/// What to type for a cluster.
+/// What to type for a cluster, or for one of them.
 fn context(cluster: Option<&ClusterName>) -> String {
-    format!("kubectl --context {} …", cluster.map_or("<name>", ClusterName::as_str))
+    cluster.map_or_else(|| "kubectl --context <name> …".to_owned(), typed)
 }
 
 fn ambiguous(resource: &GroupVersionResource, name: &str, clusters: &[ClusterName], path: &str) -> Status {
