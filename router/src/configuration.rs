@@ -49,6 +49,11 @@ impl ConfigurationSnapshot {
         Versions::new(Arc::clone(&self.epochs), items, Arc::clone(&self.clusters))
     }
 
+    /// As [`versions`](Self::versions), of composite versions alone: a number is a member's own.
+    pub(crate) fn composite_versions(&self) -> Versions {
+        Versions::new(Arc::clone(&self.epochs), ItemResourceVersions::Composite, Arc::clone(&self.clusters))
+    }
+
     /// Whether a resource's objects of a place are held in memory: of a namespace, or of all (`None`).
     pub(crate) fn is_held(&self, served: &ServedResource, namespace: Option<&str>) -> bool {
         let resource = &served.resource;

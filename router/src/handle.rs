@@ -119,7 +119,7 @@ impl Router {
         let Received { info, query, preferences, .. } = received;
         match plan {
             Plan::Cluster(cluster) => {
-                Box::pin(forward::one_cluster::forward(self, caller, message, info, cluster, query)).await
+                Box::pin(forward::one_cluster::forward(self, configuration, caller, message, received, cluster)).await
             }
             Plan::Discovery(path) => {
                 let (head, _) = message.into_parts();

@@ -95,6 +95,11 @@ impl Versions {
         }
     }
 
+    /// Whether a continue token was given with a page of the merged view, be it of use or not.
+    pub(crate) fn gave_token(&self, token: &str) -> bool {
+        !matches!(ContinueToken::decode(token, &self.epochs), Err(ContinueError::Invalid(_)))
+    }
+
     /// Checks that a vector does not name more clusters that are not configured than are looked for. Cost:
     /// a look for each of its names.
     fn bounded(&self, vector: &CompositeResourceVersion) -> Result<(), Foreign> {

@@ -38,6 +38,11 @@ use gather::{GatheredPage, Gathering};
 use token::LiveContinueToken;
 use write::ListForm;
 
+/// Whether a continue token was given with a page of what clusters were asked for.
+pub(super) fn is_live_token(text: &str) -> bool {
+    LiveContinueToken::decode(text).is_ok()
+}
+
 /// Answers a list by asking each cluster now.
 ///
 /// # Errors

@@ -1,12 +1,16 @@
 //! Requests that go to one cluster as they are: its own view.
 
+mod taken_back;
+
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Request, Response, header};
+use http::{Request, Response, StatusCode, header};
 use tributary_apimachinery::rewrite::{self, BodyKind, Format};
-use tributary_apimachinery::{ClusterName, Query, RequestClass, RequestInfo, Verb};
+use tributary_apimachinery::{ClusterName, Query, RequestClass, RequestInfo, ResourceRequest, Verb};
 
+use self::taken_back::TakenBack;
 use super::answer::{content_type, note};
 use super::buffered::unreadable;
 use super::room;
@@ -15,64 +19,124 @@ use super::whole::seen_in_passing;
 use crate::Router;
 use crate::body::{self, Body, WHOLE_BODY_BYTES_MAX};
 use crate::caller::Caller;
+use crate::configuration::ConfigurationSnapshot;
 use crate::flow::fair_share::Portion;
 use crate::flow::large_bodies::LargeBodies;
-use crate::openapi;
+use crate::negotiate::ResponseKind;
 use crate::refusal::{ClusterRefusal, Refusal};
+use crate::request::Received;
+use crate::response::watch::error;
 use crate::topology::Cluster;
+use crate::{openapi, response};
 
 /// An extension of an answer: the stream of a member's watch, passed as it comes.
 /// Nothing in it knows when this server drains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForwardedWatch;
 
-/// A request below `/clusters/<name>`: forwarded untouched, answered untouched.
+/// A request below `/clusters/<name>`: forwarded and answered untouched, but for what the merged view gave.
+///
+/// # Errors
+/// Why there is no answer; 409 and 410 for what the merged view gave of another cluster.
 pub(crate) async fn forward(
     router: &Router,
+    configuration: &ConfigurationSnapshot,
     caller: &Caller,
     request: Request<Body>,
-    info: &RequestInfo,
+    received: Received<'_>,
     name: &ClusterName,
-    query: Option<&str>,
 ) -> Result<Response<Body>, Refusal> {
+    let Received { info, query, preferences, .. } = received;
     let cluster = router.fleet().cluster(name).ok_or_else(|| ClusterRefusal::NotConfigured(name.clone()))?;
-    // What lies behind `proxy`, `exec` and their like writes no object of the cluster, whatever the method.
-    let written = info.resource().filter(|resource| writes_object(info.verb) && !resource.is_opaque());
-    let is_noted = Query::parse(query).get("dryRun").is_none_or(str::is_empty);
     let hash = Query::parse(query).get("hash").filter(|hash| !hash.is_empty()).map(str::to_owned);
     if let Some(hash) = hash.filter(|_| info.path.starts_with("/openapi/v3/")) {
         return openapi_document(&cluster, caller, request, &info.path, query, &hash).await;
     }
-    // What the body occupies counts until the member has answered.
-    let mut portion = router.held_bytes().take(caller.connection, 0)?;
-    // An upload that is no Kubernetes object (a build's source to an aggregated API) is its receiver's to bound.
-    let is_object_body = Format::from_content_type(content_type(request.headers())).is_some();
-    let (request, dry_run) = match written {
-        // What the member answers is never withheld: there has to be room for it once the body has come to its end.
-        Some(_) if is_object_body => {
-            let held = held(request, &mut portion).await?;
-            let dry_run = info.verb == Verb::Delete && is_dry_run(&held, &portion, router.large_bodies()).await;
-            (held.map(as_it_came), dry_run)
+    // What lies behind `proxy`, `exec` and their like is no object of the cluster, whatever the method.
+    let Some(resource) = info.resource().filter(|resource| !resource.is_opaque()) else {
+        return passed(&cluster, caller, request, info, query).await;
+    };
+    let given = taken_back(router, configuration, name, info.verb, resource);
+    let query = match query.map(|query| given.query(query)).transpose() {
+        Ok(changed) => changed.flatten().map(Cow::Owned).or(query.map(Cow::Borrowed)),
+        // Clients treat an HTTP 410 as no answer to a watch, and come back with the same version.
+        Err(refusal) if info.class() == RequestClass::Watch => {
+            let form = preferences.form(ResponseKind::Watch)?;
+            let error = body::full(error(&refusal.status(), form));
+            return Ok(response::with_content_type(StatusCode::OK, form.encoding.stream_content_type(), error));
         }
-        _ => (request, false),
+        Err(refusal) => return Err(refusal),
     };
-    let noted = written.filter(|_| is_noted && !dry_run);
-    let room = match noted {
-        Some(_) => Some(room::room(router, caller, 0).await?),
-        None => None,
-    };
-    let mut answer = send(&cluster, caller, request, &info.path, query).await?;
-    drop(portion);
+    match writes(info.verb) {
+        true => write(router, caller, request, &given, &cluster, (&info.path, query.as_deref())).await,
+        false => passed(&cluster, caller, request, info, query.as_deref()).await,
+    }
+}
+
+/// What is needed to take back what the merged view gave.
+fn taken_back<'a>(
+    router: &Router,
+    configuration: &ConfigurationSnapshot,
+    cluster: &'a ClusterName,
+    verb: Verb,
+    resource: &'a ResourceRequest,
+) -> TakenBack<'a> {
+    let view = router.views().get(&resource.resource, None);
+    let object = view.and_then(|view| view.log().snapshot(cluster)?.get(resource.key().as_str()).cloned());
+    TakenBack { cluster, verb, resource, versions: configuration.composite_versions(), object }
+}
+
+/// A request whose body is not looked at.
+async fn passed(
+    cluster: &Arc<Cluster>,
+    caller: &Caller,
+    request: Request<Body>,
+    info: &RequestInfo,
+    query: Option<&str>,
+) -> Result<Response<Body>, Refusal> {
+    let mut answer = send(cluster, caller, request, &info.path, query).await?;
     if info.class() == RequestClass::Watch && answer.status().is_success() {
         answer.extensions_mut().insert(ForwardedWatch);
     }
-    match noted.zip(room) {
-        Some((resource, room)) if answer.status().is_success() && is_object(&answer) => {
-            // Reads of the merged view are to see this write: its version is noted on the way through.
+    Ok(answer)
+}
+
+/// A write. Reads of the merged view are to see it: its version is noted on the way through.
+async fn write(
+    router: &Router,
+    caller: &Caller,
+    request: Request<Body>,
+    given: &TakenBack<'_>,
+    cluster: &Arc<Cluster>,
+    (path, query): (&str, Option<&str>),
+) -> Result<Response<Body>, Refusal> {
+    // What the body occupies counts until the member has answered.
+    let mut portion = router.held_bytes().take(caller.connection, 0)?;
+    let is_noted = Query::parse(query).get("dryRun").is_none_or(str::is_empty);
+    // An upload that is no Kubernetes object (a build's source to an aggregated API) is its receiver's to bound.
+    let (request, dry_run) = match Format::from_content_type(content_type(request.headers())) {
+        // What the member answers is never withheld: there has to be room for it once the body has come to its end.
+        Some(format) => {
+            let held = held(request, &mut portion).await?;
+            let dry_run = given.verb == Verb::Delete && is_dry_run(&held, &portion, router.large_bodies()).await;
+            let turn = router.large_bodies().turn(portion.holder(), held.body().len()).await;
+            (turn.run(|| given.request(format, held))?.map(as_it_came), dry_run)
+        }
+        None => (request, false),
+    };
+    let is_noted = is_noted && !dry_run && given.verb != Verb::DeleteCollection;
+    let room = match is_noted {
+        true => Some(room::room(router, caller, 0).await?),
+        false => None,
+    };
+    let answer = send(cluster, caller, request, path, query).await?;
+    drop(portion);
+    match room {
+        Some(room) if answer.status().is_success() && is_object(&answer) => {
             let (head, incoming) = answer.into_parts();
-            let look = |text: &_| note(router, &cluster, resource, &head.headers, text);
+            let look = |text: &_| note(router, cluster, given.resource, &head.headers, text);
             let body = seen_in_passing(incoming, room, look).await;
-            let body = body.map_err(|interrupted| interrupted.refusal(name))?;
+            let body = body.map_err(|interrupted| interrupted.refusal(cluster.name()))?;
             Ok(Response::from_parts(head, body))
         }
         _ => Ok(answer),
@@ -109,9 +173,9 @@ async fn openapi_document(
     }
 }
 
-/// Whether the verb is one that is answered with an object that was written.
-fn writes_object(verb: Verb) -> bool {
-    matches!(verb, Verb::Create | Verb::Update | Verb::Patch | Verb::Delete)
+/// Whether the verb is one whose body is read.
+fn writes(verb: Verb) -> bool {
+    matches!(verb, Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection)
 }
 
 /// A request to write as it came, with its body read.

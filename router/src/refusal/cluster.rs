@@ -81,6 +81,15 @@ pub(crate) enum ClusterRefusal {
         /// The cluster that has the object.
         owner: ClusterName,
     },
+    /// A body that is sent to one cluster's own path names another one: 409.
+    OfOtherContext {
+        /// The resource.
+        resource: GroupVersionResource,
+        /// The cluster that the annotation names.
+        named: String,
+        /// The cluster whose path it is.
+        cluster: ClusterName,
+    },
     /// The clusters know the caller by different names: 409.
     DifferentUsers {
         /// The question.
@@ -145,6 +154,7 @@ impl ClusterRefusal {
             }
             Self::Ambiguous { resource, name, clusters, path } => ambiguous(resource, name, clusters, path),
             Self::Elsewhere { resource, name, named, owner } => elsewhere(resource, name, named, owner),
+            Self::OfOtherContext { resource, named, cluster } => of_other_context(resource, named, cluster),
             Self::DifferentUsers { resource, users } => different_users(resource, users),
             Self::NotNamed { resource, clusters } => not_named(resource, clusters),
             Self::ReleaseInSeveral { namespace, name, clusters } => release_in_several(namespace, name, clusters),
@@ -251,6 +261,16 @@ fn elsewhere(resource: &GroupVersionResource, name: &str, named: &str, owner: &C
         go_quote(named),
     );
     choose(message, resource, name, std::slice::from_ref(owner))
+}
+
+fn of_other_context(resource: &GroupVersionResource, named: &str, cluster: &ClusterName) -> Status {
+    let typed = ClusterName::new(named).map_or_else(|_| String::new(), |named| format!("{}: ", typed(&named)));
+    let message = format!(
+        "{typed}the annotation {CLUSTER_ANNOTATION} names {}, and this is the path of cluster {}",
+        go_quote(named),
+        go_quote(cluster.as_str()),
+    );
+    choose(message, resource, "", std::slice::from_ref(cluster))
 }
 
 fn different_users(resource: &GroupVersionResource, users: &[(ClusterName, String)]) -> Status {

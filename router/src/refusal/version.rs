@@ -22,6 +22,12 @@ pub(crate) enum VersionRefusal {
     ForeignToList(VersionDecodeError),
     /// A watch's version cannot be read: 410, to be told in the stream.
     ForeignToWatch(VersionDecodeError),
+    /// A version of the merged view says nothing of the one cluster that is read: 410, of a watch to be told in the
+    /// stream.
+    OfOtherCluster {
+        /// The cluster.
+        cluster: ClusterName,
+    },
     /// A watch's version is older than what is remembered: 410, to be told in the stream.
     TooOld(TooOld),
     /// A watch cannot go on from the number of one object: 410, to be told in the stream.
@@ -106,6 +112,9 @@ impl VersionRefusal {
             }
             Self::ForeignToWatch(error) => {
                 Status::expired(format!("the resourceVersion cannot be resumed here: {error}"))
+            }
+            Self::OfOtherCluster { cluster } => {
+                Status::expired(format!("the resourceVersion is not of cluster {cluster}, which is read here"))
             }
             Self::TooOld(too_old) => Status::expired(too_old.to_string()),
             Self::NotAfterItem { cluster, cause } => not_after_item(cluster, cause),

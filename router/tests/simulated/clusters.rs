@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::harness::{CONFIG_MAPS, Fixture, brief, cluster, config_map, items, pass, until, vector, version};
+use crate::harness::{
+    CONFIG_MAPS, Fixture, brief, cluster, config_map, config_map_in, items, pass, until, vector, version,
+};
 
 #[tokio::test]
 async fn clusters_come_and_go_in_an_open_watch() {
@@ -183,4 +185,57 @@ async fn names_that_are_no_clusters_are_no_danger() {
         let code = fixture.write(method, path, &json!({})).await.code;
         assert_eq!(code, 405, "{method} {path}");
     }
+}
+
+/// What the merged view gave is understood on a cluster's own path, and what is of another cluster refused there.
+#[tokio::test]
+async fn a_cluster_s_own_path_takes_what_the_merged_view_gave() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    fixture.put_and_see("a", "x", "1").await;
+    fixture.put_and_see("b", "y", "1").await;
+    let own = format!("/clusters/a{CONFIG_MAPS}");
+    // An object is written back, with the version that it was given with.
+    let mut object = fixture.get(&format!("{CONFIG_MAPS}/x")).await.ok();
+    assert_eq!(cluster(&object), "a");
+    object["data"]["v"] = json!("2");
+    fixture.write("PUT", &format!("{own}/x"), &object).await.ok();
+    let stored = fixture.member("a").get("configmaps", "default", "x").unwrap();
+    assert_eq!((&stored["data"]["v"], cluster(&stored).as_str()), (&json!("2"), ""), "the annotation is not stored");
+    fixture.write("PUT", &format!("{own}/x"), &object).await.refused(409);
+    // What is of another cluster is neither written nor read.
+    let other = fixture.get(&format!("{CONFIG_MAPS}/y")).await.ok();
+    let message = fixture.write("POST", &own, &config_map_in("b", "z", "")).await.refused(409);
+    assert!(message.starts_with("kubectl --context b …: "), "{message}");
+    let mut stranger = config_map("x", "3");
+    stranger["metadata"]["resourceVersion"] = json!(version(&other));
+    fixture.write("PUT", &format!("{own}/x"), &stranger).await.refused(409);
+    let precondition = json!({"preconditions": {"resourceVersion": version(&other)}});
+    fixture.write("DELETE", &format!("{own}/x"), &precondition).await.refused(409);
+    fixture.get(&format!("{own}?resourceVersion={}", version(&other))).await.refused(410);
+    let mut events = fixture.watch(&format!("{own}?watch=1&resourceVersion={}", version(&other))).await;
+    let error = events.soon().await;
+    assert_eq!((&error["type"], &error["object"]["code"]), (&json!("ERROR"), &json!(410)));
+    assert!(events.next().await.is_none());
+    // A list's version is good for this cluster's list and watch; its continue token is not.
+    let list = fixture.get(&format!("{CONFIG_MAPS}?limit=1")).await.ok();
+    let token = list["metadata"]["continue"].as_str().unwrap();
+    fixture.get(&format!("{own}?limit=1&continue={token}")).await.refused(410);
+    fixture.get(&format!("{own}?resourceVersion={}", version(&list))).await.ok();
+    let mut events = fixture.watch(&format!("{own}?watch=1&resourceVersion={}", version(&list))).await;
+    fixture.put("a", "later", "");
+    while brief(&events.soon().await) != "ADDED /later" {}
+    // Its own token is.
+    let native = fixture.get(&format!("{own}?limit=1")).await.ok();
+    let token = native["metadata"]["continue"].as_str().unwrap();
+    fixture.get(&format!("{own}?limit=1&continue={token}")).await.ok();
+    // An event's version covers the object that it tells of.
+    let mut events = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={}", version(&list))).await;
+    let mut told = loop {
+        let event = events.soon().await;
+        if brief(&event) == "ADDED a/later" {
+            break event["object"].clone();
+        }
+    };
+    told["data"]["v"] = json!("from an event");
+    fixture.write("PUT", &format!("{own}/later"), &told).await.ok();
 }
