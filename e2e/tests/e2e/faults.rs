@@ -27,7 +27,7 @@ pub(crate) fn cases() -> Vec<Case> {
         not_a_loopback_address, unknown_flag, one_cluster_twice, unreachable_member_at_start, wrong_authority,
         wrong_token, failing_exec_plugin, working_exec_plugin, killed_and_started_again, frozen_member, slow_reader,
         cluster_joins_and_leaves, malformed_requests, no_credentials, drains_on_sigterm, many_streams,
-        a_write_whose_answer_breaks_off_is_not_repeated_by_kubectl,
+        a_dashboard_opens_while_a_member_is_down, a_write_whose_answer_breaks_off_is_not_repeated_by_kubectl,
     ]
 }
 
@@ -219,7 +219,7 @@ struct Own {
     victim: Arc<TestCluster>,
     other: Arc<TestCluster>,
     /// Held so that it runs, and its log is printed when the test fails.
-    _tributary: Arc<Tributary>,
+    tributary: Arc<Tributary>,
     http: HttpClient,
     namespace: String,
 }
@@ -229,7 +229,7 @@ impl Own {
         let (victim, other, tributary) = context.fixture.over_a_victim().await?;
         let namespace = context.namespace("fault", &[Arc::clone(&victim), Arc::clone(&other)]).await?;
         let http = tributary.http().await?;
-        Ok(Self { victim, other, _tributary: tributary, http, namespace })
+        Ok(Self { victim, other, tributary, http, namespace })
     }
 
     fn maps(&self, query: &str) -> String {
@@ -327,6 +327,51 @@ async fn killed_and_started_again(context: TestContext) -> anyhow::Result<()> {
 }
 
 /// A member that is silent with its connections open: the others' objects stay readable, and writes to them work.
+/// What k9s does before it shows a view: it asks whether it may list, lists a Table, and watches.
+async fn a_dashboard_opens_while_a_member_is_down(context: TestContext) -> anyhow::Result<()> {
+    let _permit = context.fixture.own_members.acquire().await?;
+    let own = Own::start(&context).await?;
+    own.create(&own.victim, "kept").await?;
+    own.names_are(&["kept"]).await?;
+    own.victim.kill9().await?;
+    let kubectl = own.tributary.kubectl(context.fixture.tools().await?)?;
+    eventually(SOON, async || {
+        let output = kubectl.run(&["-n", &own.namespace, "auth", "can-i", "list", "configmaps"]).await?;
+        ensure!(output.stdout.trim() == "yes" && output.stderr.contains("without cluster victim"), "{output:?}");
+        Ok(())
+    })
+    .await?;
+    let review = json!({
+        "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": {"namespace": own.namespace, "verb": "list", "resource": "configmaps"}},
+    });
+    let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    let review = own.http.post(path, &review).send().await?.expect(201)?.json()?;
+    let status = &review["status"];
+    ensure!(
+        status["allowed"] == true && status["evaluationError"].as_str().unwrap_or_default().contains("victim"),
+        "{review}"
+    );
+    let accept = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
+    eventually(SOON, async || {
+        let answer = own.http.get(&own.maps("")).header("accept", accept).send().await?.expect(200)?;
+        ensure!(answer.header("warning").contains("victim"), "no warning: {:?}", answer.headers);
+        Ok(())
+    })
+    .await?;
+    let table = own.http.get(&own.maps("")).header("accept", accept).send().await?.expect(200)?.json()?;
+    ensure!(table["rows"][0]["object"]["metadata"]["name"] == "kept", "{table}");
+    let version = table["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+    let mut stream = own.http.watch(&own.maps(&format!("?watch=true&resourceVersion={version}"))).await?;
+    own.create(&own.other, "meanwhile").await?;
+    let event = stream.expect(SOON).await?;
+    ensure!(event["object"]["metadata"]["name"] == "meanwhile", "{event}");
+    // Nothing is deleted in part.
+    let refused = own.http.delete(&own.maps("")).send().await?.expect(503)?.text();
+    ensure!(refused.contains("victim (for "), "{refused}");
+    own.names_are(&["kept", "meanwhile"]).await
+}
+
 async fn frozen_member(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let own = Own::start(&context).await?;
