@@ -12,7 +12,7 @@ use tributary_merge::{Foreign, VersionDecodeError};
 use crate::forward::list::is_live_token;
 use crate::forward::rewritten::translating;
 use crate::refusal::{ClusterRefusal, PreconditionRefusal, Refusal, VersionRefusal};
-use crate::versions::{ClientVersion, Versions};
+use crate::versions::Versions;
 
 /// How a composite version begins in its two forms. A continue token begins so, too, or with `v1.`.
 const BEGINNINGS: [&str; 2] = ["eyJ", "c1."];
