@@ -3,16 +3,11 @@
 use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
-use std::{
-    fs,
-    net::TcpListener,
-    path::PathBuf,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{fs, net::TcpListener, path::PathBuf, sync::Arc, time::Duration};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
+    time::Instant,
 };
 use tributary_e2e::{
     Access, HttpClient, TestCluster, Tributary, certificates::TestCertificates, guard, kubeconfig, tributary,
