@@ -8,7 +8,6 @@ use hyper::client::conn::{http1, http2};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Duration, Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 use tower::util::BoxCloneSyncService;
@@ -19,7 +18,7 @@ use tributary_apimachinery::body::{Body, BoxError};
 use crate::certificate::Certificate;
 use crate::credentials::Current;
 use crate::error::{ConnectError, ForwardError, SharedError};
-use crate::line::Lines;
+use crate::line::{BoxIo, Lines};
 use crate::target::ServerUrl;
 use crate::tls::{self, Protocols, TlsSource};
 use crate::tuning::{ClientTuning, Windows};
@@ -35,13 +34,6 @@ const MAX_HTTP1_HEADERS: usize = 512;
 
 /// How often a new connection is asked for the member's SETTINGS; hyper does not tell when they come.
 const SETTINGS_TICK: Duration = Duration::from_millis(1);
-
-/// A byte stream, with or without TLS.
-pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
-
-/// A byte stream of whatever kind.
-pub type BoxIo = Box<dyn Io>;
 
 /// Opens byte streams to a URI's host and port.
 pub type Connector = BoxCloneSyncService<Uri, BoxIo, BoxError>;

@@ -49,10 +49,11 @@ mod upgrade;
 mod user;
 
 pub use client::{Address, ClusterClient, Health, Transport, without_user_info};
-pub use dial::{BoxIo, Connector, Io};
+pub use dial::Connector;
 pub use endpoint::EndpointStatus;
 pub use error::{ConnectError, ForwardError, Sent};
 pub use identity::{GivenIdentity, Impersonation, InvalidGivenIdentity, InvalidImpersonation, RequestIdentity};
+pub use line::{BoxIo, Io};
 pub use member_body::ResponseBodyError;
 pub use peer::Peer;
 pub use places::Places;

@@ -9,7 +9,12 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-use crate::dial::BoxIo;
+/// A byte stream, with or without TLS.
+pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
+
+/// A byte stream of whatever kind.
+pub type BoxIo = Box<dyn Io>;
 
 /// The lines to one endpoint. Those that are attached after a cut are not concerned by it.
 #[derive(Debug, Default)]
