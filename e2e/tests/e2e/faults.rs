@@ -321,7 +321,6 @@ async fn killed_and_started_again(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A member that is silent with its connections open: the others' objects stay readable, and writes to them work.
 /// What k9s does before it shows a view: it asks whether it may list, lists a Table, and watches.
 async fn a_dashboard_opens_while_a_member_is_down(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
@@ -367,6 +366,7 @@ async fn a_dashboard_opens_while_a_member_is_down(context: TestContext) -> anyho
     own.names_are(&["kept", "meanwhile"]).await
 }
 
+/// A member that is silent with its connections open: the others' objects stay readable, and writes to them work.
 async fn frozen_member(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let own = Own::start(&context).await?;

@@ -2,6 +2,7 @@
 
 mod choosing;
 mod compared;
+mod meant;
 mod pods;
 mod reading;
 mod several;
@@ -16,10 +17,9 @@ use tributary_e2e::{Kubectl, TestCluster, Tributary, kubectl::KubectlOutput};
 const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) fn cases() -> Vec<Case> {
-    [pods::cases(), reading::cases(), writing::cases(), choosing::cases(), several::cases(), compared::cases()]
-        .into_iter()
-        .flatten()
-        .collect()
+    let choosing = [choosing::cases(), meant::cases()].into_iter().flatten();
+    let rest = [pods::cases(), reading::cases(), writing::cases(), several::cases(), compared::cases()];
+    choosing.chain(rest.into_iter().flatten()).collect()
 }
 
 /// kubectl, a namespace in both members, and the members.

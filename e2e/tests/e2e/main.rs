@@ -25,6 +25,7 @@ mod oracle;
 mod precedents;
 mod rights;
 mod same_names;
+mod silence;
 mod specs;
 mod tables;
 mod topology;
@@ -65,6 +66,7 @@ fn main() -> anyhow::Result<()> {
         compaction::cases(),
         compact_versions::cases(),
         bookmarks::cases(),
+        silence::cases(),
     ]
     .into_iter()
     .flatten()

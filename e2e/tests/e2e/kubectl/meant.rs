@@ -1,0 +1,159 @@
+//! Which cluster a write means: where a file says, where what it names is, and never by a guess.
+
+use super::{SOON, Setup};
+use crate::context::{Case, TestContext, cases, eventually};
+use anyhow::ensure;
+use serde_json::json;
+use std::sync::Arc;
+use tributary_e2e::{Access, Kubectl, Tributary, kubeconfig, namespace, ports};
+
+pub(super) fn cases() -> Vec<Case> {
+    cases!["kubectl"; an_annotated_file_is_applied_where_it_says_again_and_again,
+        what_the_merged_view_gave_is_taken_back_by_its_cluster_alone,
+        a_bare_name_is_not_written_while_a_cluster_was_never_seen, a_new_object_goes_where_its_namespace_is]
+}
+
+/// A config map as a file has it that is meant for `member2`.
+fn of_member2(name: &str, step: &str) -> String {
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "data": {"step": step},
+        "metadata": {"name": name, "annotations": {"tributary.dev/cluster": "member2"}},
+    })
+    .to_string()
+}
+
+async fn an_annotated_file_is_applied_where_it_says_again_and_again(context: TestContext) -> anyhow::Result<()> {
+    let setup = Setup::new(&context).await?;
+    setup.map(0, "twin").await?;
+    setup.map(1, "twin").await?;
+    setup.map(0, "only").await?;
+    for name in ["twin", "only", "new"] {
+        for step in ["1", "2", "2"] {
+            let file = setup.kubectl.file(&format!("{name}.json"), &of_member2(name, step))?;
+            let arguments = ["apply", "--server-side", "--force-conflicts", "-f", &file];
+            setup.ok(&arguments).await?;
+            ensure!(setup.stored(1, "configmaps", name).await?["data"]["step"] == *step, "{name} is not at {step}");
+        }
+        if name != "new" {
+            ensure!(setup.stored(0, "configmaps", name).await?["data"]["step"] == "0", "{name} of member1 was changed");
+        }
+    }
+    setup.members[0].http().get(&setup.path("configmaps/new")).send().await?.expect(404)?;
+    Ok(())
+}
+
+/// Looking in the merged view and acting in one cluster is a habit: a file that was got there is good here.
+async fn what_the_merged_view_gave_is_taken_back_by_its_cluster_alone(context: TestContext) -> anyhow::Result<()> {
+    let setup = Setup::new(&context).await?;
+    setup.map(0, "looked-at").await?;
+    let given = setup.ok(&["get", "configmap", "looked-at", "-o", "yaml"]).await?;
+    ensure!(given.contains("tributary.dev/cluster: member1"), "{given}");
+    let file = setup.kubectl.file("given.yaml", &given.replace("step: \"0\"", "step: \"1\""))?;
+    for (command, step) in [("replace", "1"), ("apply", "1")] {
+        setup.ok(&["--context", "member1", command, "-f", &file]).await?;
+        let stored = setup.stored(0, "configmaps", "looked-at").await?;
+        ensure!(stored["data"]["step"] == step, "{command}: {stored}");
+        ensure!(stored["metadata"]["annotations"]["tributary.dev/cluster"].is_null(), "{command}: {stored}");
+    }
+    for command in ["create", "apply", "replace"] {
+        let refused = setup.run(&["--context", "member2", command, "-f", &file]).await?.failure()?;
+        let is_refused = ["member1", "member2"].iter().all(|name| refused.contains(name));
+        ensure!(is_refused || refused.contains("NotFound"), "{command}: {refused}");
+    }
+    setup.members[1].http().get(&setup.path("configmaps/looked-at")).send().await?.expect(404)?;
+    Ok(())
+}
+
+async fn a_bare_name_is_not_written_while_a_cluster_was_never_seen(context: TestContext) -> anyhow::Result<()> {
+    let members = context.fixture.pair().await?.clone();
+    let namespace = context.namespace("kubectl", &members).await?;
+    let folder = tributary_e2e::guard::temporary_folder("unseen")?;
+    let path = folder.path().join("kubeconfig");
+    let server = format!("https://127.0.0.1:{}", ports::free_port()?);
+    let unseen = Access { name: "unseen".into(), server, ..members[0].access() };
+    kubeconfig::write(&path, &[&members[1].access(), &unseen])?;
+    let tributary = Tributary::builder(&path, ["member2", "unseen"]).start().await?;
+    let tributary = context.fixture.watch_log(tributary).await;
+    let kubectl = tributary.kubectl(context.fixture.tools().await?)?;
+    let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "web"}, "data": {"step": "0"}});
+    members[1].http().post(&maps, &object).send().await?.expect(201)?;
+    let run = async |arguments: &[&str]| kubectl.run(&[&["-n", &namespace], arguments].concat()).await;
+    eventually(SOON, async || {
+        let shown = run(&["get", "configmap", "web"]).await?;
+        ensure!(shown.stdout.contains("web") && shown.stderr.contains("unseen"), "{shown:?}");
+        Ok(())
+    })
+    .await?;
+    for arguments in [
+        &["label", "configmap", "web", "a=b"][..],
+        &["patch", "configmap", "web", "-p", r#"{"data":{"step":"1"}}"#],
+        &["delete", "configmap", "web"],
+    ] {
+        let refused = run(arguments).await?.failure()?;
+        ensure!(
+            refused.contains("kubectl --context member2") && refused.contains("unseen"),
+            "{arguments:?}: {refused}"
+        );
+    }
+    let stored = members[1].http().get(&format!("{maps}/web")).send().await?.expect(200)?.json()?;
+    ensure!(stored["data"]["step"] == "0" && stored["metadata"]["labels"].is_null(), "it was changed: {stored}");
+    // Who says which one they mean is not refused.
+    let file = kubectl.file("web.json", &of_member2("web", "2"))?;
+    run(&["apply", "--server-side", "--force-conflicts", "-f", &file]).await?.success()?;
+    run(&["--context", "member2", "label", "configmap", "web", "a=b"]).await?.success()?;
+    let stored = members[1].http().get(&format!("{maps}/web")).send().await?.expect(200)?.json()?;
+    ensure!(stored["data"]["step"] == "2" && stored["metadata"]["labels"]["a"] == "b", "{stored}");
+    Ok(())
+}
+
+async fn a_new_object_goes_where_its_namespace_is(context: TestContext) -> anyhow::Result<()> {
+    let setup = Setup::new(&context).await?;
+    let [_, second] = &setup.members;
+    let only = context.namespace("only", &[Arc::clone(second)]).await?;
+    let kubeconfig = context.fixture.pair_kubeconfig().await?;
+    let unplaced = Tributary::builder(&kubeconfig, ["member1", "member2"]).start().await?;
+    let unplaced = context.fixture.watch_log(unplaced).await;
+    let unplaced = unplaced.kubectl(context.fixture.tools().await?)?;
+    let create = async |kubectl: &Kubectl, name: &str| {
+        eventually(SOON, async || {
+            let shown = kubectl.run(&["get", "namespace", &only]).await?;
+            shown.success()?;
+            Ok(())
+        })
+        .await?;
+        kubectl.ok(&["-n", &only, "create", "configmap", name]).await?;
+        let path = format!("/api/v1/namespaces/{only}/configmaps/{name}");
+        second.http().get(&path).send().await?.expect(200)
+    };
+    // Nothing else says where; and where `--create-in member1` does, that has no such namespace.
+    create(&unplaced, "unplaced").await?;
+    create(&setup.kubectl, "placed").await?;
+    // What is told to go elsewhere does not: the refusal says where its namespace is.
+    let object = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "lost", "namespace": only, "annotations": {"tributary.dev/cluster": "member1"}},
+    });
+    let file = setup.kubectl.file("lost.json", &object.to_string())?;
+    for command in [&["create"][..], &["apply", "--server-side"]] {
+        let refused = setup.kubectl.run(&[command, &["-f", &file]].concat()).await?.failure()?;
+        for word in [&*only, "member1", "member2", "annotation"] {
+            ensure!(refused.contains(word), "{command:?}, no {word}: {refused}");
+        }
+    }
+    // As the member itself refuses, for who reads the reason.
+    let missing = namespace::unique_name("missing");
+    let path = format!("/api/v1/namespaces/{missing}/configmaps");
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "lost"}});
+    let of_member = second.http().post(&path, &object).send().await?.expect(404)?.json()?;
+    ensure!(of_member["details"]["kind"] == "namespaces" && of_member["details"]["name"] == *missing, "{of_member}");
+    let apply = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"lost"}}"#;
+    let applied = second.http().patch(
+        &format!("{path}/lost?fieldManager=e2e"),
+        "apply-patch+yaml",
+        &serde_json::from_str(apply)?,
+    );
+    let applied = applied.send().await?.expect(404)?.json()?;
+    ensure!(applied["details"]["kind"] == "namespaces" && applied["details"]["name"] == *missing, "{applied}");
+    Ok(())
+}

@@ -1,0 +1,159 @@
+//! How soon the trouble of a member is said, and how soon all that is held of it is fresh once it is well. It measures,
+//! so it wants a machine that is idle otherwise and is no part of the usual run.
+
+use crate::context::{Case, TestContext, eventually};
+use crate::kubectl::pod;
+use anyhow::ensure;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, sleep, timeout};
+use tributary_e2e::{HttpClient, TestCluster, Tributary, kubeconfig};
+
+const SOON: Duration = Duration::from_secs(60);
+
+/// How often it is looked whether a Warning is there.
+const TICK: Duration = Duration::from_millis(50);
+
+/// How soon a Warning is to come after a member fell silent, and after it was killed.
+const FROZEN_IS_SAID: Duration = Duration::from_secs(10);
+const KILLED_IS_SAID: Duration = Duration::from_secs(1);
+
+/// How soon all collections of a member are to be fresh once its `/readyz` is 200.
+const FRESH: Duration = Duration::from_secs(5);
+
+/// How soon a write that means no cluster is to be refused.
+const REFUSED: Duration = Duration::from_millis(50);
+
+/// How soon a log that is followed is to end when its cluster is killed, kubectl's own work included.
+const LOG_ENDS: Duration = Duration::from_secs(2);
+
+/// Twenty collections that every kube-apiserver has.
+const COLLECTIONS: [&str; 20] = [
+    "/api/v1/configmaps",
+    "/api/v1/endpoints",
+    "/api/v1/events",
+    "/api/v1/limitranges",
+    "/api/v1/namespaces",
+    "/api/v1/nodes",
+    "/api/v1/persistentvolumes",
+    "/api/v1/pods",
+    "/api/v1/resourcequotas",
+    "/api/v1/secrets",
+    "/api/v1/serviceaccounts",
+    "/api/v1/services",
+    "/apis/apps/v1/daemonsets",
+    "/apis/apps/v1/deployments",
+    "/apis/apps/v1/replicasets",
+    "/apis/apps/v1/statefulsets",
+    "/apis/batch/v1/jobs",
+    "/apis/networking.k8s.io/v1/ingresses",
+    "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    "/apis/storage.k8s.io/v1/storageclasses",
+];
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![Case::new("silence::proof_of_warnings_and_of_recovery", warnings_and_recovery)]
+}
+
+/// How many collections are answered with a Warning.
+async fn stale(http: &HttpClient) -> anyhow::Result<usize> {
+    let mut stale = 0;
+    for collection in COLLECTIONS {
+        let answer = http.get(&format!("{collection}?limit=1")).send().await?.expect(200)?;
+        stale += usize::from(!answer.header("warning").is_empty());
+    }
+    Ok(stale)
+}
+
+/// How long it takes until all collections have a Warning, or none has.
+async fn until(http: &HttpClient, expected: usize) -> anyhow::Result<Duration> {
+    let begun = Instant::now();
+    loop {
+        let stale = stale(http).await?;
+        if stale == expected {
+            return Ok(begun.elapsed());
+        }
+        ensure!(begun.elapsed() < SOON, "{stale} collections have a Warning, {expected} are to");
+        sleep(TICK).await;
+    }
+}
+
+/// Waits until the member says that it is ready.
+async fn ready(member: &TestCluster) -> anyhow::Result<()> {
+    eventually(SOON, async || {
+        timeout(Duration::from_secs(1), member.http().get("/readyz").send()).await??.expect(200)?;
+        Ok(())
+    })
+    .await
+}
+
+fn within(what: &str, took: Duration, allowed: Duration) -> anyhow::Result<()> {
+    println!("silence: {what}: {:.2} s, {} s allowed", took.as_secs_f64(), allowed.as_secs_f64());
+    ensure!(took <= allowed, "{what} took {took:?}, {allowed:?} are allowed");
+    Ok(())
+}
+
+async fn warnings_and_recovery(context: TestContext) -> anyhow::Result<()> {
+    let tools = context.fixture.tools().await?;
+    let victim = Arc::new(TestCluster::builder("victim").kwok(true).nodes(1).start(tools).await?);
+    let other = Arc::clone(&context.fixture.pair().await?[1]);
+    let path = victim.folder().join("both.kubeconfig");
+    kubeconfig::write(&path, &[&victim.access(), &other.access()])?;
+    let tributary = Tributary::builder(&path, ["victim", "member2"]).start().await?;
+    let tributary = context.fixture.watch_log(tributary).await;
+    let http = tributary.http().await?;
+    let namespace = context.namespace("silence", &[Arc::clone(&victim), Arc::clone(&other)]).await?;
+    until(&http, 0).await?;
+    refused_at_once(&http, &namespace).await?;
+
+    victim.freeze().await?;
+    let said = until(&http, COLLECTIONS.len()).await;
+    // By now the next attempt of each collection alone would be up to half a minute away.
+    sleep(Duration::from_secs(60)).await;
+    victim.thaw().await?;
+    within("frozen, all have a Warning", said?, FROZEN_IS_SAID)?;
+    ready(&victim).await?;
+    within("thawed, all are fresh", until(&http, 0).await?, FRESH)?;
+
+    let kubectl = tributary.kubectl(tools)?;
+    victim
+        .http()
+        .post(&format!("/api/v1/namespaces/{namespace}/pods"), &pod("one", "victim-node-0"))
+        .send()
+        .await?
+        .expect(201)?;
+    eventually(SOON, async || {
+        let shown = kubectl.ok(&["-n", &namespace, "get", "pod", "one", "-o", "jsonpath={.status.phase}"]).await?;
+        ensure!(shown == "Running", "pod one is {shown}");
+        Ok(())
+    })
+    .await?;
+    let mut following = kubectl.spawn(&["-n", &namespace, "logs", "-f", "one"])?;
+    following.wait_for_output(SOON, |text| text.contains("hello from victim")).await?;
+    victim.kill9().await?;
+    let killed = Instant::now();
+    within("killed, all have a Warning", until(&http, COLLECTIONS.len()).await?, KILLED_IS_SAID)?;
+    while following.exit_status().is_none() {
+        ensure!(killed.elapsed() < SOON, "the log that is followed does not end");
+        sleep(TICK).await;
+    }
+    within("killed, a log that is followed ends", killed.elapsed(), LOG_ENDS)?;
+    sleep(Duration::from_secs(60)).await;
+    victim.start_again().await?;
+    ready(&victim).await?;
+    within("started again, all are fresh", until(&http, 0).await?, FRESH)
+}
+
+/// A write that means no cluster.
+async fn refused_at_once(http: &HttpClient, namespace: &str) -> anyhow::Result<()> {
+    let object: Value = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "nowhere"}});
+    let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let begun = Instant::now();
+    http.post(&path, &object).send().await?.expect(400)?;
+    within("a new object without a cluster is refused", begun.elapsed(), REFUSED)?;
+    let patch = json!({"metadata": {"labels": {"a": "b"}}});
+    let begun = Instant::now();
+    http.patch("/api/v1/namespaces/default", "merge-patch+json", &patch).send().await?.expect(409)?;
+    within("a write of a repeated name is refused", begun.elapsed(), REFUSED)
+}
