@@ -45,14 +45,15 @@ async fn an_annotated_file_is_applied_where_it_says_again_and_again(context: Tes
 /// Looking in the merged view and acting in one cluster is a habit: a file that was got there is good here.
 async fn what_the_merged_view_gave_is_taken_back_by_its_cluster_alone(context: TestContext) -> anyhow::Result<()> {
     let setup = Setup::new(&context).await?;
-    setup.map(0, "looked-at").await?;
-    let given = setup.ok(&["get", "configmap", "looked-at", "-o", "yaml"]).await?;
-    ensure!(given.contains("tributary.dev/cluster: member1"), "{given}");
-    let file = setup.kubectl.file("given.yaml", &given.replace("step: \"0\"", "step: \"1\""))?;
-    for (command, step) in [("replace", "1"), ("apply", "1")] {
+    let mut file = String::new();
+    for command in ["replace", "apply"] {
+        setup.map(0, command).await?;
+        let given = setup.ok(&["get", "configmap", command, "-o", "yaml"]).await?;
+        ensure!(given.contains("tributary.dev/cluster: member1"), "{given}");
+        file = setup.kubectl.file("given.yaml", &given.replace("step: \"0\"", "step: \"1\""))?;
         setup.ok(&["--context", "member1", command, "-f", &file]).await?;
-        let stored = setup.stored(0, "configmaps", "looked-at").await?;
-        ensure!(stored["data"]["step"] == step, "{command}: {stored}");
+        let stored = setup.stored(0, "configmaps", command).await?;
+        ensure!(stored["data"]["step"] == "1", "{command}: {stored}");
         ensure!(stored["metadata"]["annotations"]["tributary.dev/cluster"].is_null(), "{command}: {stored}");
     }
     for command in ["create", "apply", "replace"] {
@@ -60,7 +61,7 @@ async fn what_the_merged_view_gave_is_taken_back_by_its_cluster_alone(context: T
         let is_refused = ["member1", "member2"].iter().all(|name| refused.contains(name));
         ensure!(is_refused || refused.contains("NotFound"), "{command}: {refused}");
     }
-    setup.members[1].http().get(&setup.path("configmaps/looked-at")).send().await?.expect(404)?;
+    setup.members[1].http().get(&setup.path("configmaps/apply")).send().await?.expect(404)?;
     Ok(())
 }
 
