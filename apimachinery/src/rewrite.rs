@@ -69,6 +69,10 @@ pub struct ReleaseFacts {
     pub name: Option<String>,
     /// The annotation `meta.helm.sh/release-namespace`.
     pub namespace: Option<String>,
+    /// The annotation `helm.sh/hook`. Helm writes none of the above on a hook.
+    pub hook: Option<String>,
+    /// The label `app.kubernetes.io/instance`: the name of the release, in charts that follow Helm's conventions.
+    pub instance: Option<String>,
 }
 
 impl ReleaseFacts {
@@ -79,6 +83,8 @@ impl ReleaseFacts {
             record_name: self.record_name.or(other.record_name),
             name: self.name.or(other.name),
             namespace: self.namespace.or(other.namespace),
+            hook: self.hook.or(other.hook),
+            instance: self.instance.or(other.instance),
         }
     }
 }
@@ -90,6 +96,10 @@ const RECORD_NAME_LABEL: &str = "name";
 /// The annotations by which Helm knows what belongs to a release (`pkg/action/validate.go` of Helm 3 and 4).
 const RELEASE_NAME_ANNOTATION: &str = "meta.helm.sh/release-name";
 const RELEASE_NAMESPACE_ANNOTATION: &str = "meta.helm.sh/release-namespace";
+
+/// The annotation that makes an object of a chart a hook, and the label by which its chart may say of which release.
+const HOOK_ANNOTATION: &str = "helm.sh/hook";
+const INSTANCE_LABEL: &str = "app.kubernetes.io/instance";
 
 /// The most owners that an object may name, and the most values of `dryRun`. Objects have a handful; a body of two
 /// bytes for each would take a hundred times its size once it is read.

@@ -6,8 +6,8 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::{
-    BodyKind, Facts, LISTED_MAX, RECORD_NAME_LABEL, RECORD_OWNER_LABEL, RELEASE_NAME_ANNOTATION,
-    RELEASE_NAMESPACE_ANNOTATION, Reference, ReleaseFacts, Translate, translate,
+    BodyKind, Facts, HOOK_ANNOTATION, INSTANCE_LABEL, LISTED_MAX, RECORD_NAME_LABEL, RECORD_OWNER_LABEL,
+    RELEASE_NAME_ANNOTATION, RELEASE_NAMESPACE_ANNOTATION, Reference, ReleaseFacts, Translate, translate,
 };
 use crate::object::CLUSTER_ANNOTATION;
 use crate::{Status, json};
@@ -172,6 +172,8 @@ pub(super) fn read_value(shape: BodyKind, text: &[u8], start: usize, prefix: &[S
             record_name: string(&["labels", RECORD_NAME_LABEL]),
             name: string(&["annotations", RELEASE_NAME_ANNOTATION]),
             namespace: string(&["annotations", RELEASE_NAMESPACE_ANNOTATION]),
+            hook: string(&["annotations", HOOK_ANNOTATION]),
+            instance: string(&["labels", INSTANCE_LABEL]),
         },
         node_name: string_of(&["spec", "nodeName"]).filter(|_| shape == BodyKind::Pod),
         ..Facts::default()

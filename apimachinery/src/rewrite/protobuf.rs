@@ -4,8 +4,8 @@
 //! twice: embedded messages merge and of a string the last one holds. Unknown fields stay byte for byte.
 
 use super::{
-    BodyKind, Facts, LISTED_MAX, RECORD_NAME_LABEL, RECORD_OWNER_LABEL, RELEASE_NAME_ANNOTATION,
-    RELEASE_NAMESPACE_ANNOTATION, Reference, Translate, VersionOf, translate,
+    BodyKind, Facts, HOOK_ANNOTATION, INSTANCE_LABEL, LISTED_MAX, RECORD_NAME_LABEL, RECORD_OWNER_LABEL,
+    RELEASE_NAME_ANNOTATION, RELEASE_NAMESPACE_ANNOTATION, Reference, Translate, VersionOf, translate,
 };
 use crate::Status;
 use crate::object::CLUSTER_ANNOTATION;
@@ -209,6 +209,7 @@ fn read_metadata(metadata: &[u8], facts: &mut Facts) -> Result<(), Status> {
             Some(CLUSTER_ANNOTATION) => &mut facts.cluster,
             Some(RELEASE_NAME_ANNOTATION) => &mut facts.release.name,
             Some(RELEASE_NAMESPACE_ANNOTATION) => &mut facts.release.namespace,
+            Some(HOOK_ANNOTATION) => &mut facts.release.hook,
             _ => continue,
         };
         *place = last_string(entry, number::MAP_VALUE)?;
@@ -218,6 +219,7 @@ fn read_metadata(metadata: &[u8], facts: &mut Facts) -> Result<(), Status> {
         let place = match last_string(entry, number::MAP_KEY)?.as_deref() {
             Some(RECORD_OWNER_LABEL) => &mut facts.release.record_owner,
             Some(RECORD_NAME_LABEL) => &mut facts.release.record_name,
+            Some(INSTANCE_LABEL) => &mut facts.release.instance,
             _ => continue,
         };
         *place = last_string(entry, number::MAP_VALUE)?;

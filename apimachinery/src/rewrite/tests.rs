@@ -150,10 +150,17 @@ fn facts_of_json() {
 #[test]
 fn facts_of_json_patches_and_yaml() {
     let some = |text: &str| Some(text.to_owned());
-    let release =
-        ReleaseFacts { record_owner: some("helm"), record_name: some("rb"), name: some("r"), namespace: some("shop") };
-    let yaml = "metadata:\n  uid: u\n  labels: {owner: helm, name: rb}\n  annotations:\n    meta.helm.sh/release-name: r\n    \
-                meta.helm.sh/release-namespace: shop\nspec: {nodeName: node-0}\n";
+    let release = ReleaseFacts {
+        record_owner: some("helm"),
+        record_name: some("rb"),
+        name: some("r"),
+        namespace: some("shop"),
+        hook: some("pre-upgrade"),
+        instance: some("ri"),
+    };
+    let yaml = "metadata:\n  uid: u\n  labels: {owner: helm, name: rb, app.kubernetes.io/instance: ri}\n  annotations:\n    \
+                meta.helm.sh/release-name: r\n    meta.helm.sh/release-namespace: shop\n    helm.sh/hook: pre-upgrade\n\
+                spec: {nodeName: node-0}\n";
     let whole = serde_json::from_slice::<serde_json::Value>(&yaml::to_json(yaml.as_bytes()).unwrap()).unwrap();
     let patch = format!(
         r#"[{{"op":"add","path":"/metadata","value":{}}},{{"op":"test","path":"/spec/nodeName","value":"node-0"}}]"#,
@@ -488,13 +495,15 @@ mod protobuf_bodies {
             label("name", "rb"),
             entry("meta.helm.sh/release-name", "r"),
             entry("meta.helm.sh/release-namespace", "shop"),
+            entry("helm.sh/hook", "pre-upgrade"),
+            label("app.kubernetes.io/instance", "ri"),
         ];
         let reference = [field(1, b"Node"), field(3, b"node-1")].concat();
         let pod = body("Pod", &[field(1, &metadata.concat()), field(2, &field(10, b"node-0"))].concat());
         let facts = read(Format::Protobuf, BodyKind::Pod, &pod).unwrap();
-        let release =
-            [&facts.release.record_owner, &facts.release.record_name, &facts.release.name, &facts.release.namespace];
-        assert_eq!(release.map(|text| text.as_deref().unwrap()), ["helm", "rb", "r", "shop"]);
+        let ReleaseFacts { record_owner, record_name, name, namespace, hook, instance } = facts.release;
+        let release = [record_owner, record_name, name, namespace, hook, instance].map(Option::unwrap);
+        assert_eq!(release, ["helm", "rb", "r", "shop", "pre-upgrade", "ri"]);
         assert_eq!(facts.node_name.as_deref(), Some("node-0"));
         let binding = read(Format::Protobuf, BodyKind::Binding, &body("Binding", &field(2, &reference))).unwrap();
         assert_eq!(binding.target.map(|target| (target.kind, target.name)), Some(("Node".into(), "node-1".into())));

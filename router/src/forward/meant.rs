@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use tributary_apimachinery::rewrite::Reference;
-use tributary_apimachinery::{ClusterName, GroupVersion, GroupVersionResource, Object, ObjectKey, ResourceRequest};
+use tributary_apimachinery::{
+    ClusterName, GroupVersion, GroupVersionResource, Object, ObjectKey, ResourceRequest, Verb,
+};
 
 use super::buffered::BufferedRequest;
 use super::locate::{Found, Located, Lookup, ask_unknown, locate};
@@ -84,6 +86,10 @@ pub(super) async fn of_existing(
             Ground::Release if is_open => {
                 by_evidence(request, held, ground).await?.map(|cluster| Meant::of_new(ground, cluster))
             }
+            Ground::Name => {
+                not_of_several(request, located).await?;
+                None
+            }
             _ => None,
         };
         let has_it = |meant: &Meant| located.found.iter().any(|(own, _)| own.name() == meant.target.cluster.name());
@@ -146,7 +152,7 @@ async fn by_evidence(
     ground: Ground,
 ) -> Result<Option<Arc<Cluster>>, Refusal> {
     let ClientRequest { router, configuration, resource, .. } = request;
-    let release = Release::of(resource, &held.facts);
+    let release = Release::of(resource, &held.facts.release);
     let evidence = match ground {
         Ground::Release => match &release {
             Some(release) => records::evidence(request, release).await?,
@@ -172,8 +178,26 @@ async fn by_evidence(
 
 /// The records of a release are in several clusters.
 fn in_several(release: Option<Release>, clusters: Vec<ClusterName>) -> ClusterRefusal {
-    let (namespace, name) = release.map(|release| (release.namespace, release.name)).unwrap_or_default();
+    let (namespace, name) = release.map_or((None, None), |release| (release.namespace, release.name));
     ClusterRefusal::ReleaseInSeveral { namespace, name, clusters }
+}
+
+/// Refuses to delete an object that is the only one of its name, and any write of a record that is, where several
+/// clusters have the Helm release: an uninstallation changes the newest record, whose revision one cluster alone may
+/// have, and goes on to the objects even if that is refused.
+///
+/// # Errors
+/// As reads of the records in memory.
+async fn not_of_several(request: ClientRequest<'_>, located: &Located) -> Result<(), Refusal> {
+    let [(_, Some(object))] = &located.found[..] else { return Ok(()) };
+    let release = Release::of_object(request.resource, object);
+    let is_deleted = request.info.verb == Verb::Delete;
+    let Some(release) = release.filter(|release| is_deleted || release.is_of_record()) else { return Ok(()) };
+    let evidence = records::evidence(request, &release).await?;
+    match Ground::Release.judge(evidence, None) {
+        Verdict::Several(clusters) => Err(in_several(Some(release), clusters).into()),
+        _ => Ok(()),
+    }
 }
 
 /// Where the object's owner is, or the object that an Event is about.

@@ -29,7 +29,7 @@ pub(super) async fn evidence(request: ClientRequest<'_>, release: &Release) -> R
         let Some(served) = union.get(&resource) else { continue };
         let wanted = ResourceRequest {
             resource: resource.clone(),
-            namespace: Some(release.namespace.clone()),
+            namespace: release.namespace.clone(),
             name: None,
             subresource: None,
             rest: None,
@@ -73,7 +73,7 @@ async fn in_memory(request: ClientRequest<'_>, release: &Release) -> Result<Evid
     let (view, mut before) = request.view().await?;
     view.newest(&mut before, Consistency::Cached).await?;
     let held = Arc::clone(view.log().head());
-    let scope = Scope { namespace: Some(&release.namespace), ..Scope::default() };
+    let scope = Scope { namespace: release.namespace.as_deref(), ..Scope::default() };
     let has = held.iter().filter(|(_, snapshot)| snapshot.range(&scope, None).any(|object| release.has(object)));
     let has = has.map(|(cluster, _)| cluster.clone()).collect();
     let may = view.standings_with(before, &held)?.unknown().cloned().collect();

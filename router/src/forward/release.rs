@@ -8,7 +8,7 @@ use http::{HeaderName, HeaderValue};
 use parking_lot::Mutex;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::time::Instant;
-use tributary_apimachinery::rewrite::Facts;
+use tributary_apimachinery::rewrite::{self, BodyKind, Format, ReleaseFacts};
 use tributary_apimachinery::{GroupVersionResource, Object, ResourceRequest};
 
 use crate::grounds::Evidence;
@@ -16,10 +16,10 @@ use crate::grounds::Evidence;
 /// The release that an object belongs to, or is a record of.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Release {
-    /// Its namespace.
-    pub(crate) namespace: String,
-    /// Its name.
-    pub(crate) name: String,
+    /// Its namespace; `None` for a release of any namespace, where only the name is known.
+    pub(crate) namespace: Option<String>,
+    /// Its name; `None` for any release of the namespace, where no name is known.
+    pub(crate) name: Option<String>,
     /// What its records are; of an object that belongs to one that is not known.
     records: Option<GroupVersionResource>,
 }
@@ -27,24 +27,46 @@ pub(crate) struct Release {
 /// What records may be.
 const RECORDS: [&str; 2] = ["secrets", "configmaps"];
 
+/// The labels of records, and of whatever else Helm writes but hooks (`pkg/action/validate.go`): only an object with one
+/// of them is looked at further.
+const MARKS: [(&str, &str); 2] = [("owner", "helm"), ("app.kubernetes.io/managed-by", "Helm")];
+
 /// Whether objects of a resource may be records of a release.
 pub(crate) fn are_records(resource: &GroupVersionResource) -> bool {
     resource.group.is_empty() && RECORDS.contains(&&*resource.resource)
 }
 
 impl Release {
-    /// The release that a body names.
-    pub(super) fn of(request: &ResourceRequest, facts: &Facts) -> Option<Self> {
-        let own = request.namespace.as_ref();
-        let said = &facts.release;
+    /// The release that an object names. A hook, which has no annotation of Helm's that does, names it by a label that most
+    /// charts give it; one that has not belongs to a release of its namespace.
+    pub(super) fn of(request: &ResourceRequest, said: &ReleaseFacts) -> Option<Self> {
+        let own = request.namespace.clone();
         if are_records(&request.resource) && said.record_owner.as_deref() == Some("helm") {
-            let (namespace, name) = (own?.clone(), said.record_name.clone()?);
+            let (namespace, name) = (Some(own?), Some(said.record_name.clone()?));
             return Some(Self { namespace, name, records: Some(request.resource.clone()) });
         }
-        let (namespace, name) = (said.namespace.as_ref().or(own)?.clone(), said.name.clone()?);
+        let (namespace, name) = match (&said.name, &said.hook) {
+            (Some(name), _) => (Some(said.namespace.clone().or(own)?), Some(name.clone())),
+            (None, Some(_)) if own.is_some() || said.instance.is_some() => (own, said.instance.clone()),
+            _ => return None,
+        };
         // It becomes a part of a path.
-        let is_one = namespace.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-        is_one.then_some(Self { namespace, name, records: None })
+        let is_one = |text: &String| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+        namespace.iter().all(is_one).then_some(Self { namespace, name, records: None })
+    }
+
+    /// The release that a member's object names.
+    pub(super) fn of_object(request: &ResourceRequest, object: &Object) -> Option<Self> {
+        if !MARKS.iter().any(|(label, value)| object.label(label) == Some(value)) {
+            return None;
+        }
+        let facts = rewrite::read(Format::Json, BodyKind::Object, object.json()).ok()?;
+        Self::of(request, &facts.release)
+    }
+
+    /// Whether it is known of one of its records, and not of an object that belongs to it.
+    pub(super) fn is_of_record(&self) -> bool {
+        self.records.is_some()
     }
 
     /// The resources that its records may be of.
@@ -57,14 +79,16 @@ impl Release {
 
     /// Whether an object is one of its records.
     pub(super) fn has(&self, object: &Object) -> bool {
-        object.label("owner") == Some("helm") && object.label("name") == Some(&self.name)
+        object.label("owner") == Some("helm")
+            && self.name.as_deref().is_none_or(|name| object.label("name") == Some(name))
     }
 
     /// The question for one of its records.
     pub(super) fn question(&self, resource: &GroupVersionResource) -> String {
-        let selector = format!("owner=helm,name={}", self.name);
+        let name = self.name.iter().map(|name| format!(",name={name}"));
+        let selector = "owner=helm".to_owned() + &name.collect::<String>();
         let selector = utf8_percent_encode(&selector, NON_ALPHANUMERIC);
-        format!("{}?labelSelector={selector}&limit=1", resource.path(Some(&self.namespace)))
+        format!("{}?labelSelector={selector}&limit=1", resource.path(self.namespace.as_deref()))
     }
 }
 
@@ -105,6 +129,6 @@ impl KnownReleases {
 
     /// Forgets what is known of a namespace in which a record may have been written.
     pub(crate) fn forget(&self, namespace: &str) {
-        self.0.lock().retain(|key, _| key.release.namespace != namespace);
+        self.0.lock().retain(|key, _| key.release.namespace.as_deref().is_some_and(|own| own != namespace));
     }
 }

@@ -106,10 +106,10 @@ pub(crate) enum ClusterRefusal {
     },
     /// A write belongs to a Helm release that several clusters have: 409, before anything of it is written.
     ReleaseInSeveral {
-        /// The release's namespace.
-        namespace: String,
-        /// The release.
-        name: String,
+        /// The release's namespace, if it is known.
+        namespace: Option<String>,
+        /// The release; `None` where any of the namespace may be meant.
+        name: Option<String>,
         /// The clusters that have it.
         clusters: Vec<ClusterName>,
     },
@@ -157,7 +157,9 @@ impl ClusterRefusal {
             Self::OfOtherContext { resource, named, cluster } => of_other_context(resource, named, cluster),
             Self::DifferentUsers { resource, users } => different_users(resource, users),
             Self::NotNamed { resource, clusters } => not_named(resource, clusters),
-            Self::ReleaseInSeveral { namespace, name, clusters } => release_in_several(namespace, name, clusters),
+            Self::ReleaseInSeveral { namespace, name, clusters } => {
+                release_in_several(namespace.as_deref(), name.as_deref(), clusters)
+            }
             Self::NoNamespace { namespace, cluster, ground, elsewhere } => {
                 no_namespace(namespace, cluster, *ground, elsewhere)
             }
@@ -290,15 +292,14 @@ fn not_named(resource: &GroupVersionResource, clusters: &[ClusterName]) -> Statu
     ))
 }
 
-fn release_in_several(namespace: &str, name: &str, clusters: &[ClusterName]) -> Status {
+fn release_in_several(namespace: Option<&str>, name: Option<&str>, clusters: &[ClusterName]) -> Status {
+    let of = namespace.map(|namespace| format!(" of namespace {}", go_quote(namespace))).unwrap_or_default();
+    let what = match name {
+        Some(name) => format!("the release {}{of} is", go_quote(name)),
+        None => format!("the hook names no release by the label app.kubernetes.io/instance, and releases{of} are"),
+    };
     let commands: Vec<_> = clusters.iter().map(|cluster| format!("helm --kube-context {cluster} …")).collect();
-    let message = format!(
-        "{}: the release {} of namespace {} is in more than one cluster: {}",
-        listed(&commands),
-        go_quote(name),
-        go_quote(namespace),
-        listed(clusters),
-    );
+    let message = format!("{}: {what} in more than one cluster: {}", listed(&commands), listed(clusters),);
     // No conflict, which clients would try again.
     Status::new(409, StatusReason::BadRequest, message)
 }

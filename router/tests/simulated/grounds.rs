@@ -287,6 +287,69 @@ async fn a_helm_release_of_several_clusters_is_refused_before_its_first_write() 
     }
 }
 
+/// A hook, on which Helm writes nothing that names its release.
+fn hook(name: &str, instance: Option<&str>) -> Value {
+    let mut object = config_map(name, "1");
+    object["metadata"]["annotations"] = json!({"helm.sh/hook": "pre-upgrade"});
+    if let Some(instance) = instance {
+        object["metadata"]["labels"] = json!({"app.kubernetes.io/instance": instance});
+    }
+    object
+}
+
+#[tokio::test]
+async fn a_hook_goes_where_its_helm_release_is() {
+    for held in [true, false] {
+        let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(held)).await;
+        fixture.get(CONFIG_MAPS).await.ok();
+        fixture.write("POST", &format!("/clusters/b{CONFIG_MAPS}"), &record("rb", 1)).await.ok();
+        let written = async |object: Value| fixture.write("POST", CONFIG_MAPS, &object).await;
+        assert_eq!(cluster(&written(hook("labelled", Some("rb"))).await.ok()), "b", "{held}");
+        assert_eq!(cluster(&written(hook("bare", None)).await.ok()), "b", "the only release of the namespace: {held}");
+        // Its release is not known by that name, so that it is a new object as others are.
+        assert_eq!(cluster(&written(hook("of-another", Some("rc"))).await.ok()), "a", "{held}");
+        fixture.write("POST", &format!("/clusters/a{CONFIG_MAPS}"), &record("ra", 1)).await.ok();
+        assert_eq!(cluster(&written(hook("labelled-again", Some("rb"))).await.ok()), "b", "{held}");
+        let message = written(hook("bare-again", None)).await.refused(409);
+        assert!(
+            message.starts_with("helm --kube-context a …, helm --kube-context b …: the hook names no"),
+            "{message}"
+        );
+        assert_eq!(values(&fixture, ["a", "b"], "bare-again"), [Value::Null, Value::Null]);
+    }
+}
+
+/// Helm 3 goes on to delete an uninstalled release's objects where the change of its record was refused.
+#[tokio::test]
+async fn nothing_is_deleted_of_a_helm_release_of_several_clusters() {
+    for held in [true, false] {
+        let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(held)).await;
+        fixture.get(CONFIG_MAPS).await.ok();
+        let mut only = released("only", "same");
+        only["metadata"]["labels"] = json!({"app.kubernetes.io/managed-by": "Helm"});
+        for (member, object) in
+            [("a", record("same", 1)), ("b", record("same", 1)), ("b", record("same", 2)), ("b", only)]
+        {
+            fixture.write("POST", &format!("/clusters/{member}{CONFIG_MAPS}"), &object).await.ok();
+        }
+        let paths = ["only", "sh.helm.release.v1.same.v2"].map(|name| format!("{CONFIG_MAPS}/{name}"));
+        for path in &paths {
+            let message = fixture.write("DELETE", path, &json!({})).await.refused(409);
+            assert!(message.starts_with("helm --kube-context a …, helm --kube-context b …: "), "{message}");
+        }
+        // Helm writes the newest record first, which only one of them has.
+        let message = fixture.write("PUT", &paths[1], &record("same", 2)).await.refused(409);
+        assert!(message.starts_with("helm --kube-context a …"), "{message}");
+        let merged = fixture.patch(&paths[0], "merge-patch+json", &json!({"data": {"v": "2"}})).await;
+        assert_eq!(cluster(&merged.ok()), "b", "it can be changed");
+        let uid = fixture.get(&paths[0]).await.ok()["metadata"]["uid"].clone();
+        fixture.write("DELETE", &paths[0], &json!({"preconditions": {"uid": uid}})).await.ok();
+        // Of one cluster's release everything may be deleted.
+        fixture.write("DELETE", &format!("/clusters/a{CONFIG_MAPS}/sh.helm.release.v1.same.v1"), &json!({})).await.ok();
+        crate::harness::until(|| async { fixture.write("DELETE", &paths[1], &json!({})).await.code == 200 }).await;
+    }
+}
+
 #[tokio::test]
 async fn a_helm_release_that_may_be_where_nobody_can_look_is_not_torn() {
     let (fixture, _first) = with_one_never_seen(placed_in_a(true)).await;
