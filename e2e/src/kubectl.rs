@@ -1,4 +1,5 @@
-//! The real kubectl, with a home of its own so that no cache or setting of the user's takes part.
+//! The real kubectl, and Helm, which is run in the same way: each with a home of its own so that no cache or setting of
+//! the user's takes part.
 
 use crate::{Process, Tools, guard};
 use anyhow::{Context, bail};
@@ -9,12 +10,14 @@ use std::{
     time::Duration,
 };
 
-/// Longest that one kubectl command may take; a stuck one fails its test instead of the whole run.
+/// Longest that one command may take; a stuck one fails its test instead of the whole run.
 const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// kubectl for one kubeconfig.
 #[derive(Debug)]
 pub struct Kubectl {
+    /// What it is called in messages.
+    name: &'static str,
     program: PathBuf,
     kubeconfig: PathBuf,
     home: tempfile::TempDir,
@@ -64,12 +67,20 @@ impl Kubectl {
     /// # Errors
     /// When no temporary folder can be made.
     pub fn new(tools: &Tools, kubeconfig: &Path) -> anyhow::Result<Self> {
-        Ok(Self {
-            program: tools.server("kubectl"),
-            kubeconfig: kubeconfig.to_owned(),
-            home: guard::temporary_folder("kubectl")?,
-            runs: AtomicUsize::new(0),
-        })
+        Self::of("kubectl", tools.server("kubectl"), kubeconfig)
+    }
+
+    /// Helm of a major version that uses `kubeconfig`: it is run as kubectl is.
+    ///
+    /// # Errors
+    /// When no temporary folder can be made.
+    pub fn helm(tools: &Tools, version: u8, kubeconfig: &Path) -> anyhow::Result<Self> {
+        Self::of("helm", tools.helm(version), kubeconfig)
+    }
+
+    fn of(name: &'static str, program: PathBuf, kubeconfig: &Path) -> anyhow::Result<Self> {
+        let (kubeconfig, home) = (kubeconfig.to_owned(), guard::temporary_folder(name)?);
+        Ok(Self { name, program, kubeconfig, home, runs: AtomicUsize::new(0) })
     }
 
     /// The command, ready to be changed and spawned.
@@ -110,24 +121,19 @@ impl Kubectl {
     /// As [`Kubectl::run`].
     pub async fn run_with(&self, command: Command, input: Option<&str>) -> anyhow::Result<KubectlOutput> {
         use std::io::Write;
-        let shown =
-            format!("{command:?}").rsplit_once("kubectl\"").map_or_else(String::new, |(_, rest)| rest.to_owned());
+        let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
+        let shown = format!("{} {}", self.name, words.join(" "));
         let mut process = self.start(command, if input.is_some() { Stdio::piped() } else { Stdio::null() })?;
         if let (Some(text), Some(mut pipe)) = (input, process.take_input()) {
-            pipe.write_all(text.as_bytes()).context("write to kubectl")?;
+            pipe.write_all(text.as_bytes()).with_context(|| format!("write to {shown}"))?;
         }
         let status = match process.wait(TIMEOUT).await {
             Ok(status) => status,
             Err(error) => {
-                bail!("kubectl{shown}: {error:#}\nstdout: {}\nstderr: {}", process.output(), process.errors())
+                bail!("{shown}: {error:#}\nstdout: {}\nstderr: {}", process.output(), process.errors())
             }
         };
-        Ok(KubectlOutput {
-            command: format!("kubectl{shown}"),
-            code: status.code(),
-            stdout: process.output(),
-            stderr: process.errors(),
-        })
+        Ok(KubectlOutput { command: shown, code: status.code(), stdout: process.output(), stderr: process.errors() })
     }
 
     /// Runs kubectl and returns its standard output.
@@ -157,6 +163,6 @@ impl Kubectl {
     fn start(&self, command: Command, input: Stdio) -> anyhow::Result<Process> {
         let run = self.runs.fetch_add(1, Ordering::Relaxed);
         let file = |kind: &str| self.home.path().join(format!("run-{run}.{kind}"));
-        Process::spawn_with("kubectl", command, &file("out"), &file("err"), input)
+        Process::spawn_with(self.name, command, &file("out"), &file("err"), input)
     }
 }

@@ -9,6 +9,7 @@ use tokio::process::Command;
 pub struct Tools {
     servers: PathBuf,
     clients: PathBuf,
+    helm: PathBuf,
     kwok_stages: PathBuf,
 }
 
@@ -21,8 +22,9 @@ impl Tools {
         let script = script();
         let servers = run(Command::new(&script).arg("servers")).await?;
         let clients = run(Command::new(&script).arg("clients")).await?;
+        let helm = run(Command::new(&script).arg("helm")).await?;
         let stages = run(Command::new(&script).arg("kwok-stages")).await?;
-        Ok(Self { servers: servers.into(), clients: clients.into(), kwok_stages: stages.into() })
+        Ok(Self { servers: servers.into(), clients: clients.into(), helm: helm.into(), kwok_stages: stages.into() })
     }
 
     /// The folder of Kubernetes' own specs: `e2e.test` and `kube-scheduler`. Built when first asked for: few
@@ -60,6 +62,12 @@ impl Tools {
     #[must_use]
     pub fn consistent_client(&self) -> PathBuf {
         self.clients.join("tributary-e2e-consistent")
+    }
+
+    /// Helm of a major version: 3 or 4.
+    #[must_use]
+    pub fn helm(&self, version: u8) -> PathBuf {
+        self.helm.join(format!("helm{version}"))
     }
 
     /// kwok's folder of ready-made stages, which say how nodes and pods come alive.

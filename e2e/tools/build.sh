@@ -5,6 +5,7 @@
 #   build.sh [servers]     kube-apiserver, kubectl, etcd, kube-controller-manager, kwok
 #   build.sh clients       tributary-e2e-clients (client-go and controller-runtime, from ../clients), and
 #                          tributary-e2e-consistent (the first controller-runtime that reads its own writes)
+#   build.sh helm          helm3 and helm4
 #   build.sh python        the Python client in an environment of its own; an empty line where there is no python3
 #   build.sh specs         e2e.test (Kubernetes' own end-to-end specs) and kube-scheduler
 #   build.sh kwok-stages   the folder of kwok's ready-made stages
@@ -64,6 +65,12 @@ case ${1:-servers} in
     build ../clients/consistent tributary-e2e-consistent "" .
     echo "$bin"
     ;;
+  helm)
+    bin=$cache/helm-$(key helm)
+    build helm helm3 "" helm.sh/helm/v3/cmd/helm
+    build helm helm4 "" helm.sh/helm/v4/cmd/helm
+    echo "$bin"
+    ;;
   python)
     command -v python3 >/dev/null || { echo "tools: no python3: the Python client is left out" >&2; echo; exit 0; }
     folder=$cache/python-$(python_key)
@@ -91,10 +98,10 @@ case ${1:-servers} in
     (cd "$here/kwok" && go mod download sigs.k8s.io/kwok >&2 && echo "$(go list -m -f '{{.Dir}}' sigs.k8s.io/kwok)/kustomize/stage")
     ;;
   key)
-    echo "$(key kubernetes etcd kwok)-$(key ../clients)-$(key specs)-$(python_key 2>/dev/null || true)"
+    echo "$(key kubernetes etcd kwok)-$(key ../clients)-$(key specs)-$(key helm)-$(python_key 2>/dev/null || true)"
     ;;
   *)
-    echo "tools: unknown argument '$1'; allowed: servers, clients, python, specs, kwok-stages, key" >&2
+    echo "tools: unknown argument '$1'; allowed: servers, clients, helm, python, specs, kwok-stages, key" >&2
     exit 2
     ;;
 esac

@@ -20,6 +20,8 @@ mod endpoints;
 mod events;
 mod faults;
 mod fixture;
+mod helm;
+mod k9s;
 mod kubectl;
 mod oracle;
 mod precedents;
@@ -52,6 +54,8 @@ fn main() -> anyhow::Result<()> {
         conformance::cases(),
         differential::cases(),
         kubectl::cases(),
+        helm::cases(),
+        k9s::cases(),
         clients::cases(),
         tables::cases(),
         faults::cases(),

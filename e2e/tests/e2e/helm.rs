@@ -1,0 +1,290 @@
+//! Helm 3 and Helm 4 over two members: a release is made, changed and taken away through the merged view, and is never
+//! in two clusters.
+
+mod chart;
+
+use crate::context::{Case, TestContext, eventually};
+use anyhow::{Context, ensure};
+use chart::Chart;
+use futures::future::BoxFuture;
+use serde_json::Value;
+use std::{sync::Arc, time::Duration};
+use tributary_e2e::{Kubectl, TestCluster, Tributary, guard, kubeconfig};
+
+const SOON: Duration = Duration::from_secs(60);
+
+/// A test, for one major version of Helm.
+type Test = fn(TestContext, u8) -> BoxFuture<'static, anyhow::Result<()>>;
+
+pub(crate) fn cases() -> Vec<Case> {
+    let tests: [(&str, Test); 6] = [
+        ("a_release_lives_through_the_merged_view", |context, version| Box::pin(life(context, version))),
+        ("a_release_stays_in_its_cluster", |context, version| Box::pin(stays_whole(context, version))),
+        ("a_release_goes_to_the_cluster_of_its_namespace", |context, version| Box::pin(by_namespace(context, version))),
+        ("a_release_of_both_clusters_is_refused_before_its_first_write", |context, version| {
+            Box::pin(of_both(context, version))
+        }),
+        ("a_release_without_a_place_is_refused", |context, version| Box::pin(without_place(context, version))),
+        ("a_release_changes_while_another_cluster_is_down", |context, version| Box::pin(one_down(context, version))),
+    ];
+    let of_version = |version: u8| {
+        tests.map(|(name, test)| Case::new(format!("helm::v{version}::{name}"), move |context| test(context, version)))
+    };
+    [3, 4].into_iter().flat_map(of_version).collect()
+}
+
+/// Helm, a chart, and a namespace in each of these members.
+struct Setup {
+    helm: Kubectl,
+    chart: Chart,
+    namespace: String,
+    members: Vec<Arc<TestCluster>>,
+    /// Held so that it runs.
+    _tributary: Arc<Tributary>,
+}
+
+impl Setup {
+    /// Over `member1` and `member2`; what has no other place goes to `member1`.
+    async fn new(context: &TestContext, version: u8) -> anyhow::Result<Self> {
+        let members = context.fixture.pair().await?.to_vec();
+        Self::over(context, version, context.fixture.over_two().await?, members).await
+    }
+
+    async fn over(
+        context: &TestContext,
+        version: u8,
+        tributary: Arc<Tributary>,
+        members: Vec<Arc<TestCluster>>,
+    ) -> anyhow::Result<Self> {
+        let helm = Kubectl::helm(context.fixture.tools().await?, version, tributary.kubeconfig())?;
+        let namespace = context.namespace("helm", &members).await?;
+        Ok(Self { helm, chart: Chart::write()?, namespace, members, _tributary: tributary })
+    }
+
+    /// Helm in the namespace, with the chart where it is asked for.
+    fn arguments<'a>(&'a self, words: &[&'a str]) -> Vec<&'a str> {
+        let words = words.iter().map(|word| if *word == "CHART" { self.chart.path() } else { word });
+        ["-n", &self.namespace].into_iter().chain(words).collect()
+    }
+
+    async fn ok(&self, words: &[&str]) -> anyhow::Result<String> {
+        self.helm.ok(&self.arguments(words)).await
+    }
+
+    /// What Helm says where it fails.
+    async fn refused(&self, words: &[&str]) -> anyhow::Result<String> {
+        self.helm.run(&self.arguments(words)).await?.failure()
+    }
+
+    /// What of the chart, and of Helm's records, is in a member: `configmaps/web-map`.
+    async fn objects(&self, member: usize) -> anyhow::Result<Vec<String>> {
+        let found = self.found(member).await?;
+        Ok(found.into_iter().map(|(name, _)| name).collect())
+    }
+
+    /// The same with their versions: whatever is written changes one.
+    async fn found(&self, member: usize) -> anyhow::Result<Vec<(String, String)>> {
+        let mut found = Vec::new();
+        for (group, resource) in [("apis/apps/v1", "deployments"), ("api/v1", "configmaps"), ("api/v1", "secrets")] {
+            let path = format!("/{group}/namespaces/{}/{resource}", self.namespace);
+            let list = self.members[member].http().get(&path).send().await?.expect(200)?.json()?;
+            let items = list["items"].as_array().cloned().unwrap_or_default();
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let own = items.iter().map(|item| &item["metadata"]).filter(|own| own["name"] != "kube-root-ca.crt");
+            // The status of a Deployment, which controllers write, is not the release's.
+            let version = |own: &Value| match resource {
+                "deployments" => own["generation"].to_string(),
+                _ => text(&own["resourceVersion"]),
+            };
+            found.extend(own.map(|own| (format!("{resource}/{}", text(&own["name"])), version(own))));
+        }
+        Ok(found)
+    }
+
+    async fn has(&self, member: usize, expected: &[&str]) -> anyhow::Result<()> {
+        let found = self.objects(member).await?;
+        ensure!(found == expected, "{} has {found:?} instead of {expected:?}", self.members[member].name());
+        Ok(())
+    }
+
+    /// A release as `helm list` tells it: its revision and its status.
+    async fn listed(&self, context: &[&str], release: &str) -> anyhow::Result<(String, String)> {
+        let text = self.ok(&[context, &["list", "-o", "json"]].concat()).await?;
+        let list: Value = serde_json::from_str(&text).with_context(|| format!("read {text}"))?;
+        let found = list.as_array().into_iter().flatten().find(|own| own["name"] == release);
+        let found = found.with_context(|| format!("no {release} in {text}"))?;
+        let word = |field: &str| found[field].as_str().unwrap_or_default().to_owned();
+        Ok((word("revision"), word("status")))
+    }
+}
+
+/// Everything of a release with this many revisions, in the order of [`Setup::found`].
+const FIRST: [&str; 3] = ["deployments/web", "configmaps/web-map", "secrets/sh.helm.release.v1.web.v1"];
+
+/// The same after an upgrade to a chart that has one more object, and a hook.
+const SECOND: [&str; 6] = [
+    "deployments/web",
+    "configmaps/web-hook",
+    "configmaps/web-map",
+    "configmaps/web-more",
+    "secrets/sh.helm.release.v1.web.v1",
+    "secrets/sh.helm.release.v1.web.v2",
+];
+
+async fn life(context: TestContext, version: u8) -> anyhow::Result<()> {
+    let setup = Setup::new(&context, version).await?;
+    let wait = ["--wait", "--timeout", "60s"];
+    setup.ok(&[&["install", "web", "CHART", "--set", "node=member1-node-0"][..], &wait].concat()).await?;
+    setup.has(0, &FIRST).await?;
+    ensure!(setup.listed(&[], "web").await? == ("1".into(), "deployed".into()), "not deployed");
+    let all = setup.helm.ok(&["list", "-A"]).await?;
+    ensure!(all.lines().any(|line| line.starts_with("web") && line.contains(&setup.namespace)), "{all}");
+    let upgrade = ["upgrade", "web", "CHART", "--set", "node=member1-node-0,step=2,more=true"];
+    setup.ok(&[&upgrade[..], &wait].concat()).await?;
+    setup.has(0, &SECOND).await?;
+    let history = setup.ok(&["history", "web"]).await?;
+    ensure!(history.contains("superseded") && history.contains("deployed"), "{history}");
+    setup.ok(&[&["rollback", "web", "1"][..], &wait].concat()).await?;
+    let map = format!("/api/v1/namespaces/{}/configmaps/web-map", setup.namespace);
+    let map = setup.members[0].http().get(&map).send().await?.expect(200)?.json()?;
+    ensure!(map["data"]["step"] == "1", "not rolled back: {map}");
+    ensure!(!setup.objects(0).await?.contains(&"configmaps/web-more".to_owned()), "it is not taken away");
+    let manifest = setup.ok(&["get", "manifest", "web"]).await?;
+    ensure!(manifest.contains("web-map") && !manifest.contains("web-more"), "{manifest}");
+    setup.ok(&[&["uninstall", "web"][..], &wait].concat()).await?;
+    // Hooks are no part of a release: Helm leaves them.
+    setup.has(0, &["configmaps/web-hook"]).await?;
+    setup.has(1, &[]).await
+}
+
+/// Installed in the second cluster, where nothing goes by itself, and changed through the merged view.
+async fn stays_whole(context: TestContext, version: u8) -> anyhow::Result<()> {
+    let setup = Setup::new(&context, version).await?;
+    let own = ["--kube-context", "member2"];
+    setup.ok(&[&own[..], &["install", "web", "CHART", "--set", "node=member2-node-0"]].concat()).await?;
+    setup.has(1, &FIRST).await?;
+    setup.ok(&["upgrade", "web", "CHART", "--set", "node=member2-node-0,step=2,more=true"]).await?;
+    setup.has(1, &SECOND).await?;
+    setup.has(0, &[]).await?;
+    for context in [&own[..], &[]] {
+        ensure!(setup.listed(context, "web").await? == ("2".into(), "deployed".into()), "not deployed");
+    }
+    // And back in its own context.
+    let revision = ["upgrade", "web", "CHART", "--set", "node=member2-node-0,step=3"];
+    setup.ok(&[&own[..], &revision].concat()).await?;
+    ensure!(setup.listed(&own, "web").await? == ("3".into(), "deployed".into()), "not deployed");
+    setup.ok(&["rollback", "web", "2"]).await?;
+    ensure!(setup.listed(&own, "web").await? == ("4".into(), "deployed".into()), "not rolled back");
+    setup.ok(&["uninstall", "web"]).await?;
+    setup.has(1, &["configmaps/web-hook"]).await?;
+    setup.has(0, &[]).await
+}
+
+/// A namespace that only the second cluster has decides for a release, and for all that belongs to it.
+async fn by_namespace(context: TestContext, version: u8) -> anyhow::Result<()> {
+    let mut setup = Setup::new(&context, version).await?;
+    let members = context.fixture.pair().await?;
+    setup.namespace = context.namespace("helm", &members[1..]).await?;
+    setup.ok(&["install", "web", "CHART", "--set", "node=member2-node-0"]).await?;
+    setup.has(1, &FIRST).await?;
+    setup.ok(&["upgrade", "web", "CHART", "--set", "node=member2-node-0,more=true"]).await?;
+    setup.has(1, &SECOND).await
+}
+
+async fn of_both(context: TestContext, version: u8) -> anyhow::Result<()> {
+    let setup = Setup::new(&context, version).await?;
+    setup.ok(&["--kube-context", "member1", "install", "web", "CHART"]).await?;
+    // It has an object of a name that the other has not, and a revision more.
+    let second = ["--kube-context", "member2"];
+    setup.ok(&[&second[..], &["install", "web", "CHART"]].concat()).await?;
+    setup.ok(&[&second[..], &["upgrade", "web", "CHART", "--set", "more=true"]].concat()).await?;
+    eventually(SOON, async || {
+        let history = setup.ok(&["history", "web"]).await?;
+        ensure!(history.lines().count() == 4, "not all are seen: {history}");
+        Ok(())
+    })
+    .await?;
+    let before = (setup.found(0).await?, setup.found(1).await?);
+    let release = "helm --kube-context member1 …, helm --kube-context member2 …: ";
+    for (words, hint) in [
+        (&["upgrade", "web", "CHART", "--set", "step=2,more=true"][..], release),
+        (&["upgrade", "--install", "web", "CHART"], release),
+        // Why it cannot change the record Helm 3 tells only whoever debugs.
+        (&["uninstall", "web", "--debug"], release),
+        // It reads the first revision's record, by a name that both have.
+        (&["rollback", "web", "1"], "kubectl --context member1 … or kubectl --context member2 …: "),
+    ] {
+        let refused = setup.refused(words).await?;
+        ensure!(refused.contains(hint), "{words:?}: {refused}");
+        let after = (setup.found(0).await?, setup.found(1).await?);
+        ensure!(after == before, "{words:?} has written: {after:?} instead of {before:?}");
+    }
+    // Each in its own context is another release.
+    setup.ok(&[&second[..], &["upgrade", "web", "CHART", "--set", "step=2"]].concat()).await?;
+    ensure!(setup.found(0).await? == before.0, "the other one was changed, too");
+    Ok(())
+}
+
+async fn without_place(context: TestContext, version: u8) -> anyhow::Result<()> {
+    let kubeconfig = context.fixture.pair_kubeconfig().await?;
+    let tributary = Tributary::builder(&kubeconfig, ["member1", "member2"]).start().await?;
+    let tributary = context.fixture.watch_log(tributary).await;
+    let members = context.fixture.pair().await?.to_vec();
+    let setup = Setup::over(&context, version, tributary, members).await?;
+    let refused = setup.refused(&["install", "web", "CHART"]).await?;
+    for word in ["--create-in", "--context member1", "member2"] {
+        ensure!(refused.contains(word), "no {word} in {refused}");
+    }
+    for member in [0, 1] {
+        setup.has(member, &[]).await?;
+    }
+    // What is installed needs no place.
+    setup.ok(&["--kube-context", "member2", "install", "web", "CHART"]).await?;
+    setup.ok(&["upgrade", "web", "CHART", "--set", "more=true"]).await?;
+    setup.has(1, &SECOND).await?;
+    setup.has(0, &[]).await
+}
+
+async fn one_down(context: TestContext, version: u8) -> anyhow::Result<()> {
+    let _permit = context.fixture.own_members.acquire().await?;
+    let victim = Arc::new(TestCluster::builder("victim").start(context.fixture.tools().await?).await?);
+    let other = Arc::clone(&context.fixture.pair().await?[1]);
+    let folder = guard::temporary_folder("helm")?;
+    let path = folder.path().join("kubeconfig");
+    kubeconfig::write(&path, &[&victim.access(), &other.access()])?;
+    let tributary = Tributary::builder(&path, ["victim", "member2"]).argument("--create-in=member2").start().await?;
+    let tributary = context.fixture.watch_log(tributary).await;
+    let http = tributary.http().await?;
+    let setup = Setup::over(&context, version, tributary, vec![Arc::clone(&victim), other]).await?;
+    setup.ok(&["--kube-context", "member2", "install", "web", "CHART"]).await?;
+    setup.ok(&["--kube-context", "victim", "install", "lost", "CHART"]).await?;
+    eventually(SOON, async || setup.listed(&[], "lost").await.map(drop)).await?;
+    // Of what was never read before a cluster went down it is not known what it has.
+    let collections = ["api/v1/configmaps", "apis/apps/v1/deployments"];
+    for path in collections {
+        http.get(&format!("/{path}")).send().await?.expect(200)?;
+    }
+    let before = setup.found(0).await?;
+
+    victim.kill9().await?;
+    eventually(SOON, async || {
+        let answer = http.get(&format!("/api/v1/namespaces/{}/secrets", setup.namespace)).send().await?.expect(200)?;
+        ensure!(answer.header("warning").contains("victim"), "no warning: {:?}", answer.headers);
+        Ok(())
+    })
+    .await?;
+    // What the dead one had is known, so that a release of the other is known to be only there, and a new one to be new.
+    setup.ok(&["upgrade", "web", "CHART", "--set", "step=2,more=true"]).await?;
+    setup.has(1, &SECOND).await?;
+    setup.ok(&["install", "new", "CHART"]).await?;
+    ensure!(setup.listed(&[], "lost").await? == ("1".into(), "deployed".into()), "it is not told of");
+    for words in [&["upgrade", "lost", "CHART", "--set", "step=2"][..], &["uninstall", "lost"]] {
+        let refused = setup.refused(words).await?;
+        ensure!(refused.contains("victim"), "{words:?}: {refused}");
+    }
+    victim.start_again().await?;
+    ensure!(setup.found(0).await? == before, "something was written");
+    eventually(SOON, async || setup.ok(&["upgrade", "lost", "CHART", "--set", "step=2"]).await.map(drop)).await?;
+    ensure!(setup.listed(&["--kube-context", "victim"], "lost").await?.1 == "deployed", "not deployed");
+    Ok(())
+}
