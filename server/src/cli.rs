@@ -1,7 +1,9 @@
 //! The command line.
 
+mod completion;
 #[cfg(feature = "demo")]
 mod demo;
+mod kubeconfig;
 mod words;
 
 use std::path::PathBuf;
@@ -13,8 +15,10 @@ use tributary_router::Limits;
 
 use crate::listener::{Bounds, ListenAddress};
 use crate::log::{LogFormat, LogLevel};
+pub use completion::CompletionArguments;
 #[cfg(feature = "demo")]
 pub use demo::DemoArguments;
+pub use kubeconfig::{KubeconfigCommand, MergeArguments, RemoveArguments};
 
 /// What stands at the end of every command's help.
 const EXIT_CODES: &str = "Exit codes:\n  \
@@ -69,6 +73,12 @@ pub enum Command {
     /// Look into composite resourceVersions
     #[command(subcommand)]
     Rv(RvCommand),
+    /// Change a kubeconfig of yours
+    #[command(subcommand)]
+    Kubeconfig(KubeconfigCommand),
+    /// Print a script by which a shell completes commands and flags
+    #[command(after_help = completion::INSTALLATION)]
+    Completion(CompletionArguments),
 }
 
 const SERVE_HELP: &str = "Examples:
@@ -76,6 +86,8 @@ const SERVE_HELP: &str = "Examples:
       serves every context of your kubeconfig
   tributary serve --contexts eu,us --write-kubeconfig all.kubeconfig
       serves two contexts; then: kubectl --kubeconfig all.kubeconfig get pods -A
+  tributary serve --merge-into-kubeconfig
+      puts the contexts into your kubeconfig; then: kubectl --context tributary-all get pods -A
   tributary serve --contexts '/^eu-/,america=us@1' --resources pods,deployments.apps
       serves the contexts that match a regular expression, and one under another name
   tributary serve --config clusters/
@@ -144,6 +156,9 @@ pub struct ServeArguments {
     /// Write a kubeconfig for clients to this file, with the context 'all' and one for each cluster
     #[arg(long, value_name = "FILE")]
     pub write_kubeconfig: Option<PathBuf>,
+    /// How contexts are put into a kubeconfig that has others.
+    #[command(flatten)]
+    pub merge: MergeArguments,
     /// Hold only these resources in memory: pods, deployments.apps [default: everything that can be listed and watched,
     /// on first use]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]

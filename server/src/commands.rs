@@ -1,7 +1,9 @@
 //! The commands, one file each.
 
 pub mod check;
+pub mod completion;
 #[cfg(feature = "demo")]
 pub mod demo;
+pub mod kubeconfig;
 pub mod rv;
 pub mod serve;

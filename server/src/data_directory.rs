@@ -252,7 +252,8 @@ pub fn create_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     linked
 }
 
-fn write_temporary(path: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
+/// Writes a file with mode 0600 beside `path`, from where it can take its place, and returns its path.
+pub(crate) fn write_temporary(path: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
     let name = path.file_name().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the path names no file"))?;
     let temporary = path.with_file_name(format!(".{}.{:016x}", name.to_string_lossy(), rand::random::<u64>()));
     let written = OpenOptions::new()

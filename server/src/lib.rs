@@ -42,7 +42,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use cli::{Cli, Command, RvCommand};
+use cli::{Cli, Command, KubeconfigCommand, RvCommand};
 use exit::Failure;
 
 /// Runs the program with these arguments, the first of which is its own name.
@@ -71,6 +71,11 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         #[cfg(feature = "demo")]
         Command::Demo(arguments) => block_on(commands::demo::demo(arguments)),
         Command::Check(arguments) => block_on(commands::check::check(arguments)),
+        Command::Kubeconfig(KubeconfigCommand::Remove(arguments)) => block_on(commands::kubeconfig::remove(arguments)),
+        Command::Completion(arguments) => {
+            output::print(&commands::completion::completion(&arguments));
+            Ok(())
+        }
         Command::Rv(RvCommand::Decode(arguments)) => commands::rv::decode(&arguments).map(|text| output::print(&text)),
     }
 }

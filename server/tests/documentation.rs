@@ -98,7 +98,7 @@ fn every_metric_is_described() {
 fn tables() -> Vec<(String, String)> {
     let program = tributary_server::cli::Cli::command();
     let mut tables = vec![("every command".to_owned(), flags(&program, Some("Logging")))];
-    for path in [&["serve"][..], &["demo"], &["check"], &["rv", "decode"]] {
+    for path in [&["serve"][..], &["demo"], &["check"], &["rv", "decode"], &["completion"], &["kubeconfig", "remove"]] {
         let command = path.iter().fold(&program, |command, name| command.find_subcommand(name).unwrap());
         tables.push((path.join(" "), flags(command, None)));
     }
@@ -128,8 +128,12 @@ fn flags(command: &Command, heading: Option<&str>) -> String {
 
 fn flag(argument: &Arg) -> String {
     let value = argument.get_value_names().map(|names| names.join(" ")).unwrap_or_default();
+    let takes_value = argument.get_action().takes_values();
+    let is_optional = argument.get_num_args().is_some_and(|count| count.min_values() == 0);
     let short = argument.get_short().map(|short| format!(", `-{short}`")).unwrap_or_default();
     let name = match argument.get_long() {
+        Some(long) if !takes_value => format!("`--{long}`{short}"),
+        Some(long) if is_optional => format!("`--{long}[={value}]`{short}"),
         Some(long) => format!("`--{long} {value}`{short}"),
         None => format!("`{value}`"),
     };
@@ -141,7 +145,7 @@ fn flag(argument: &Arg) -> String {
         (true, false) => told,
     };
     let mut meaning = format!("{meaning}.");
-    for allowed in argument.get_possible_values() {
+    for allowed in argument.get_possible_values().iter().filter(|_| takes_value) {
         let help = allowed.get_help().map(|help| format!(": {help}")).unwrap_or_default();
         meaning.push_str(&format!("<br>`{}`{help}", allowed.get_name()));
     }

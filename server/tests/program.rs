@@ -167,6 +167,35 @@ fn versions_are_decoded() {
 }
 
 #[test]
+fn each_shell_gets_a_completion_script() {
+    let directory = tempfile::tempdir().unwrap();
+    for (shell, part) in [
+        ("bash", "complete -F _tributary"),
+        ("zsh", "#compdef tributary"),
+        ("fish", "complete -c tributary"),
+        ("powershell", "Register-ArgumentCompleter"),
+    ] {
+        let output = tributary(&["completion", shell], &[]);
+        assert_eq!(output.status.code(), Some(0));
+        let script = String::from_utf8(output.stdout).unwrap();
+        for part in [part, "write-kubeconfig"] {
+            assert!(script.contains(part), "{shell}: {part} in {script}");
+        }
+        std::fs::write(directory.path().join(shell), script).unwrap();
+    }
+    let script = directory.path().join("bash");
+    let valid = Command::new("bash").arg("-n").arg(&script).output().unwrap();
+    assert!(valid.status.success() && valid.stderr.is_empty(), "{valid:?}");
+    let completed = "source \"$0\"; COMP_WORDS=(tributary ser); COMP_CWORD=1; _tributary tributary ser tributary; \
+                     printf '%s\n' \"${COMPREPLY[@]}\"";
+    let completed = Command::new("bash").args(["-c", completed]).arg(&script).output().unwrap();
+    assert_eq!(String::from_utf8(completed.stdout).unwrap(), "serve\n");
+    let (code, message) = refused(&["completion", "tcsh"], &[]);
+    assert_eq!(code, Some(2));
+    assert!(message.contains("bash") && message.contains("zsh"), "{message}");
+}
+
+#[test]
 fn configurations_are_checked() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("clusters.yaml");

@@ -40,6 +40,7 @@ impl Program {
             .env("HOME", directory)
             .env("TMPDIR", directory)
             .env_remove("XDG_DATA_HOME")
+            .env_remove("KUBECONFIG")
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true)
@@ -537,6 +538,52 @@ async fn numbers_outlive_clusters_and_restarts() {
     assert_eq!(program.end().await.code(), Some(2));
     let errors = program.errors().await;
     assert!(errors.contains("UpstreamCluster new: spec.index: 1 was given to cluster two before"), "{errors}");
+}
+
+#[tokio::test]
+async fn the_users_own_kubeconfig_is_joined_and_left() {
+    let directory = tempfile::tempdir().unwrap();
+    let (one, two) = (member("one").await, member("two").await);
+    let config = directory.path().join(".kube/config");
+    std::fs::create_dir(config.parent().unwrap()).unwrap();
+    let text = |members: &[&SimulatedCluster]| format!("# mine\n{}", kubeconfig(members.iter().copied()));
+    std::fs::write(&config, text(&[&one])).unwrap();
+    std::fs::set_permissions(&config, std::fs::Permissions::from_mode(0o640)).unwrap();
+    let arguments = ["serve", "--listen", "127.0.0.1:0", "--merge-into-kubeconfig"];
+    let mut program = Program::start(&arguments, directory.path());
+    assert!(program.ready().await.ends_with("clusters=one"));
+    assert_eq!(contexts(&config), ["one", "tributary-all", "tributary-one"]);
+    let current = |config: &Path| Kubeconfig::read_from(config).unwrap().current_context;
+    assert_eq!(current(&config).as_deref(), Some("one"));
+    assert_eq!(std::fs::metadata(&config).unwrap().permissions().mode() & 0o777, 0o640);
+    assert_eq!(get(&config, "tributary-all", "/readyz").await.unwrap(), "ok");
+    assert!(get(&config, "tributary-one", "/api/v1/namespaces?limit=1").await.is_ok());
+    program.signal("HUP");
+    program.logged("configuration reloaded", 1).await;
+    assert!(get(&config, "tributary-all", "/readyz?verbose").await.unwrap().contains("one"));
+
+    // A cluster joins, and whoever wrote the file forgot what was put in.
+    std::fs::write(&config, text(&[&one, &two])).unwrap();
+    let expected = ["one", "two", "tributary-all", "tributary-one", "tributary-two"];
+    wait_for_contexts(&config, &expected).await;
+    program.child.kill().await.unwrap();
+    let mut program = Program::start(&arguments, directory.path());
+    assert!(program.ready().await.ends_with("clusters=one,two"), "its own contexts are not served");
+    assert_eq!(contexts(&config), expected);
+    assert_eq!(get(&config, "tributary-all", "/readyz").await.unwrap(), "ok", "the new port is there");
+    program.child.kill().await.unwrap();
+
+    let mut removal = Program::start(&["kubeconfig", "remove"], directory.path());
+    let said = removal.ready().await;
+    assert!(said.ends_with("/.kube/config: tributary-all, tributary-one, tributary-two"), "{said}");
+    assert!(removal.end().await.success());
+    assert_eq!(std::fs::read_to_string(&config).unwrap(), text(&[&one, &two]), "every byte");
+
+    std::fs::write(&config, "contexts:\n- name: [hunter2\n").unwrap();
+    let mut program = Program::start(&[&arguments[..], &["--config", "none.yaml"]].concat(), directory.path());
+    assert_eq!(program.end().await.code(), Some(2));
+    let message = program.errors().await;
+    assert!(message.contains("does not parse at line") && !message.contains("hunter2"), "{message}");
 }
 
 /// What no log may hold: credentials, queries (exec's hold commands), bodies. Not even at the level that says most.

@@ -24,6 +24,7 @@ mod helm;
 mod k9s;
 mod kubectl;
 mod oracle;
+mod own_kubeconfig;
 mod precedents;
 mod rights;
 mod same_names;
@@ -71,6 +72,7 @@ fn main() -> anyhow::Result<()> {
         compact_versions::cases(),
         bookmarks::cases(),
         silence::cases(),
+        own_kubeconfig::cases(),
     ]
     .into_iter()
     .flatten()

@@ -7,7 +7,7 @@ use tributary_apimachinery::ItemResourceVersions;
 use tributary_simulator::{Churn, SimulatedCluster, Simulator, SimulatorConfig, kubeconfig};
 
 use super::serve::{Ready, serve};
-use crate::cli::{DemoArguments, LimitArguments, ServeArguments};
+use crate::cli::{DemoArguments, LimitArguments, MergeArguments, ServeArguments};
 use crate::credentials::{BearerToken, Certificates};
 use crate::data_directory::{DataDirectory, write_private};
 use crate::exit::Failure;
@@ -37,6 +37,7 @@ pub async fn demo(arguments: DemoArguments) -> Result<(), Failure> {
         config: None,
         listen: arguments.listen,
         write_kubeconfig: Some(written.clone()),
+        merge: MergeArguments::default(),
         resources: Vec::new(),
         create_in: members.first().and_then(|member| member.name().parse().ok()),
         partial: None,

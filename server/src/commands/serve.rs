@@ -3,6 +3,7 @@
 mod identity;
 mod running;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -24,6 +25,7 @@ use crate::descriptors;
 use crate::epochs_file;
 use crate::exit::Failure;
 use crate::front::Front;
+use crate::kubeconfig::users_file;
 use crate::kubeconfig::write::check_replaceable;
 use crate::listener::tls::server_config;
 use crate::listener::{self, Drained};
@@ -57,7 +59,7 @@ async fn serve_until(
     arguments: ServeArguments,
     on_ready: impl FnOnce(&Ready<'_>),
 ) -> Result<(), Failure> {
-    let sources = sources(&arguments)?;
+    let (sources, merged_kubeconfig) = (sources(&arguments)?, merged_kubeconfig(&arguments)?);
     let Some(configuration) = stop.run_until_cancelled(sources.read()).await else { return Ok(()) };
     let configuration = configuration.map_err(Failure::usage)?;
     let Some(identity) = stop.run_until_cancelled(ServingIdentity::open(&arguments)).await else { return Ok(()) };
@@ -80,6 +82,7 @@ async fn serve_until(
         sources,
         identity,
         arguments,
+        merged_kubeconfig,
         address,
         refused: None,
     };
@@ -87,7 +90,7 @@ async fn serve_until(
     started?;
 
     let serving = answer_clients(&running, router, &clients, socket, stop)?;
-    running.write_kubeconfig().map_err(Failure::runtime)?;
+    running.write_kubeconfigs().await.map_err(Failure::runtime)?;
     running.announce(on_ready);
 
     stop.run_until_cancelled(running.keep_up(reload)).await;
@@ -104,7 +107,19 @@ fn sources(arguments: &ServeArguments) -> Result<ConfigurationSources, Failure> 
         sources.check_not_read(path).map_err(Failure::usage)?;
         check_replaceable(path).map(drop).map_err(Failure::usage)?;
     }
+    if let Some(path) = merged_kubeconfig(arguments)? {
+        users_file::check(&path).map_err(Failure::usage)?;
+    }
     Ok(sources)
+}
+
+/// The user's own kubeconfig, if contexts are to be put into it.
+fn merged_kubeconfig(arguments: &ServeArguments) -> Result<Option<PathBuf>, Failure> {
+    match &arguments.merge.merge_into_kubeconfig {
+        None => Ok(None),
+        Some(Some(path)) => Ok(Some(path.clone())),
+        Some(None) => users_file::default_path().map(Some).map_err(Failure::usage),
+    }
 }
 
 /// Begins to answer clients on their threads, until `stop` is cancelled and everything has drained.

@@ -10,6 +10,7 @@ use sha2::{Digest, Sha256};
 use tributary_proxy::without_user_info;
 
 use super::files::KubeconfigFiles;
+use super::mark::EXTENSION;
 use super::proxies::{Proxies, is_loopback};
 use super::referenced::{ReferenceProblem, Referenced, check_certificates, check_key, read_file};
 
@@ -131,9 +132,12 @@ impl Kubeconfigs {
         self.merged.current_context.as_deref().filter(|context| !context.is_empty())
     }
 
-    /// The names of all contexts, in the order of the files.
+    /// The names of all contexts, in the order of the files, but for those that this program has put in: to serve them
+    /// would be to serve itself.
     pub fn context_names(&self) -> Vec<String> {
-        self.merged.contexts.iter().map(|named| named.name.clone()).collect()
+        let is_own = |context: &Context| context.extensions.iter().flatten().any(|named| named.name == EXTENSION);
+        let others = self.merged.contexts.iter().filter(|named| !named.context.as_ref().is_some_and(is_own));
+        others.map(|named| named.name.clone()).collect()
     }
 
     /// Checks one context and makes a client configuration of it.

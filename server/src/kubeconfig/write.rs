@@ -9,15 +9,19 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use tributary_apimachinery::ClusterName;
 
+use super::entries::Entries;
+use super::mark::mark;
 use crate::credentials::BearerToken;
 use crate::data_directory::{create_private, write_private};
 
 /// The name of the extension that marks a file as ours to replace.
 const MARKER: &str = "tributary.dev/written-by";
 /// The context of the merged view, and the current one. No cluster may have this name.
-const ALL: &str = "all";
+pub(crate) const ALL: &str = "all";
 /// The one user in the file.
 const USER: &str = "tributary";
+/// What follows the prefix in the name of the one user among others.
+const OWN_USER: &str = "user";
 
 /// Why the file was not written.
 #[derive(Debug, thiserror::Error)]
@@ -73,36 +77,56 @@ pub struct ClientKubeconfig<'a> {
 impl ClientKubeconfig<'_> {
     /// The file's text: JSON, which every reader of YAML reads. The token is in it.
     pub fn render(&self) -> String {
-        let entry = |name: &str, path: &str| {
-            json!({
-                "name": format!("{USER}-{name}"),
-                "cluster": {
-                    "server": format!("{}{path}", self.url),
-                    "certificate-authority-data": STANDARD.encode(self.authority_pem),
-                },
-            })
-        };
-        let context = |name: &str| {
-            json!({
-                "name": name,
-                "context": { "cluster": format!("{USER}-{name}"), "user": USER },
-            })
-        };
-        let names = || self.clusters.iter().map(ClusterName::as_str);
-        let clusters: Vec<Value> = std::iter::once(entry(ALL, ""))
-            .chain(names().map(|name| entry(name, &format!("/clusters/{name}"))))
-            .collect();
-        let contexts: Vec<Value> = std::iter::once(ALL).chain(names()).map(context).collect();
+        let [clusters, contexts, users] =
+            self.lists(|name| name.to_owned(), |name| format!("{USER}-{name}"), USER, None);
         let config = json!({
             "apiVersion": "v1",
             "kind": "Config",
             "current-context": ALL,
             "clusters": clusters,
             "contexts": contexts,
-            "users": [{ "name": USER, "user": { "token": self.token.expose() } }],
+            "users": users,
             "extensions": [{ "name": MARKER, "extension": { "program": "tributary", "version": env!("CARGO_PKG_VERSION") } }],
         });
         format!("{config:#}\n")
+    }
+
+    /// The same as entries for a kubeconfig that has others, under names that begin with `prefix`.
+    pub fn entries(&self, prefix: &str) -> Entries {
+        let named = |name: &str| format!("{prefix}{name}");
+        let lists = self.lists(named, named, &named(OWN_USER), Some(mark(prefix)));
+        Entries { prefix: prefix.to_owned(), lists }
+    }
+
+    /// The entries of `clusters`, `contexts` and `users`, each with these extensions.
+    fn lists(
+        &self,
+        context_name: impl Fn(&str) -> String,
+        cluster_name: impl Fn(&str) -> String,
+        user: &str,
+        extensions: Option<Value>,
+    ) -> [Vec<Value>; 3] {
+        let extended = |mut content: Value| {
+            if let Some(extensions) = &extensions {
+                content["extensions"] = extensions.clone();
+            }
+            content
+        };
+        let cluster = |name: &str| {
+            let path = if name == ALL { String::new() } else { format!("/clusters/{name}") };
+            let content = json!({
+                "server": format!("{}{path}", self.url),
+                "certificate-authority-data": STANDARD.encode(self.authority_pem),
+            });
+            json!({ "name": cluster_name(name), "cluster": extended(content) })
+        };
+        let context = |name: &str| {
+            let content = json!({ "cluster": cluster_name(name), "user": user });
+            json!({ "name": context_name(name), "context": extended(content) })
+        };
+        let names = || std::iter::once(ALL).chain(self.clusters.iter().map(ClusterName::as_str));
+        let user = json!({ "name": user, "user": extended(json!({ "token": self.token.expose() })) });
+        [names().map(cluster).collect(), names().map(context).collect(), vec![user]]
     }
 
     /// Writes the file (0600, by a rename), replacing only one that this program wrote.

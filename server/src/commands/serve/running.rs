@@ -1,7 +1,7 @@
 //! What an endpoint serves, and how that is kept in step with its sources until it ends.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +18,8 @@ use crate::config_source::watch::FileWatch;
 use crate::config_source::{ClusterSpec, ConfigurationSources, LoadedConfiguration};
 use crate::data_directory::DataDirectory;
 use crate::exit::Failure;
-use crate::kubeconfig::write::ClientKubeconfig;
+use crate::kubeconfig::users_file;
+use crate::kubeconfig::write::{ALL, ClientKubeconfig};
 use crate::output::print;
 use crate::policies::{PolicyFlags, policies};
 
@@ -49,6 +50,8 @@ pub struct Ready<'a> {
 pub(super) struct Running {
     pub(super) arguments: ServeArguments,
     pub(super) sources: ConfigurationSources,
+    /// The user's own kubeconfig, if contexts are put into it.
+    pub(super) merged_kubeconfig: Option<PathBuf>,
     pub(super) clusters: Clusters,
     pub(super) router: Arc<Router>,
     pub(super) watch: FileWatch,
@@ -128,7 +131,7 @@ impl Running {
                 let was_refused = self.refused.take().is_some();
                 // A try that was nobody's wish and changed nothing is no news.
                 if why != ANOTHER_TRY || was_refused || fingerprints != self.clusters.fingerprints() {
-                    self.report_change(why, &before);
+                    self.report_change(why, &before).await;
                 }
             }
         }
@@ -142,14 +145,12 @@ impl Running {
         self.refused = Some(reason);
     }
 
-    fn report_change(&self, why: &str, before: &[ClusterName]) {
+    async fn report_change(&self, why: &str, before: &[ClusterName]) {
         let after = self.clusters.names();
         let (added, removed) = (difference(&after, before), difference(before, &after));
         tracing::info!(why, added, removed, clusters = after.len(), "configuration reloaded");
-        if before != after
-            && let Err(error) = self.write_kubeconfig()
-        {
-            tracing::error!(error = format!("{error:#}"), "the kubeconfig for clients was not written");
+        if before != after {
+            self.rewrite_kubeconfigs().await;
         }
     }
 
@@ -167,15 +168,19 @@ impl Running {
         let before = self.identity.authority_pem.clone();
         if let Err(error) = self.identity.renew().await {
             tracing::error!(error = tributary_apimachinery::explain(&error), "the serving certificate was not renewed");
-        } else if before != self.identity.authority_pem
-            && let Err(error) = self.write_kubeconfig()
-        {
+        } else if before != self.identity.authority_pem {
+            self.rewrite_kubeconfigs().await;
+        }
+    }
+
+    async fn rewrite_kubeconfigs(&self) {
+        if let Err(error) = self.write_kubeconfigs().await {
             tracing::error!(error = format!("{error:#}"), "the kubeconfig for clients was not written");
         }
     }
 
-    pub(super) fn write_kubeconfig(&self) -> anyhow::Result<()> {
-        let Some(path) = &self.arguments.write_kubeconfig else { return Ok(()) };
+    /// Writes the kubeconfig for clients, and puts its contexts into the user's own.
+    pub(super) async fn write_kubeconfigs(&self) -> anyhow::Result<()> {
         let clusters = self.clusters.names();
         let kubeconfig = ClientKubeconfig {
             url: &self.url(),
@@ -183,14 +188,24 @@ impl Running {
             token: &self.identity.token,
             clusters: &clusters,
         };
-        Ok(kubeconfig.write(path)?)
+        if let Some(path) = &self.arguments.write_kubeconfig {
+            kubeconfig.write(path)?;
+        }
+        if let Some(path) = self.merged_kubeconfig.clone() {
+            let entries = kubeconfig.entries(&self.arguments.merge.kubeconfig_prefix);
+            users_file::put_into(path, entries).await?;
+        }
+        Ok(())
     }
 
     /// The one line on standard output.
     pub(super) fn announce(&self, on_ready: impl FnOnce(&Ready<'_>)) {
         let (url, clusters) = (self.url(), self.clusters.names());
         print(&ready_line(&url, self.arguments.write_kubeconfig.as_deref(), &clusters));
-        if self.arguments.write_kubeconfig.is_none() {
+        if let Some(path) = &self.merged_kubeconfig {
+            let context = format!("{}{ALL}", self.arguments.merge.kubeconfig_prefix);
+            tracing::info!(path = %path.display(), context, "the kubeconfig has the contexts");
+        } else if self.arguments.write_kubeconfig.is_none() {
             tracing::info!("no kubeconfig is written for clients; --write-kubeconfig FILE does");
         }
         on_ready(&Ready { url: &url, directory: &self.identity.directory, clusters: &clusters });

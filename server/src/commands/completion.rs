@@ -1,0 +1,15 @@
+//! `tributary completion`: a script by which a shell completes this program's commands and flags.
+
+use clap::CommandFactory;
+
+use crate::cli::{Cli, CompletionArguments};
+
+/// The script for a shell.
+pub fn completion(arguments: &CompletionArguments) -> String {
+    let mut command = Cli::command();
+    let name = command.get_name().to_owned();
+    let mut script = Vec::new();
+    clap_complete::generate(arguments.shell, &mut command, name, &mut script);
+    // What is generated is made of the command line's definition, which is UTF-8.
+    String::from_utf8_lossy(&script).into_owned()
+}

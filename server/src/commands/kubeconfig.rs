@@ -1,0 +1,59 @@
+//! `tributary kubeconfig remove`: takes out of a kubeconfig what `serve --merge-into-kubeconfig` has put in, whether or
+//! not a server runs.
+
+use std::path::Path;
+
+use crate::cli::RemoveArguments;
+use crate::exit::Failure;
+use crate::kubeconfig::entries::Removal;
+use crate::kubeconfig::users_file::{self, UsersFileError};
+use crate::output::print;
+
+/// Takes the entries out and says what went.
+///
+/// # Errors
+/// A usage failure for a file that cannot be changed, a runtime failure of the machine.
+pub async fn remove(arguments: RemoveArguments) -> Result<(), Failure> {
+    let path = match arguments.file {
+        Some(path) => path,
+        None => users_file::default_path().map_err(Failure::usage)?,
+    };
+    let removal = users_file::take_out_of(path.clone()).await.map_err(|error| match error {
+        UsersFileError::Locked { .. } | UsersFileError::Read { .. } | UsersFileError::Write { .. } => {
+            Failure::runtime(error)
+        }
+        _ => Failure::usage(error),
+    })?;
+    print(&said(&path, removal));
+    Ok(())
+}
+
+fn said(path: &Path, removal: Option<Removal>) -> String {
+    let path = path.display();
+    let Some(Removal { contexts, current, .. }) = removal else {
+        return format!("{path} has nothing that tributary put in\n");
+    };
+    let mut text = format!("removed from {path}: {}\n", contexts.join(", "));
+    if let Some(current) = current {
+        text.push_str(&format!(
+            "current-context is still {current}, which is gone; choose another one by `kubectl config use-context`\n"
+        ));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_went_is_said() {
+        let path = Path::new("config");
+        assert_eq!(said(path, None), "config has nothing that tributary put in\n");
+        let contexts = vec!["tributary-all".to_owned(), "tributary-eu".to_owned()];
+        let removal = Removal { text: String::new(), contexts, current: Some("tributary-eu".to_owned()) };
+        let text = said(path, Some(removal));
+        assert!(text.starts_with("removed from config: tributary-all, tributary-eu\n"), "{text}");
+        assert!(text.contains("current-context is still tributary-eu"), "{text}");
+    }
+}

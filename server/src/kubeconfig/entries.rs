@@ -1,0 +1,465 @@
+//! Contexts, clusters and users of clients, as entries for a kubeconfig that holds others' too, and the changes of a
+//! text that put them in and take them out. Pure.
+//!
+//! The text is changed, not written anew, so that comments, order and unknown fields stay. Whether the change is the
+//! one that is meant is seen by reading the result: nothing that reads differently leaves here.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+use super::layout::{Layout, List};
+use super::mark::prefix_of;
+
+/// The lists of a kubeconfig, and what each entry has beside its name.
+const LISTS: [(&str, &str); 3] = [("clusters", "cluster"), ("contexts", "context"), ("users", "user")];
+
+/// Why a kubeconfig's text cannot be changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ChangeError {
+    /// It is no kubeconfig. The parser's own message is left out, because it quotes the file, and with it secrets.
+    #[error("does not parse{0}: it is not YAML in the form of a kubeconfig")]
+    Parse(String),
+    /// It has something of the same name.
+    #[error("has {kind} {name:?} already, which tributary did not put in; choose other names by --kubeconfig-prefix")]
+    Taken {
+        /// Its list: `clusters`, `contexts` or `users`.
+        kind: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// It is YAML of a form that is not understood well enough to change it.
+    #[error(
+        "is written in a form that cannot be changed safely (anchors, several documents); put the contexts in a file of \
+         their own by --write-kubeconfig, and name both files in KUBECONFIG"
+    )]
+    Form,
+}
+
+/// What is put into a kubeconfig: each entry is marked as ours, and its name begins with the prefix.
+#[derive(Clone, Debug)]
+pub struct Entries {
+    /// What the names begin with.
+    pub prefix: String,
+    /// Entries of `clusters`, `contexts` and `users`.
+    pub lists: [Vec<Value>; 3],
+}
+
+/// What has been taken out of a kubeconfig.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Removal {
+    /// The text without it.
+    pub text: String,
+    /// The names of the contexts.
+    pub contexts: Vec<String>,
+    /// The current context, if it is one of those.
+    pub current: Option<String>,
+}
+
+/// Puts entries into a kubeconfig's text in place of those of the same prefix that are there; `None` if they are there
+/// as they should be. A namespace that a user has set in one of our contexts stays.
+///
+/// # Errors
+/// [`ChangeError`].
+pub fn put(text: &str, entries: &Entries) -> Result<Option<String>, ChangeError> {
+    let mut document = parse(text)?;
+    let entries = with_namespaces(entries, &document);
+    let is_ours = |entry: &Value, content: &str| prefix_of(&entry[content]) == Some(&entries.prefix);
+    if is_there(&document, &entries, is_ours) {
+        return Ok(None);
+    }
+    let without = changed(text, |layout| removals(layout, &document, is_ours))?;
+    for (list, content) in LISTS {
+        retain(&mut document, list, |entry| !is_ours(entry, content));
+    }
+    if !document.is_null() && parse(&without)? != document {
+        return Err(ChangeError::Form);
+    }
+    for ((list, _), added) in LISTS.into_iter().zip(&entries.lists) {
+        let taken = names(&document, list);
+        if let Some(name) = added.iter().filter_map(name_of).find(|name| taken.contains(name)) {
+            return Err(ChangeError::Taken { kind: list, name: name.to_owned() });
+        }
+    }
+    let put = changed(&without, |layout| insertions(layout, &entries))?;
+    let expected = with(document, &entries);
+    if parse(&put)? == expected { Ok(Some(put)) } else { Err(ChangeError::Form) }
+}
+
+/// Takes everything out that this program has put in; `None` if there is nothing.
+///
+/// # Errors
+/// [`ChangeError`].
+pub fn take_out(text: &str) -> Result<Option<Removal>, ChangeError> {
+    let mut document = parse(text)?;
+    let is_ours = |entry: &Value, content: &str| prefix_of(&entry[content]).is_some();
+    let contexts = document["contexts"].as_array().into_iter().flatten();
+    let contexts: Vec<String> =
+        contexts.filter(|entry| is_ours(entry, "context")).filter_map(name_of).map(str::to_owned).collect();
+    let without = changed(text, |layout| removals(layout, &document, is_ours))?;
+    if without == text {
+        return Ok(None);
+    }
+    for (list, content) in LISTS {
+        retain(&mut document, list, |entry| !is_ours(entry, content));
+    }
+    if parse(&without)? != document {
+        return Err(ChangeError::Form);
+    }
+    let current = document["current-context"].as_str().filter(|name| contexts.iter().any(|own| own == name));
+    Ok(Some(Removal { current: current.map(str::to_owned), text: without, contexts }))
+}
+
+/// Whether entries can be put into this text, or taken out.
+///
+/// # Errors
+/// [`ChangeError::Parse`].
+pub fn check(text: &str) -> Result<(), ChangeError> {
+    parse(text).map(drop)
+}
+
+fn parse(text: &str) -> Result<Value, ChangeError> {
+    let document: Value = serde_saphyr::from_str(text).map_err(|error| {
+        let place = error.location().map(|at| format!(" at line {}, column {}", at.line(), at.column()));
+        ChangeError::Parse(place.unwrap_or_default())
+    })?;
+    let is_list = |list: &str| document.get(list).is_none_or(|list| list.is_array() || list.is_null());
+    match &document {
+        Value::Null => Ok(document),
+        Value::Object(_) if LISTS.iter().all(|(list, _)| is_list(list)) => Ok(document),
+        _ => Err(ChangeError::Parse(String::new())),
+    }
+}
+
+// What it says
+
+fn name_of(entry: &Value) -> Option<&str> {
+    entry.get("name")?.as_str()
+}
+
+fn names<'a>(document: &'a Value, list: &str) -> BTreeSet<&'a str> {
+    document.get(list).and_then(Value::as_array).into_iter().flatten().filter_map(name_of).collect()
+}
+
+fn retain(document: &mut Value, list: &str, keep: impl Fn(&Value) -> bool) {
+    if let Some(entries) = document.get_mut(list).and_then(Value::as_array_mut) {
+        entries.retain(keep);
+    }
+}
+
+/// The entries, each context with the namespace that it has in the document.
+fn with_namespaces(entries: &Entries, document: &Value) -> Entries {
+    let mut entries = entries.clone();
+    let known = document.get("contexts").and_then(Value::as_array).into_iter().flatten();
+    for known in known.filter(|known| prefix_of(&known["context"]) == Some(&entries.prefix)) {
+        let same = entries.lists[1].iter_mut().find(|entry| name_of(entry) == name_of(known));
+        if let (Some(entry), Some(namespace)) = (same, known["context"].get("namespace")) {
+            entry["context"]["namespace"] = namespace.clone();
+        }
+    }
+    entries
+}
+
+/// Whether what is ours in the document is exactly this, in any order.
+fn is_there(document: &Value, entries: &Entries, is_ours: impl Fn(&Value, &str) -> bool) -> bool {
+    LISTS.into_iter().zip(&entries.lists).all(|((list, content), wanted)| {
+        let own = document.get(list).and_then(Value::as_array).into_iter().flatten();
+        let own: Vec<&Value> = own.filter(|entry| is_ours(entry, content)).collect();
+        own.len() == wanted.len() && wanted.iter().all(|entry| own.contains(&entry))
+    })
+}
+
+/// The document with the entries behind what it has.
+fn with(document: Value, entries: &Entries) -> Value {
+    let mut document = match document {
+        Value::Object(fields) => fields,
+        _ => new_document(),
+    };
+    for ((list, _), added) in LISTS.into_iter().zip(&entries.lists).filter(|(_, added)| !added.is_empty()) {
+        let known = document.entry(list).or_insert_with(|| json!([]));
+        if known.is_null() {
+            *known = json!([]);
+        }
+        known.as_array_mut().into_iter().for_each(|known| known.extend(added.iter().cloned()));
+    }
+    Value::Object(document)
+}
+
+/// What a file holds that held nothing.
+fn new_document() -> Map<String, Value> {
+    [("apiVersion", "v1"), ("kind", "Config")].map(|(key, value)| (key.to_owned(), value.into())).into_iter().collect()
+}
+
+// Where it stands
+
+/// Bytes of a text, and what takes their place.
+struct Edit {
+    from: usize,
+    to: usize,
+    put: String,
+}
+
+impl Edit {
+    fn remove((from, to): (usize, usize)) -> Self {
+        Self { from, to, put: String::new() }
+    }
+
+    fn insert(at: usize, put: String) -> Self {
+        Self { from: at, to: at, put }
+    }
+}
+
+/// The text after the edits, which may come in any order. Those of one place keep theirs.
+fn changed(text: &str, edits: impl FnOnce(&Layout<'_>) -> Option<Vec<Edit>>) -> Result<String, ChangeError> {
+    let layout = Layout::of(text).map_err(|_| ChangeError::Form)?;
+    let mut edits = edits(&layout).ok_or(ChangeError::Form)?;
+    edits.sort_by_key(|edit| edit.from);
+    let (mut changed, mut done) = (String::with_capacity(text.len()), 0);
+    for edit in edits {
+        changed.push_str(text.get(done..edit.from).ok_or(ChangeError::Form)?);
+        changed.push_str(&edit.put);
+        done = edit.to;
+    }
+    changed.push_str(text.get(done..).ok_or(ChangeError::Form)?);
+    Ok(changed)
+}
+
+/// What takes entries out. A list that is left empty is `[]`: nothing would be `null`.
+fn removals(layout: &Layout<'_>, document: &Value, is_ours: impl Fn(&Value, &str) -> bool) -> Option<Vec<Edit>> {
+    let mut edits = Vec::new();
+    for (list, content) in LISTS {
+        let values = document.get(list).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        let own: Vec<bool> = values.iter().map(|entry| is_ours(entry, content)).collect();
+        if !own.contains(&true) {
+            continue;
+        }
+        match layout.list(list)? {
+            List::Block { colon, entries, .. } if entries.len() == own.len() => {
+                let removed = entries.iter().zip(&own).filter(|(_, own)| **own);
+                edits.extend(removed.map(|(place, _)| Edit::remove(*place)));
+                if !own.contains(&false) {
+                    edits.push(Edit::insert(colon, " []".to_owned()));
+                }
+            }
+            List::Flow { entries, .. } if entries.len() == own.len() => {
+                let first_kept = own.iter().position(|own| !own).unwrap_or(own.len());
+                for (index, (start, end)) in entries.iter().copied().enumerate().filter(|(index, _)| own[*index]) {
+                    edits.push(Edit::remove(if index < first_kept {
+                        // With the comma behind it, up to the next one.
+                        (start, entries.get(index + 1).map_or(end, |next| next.0))
+                    } else {
+                        (entries[index - 1].1, end)
+                    }));
+                }
+            }
+            _ => return None,
+        }
+    }
+    Some(edits)
+}
+
+/// What puts entries in, behind those that are there.
+fn insertions(layout: &Layout<'_>, entries: &Entries) -> Option<Vec<Edit>> {
+    // New keys come behind whatever is put in behind the last one that is there.
+    let (mut edits, mut new_keys) = (Vec::new(), Vec::new());
+    let end = layout.line_end(layout.end());
+    if layout.is_empty() {
+        let header = lines(&Value::Object(new_document()), 0)?;
+        new_keys.push(Edit::insert(end, layout.with_newline(end, header)));
+    }
+    let mut is_first_key = layout.has_no_keys();
+    for ((list, _), added) in LISTS.into_iter().zip(&entries.lists).filter(|(_, added)| !added.is_empty()) {
+        let joined = added.iter().map(Value::to_string).collect::<Vec<_>>().join(", ");
+        let added = Value::from(added.clone());
+        match layout.list(list)? {
+            List::Absent if layout.is_flow() => {
+                let comma = if std::mem::take(&mut is_first_key) { "" } else { ", " };
+                new_keys.push(Edit::insert(layout.end().checked_sub(1)?, format!("{comma}\"{list}\": [{joined}]")));
+            }
+            List::Absent => {
+                let indent = layout.indent();
+                let put = format!("{:indent$}{list}:\n{}", "", lines(&added, indent)?);
+                new_keys.push(Edit::insert(end, layout.with_newline(end, put)));
+            }
+            List::Empty { colon, end } if layout.is_flow() => {
+                edits.push(Edit { from: colon, to: end, put: format!(" [{joined}]") });
+            }
+            List::Empty { colon, end } => {
+                let line_end = layout.line_end(end);
+                edits.push(Edit::remove((colon, end)));
+                edits.push(Edit::insert(line_end, layout.with_newline(line_end, lines(&added, layout.indent())?)));
+            }
+            List::Flow { entries } => edits.push(Edit::insert(entries.last()?.1, format!(", {joined}"))),
+            List::Block { indent, entries, .. } => {
+                let end = entries.last()?.1;
+                edits.push(Edit::insert(end, layout.with_newline(end, lines(&added, indent)?)));
+            }
+        }
+    }
+    edits.extend(new_keys);
+    Some(edits)
+}
+
+/// A value as lines of YAML, each behind so many spaces.
+fn lines(value: &Value, indent: usize) -> Option<String> {
+    // Folded text would not survive the indentation.
+    let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
+    let text = serde_saphyr::to_string_with_options(value, options).ok()?;
+    Some(text.lines().map(|line| format!("{:indent$}{line}\n", "")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entries(prefix: &str, clusters: &[&str]) -> Entries {
+        let mark = super::super::mark::mark(prefix);
+        let named = |content: &str, value: &dyn Fn(&str) -> Value| -> Vec<Value> {
+            clusters.iter().map(|name| json!({ "name": format!("{prefix}{name}"), content: value(name) })).collect()
+        };
+        let server =
+            |name: &str| json!({ "server": format!("https://127.0.0.1:7443/clusters/{name}"), "extensions": mark });
+        let context = |name: &str| json!({ "cluster": format!("{prefix}{name}"), "user": format!("{prefix}user"), "extensions": mark });
+        let user = json!({ "name": format!("{prefix}user"), "user": { "token": "123e45", "extensions": mark } });
+        Entries {
+            prefix: prefix.to_owned(),
+            lists: [named("cluster", &server), named("context", &context), vec![user]],
+        }
+    }
+
+    /// As kubectl writes it, with what people add by hand.
+    const OWN: &str = "# mine
+apiVersion: v1
+clusters:
+- cluster:
+    certificate-authority: ca.pem # beside this file
+    server: https://eu.example:6443
+  name: eu
+# the old one
+- name: us
+  cluster: { server: 'https://us.example' }
+contexts:
+- context:
+    cluster: eu
+    namespace: shop
+    user: admin
+  name: eu
+current-context: eu
+kind: Config
+preferences: {}
+unknown: [1, 2]
+users:
+- name: admin
+  user:
+    token: |
+      precious
+";
+
+    const FORMS: &[&str] = &[
+        OWN,
+        "",
+        "# nothing but this\n",
+        "# no newline at the end",
+        "---\napiVersion: v1\nkind: Config\n",
+        "apiVersion: v1\nkind: Config\nclusters: []\ncontexts: null\nusers:\n",
+        "apiVersion: v1\nclusters: # none\nusers: [] # none\ncontexts: ~",
+        "users:\n- name: a\n  user:\n    token:\nclusters:\n\n  -   name: x\n      cluster:\n        server: s\n\n# end\n",
+        "contexts:\n  - name: x\n    context: {cluster: a,\n      user: b}",
+        "{}",
+        "{\"apiVersion\": \"v1\", \"clusters\": [], \"contexts\": null}\n",
+        "{\n  \"users\": [\n    {\"name\": \"a\", \"user\": {}},\n    {\"name\": \"b\", \"user\": {}}\n  ]\n}\n",
+        "users: [{name: a, user: {}}]\nclusters: [ ]\n",
+        "apiVersion: v1\r\nclusters:\r\n- name: a\r\n  cluster: {}\r\nusers: []\r\n",
+    ];
+
+    #[test]
+    fn what_is_put_in_comes_out_again() {
+        for text in FORMS {
+            let before = parse(text).unwrap();
+            let put_in = put(text, &entries("tributary-", &["all", "eu"])).unwrap().unwrap();
+            let found = parse(&put_in).unwrap();
+            for (list, names) in [("clusters", 2), ("contexts", 2), ("users", 1)] {
+                let known = before.get(list).and_then(Value::as_array).map_or(0, Vec::len);
+                assert_eq!(found[list].as_array().unwrap().len(), known + names, "{put_in}");
+            }
+            assert_eq!(found.get("current-context"), before.get("current-context"));
+            let Removal { text: after, contexts, current } = take_out(&put_in).unwrap().unwrap();
+            assert_eq!((contexts, current), (vec!["tributary-all".to_owned(), "tributary-eu".to_owned()], None));
+            let mut expected = if before.is_null() { Value::Object(new_document()) } else { before };
+            for (list, _) in LISTS {
+                let known = expected[list].take();
+                expected[list] = if known.is_null() { json!([]) } else { known };
+            }
+            assert_eq!(parse(&after).unwrap(), expected, "{text:?} became {after:?}");
+            assert_eq!(take_out(&after).unwrap(), None);
+        }
+    }
+
+    #[test]
+    fn every_byte_of_others_stays() {
+        let entries = entries("tributary-", &["all", "eu"]);
+        let put_in = put(OWN, &entries).unwrap().unwrap();
+        let mut kept = put_in.lines();
+        for line in OWN.lines() {
+            assert!(kept.any(|kept| kept == line), "{line:?} is gone from {put_in}");
+        }
+        assert_eq!(take_out(&put_in).unwrap().unwrap().text, OWN);
+        // In the midst, too.
+        let more = put_in.replace("users:\n- name: admin", "users:\n- name: other\n  user: {}\n- name: admin")
+            + "- name: last\n  user: {}\n";
+        let kept = OWN.replace("users:\n- name: admin", "users:\n- name: other\n  user: {}\n- name: admin")
+            + "- name: last\n  user: {}\n";
+        assert_eq!(take_out(&more).unwrap().unwrap().text, kept);
+    }
+
+    #[test]
+    fn a_second_time_replaces_its_own_and_no_other() {
+        let first = put(OWN, &entries("tributary-", &["all", "eu"])).unwrap().unwrap();
+        assert_eq!(put(&first, &entries("tributary-", &["all", "eu"])).unwrap(), None, "nothing to do");
+        // A user has chosen a namespace, as `kubectl config set-context` does.
+        let chosen = first.replace("    cluster: tributary-eu\n", "    cluster: tributary-eu\n    namespace: blue\n");
+        assert_ne!(first, chosen);
+        assert_eq!(put(&chosen, &entries("tributary-", &["all", "eu"])).unwrap(), None, "the namespace is theirs");
+        let fewer = put(&chosen, &entries("tributary-", &["eu"])).unwrap().unwrap();
+        assert!(fewer.contains("namespace: blue") && !fewer.contains("tributary-all"), "{fewer}");
+        let both = put(&fewer, &entries("other-", &["all"])).unwrap().unwrap();
+        for name in ["tributary-eu", "tributary-user", "other-all", "other-user"] {
+            assert!(both.contains(name), "{name} in {both}");
+        }
+        let current = both.replace("current-context: eu", "current-context: other-all");
+        let removal = take_out(&current).unwrap().unwrap();
+        assert_eq!(removal.current.as_deref(), Some("other-all"));
+        assert_eq!(removal.text, OWN.replace("current-context: eu", "current-context: other-all"));
+    }
+
+    #[test]
+    fn what_is_anothers_is_not_overwritten() {
+        for (text, kind) in [
+            ("contexts:\n- name: tributary-all\n  context: {}\n", "contexts"),
+            ("users:\n- name: tributary-user\n  user: {}\n", "users"),
+            (
+                "clusters: [{name: tributary-all, cluster: {extensions: [{name: tributary.dev, extension: {}}]}}]",
+                "clusters",
+            ),
+        ] {
+            let taken = put(text, &entries("tributary-", &["all"])).unwrap_err();
+            assert!(matches!(&taken, ChangeError::Taken { kind: list, .. } if *list == kind), "{taken}");
+            assert!(taken.to_string().contains("--kubeconfig-prefix"));
+        }
+    }
+
+    #[test]
+    fn what_is_not_understood_is_refused() {
+        for (text, expected) in [
+            ("clusters: [\n", "at line"),
+            ("a: 1\nclusters:\n- name: precious\n bad\n", "at line"),
+            ("clusters: {}\n", "not YAML in the form of a kubeconfig"),
+            ("just text\n", "not YAML in the form of a kubeconfig"),
+            ("- a\n", "not YAML in the form of a kubeconfig"),
+            ("x: &list\n- name: a\nclusters: *list\n", "cannot be changed safely"),
+        ] {
+            let error = put(text, &entries("tributary-", &["all"])).unwrap_err().to_string();
+            assert!(error.contains(expected) && !error.contains("precious"), "{text:?}: {error}");
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Where the lists of a kubeconfig, and what is in them, stand in its text. So entries are put in and taken out while
+//! every other byte stays, comments and order too. Pure.
+
+use granit_parser::{Event, Parser, ScanError, Span};
+
+/// A part of a YAML document.
+#[derive(Debug)]
+pub(super) struct Node {
+    /// Its first byte; of a list in block form that of the first entry's content.
+    start: usize,
+    /// The byte after its last one.
+    pub(super) end: usize,
+    shape: Shape,
+}
+
+#[derive(Debug)]
+enum Shape {
+    Scalar(String),
+    /// `[…]` or lines that begin with `-`.
+    Sequence(Vec<Node>),
+    /// `{…}` or lines; keys with their values.
+    Mapping(Vec<(Node, Node)>),
+}
+
+/// How a list stands in the text.
+#[derive(Debug)]
+pub(super) enum List {
+    /// There is no such key.
+    Absent,
+    /// Nothing is in it. `colon` is the byte after the key's colon, `end` the byte after the value.
+    Empty { colon: usize, end: usize },
+    /// `[…]`, with the bytes of each entry.
+    Flow { entries: Vec<(usize, usize)> },
+    /// Lines, with the lines of each entry.
+    Block { colon: usize, indent: usize, entries: Vec<(usize, usize)> },
+}
+
+/// A kubeconfig's text, with its parts.
+pub(super) struct Layout<'a> {
+    text: &'a str,
+    /// `None` if it holds nothing.
+    root: Option<Node>,
+}
+
+impl<'a> Layout<'a> {
+    /// Reads the first document.
+    ///
+    /// # Errors
+    /// What is no YAML.
+    pub(super) fn of(text: &'a str) -> Result<Self, ScanError> {
+        let mut events = Events { parser: Parser::new_from_str(text) };
+        let root = events.document()?;
+        // A document of nothing but comments is an empty scalar.
+        let root = root.filter(|root| !matches!(&root.shape, Shape::Scalar(text) if text.is_empty()));
+        Ok(Self { text, root })
+    }
+
+    /// Whether nothing stands in the text but comments.
+    pub(super) fn is_empty(&self) -> bool {
+        self.root.is_none()
+    }
+
+    /// Whether the document is written with braces, as JSON is.
+    pub(super) fn is_flow(&self) -> bool {
+        self.root.as_ref().is_some_and(|root| self.text[root.start..].starts_with('{'))
+    }
+
+    /// Whether the document's mapping has no keys: `{}`.
+    pub(super) fn has_no_keys(&self) -> bool {
+        self.root.as_ref().is_some_and(|root| matches!(&root.shape, Shape::Mapping(entries) if entries.is_empty()))
+    }
+
+    /// The column at which the document's keys begin.
+    pub(super) fn indent(&self) -> usize {
+        self.root.as_ref().map_or(0, |root| root.start - self.line_start(root.start))
+    }
+
+    /// The byte after the last one of the document's mapping.
+    pub(super) fn end(&self) -> usize {
+        self.root.as_ref().map_or(self.text.len(), |root| root.end)
+    }
+
+    /// How a list of the document stands in it; `None` if it stands in a way that cannot be changed here, as an alias.
+    pub(super) fn list(&self, key: &str) -> Option<List> {
+        let Some(Shape::Mapping(entries)) = self.root.as_ref().map(|root| &root.shape) else {
+            return Some(List::Absent);
+        };
+        let found = entries.iter().find(|(node, _)| matches!(&node.shape, Shape::Scalar(text) if text == key));
+        let Some((key, value)) = found else { return Some(List::Absent) };
+        let colon = self.colon_after(key.end)?;
+        match &value.shape {
+            Shape::Scalar(_) => Some(List::Empty { colon, end: value.end.max(colon) }),
+            Shape::Sequence(entries) if entries.is_empty() => Some(List::Empty { colon, end: value.end }),
+            Shape::Sequence(entries) if self.text[value.start..].starts_with('[') => {
+                Some(List::Flow { entries: entries.iter().map(|entry| (entry.start, entry.end)).collect() })
+            }
+            Shape::Sequence(entries) => {
+                let dashes: Option<Vec<usize>> = entries.iter().map(|entry| self.dash_before(entry.start)).collect();
+                let dashes = dashes?;
+                let indent = dashes.first().map(|dash| dash - self.line_start(*dash))?;
+                let ends = entries.iter().map(|entry| self.line_end(entry.end));
+                let entries = dashes.iter().map(|dash| self.line_start(*dash)).zip(ends).collect();
+                Some(List::Block { colon, indent, entries })
+            }
+            Shape::Mapping(_) => None,
+        }
+    }
+
+    /// The first byte of the line in which a byte stands.
+    fn line_start(&self, at: usize) -> usize {
+        self.text[..at].rfind('\n').map_or(0, |newline| newline + 1)
+    }
+
+    /// The byte after the line whose content ends before `end`.
+    pub(super) fn line_end(&self, end: usize) -> usize {
+        if end > 0 && self.text[..end].ends_with('\n') {
+            return end;
+        }
+        self.text[end..].find('\n').map_or(self.text.len(), |newline| end + newline + 1)
+    }
+
+    /// What is put at the begin of a line, which there is not if the text ends without a newline.
+    pub(super) fn with_newline(&self, at: usize, lines: String) -> String {
+        let begins_line = at == 0 || self.text[..at].ends_with('\n');
+        if begins_line { lines } else { format!("\n{lines}") }
+    }
+
+    fn colon_after(&self, key_end: usize) -> Option<usize> {
+        let rest = &self.text[key_end..];
+        let spaces = rest.len() - rest.trim_start().len();
+        rest[spaces..].starts_with(':').then_some(key_end + spaces + 1)
+    }
+
+    /// The dash before an entry's content, if nothing else is on its line before it.
+    fn dash_before(&self, content: usize) -> Option<usize> {
+        let dash = self.text[..content].trim_end().strip_suffix('-')?.len();
+        self.text[self.line_start(dash)..dash].chars().all(|c| c == ' ').then_some(dash)
+    }
+}
+
+/// Reads nodes from a parser's events.
+struct Events<'a> {
+    parser: Parser<'a, granit_parser::StrInput<'a>>,
+}
+
+impl<'a> Events<'a> {
+    /// The root of the first document, if there is one.
+    fn document(&mut self) -> Result<Option<Node>, ScanError> {
+        while let Some((event, span)) = self.next()? {
+            match event {
+                Event::StreamStart | Event::DocumentStart(..) => {}
+                Event::StreamEnd | Event::DocumentEnd => return Ok(None),
+                event => return self.node(event, span).map(Some),
+            }
+        }
+        Ok(None)
+    }
+
+    fn next(&mut self) -> Result<Option<(Event<'a>, Span)>, ScanError> {
+        loop {
+            match self.parser.next().transpose()? {
+                Some((Event::Comment(..), _)) => {}
+                other => return Ok(other),
+            }
+        }
+    }
+
+    /// The node that an event begins. A parser allows nesting 255 deep.
+    fn node(&mut self, event: Event<'a>, span: Span) -> Result<Node, ScanError> {
+        let (start, end) = (offset(&span.start), offset(&span.end));
+        match event {
+            Event::SequenceStart(..) => {
+                let (mut entries, mut last) = (Vec::new(), end);
+                while let Some((event, span)) = self.next()? {
+                    if matches!(event, Event::SequenceEnd) {
+                        last = end_of(&span, last);
+                        break;
+                    }
+                    let entry = self.node(event, span)?;
+                    last = last.max(entry.end);
+                    entries.push(entry);
+                }
+                Ok(Node { start, end: last, shape: Shape::Sequence(entries) })
+            }
+            Event::MappingStart(..) => {
+                let (mut entries, mut last) = (Vec::new(), end);
+                while let Some((event, span)) = self.next()? {
+                    if matches!(event, Event::MappingEnd) {
+                        last = end_of(&span, last);
+                        break;
+                    }
+                    let key = self.node(event, span)?;
+                    let Some((event, span)) = self.next()? else { break };
+                    let mut value = self.node(event, span)?;
+                    // Nothing after the colon: where the next token stands says nothing of this one.
+                    if matches!(&value.shape, Shape::Scalar(_)) && value.start == value.end {
+                        (value.start, value.end) = (key.end, key.end);
+                    }
+                    last = last.max(value.end);
+                    entries.push((key, value));
+                }
+                Ok(Node { start, end: last, shape: Shape::Mapping(entries) })
+            }
+            Event::Scalar(text, ..) => Ok(Node { start, end, shape: Shape::Scalar(text.into_owned()) }),
+            _ => Ok(Node { start, end, shape: Shape::Mapping(Vec::new()) }),
+        }
+    }
+}
+
+/// The end of a collection: its bracket's, or in block form, where no character ends it, that of its last node.
+fn end_of(span: &Span, last: usize) -> usize {
+    let (start, end) = (offset(&span.start), offset(&span.end));
+    if end > start { end } else { last }
+}
+
+fn offset(marker: &granit_parser::Marker) -> usize {
+    // A parser of a string knows it.
+    marker.byte_offset().unwrap_or_default()
+}

@@ -1,0 +1,25 @@
+//! The mark on contexts, clusters and users that this program put into a kubeconfig of a user's. kubectl keeps it when
+//! it rewrites the file.
+//!
+//! Source: client-go `tools/clientcmd/api/v1/types.go` (`extensions`).
+
+use serde_json::{Value, json};
+
+/// The name of the extension.
+pub(super) const EXTENSION: &str = "tributary.dev";
+
+/// The `extensions` of what is put in under names that begin with `prefix`.
+pub(super) fn mark(prefix: &str) -> Value {
+    json!([{ "name": EXTENSION, "extension": { "program": "tributary", "prefix": prefix } }])
+}
+
+/// The prefix of what this program put in; `None` for what somebody else did. `content` is what stands under the
+/// entry's `context`, `cluster` or `user`.
+pub(super) fn prefix_of(content: &Value) -> Option<&str> {
+    let extensions = content.get("extensions").and_then(Value::as_array).into_iter().flatten();
+    extensions.filter(|named| named.get("name").and_then(Value::as_str) == Some(EXTENSION)).find_map(|named| {
+        let extension = named.get("extension")?;
+        let program = extension.get("program").and_then(Value::as_str);
+        extension.get("prefix").and_then(Value::as_str).filter(|_| program == Some("tributary"))
+    })
+}

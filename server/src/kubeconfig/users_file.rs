@@ -1,0 +1,297 @@
+//! A kubeconfig that belongs to its user, such as `~/.kube/config`, into which this program puts entries and from
+//! which it takes them out.
+//!
+//! A change is written to a file beside it that then takes its place, so that it is whole at any time; its mode and
+//! owner stay, and a link to it stays a link. Others that change it are kept away as kubectl does it: by a file of its
+//! name with `.lock` behind.
+//!
+//! Source: client-go `tools/clientcmd/loader.go` (`lockFile`).
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, chown};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::entries::{self, ChangeError, Entries, Removal};
+use super::files::{KubeconfigFiles, NoKubeconfig};
+use crate::data_directory::write_temporary;
+
+/// How long another program may hold the lock: kubectl writes a file in milliseconds; five seconds also on a slow disk.
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+/// How often the lock is tried meanwhile.
+const LOCK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Why a kubeconfig was not changed.
+#[derive(Debug, thiserror::Error)]
+pub enum UsersFileError {
+    /// It says something that stands in the way.
+    #[error("kubeconfig {path} {source}; it is left as it was")]
+    Change {
+        /// The file.
+        path: PathBuf,
+        /// What stands in the way.
+        source: ChangeError,
+    },
+    /// There is none.
+    #[error("there is no kubeconfig {0}")]
+    Missing(PathBuf),
+    /// A pipe, a directory, or a link that leads nowhere.
+    #[error("{0} is not a file; name another kubeconfig")]
+    NoFile(PathBuf),
+    /// Somebody else changes it.
+    #[error(
+        "{path} has existed for {} s: another program changes the kubeconfig; if none does, remove this file",
+        LOCK_PATIENCE.as_secs()
+    )]
+    Locked {
+        /// The lock.
+        path: PathBuf,
+    },
+    /// It cannot be read.
+    #[error("kubeconfig {path} cannot be read")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// It cannot be written.
+    #[error("kubeconfig {path} cannot be written; it is left as it was")]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// The file that is meant where none is named: the first of `$KUBECONFIG`, else `~/.kube/config`.
+///
+/// # Errors
+/// [`NoKubeconfig`].
+pub fn default_path() -> Result<PathBuf, NoKubeconfig> {
+    let home = std::env::home_dir();
+    let files = KubeconfigFiles::resolve(None, std::env::var_os("KUBECONFIG").as_deref(), home.as_deref())?;
+    files.paths().first().cloned().ok_or(NoKubeconfig)
+}
+
+/// Puts entries into a kubeconfig, which is made (0600) if there is none, in place of those of the same prefix. Returns
+/// whether that changed it. It waits up to five seconds for others that change it.
+///
+/// # Errors
+/// [`UsersFileError`]; the file is then as it was.
+pub async fn put_into(path: PathBuf, entries: Entries) -> Result<bool, UsersFileError> {
+    if let Some(directory) = path.parent() {
+        fs::create_dir_all(directory).map_err(|source| write_error(&path, source))?;
+    }
+    locked(path, move |path| {
+        let text = read(path)?.unwrap_or_default();
+        match entries::put(&text, &entries).map_err(|source| change_error(path, source))? {
+            None => Ok(false),
+            Some(changed) => replace(path, &changed).map(|()| true),
+        }
+    })
+    .await
+}
+
+/// Takes out of a kubeconfig everything that this program has put in; `None` if there is nothing.
+///
+/// # Errors
+/// [`UsersFileError`]; the file is then as it was.
+pub async fn take_out_of(path: PathBuf) -> Result<Option<Removal>, UsersFileError> {
+    let text_of = |path: &Path| read(path)?.ok_or_else(|| UsersFileError::Missing(path.to_owned()));
+    // Before the lock: where there is no directory there is no place for one.
+    text_of(&path)?;
+    locked(path, move |path| {
+        let removal = entries::take_out(&text_of(path)?).map_err(|source| change_error(path, source))?;
+        if let Some(removal) = &removal {
+            replace(path, &removal.text)?;
+        }
+        Ok(removal)
+    })
+    .await
+}
+
+/// Changes a file, on a thread that may wait for a disk, while others are kept away.
+async fn locked<T: Send + 'static>(
+    path: PathBuf,
+    change: impl FnOnce(&Path) -> Result<T, UsersFileError> + Send + 'static,
+) -> Result<T, UsersFileError> {
+    let lock = Lock::take(&path).await?;
+    let changing = path.clone();
+    let changed = tokio::task::spawn_blocking(move || {
+        let _lock = lock;
+        change(&changing)
+    });
+    changed.await.unwrap_or_else(|error| Err(write_error(&path, io::Error::other(error))))
+}
+
+/// Whether a kubeconfig can be read, if there is one.
+///
+/// # Errors
+/// [`UsersFileError`].
+pub fn check(path: &Path) -> Result<(), UsersFileError> {
+    let Some(text) = read(path)? else { return Ok(()) };
+    entries::check(&text).map_err(|source| change_error(path, source))
+}
+
+fn change_error(path: &Path, source: ChangeError) -> UsersFileError {
+    UsersFileError::Change { path: path.to_owned(), source }
+}
+
+fn write_error(path: &Path, source: io::Error) -> UsersFileError {
+    UsersFileError::Write { path: path.to_owned(), source }
+}
+
+/// The text of a file; `None` if there is nothing of this name.
+fn read(path: &Path) -> Result<Option<String>, UsersFileError> {
+    match fs::metadata(path) {
+        // A pipe would be waited for.
+        Ok(metadata) if !metadata.is_file() => Err(UsersFileError::NoFile(path.to_owned())),
+        Ok(_) => match fs::read_to_string(path) {
+            Ok(text) => Ok(Some(text)),
+            Err(source) => Err(UsersFileError::Read { path: path.to_owned(), source }),
+        },
+        Err(error) if error.kind() == io::ErrorKind::NotFound && fs::symlink_metadata(path).is_ok() => {
+            Err(UsersFileError::NoFile(path.to_owned()))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(UsersFileError::Read { path: path.to_owned(), source }),
+    }
+}
+
+/// Writes a file in place of the one that stands there, or that a link there leads to.
+fn replace(path: &Path, text: &str) -> Result<(), UsersFileError> {
+    let written = match fs::canonicalize(path) {
+        Ok(target) => fs::metadata(&target).and_then(|metadata| replace_target(&target, text, Some(&metadata))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => replace_target(path, text, None),
+        Err(error) => Err(error),
+    };
+    written.map_err(|source| write_error(path, source))
+}
+
+fn replace_target(path: &Path, text: &str, before: Option<&fs::Metadata>) -> io::Result<()> {
+    let temporary = write_temporary(path, text.as_bytes())?;
+    let renamed = like(&temporary, before).and_then(|()| fs::rename(&temporary, path));
+    renamed.inspect_err(|_| drop(fs::remove_file(&temporary)))
+}
+
+/// Gives a file the owner and mode of the one whose place it takes.
+fn like(temporary: &Path, before: Option<&fs::Metadata>) -> io::Result<()> {
+    let Some(before) = before else { return Ok(()) };
+    let own = fs::metadata(temporary)?;
+    if (own.uid(), own.gid()) != (before.uid(), before.gid()) {
+        chown(temporary, Some(before.uid()), Some(before.gid()))?;
+    }
+    fs::set_permissions(temporary, before.permissions())
+}
+
+/// Keeps others away until it is dropped.
+struct Lock(PathBuf);
+
+impl Lock {
+    async fn take(path: &Path) -> Result<Self, UsersFileError> {
+        let mut name = path.as_os_str().to_owned();
+        name.push(".lock");
+        let lock = PathBuf::from(name);
+        let deadline = Instant::now() + LOCK_PATIENCE;
+        loop {
+            match OpenOptions::new().write(true).create_new(true).open(&lock) {
+                Ok(_) => return Ok(Self(lock)),
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(write_error(path, error)),
+                Err(_) if Instant::now() < deadline => tokio::time::sleep(LOCK_INTERVAL).await,
+                Err(_) => return Err(UsersFileError::Locked { path: lock }),
+            }
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_file(&self.0) {
+            tracing::warn!(path = %self.0.display(), %error, "the lock of the kubeconfig was not removed");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use serde_json::json;
+
+    use super::super::mark::mark;
+    use super::*;
+
+    fn entries() -> Entries {
+        let context =
+            json!({ "name": "t-all", "context": { "cluster": "t-all", "user": "", "extensions": mark("t-") } });
+        Entries { prefix: "t-".to_owned(), lists: [Vec::new(), vec![context], Vec::new()] }
+    }
+
+    #[tokio::test]
+    async fn mode_and_link_stay_and_nothing_is_left_beside_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let (target, link) = (directory.path().join("dotfiles"), directory.path().join("config"));
+        fs::write(&target, "apiVersion: v1\nclusters: []\ncontexts: []\nusers: []\n").unwrap();
+        fs::set_permissions(&target, Permissions::from_mode(0o640)).unwrap();
+        symlink("dotfiles", &link).unwrap();
+        assert!(put_into(link.clone(), entries()).await.unwrap());
+        assert!(!put_into(link.clone(), entries()).await.unwrap(), "it is there");
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert!(fs::read_to_string(&target).unwrap().contains("t-all"));
+        assert_eq!(fs::metadata(&target).unwrap().permissions().mode() & 0o777, 0o640);
+        assert_eq!(take_out_of(link.clone()).await.unwrap().unwrap().contexts, ["t-all"]);
+        assert_eq!(take_out_of(link.clone()).await.unwrap(), None);
+        assert_eq!(fs::read_to_string(&target).unwrap(), "apiVersion: v1\nclusters: []\ncontexts: []\nusers: []\n");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_new_file_is_its_owners_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(".kube/config");
+        assert!(matches!(take_out_of(path.clone()).await, Err(UsersFileError::Missing(_))));
+        assert!(put_into(path.clone(), entries()).await.unwrap());
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_changed_is_left_as_it_was() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("config");
+        let broken = "clusters:\n- name: [hunter2\n";
+        fs::write(&path, broken).unwrap();
+        let message = put_into(path.clone(), entries()).await.unwrap_err().to_string();
+        for part in [path.to_str().unwrap(), "does not parse at line ", "left as it was"] {
+            assert!(message.contains(part) && !message.contains("hunter2"), "{part} in {message}");
+        }
+        assert_eq!(fs::read_to_string(&path).unwrap(), broken);
+        assert!(matches!(put_into(directory.path().to_owned(), entries()).await, Err(UsersFileError::NoFile(_))));
+        let dangling = directory.path().join("link");
+        symlink("nowhere", &dangling).unwrap();
+        assert!(matches!(put_into(dangling.clone(), entries()).await, Err(UsersFileError::NoFile(_))));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lock_is_waited_for_but_not_for_ever() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, lock) = (directory.path().join("config"), directory.path().join("config.lock"));
+        fs::write(&lock, "").unwrap();
+        let refused = put_into(path.clone(), entries()).await.unwrap_err();
+        assert!(refused.to_string().contains("config.lock has existed for 5 s"), "{refused}");
+        assert!(lock.exists() && !path.exists(), "it is another's");
+        let waiting = tokio::spawn(put_into(path.clone(), entries()));
+        tokio::time::sleep(LOCK_PATIENCE / 2).await;
+        assert!(!waiting.is_finished());
+        fs::remove_file(&lock).unwrap();
+        assert!(waiting.await.unwrap().unwrap());
+        assert!(path.exists() && !lock.exists());
+    }
+}
