@@ -4,6 +4,7 @@ mod completion;
 #[cfg(feature = "demo")]
 mod demo;
 mod kubeconfig;
+mod plugin;
 mod words;
 
 use std::path::PathBuf;
@@ -19,6 +20,9 @@ pub use completion::CompletionArguments;
 #[cfg(feature = "demo")]
 pub use demo::DemoArguments;
 pub use kubeconfig::{KubeconfigCommand, MergeArguments, RemoveArguments};
+pub use plugin::{
+    DiffArguments, EndpointArguments, ObjectArguments, PluginCli, PluginCommand, WhichArguments, WhichOutput,
+};
 
 /// What stands at the end of every command's help.
 const EXIT_CODES: &str = "Exit codes:\n  \

@@ -5,5 +5,6 @@ pub mod completion;
 #[cfg(feature = "demo")]
 pub mod demo;
 pub mod kubeconfig;
+pub mod plugin;
 pub mod rv;
 pub mod serve;

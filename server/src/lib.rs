@@ -42,27 +42,61 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use cli::{Cli, Command, KubeconfigCommand, RvCommand};
+use cli::{Cli, Command, KubeconfigCommand, PluginCli, RvCommand};
 use exit::Failure;
 
-/// Runs the program with these arguments, the first of which is its own name.
+/// Runs the program with these arguments, the first of which is its own name: that of the kubectl plugin makes it one.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let cli = match Cli::try_parse_from(arguments) {
-        Ok(cli) => cli,
-        Err(error) => {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let done = if PluginCli::is_meant(arguments.first().map(OsString::as_os_str)) {
+        plugin(&arguments)
+    } else {
+        program(&arguments)
+    };
+    match done {
+        Ok(code) => ExitCode::from(code),
+        Err(Ended::Parsing(error)) => {
             // To a closed pipe nothing can be said.
             let _ = error.print();
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(exit::USAGE));
+            ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(exit::USAGE))
         }
-    };
-    log::start(cli.log_format, cli.log_level);
-    match dispatch(cli.command) {
-        Ok(()) => ExitCode::from(exit::OK),
-        Err(failure) => {
+        Err(Ended::Failed(failure)) => {
             eprintln!("error: {failure}");
             failure.exit_code()
         }
     }
+}
+
+/// Why the program ends early.
+enum Ended {
+    /// With what the command line's parser says: help, the version, or what is wrong.
+    Parsing(clap::Error),
+    Failed(Failure),
+}
+
+impl From<clap::Error> for Ended {
+    fn from(error: clap::Error) -> Self {
+        Self::Parsing(error)
+    }
+}
+
+impl From<Failure> for Ended {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+fn program(arguments: &[OsString]) -> Result<u8, Ended> {
+    let cli = Cli::try_parse_from(arguments)?;
+    log::start(cli.log_format, cli.log_level);
+    dispatch(cli.command)?;
+    Ok(exit::OK)
+}
+
+/// What goes wrong is an answer here, so that nothing is logged.
+fn plugin(arguments: &[OsString]) -> Result<u8, Ended> {
+    let cli = PluginCli::try_parse_from(arguments)?;
+    Ok(block_on(commands::plugin::run(cli.command))?)
 }
 
 fn dispatch(command: Command) -> Result<(), Failure> {
@@ -81,7 +115,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
 }
 
 /// Runs a command on its runtime. What tasks are left at its end are dropped: they have had their drain.
-fn block_on(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+fn block_on<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     // Several crates ask for the process's TLS provider; a second installation is refused, and no fault.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::runtime)?;

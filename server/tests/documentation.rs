@@ -102,6 +102,10 @@ fn tables() -> Vec<(String, String)> {
         let command = path.iter().fold(&program, |command, name| command.find_subcommand(name).unwrap());
         tables.push((path.join(" "), flags(command, None)));
     }
+    let plugin = tributary_server::cli::PluginCli::command();
+    for name in ["which", "diff"] {
+        tables.push((format!("kubectl tributary {name}"), flags(plugin.find_subcommand(name).unwrap(), None)));
+    }
     let serve = program.find_subcommand("serve").unwrap();
     tables.push(("serve limits".to_owned(), flags(serve, Some("Limits"))));
     for definition in tributary_crds::render::definitions() {

@@ -196,6 +196,46 @@ fn each_shell_gets_a_completion_script() {
 }
 
 #[test]
+fn the_plugins_name_makes_it_a_plugin() {
+    let directory = tempfile::tempdir().unwrap();
+    let plugin = directory.path().join("kubectl-tributary");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_tributary"), &plugin).unwrap();
+    let run = |arguments: &[&str]| {
+        let output =
+            Command::new(&plugin).args(arguments).env("HOME", directory.path()).env_remove("KUBECONFIG").output();
+        let output = output.unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    let (code, help, _) = run(&["which", "--help"]);
+    assert!(code == Some(0) && help.contains("Usage: kubectl tributary which"), "{help}");
+    let (code, versions, _) = run(&["rv", "decode", "eyJjbHVzdGVyMSI6IjEyMzQifQ", "-o", "json"]);
+    assert_eq!((code, versions.as_str()), (Some(0), "{\n  \"cluster1\": \"1234\"\n}\n"));
+    let (code, _, errors) = run(&["serve"]);
+    assert!(code == Some(2) && errors.contains("unrecognized subcommand 'serve'"), "{errors}");
+    let (code, _, errors) = run(&["which", "pods"]);
+    assert_eq!(
+        (code, errors.as_str()),
+        (Some(2), "error: \"pods\" names no object; write TYPE/NAME, for example deploy/web\n")
+    );
+    let (code, _, errors) = run(&["which", "pods/a"]);
+    assert!(code == Some(2) && errors.contains(".kube/config cannot be read"), "{errors}");
+    let config = kubeconfig(directory.path());
+    let config = config.to_str().unwrap();
+    let (code, _, errors) = run(&["which", "pods/a", "--kubeconfig", config]);
+    assert!(code == Some(2) && errors.contains("no current context; name one by --context"), "{errors}");
+    let asked = ["pods/a", "--kubeconfig", config, "--context", "good"];
+    for (command, expected) in [("which", 1), ("diff", 2)] {
+        let (code, _, errors) = run(&[&[command], &asked[..]].concat());
+        assert!(
+            code == Some(expected) && errors.contains("context \"good\" (https://127.0.0.1:1/) cannot be asked: "),
+            "{code:?}: {errors}"
+        );
+        assert_eq!(errors.lines().count(), 1, "{errors}");
+    }
+}
+
+#[test]
 fn configurations_are_checked() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("clusters.yaml");

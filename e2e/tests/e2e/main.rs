@@ -25,6 +25,7 @@ mod k9s;
 mod kubectl;
 mod oracle;
 mod own_kubeconfig;
+mod plugin;
 mod precedents;
 mod rights;
 mod same_names;
@@ -73,6 +74,7 @@ fn main() -> anyhow::Result<()> {
         bookmarks::cases(),
         silence::cases(),
         own_kubeconfig::cases(),
+        plugin::cases(),
     ]
     .into_iter()
     .flatten()

@@ -140,6 +140,11 @@ impl Kubeconfigs {
         others.map(|named| named.name.clone()).collect()
     }
 
+    /// Whether there is a context of this name, whoever put it in.
+    pub fn has_context(&self, name: &str) -> bool {
+        self.merged.contexts.iter().any(|named| named.name == name)
+    }
+
     /// Checks one context and makes a client configuration of it.
     ///
     /// # Errors

@@ -1,0 +1,249 @@
+//! `kubectl tributary`, run by the real kubectl from an archive such as a release has, over two members.
+//!
+//! krew itself cannot be had as a Go module where these tests run, so its part is done as it does it: the manifest is
+//! held against its rules, the archive against the manifest, and the program is linked into a folder of the PATH.
+//! Source: krew `internal/index/validation/validate.go`, `internal/installation`.
+
+use crate::context::{Case, TestContext, cases, eventually};
+use anyhow::{Context, ensure};
+use serde_json::{Value, json};
+use std::{
+    ffi::OsString,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::Arc,
+    time::Duration,
+};
+use tributary_e2e::{Kubectl, TestCluster, guard, kubectl::KubectlOutput, tributary};
+
+const SOON: Duration = Duration::from_secs(60);
+
+/// The name of the program in an archive.
+const PROGRAM: &str = "kubectl-tributary";
+
+pub(crate) fn cases() -> Vec<Case> {
+    cases!["plugin"; installed_from_its_manifest, which_and_diff_of_a_repeated_name, what_cannot_be_answered_is_said]
+}
+
+/// What a command prints on standard output.
+fn output(command: &mut Command) -> anyhow::Result<String> {
+    let output = command.output().with_context(|| format!("run {command:?}"))?;
+    ensure!(output.status.success(), "{command:?}: {output:?}");
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// An archive as a release makes it, and the manifest that is filled in for it.
+fn release(folder: &Path) -> anyhow::Result<(PathBuf, Value)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("no root")?;
+    let (files, archive) = (folder.join("files"), folder.join("tributary.tar.gz"));
+    std::fs::create_dir(&files)?;
+    // A hard link where that can be: the program with its symbols is large.
+    let (program, link) = (tributary::binary()?, files.join(PROGRAM));
+    std::fs::hard_link(&program, &link).or_else(|_| std::fs::copy(&program, &link).map(drop))?;
+    std::fs::copy(root.join("LICENSE"), files.join("LICENSE"))?;
+    output(
+        Command::new("tar")
+            .env("GZIP", "-1")
+            .arg("-czf")
+            .arg(&archive)
+            .arg("-C")
+            .arg(&files)
+            .args([PROGRAM, "LICENSE"]),
+    )?;
+    let digest = sha256(&archive)?;
+    let mut text = std::fs::read_to_string(root.join("deploy/krew/tributary.yaml"))?;
+    for (name, value) in [("VERSION", env!("CARGO_PKG_VERSION")), ("URL", "https://example.test/release")] {
+        text = text.replace(&format!("${{{name}}}"), value);
+    }
+    for platform in ["LINUX_AMD64", "LINUX_ARM64", "DARWIN_AMD64", "DARWIN_ARM64"] {
+        text = text.replace(&format!("${{SHA256_{platform}}}"), &digest);
+    }
+    let manifest: Value = serde_saphyr::from_str(&text).context("read the manifest")?;
+    Ok((archive, manifest))
+}
+
+fn sha256(path: &Path) -> anyhow::Result<String> {
+    let printed = output(Command::new("sha256sum").arg(path))?;
+    printed.split_whitespace().next().map(str::to_owned).context("no digest")
+}
+
+/// Installs the archive into a folder as krew does, and returns the folder for the PATH.
+fn install(folder: &Path) -> anyhow::Result<PathBuf> {
+    let (archive, manifest) = release(folder)?;
+    check_manifest(&manifest)?;
+    let platform = &manifest["spec"]["platforms"][0];
+    ensure!(platform["sha256"] == json!(sha256(&archive)?), "{platform}");
+    let (store, bin) = (folder.join("store/tributary"), folder.join("bin"));
+    std::fs::create_dir_all(&store)?;
+    std::fs::create_dir(&bin)?;
+    output(Command::new("tar").arg("-xzf").arg(&archive).arg("-C").arg(&store))?;
+    let program = store.join(platform["bin"].as_str().context("no bin")?);
+    // krew links the program under the plugin's name with the prefix that kubectl looks for.
+    let name = manifest["metadata"]["name"].as_str().context("no name")?;
+    symlink(program, bin.join(format!("kubectl-{}", name.replace('-', "_"))))?;
+    Ok(bin)
+}
+
+/// The rules of krew for a manifest.
+fn check_manifest(manifest: &Value) -> anyhow::Result<()> {
+    ensure!(manifest["apiVersion"] == "krew.googlecontainertools.github.com/v1alpha2", "{manifest}");
+    ensure!(manifest["kind"] == "Plugin" && manifest["metadata"]["name"] == "tributary", "{manifest}");
+    let spec = &manifest["spec"];
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let short = text(&spec["shortDescription"]);
+    ensure!(!short.is_empty() && !short.contains('\n'), "{spec}");
+    let version = text(&spec["version"]);
+    let numbers = version.strip_prefix('v').context("a version begins with v")?;
+    ensure!(numbers.split('.').count() == 3 && !numbers.contains('$'), "{version}");
+    let platforms = spec["platforms"].as_array().context("no platforms")?;
+    ensure!(platforms.len() == 4, "{platforms:?}");
+    for platform in platforms {
+        let digest = text(&platform["sha256"]);
+        ensure!(
+            digest.len() == 64 && digest.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')),
+            "{platform}"
+        );
+        let labels = &platform["selector"]["matchLabels"];
+        let (os, arch) = (text(&labels["os"]), text(&labels["arch"]));
+        ensure!(labels.as_object().is_some_and(|labels| labels.len() == 2), "{platform}");
+        let expected = format!("https://example.test/release/tributary-{os}-{arch}.tar.gz");
+        ensure!(platform["uri"] == expected && platform["bin"] == PROGRAM, "{platform}");
+    }
+    ensure!(!manifest.to_string().contains("${"), "something is not filled in: {manifest}");
+    Ok(())
+}
+
+/// kubectl with the plugin, a namespace in both members, and the members.
+struct Setup {
+    kubectl: Kubectl,
+    path: OsString,
+    namespace: String,
+    members: [Arc<TestCluster>; 2],
+    _folder: tempfile::TempDir,
+}
+
+impl Setup {
+    async fn new(context: &TestContext) -> anyhow::Result<Self> {
+        let folder = guard::temporary_folder("plugin")?;
+        let bin = install(folder.path())?;
+        let path = std::env::join_paths(
+            [bin].into_iter().chain(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())),
+        )?;
+        let kubectl = context.fixture.over_two().await?.kubectl(context.fixture.tools().await?)?;
+        let members = context.fixture.pair().await?.clone();
+        let namespace = context.namespace("plugin", &members).await?;
+        Ok(Self { kubectl, path, namespace, members, _folder: folder })
+    }
+
+    /// `kubectl tributary` with these arguments, which run from the folder of the PATH.
+    async fn run(&self, arguments: &[&str]) -> anyhow::Result<KubectlOutput> {
+        let mut command = self.kubectl.command(&[&["tributary"], arguments].concat());
+        command.env("PATH", &self.path);
+        self.kubectl.run_with(command, None).await
+    }
+
+    async fn ok(&self, arguments: &[&str]) -> anyhow::Result<String> {
+        self.run(arguments).await?.success()
+    }
+
+    /// A config map in a member, with one text.
+    async fn map(&self, member: usize, name: &str, text: &str) -> anyhow::Result<()> {
+        let object = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"text": text, "same": "yes"},
+        });
+        let path = format!("/api/v1/namespaces/{}/configmaps", self.namespace);
+        self.members[member].http().post(&path, &object).send().await?.expect(201)?;
+        Ok(())
+    }
+}
+
+async fn installed_from_its_manifest(context: TestContext) -> anyhow::Result<()> {
+    let setup = Setup::new(&context).await?;
+    let mut list = setup.kubectl.command(&["plugin", "list"]);
+    list.env("PATH", &setup.path);
+    let listed = setup.kubectl.run_with(list, None).await?.success()?;
+    ensure!(listed.contains("/bin/kubectl-tributary"), "{listed}");
+    let help = setup.ok(&["--help"]).await?;
+    for part in ["kubectl tributary <COMMAND>", "which", "diff", "rv"] {
+        ensure!(help.contains(part), "{part} in {help}");
+    }
+    let decoded = setup.ok(&["rv", "decode", "eyJtZW1iZXIxIjoiMTIifQ"]).await?;
+    ensure!(decoded == "CLUSTER   RESOURCEVERSION\nmember1   12\n", "{decoded}");
+    Ok(())
+}
+
+async fn which_and_diff_of_a_repeated_name(context: TestContext) -> anyhow::Result<()> {
+    let setup = Setup::new(&context).await?;
+    setup.map(0, "twin", "one\ntwo\n\u{1b}[31m").await?;
+    setup.map(1, "twin", "one\nthree\n\u{1b}[31m").await?;
+    setup.map(1, "single", "x").await?;
+    let namespace = ["-n", setup.namespace.as_str()];
+    let with_namespace = |arguments: &[&'static str]| [arguments, &namespace[..]].concat();
+    eventually(SOON, async || {
+        let names = setup.ok(&with_namespace(&["which", "cm/twin", "-o", "name"])).await?;
+        ensure!(names == "member1\nmember2\n", "{names}");
+        Ok(())
+    })
+    .await?;
+    let table = setup.ok(&with_namespace(&["which", "ConfigMap", "single"])).await?;
+    let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+    ensure!(lines.len() == 2 && lines[0][..3] == ["CLUSTER", "NAMESPACE", "NAME"], "{table}");
+    ensure!(lines[1][..3] == ["member2", &setup.namespace, "single"], "{table}");
+    eventually(SOON, async || {
+        let namespaces = setup.ok(&["which", "ns", &setup.namespace, "-o", "name"]).await?;
+        ensure!(namespaces == "member1\nmember2\n", "of no namespace itself: {namespaces}");
+        Ok(())
+    })
+    .await?;
+
+    let differences = setup.run(&with_namespace(&["diff", "configmap/twin"])).await?;
+    ensure!(differences.code == Some(1), "{differences:?}");
+    let label = format!("configmaps/{}/twin", setup.namespace);
+    let begin = format!("--- member1/{label}\n+++ member2/{label}\n@@ ");
+    ensure!(differences.stdout.starts_with(&begin), "{}", differences.stdout);
+    ensure!(!differences.stdout.contains('\u{1b}'), "a terminal would obey: {}", differences.stdout);
+    for (part, is_there) in [("two", true), ("three", true), ("uid", false), ("resourceVersion", false)] {
+        ensure!(differences.stdout.contains(part) == is_there, "{part} in {}", differences.stdout);
+    }
+    let turned = setup.run(&with_namespace(&["diff", "cm/twin", "--clusters", "member2,member1"])).await?;
+    ensure!(turned.stdout.starts_with("--- member2/"), "{turned:?}");
+    let every = setup.run(&with_namespace(&["diff", "cm/twin", "--all-fields"])).await?;
+    ensure!(every.stdout.contains("uid") && every.stdout.contains("resourceVersion"), "{every:?}");
+    // Alike but for what each cluster sets by itself: what controllers make in each namespace.
+    eventually(SOON, async || {
+        let alike = setup.run(&with_namespace(&["diff", "serviceaccount/default"])).await?;
+        ensure!(alike.code == Some(0) && alike.stdout.is_empty(), "{alike:?}");
+        Ok(())
+    })
+    .await
+}
+
+async fn what_cannot_be_answered_is_said(context: TestContext) -> anyhow::Result<()> {
+    let setup = Setup::new(&context).await?;
+    setup.map(0, "single", "x").await?;
+    let namespace = ["-n", setup.namespace.as_str()];
+    eventually(SOON, async || {
+        let found = setup.ok(&[&["which", "cm/single", "-o", "name"], &namespace[..]].concat()).await?;
+        ensure!(found == "member1\n", "{found}");
+        Ok(())
+    })
+    .await?;
+    for (arguments, code, part) in [
+        (&["which", "cm/nowhere"][..], 1, "no cluster has configmaps \"nowhere\" in namespace"),
+        (&["diff", "cm/nowhere"], 2, "no cluster has configmaps \"nowhere\""),
+        (&["diff", "cm/single"], 2, "only member1 has configmaps \"single\""),
+        (&["diff", "cm/single", "--clusters", "member2"], 2, "member2 does not have"),
+        (&["which", "wombats/x"], 2, "no resource type \"wombats\""),
+        (&["which", "cm"], 2, "names no object; write TYPE/NAME"),
+        (&["which", "cm/single", "--context", "nope"], 2, "there is no context \"nope\""),
+        (&["which", "cm/single", "--context", "member1"], 2, "does not lead to Tributary's merged view"),
+        (&["which", "cm/single", "--kubeconfig", "/no/such/file"], 2, "/no/such/file cannot be read"),
+    ] {
+        let output = setup.run(&[arguments, &namespace[..]].concat()).await?;
+        ensure!(output.code == Some(code), "{output:?}");
+        ensure!(output.stderr.contains(part) && output.stdout.is_empty(), "{part} in {output:?}");
+        ensure!(output.stderr.starts_with("error: ") && output.stderr.lines().count() == 1, "one sentence: {output:?}");
+    }
+    Ok(())
+}

@@ -1,0 +1,70 @@
+//! `kubectl tributary`: questions to the merged view, in the name of the kubeconfig's user.
+//!
+//! What is printed comes from clusters, so control characters in it are shown, not sent to the terminal.
+
+mod diff;
+mod endpoint;
+mod found;
+mod printable;
+mod resource_type;
+mod which;
+
+use crate::cli::{DiffArguments, ObjectArguments, PluginCommand, RvCommand, WhichArguments};
+use crate::exit::{self, Failure};
+use crate::output::print;
+use endpoint::Endpoint;
+use found::{Found, Wanted};
+use printable::printable;
+
+/// What `diff` ends with if there are differences.
+///
+/// Source: diff(1), which kubectl follows.
+const DIFFERENT: u8 = 1;
+
+/// Carries a command out and returns its exit code.
+///
+/// # Errors
+/// [`Failure`] of what cannot be asked or found.
+pub async fn run(command: PluginCommand) -> Result<u8, Failure> {
+    match command {
+        PluginCommand::Which(arguments) => which(&arguments).await.map(|()| exit::OK),
+        PluginCommand::Diff(arguments) => diff(&arguments).await.map_err(|failure| match failure {
+            // 1 says that there are differences.
+            Failure::Runtime(error) | Failure::Usage(error) => Failure::Usage(error),
+        }),
+        PluginCommand::Rv(RvCommand::Decode(arguments)) => {
+            print(&super::rv::decode(&arguments)?);
+            Ok(exit::OK)
+        }
+    }
+}
+
+async fn which(arguments: &WhichArguments) -> Result<(), Failure> {
+    let (_, found) = find(&arguments.object).await?;
+    print(&printable(&which::render(&found, arguments.output)));
+    Ok(())
+}
+
+async fn diff(arguments: &DiffArguments) -> Result<u8, Failure> {
+    let (wanted, found) = find(&arguments.object).await?;
+    let compared = diff::chosen(&wanted, &found, &arguments.clusters).map_err(Failure::usage)?;
+    let text = diff::render(&wanted, &compared, arguments.all_fields).map_err(Failure::runtime)?;
+    print(&printable(&text));
+    Ok(if text.is_empty() { exit::OK } else { DIFFERENT })
+}
+
+/// Asks the merged view for every object of the name. There is at least one.
+async fn find(arguments: &ObjectArguments) -> Result<(Wanted, Vec<Found>), Failure> {
+    let (kind, name) = found::type_and_name(&arguments.object).map_err(Failure::usage)?;
+    let endpoint = Endpoint::open(&arguments.endpoint).await?;
+    let (core, named) = endpoint.discovery().await.map_err(Failure::Runtime)?;
+    let resource = resource_type::resolve(kind, &core, &named).map_err(Failure::usage)?;
+    let namespace = arguments.namespace.as_deref().unwrap_or(endpoint.namespace());
+    let wanted = Wanted::new(resource, name, namespace);
+    let list = endpoint.get(&wanted.path()).await.map_err(Failure::Runtime)?;
+    let found = found::items(&wanted, list, endpoint.context()).map_err(Failure::usage)?;
+    if found.is_empty() {
+        return Err(Failure::Runtime(anyhow::anyhow!("no cluster has {wanted}")));
+    }
+    Ok((wanted, found))
+}

@@ -1,0 +1,215 @@
+//! `kubectl tributary diff`: how objects of one name differ between clusters. Pure.
+
+use serde_json::{Map, Value};
+use similar::TextDiff;
+use tributary_apimachinery::ClusterName;
+
+use super::found::{Found, Wanted};
+
+/// Lines around a difference, as diff(1) has them.
+const CONTEXT_LINES: usize = 3;
+/// What a cluster sets by itself, or that follows from what is compared.
+const OWN_METADATA: [&str; 6] =
+    ["managedFields", "uid", "resourceVersion", "creationTimestamp", "generation", "selfLink"];
+/// What `kubectl apply` keeps: the object as it was applied, a second time.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+/// The fields of a Secret that hold what is secret.
+const SECRET_FIELDS: [&str; 2] = ["data", "stringData"];
+
+/// What cannot be compared.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum NotComparable {
+    /// There is one alone.
+    #[error("only {cluster} has {wanted}: there is nothing to compare it with")]
+    Alone {
+        /// The cluster.
+        cluster: String,
+        /// The object.
+        wanted: String,
+    },
+    /// A cluster that was asked for has none.
+    #[error("--clusters: {cluster} does not have {wanted}; it is in {clusters}")]
+    NotThere {
+        /// The cluster.
+        cluster: ClusterName,
+        /// The object.
+        wanted: String,
+        /// The clusters that have it.
+        clusters: String,
+    },
+}
+
+/// The objects to compare, the first of which is what the others are compared with: two at least.
+///
+/// # Errors
+/// [`NotComparable`].
+pub(super) fn chosen(wanted: &Wanted, found: &[Found], clusters: &[ClusterName]) -> Result<Vec<Found>, NotComparable> {
+    let of = |cluster: &ClusterName| {
+        let known = found.iter().find(|found| found.cluster == cluster.as_str());
+        known.cloned().ok_or_else(|| NotComparable::NotThere {
+            cluster: cluster.clone(),
+            wanted: wanted.to_string(),
+            clusters: found.iter().map(|found| found.cluster.as_str()).collect::<Vec<_>>().join(", "),
+        })
+    };
+    let mut chosen =
+        if clusters.is_empty() { found.to_vec() } else { clusters.iter().map(of).collect::<Result<Vec<_>, _>>()? };
+    chosen.dedup_by(|second, first| second.cluster == first.cluster);
+    match chosen.as_slice() {
+        [one] => Err(NotComparable::Alone { cluster: one.cluster.clone(), wanted: wanted.to_string() }),
+        _ => Ok(chosen),
+    }
+}
+
+/// A unified diff of the first object with each of the others; nothing if all are alike.
+///
+/// # Errors
+/// An object that has no YAML.
+pub(super) fn render(
+    wanted: &Wanted,
+    compared: &[Found],
+    all_fields: bool,
+) -> Result<String, serde_saphyr::ser::Error> {
+    let Some((first, others)) = compared.split_first() else { return Ok(String::new()) };
+    let label = |found: &Found| format!("{}/{}", found.cluster, wanted.label());
+    let mut text = String::new();
+    for other in others {
+        let (mut one, mut two) = (first.object.clone(), other.object.clone());
+        if wanted.is_secret() {
+            mask((&first.cluster, &mut one), (&other.cluster, &mut two));
+        }
+        if !all_fields {
+            leave_out(&mut one);
+            leave_out(&mut two);
+        }
+        let (one, two) = (yaml(&one)?, yaml(&two)?);
+        let difference = TextDiff::from_lines(&one, &two);
+        let mut unified = difference.unified_diff();
+        text += &unified.context_radius(CONTEXT_LINES).header(&label(first), &label(other)).to_string();
+    }
+    Ok(text)
+}
+
+fn yaml(object: &Value) -> Result<String, serde_saphyr::ser::Error> {
+    // Text of several lines is shown as lines; a long line stays one.
+    serde_saphyr::to_string_with_options(object, serde_saphyr::ser_options! { folded_wrap_chars: usize::MAX })
+}
+
+/// Takes out what differs by nature.
+fn leave_out(object: &mut Value) {
+    let Some(fields) = object.as_object_mut() else { return };
+    fields.remove("status");
+    let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+    metadata.retain(|name, _| !OWN_METADATA.contains(&name.as_str()));
+    leave_out_annotation(metadata, LAST_APPLIED);
+    for owner in metadata.get_mut("ownerReferences").and_then(Value::as_array_mut).into_iter().flatten() {
+        owner.as_object_mut().map(|owner| owner.remove("uid"));
+    }
+}
+
+fn leave_out_annotation(metadata: &mut Map<String, Value>, name: &str) {
+    let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) else { return };
+    annotations.remove(name);
+    if annotations.is_empty() {
+        metadata.remove("annotations");
+    }
+}
+
+/// Hides a Secret's values, but for whether they are the same.
+fn mask((one_cluster, one): (&str, &mut Value), (two_cluster, two): (&str, &mut Value)) {
+    for field in SECRET_FIELDS {
+        let known = one.get(field).cloned().unwrap_or_default();
+        let other = two.get(field).cloned().unwrap_or_default();
+        let hide = |object: &mut Value, cluster: &str, against: &Value| {
+            for (key, value) in object.get_mut(field).and_then(Value::as_object_mut).into_iter().flatten() {
+                let is_same = against.get(key) == Some(value);
+                *value = if is_same { "***".into() } else { format!("*** (of {cluster})").into() };
+            }
+        };
+        hide(one, one_cluster, &other);
+        hide(two, two_cluster, &known);
+    }
+    for object in [one, two] {
+        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+            leave_out_annotation(metadata, LAST_APPLIED);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::resource_type::ResourceType;
+    use super::*;
+
+    fn wanted(resource: &str) -> Wanted {
+        let resource = ResourceType {
+            group: String::new(),
+            version: "v1".to_owned(),
+            resource: resource.to_owned(),
+            is_namespaced: true,
+        };
+        Wanted::new(resource, "web", "shop")
+    }
+
+    fn found(cluster: &str, object: Value) -> Found {
+        Found { cluster: cluster.to_owned(), object }
+    }
+
+    fn object(uid: &str, text: &str) -> Value {
+        json!({
+            "metadata": {
+                "name": "web", "uid": uid, "resourceVersion": uid, "creationTimestamp": uid, "generation": 1,
+                "managedFields": [uid], "annotations": { LAST_APPLIED: uid },
+                "ownerReferences": [{ "name": "owner", "uid": uid }],
+            },
+            "data": { "same": "1", "text": text },
+            "status": { "uid": uid },
+        })
+    }
+
+    #[test]
+    fn what_differs_by_nature_is_left_out() {
+        let alike = [found("eu", object("1", "a\nb\n")), found("us", object("2", "a\nb\n"))];
+        assert_eq!(render(&wanted("configmaps"), &alike, false).unwrap(), "");
+        let all = render(&wanted("configmaps"), &alike, true).unwrap();
+        for part in ["managedFields", "resourceVersion", "generation", "status", "last-applied", "creationTimestamp"] {
+            assert!(all.contains(part), "{part} in {all}");
+        }
+        let different =
+            [found("eu", object("1", "a\nb\n")), found("us", object("2", "a\nc\n")), found("x", object("3", "a\nb\n"))];
+        let text = render(&wanted("configmaps"), &different, false).unwrap();
+        assert!(text.starts_with("--- eu/configmaps/shop/web\n+++ us/configmaps/shop/web\n@@ "), "{text}");
+        assert!(text.contains("\n-    b\n+    c\n"), "{text}");
+        assert!(!text.contains("+++ x/"), "{text}");
+    }
+
+    #[test]
+    fn secrets_stay_secret() {
+        let secrets = [found("eu", object("1", "hunter2")), found("us", object("2", "hunter3"))];
+        for all_fields in [false, true] {
+            let text = render(&wanted("secrets"), &secrets, all_fields).unwrap();
+            assert!(!text.contains("hunter") && !text.contains("last-applied"), "{text}");
+            assert!(text.contains("*** (of eu)") && text.contains("*** (of us)"), "{text}");
+        }
+        let alike = [found("eu", object("1", "hunter2")), found("us", object("2", "hunter2"))];
+        assert_eq!(render(&wanted("secrets"), &alike, false).unwrap(), "");
+    }
+
+    #[test]
+    fn clusters_are_chosen() {
+        let web = wanted("configmaps");
+        let all = ["eu", "us", "x"].map(|cluster| found(cluster, object("1", "a")));
+        let names = |clusters: &[&str]| {
+            let clusters: Vec<ClusterName> = clusters.iter().map(|name| ClusterName::new(name).unwrap()).collect();
+            let chosen = chosen(&web, &all, &clusters).map_err(|error| error.to_string())?;
+            Ok::<_, String>(chosen.into_iter().map(|found| found.cluster).collect::<Vec<_>>().join(" "))
+        };
+        assert_eq!(names(&[]).unwrap(), "eu us x");
+        assert_eq!(names(&["x", "eu"]).unwrap(), "x eu");
+        assert!(names(&["x", "gone"]).unwrap_err().contains("gone does not have configmaps \"web\""));
+        assert!(names(&["x", "x"]).unwrap_err().contains("only x has"));
+        assert!(chosen(&web, &all[..1], &[]).unwrap_err().to_string().contains("only eu has"));
+    }
+}

@@ -1,0 +1,148 @@
+//! The endpoint that a kubeconfig's context leads to, asked as kubectl asks: with the context's user, Warnings on
+//! standard error.
+
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use http::header::WARNING;
+use http::{HeaderMap, Request};
+use http_body_util::BodyExt;
+use kube::client::Body;
+use kube::core::discovery::v2::APIGroupDiscoveryList;
+use serde_json::Value;
+use tributary_apimachinery::explain;
+
+use super::printable::printable;
+use crate::cli::EndpointArguments;
+use crate::exit::Failure;
+use crate::kubeconfig::{KubeconfigFiles, Kubeconfigs};
+
+/// How long an answer may take: the endpoint itself gives a request up after 60 s.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(90);
+
+/// An endpoint, and the context that leads to it.
+pub(super) struct Endpoint {
+    client: kube::Client,
+    context: String,
+    server: http::Uri,
+}
+
+impl Endpoint {
+    /// Reads the kubeconfig.
+    ///
+    /// # Errors
+    /// A usage failure for a kubeconfig or context that cannot be used.
+    pub(super) async fn open(arguments: &EndpointArguments) -> Result<Self, Failure> {
+        let environment = std::env::var_os("KUBECONFIG");
+        let home = std::env::home_dir();
+        let files = KubeconfigFiles::resolve(arguments.kubeconfig.as_deref(), environment.as_deref(), home.as_deref());
+        let files = files.map_err(Failure::usage)?;
+        let configs = Kubeconfigs::load(&files).map_err(Failure::usage)?;
+        let context = arguments.context.as_deref().or(configs.current_context()).map(str::to_owned);
+        let context = context.ok_or_else(|| {
+            Failure::usage(anyhow::anyhow!("the kubeconfig has no current context; name one by --context"))
+        })?;
+        if !configs.has_context(&context) {
+            return Err(Failure::usage(anyhow::anyhow!("there is no context {context:?} in {files}")));
+        }
+        let mut config = configs.target(&context).await.map_err(Failure::usage)?.config;
+        // Who waits at a terminal wants the reason, not another try.
+        config.default_retry = false;
+        config.read_timeout = Some(ANSWER_PATIENCE);
+        let server = config.cluster_url.clone();
+        let client = kube::Client::try_from(config).map_err(Failure::usage)?;
+        Ok(Self { client, context, server })
+    }
+
+    /// The context's name.
+    pub(super) fn context(&self) -> &str {
+        &self.context
+    }
+
+    /// The namespace that the context names, else `default`.
+    pub(super) fn namespace(&self) -> &str {
+        self.client.default_namespace()
+    }
+
+    /// The types that are served: of the core group, and of all others.
+    ///
+    /// # Errors
+    /// What keeps the endpoint from answering.
+    pub(super) async fn discovery(&self) -> anyhow::Result<(APIGroupDiscoveryList, APIGroupDiscoveryList)> {
+        let core = self.client.list_core_api_versions_aggregated().await.map_err(|error| self.said(error))?;
+        let named = self.client.list_api_groups_aggregated().await.map_err(|error| self.said(error))?;
+        Ok((core, named))
+    }
+
+    /// Reads a path and prints the answer's Warnings.
+    ///
+    /// # Errors
+    /// What keeps the endpoint from answering, or its refusal.
+    pub(super) async fn get(&self, path: &str) -> anyhow::Result<Value> {
+        let request = Request::get(path).header("accept", "application/json").body(Body::empty());
+        let answer = self.client.send(request.context("the request cannot be made")?).await;
+        let answer = answer.map_err(|error| self.said(error))?;
+        for warning in warnings(answer.headers()) {
+            eprintln!("{}", printable(&format!("Warning: {warning}")));
+        }
+        let status = answer.status();
+        let body = answer.into_body().collect().await.map_err(|error| self.said(error))?.to_bytes();
+        let value: Option<Value> = serde_json::from_slice(&body).ok();
+        match value {
+            Some(value) if status.is_success() => Ok(value),
+            Some(value) if value["message"].is_string() => {
+                bail!(refusal(value["message"].as_str().unwrap_or_default()))
+            }
+            _ => bail!("context {:?} answered {status} with what is no Kubernetes API's answer", self.context),
+        }
+    }
+
+    fn not_asked(&self, error: &(dyn std::error::Error + 'static)) -> anyhow::Error {
+        let said = printable(&explain(error)).replace('\n', " ");
+        anyhow::anyhow!("context {:?} ({}) cannot be asked: {said}", self.context, self.server)
+    }
+
+    /// An error as one sentence.
+    fn said(&self, error: kube::Error) -> anyhow::Error {
+        match error {
+            kube::Error::Api(status) => anyhow::anyhow!(refusal(&status.message)),
+            kube::Error::Service(error) => self.not_asked(&*error),
+            error => self.not_asked(&error),
+        }
+    }
+}
+
+/// A refusal's text, on one line.
+fn refusal(message: &str) -> String {
+    printable(message).replace('\n', " ")
+}
+
+/// The texts of the `Warning` headers, which have the form `299 - "text"`.
+///
+/// Source: RFC 7234, section 5.5; Kubernetes sends one text a header.
+fn warnings(headers: &HeaderMap) -> Vec<String> {
+    let text = |value: &http::HeaderValue| {
+        let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
+        let quoted = value.split_once('"')?.1.rsplit_once('"')?.0;
+        let (mut text, mut characters) = (String::new(), quoted.chars());
+        while let Some(c) = characters.next() {
+            text.extend(if c == '\\' { characters.next() } else { Some(c) });
+        }
+        Some(text)
+    };
+    headers.get_all(WARNING).iter().filter_map(text).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_are_read() {
+        let mut headers = HeaderMap::new();
+        headers.append(WARNING, r#"299 - "cluster \"us\" is down""#.parse().unwrap());
+        headers.append(WARNING, "299 -".parse().unwrap());
+        headers.append(WARNING, r#"299 tributary "two""#.parse().unwrap());
+        assert_eq!(warnings(&headers), ["cluster \"us\" is down", "two"]);
+    }
+}

@@ -1,0 +1,186 @@
+//! The objects of one name in all clusters: what is asked for, and what a list of the merged view says. Pure.
+
+use std::fmt;
+
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::Value;
+use tributary_apimachinery::object::CLUSTER_ANNOTATION;
+
+use super::resource_type::ResourceType;
+
+/// What cannot be asked for, or cannot be what was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum NotMeant {
+    /// Arguments that name no object.
+    #[error("{0:?} names no object; write TYPE/NAME, for example deploy/web")]
+    Arguments(String),
+    /// The endpoint is something else.
+    #[error(
+        "context {0:?} does not lead to Tributary's merged view: its objects carry no annotation {CLUSTER_ANNOTATION}; choose \
+         one that does by --context, for example all or tributary-all"
+    )]
+    Endpoint(String),
+}
+
+/// The object that is asked for.
+pub(super) struct Wanted {
+    resource: ResourceType,
+    name: String,
+    /// `None` for what lives in no namespace.
+    namespace: Option<String>,
+}
+
+impl Wanted {
+    /// An object; the namespace counts only where its type lives in one.
+    pub(super) fn new(resource: ResourceType, name: &str, namespace: &str) -> Self {
+        let namespace = resource.is_namespaced.then(|| namespace.to_owned());
+        Self { resource, name: name.to_owned(), namespace }
+    }
+
+    /// The path of the list that has it.
+    pub(super) fn path(&self) -> String {
+        let ResourceType { group, version, resource, .. } = &self.resource;
+        let escape = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+        let root = if group.is_empty() { "/api".to_owned() } else { format!("/apis/{group}") };
+        let namespace = self.namespace.as_ref().map(|name| format!("/namespaces/{}", escape(name))).unwrap_or_default();
+        // Source: apimachinery `fields.EscapeValue`.
+        let value = self.name.replace('\\', "\\\\").replace(',', "\\,").replace('=', "\\=");
+        let selector = escape(&format!("metadata.name={value}"));
+        format!("{root}/{version}{namespace}/{resource}?fieldSelector={selector}")
+    }
+
+    /// Whether its values are secret.
+    pub(super) fn is_secret(&self) -> bool {
+        self.resource.group.is_empty() && self.resource.resource == "secrets"
+    }
+
+    /// Its type, namespace and name, as a path.
+    pub(super) fn label(&self) -> String {
+        let namespace = self.namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
+        format!("{}/{namespace}{}", self.resource, self.name)
+    }
+}
+
+impl fmt::Display for Wanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:?}", self.resource, self.name)?;
+        self.namespace.as_ref().map_or(Ok(()), |namespace| write!(f, " in namespace {namespace:?}"))
+    }
+}
+
+/// An object, and where it is.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Found {
+    /// The cluster.
+    pub(super) cluster: String,
+    /// The object, whole.
+    pub(super) object: Value,
+}
+
+/// The type and name in `TYPE/NAME`, or in two arguments.
+///
+/// # Errors
+/// [`NotMeant::Arguments`].
+pub(super) fn type_and_name(arguments: &[String]) -> Result<(&str, &str), NotMeant> {
+    let named = match arguments {
+        [one] => one.split_once('/'),
+        [kind, name] => Some((kind.as_str(), name.as_str())),
+        _ => None,
+    };
+    named
+        .filter(|(kind, name)| !kind.is_empty() && !name.is_empty() && !name.contains('/') && !kind.contains('/'))
+        .ok_or_else(|| NotMeant::Arguments(arguments.join(" ")))
+}
+
+/// The objects of a list, in its order.
+///
+/// # Errors
+/// [`NotMeant::Endpoint`] if one does not say in which cluster it is.
+pub(super) fn items(wanted: &Wanted, mut list: Value, context: &str) -> Result<Vec<Found>, NotMeant> {
+    let items = list.get_mut("items").and_then(Value::as_array_mut).map(std::mem::take).unwrap_or_default();
+    let found = |mut object: Value| {
+        let annotations = object.get_mut("metadata")?.get_mut("annotations")?.as_object_mut()?;
+        let cluster = annotations.remove(CLUSTER_ANNOTATION)?.as_str()?.to_owned();
+        if annotations.is_empty() {
+            object.get_mut("metadata")?.as_object_mut()?.remove("annotations");
+        }
+        Some(Found { cluster, object })
+    };
+    let is_meant = |object: &Value| object["metadata"]["name"].as_str() == Some(&wanted.name);
+    let found = items.into_iter().filter(is_meant).map(found).collect::<Option<Vec<_>>>();
+    found.ok_or_else(|| NotMeant::Endpoint(context.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn wanted(group: &str, resource: &str, is_namespaced: bool, name: &str) -> Wanted {
+        let resource = ResourceType {
+            group: group.to_owned(),
+            version: "v1".to_owned(),
+            resource: resource.to_owned(),
+            is_namespaced,
+        };
+        Wanted::new(resource, name, "shop")
+    }
+
+    #[test]
+    fn arguments_name_an_object() {
+        let read = |arguments: &[&str]| {
+            let arguments: Vec<String> = arguments.iter().map(|text| (*text).to_owned()).collect();
+            type_and_name(&arguments).map(|(kind, name)| format!("{kind} {name}")).ok()
+        };
+        for (arguments, expected) in [
+            (&["deploy/web"][..], Some("deploy web")),
+            (&["deploy", "web"], Some("deploy web")),
+            (&["clusterrole/system:node"], Some("clusterrole system:node")),
+            (&["deploy"], None),
+            (&["deploy/"], None),
+            (&["/web"], None),
+            (&["a/b/c"], None),
+            (&["a/b", "c"], None),
+        ] {
+            assert_eq!(read(arguments).as_deref(), expected, "{arguments:?}");
+        }
+    }
+
+    #[test]
+    fn the_list_of_the_name_is_asked_for() {
+        let path = wanted("apps", "deployments", true, "web").path();
+        assert_eq!(path, "/apis/apps/v1/namespaces/shop/deployments?fieldSelector=metadata%2Ename%3Dweb");
+        let path = wanted("", "nodes", false, "a,b").path();
+        assert_eq!(path, "/api/v1/nodes?fieldSelector=metadata%2Ename%3Da%5C%2Cb");
+        assert_eq!(
+            wanted("apps", "deployments", true, "web").to_string(),
+            "deployments.apps \"web\" in namespace \"shop\""
+        );
+        assert_eq!(wanted("", "nodes", false, "n").label(), "nodes/n");
+    }
+
+    #[test]
+    fn each_object_says_where_it_is() {
+        let list = json!({ "items": [
+            { "metadata": { "name": "web", "annotations": { "tributary.dev/cluster": "eu" } } },
+            { "metadata": { "name": "other", "annotations": { "tributary.dev/cluster": "eu" } } },
+            { "metadata": { "name": "web", "annotations": { "tributary.dev/cluster": "us", "a": "b" } } },
+        ] });
+        let deployment = wanted("apps", "deployments", true, "web");
+        let found = items(&deployment, list, "all").unwrap();
+        assert_eq!(
+            found,
+            [
+                Found { cluster: "eu".to_owned(), object: json!({ "metadata": { "name": "web" } }) },
+                Found {
+                    cluster: "us".to_owned(),
+                    object: json!({ "metadata": { "name": "web", "annotations": { "a": "b" } } })
+                },
+            ]
+        );
+        let bare = json!({ "items": [{ "metadata": { "name": "web" } }] });
+        let error = items(&deployment, bare, "eu").unwrap_err().to_string();
+        assert!(error.contains("context \"eu\"") && error.contains("--context"), "{error}");
+    }
+}
