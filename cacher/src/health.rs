@@ -24,6 +24,8 @@ pub(crate) struct CacherHealth {
 struct Loss {
     /// As of when what is held was true.
     since: Instant,
+    /// When it was noticed.
+    noticed: Instant,
     reason: StaleReason,
     /// Whether it is known to be more than a watch that is being opened again.
     is_certain: bool,
@@ -47,8 +49,15 @@ impl CacherHealth {
 
     /// Changes do not arrive. The first loss since the last contact counts for the time, the latest for the reason.
     pub(crate) fn lost(&mut self, now: Instant, reason: StaleReason) {
-        let (since, is_certain) = self.lost.as_ref().map_or((now, false), |lost| (lost.since, lost.is_certain));
-        self.lost = Some(Loss { since, reason, is_certain });
+        self.lost_since(now, now, reason);
+    }
+
+    /// The same where the last that came was some time ago.
+    pub(crate) fn lost_since(&mut self, now: Instant, heard: Instant, reason: StaleReason) {
+        let before = self.lost.take();
+        let (since, noticed, is_certain) =
+            before.map_or((heard, now, false), |lost| (lost.since, lost.noticed, lost.is_certain));
+        self.lost = Some(Loss { since, noticed, reason, is_certain });
         self.failed_at = Some(now);
         self.date_back();
     }
@@ -93,7 +102,7 @@ impl CacherHealth {
             lost if !self.synced => {
                 CacherState::Syncing { since: self.started, reason: lost.as_ref().map(|lost| self.reason(lost)) }
             }
-            Some(lost) if lost.is_certain || now >= lost.since + self.stale_after => {
+            Some(lost) if lost.is_certain || now >= lost.noticed + self.stale_after => {
                 CacherState::Stale { since: lost.since, reason: self.reason(lost) }
             }
             _ => CacherState::Synced,
@@ -103,7 +112,7 @@ impl CacherHealth {
     /// When the state changes by the mere passing of time.
     pub(crate) fn turns_stale_at(&self, now: Instant) -> Option<Instant> {
         let lost = self.lost.as_ref().filter(|lost| self.synced && !lost.is_certain)?;
-        Some(lost.since + self.stale_after).filter(|at| *at > now)
+        Some(lost.noticed + self.stale_after).filter(|at| *at > now)
     }
 }
 
@@ -198,6 +207,21 @@ mod tests {
         health.lost(at(20), StaleReason::Forbidden);
         health.set_member(Some(MemberLoss { heard: at(22), reason: "gone".into() }));
         assert_eq!(health.state(at(23)), stale(20, StaleReason::Forbidden));
+    }
+
+    #[test]
+    fn a_watch_that_is_found_silent_is_stale_as_of_what_it_brought_last() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut health = CacherHealth::new(start, Duration::from_secs(5));
+        health.synced();
+        health.lost_since(at(100), at(10), unreachable("silent"));
+        // It may be opened again at once, and nothing was missing then.
+        assert_eq!(health.state(at(104)), CacherState::Synced);
+        assert_eq!(health.turns_stale_at(at(104)), Some(at(105)));
+        assert_eq!(health.state(at(105)), CacherState::Stale { since: at(10), reason: unreachable("silent") });
+        health.lost(at(110), unreachable("refused"));
+        assert_eq!(health.state(at(110)), CacherState::Stale { since: at(10), reason: unreachable("refused") });
     }
 
     #[test]

@@ -23,6 +23,7 @@
 //!   (LatestThenPage): if that is behind the pages that have come, the collection anew, and versions before are void.
 //!   Any of the four, on Failed: Waiting, with growing delay; then WatchList or Pages anew, or (of Watch and Latest)
 //!   Latest.
+//!   Woken, while Waiting: what is waited for at once, and the delay begins small again.
 //!   WentBack, anywhere: the collection anew, and versions before are void.
 //! ```
 //!
@@ -713,6 +714,23 @@ mod tests {
     }
 
     #[test]
+    fn a_member_that_has_become_well_is_asked_at_once_and_its_failures_are_forgotten() {
+        for (before, target) in [(vec![], ReflectorRequest::WatchList), (synced(), ReflectorRequest::Latest)] {
+            let failed = before.into_iter().chain([
+                (FAILED, wait(1)),
+                (Input::Elapsed, open(target.clone())),
+                (FAILED, wait(2)),
+            ]);
+            let (machine, action) = run("it fails twice", failed.collect()).step(Input::Woken);
+            assert_eq!(action, open(target));
+            assert_eq!(machine.step(FAILED).1, wait(1), "the delay begins small again");
+        }
+        // Where nothing is waited out it says nothing.
+        let watching = run("watched", synced());
+        assert_eq!(watching.clone().step(Input::Woken).1, watching.step(Input::Elapsed).1);
+    }
+
+    #[test]
     fn no_input_leaves_it_idle_in_a_pause_or_repeats_without_one() {
         let inputs = [
             Input::Opened,
@@ -728,6 +746,7 @@ mod tests {
             Input::Unsupported,
             FAILED,
             Input::Elapsed,
+            Input::Woken,
             Input::Progress { bookmarks: true },
             Input::Progress { bookmarks: false },
             Input::Renewed,

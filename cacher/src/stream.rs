@@ -92,6 +92,11 @@ impl MemberWatch {
         if self.initial { self.limits.initial_events_silence } else { self.limits.watch_silence }
     }
 
+    /// When the last of it came.
+    pub(crate) fn heard_at(&self) -> Instant {
+        self.heard
+    }
+
     /// Notes that the initial events are complete, and counts the settling from here.
     pub(crate) fn live(&mut self, now: Instant) {
         self.initial = false;

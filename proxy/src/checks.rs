@@ -2,8 +2,10 @@
 //! known before any client meets it, and one that comes back as well.
 //!
 //! A question without an answer means silence only if nothing else came from the endpoint meanwhile: an answer to
-//! another request, or bytes of what this process reads for itself. So a slow line, or a member that is busy, is not
-//! taken for dead. Answers to pings do not count: a load balancer gives them for a server that is gone.
+//! another request, or bytes of what somebody reads. So a slow network, or a member that is busy, is not taken for
+//! dead. `/readyz` waits for etcd, for seconds where that is in trouble: whoever does not answer it soon is asked
+//! `/livez/ping` as well, which waits for nothing. Answers to pings of HTTP/2, and connections that can be made, do not
+//! count: a load balancer gives them for a server that is gone.
 //!
 //! ```text
 //! frozen            next question        no answer: silent
@@ -35,6 +37,10 @@ const INTERVAL: Duration = Duration::from_secs(5);
 /// How long an answer may take before the endpoint is silent, if nothing else comes from it. 4 s: a kube-apiserver
 /// answers `/readyz` in milliseconds, and a handshake with one on another continent takes a second.
 const ANSWER_WITHIN: Duration = Duration::from_secs(4);
+
+/// How long `/readyz` may take before `/livez/ping` is asked, too. 2 s: kube-apiserver gives etcd as long in each of two
+/// checks, one after the other (`pkg/server/options/etcd.go` in kubernetes/apiserver).
+const PING_AFTER: Duration = Duration::from_secs(2);
 
 /// From one answer, or none, to the next question while an endpoint is out of reach. 1 s: what it holds is to be fresh
 /// 5 s after it is back, and a refused connection costs nothing.
@@ -68,6 +74,7 @@ pub(crate) async fn run(member: Arc<ClientInner>) {
     futures::future::join_all(asking).await;
 }
 
+/// Asks one endpoint again and again.
 async fn follow(member: Arc<ClientInner>, endpoint: Arc<Endpoint>) {
     let mut reachability = endpoint.observer.subscribe();
     let mut was_silent = false;
@@ -88,7 +95,7 @@ async fn follow(member: Arc<ClientInner>, endpoint: Arc<Endpoint>) {
 /// Asks once and notes what is known then. Says whether the endpoint is silent.
 async fn check(member: &Arc<ClientInner>, endpoint: &Arc<Endpoint>, was_silent: bool) -> bool {
     let user = member.user.load_full();
-    // They may be long in coming, and say nothing of the endpoint.
+    // Outside of the time limit: a credential plugin may take seconds.
     let credentials = match member.credentials(&user).await {
         Ok(credentials) => credentials,
         Err(error) => {
@@ -97,8 +104,8 @@ async fn check(member: &Arc<ClientInner>, endpoint: &Arc<Endpoint>, was_silent: 
         }
     };
     let asked = Instant::now();
-    let verdict = match timeout(ANSWER_WITHIN, ask(member, endpoint, &credentials, &user)).await {
-        Ok(Ok(status)) => of_status(status),
+    let verdict = match timeout(ANSWER_WITHIN, ask_both(member, endpoint, &credentials, &user)).await {
+        Ok(Ok(verdict)) => verdict,
         Ok(Err(error)) => {
             endpoint.observer.failed(&error);
             return was_silent;
@@ -109,6 +116,7 @@ async fn check(member: &Arc<ClientInner>, endpoint: &Arc<Endpoint>, was_silent: 
     verdict == Verdict::Silent
 }
 
+/// What a status says of the endpoint.
 fn of_status(status: StatusCode) -> Verdict {
     match status {
         StatusCode::UNAUTHORIZED => Verdict::Rejects,
@@ -116,10 +124,12 @@ fn of_status(status: StatusCode) -> Verdict {
     }
 }
 
+/// What no answer says of it.
 fn of_silence(asked: Instant, heard: Option<Instant>) -> Verdict {
     if heard.is_some_and(|heard| heard >= asked) { Verdict::Slow } else { Verdict::Silent }
 }
 
+/// Notes it, and cuts the connections of an endpoint that has just fallen silent.
 fn note(member: &ClientInner, endpoint: &Endpoint, verdict: Verdict, was_silent: bool) {
     match verdict {
         Verdict::Answered { ready } => {
@@ -134,15 +144,39 @@ fn note(member: &ClientInner, endpoint: &Endpoint, verdict: Verdict, was_silent:
         Verdict::Silent => {
             let (cluster, address) = (&member.name, &endpoint.target.address);
             let within = ANSWER_WITHIN.as_secs();
-            // First: whoever waits on a line finds the reason when it breaks.
+            // Before the cut: those who lose a connection find this reason.
             endpoint.observer.unreachable(format!(
                 "cluster {cluster} at {address} is silent: no answer to /readyz within {within} s"
             ));
-            // Later ones are being dialed to see whether it is back.
+            // Once: connections that are made after the cut are to see whether it is back.
             if !was_silent {
                 endpoint.pool.cut();
             }
         }
+    }
+}
+
+/// What the endpoint says of itself: whether it is ready, or where it does not say so soon, that it is there.
+async fn ask_both(
+    member: &Arc<ClientInner>,
+    endpoint: &Arc<Endpoint>,
+    credentials: &Arc<Current>,
+    user: &MemberUser,
+) -> Result<Verdict, ForwardError> {
+    let ready = async { ask(member, endpoint, credentials, user, "/readyz").await.map(of_status) };
+    let ping = async {
+        sleep(PING_AFTER).await;
+        match ask(member, endpoint, credentials, user, "/livez/ping").await.map(of_status) {
+            Ok(Verdict::Answered { .. }) => Verdict::Answered { ready: false },
+            Ok(verdict) => verdict,
+            // What is wrong is for the other question to say.
+            Err(_) => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        biased;
+        ready = ready => ready,
+        there = ping => Ok(there),
     }
 }
 
@@ -152,10 +186,11 @@ async fn ask(
     endpoint: &Arc<Endpoint>,
     credentials: &Arc<Current>,
     user: &MemberUser,
+    path: &'static str,
 ) -> Result<StatusCode, ForwardError> {
     let claim = Claim { lane: LaneKind::Short, asker: Asker::Ourselves, peer: None };
-    let path = Uri::from_static("/readyz");
-    // Whoever asks waits for less.
+    let path = Uri::from_static(path);
+    // The caller's own limit is shorter.
     let limit = Some(member.tuning.head_timeout);
     let mut tries = TRIES;
     loop {

@@ -151,7 +151,7 @@ impl ClusterClient {
             let dialer = Dialer::new(name.clone(), target.clone(), proxy.as_ref(), &tuning, tls, connector.clone())?;
             dialer.check(&certificate).await?;
             let own = if lone { observer.clone() } else { Arc::new(Observer::new(name.clone())) };
-            let pool = Pool::new(name.clone(), dialer, user.clone(), own.clone(), tuning.clone());
+            let pool = Pool::new(name.clone(), dialer, own.clone(), tuning.clone());
             let of = (!lone).then(|| observer.clone());
             endpoints.push(Arc::new(Endpoint::new(target, host, pool, own, of)));
         }

@@ -96,10 +96,10 @@ impl Endpoint {
     }
 
     /// What a client followed broke off: a log, a watch of the member's own view, a tunnel.
-    pub(crate) fn broke_off(&self, cluster: &ClusterName, cause: &str) {
+    pub(crate) fn broke_off(&self, cluster: &ClusterName, error: &str) {
         self.broken.fetch_add(1, Ordering::Relaxed);
         let endpoint = &self.target.address;
-        tracing::info!(%cluster, %endpoint, cause, "what a client followed broke off");
+        tracing::info!(%cluster, %endpoint, error, "a log, watch or upgraded connection of a client broke off");
     }
 
     pub(crate) fn status(&self) -> EndpointStatus {

@@ -1,8 +1,8 @@
 //! The addresses of one member, and which of them a request goes to.
 //!
 //! A request goes to the endpoint that has the fewest of its kind in flight, so that watches and short requests spread
-//! each for themselves and a slow endpoint gets less. An endpoint that cannot be reached is left out; a task dials it
-//! with growing pauses until it is back, so that no request has to try it.
+//! each for themselves and a slow endpoint gets less. An endpoint that cannot be reached is left out until it answers the
+//! question whether it is ready (`checks.rs`), so that no request has to try it.
 //! Where nothing is known to be well, all are tried at once.
 //!
 //! tower's `Balance` would have every request pass through one task (it needs `&mut self`), asks services whether they
@@ -15,7 +15,6 @@ use std::sync::{Arc, Weak};
 
 use futures::FutureExt;
 use http::Uri;
-use rand::Rng;
 use tokio::time::{Duration, timeout};
 use tributary_apimachinery::ClusterName;
 
@@ -27,10 +26,6 @@ use crate::reachability::{Observer, ReachabilityState};
 /// How long a request waits for a connection to one endpoint while another may have one. Longer than the handshakes
 /// with a member on another continent take; a client waits that long once, after which the endpoint is left out.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The pause before the first new dial of an endpoint that was lost.
-const BACKOFF_MIN: Duration = Duration::from_secs(1);
-/// The longest pause between two dials, as in the cachers: an endpoint that is back is used again within half a minute.
-const BACKOFF_MAX: Duration = Duration::from_secs(30);
 
 /// All addresses of one member; at least one.
 pub(crate) struct Endpoints {
@@ -138,7 +133,7 @@ struct Tended {
 }
 
 impl Tended {
-    /// Says once that the endpoint is lost and that it is back, and dials it in between. Ends with the endpoints.
+    /// Says once that the endpoint is lost, and that it is back. Ends with the endpoints.
     async fn run(self, mut reachability: tokio::sync::watch::Receiver<crate::Reachability>) {
         loop {
             let lost = |known: &crate::Reachability| matches!(known.state, ReachabilityState::Unreachable { .. });
@@ -147,9 +142,10 @@ impl Tended {
                 Ok(_) => continue,
                 Err(_) => return,
             }
-            if !self.dial_until_back(&mut reachability).await {
+            if reachability.wait_for(crate::Reachability::is_reachable).await.is_err() {
                 return;
             }
+            self.back();
         }
     }
 
@@ -167,31 +163,9 @@ impl Tended {
         }
     }
 
-    /// Says whether the endpoint still exists.
-    async fn dial_until_back(&self, reachability: &mut tokio::sync::watch::Receiver<crate::Reachability>) -> bool {
-        let mut pause = BACKOFF_MIN;
-        loop {
-            // Requests may have found it first, where there was nothing else to try.
-            let back = reachability.wait_for(crate::Reachability::is_reachable);
-            let jittered = pause.mul_f64(rand::rng().random_range(0.8..1.2));
-            match timeout(jittered, back).await.map(|known| known.is_ok()) {
-                Ok(true) => break,
-                Ok(false) => return false,
-                Err(_) => {}
-            }
-            let Some(endpoint) = self.all.upgrade().map(|all| all[self.at].clone()) else { return false };
-            if endpoint.pool.dial().await.is_ok() {
-                endpoint.observer.answered();
-                // Whoever waits for the member asks it again.
-                self.member.answered();
-                break;
-            }
-            pause = (pause * 2).min(BACKOFF_MAX);
-        }
-        if let Some(all) = self.all.upgrade() {
-            let endpoint = &all[self.at].target.address;
-            tracing::info!(cluster = %self.cluster, %endpoint, "the endpoint can be reached again");
-        }
-        true
+    fn back(&self) {
+        let Some(all) = self.all.upgrade() else { return };
+        let endpoint = &all[self.at].target.address;
+        tracing::info!(cluster = %self.cluster, %endpoint, "the endpoint can be reached again");
     }
 }

@@ -16,7 +16,7 @@ use crate::endpoint::{Endpoint, EndpointRequest};
 use crate::error::{ForwardError, Sent};
 use crate::headers;
 use crate::member::ClientInner;
-use crate::member_body::{Followed, MemberBody};
+use crate::member_body::{MemberBody, Reader};
 use crate::pool::{Claim, Connection};
 use crate::user::MemberUser;
 
@@ -142,8 +142,8 @@ impl ClientInner {
         endpoint.answered();
         // What has a time limit ends by itself.
         let until = limit.is_none().then(|| self.tuning.shutdown.clone());
-        let followed = Followed::by(claim, endpoint);
-        Ok(response.map(|incoming| MemberBody::boxed(incoming, permit, counts, self.name.clone(), followed, until)))
+        let read = (endpoint, Reader::of(claim));
+        Ok(response.map(|incoming| MemberBody::boxed(incoming, permit, counts, self.name.clone(), read, until)))
     }
 
     /// Waits for a response head.

@@ -44,6 +44,7 @@ mod readers;
 mod target;
 mod tls;
 mod tuning;
+mod tunnel;
 mod unauthorized;
 mod upgrade;
 mod user;

@@ -31,23 +31,21 @@ pub struct ResponseBodyError {
     pub source: SharedError,
 }
 
-/// Who follows a response body, and what is noted of it therefore.
-pub(crate) enum Followed {
-    /// Nobody for long, or nobody who reads it at once.
-    Not,
-    /// This process, which reads it at once: whatever comes of it shows that the endpoint is alive.
-    ByUs(Arc<Endpoint>),
-    /// A client, for long: that it breaks off is told.
-    ByClient(Arc<Endpoint>),
+/// Who reads a response body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reader {
+    /// Whoever wants a short answer, or this process.
+    Any,
+    /// A client that follows it for long: that it breaks off is told.
+    Follower,
 }
 
-impl Followed {
-    /// Of an answer to such a request from this endpoint.
-    pub(crate) fn by(claim: Claim, endpoint: Arc<Endpoint>) -> Self {
+impl Reader {
+    /// Of an answer to such a request.
+    pub(crate) fn of(claim: Claim) -> Self {
         match (claim.asker, claim.lane) {
-            (Asker::Ourselves | Asker::Namespaces, _) => Self::ByUs(endpoint),
-            (Asker::Client, LaneKind::LongRunning) => Self::ByClient(endpoint),
-            (Asker::Client, LaneKind::Short) => Self::Not,
+            (Asker::Client, LaneKind::LongRunning) => Self::Follower,
+            _ => Self::Any,
         }
     }
 }
@@ -61,7 +59,10 @@ pub(crate) struct MemberBody {
     /// What counts that it was read to its end, over HTTP/2.
     counts: Option<Arc<StreamCounts>>,
     cluster: ClusterName,
-    followed: Followed,
+    /// Whatever comes of the body shows that this one is alive. What waits here until a slow client reads it does so
+    /// late; of one client that is at most a window of HTTP/2.
+    endpoint: Arc<Endpoint>,
+    reader: Reader,
     /// Ends when the body is to be cut off; of answers that may go on for hours alone.
     cut: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
 }
@@ -78,11 +79,11 @@ impl MemberBody {
         permit: Permit,
         counts: Option<Arc<StreamCounts>>,
         cluster: ClusterName,
-        followed: Followed,
+        (endpoint, reader): (Arc<Endpoint>, Reader),
         until: Option<CancellationToken>,
     ) -> Body {
         let cut = until.map(|until| Box::pin(until.cancelled_owned()));
-        let mut body = Self { incoming, permit: Some(permit), counts, cluster, followed, cut };
+        let mut body = Self { incoming, permit: Some(permit), counts, cluster, endpoint, reader, cut };
         if body.incoming.is_end_stream() {
             body.ended();
         }
@@ -117,9 +118,7 @@ impl HttpBody for MemberBody {
         }
         let frame = match ready!(Pin::new(&mut self.incoming).poll_frame(cx)) {
             Some(Ok(frame)) => {
-                if let Followed::ByUs(endpoint) = &self.followed {
-                    endpoint.heard();
-                }
+                self.endpoint.heard();
                 // hyper's server asks nothing more of a body that says so.
                 if self.incoming.is_end_stream() {
                     self.ended();
@@ -128,8 +127,8 @@ impl HttpBody for MemberBody {
             }
             Some(Err(error)) => {
                 self.permit = None;
-                if let Followed::ByClient(endpoint) = &self.followed {
-                    endpoint.broke_off(&self.cluster, &explain(&error));
+                if self.reader == Reader::Follower {
+                    self.endpoint.broke_off(&self.cluster, &explain(&error));
                 }
                 Some(Err(self.broke_off(error)))
             }

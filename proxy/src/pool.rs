@@ -38,7 +38,6 @@ use crate::reachability::Observer;
 use crate::readers::{self, Reader, Readers};
 use crate::tls::Protocols;
 use crate::tuning::{ClientTuning, Windows};
-use crate::user::CurrentUser;
 
 /// Streams on one connection where the member allows more, or any number. One lost packet delays them all, and Go's
 /// servers take it for an attack when too many are reset at once.
@@ -147,7 +146,6 @@ impl Lane {
 pub(crate) struct Pool {
     cluster: ClusterName,
     dialer: Dialer,
-    user: CurrentUser,
     observer: Arc<Observer>,
     tuning: ClientTuning,
     short: Lane,
@@ -167,7 +165,6 @@ impl Pool {
     pub(crate) fn new(
         cluster: ClusterName,
         dialer: Dialer,
-        user: CurrentUser,
         observer: Arc<Observer>,
         tuning: ClientTuning,
     ) -> Arc<Self> {
@@ -176,7 +173,6 @@ impl Pool {
         let pool = Arc::new(Self {
             cluster,
             dialer,
-            user,
             observer,
             short: Lane::new(&tuning),
             long: Lane::new(&tuning),
@@ -311,15 +307,6 @@ impl Pool {
         let Some((age, reason)) = self.observer.unreachable_for() else { return dial.ended.await };
         let dialed = timeout_at(dial.begun + UNREACHABLE_PATIENCE, dial.ended).await;
         dialed.unwrap_or_else(|_| Err(ForwardError::Unreachable { cluster: self.cluster.clone(), reason, age }))
-    }
-
-    /// Dials a connection for short requests of clients, to see whether that can be done; it is kept for them.
-    pub(crate) async fn dial(self: &Arc<Self>) -> Result<(), ForwardError> {
-        let credentials = self.user.load().credentials.clone().get().await;
-        let credentials =
-            credentials.map_err(|message| ForwardError::Credentials { cluster: self.cluster.clone(), message })?;
-        let claim = Claim { lane: LaneKind::Short, asker: Asker::Client, peer: None };
-        self.join_dial(claim, &credentials).ended.await
     }
 
     /// Dials a connection of its own for an upgrade: HTTP/1.1, in nobody's list, so that no windows are used.

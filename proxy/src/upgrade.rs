@@ -11,7 +11,6 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper::upgrade::OnUpgrade;
-use hyper_util::rt::TokioIo;
 use tributary_apimachinery::body::{self, Body};
 use tributary_apimachinery::{Permit, explain};
 
@@ -21,13 +20,11 @@ use crate::endpoint::{Endpoint, EndpointRequest};
 use crate::error::ForwardError;
 use crate::headers::{self, UpgradeProtocol};
 use crate::member::ClientInner;
-use crate::member_body::{Followed, MemberBody};
+use crate::member_body::{MemberBody, Reader};
 use crate::pool::LaneKind;
+use crate::tunnel::joined;
 use crate::unauthorized::About;
 use crate::user::MemberUser;
-
-/// The buffer of each direction of a tunnel, in bytes: `kubectl cp` is a bulk transfer, and larger ones gain little.
-const TUNNEL_BUFFER: usize = 32 << 10;
 
 /// Forwards a prepared request that asks for an upgrade.
 pub(crate) async fn forward(
@@ -71,7 +68,8 @@ pub(crate) async fn forward(
         _ => {
             let shutdown = Some(member.tuning.shutdown.clone());
             let response = response.map(|incoming| {
-                MemberBody::boxed(incoming, permit, None, member.name.clone(), Followed::Not, shutdown)
+                let read = (endpoint, Reader::Any);
+                MemberBody::boxed(incoming, permit, None, member.name.clone(), read, shutdown)
             });
             member.finish(response)
         }
@@ -125,9 +123,9 @@ fn join(
         let _permit = permit;
         tokio::select! {
             () = shutdown.cancelled() => {}
-            ended = tunnel(client, upgraded) => {
-                if let Err(TunnelBroken(cause)) = ended {
-                    endpoint.broke_off(&cluster, &cause);
+            ended = joined(client, upgraded, Arc::clone(&endpoint)) => {
+                if let Some(error) = ended {
+                    endpoint.broke_off(&cluster, &error);
                 }
             }
         }
@@ -141,22 +139,4 @@ impl ClientInner {
         let (cluster, limit) = (self.name.clone(), self.tuning.tunnel_places.all());
         ForwardError::Full { cluster, what: "upgraded connections (exec, attach, port-forward) to clusters", limit }
     }
-}
-
-/// Why a tunnel broke that both sides had taken.
-struct TunnelBroken(String);
-
-/// Copies both ways until both have ended or either breaks.
-async fn tunnel(client: OnUpgrade, member: OnUpgrade) -> Result<(), TunnelBroken> {
-    // The client's side is ready once the 101 has been written to it; if the client is gone it fails instead.
-    let (client, member) = match tokio::try_join!(client, member) {
-        Ok(both) => both,
-        Err(error) => {
-            tracing::debug!(error = explain(&error), "upgrade was not completed");
-            return Ok(());
-        }
-    };
-    let (mut client, mut member) = (TokioIo::new(client), TokioIo::new(member));
-    let copied = tokio::io::copy_bidirectional_with_sizes(&mut client, &mut member, TUNNEL_BUFFER, TUNNEL_BUFFER);
-    copied.await.map(drop).map_err(|error| TunnelBroken(explain(&error)))
 }

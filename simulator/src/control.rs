@@ -104,6 +104,8 @@ pub(crate) struct Faults {
     tokens: Mutex<BTreeMap<String, Option<Rejection>>>,
     /// Whether lists and initial events wait.
     pub(crate) lists_held: watch::Sender<bool>,
+    /// Whether `/readyz` waits.
+    pub(crate) readyz_held: watch::Sender<bool>,
     requests: Mutex<BTreeMap<(RequestKind, String), u64>>,
     log: Mutex<Vec<String>>,
     listed: Mutex<Vec<Listed>>,
@@ -150,6 +152,7 @@ impl Faults {
             rejection: Mutex::default(),
             tokens: Mutex::default(),
             lists_held: watch::Sender::new(false),
+            readyz_held: watch::Sender::new(false),
             requests: Mutex::default(),
             log: Mutex::default(),
             listed: Mutex::default(),
@@ -176,6 +179,12 @@ impl Faults {
     /// How long after a write watches tell of it.
     pub(crate) fn watch_lag(&self) -> Duration {
         Duration::from_millis(self.watch_lag.load(Ordering::SeqCst))
+    }
+
+    /// Waits until something is held no more.
+    pub(crate) async fn released(&self, held: &watch::Sender<bool>) {
+        // The sender lives as long as the member.
+        let _ = held.subscribe().wait_for(|held| !held).await;
     }
 
     /// Whether `/readyz` says ok.
@@ -405,6 +414,11 @@ impl Control {
     /// lesser rights. Rights are asked for at the beginning of a request alone: open watches go on whatever changes.
     pub fn accept(&self, token: &str, rejection: Option<Rejection>) {
         self.faults.tokens.lock().insert(token.to_owned(), rejection);
+    }
+
+    /// Lets `/readyz` wait, as kube-apiserver's does for an etcd that hangs. Everything else is answered.
+    pub fn hold_readyz(&self, on: bool) {
+        self.faults.readyz_held.send_replace(on);
     }
 
     /// Lets lists and watches with initial events wait before they are answered, or go on.

@@ -49,6 +49,9 @@ impl Api {
             return Err(status::rejected(&rejection));
         }
         if matches!(route, Route::Health) {
+            if path == "/readyz" {
+                self.faults().released(&self.faults().readyz_held).await;
+            }
             let not_ready = path.starts_with("/readyz") && !self.faults().is_ready();
             return Ok(if not_ready { not_ok() } else { text("ok") });
         }
@@ -57,9 +60,7 @@ impl Api {
             return Ok(json(200, body::endless()));
         }
         if kind == RequestKind::List || query.bool("sendInitialEvents") == Some(true) {
-            let mut held = self.faults().lists_held.subscribe();
-            // The sender lives as long as the member.
-            let _ = held.wait_for(|held| !held).await;
+            self.faults().released(&self.faults().lists_held).await;
         }
         self.dispatch(route, request, &query, kind, &resource).await
     }

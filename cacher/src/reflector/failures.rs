@@ -42,7 +42,7 @@ impl Reflector {
             return Input::Silent;
         }
         let text = format!("the watch was silent for {} s", silence.as_secs());
-        self.health.lost(Instant::now(), StaleReason::Unreachable(text));
+        self.health.lost_since(Instant::now(), stream.heard_at(), StaleReason::Unreachable(text));
         Input::Silent
     }
 

@@ -139,12 +139,17 @@ async fn one_that_is_lost_is_left_out_and_comes_back() {
     assert!(client.reachability().borrow().is_reachable(), "the member is well");
     assert!(is_lost(&client.endpoints()[0]) && !is_lost(&client.endpoints()[1]));
 
+    // Whether it is back is found out by who asks it all the time.
+    let tended = client.clone();
+    let tending = tokio::spawn(async move { tended.watch_over().await });
     gates[0].open().await;
     eventually("the endpoint is back", || !is_lost(&client.endpoints()[0])).await;
     for _ in 0..10 {
         client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
     }
-    assert_eq!(requests(&client), [5, 25]);
+    tending.abort();
+    let [first, second] = requests(&client);
+    assert!(first >= 5 && second >= 25, "{first} and {second}");
 }
 
 #[tokio::test]

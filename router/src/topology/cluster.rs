@@ -337,7 +337,9 @@ impl Cluster {
         let cancelled = self.cancelled.clone();
         if let Ok(client) = &self.setup.client {
             let (client, cancelled) = (client.clone(), cancelled.clone());
-            tokio::spawn(async move { cancelled.run_until_cancelled_owned(client.watch_over()).await });
+            let span = tracing::info_span!("readiness", cluster = %self.name());
+            let task = async move { cancelled.run_until_cancelled_owned(client.watch_over()).await };
+            tokio::spawn(task.instrument(span));
         }
         let task: BoxFuture<'static, ()> = Box::pin(async move { cluster.keep_fresh(changed).await });
         tokio::spawn(async move { cancelled.run_until_cancelled_owned(task).await }.instrument(span));

@@ -23,11 +23,7 @@ impl Cluster {
 
     /// What keeps it from answering, where it is already known to be out of reach: nobody need wait for it.
     pub(crate) fn out_of_reach(&self) -> Option<Trouble> {
-        let is_out_of_reach = match &self.setup.client {
-            Ok(client) => matches!(client.reachability().borrow().state, ReachabilityState::Unreachable { .. }),
-            Err(_) => true,
-        };
-        is_out_of_reach.then(|| self.trouble())
+        self.is_gone().then(|| self.trouble())
     }
 
     /// What keeps it from answering: that it cannot be reached, what is wrong with its discovery, or that it was not
@@ -38,7 +34,9 @@ impl Cluster {
             let reachability = client.reachability();
             let known = reachability.borrow();
             if let ReachabilityState::Unreachable { reason } = &known.state {
-                return Trouble { cluster, cause: reason.to_string(), age: known.since.elapsed() };
+                // As lists say it: since it was last heard, not since that was found out.
+                let age = known.heard.unwrap_or(known.since).elapsed();
+                return Trouble { cluster, cause: reason.to_string(), age };
             }
         }
         match self.problem_since() {

@@ -113,13 +113,35 @@ async fn all_collections_are_fresh_soon_after_a_member_is_back() {
 async fn a_member_that_is_not_ready_or_forbids_to_ask_is_not_silent() {
     let fixture = held().await;
     let control = fixture.member("b").control();
+    let asked = || control.requests(RequestKind::Other);
     for code in [None, Some(403), Some(404)] {
         control.ready(code.is_some());
         control.reject(code.map(|code| Rejection { kinds: vec![RequestKind::Other], ..Rejection::all(code) }));
+        let before = asked();
         pass(Duration::from_secs(30)).await;
         quiet_without_time().await;
+        assert!(asked() >= before + 5, "it was asked {} times", asked() - before);
         assert!(all_are_fresh(&fixture).await, "{code:?}");
     }
+}
+
+/// `/readyz` of a kube-apiserver waits for etcd, each of two checks for 2 s. Logs and tunnels need none.
+#[tokio::test]
+async fn a_member_whose_readyz_waits_for_etcd_is_not_silent() {
+    let fixture = held().await;
+    let followed = format!("/clusters/b{CONFIG_MAPS}?watch=1&resourceVersion=0");
+    let mut followed = fixture.client().call("GET", &followed, &[], "").await.into_body();
+    followed.frame().await.expect("a frame").expect("data");
+    let asked = |fixture: &Fixture| {
+        fixture.member("b").control().request_log().iter().filter(|it| it.contains("/livez/ping")).count()
+    };
+    fixture.member("b").control().hold_readyz(true);
+    pass(Duration::from_secs(60)).await;
+    quiet_without_time().await;
+    assert!(asked(&fixture) > 1, "{:?}", fixture.member("b").control().request_log());
+    assert!(all_are_fresh(&fixture).await);
+    fixture.put_and_see("b", "x", "2").await;
+    followed.frame().await.expect("it goes on").expect("data");
 }
 
 #[tokio::test]

@@ -1,0 +1,93 @@
+//! The bytes of an upgraded connection, both ways, and which of its two sides broke.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tributary_apimachinery::explain;
+
+use crate::endpoint::Endpoint;
+
+/// The buffer of each direction, in bytes: `kubectl cp` is a bulk transfer, and larger ones gain little.
+const BUFFER: usize = 32 << 10;
+
+/// Copies both ways until both have ended or either breaks. Gives why the member's side broke, if it did: a client that
+/// goes away is nothing that is wrong with the member.
+pub(crate) async fn joined(client: OnUpgrade, member: OnUpgrade, endpoint: Arc<Endpoint>) -> Option<String> {
+    // The client's side is ready once the 101 has been written to it; if the client is gone it fails instead.
+    let (client, member) = match tokio::try_join!(client, member) {
+        Ok(both) => both,
+        Err(error) => {
+            tracing::debug!(error = explain(&error), "upgrade was not completed");
+            return None;
+        }
+    };
+    let (mut client, member) = (TokioIo::new(client), TokioIo::new(member));
+    let mut member = MemberSide { stream: member, endpoint, broken: None };
+    if let Err(error) = tokio::io::copy_bidirectional_with_sizes(&mut client, &mut member, BUFFER, BUFFER).await {
+        tracing::debug!(error = explain(&error), "a tunnel broke");
+    }
+    member.broken
+}
+
+/// The side of a tunnel that leads to a member. Its bytes show that the member is alive.
+struct MemberSide<S> {
+    stream: S,
+    endpoint: Arc<Endpoint>,
+    /// Why it broke.
+    broken: Option<String>,
+}
+
+impl<S> MemberSide<S> {
+    fn noted<T>(&mut self, done: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if let Poll::Ready(Err(error)) = &done {
+            self.broken = Some(explain(error));
+        }
+        done
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for MemberSide<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let done = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        if buffer.filled().len() > before {
+            self.endpoint.heard();
+        }
+        self.noted(done)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for MemberSide<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let done = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.noted(done)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let done = Pin::new(&mut self.stream).poll_flush(cx);
+        self.noted(done)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let done = Pin::new(&mut self.stream).poll_shutdown(cx);
+        self.noted(done)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let done = Pin::new(&mut self.stream).poll_write_vectored(cx, buffers);
+        self.noted(done)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
