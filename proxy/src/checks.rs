@@ -163,7 +163,12 @@ async fn ask_both(
     credentials: &Arc<Current>,
     user: &MemberUser,
 ) -> Result<Verdict, ForwardError> {
-    let ready = async { ask(member, endpoint, credentials, user, "/readyz").await.map(of_status) };
+    let asked = Instant::now();
+    let ready = async {
+        let status = ask(member, endpoint, credentials, user, "/readyz").await?;
+        endpoint.answered_within(asked.elapsed());
+        Ok(of_status(status))
+    };
     let ping = async {
         sleep(PING_AFTER).await;
         match ask(member, endpoint, credentials, user, "/livez/ping").await.map(of_status) {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use http::HeaderValue;
 use tributary_apimachinery::ClusterName;
@@ -25,6 +26,8 @@ pub(crate) struct Endpoint {
     short: AtomicUsize,
     long_running: AtomicUsize,
     requests: AtomicU64,
+    /// How long its last answer to our own question took, in microseconds, plus one; 0 before the first.
+    latency: AtomicU64,
 }
 
 /// An endpoint as it is now.
@@ -40,6 +43,9 @@ pub struct EndpointStatus {
     pub requests: u64,
     /// Answers that clients followed (logs, watches of the member's own view) and tunnels that broke since the start.
     pub broken: u64,
+    /// How long its last answer to our own `/readyz` took, a handshake included where there was no connection; `None`
+    /// before the first.
+    pub latency: Option<Duration>,
 }
 
 impl Endpoint {
@@ -50,8 +56,8 @@ impl Endpoint {
         observer: Arc<Observer>,
         member: Option<Arc<Observer>>,
     ) -> Self {
-        let (short, long_running, requests, broken) = Default::default();
-        Self { target, host, pool, observer, member, broken, short, long_running, requests }
+        let (short, long_running, requests, broken, latency) = Default::default();
+        Self { target, host, pool, observer, member, broken, short, long_running, requests, latency }
     }
 
     /// Whether nothing is known against it.
@@ -109,7 +115,14 @@ impl Endpoint {
             outstanding: self.outstanding(LaneKind::Short) + self.outstanding(LaneKind::LongRunning),
             requests: self.requests.load(Ordering::Relaxed),
             broken: self.broken.load(Ordering::Relaxed),
+            latency: self.latency.load(Ordering::Relaxed).checked_sub(1).map(Duration::from_micros),
         }
+    }
+
+    /// It answered our own question after so long.
+    pub(crate) fn answered_within(&self, took: Duration) {
+        let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX - 1);
+        self.latency.store(took.saturating_add(1), Ordering::Relaxed);
     }
 
     fn load(&self, kind: LaneKind) -> &AtomicUsize {
