@@ -18,6 +18,7 @@ use crate::metrics::{RequestLabels, RequestSource};
 use crate::negotiate::Preferences;
 use crate::plan::{OwnerRequest, Plan, ResourcePlan, plan};
 use crate::refusal::{ClusterRefusal, MemberRefusal, Refusal};
+use crate::report::Report;
 use crate::request::{ClientRequest, Received};
 use crate::topology::Cluster;
 use crate::view::standing;
@@ -126,9 +127,12 @@ impl Router {
                 Box::pin(self.discover(&head, &path)).await
             }
             Plan::Health => {
-                let refusals = || self.views.refusals();
-                let clusters = configuration.clusters.values();
-                Ok(health::answer(&info.path, query, clusters, refusals, self.draining.is_cancelled()))
+                let draining = self.draining.is_cancelled();
+                let report = match health::tells_of_clusters(&info.path, query, draining) {
+                    true => Box::pin(self.report()).await,
+                    false => Report::default(),
+                };
+                Ok(health::answer(&info.path, query, &report, draining))
             }
             Plan::Version => self.version(preferences),
             Plan::OpenApi => Box::pin(self.openapi.answer(&info.path, query, message.headers())).await,

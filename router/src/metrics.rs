@@ -112,22 +112,13 @@ impl RequestLabels {
 }
 
 /// The labels of a resource.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 pub struct ResourceLabels {
     /// The API group.
     pub group: String,
     /// The version.
     pub version: String,
     /// The plural resource.
-    pub resource: String,
-}
-
-/// The labels of a resource in a cluster.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct CacherLabels {
-    /// The member cluster.
-    pub cluster: String,
-    /// The resource as kubectl names it.
     pub resource: String,
 }
 
@@ -153,18 +144,11 @@ pub struct Metrics {
     watches: Family<ResourceLabels, Gauge>,
     watch_events: Family<ResourceLabels, Counter>,
     terminated_watchers: Family<ResourceLabels, Counter>,
-    history_bytes: Family<ResourceLabels, Gauge>,
-    encodings_bytes: Family<ResourceLabels, Gauge>,
-    repeated_names: Family<ResourceLabels, Gauge>,
     limits: Family<LimitLabels, Gauge>,
     limits_used: Family<LimitLabels, Gauge>,
     limits_refused: Family<LimitLabels, Counter>,
     /// Long answers and their turns.
     pub lanes: AnswerTurnMetrics,
-    /// Objects held for one resource of one cluster.
-    pub cached_objects: Family<CacherLabels, Gauge>,
-    /// Whether a cacher is synced (1), or still unknown or stale (0).
-    pub cacher_synced: Family<CacherLabels, Gauge>,
 }
 
 /// Buckets from a quarter of a millisecond, since an answer from memory takes less than one.
@@ -183,20 +167,14 @@ impl Default for Metrics {
             watches: Family::default(),
             watch_events: Family::default(),
             terminated_watchers: Family::default(),
-            history_bytes: Family::default(),
-            encodings_bytes: Family::default(),
-            repeated_names: Family::default(),
             limits: Family::default(),
             limits_used: Family::default(),
             limits_refused: Family::default(),
             lanes: lanes(&mut registry),
-            cached_objects: Family::default(),
-            cacher_synced: Family::default(),
             registry: Mutex::new(Registry::default()),
         };
         metrics.register_requests(&mut registry);
-        metrics.register_held(&mut registry);
-        metrics.register_cachers(&mut registry);
+        metrics.register_limits(&mut registry);
         *metrics.registry.lock() = registry;
         metrics
     }
@@ -230,26 +208,6 @@ pub struct WatchCounters {
     pub events: Counter,
     /// Watches that were ended because their client read too slowly.
     pub terminated: Counter,
-    /// What is held of the resource.
-    pub held: HeldGauges,
-}
-
-/// What is held of one resource.
-pub struct HeldGauges {
-    history: Gauge,
-    encodings: Gauge,
-    repeated_names: Gauge,
-}
-
-impl HeldGauges {
-    /// Takes over what is held now: of history and encodings bytes, and how many names several clusters have.
-    pub fn set(&self, history: usize, encodings: usize, repeated_names: usize) {
-        for (gauge, value) in
-            [(&self.history, history), (&self.encodings, encodings), (&self.repeated_names, repeated_names)]
-        {
-            gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
-        }
-    }
 }
 
 impl ResourceLabels {
@@ -270,11 +228,6 @@ impl Metrics {
             watches: self.watches.get_or_create_owned(labels),
             events: self.watch_events.get_or_create_owned(labels),
             terminated: self.terminated_watchers.get_or_create_owned(labels),
-            held: HeldGauges {
-                history: self.history_bytes.get_or_create_owned(labels),
-                encodings: self.encodings_bytes.get_or_create_owned(labels),
-                repeated_names: self.repeated_names.get_or_create_owned(labels),
-            },
         }
     }
 
@@ -343,43 +296,14 @@ impl Metrics {
         );
     }
 
-    /// Registers what is held for them, and its bounds.
-    fn register_held(&self, registry: &mut Registry) {
-        registry.register(
-            "tributary_history_bytes",
-            "Bytes of remembered changes, all clusters together",
-            self.history_bytes.clone(),
-        );
-        registry.register(
-            "tributary_encodings_bytes",
-            "Bytes of encoded watch events that watchers share",
-            self.encodings_bytes.clone(),
-        );
-        registry.register(
-            "tributary_repeated_names",
-            "Names (with their namespace) that objects of several clusters have",
-            self.repeated_names.clone(),
-        );
+    /// Registers what may be held, and what is held of that.
+    fn register_limits(&self, registry: &mut Registry) {
         registry.register("tributary_limit", "The bounds of what is held", self.limits.clone());
         registry.register("tributary_limit_used", "How much of a limit is used now", self.limits_used.clone());
         registry.register(
             "tributary_limit_refused",
             "Requests refused with 429 because of a limit",
             self.limits_refused.clone(),
-        );
-    }
-
-    /// Registers what is held of clusters.
-    fn register_cachers(&self, registry: &mut Registry) {
-        registry.register(
-            "tributary_cached_objects",
-            "Objects held per cluster and resource",
-            self.cached_objects.clone(),
-        );
-        registry.register(
-            "tributary_cacher_synced",
-            "1 where the objects of a resource in a cluster are complete and up to date",
-            self.cacher_synced.clone(),
         );
     }
 }

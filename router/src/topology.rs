@@ -5,6 +5,7 @@ mod endpoints;
 mod fleet;
 mod health;
 mod mark;
+mod report;
 mod server_version;
 mod trouble;
 

@@ -31,6 +31,7 @@ mod own_writes;
 mod past;
 mod questions;
 mod quorum;
+mod report;
 pub(crate) mod standing;
 mod step;
 #[cfg(test)]
@@ -194,16 +195,8 @@ impl View {
 
     /// Forgets history that is too old. Events do so too, but in a quiet resource none come.
     pub(crate) fn trim(&self) {
-        let (history_bytes, repeated_names) = {
-            let mut log = self.log.write();
-            log.trim(self.age());
-            (log.history_bytes(), log.repeated_names())
-        };
+        self.log.write().trim(self.age());
         self.past.trim();
-        // The metrics have no namespaces: what the view of all holds is told.
-        if self.whole.is_none() {
-            self.counters.held.set(history_bytes, self.encodings.bytes(), repeated_names);
-        }
     }
 
     /// Notes that somebody reads, so that the view is kept.

@@ -3,10 +3,12 @@
 
 pub(crate) mod choice;
 mod definition;
+pub(crate) mod held_metrics;
+mod report;
 mod shared_tasks;
 
+use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -15,7 +17,7 @@ use futures::future::join_all;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
-use tributary_apimachinery::{ClusterName, GroupVersionResource, ObjectDecoder};
+use tributary_apimachinery::{GroupVersionResource, ObjectDecoder};
 
 use crate::discovery::ServedResource;
 use crate::flow::fair_share::{self, Holder};
@@ -255,23 +257,6 @@ impl Views {
     /// All views, one after the other: who is held is taken for used.
     pub(crate) fn all(&self) -> impl Iterator<Item = Arc<View>> {
         self.each().into_iter().filter_map(|view| view.upgrade())
-    }
-
-    /// What clusters that answer refuse to show, and why: one collection is named, the others are counted.
-    pub(crate) fn refusals(&self) -> BTreeMap<ClusterName, String> {
-        let mut by_cluster: BTreeMap<ClusterName, Vec<String>> = BTreeMap::new();
-        for view in self.all() {
-            for (cluster, reason) in view.refusals() {
-                by_cluster.entry(cluster).or_default().push(format!("{}: {reason}", view.kind.resource));
-            }
-        }
-        let text = |(cluster, mut refusals): (ClusterName, Vec<String>)| {
-            refusals.sort();
-            let more = refusals.len() - 1;
-            let first = refusals.swap_remove(0);
-            (cluster, if more == 0 { first } else { format!("{first}; and {more} more collections") })
-        };
-        by_cluster.into_iter().map(text).collect()
     }
 
     /// The view of a resource, if it is held.

@@ -98,6 +98,16 @@ impl FairShare {
         self.max.load(Ordering::Relaxed)
     }
 
+    /// How much is held by all together.
+    pub(crate) fn held(&self) -> usize {
+        self.state.lock().held
+    }
+
+    /// How many requests were refused since the start, of all bounds that are counted together.
+    pub(crate) fn refused(&self) -> u64 {
+        self.metrics.refused.get()
+    }
+
     /// Takes a portion of this amount; it may be nothing, to grow later.
     ///
     /// # Errors

@@ -97,6 +97,11 @@ impl Turns {
         Arc::new(Self { at_once: at_once.max(1), metrics, state: Mutex::default() })
     }
 
+    /// How many turns are taken, how many there are at a time, and how many were refused since the start.
+    fn usage(&self) -> (usize, usize, u64) {
+        (self.state.lock().active.len(), self.at_once, self.metrics.refused.get())
+    }
+
     /// Takes a turn, waiting for one if need be. Cancel: dropping the future gives up the place.
     ///
     /// # Errors

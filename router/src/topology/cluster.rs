@@ -143,6 +143,22 @@ impl Cluster {
     /// # Errors
     /// 429 that names the cluster and what to do.
     pub(crate) fn place(&self, class: RequestClass, holder: Holder) -> Result<Permit, Refusal> {
+        let place = self.share(class).take(holder, 1).map_err(|exceeded| LimitRefusal::ClusterPlaces {
+            cluster: self.name().clone(),
+            exceeded,
+            is_lasting: class.is_long_running(),
+        })?;
+        Ok(Permit::keeping(place))
+    }
+
+    /// How many places clients have of those that there are.
+    pub(super) fn places(&self, class: RequestClass) -> (usize, usize) {
+        let share = self.share(class);
+        (share.held(), share.max())
+    }
+
+    /// What clients share, as large as the connections are known to carry by now.
+    fn share(&self, class: RequestClass) -> &Arc<FairShare> {
         let (share, carried): (_, fn(&ClusterClient) -> usize) = match class.is_long_running() {
             true => (&self.lasting, ClusterClient::long_running_for_clients),
             false => (&self.short, ClusterClient::short_for_clients),
@@ -150,12 +166,7 @@ impl Cluster {
         if let Ok(client) = &self.setup.client {
             share.resize(carried(client));
         }
-        let place = share.take(holder, 1).map_err(|exceeded| LimitRefusal::ClusterPlaces {
-            cluster: self.name().clone(),
-            exceeded,
-            is_lasting: class.is_long_running(),
-        })?;
-        Ok(Permit::keeping(place))
+        share
     }
 
     /// The right to ask it where an object is, for a client, one of few at once. Cancel:

@@ -2,15 +2,16 @@
 
 use std::fmt;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
-use tributary_proxy::{EndpointStatus, ReachabilityState};
 
 use super::Fleet;
+use crate::report::EndpointReport;
 
 /// The labels of an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -30,13 +31,12 @@ impl EndpointMetrics {
         Self(Arc::downgrade(fleet))
     }
 
-    fn statuses(&self) -> Vec<(EndpointLabels, EndpointStatus)> {
+    fn reports(&self) -> Vec<(EndpointLabels, EndpointReport)> {
         let Some(fleet) = self.0.upgrade() else { return Vec::new() };
         let clusters = fleet.clusters();
         let endpoints = clusters.iter().flat_map(|(name, cluster)| {
-            let endpoints = cluster.setup.client.as_ref().map(|client| client.endpoints()).unwrap_or_default();
-            endpoints.into_iter().map(|endpoint| {
-                (EndpointLabels { cluster: name.to_string(), endpoint: endpoint.address.to_string() }, endpoint)
+            cluster.endpoint_reports().into_iter().map(|endpoint| {
+                (EndpointLabels { cluster: name.to_string(), endpoint: endpoint.address.clone() }, endpoint)
             })
         });
         endpoints.collect()
@@ -51,30 +51,38 @@ impl fmt::Debug for EndpointMetrics {
 
 impl Collector for EndpointMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let statuses = self.statuses();
+        let reports = self.reports();
         let name = "tributary_endpoint_reachable";
         let help = "1 where an endpoint is not known to be unreachable";
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        for (labels, status) in &statuses {
-            let lost = matches!(status.reachability.state, ReachabilityState::Unreachable { .. });
-            ConstGauge::new(i64::from(!lost)).encode(family.encode_family(labels)?)?;
+        for (labels, endpoint) in &reports {
+            ConstGauge::new(i64::from(endpoint.problem.is_none())).encode(family.encode_family(labels)?)?;
+        }
+        let name = "tributary_endpoint_latency_seconds";
+        let help = "Time that an endpoint's last answer to our own /readyz took";
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (labels, endpoint) in &reports {
+            if let Some(latency) = endpoint.latency_microseconds {
+                let seconds = Duration::from_micros(latency).as_secs_f64();
+                ConstGauge::new(seconds).encode(family.encode_family(labels)?)?;
+            }
         }
         let name = "tributary_endpoint_outstanding_requests";
         let help = "Requests in flight at an endpoint, watches and tunnels included";
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        for (labels, status) in &statuses {
-            let outstanding = i64::try_from(status.outstanding).unwrap_or(i64::MAX);
+        for (labels, endpoint) in &reports {
+            let outstanding = i64::try_from(endpoint.outstanding_requests).unwrap_or(i64::MAX);
             ConstGauge::new(outstanding).encode(family.encode_family(labels)?)?;
         }
         let help = "Requests sent to an endpoint";
         let mut family = encoder.encode_descriptor("tributary_endpoint_requests", help, None, MetricType::Counter)?;
-        for (labels, status) in &statuses {
-            ConstCounter::new(status.requests).encode(family.encode_family(labels)?)?;
+        for (labels, endpoint) in &reports {
+            ConstCounter::new(endpoint.requests).encode(family.encode_family(labels)?)?;
         }
         let help = "Logs, watches and tunnels of clients that broke off at an endpoint";
         let mut family = encoder.encode_descriptor("tributary_endpoint_broken", help, None, MetricType::Counter)?;
-        for (labels, status) in &statuses {
-            ConstCounter::new(status.broken).encode(family.encode_family(labels)?)?;
+        for (labels, endpoint) in &reports {
+            ConstCounter::new(endpoint.broken).encode(family.encode_family(labels)?)?;
         }
         Ok(())
     }

@@ -3,10 +3,14 @@
 use bytes::Bytes;
 use serde::Deserialize;
 
+/// The longest name of a version, in characters. 64: twice what vendors write.
+const NAME_LENGTH_MAX: usize = 64;
+
 /// A member's `/version` document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ServerVersion {
     order: (u64, u64, u64),
+    name: String,
     /// The document as the member gave it.
     pub text: Bytes,
 }
@@ -28,7 +32,16 @@ impl ServerVersion {
         // `v1.36.3-gke.1100+abc`; where a fork says something else, `1` and `36+`.
         let order = numbers(info.git_version.trim_start_matches('v'))
             .or_else(|| numbers(&format!("{}.{}", info.major, info.minor)))?;
-        Some(Self { order, text })
+        let name = match info.git_version.is_empty() {
+            true => format!("v{}.{}", info.major, info.minor),
+            false => info.git_version,
+        };
+        Some(Self { order, name: name.chars().take(NAME_LENGTH_MAX).collect(), text })
+    }
+
+    /// The version as the member writes it: `v1.36.3`, `v1.30.2-gke.1100+abc`.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
     /// Major, minor and patch: newer is greater.
@@ -57,6 +70,9 @@ mod tests {
         assert_eq!(order(r#"{"major":"1","minor":"36","gitVersion":"v1.36.3"}"#), Some((1, 36, 3)));
         assert_eq!(order(r#"{"major":"1","minor":"30+","gitVersion":"v1.30.2-gke.1100+abc"}"#), Some((1, 30, 2)));
         assert_eq!(order(r#"{"major":"1","minor":"29+","gitVersion":"unknown"}"#), Some((1, 29, 0)));
+        let name = |text: &'static str| ServerVersion::parse(text.into()).unwrap().name().to_owned();
+        assert_eq!(name(r#"{"major":"1","minor":"30+","gitVersion":"v1.30.2-gke.1100+abc"}"#), "v1.30.2-gke.1100+abc");
+        assert_eq!(name(r#"{"major":"1","minor":"29+"}"#), "v1.29+");
         assert_eq!((order("{}"), order("nothing")), (None, None));
         assert!(order(r#"{"gitVersion":"v1.9.0"}"#) < order(r#"{"gitVersion":"v1.10.0"}"#));
     }

@@ -15,7 +15,7 @@ use super::head::{Head, HeadWaiter};
 use super::past::PastStates;
 use super::warnings::Warnings;
 use crate::limits::Limits;
-use crate::metrics::{CacherLabels, Metrics, ResourceLabels, WatchCounters};
+use crate::metrics::{Metrics, ResourceLabels, WatchCounters};
 use crate::response::ResourceKind;
 use crate::topology::{ClusterMark, Fleet};
 use tributary_proxy::Peer;
@@ -135,9 +135,5 @@ impl Contents {
         let state = Arc::new(state);
         self.past.remember(Arc::clone(&state), forgotten);
         Ok(state)
-    }
-    /// What the metrics of a cluster's objects are told by.
-    pub(super) fn cacher_labels(&self, cluster: &ClusterName) -> CacherLabels {
-        CacherLabels { cluster: cluster.to_string(), resource: self.kind.resource.to_string() }
     }
 }

@@ -19,8 +19,6 @@ pub(super) struct Feed {
     cluster: ClusterName,
     /// Whether the cluster in the log is known to be this one, seen through another cacher before.
     goes_on: bool,
-    /// Whether it is fed by the feed of another view.
-    follows: bool,
     live: AtomicBool,
     /// The views of one namespace that are fed from here. Locked before the log.
     followers: Mutex<Followers>,
@@ -68,9 +66,9 @@ impl Followers {
 }
 
 impl Feed {
-    pub(super) fn new(contents: &Arc<Contents>, cluster: ClusterName, goes_on: bool, follows: bool) -> Arc<Self> {
+    pub(super) fn new(contents: &Arc<Contents>, cluster: ClusterName, goes_on: bool) -> Arc<Self> {
         let (view, live, followers) = (Arc::downgrade(contents), AtomicBool::new(true), Mutex::default());
-        Arc::new(Self { view, cluster, goes_on, follows, live, followers })
+        Arc::new(Self { view, cluster, goes_on, live, followers })
     }
 
     /// Feeds a view of one namespace from now on, with the state that there is and each step from there.
@@ -188,7 +186,6 @@ impl Feed {
             log.progress(&self.cluster, snapshot.resource_version(), now);
             return Taken::Step;
         }
-        let objects = update.snapshot().len();
         if !matches!(update, Update::Changes { .. } | Update::Progress { .. }) {
             view.past.forget();
         }
@@ -217,11 +214,6 @@ impl Feed {
         }
         drop(log);
         view.head.advance();
-        // Of a cluster whose objects are held in all namespaces these are some.
-        if !self.follows {
-            let objects = i64::try_from(objects).unwrap_or(i64::MAX);
-            view.metrics.cached_objects.get_or_create(&view.cacher_labels(&self.cluster)).set(objects);
-        }
         taken
     }
 }

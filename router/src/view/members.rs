@@ -42,7 +42,7 @@ impl View {
     ) -> CachedMember {
         self.board.changed();
         let WholeViewFeed { cacher, questions, feed: leader, .. } = leader;
-        let feed = Feed::new(&self.contents, cluster.name().clone(), goes_on, true);
+        let feed = Feed::new(&self.contents, cluster.name().clone(), goes_on);
         leader.lead(&self.namespace.as_deref().unwrap_or_default().into(), &feed);
         CachedMember {
             cluster: Arc::clone(cluster),
@@ -65,7 +65,7 @@ impl View {
         goes_on: bool,
     ) -> CachedMember {
         self.board.changed();
-        let feed = Feed::new(&self.contents, cluster.name().clone(), goes_on, false);
+        let feed = Feed::new(&self.contents, cluster.name().clone(), goes_on);
         let config = CacherConfig {
             cluster: cluster.name().clone(),
             resource: self.kind.resource.clone(),
@@ -102,8 +102,6 @@ impl View {
                     // The resource may be gone from this cluster: discovery knows.
                     cluster.refresh();
                 }
-                let synced = i64::from(matches!(state, CacherState::Synced));
-                view.metrics.cacher_synced.get_or_create(&view.cacher_labels(cluster.name())).set(synced);
                 view.state_changed(cluster.name(), &of);
             }
         });
@@ -137,11 +135,6 @@ impl View {
             }
             drop(log);
             self.head.advance();
-            if member.leader.is_some() {
-                return;
-            }
-            self.metrics.cached_objects.remove(&self.cacher_labels(name));
-            self.metrics.cacher_synced.remove(&self.cacher_labels(name));
         }
     }
 
@@ -170,24 +163,6 @@ impl View {
     /// How each cluster that is wanted stands.
     pub(crate) fn standings_of(&self, wanted: &ClusterSelector) -> Arc<Standings> {
         self.standings().of_wanted(wanted)
-    }
-
-    /// The clusters that answer but refuse this collection, with their reasons. A cluster that is out of reach is not
-    /// among them: that is said of the cluster itself.
-    pub(crate) fn refusals(&self) -> Vec<(ClusterName, StaleReason)> {
-        let members = self.members.lock();
-        let refusal = |member: &ViewCluster| match member {
-            ViewCluster::Undiscovered(_) => None,
-            // The view that has the cacher tells of it.
-            ViewCluster::Cached(CachedMember { leader: Some(_), .. }) => None,
-            ViewCluster::Cached(member) => match member.cacher.state().reason() {
-                Some(reason @ (StaleReason::Unauthorized | StaleReason::Forbidden | StaleReason::Other(_))) => {
-                    Some(reason.clone())
-                }
-                _ => None,
-            },
-        };
-        members.by_name.iter().filter_map(|(name, member)| Some((name.clone(), refusal(member)?))).collect()
     }
 
     /// The cacher of one cluster.

@@ -44,7 +44,7 @@ impl View {
     pub(super) fn begin_with_held(self: &Arc<Self>, cluster: &ClusterName) -> Option<Instant> {
         let leader = self.whole()?.leader(cluster)?;
         let namespace = self.namespace.as_ref()?;
-        let feed = Feed::new(&self.contents, cluster.clone(), false, true);
+        let feed = Feed::new(&self.contents, cluster.clone(), false);
         leader.feed.lead(&namespace.as_str().into(), &feed);
         let log = self.log.write();
         feed.end();

@@ -32,6 +32,7 @@ mod quorum;
 mod registries;
 mod renewal;
 mod replicas;
+mod report;
 mod reviews;
 mod selection;
 mod shared_revisions;

@@ -56,6 +56,12 @@ impl AnswerTurns {
         })
     }
 
+    /// How many turns of medium length and of long ones are taken, how many there are at a time of each, and how many
+    /// were refused since the start.
+    pub(crate) fn usage(&self) -> [(&'static str, (usize, usize, u64)); 2] {
+        [("medium", self.medium.usage()), ("long", self.long.usage())]
+    }
+
     /// Takes a turn in the lane of this length, waiting for one if need be. Cancel:
     /// dropping the future gives up the place.
     ///

@@ -1,0 +1,136 @@
+//! What the report says of a fleet, and that everything that is made of it says the same.
+
+use tributary_router::Report;
+use tributary_router::report::{ClusterCondition, CollectionState};
+use tributary_simulator::{Rejection, RequestKind};
+
+use crate::harness::{CONFIG_MAPS, Fixture, items, until};
+
+/// The value of a metric, by its name and parts of its labels.
+fn metric(fixture: &Fixture, name: &str, parts: &[&str]) -> Option<u64> {
+    let exposition = fixture.router.metrics().expose();
+    let own = |line: &&str| line.starts_with(&format!("{name}{{")) && parts.iter().all(|part| line.contains(part));
+    exposition.lines().find(own).and_then(|line| line.rsplit(' ').next()?.parse().ok())
+}
+
+async fn verbose(fixture: &Fixture) -> String {
+    String::from_utf8(fixture.get("/readyz?verbose").await.body.to_vec()).unwrap()
+}
+
+/// Members `a`, well; `b`, which forbids Services; and `c`, which is killed after it has been read. The ConfigMap `twin`
+/// is in `a` and `c`.
+async fn fleet() -> Fixture {
+    let fixture = Fixture::start(["a", "b", "c"]).await;
+    fixture.member("b").control().reject(Some(Rejection {
+        kinds: vec![RequestKind::List, RequestKind::Watch],
+        resources: vec!["services".to_owned()],
+        ..Rejection::all(403)
+    }));
+    for member in ["a", "c"] {
+        fixture.put_and_see(member, "twin", "").await;
+    }
+    fixture.get("/api/v1/configmaps").await.ok();
+    fixture.get("/api/v1/services").await.ok();
+    fixture.member("c").control().stop_listening().await;
+    fixture.out_of_reach("c").await;
+    until(async || fixture.router.report().await.cluster("c").is_some_and(|cluster| cluster.behind == 2)).await;
+    fixture
+}
+
+#[tokio::test]
+async fn each_cluster_is_told_with_what_is_wrong_and_what_is_held() {
+    let fixture = fleet().await;
+    // It is asked for its health within 5 s.
+    until(async || fixture.router.report().await.cluster("a").is_some_and(|a| a.latency_microseconds.is_some())).await;
+    let report = fixture.router.report().await;
+    let [a, b, c] = ["a", "b", "c"].map(|name| report.cluster(name).unwrap());
+    let conditions = [a, b, c].map(|cluster| cluster.condition);
+    assert_eq!(conditions, [ClusterCondition::Ready, ClusterCondition::Refusing, ClusterCondition::Unreachable]);
+    assert_eq!([a, b, c].map(|cluster| (cluster.collections, cluster.behind)), [(2, 0), (2, 1), (2, 2)]);
+    assert!(a.version.as_deref().is_some_and(|version| version.starts_with("v1.")), "{:?}", a.version);
+    assert!(a.problem.is_none() && a.refusal.is_none() && a.age_seconds.is_some(), "{a:?}");
+    assert!(b.refusal.as_deref().is_some_and(|refusal| refusal.starts_with("services: forbidden")), "{b:?}");
+    assert!(c.problem.is_some() && c.problem_seconds.is_some() && c.latency_microseconds.is_none(), "{c:?}");
+    assert!(c.age_seconds >= c.problem_seconds, "what is held of who has gone is as old as its last word: {c:?}");
+    let listed = items(&fixture.get("/api/v1/configmaps").await.ok());
+    let of = |cluster: &str| listed.iter().filter(|item| item.starts_with(&format!("{cluster}/"))).count() as u64;
+    for cluster in [a, b, c] {
+        assert_eq!(
+            metric(&fixture, "tributary_cached_objects", &[&format!("cluster=\"{}\"", cluster.name), "configmaps"]),
+            Some(of(&cluster.name))
+        );
+        assert!(cluster.objects >= of(&cluster.name) && (cluster.bytes > 0) == (cluster.objects > 0), "{cluster:?}");
+    }
+    assert_eq!((c.endpoints.len(), c.endpoints[0].problem.is_some()), (1, true));
+}
+
+#[tokio::test]
+async fn collections_that_are_behind_and_repeated_names_are_told() {
+    let fixture = fleet().await;
+    let report = fixture.router.report().await;
+    let behind: Vec<_> =
+        report.behind.iter().map(|it| (it.cluster.as_str(), it.resource.as_str(), it.state, it.refused)).collect();
+    assert_eq!(
+        behind,
+        [
+            ("b", "services", CollectionState::Unknown, true),
+            ("c", "configmaps", CollectionState::Stale, false),
+            ("c", "services", CollectionState::Stale, false)
+        ]
+    );
+    assert!(report.behind.iter().all(|it| it.reason.is_some()), "{:?}", report.behind);
+    let maps = report.resources.iter().find(|resource| resource.resource == "configmaps").unwrap();
+    let listed = fixture.get("/api/v1/configmaps").await.ok();
+    assert_eq!(maps.objects as usize, items(&listed).len());
+    assert!(maps.repeated_names >= 1);
+    assert_eq!(metric(&fixture, "tributary_repeated_names", &["configmaps"]), Some(maps.repeated_names));
+    fixture.set_clusters(&["a"]).await;
+    until(async || metric(&fixture, "tributary_repeated_names", &["configmaps"]) == Some(0)).await;
+    let report = fixture.router.report().await;
+    assert_eq!((report.clusters.len(), report.behind.len()), (1, 0));
+    assert_eq!(metric(&fixture, "tributary_cached_objects", &["\"c\""]), None, "nothing is told of who has left");
+}
+
+#[tokio::test]
+async fn health_checks_and_metrics_say_what_the_report_says() {
+    let fixture = fleet().await;
+    let report = fixture.router.report().await;
+    let text = verbose(&fixture).await;
+    assert!(text.contains("[+]cluster/a ok\n"), "{text}");
+    for name in ["b", "c"] {
+        let cluster = report.cluster(name).unwrap();
+        let wrong = cluster.problem.as_ref().or(cluster.refusal.as_ref()).unwrap();
+        assert!(text.contains(&format!("[-]cluster/{name} failed: {wrong}\n")), "{wrong} in {text}");
+    }
+    for (cluster, resource, synced) in
+        [("a", "services", 1), ("b", "services", 0), ("b", "configmaps", 1), ("c", "configmaps", 0)]
+    {
+        let labels = [&*format!("cluster=\"{cluster}\""), resource];
+        assert_eq!(metric(&fixture, "tributary_cacher_synced", &labels), Some(synced), "{cluster} {resource}");
+    }
+}
+
+#[tokio::test]
+async fn the_bounds_that_clients_share_are_told_as_they_are_used() {
+    let fixture = Fixture::start(["a"]).await;
+    let watch = fixture.watch(&format!("/clusters/a{CONFIG_MAPS}?watch=1")).await;
+    let report = fixture.router.report().await;
+    let used = |limit: &str| report.limits.iter().find(|it| it.limit == limit).map(|it| (it.of.as_deref(), it.used));
+    assert_eq!(used("long_running_to_member"), Some((Some("a"), 1)));
+    assert_eq!(used("requests_in_flight"), Some((None, 0)));
+    for limit in ["held_bytes", "long_answers", "short_to_member"] {
+        assert_eq!(used(limit).map(|(_, used)| used), Some(0), "{limit}");
+    }
+    drop(watch);
+}
+
+/// What members chose is in it as they wrote it, and no credential is.
+#[tokio::test]
+async fn no_credential_is_in_it() {
+    let fixture = fleet().await;
+    let text = serde_json::to_string(&fixture.router.report().await).unwrap();
+    for member in &fixture.members {
+        assert!(!text.contains(member.token()), "{text}");
+    }
+    assert_eq!(serde_json::from_str::<Report>(&text).unwrap().clusters.len(), 3);
+}
