@@ -71,6 +71,9 @@ pub enum Command {
     #[cfg(feature = "demo")]
     #[command(after_help = demo::EXAMPLES)]
     Demo(DemoArguments),
+    /// Show how the clusters of a running server are: one screen, live
+    #[command(after_help = STATUS_EXAMPLES)]
+    Status(StatusArguments),
     /// Validate configuration files and explain what would be served
     #[command(after_help = CHECK_EXAMPLES)]
     Check(CheckArguments),
@@ -121,6 +124,26 @@ Exit codes:
   0  done; also after a graceful drain
   1  a failure of the environment: a port in use, a directory that cannot be written
   2  a flag, a kubeconfig or a configuration file has to be corrected";
+
+const STATUS_EXAMPLES: &str = "Examples:
+  tributary status --kubeconfig all.kubeconfig
+      shows the screen until Ctrl-C, made anew every 2 s; without a terminal it is printed once
+  tributary status --once
+      prints it once, for the server of $KUBECONFIG or ~/.kube/config
+  tributary status -o json
+      prints the whole report: reasons that are cut on the screen are whole there
+
+The columns:
+  HEALTH   ready; refusing: it answers, but refuses what is asked for; pending: not asked yet;
+           troubled: something is wrong with it as a whole; unreachable
+  AGE      how old the oldest of what is held of it is
+  LATENCY  how long its last answer to /readyz took
+  BEHIND   how many of its collections are not current
+
+Exit codes:
+  0  shown; also after Ctrl-C
+  1  the server does not answer, or is no Tributary
+  2  a flag or the kubeconfig has to be corrected";
 
 const CHECK_EXAMPLES: &str = "Examples:
   tributary check --config clusters.yaml
@@ -333,6 +356,23 @@ pub enum Replicas {
     /// This one and others, for example behind a load balancer.
     #[value(name = "Several")]
     Several,
+}
+
+/// The arguments of `status`.
+#[derive(Args, Clone, Debug)]
+pub struct StatusArguments {
+    /// The kubeconfig that `serve --write-kubeconfig` wrote [default: $KUBECONFIG, else ~/.kube/config]
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// The context of the server, or of one of its clusters [default: the kubeconfig's current context]
+    #[arg(long, value_name = "NAME")]
+    pub context: Option<String>,
+    /// Print the screen once, even on a terminal
+    #[arg(long)]
+    pub once: bool,
+    /// The form of the output; JSON is printed once
+    #[arg(long, short, value_enum, default_value = "table")]
+    pub output: OutputFormat,
 }
 
 /// The arguments of `check`.

@@ -8,3 +8,4 @@ pub mod kubeconfig;
 pub mod plugin;
 pub mod rv;
 pub mod serve;
+pub mod status;

@@ -1,5 +1,5 @@
-//! What every request passes before the handler: authentication, `/metrics`, WebSockets, the catching of panics,
-//! the request log.
+//! What every request passes before the handler: authentication, `/metrics`, `/tributary/status`, WebSockets, the
+//! catching of panics, the request log.
 
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
@@ -20,6 +20,10 @@ use crate::handler::{Body, Handler, full};
 use crate::metrics::{self, ServerMetrics};
 use crate::status;
 use crate::websocket;
+
+/// Where the [report](tributary_router::Report) stands, as JSON. No Kubernetes API has this root, nor has a cluster's own
+/// view, which begins with `/clusters`.
+pub const STATUS_PATH: &str = "/tributary/status";
 
 /// What the authentication of a request came to, for the connection that it came by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,6 +119,9 @@ impl<H: Handler> Front<H> {
         if !has_room {
             return status::too_many_unread();
         }
+        if head.uri.path() == STATUS_PATH {
+            return self.tell_status(&head.method).await;
+        }
         let handshake = websocket::take(&mut head);
         let handled = AssertUnwindSafe(self.handler.handle(Request::from_parts(head, body), user)).catch_unwind();
         match handled.await {
@@ -132,6 +139,18 @@ impl<H: Handler> Front<H> {
                 status::internal_error()
             }
         }
+    }
+
+    async fn tell_status(&self, method: &Method) -> Response<Body> {
+        if !matches!(*method, Method::GET | Method::HEAD) {
+            return status::method_not_allowed("GET");
+        }
+        let mut report = self.handler.report().await;
+        self.metrics.add_to(&mut report);
+        let Ok(text) = serde_json::to_vec(&report) else { return status::internal_error() };
+        let mut response = Response::new(full(text));
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        response
     }
 
     fn scrape(&self, method: &Method) -> Response<Body> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use http::{Request, Response};
 use prometheus_client::registry::Registry;
-use tributary_router::{Router, User};
+use tributary_router::{Report, Router, User};
 
 pub use tributary_apimachinery::body::{Body, BoxError, empty, full};
 
@@ -24,6 +24,9 @@ pub trait Handler: Send + Sync + 'static {
     /// Lets the server add its own metrics to the handler's exposition; called once.
     fn register_metrics(&self, register: &mut dyn FnMut(&mut Registry));
 
+    /// How everything behind it is; what only the listener knows is left out. Cancel: safe.
+    fn report(&self) -> impl Future<Output = Report> + Send;
+
     /// The exposition of all metrics in OpenMetrics text; called for each scrape.
     fn expose_metrics(&self) -> String;
 }
@@ -40,6 +43,10 @@ impl Handler for Arc<Router> {
 
     fn register_metrics(&self, register: &mut dyn FnMut(&mut Registry)) {
         self.metrics().register(register);
+    }
+
+    async fn report(&self) -> Report {
+        Router::report(self).await
     }
 
     fn expose_metrics(&self) -> String {

@@ -34,6 +34,7 @@ pub mod policies;
 mod process_metrics;
 pub mod signals;
 pub mod status;
+mod terminal;
 pub mod threads;
 mod websocket;
 
@@ -104,6 +105,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         Command::Serve(arguments) => block_on(commands::serve::serve(arguments, |_| {})),
         #[cfg(feature = "demo")]
         Command::Demo(arguments) => block_on(commands::demo::demo(arguments)),
+        Command::Status(arguments) => block_on(commands::status::status(arguments)),
         Command::Check(arguments) => block_on(commands::check::check(arguments)),
         Command::Kubeconfig(KubeconfigCommand::Remove(arguments)) => block_on(commands::kubeconfig::remove(arguments)),
         Command::Completion(arguments) => {

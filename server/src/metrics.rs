@@ -6,8 +6,11 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use tributary_router::Report;
+use tributary_router::report::LimitReport;
+
 use crate::listener::Bounds;
-use crate::process_metrics::ProcessMetrics;
+use crate::process_metrics::{self, ProcessMetrics};
 
 /// The media type of the exposition; Prometheus asks for it and every scraper reads it.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -89,6 +92,16 @@ impl ServerMetrics {
     pub fn set_bounds(&self, bounds: &Bounds) {
         self.connections_max.set(i64::try_from(bounds.connections).unwrap_or(i64::MAX));
         self.unread_bytes_max.set(i64::try_from(bounds.unread_bytes).unwrap_or(i64::MAX));
+    }
+
+    /// Adds to a report what only the listener knows: the process's memory, and its own bounds.
+    pub fn add_to(&self, report: &mut Report) {
+        let count = |gauge: &Gauge| u64::try_from(gauge.get()).unwrap_or_default();
+        report.resident_bytes = process_metrics::resident();
+        report.limits.extend([
+            LimitReport::new("connections", count(&self.connections), count(&self.connections_max), None),
+            LimitReport::new("unread_bytes", count(&self.unread_bytes), count(&self.unread_bytes_max), None),
+        ]);
     }
 
     /// Counts an authentication.

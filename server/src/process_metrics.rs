@@ -14,8 +14,7 @@ pub(crate) struct ProcessMetrics;
 
 impl Collector for ProcessMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        if let Some(bytes) = resident_bytes(&status) {
+        if let Some(bytes) = resident().and_then(|bytes| i64::try_from(bytes).ok()) {
             gauge(&mut encoder, "process_resident_memory_bytes", "Resident memory in bytes", bytes)?;
         }
         if let Ok(descriptors) = std::fs::read_dir("/proc/self/fd") {
@@ -36,6 +35,12 @@ impl Collector for ProcessMetrics {
 fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: i64) -> Result<(), std::fmt::Error> {
     let gauge = ConstGauge::new(value);
     gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
+}
+
+/// The resident memory of this process in bytes, where the kernel tells it.
+pub(crate) fn resident() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    u64::try_from(resident_bytes(&status)?).ok()
 }
 
 /// `VmRSS` of `/proc/self/status`, which is in KiB.

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use clap::{Arg, Command, CommandFactory};
 use prometheus_client::registry::Registry;
 use serde_json::Value;
+use tributary_router::{Router, RouterConfig};
 
 /// The environment variable that makes [`tables_of_flags_and_fields_are_the_codes`] write the tables.
 const WRITE: &str = "TRIBUTARY_WRITE_DOCS";
@@ -78,12 +79,12 @@ fn every_limit_is_described() {
     }
 }
 
-#[test]
-fn every_metric_is_described() {
+#[tokio::test]
+async fn every_metric_is_described() {
     let text = fs::read_to_string(root().join("docs/operating.md")).unwrap();
     let mut registry = Registry::default();
     tributary_server::metrics::ServerMetrics::default().register(&mut registry);
-    let mut exposed = tributary_router::Metrics::default().expose();
+    let mut exposed = Router::new(RouterConfig::default()).metrics().expose();
     prometheus_client::encoding::text::encode(&mut exposed, &registry).unwrap();
     for name in exposed.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()) {
         let is_described =
@@ -98,7 +99,15 @@ fn every_metric_is_described() {
 fn tables() -> Vec<(String, String)> {
     let program = tributary_server::cli::Cli::command();
     let mut tables = vec![("every command".to_owned(), flags(&program, Some("Logging")))];
-    for path in [&["serve"][..], &["demo"], &["check"], &["rv", "decode"], &["completion"], &["kubeconfig", "remove"]] {
+    for path in [
+        &["serve"][..],
+        &["demo"],
+        &["status"],
+        &["check"],
+        &["rv", "decode"],
+        &["completion"],
+        &["kubeconfig", "remove"],
+    ] {
         let command = path.iter().fold(&program, |command, name| command.find_subcommand(name).unwrap());
         tables.push((path.join(" "), flags(command, None)));
     }

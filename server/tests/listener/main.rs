@@ -20,7 +20,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::body::{Body, full};
-use tributary_router::{ForwardedWatch, User};
+use tributary_router::{ForwardedWatch, Report, User};
 use tributary_server::handler::Handler;
 use tributary_server::listener::{self, BindError, Drained};
 
@@ -57,6 +57,10 @@ impl Handler for StandIn {
     }
 
     fn register_metrics(&self, _register: &mut dyn FnMut(&mut Registry)) {}
+
+    async fn report(&self) -> Report {
+        Report::default()
+    }
 
     fn expose_metrics(&self) -> String {
         "exposition\n# EOF\n".to_owned()
@@ -136,7 +140,7 @@ async fn plain_http_is_told_so() {
 #[tokio::test]
 async fn requests_need_the_token() {
     let server = start(StandIn::default()).await;
-    for path in ["/api/v1/pods", "/metrics", "/readyz?verbose", "/"] {
+    for path in ["/api/v1/pods", "/metrics", "/readyz?verbose", "/tributary/status", "/"] {
         let mut client = server.http2().await;
         let response = client.send_request(server.bare(path).body(Empty::new()).unwrap()).await.unwrap();
         assert_eq!(response.status(), StatusCode::UNAUTHORIZED, "{path}");
@@ -158,6 +162,14 @@ async fn requests_need_the_token() {
     let failing = client.send_request(server.bare("/healthz").body(Empty::new()).unwrap()).await.unwrap();
     assert_eq!(failing.status(), StatusCode::INTERNAL_SERVER_ERROR);
     assert_eq!(text(failing).await, "failed", "who is not known is told one word");
+    let report = client.send_request(server.request("/tributary/status").body(Empty::new()).unwrap()).await.unwrap();
+    assert_eq!(
+        (report.status(), &report.headers()[header::CONTENT_TYPE]),
+        (StatusCode::OK, &"application/json".parse().unwrap())
+    );
+    let report: Report = serde_json::from_str(&text(report).await).unwrap();
+    let connections = report.limits.iter().find(|limit| limit.limit == "connections").unwrap();
+    assert!(connections.used > 0 && connections.max > connections.used, "the listener adds its own: {report:?}");
     let told = client.send_request(server.request("/healthz").body(Empty::new()).unwrap()).await.unwrap();
     assert!(text(told).await.contains("cluster/eu"));
     let known = client.send_request(server.request("/api").body(Empty::new()).unwrap()).await.unwrap();

@@ -21,7 +21,7 @@ use tokio_rustls::client::TlsStream;
 use tributary_apimachinery::ClusterName;
 use tributary_apimachinery::body::{Body, full};
 use tributary_proxy::{ClientTuning, ClusterClient};
-use tributary_router::{ClusterSetup, Router, RouterConfig, User};
+use tributary_router::{ClusterSetup, Report, Router, RouterConfig, User};
 use tributary_server::handler::Handler;
 
 use crate::fixture::{SOON, Server, start, text};
@@ -394,6 +394,10 @@ impl Handler for Counting {
     async fn drain(&self) {}
 
     fn register_metrics(&self, _: &mut dyn FnMut(&mut Registry)) {}
+
+    async fn report(&self) -> Report {
+        Report::default()
+    }
 
     fn expose_metrics(&self) -> String {
         String::new()

@@ -22,7 +22,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::RequestClass;
 use tributary_apimachinery::body::{Body, BoxError, full};
-use tributary_router::{AnswerRoom, User};
+use tributary_router::{AnswerRoom, Report, User};
 use tributary_server::handler::Handler;
 
 use tributary_server::listener::Bounds;
@@ -236,6 +236,10 @@ impl Handler for Talker {
     async fn drain(&self) {}
 
     fn register_metrics(&self, _: &mut dyn FnMut(&mut Registry)) {}
+
+    async fn report(&self) -> Report {
+        Report::default()
+    }
 
     fn expose_metrics(&self) -> String {
         String::new()

@@ -1,0 +1,123 @@
+//! `tributary status`: how a server and its clusters are, once or live.
+
+mod screen;
+mod server;
+
+use std::io::IsTerminal;
+use std::pin::pin;
+use std::time::Duration;
+
+use terminal_size::{Height, Width};
+use tokio::time::Instant;
+use tributary_router::Report;
+
+use crate::cli::{OutputFormat, StatusArguments};
+use crate::exit::Failure;
+use crate::output::print;
+use crate::terminal::{cut, plain, plain_json};
+use screen::{COLUMNS_MAX, render};
+use server::Server;
+
+/// How often a live screen is made anew. 2 s, as `watch` does: often enough to follow what happens, and a report costs
+/// the server some milliseconds.
+const INTERVAL: Duration = Duration::from_secs(2);
+
+/// Begins at the screen's first place.
+const HOME: &str = "\x1b[H";
+/// Clears from here to the end of the line, and begins the next.
+const NEXT_LINE: &str = "\x1b[K\r\n";
+/// Clears from here to the end of the screen.
+const CLEAR_BELOW: &str = "\x1b[J";
+
+/// Prints how a server and its clusters are: once, or on a terminal again and again, until Ctrl-C.
+///
+/// # Errors
+/// A usage failure for a kubeconfig that cannot be used, a runtime failure if the server does not give a report.
+pub async fn status(arguments: StatusArguments) -> Result<(), Failure> {
+    let server = Server::of(&arguments).await?;
+    let text = server.ask().await?;
+    let report = read(&server, &text)?;
+    match arguments.output {
+        OutputFormat::Json => print(&json(&text)),
+        OutputFormat::Table if arguments.once || !std::io::stdout().is_terminal() => {
+            print(&lines(render(&report, COLUMNS_MAX)));
+        }
+        OutputFormat::Table => live(&server, report).await,
+    }
+    Ok(())
+}
+
+fn read(server: &Server, text: &str) -> Result<Report, Failure> {
+    serde_json::from_str(text).map_err(|_| server.is_another("its answer is no report"))
+}
+
+/// The report as the server gave it, fields of a newer one included.
+fn json(text: &str) -> String {
+    let value = serde_json::from_str::<serde_json::Value>(text).unwrap_or_default();
+    plain_json(&format!("{value:#}\n"))
+}
+
+fn lines(lines: Vec<String>) -> String {
+    lines.into_iter().map(|line| line + "\n").collect()
+}
+
+/// Shows the report, and each later one, until Ctrl-C. A server that has gone is asked on: it may come back.
+async fn live(server: &Server, mut report: Report) {
+    let (mut answered, mut problem) = (Instant::now(), None);
+    let mut interrupted = pin!(tokio::signal::ctrl_c());
+    loop {
+        let (columns, rows) = size();
+        let mut shown = render(&report, columns);
+        if let Some(problem) = &problem {
+            let ago = answered.elapsed().as_secs();
+            shown.insert(0, cut(&plain(&format!("No answer for {ago} s, this is what was known: {problem}")), columns));
+        }
+        print(&frame(shown, rows));
+        let next = async {
+            tokio::time::sleep(INTERVAL).await;
+            server.ask().await.and_then(|text| read(server, &text))
+        };
+        let next = tokio::select! {
+            _ = &mut interrupted => break,
+            next = next => next,
+        };
+        match next {
+            Ok(newer) => (report, answered, problem) = (newer, Instant::now(), None),
+            Err(failure) => problem = Some(failure.to_string()),
+        }
+    }
+    print("\r\n");
+}
+
+/// Columns and rows of the terminal.
+fn size() -> (usize, usize) {
+    let (Width(columns), Height(rows)) = terminal_size::terminal_size().unwrap_or((Width(80), Height(24)));
+    (usize::from(columns).min(COLUMNS_MAX), usize::from(rows))
+}
+
+/// The lines over what the terminal shows, as many as it has rows for.
+fn frame(mut lines: Vec<String>, rows: usize) -> String {
+    let room = rows.saturating_sub(1).max(1);
+    if lines.len() > room {
+        let more = lines.len() + 1 - room;
+        lines.truncate(room - 1);
+        lines.push(format!("… and {more} more lines: tributary status --once"));
+    }
+    let body: String = lines.into_iter().map(|line| line + NEXT_LINE).collect();
+    format!("{HOME}{body}{CLEAR_BELOW}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_has_no_more_lines_than_the_terminal() {
+        let lines = |count: usize| (0..count).map(|number| format!("line {number}")).collect::<Vec<_>>();
+        assert_eq!(frame(lines(2), 3), "\x1b[Hline 0\x1b[K\r\nline 1\x1b[K\r\n\x1b[J");
+        let cut = frame(lines(9), 4);
+        assert_eq!(cut.matches('\n').count(), 3);
+        assert!(cut.contains("line 1\x1b") && cut.contains("… and 7 more lines"), "{cut:?}");
+        assert_eq!(frame(lines(9), 0).matches('\n').count(), 1);
+    }
+}

@@ -1,0 +1,430 @@
+//! A report as lines of text: pure, and plain whatever members have said.
+
+use std::collections::BTreeMap;
+
+use tributary_router::Report;
+use tributary_router::report::{
+    ClusterCondition, ClusterReport, CollectionReport, CollectionState, LimitReport, ResourceReport,
+};
+
+use crate::terminal::{cut, plain, width};
+
+/// The widest line, in columns: as the program's help.
+pub(super) const COLUMNS_MAX: usize = 110;
+
+/// The most that is shown of a name in a table, in columns. 30: names of clusters and resources are shorter, and so six
+/// short columns have room beside it.
+const NAME_COLUMNS: usize = 30;
+
+/// Between two columns.
+const GAP: &str = "  ";
+
+/// How many resources with repeated names are shown: those with the most. 8: what is repeated everywhere (ConfigMaps,
+/// ServiceAccounts, Namespaces) and some more.
+const REPEATED_SHOWN: usize = 8;
+
+/// The report in lines of at most so many columns.
+pub(super) fn render(report: &Report, columns: usize) -> Vec<String> {
+    let mut lines = summary(report);
+    let blocks = [clusters(report), behind(report), repeated(&report.resources), limits(&report.limits)];
+    for block in blocks.into_iter().filter(|block| !block.is_empty()) {
+        lines.push(String::new());
+        lines.extend(block.into_iter().map(|row| row.line()));
+    }
+    lines.iter().map(|line| cut(line.trim_end(), columns)).collect()
+}
+
+/// One line of a table, its cells as wide as the table's, or a line of its own below one.
+struct Row(Vec<String>);
+
+impl Row {
+    fn line(self) -> String {
+        self.0.join(GAP)
+    }
+}
+
+/// Cells below headings, as wide as the widest of their column but for the last one; a line below a row has no cells.
+fn table(headings: &[&str], rows: Vec<(Vec<String>, Vec<String>)>) -> Vec<Row> {
+    let last = headings.len() - 1;
+    let shown = |(at, cell): (usize, String)| {
+        let cell = plain(&cell);
+        if at == last { cell } else { cut(&cell, NAME_COLUMNS) }
+    };
+    let mut cells = vec![(headings.iter().map(|heading| (*heading).to_owned()).collect::<Vec<_>>(), Vec::new())];
+    cells.extend(rows.into_iter().map(|(row, below)| (row.into_iter().enumerate().map(shown).collect(), below)));
+    let widths: Vec<_> =
+        (0..=last).map(|at| cells.iter().map(|(row, _)| width(&row[at])).max().unwrap_or_default()).collect();
+    let mut lines = Vec::new();
+    for (row, below) in cells {
+        let padded = row.into_iter().enumerate().map(|(at, cell)| {
+            let missing = if at == last { 0 } else { widths[at] - width(&cell) };
+            cell + &" ".repeat(missing)
+        });
+        lines.push(Row(padded.collect()));
+        lines.extend(below.into_iter().map(|line| Row(vec![format!("  {}", plain(&line))])));
+    }
+    lines
+}
+
+fn summary(report: &Report) -> Vec<String> {
+    let memory = report.resident_bytes.map(|bytes| format!(", {} of memory", size(bytes))).unwrap_or_default();
+    let draining = if report.draining { ", shutting down" } else { "" };
+    let mut by_condition: BTreeMap<ClusterCondition, usize> = BTreeMap::new();
+    report.clusters.iter().for_each(|cluster| *by_condition.entry(cluster.condition).or_default() += 1);
+    let conditions: Vec<_> =
+        by_condition.into_iter().rev().map(|(condition, count)| format!("{count} {}", word(condition))).collect();
+    let sum = |of: fn(&ClusterReport) -> u64| report.clusters.iter().map(of).sum::<u64>();
+    let clusters = if conditions.is_empty() { "no cluster".to_owned() } else { conditions.join(", ") };
+    vec![
+        plain(&format!("tributary {}, up {}{memory}{draining}", report.version, age(report.uptime_seconds))),
+        format!(
+            "clusters: {clusters}; {} objects in {}; {} of {} collections behind",
+            sum(|it| it.objects),
+            size(sum(|it| it.bytes)),
+            report.behind.len(),
+            sum(|it| it.collections),
+        ),
+    ]
+}
+
+/// The clusters, those in trouble first, with what is wrong below.
+fn clusters(report: &Report) -> Vec<Row> {
+    let mut clusters: Vec<_> = report.clusters.iter().collect();
+    clusters.sort_by_key(|cluster| cluster.condition);
+    let headings = ["CLUSTER", "HEALTH", "VERSION", "AGE", "LATENCY", "OBJECTS", "MEMORY", "BEHIND"];
+    let row = |cluster: &ClusterReport| {
+        vec![
+            cluster.name.clone(),
+            word(cluster.condition).to_owned(),
+            cluster.version.as_deref().map_or_else(none, |version| cut(&plain(version), VERSION_COLUMNS)),
+            cluster.age_seconds.map_or_else(none, age),
+            cluster.latency_microseconds.map_or_else(none, latency),
+            cluster.objects.to_string(),
+            size(cluster.bytes),
+            format!("{}/{}", cluster.behind, cluster.collections),
+        ]
+    };
+    table(&headings, clusters.into_iter().map(|cluster| (row(cluster), troubles(cluster))).collect())
+}
+
+/// The most that is shown of a version, in columns: `v1.30.2-gke.1100`.
+const VERSION_COLUMNS: usize = 16;
+
+fn none() -> String {
+    "-".to_owned()
+}
+
+fn word(condition: ClusterCondition) -> &'static str {
+    match condition {
+        ClusterCondition::Unreachable => "unreachable",
+        ClusterCondition::Troubled => "troubled",
+        ClusterCondition::Pending => "pending",
+        ClusterCondition::Refusing => "refusing",
+        ClusterCondition::Ready => "ready",
+    }
+}
+
+/// What is wrong with a cluster. What it refuses stands among the collections that are behind.
+fn troubles(cluster: &ClusterReport) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(problem) = &cluster.problem {
+        let since = cluster.problem_seconds.map(|seconds| format!("for {}: ", age(seconds))).unwrap_or_default();
+        lines.push(format!("{since}{problem}"));
+    }
+    lines.extend(cluster.credentials_problem.as_ref().map(|problem| format!("credentials: {problem}")));
+    if cluster.endpoints.len() > 1 {
+        let lost = cluster.endpoints.iter().filter_map(|it| Some((&it.address, it.problem.as_ref()?)));
+        lines.extend(lost.map(|(address, problem)| format!("endpoint {address}: {problem}")));
+    }
+    lines
+}
+
+/// The collections that are behind, those of one cluster with one reason in one line.
+fn behind(report: &Report) -> Vec<Row> {
+    let mut groups: BTreeMap<_, Vec<&CollectionReport>> = BTreeMap::new();
+    for collection in &report.behind {
+        let is_held = collection.state == CollectionState::Stale;
+        groups.entry((&collection.cluster, !is_held, &collection.reason)).or_default().push(collection);
+    }
+    let row = |((cluster, is_unknown, reason), collections): ((&String, bool, &Option<String>), Vec<_>)| {
+        let all = report.cluster(cluster).map_or(0, |cluster| cluster.collections);
+        let since = collections.iter().map(|collection: &&CollectionReport| collection.seconds).max();
+        let cells = vec![
+            cluster.clone(),
+            counted(&collections, all),
+            if is_unknown { "missing" } else { "old" }.to_owned(),
+            age(since.unwrap_or_default()),
+            reason.clone().unwrap_or_else(|| "being read for the first time".to_owned()),
+        ];
+        (cells, Vec::new())
+    };
+    let rows: Vec<_> = groups.into_iter().map(row).collect();
+    if rows.is_empty() { Vec::new() } else { table(&["CLUSTER", "BEHIND", "HELD", "FOR", "REASON"], rows) }
+}
+
+/// Which collections these are, in a few words.
+fn counted(collections: &[&CollectionReport], all: u64) -> String {
+    let named = |collection: &CollectionReport| match &collection.namespace {
+        Some(namespace) => format!("{} in {namespace}", collection.resource),
+        None => collection.resource.clone(),
+    };
+    match collections {
+        [] => String::new(),
+        [only] => named(only),
+        several if several.len() as u64 == all => format!("all {all} collections"),
+        [first, more @ ..] => {
+            let more = format!(" and {} more", more.len());
+            cut(&plain(&named(first)), NAME_COLUMNS - width(&more)) + &more
+        }
+    }
+}
+
+/// The resources with names that several clusters have, the most first.
+fn repeated(resources: &[ResourceReport]) -> Vec<Row> {
+    let mut repeated: Vec<_> = resources.iter().filter(|resource| resource.repeated_names > 0).collect();
+    repeated.sort_by_key(|resource| std::cmp::Reverse(resource.repeated_names));
+    let row = |resource: &&ResourceReport| {
+        let group = if resource.group.is_empty() { String::new() } else { format!(".{}", resource.group) };
+        let cells = vec![
+            format!("{}{group}", resource.resource),
+            resource.repeated_names.to_string(),
+            resource.objects.to_string(),
+        ];
+        (cells, Vec::new())
+    };
+    let rows: Vec<_> = repeated.iter().take(REPEATED_SHOWN).map(row).collect();
+    if rows.is_empty() {
+        return Vec::new();
+    }
+    let mut lines = table(&["RESOURCE", "REPEATED NAMES", "OBJECTS"], rows);
+    if repeated.len() > REPEATED_SHOWN {
+        lines.push(Row(vec![format!("… and {} more resources", repeated.len() - REPEATED_SHOWN)]));
+    }
+    lines
+}
+
+/// The bounds that are nearly reached, or because of which requests were refused.
+fn limits(limits: &[LimitReport]) -> Vec<Row> {
+    let is_shown = |limit: &&LimitReport| limit.is_near() || limit.refused.is_some_and(|refused| refused > 0);
+    let row = |limit: &LimitReport| {
+        let cells = vec![
+            limit.limit.clone(),
+            limit.used.to_string(),
+            limit.max.to_string(),
+            limit.refused.map_or_else(none, |refused| refused.to_string()),
+            limit.of.clone().unwrap_or_default(),
+        ];
+        (cells, Vec::new())
+    };
+    let rows: Vec<_> = limits.iter().filter(is_shown).map(row).collect();
+    if rows.is_empty() { Vec::new() } else { table(&["LIMIT", "USED", "OF", "REFUSED", "FOR"], rows) }
+}
+
+/// Seconds as kubectl writes ages: `90s`, `5m`, `3h`, `4d`.
+fn age(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..7_200 => format!("{}m", seconds / 60),
+        7_200..172_800 => format!("{}h", seconds / 3_600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+/// A time that is short if all is well: `0.4ms`, `12ms`, `3s`.
+fn latency(microseconds: u64) -> String {
+    match microseconds {
+        0..10_000 => format!("{}.{}ms", microseconds / 1_000, microseconds % 1_000 / 100),
+        10_000..10_000_000 => format!("{}ms", microseconds / 1_000),
+        _ => format!("{}s", microseconds / 1_000_000),
+    }
+}
+
+/// Bytes in the largest unit of which there are several: `900B`, `12KiB`, `3500MiB`.
+fn size(bytes: u64) -> String {
+    const UNITS: [&str; 4] = ["B", "KiB", "MiB", "GiB"];
+    /// Up to here a smaller unit is read as easily.
+    const SEVERAL: u64 = 10 << 10;
+    let (mut amount, mut unit) = (bytes, 0);
+    while amount >= SEVERAL && unit + 1 < UNITS.len() {
+        (amount, unit) = (amount >> 10, unit + 1);
+    }
+    format!("{amount}{}", UNITS[unit])
+}
+
+#[cfg(test)]
+mod tests {
+    use tributary_router::report::EndpointReport;
+
+    use super::*;
+
+    fn ready(name: &str, objects: u64) -> ClusterReport {
+        ClusterReport {
+            name: name.to_owned(),
+            condition: ClusterCondition::Ready,
+            version: Some("v1.36.3".to_owned()),
+            heard_seconds: Some(2),
+            age_seconds: Some(2),
+            latency_microseconds: Some(3_450),
+            objects,
+            bytes: objects * 7_000,
+            collections: 3,
+            ..ClusterReport::default()
+        }
+    }
+
+    fn behind(cluster: &str, resource: &str, state: CollectionState, reason: &str) -> CollectionReport {
+        CollectionReport {
+            cluster: cluster.to_owned(),
+            resource: resource.to_owned(),
+            state,
+            seconds: 251,
+            reason: Some(reason.to_owned()),
+            ..CollectionReport::default()
+        }
+    }
+
+    fn lost() -> ClusterReport {
+        ClusterReport {
+            condition: ClusterCondition::Unreachable,
+            problem: Some(
+                "cluster us cannot be reached at 10.0.0.7:6443: Connection refused (os error 111); check that the \
+                 address is right and the network allows it"
+                    .to_owned(),
+            ),
+            problem_seconds: Some(251),
+            latency_microseconds: None,
+            age_seconds: Some(254),
+            behind: 3,
+            endpoints: vec![EndpointReport { address: "10.0.0.7:6443".to_owned(), ..EndpointReport::default() }],
+            ..ready("us", 812)
+        }
+    }
+
+    fn report() -> Report {
+        let silent = "unreachable: cluster us cannot be reached at 10.0.0.7:6443: Connection refused (os error 111)";
+        let forbidden = "forbidden: we may not list or watch this collection";
+        Report {
+            version: "0.1.0".to_owned(),
+            uptime_seconds: 7_300,
+            resident_bytes: Some(64 << 20),
+            clusters: vec![
+                ready("eu", 15_210),
+                ClusterReport { condition: ClusterCondition::Refusing, behind: 1, ..ready("lab", 40) },
+                lost(),
+            ],
+            resources: vec![
+                ResourceReport {
+                    resource: "configmaps".to_owned(),
+                    objects: 90,
+                    repeated_names: 12,
+                    ..Default::default()
+                },
+                ResourceReport { resource: "pods".to_owned(), objects: 900, ..Default::default() },
+                ResourceReport {
+                    group: "apps".to_owned(),
+                    resource: "deployments".to_owned(),
+                    objects: 60,
+                    repeated_names: 40,
+                    ..Default::default()
+                },
+            ],
+            behind: vec![
+                behind("lab", "secrets", CollectionState::Unknown, forbidden),
+                behind("us", "configmaps", CollectionState::Stale, silent),
+                behind("us", "deployments.v1.apps", CollectionState::Stale, silent),
+                behind("us", "pods", CollectionState::Stale, silent),
+            ],
+            limits: vec![
+                LimitReport::new("requests_in_flight", 3_500, 4_000, Some(7)),
+                LimitReport::new("held_bytes", 10, 1_000, Some(0)),
+                LimitReport { of: Some("eu".to_owned()), ..LimitReport::new("short_to_member", 90, 100, None) },
+            ],
+            ..Report::default()
+        }
+    }
+
+    const SCREEN: &str = "\
+tributary 0.1.0, up 2h, 64MiB of memory
+clusters: 1 ready, 1 refusing, 1 unreachable; 16062 objects in 107MiB; 4 of 9 collections behind
+
+CLUSTER  HEALTH       VERSION  AGE  LATENCY  OBJECTS  MEMORY   BEHIND
+us       unreachable  v1.36.3  4m   -        812      5550KiB  3/3
+  for 4m: cluster us cannot be reached at 10.0.0.7:6443: Connection refused (os error 111); check that the ad…
+lab      refusing     v1.36.3  2s   3.4ms    40       273KiB   1/3
+eu       ready        v1.36.3  2s   3.4ms    15210    101MiB   0/3
+
+CLUSTER  BEHIND             HELD     FOR  REASON
+lab      secrets            missing  4m   forbidden: we may not list or watch this collection
+us       all 3 collections  old      4m   unreachable: cluster us cannot be reached at 10.0.0.7:6443: Connect…
+
+RESOURCE          REPEATED NAMES  OBJECTS
+deployments.apps  40              60
+configmaps        12              90
+
+LIMIT               USED  OF    REFUSED  FOR
+requests_in_flight  3500  4000  7
+short_to_member     90    100   -        eu
+";
+
+    #[test]
+    fn what_is_wrong_is_read_at_a_glance() {
+        let lines = render(&report(), COLUMNS_MAX);
+        assert_eq!(lines.join("\n") + "\n", SCREEN);
+    }
+
+    #[test]
+    fn where_all_is_well_only_clusters_are_shown() {
+        let report = Report { clusters: vec![ready("eu", 3)], version: "0.1.0".to_owned(), ..Report::default() };
+        let screen = "tributary 0.1.0, up 0s\nclusters: 1 ready; 3 objects in 20KiB; 0 of 3 collections behind\n\n\
+                      CLUSTER  HEALTH  VERSION  AGE  LATENCY  OBJECTS  MEMORY  BEHIND\n\
+                      eu       ready   v1.36.3  2s   3.4ms    3        20KiB   0/3";
+        assert_eq!(render(&report, COLUMNS_MAX).join("\n"), screen);
+        assert!(render(&Report::default(), COLUMNS_MAX)[1].starts_with("clusters: no cluster; 0 objects in 0B"));
+    }
+
+    /// Every text of a report that a member, a configuration or another server may have chosen.
+    fn hostile() -> Report {
+        let bad = || "x\u{1b}[2J\u{7}\n\u{202e}\u{9b}y".to_owned() + &"界".repeat(200);
+        let cluster = ClusterReport {
+            name: bad(),
+            problem: Some(bad()),
+            credentials_problem: Some(bad()),
+            version: Some(bad()),
+            endpoints: vec![EndpointReport { address: bad(), problem: Some(bad()), ..EndpointReport::default() }; 2],
+            ..ready("eu", 1)
+        };
+        let collection = |resource: String, namespace| CollectionReport {
+            namespace,
+            ..behind(&bad(), &resource, CollectionState::Unknown, &bad())
+        };
+        let resource = ResourceReport { group: bad(), resource: bad(), repeated_names: 1, ..ResourceReport::default() };
+        Report {
+            version: bad(),
+            clusters: vec![cluster],
+            resources: vec![resource; 10],
+            behind: vec![collection(bad(), Some(bad())), collection("pods".to_owned(), None)],
+            limits: vec![LimitReport { of: Some(bad()), ..LimitReport::new(&bad(), 1, 1, None) }],
+            ..Report::default()
+        }
+    }
+
+    #[test]
+    fn what_members_say_is_plain_and_fits() {
+        for columns in [COLUMNS_MAX, 20] {
+            for line in render(&hostile(), columns) {
+                assert_eq!(plain(&line), line, "nothing that a terminal obeys");
+                assert!(width(&line) <= columns, "{line}");
+            }
+        }
+    }
+
+    #[test]
+    fn amounts_are_short() {
+        assert_eq!(
+            [0, 119, 120, 7_199, 7_200, 172_799, 172_800].map(age),
+            ["0s", "119s", "2m", "119m", "2h", "47h", "2d"]
+        );
+        assert_eq!([0, 450, 9_999, 10_000, 12_000_000].map(latency), ["0.0ms", "0.4ms", "9.9ms", "10ms", "12s"]);
+        assert_eq!([0, 10_239, 10_240, 50 << 20, 90 << 30].map(size), ["0B", "10239B", "10KiB", "50MiB", "90GiB"]);
+    }
+}

@@ -1,0 +1,93 @@
+//! Text for a terminal, where it may come from members: names and reasons are theirs, and a terminal obeys characters.
+
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+/// A text without characters that a terminal obeys, or that change how others are read: control characters and line
+/// separators become spaces; marks without a width of their own, by which the direction of writing is changed too, go.
+pub(crate) fn plain(text: &str) -> String {
+    let shown = |c: char| match c {
+        c if is_separator(c) => Some(' '),
+        c => c.width().is_some_and(|width| width > 0).then_some(c),
+    };
+    text.chars().filter_map(shown).collect()
+}
+
+fn is_separator(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{2028}' | '\u{2029}')
+}
+
+/// How many columns a plain text takes.
+pub(crate) fn width(text: &str) -> usize {
+    text.width()
+}
+
+/// A plain text in at most so many columns; what does not fit is cut, and `…` says so.
+pub(crate) fn cut(text: &str, columns: usize) -> String {
+    if width(text) <= columns {
+        return text.to_owned();
+    }
+    let (mut out, mut used) = (String::new(), 1);
+    for c in text.chars() {
+        used += c.width().unwrap_or(0);
+        if used > columns {
+            break;
+        }
+        out.push(c);
+    }
+    if columns > 0 {
+        out.push('…');
+    }
+    out
+}
+
+/// A JSON text that means the same and has no character that [`plain`] would take out: each is written as an escape. In
+/// JSON such characters stand in strings alone, but for line feeds.
+pub(crate) fn plain_json(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        let is_obeyed = c != '\n' && (is_separator(c) || c.width().is_none_or(|width| width == 0));
+        if is_obeyed {
+            let mut units = [0; 2];
+            c.encode_utf16(&mut units).iter().for_each(|unit| out.push_str(&format!("\\u{unit:04x}")));
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Colors, another title, a line that is overwritten, and a text whose end is read first.
+    const HOSTILE: &str = "a\u{1b}[31mb\u{1b}]0;title\u{7}\rc\u{9b}2Jd\u{202e}e\u{200b}f\u{2028}g\u{e0041}";
+
+    #[test]
+    fn nothing_that_a_terminal_obeys_is_left() {
+        assert_eq!(plain(HOSTILE), "a [31mb ]0;title  c 2Jdef g");
+        assert_eq!(plain("größer 集群"), "größer 集群");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_cut_by_columns() {
+        for (text, columns, expected) in [
+            ("abc", 3, "abc"),
+            ("abcd", 3, "ab…"),
+            ("集群集群", 5, "集群…"),
+            ("集群集群", 4, "集…"),
+            ("ab", 1, "…"),
+            ("ab", 0, ""),
+        ] {
+            assert_eq!(cut(text, columns), expected, "{text} {columns}");
+        }
+    }
+
+    #[test]
+    fn json_means_the_same_in_plain_characters() {
+        let value = serde_json::json!({ "reason": HOSTILE });
+        let text = plain_json(&format!("{value:#}"));
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
+        assert_eq!(plain(&text.replace('\n', "")), text.replace('\n', ""));
+    }
+}
