@@ -100,6 +100,8 @@ pub(crate) struct Faults {
     /// The kind of requests whose answers never end, if any.
     endless: Mutex<Option<RequestKind>>,
     rejection: Mutex<Option<Rejection>>,
+    /// Whether writes are refused, whatever else is.
+    read_only: AtomicBool,
     /// Tokens that are accepted besides the member's own, and what requests with them meet.
     tokens: Mutex<BTreeMap<String, Option<Rejection>>>,
     /// Whether lists and initial events wait.
@@ -150,6 +152,7 @@ impl Faults {
             kubelets_refuse: AtomicBool::new(false),
             endless: Mutex::default(),
             rejection: Mutex::default(),
+            read_only: AtomicBool::new(false),
             tokens: Mutex::default(),
             lists_held: watch::Sender::new(false),
             readyz_held: watch::Sender::new(false),
@@ -224,7 +227,9 @@ impl Faults {
 
     /// The refusal that a request of this kind, for this resource, meets.
     pub(crate) fn rejection(&self, kind: RequestKind, resource: &str, cluster_wide: bool) -> Option<Rejection> {
-        self.rejection.lock().clone().filter(|rejection| rejection.meets(kind, resource, cluster_wide))
+        let read_only = kind == RequestKind::Write && self.read_only.load(Ordering::SeqCst);
+        let rejection = || self.rejection.lock().clone().filter(|own| own.meets(kind, resource, cluster_wide));
+        if read_only { Some(Rejection::all(503)) } else { rejection() }
     }
 
     /// Whether a token is accepted, and the refusal that a request of this kind, for this resource, with it meets.
@@ -408,6 +413,12 @@ impl Control {
     /// Refuses requests; `None` stops doing so.
     pub fn reject(&self, rejection: Option<Rejection>) {
         *self.faults.rejection.lock() = rejection;
+    }
+
+    /// Refuses every write with 503, whatever else is refused, or takes writes again. What is done to the member itself
+    /// is no request.
+    pub fn read_only(&self, on: bool) {
+        self.faults.read_only.store(on, Ordering::SeqCst);
     }
 
     /// Accepts another token besides the member's own; requests with it meet this refusal, as those of a user with

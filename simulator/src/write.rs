@@ -188,6 +188,7 @@ pub(crate) fn patch(
             has_namespace?;
             created = true;
             let mut object = change;
+            refuse_uid(target, &object)?;
             check_kind(&object, target)?;
             check_namespace(metadata_mut(&mut object)?, target)?;
             default_status(&mut object, target.resource, entropy);
@@ -200,6 +201,17 @@ pub(crate) fn patch(
         Ok(updated(target, object, existing, entropy))
     })?;
     Ok((if created { 201 } else { 200 }, WriteResponse::Object(written)))
+}
+
+/// Refuses a new object of a uid: whoever names one means an object that is there (`createNewObject` in apiserver's
+/// `endpoints/handlers/patch.go`).
+fn refuse_uid(target: &ResourcePath, object: &Value) -> Result<(), Status> {
+    let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
+    if uid.is_empty() {
+        return Ok(());
+    }
+    let cause = format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
+    Err(Status::conflict(&named(target), target.name.as_deref().unwrap_or_default(), &cause))
 }
 
 /// Refuses a new object of a namespace that is not there, as the admission of namespaces does.
