@@ -30,9 +30,18 @@ pub(crate) enum Ground {
 }
 
 impl Ground {
-    /// What may decide about a new object, in its order. Nothing is known yet of a version or a uid.
-    pub(crate) const OF_NEW: [Self; 7] =
-        [Self::Annotation, Self::Owner, Self::Release, Self::Node, Self::Kind, Self::Namespace, Self::Placement];
+    /// What may decide about a new object, in its order. Of a precondition the version alone can: it says where the
+    /// object was.
+    pub(crate) const OF_NEW: [Self; 8] = [
+        Self::Annotation,
+        Self::Precondition,
+        Self::Owner,
+        Self::Release,
+        Self::Node,
+        Self::Kind,
+        Self::Namespace,
+        Self::Placement,
+    ];
 
     /// What a write of a name may say of the cluster whose object it means, in its order.
     pub(crate) const OF_EXISTING: [Self; 5] =

@@ -40,15 +40,25 @@ impl Meant {
     }
 }
 
-/// The cluster of a new object, by the first ground that applies. `None` where none does.
+/// The cluster of a new object, by the first ground that applies. `None` where none does. `seen` are versions that the
+/// client has of an object that was there: what is made in its place is made where it was.
 ///
 /// # Errors
 /// 400 where a cluster is named that does not serve the resource; 503 where a cluster is unknown that may have
 /// what decides.
-pub(super) async fn of_new(request: ClientRequest<'_>, held: &BufferedRequest) -> Result<Option<Meant>, Refusal> {
+pub(super) async fn of_new(
+    request: ClientRequest<'_>,
+    held: &BufferedRequest,
+    seen: &[ClientVersion],
+) -> Result<Option<Meant>, Refusal> {
     for ground in Ground::OF_NEW {
         let found = match ground {
             Ground::Annotation => annotated(request, held).transpose()?,
+            Ground::Precondition => {
+                let cluster = seen.iter().find_map(ClientVersion::only_cluster);
+                let cluster = cluster.map(|cluster| configured(request, cluster.as_str())).transpose()?;
+                cluster.map(|cluster| Meant::of_new(ground, cluster))
+            }
             Ground::Owner => owner(request, held).await?,
             Ground::Placement => {
                 let placement = request.configuration.policy(&request.resource.resource).placement.as_ref();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
-use tributary_apimachinery::{GetOptions, Names, Query, ResourceRequest, Verb};
+use tributary_apimachinery::{ClusterName, GetOptions, Names, Query, ResourceRequest, Verb};
 
 use super::answer::TranslationOptions;
 use super::buffered::BufferedRequest;
@@ -129,7 +129,7 @@ async fn write_target(
     }
     match located.owner(claim) {
         Ok(found) => Ok(Meant::of_found(said.as_ref().map_or(Ground::Name, |meant| meant.ground), found)),
-        Err(NoOwner::Nowhere) => target_of_new(request, held, &located).await,
+        Err(NoOwner::Nowhere) => target_of_new(request, held, seen, &located).await,
         Err(none) => Err(located.refuse(request, none)),
     }
 }
@@ -179,15 +179,19 @@ fn versions_seen(request: ClientRequest<'_>, held: &BufferedRequest) -> Vec<Clie
 async fn target_of_new(
     request: ClientRequest<'_>,
     held: &BufferedRequest,
+    seen: &[ClientVersion],
     located: &Located,
 ) -> Result<Meant, Refusal> {
     let ClientRequest { info, resource, .. } = request;
     let verb = info.verb;
     let makes_objects = makes(request, held) || (resource.subresource.is_none() && verb == Verb::Update);
-    if !makes_objects || located.refusal.is_some() {
+    // An update of what was in a cluster that has left finds nothing.
+    let has_left = |cluster: &ClusterName| request.router.fleet().cluster(cluster).is_none();
+    let is_left = verb == Verb::Update && seen.iter().filter_map(ClientVersion::only_cluster).any(has_left);
+    if !makes_objects || is_left || located.refusal.is_some() {
         return Err(located.refuse(request, NoOwner::Nowhere));
     }
-    meant::of_new(request, held).await?.ok_or_else(|| match verb {
+    meant::of_new(request, held, seen).await?.ok_or_else(|| match verb {
         Verb::Update => located.refuse(request, NoOwner::Nowhere),
         _ => meant::not_named(request).into(),
     })

@@ -72,6 +72,22 @@ async fn a_precondition_chooses_among_objects_of_one_name() {
 }
 
 #[tokio::test]
+async fn what_is_made_in_the_place_of_a_version_is_made_where_that_was() {
+    let mut policies = allow();
+    policies.default = Policy { placement: Some("a".parse().unwrap()), ..policies.default };
+    let fixture = Fixture::with(["a", "b"].map(config), policies).await;
+    let path = format!("{CONFIG_MAPS}/x");
+    let made = fixture.write("POST", CONFIG_MAPS, &config_map_in("b", "x", "1")).await.ok();
+    fixture.write("DELETE", &path, &json!({})).await.ok();
+    crate::harness::until(|| async { fixture.get(&path).await.code == 404 }).await;
+    let mut again = config_map("x", "2");
+    again["metadata"]["resourceVersion"] = version(&made).into();
+    let applied = fixture.patch(&format!("{path}?fieldManager=t"), "apply-patch+yaml", &again).await;
+    assert_eq!((applied.code, cluster(&applied.ok()).as_str()), (201, "b"));
+    assert_eq!(values(&fixture, ["a", "b"], "x"), [Value::Null, json!("2")]);
+}
+
+#[tokio::test]
 async fn a_bare_name_means_nothing_while_a_cluster_was_never_seen() {
     let (fixture, _first) = with_one_never_seen(allow()).await;
     for name in ["x", "only"] {
