@@ -1,5 +1,7 @@
 //! The checker checked: a history that is true passes, and every corruption of it is found out.
 
+mod writes;
+
 use std::collections::BTreeMap;
 
 use libtest_mimic::{Failed, Trial};
@@ -125,6 +127,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             found_out(told(&Selection::default(), &truth(), &events))
         }));
     }
+    trials.extend(writes::trials());
     trials
 }
 

@@ -23,11 +23,13 @@
 mod client;
 mod corruption;
 mod follower;
+mod ledger;
 mod run;
 mod schedule;
 mod truth;
 mod world;
 mod writer;
+mod writes;
 
 use std::io::Write as _;
 use std::process::Command;

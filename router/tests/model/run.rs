@@ -13,7 +13,7 @@ use crate::follower::Follower;
 use crate::schedule::{self, Profile};
 use crate::truth::{Lie, Selection, State};
 use crate::world::{REPLICAS, RESOURCE, World};
-use crate::writer;
+use crate::{writer, writes};
 
 /// How many clients list and watch.
 const CLIENTS: u64 = 5;
@@ -77,6 +77,7 @@ async fn in_runtime(seed: u64) -> Outcome {
         clients.spawn(client.run());
     }
     clients.spawn(writer::run(Arc::clone(&world)));
+    clients.spawn(writes::run(Arc::clone(&world)));
     schedule::run(&world).await;
     if world.failure().is_none()
         && let Err(error) = rest(&world, &watched).await

@@ -64,6 +64,8 @@ pub(crate) struct Profile {
     pub(crate) unmarked: bool,
     /// Watches tell of writes seconds later.
     pub(crate) lags: bool,
+    /// Where new objects go that name no cluster.
+    pub(crate) placement: Option<&'static str>,
     /// How many events members remember.
     pub(crate) window: usize,
 }
@@ -104,6 +106,7 @@ impl Profile {
             bookmark_interval: Duration::from_secs(bookmarks),
             unmarked,
             lags,
+            placement: placement(seed),
             window: if small { 6 } else { 10_000 },
         }
     }
@@ -127,6 +130,13 @@ impl Profile {
         let names: BTreeSet<String> = NAMES.iter().flatten().map(ToString::to_string).collect();
         Expectations { calm: calm && self.window > 100, may_go_back: if any { names } else { BTreeSet::new() } }
     }
+}
+
+/// Where new objects go in half of all runs: drawn apart, so that the others' draws are what they were.
+fn placement(seed: u64) -> Option<&'static str> {
+    let mut random = StdRng::seed_from_u64(seed ^ 0x91ace);
+    let [name, _] = NAMES.choose(&mut random)?;
+    random.random_bool(0.5).then_some(*name)
 }
 
 /// Makes things happen until all steps are done.
@@ -165,7 +175,7 @@ fn write(world: &World, random: &mut StdRng) {
     }
     let [namespace, name] = [pick(random, &NAMESPACES), pick(random, &OBJECTS)];
     if random.random_bool(0.3) {
-        let gone = member.delete(RESOURCE, namespace, name);
+        let gone = world.by_itself(|| member.delete(RESOURCE, namespace, name));
         world.trace(|| format!("{} deletes {namespace}/{name}: {gone:?}", member.name()));
         return;
     }
@@ -179,7 +189,7 @@ fn expire(world: &World, number: usize, random: &mut StdRng) {
     let places = NAMESPACES.iter().flat_map(|namespace| OBJECTS.iter().map(move |name| (*namespace, *name)));
     let chosen: Vec<_> = places.filter(|_| random.random_bool(0.5)).collect();
     let member = &world.members[number];
-    let gone = member.expire(RESOURCE, &chosen);
+    let gone = world.by_itself(|| member.expire(RESOURCE, &chosen));
     world.trace(|| format!("{} deletes at once {chosen:?}: {gone:?}", member.name()));
 }
 
@@ -336,6 +346,8 @@ async fn restore(world: &Arc<World>, number: usize, random: &mut StdRng) -> anyh
         return Ok(());
     }
     let control = world.members[number].control().clone();
+    // What is on its way to it must not be written either.
+    control.read_only(true);
     // As a kube-apiserver does, whose etcd is restored.
     control.stop_listening().await;
     sleep(Duration::from_millis(random.random_range(0..3000))).await;
@@ -357,6 +369,7 @@ async fn restore(world: &Arc<World>, number: usize, random: &mut StdRng) -> anyh
                     world.trace(|| format!("{}: everybody has seen it", NAMES[number][0]));
                     world.restores.fetch_add(1, Ordering::Relaxed);
                     world.frozen.lock().remove(&number);
+                    world.members[number].control().read_only(false);
                     return;
                 }
                 Ok(_) => {}

@@ -378,6 +378,43 @@ impl History {
         self.steps_of(version).into_iter().any(|step| began <= step)
     }
 
+    /// The last step.
+    pub(crate) fn last_step(&self) -> usize {
+        self.next - 1
+    }
+
+    /// Whether an object has been there without a gap since a step.
+    pub(crate) fn has_had_since(&self, key: &str, step: usize) -> bool {
+        self.since(key, step).is_some_and(|mut states| states.all(|state| state.is_some()))
+    }
+
+    /// Whether an object has been there without a gap since a version, whichever step that stands for.
+    pub(crate) fn has_had_since_version(&self, key: &str, version: Component) -> bool {
+        self.steps_of(version).into_iter().all(|step| self.has_had_since(key, step))
+    }
+
+    /// Whether an object was there at a step or after it.
+    pub(crate) fn had_since(&self, key: &str, step: usize) -> bool {
+        self.since(key, step).is_some_and(|mut states| states.any(|state| state.is_some()))
+    }
+
+    /// Whether an object was there at a version or after it.
+    pub(crate) fn had_since_version(&self, key: &str, version: Component) -> bool {
+        self.steps_of(version).into_iter().any(|step| self.had_since(key, step))
+    }
+
+    /// An object's state at a step, and those after it. `None` if it never was.
+    fn since(&self, key: &str, step: usize) -> Option<impl Iterator<Item = Option<&State>>> {
+        let states = self.objects.get(key)?;
+        let after = states.iter().filter(move |(own, _)| *own > step).map(|(_, state)| state.as_ref());
+        Some(std::iter::once(state_at(states, step)).chain(after))
+    }
+
+    /// The state of an object as it is now.
+    pub(crate) fn state(&self, key: &str) -> Option<&State> {
+        self.objects.get(key)?.last()?.1.as_ref()
+    }
+
     /// The last step in which an object came to be in this state.
     pub(crate) fn step_in(&self, key: &str, state: &State) -> Option<usize> {
         let states = self.objects.get(key)?.iter().rev();

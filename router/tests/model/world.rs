@@ -18,6 +18,7 @@ use tributary_simulator::compact;
 use tributary_simulator::{HistoryEvent, Listed, SimulatedCluster, Simulator, SimulatorConfig};
 
 use crate::follower::{Expectations, Follower, Version};
+use crate::ledger::{Change, Ledger, Outcome, Settled, Write};
 use crate::schedule::Profile;
 use crate::truth::{Component, History, Lie, State, Truth, Vector};
 
@@ -53,9 +54,14 @@ pub(crate) struct World {
     disks: [Arc<Mutex<Value>>; REPLICAS],
     /// Which members the routers have as clusters, and how often that changed.
     configured: Mutex<(u64, BTreeMap<String, usize>)>,
+    /// How many changes of the configuration are on their way to the routers.
+    changing: AtomicU64,
+    /// The clusters that every router has.
+    settled: Mutex<Settled>,
     /// When the routers last had, or were about to have, no cluster at all.
     bare: Mutex<Option<Instant>>,
     truth: Mutex<Known>,
+    ledger: Mutex<Ledger>,
     /// Members to which nothing is written, because not everybody has seen yet that their revisions went back.
     pub(crate) frozen: Mutex<BTreeSet<usize>>,
     /// How often revisions went back and everybody has seen it. What a client was told before then may
@@ -72,6 +78,26 @@ pub(crate) struct World {
     started: Instant,
     trace: Mutex<Vec<String>>,
     failure: Mutex<Option<String>>,
+}
+
+impl Truth {
+    /// Takes in what happened in a member; gives the change, where it is one of an object.
+    fn take(&mut self, number: usize, event: &HistoryEvent) -> Option<Change> {
+        let mut changed = None;
+        for name in NAMES[number] {
+            let Some(history) = self.clusters.get_mut(name) else { continue };
+            match event {
+                HistoryEvent::Changed { revision, key, object } => {
+                    let object = object.as_ref().and_then(|object| serde_json::from_slice(object.json()).ok());
+                    let (before, after) = (history.state(key).cloned(), object.as_ref().map(state));
+                    history.changed(*revision, key, after.clone());
+                    changed = Some(Change { member: number, key: key.clone(), before, after });
+                }
+                HistoryEvent::Restored { from, revision } => history.restored(*from, *revision),
+            }
+        }
+        changed
+    }
 }
 
 /// The truth as far as it has been taken over from the members.
@@ -117,16 +143,20 @@ impl World {
             member.control().bookmarks(RESOURCE, !profile.unmarked);
             members.push(Arc::new(member));
         }
-        let configured = NAMES.iter().enumerate().map(|(number, names)| (names[0].to_owned(), number)).collect();
+        let configured: BTreeMap<_, _> =
+            NAMES.iter().enumerate().map(|(number, names)| (names[0].to_owned(), number)).collect();
         let world = Arc::new(Self {
             expected: profile.expectations(),
             profile,
             members,
             routers: Mutex::default(),
             disks: Default::default(),
+            changing: AtomicU64::new(0),
+            settled: Mutex::new(configured.keys().map(|name| (name.clone(), 0)).collect()),
             configured: Mutex::new((0, configured)),
             bare: Mutex::default(),
             truth: Mutex::default(),
+            ledger: Mutex::default(),
             frozen: Mutex::default(),
             restores: AtomicU64::new(0),
             followers: Mutex::default(),
@@ -162,7 +192,7 @@ impl World {
     /// A router that has no cache yet, over the clusters as they are configured,
     /// with what the one before it kept on disk.
     async fn new_router(&self, replica: usize) -> anyhow::Result<Arc<Router>> {
-        let Profile { deny, integer, quorum, alone, .. } = self.profile;
+        let Profile { deny, integer, quorum, alone, placement, .. } = self.profile;
         let default = Policy {
             partial: if deny { Partial::Deny } else { Partial::Allow },
             item_resource_versions: if integer {
@@ -171,6 +201,7 @@ impl World {
                 ItemResourceVersions::Composite
             },
             consistency: if quorum { Consistency::Quorum } else { Consistency::Cached },
+            placement: placement.map(ClusterName::new).transpose()?,
             ..Policy::default()
         };
         let policies = Policies { default, ..Policies::default() };
@@ -253,6 +284,8 @@ impl World {
             configured.0 += 1;
             let was_bare = configured.1.is_empty();
             change(&mut configured.1);
+            self.changing.fetch_add(1, Ordering::Relaxed);
+            self.settled.lock().retain(|name, _| configured.1.contains_key(name));
             if was_bare || configured.1.is_empty() {
                 *self.bare.lock() = Some(Instant::now());
             }
@@ -262,8 +295,20 @@ impl World {
             self.router(replica).set_clusters(setups);
             tokio::time::sleep(Duration::from_millis(self.values.load(Ordering::Relaxed) % 400)).await;
         }
-        self.configured.lock().0 += 1;
+        let mut configured = self.configured.lock();
+        configured.0 += 1;
+        if self.changing.fetch_sub(1, Ordering::Relaxed) == 1 {
+            let mut settled = self.settled.lock();
+            for name in configured.1.keys() {
+                settled.entry(name.clone()).or_insert(configured.0);
+            }
+        }
         Ok(())
+    }
+
+    /// The clusters that every router has, and none is about to lose.
+    pub(crate) fn settled(&self) -> Settled {
+        self.settled.lock().clone()
     }
 
     /// Whether a router may have no cluster at all, which then serves nothing.
@@ -281,25 +326,33 @@ impl World {
     /// Ends a router as SIGTERM does, and puts a new one in its place.
     pub(crate) async fn restart(&self, replica: usize) -> anyhow::Result<()> {
         self.router(replica).drain();
+        let mut count = self.configured().0;
         let router = self.new_router(replica).await?;
+        // What changed while it started went to the one before it.
+        while self.configured().0 != count {
+            count = self.configured().0;
+            router.set_clusters(self.setups().await?);
+        }
         self.routers.lock()[replica] = router;
         Ok(())
     }
 
     // ---- requests ----
 
-    /// Sends a request and gives the answer's head.
+    /// Sends a request and gives the answer's head. An object comes with its media type.
     pub(crate) async fn call(
         &self,
         replica: usize,
         method: &str,
         path: &str,
-        object: Option<&Value>,
+        object: Option<(&str, &Value)>,
     ) -> anyhow::Result<Response<Body>> {
         let request = Request::builder().method(method).uri(path);
         let request = match object {
             None => request.body(body::empty())?,
-            Some(object) => request.header("content-type", "application/json").body(body::full(object.to_string()))?,
+            Some((media_type, object)) => {
+                request.header("content-type", media_type).body(body::full(object.to_string()))?
+            }
         };
         let (router, user) = (self.router(replica), User { name: "model".to_owned() });
         timeout(ANSWER_WITHIN, router.handle(request, &user))
@@ -313,7 +366,7 @@ impl World {
         replica: usize,
         method: &str,
         path: &str,
-        object: Option<&Value>,
+        object: Option<(&str, &Value)>,
     ) -> anyhow::Result<Answer> {
         let (head, incoming) = self.call(replica, method, path, object).await?.into_parts();
         let text = timeout(ANSWER_WITHIN, incoming.collect()).await.context("an answer without an end")?;
@@ -322,7 +375,10 @@ impl World {
         let json =
             serde_json::from_slice(&text).with_context(|| format!("{path}: {}", String::from_utf8_lossy(&text)))?;
         let answer = Answer { code: head.status.as_u16(), warnings: warnings.collect::<Vec<_>>().join("\n"), json };
-        self.trace(|| format!("{method} {path} at {replica}: {} {}", answer.code, answer.json["metadata"]));
+        self.trace(|| {
+            let json = &answer.json;
+            format!("{method} {path} at {replica}: {} {} {}", answer.code, json["metadata"], json["message"])
+        });
         Ok(answer)
     }
 
@@ -351,6 +407,22 @@ impl World {
     /// Looks at something with the truth as of now.
     pub(crate) fn with_truth<T>(&self, look: impl FnOnce(&Truth) -> T) -> T {
         let mut known = self.truth.lock();
+        let changes = self.take_over(&mut known);
+        self.judge(&known.truth, &changes);
+        look(&known.truth)
+    }
+
+    /// Does something to a member that is no client's write.
+    pub(crate) fn by_itself<T>(&self, act: impl FnOnce() -> T) -> T {
+        self.with_truth(|_| ());
+        let done = act();
+        self.take_over(&mut self.truth.lock());
+        done
+    }
+
+    /// Takes over what the members' histories have, and says what changed.
+    fn take_over(&self, known: &mut Known) -> Vec<Change> {
+        let mut changes = Vec::new();
         for (number, member) in self.members.iter().enumerate() {
             let news = member.history(RESOURCE, known.read[number]);
             known.read[number] += news.len();
@@ -360,19 +432,34 @@ impl World {
                 history.listed_anew = listed_anew;
             }
             for event in news {
-                for name in NAMES[number] {
-                    let Some(history) = known.truth.clusters.get_mut(name) else { continue };
-                    match &event {
-                        HistoryEvent::Changed { revision, key, object } => {
-                            let state = object.as_ref().and_then(|object| serde_json::from_slice(object.json()).ok());
-                            history.changed(*revision, key, state.as_ref().map(|object| place(object).1));
-                        }
-                        HistoryEvent::Restored { from, revision } => history.restored(*from, *revision),
-                    }
-                }
+                changes.extend(known.truth.take(number, &event));
             }
         }
-        look(&known.truth)
+        changes
+    }
+
+    /// Notes what members changed, for those who wrote it.
+    fn judge(&self, truth: &Truth, changes: &[Change]) {
+        if changes.is_empty() {
+            return;
+        }
+        let (mut ledger, settled) = (self.ledger.lock(), self.settled());
+        for change in changes {
+            if let Err(lie) = ledger.changed(change, truth, &settled) {
+                self.fail("a write", &lie);
+            }
+        }
+    }
+
+    /// Notes a write that is about to be sent.
+    pub(crate) fn sent(&self, write: Write) {
+        self.trace(|| format!("{write:?}"));
+        self.ledger.lock().sent(write);
+    }
+
+    /// Notes how a write was answered.
+    pub(crate) fn answered(&self, marker: &str, outcome: Outcome) -> Result<(), Lie> {
+        self.with_truth(|_| self.ledger.lock().answered(marker, outcome))
     }
 
     /// The revisions of the configured clusters' last changes.

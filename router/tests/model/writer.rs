@@ -37,9 +37,10 @@ async fn write_and_read(world: &World, random: &mut StdRng) -> anyhow::Result<()
     let path = format!("/api/v1/namespaces/{namespace}/{RESOURCE}");
     let restores = world.with_truth(|truth| truth.history(&cluster).map(|history| history.restores()))?;
     let router = world.router(replica);
-    let mut written = world.send(replica, "POST", &path, Some(&object)).await?;
+    let body = Some(("application/json", &object));
+    let mut written = world.send(replica, "POST", &path, body).await?;
     if written.code == 409 {
-        written = world.send(replica, "PUT", &format!("{path}/{name}"), Some(&object)).await?;
+        written = world.send(replica, "PUT", &format!("{path}/{name}"), body).await?;
     }
     if !matches!(written.code, 200 | 201) {
         // A member in trouble, or an object that went away between the two requests.
