@@ -31,8 +31,8 @@ use crate::backoff;
 use crate::machine::{Action, Input};
 use crate::state::StaleReason;
 
-/// Within which time the collections of a member ask it again that has become well. Half a second: a hundred requests
-/// do not come at once, and nobody notices.
+/// The collections of a member that is well again ask it at random moments within this time. Half a second: a hundred
+/// requests do not come at once, and nobody notices.
 const WOKEN_WITHIN: Duration = Duration::from_millis(500);
 
 impl Reflector {

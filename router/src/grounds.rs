@@ -59,32 +59,28 @@ impl Ground {
         match <[ClusterName; 1]>::try_from(has) {
             // What it would be chosen for anyway needs no other ground.
             Ok([only]) if self.rests_on_others() && !may.is_empty() && placement == Some(&only) => Verdict::Nothing,
-            Ok([only]) if self.rests_on_others() && !may.is_empty() => {
-                Verdict::Unsure { known: Some(only), unknown: may }
-            }
+            Ok([only]) if self.rests_on_others() && !may.is_empty() => Verdict::Unsure { known: only, unknown: may },
             Ok([only]) => Verdict::Meant(only),
-            Err(none) if none.is_empty() && self == Self::Release && !may.is_empty() => {
-                Verdict::Unsure { known: None, unknown: may }
-            }
+            Err(none) if none.is_empty() && self == Self::Release && !may.is_empty() => Verdict::Perhaps(may),
             Err(several) if !several.is_empty() && self == Self::Release => Verdict::Several(several),
             Err(_) => Verdict::Nothing,
         }
     }
 }
 
-/// Why this cluster, as refusals tell it.
+/// Why this cluster: a clause that can follow "because".
 impl fmt::Display for Ground {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Annotation => return write!(f, "named by the annotation {CLUSTER_ANNOTATION}"),
-            Self::Precondition => "named by the resourceVersion or uid",
-            Self::Owner => "where its owner is",
-            Self::Release => "where its Helm release is",
-            Self::Name => "the only cluster that has one of this name",
-            Self::Node => "the only cluster that has its node",
-            Self::Kind => "the only cluster that serves it",
-            Self::Namespace => "the only cluster that has its namespace",
-            Self::Placement => "chosen by --create-in, or by placement of a ResourceRegistry",
+            Self::Annotation => return write!(f, "the annotation {CLUSTER_ANNOTATION} names it"),
+            Self::Precondition => "the resourceVersion or uid is of an object there",
+            Self::Owner => "the owner of the object, or what the Event is about, is there",
+            Self::Release => "the records of the Helm release are there",
+            Self::Name => "no other cluster has an object of the name",
+            Self::Node => "the Pod or its node is only there",
+            Self::Kind => "no other cluster serves the resource",
+            Self::Namespace => "no other cluster has the namespace",
+            Self::Placement => "--create-in, or placement of a ResourceRegistry, names it",
         })
     }
 }
@@ -106,10 +102,12 @@ pub(crate) enum Verdict {
     /// It cannot be told while these clusters are unknown.
     Unsure {
         /// The one that would be meant by what is known.
-        known: Option<ClusterName>,
+        known: ClusterName,
         /// Those that are not known.
         unknown: Vec<ClusterName>,
     },
+    /// None is known to have what decides, and these clusters may.
+    Perhaps(Vec<ClusterName>),
     /// It speaks for several, and each would be as wrong as the others.
     Several(Vec<ClusterName>),
     /// It does not apply: the next one decides.
@@ -125,29 +123,11 @@ mod tests {
     }
 
     #[test]
-    fn grounds_come_in_their_order() {
-        assert!(Ground::OF_NEW.is_sorted() && Ground::OF_EXISTING.is_sorted());
-        let all = [
-            Ground::Annotation,
-            Ground::Precondition,
-            Ground::Owner,
-            Ground::Release,
-            Ground::Name,
-            Ground::Node,
-            Ground::Kind,
-            Ground::Namespace,
-            Ground::Placement,
-        ];
-        assert!(all.is_sorted());
-        let is_there = |ground| Ground::OF_NEW.contains(ground) || Ground::OF_EXISTING.contains(ground);
-        assert!(all.iter().all(is_there));
-    }
-
-    #[test]
     fn what_speaks_for_a_cluster_decides() {
         let meant = |cluster: &str| Verdict::Meant(names(cluster).remove(0));
         let unsure =
-            |known: &str, unknown: &str| Verdict::Unsure { known: names(known).pop(), unknown: names(unknown) };
+            |known: &str, unknown: &str| Verdict::Unsure { known: names(known).remove(0), unknown: names(unknown) };
+        let perhaps = |clusters| Verdict::Perhaps(names(clusters));
         let several = |clusters| Verdict::Several(names(clusters));
         let nothing = || Verdict::Nothing;
         let only = [Ground::Node, Ground::Kind, Ground::Namespace];
@@ -170,7 +150,7 @@ mod tests {
             (&released, "a", "b", "b", meant("a")),
             (&released, "a b", "", "a", several("a b")),
             (&released, "a b", "c", "", several("a b")),
-            (&released, "", "b", "a", unsure("", "b")),
+            (&released, "", "b", "a", perhaps("b")),
             (&released, "", "", "a", nothing()),
         ] {
             for ground in grounds {

@@ -99,7 +99,7 @@ impl NoOwner {
             Self::Unknown(clusters) => unknown(request.router.fleet(), resource, name, &clusters),
             Self::Unsure { owner, unknown } => {
                 let (ground, unknown) = (Ground::Name, request.router.fleet().troubles(&unknown));
-                ClusterRefusal::Unsure { resource, name, ground, known: Some(owner), unknown }
+                ClusterRefusal::Unsure { resource, name, ground, known: owner, unknown }
             }
             Self::Several(clusters) => {
                 ClusterRefusal::Ambiguous { resource, name, clusters, path: request.info.path.clone() }

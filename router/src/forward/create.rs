@@ -25,7 +25,7 @@ pub(crate) async fn create(request: ClientRequest<'_>, message: Request<Body>) -
     if held.facts.resource_version.as_deref().is_some_and(|version| version != "0") {
         return Err(RequestRefusal::VersionOfNew.into());
     }
-    let meant = meant::of_new(request, &held, &[]).await?.ok_or_else(|| meant::not_named(request))?;
+    let meant = meant::of_new(request, &held, &[]).await?.ok_or_else(|| meant::not_named(request, &held))?;
     if request.configuration.items(&resource.resource) == ItemResourceVersions::Integer {
         hold(request).await;
     }

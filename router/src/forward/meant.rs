@@ -136,9 +136,14 @@ fn by_precondition(held: &BufferedRequest, seen: &[ClientVersion], found: &[Foun
 }
 
 /// Nothing names the cluster of a new object.
-pub(super) fn not_named(request: ClientRequest<'_>) -> ClusterRefusal {
-    let ClientRequest { resource, served, .. } = request;
-    ClusterRefusal::NotNamed { resource: resource.resource.clone(), clusters: served.clusters.clone() }
+pub(super) fn not_named(request: ClientRequest<'_>, held: &BufferedRequest) -> ClusterRefusal {
+    let (resource, clusters) = (request.resource.resource.clone(), request.served.clusters.clone());
+    ClusterRefusal::NotNamed { resource, name: name_of(request, held), clusters }
+}
+
+/// The name of the object of a write; empty where the member is to make one up.
+fn name_of(request: ClientRequest<'_>, held: &BufferedRequest) -> String {
+    request.resource.name.as_ref().or(held.facts.name.as_ref()).cloned().unwrap_or_default()
 }
 
 /// The cluster of this name.
@@ -161,8 +166,8 @@ async fn by_evidence(
     held: &BufferedRequest,
     ground: Ground,
 ) -> Result<Option<Arc<Cluster>>, Refusal> {
-    let ClientRequest { router, configuration, resource, .. } = request;
-    let release = Release::of(resource, &held.facts.release);
+    let ClientRequest { router, configuration, .. } = request;
+    let release = Release::of(request.resource, &held.facts.release);
     let evidence = match ground {
         Ground::Release => match &release {
             Some(release) => records::evidence(request, release).await?,
@@ -173,23 +178,24 @@ async fn by_evidence(
         Ground::Namespace => namespace(request).await?,
         _ => Evidence::default(),
     };
-    let placement = configuration.policy(&resource.resource).placement.as_ref();
+    let (resource, name) = (request.resource.resource.clone(), name_of(request, held));
+    let (namespace, release) = release.map_or((None, None), |release| (release.namespace, release.name));
+    let placement = configuration.policy(&resource).placement.as_ref();
     match ground.judge(evidence, placement) {
         Verdict::Meant(cluster) => Ok(router.fleet().cluster(&cluster)),
+        Verdict::Nothing => Ok(None),
         Verdict::Unsure { known, unknown } => {
-            let (resource, name) = (resource.resource.clone(), held.facts.name.clone().unwrap_or_default());
             let unknown = router.fleet().troubles(&unknown);
             Err(ClusterRefusal::Unsure { resource, name, ground, known, unknown }.into())
         }
-        Verdict::Several(clusters) => Err(in_several(release, clusters).into()),
-        Verdict::Nothing => Ok(None),
+        Verdict::Perhaps(unknown) => {
+            let unknown = router.fleet().troubles(&unknown);
+            Err(ClusterRefusal::ReleaseUnsure { resource, name, namespace, release, unknown }.into())
+        }
+        Verdict::Several(clusters) => {
+            Err(ClusterRefusal::ReleaseInSeveral { resource, name, namespace, release, clusters }.into())
+        }
     }
-}
-
-/// The records of a release are in several clusters.
-fn in_several(release: Option<Release>, clusters: Vec<ClusterName>) -> ClusterRefusal {
-    let (namespace, name) = release.map_or((None, None), |release| (release.namespace, release.name));
-    ClusterRefusal::ReleaseInSeveral { namespace, name, clusters }
 }
 
 /// Refuses to delete an object that is the only one of its name, and any write of a record that is, where several
@@ -205,7 +211,11 @@ async fn not_of_several(request: ClientRequest<'_>, located: &Located) -> Result
     let Some(release) = release.filter(|release| is_deleted || release.is_of_record()) else { return Ok(()) };
     let evidence = records::evidence(request, &release).await?;
     match Ground::Release.judge(evidence, None) {
-        Verdict::Several(clusters) => Err(in_several(Some(release), clusters).into()),
+        Verdict::Several(clusters) => {
+            let (resource, name) = (request.resource.resource.clone(), object.name().to_owned());
+            let Release { namespace, name: release, .. } = release;
+            Err(ClusterRefusal::ReleaseInSeveral { resource, name, namespace, release, clusters }.into())
+        }
         _ => Ok(()),
     }
 }
@@ -242,6 +252,7 @@ async fn node(request: ClientRequest<'_>, held: &BufferedRequest) -> Result<Evid
     }
 }
 
+/// Which clusters have a node of this name.
 async fn node_of_name(request: ClientRequest<'_>, name: &str) -> Result<Evidence, Refusal> {
     located(request, &GroupVersionResource::new("", "v1", "nodes"), None, name).await
 }

@@ -24,7 +24,9 @@ pub(super) async fn explained(
     answer: Response<Body>,
 ) -> Result<Response<Body>, Refusal> {
     let Some(namespace) = request.resource.namespace.as_deref() else { return Ok(answer) };
-    if answer.status() != StatusCode::NOT_FOUND {
+    // Nothing was chosen where there is one cluster.
+    let is_chosen = request.router.fleet().clusters().len() > 1;
+    if answer.status() != StatusCode::NOT_FOUND || !is_chosen {
         return Ok(answer);
     }
     let (head, incoming) = answer.into_parts();
@@ -36,6 +38,7 @@ pub(super) async fn explained(
     let cluster = meant.target.cluster.name();
     let mut elsewhere = meant::namespace(request).await?.has;
     elsewhere.retain(|other| other != cluster);
-    let (namespace, cluster, ground) = (Arc::from(namespace), cluster.clone(), meant.ground);
-    Err(ClusterRefusal::NoNamespace { namespace, cluster, ground, elsewhere }.into())
+    let (resource, namespace) = (request.resource.resource.clone(), Arc::from(namespace));
+    let (cluster, ground) = (cluster.clone(), meant.ground);
+    Err(ClusterRefusal::NoNamespace { resource, namespace, cluster, ground, elsewhere }.into())
 }

@@ -1,4 +1,4 @@
-//! Requests that go to one cluster as they are: its own view.
+//! A cluster's own view: requests go to it as they are, but for what the merged view gave, which is taken back.
 
 mod taken_back;
 
@@ -75,7 +75,7 @@ pub(crate) async fn forward(
 
 /// What is needed to take back what the merged view gave.
 fn taken_back<'a>(
-    router: &Router,
+    router: &'a Router,
     configuration: &ConfigurationSnapshot,
     cluster: &'a ClusterName,
     verb: Verb,
@@ -83,7 +83,7 @@ fn taken_back<'a>(
 ) -> TakenBack<'a> {
     let view = router.views().get(&resource.resource, None);
     let object = view.and_then(|view| view.log().snapshot(cluster)?.get(resource.key().as_str()).cloned());
-    TakenBack { cluster, verb, resource, versions: configuration.composite_versions(), object }
+    TakenBack { cluster, verb, resource, versions: configuration.composite_versions(), fleet: router.fleet(), object }
 }
 
 /// A request whose body is not looked at.

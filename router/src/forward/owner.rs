@@ -100,7 +100,8 @@ fn read_target(request: ClientRequest<'_>, located: Located) -> Result<(Meant, V
     let found = located.owner(Claim::Known).map_err(|none| located.refuse(request, none))?;
     let unknown = if bare(request) == Claim::Only { located.unknown } else { Vec::new() };
     let troubles = request.router.fleet().troubles(&unknown);
-    let warnings = standing::not_known(&request.resource.resource, &troubles);
+    let name = request.resource.name.as_deref().unwrap_or_default();
+    let warnings = standing::doubts(&request.resource.resource, name, &troubles);
     Ok((Meant::of_found(Ground::Name, found), warnings))
 }
 
@@ -193,7 +194,7 @@ async fn target_of_new(
     }
     meant::of_new(request, held, seen).await?.ok_or_else(|| match verb {
         Verb::Update => located.refuse(request, NoOwner::Nowhere),
-        _ => meant::not_named(request).into(),
+        _ => meant::not_named(request, held).into(),
     })
 }
 

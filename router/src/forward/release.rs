@@ -103,6 +103,7 @@ pub(super) struct ReleaseKey {
     pub(super) impersonation: Box<[(HeaderName, HeaderValue)]>,
     /// What its records are.
     pub(super) resource: GroupVersionResource,
+    /// Whose they are.
     pub(super) release: Release,
 }
 
@@ -114,11 +115,13 @@ const KEPT: Duration = Duration::from_secs(10);
 const KEPT_MAX: usize = 1_000;
 
 impl KnownReleases {
+    /// What members answered to a question a moment ago.
     pub(super) fn get(&self, key: &ReleaseKey) -> Option<Evidence> {
         let known = self.0.lock();
         known.get(key).filter(|(at, _)| at.elapsed() < KEPT).map(|(_, evidence)| evidence.clone())
     }
 
+    /// Notes what members answered to a question, if there is room.
     pub(super) fn keep(&self, key: ReleaseKey, evidence: Evidence) {
         let mut known = self.0.lock();
         known.retain(|_, (at, _)| at.elapsed() < KEPT);

@@ -1,6 +1,6 @@
 //! One object from memory.
 
-use http::{Response, StatusCode};
+use http::{Response, StatusCode, header};
 use tributary_apimachinery::{GetOptions, Names};
 
 use crate::body::Body;
@@ -11,7 +11,7 @@ use crate::refusal::Refusal;
 use crate::request::ClientRequest;
 use crate::response::{self, ObjectContext, ObjectWriter};
 use crate::versions::{ReadVersion, refuse_get, seen};
-use crate::view::Unreached;
+use crate::view::{Unreached, standing};
 
 /// Answers a get.
 ///
@@ -64,7 +64,9 @@ pub(crate) async fn get(request: ClientRequest<'_>) -> Result<Response<Body>, Re
         response::whole(StatusCode::OK, form, text)
     });
     let is_unique = request.configuration.policy(&served.resource).names == Names::Unique;
-    let doubts = if is_unique { standings.trouble_of(&cluster) } else { standings.doubts_of(&cluster) };
-    view.warn(answer.headers_mut(), &doubts);
+    view.warn(answer.headers_mut(), &standings.trouble_of(&cluster));
+    let doubts = if is_unique { Vec::new() } else { standings.doubts_of(&cluster) };
+    let doubts = standing::doubts(&served.resource, request.resource.name.as_deref().unwrap_or_default(), &doubts);
+    answer.headers_mut().extend(doubts.into_iter().map(|warning| (header::WARNING, warning)));
     Ok(answer)
 }

@@ -7,7 +7,7 @@ use tributary_apimachinery::status::go_quote;
 use tributary_apimachinery::{ClusterName, GroupVersionResource, Status, StatusCause, StatusDetails, StatusReason};
 
 use super::Trouble;
-use super::wording::{first, listed};
+use super::wording::{can_be_typed, first, listed, object};
 use crate::grounds::Ground;
 
 /// Why it is not known, or not clear, which cluster a request is for.
@@ -43,8 +43,21 @@ pub(crate) enum ClusterRefusal {
         name: String,
         /// What speaks for the cluster that is known.
         ground: Ground,
-        /// That cluster, if there is one.
-        known: Option<ClusterName>,
+        /// That cluster.
+        known: ClusterName,
+        /// The clusters that cannot be asked.
+        unknown: Vec<Trouble>,
+    },
+    /// A write belongs to a Helm release that none of the clusters that are known has: 503, as [`Self::Unsure`].
+    ReleaseUnsure {
+        /// The resource.
+        resource: GroupVersionResource,
+        /// The object; empty for one that has no name yet.
+        name: String,
+        /// The release's namespace, if it is known.
+        namespace: Option<String>,
+        /// The release; `None` where any of the namespace may be meant.
+        release: Option<String>,
         /// The clusters that cannot be asked.
         unknown: Vec<Trouble>,
     },
@@ -85,8 +98,12 @@ pub(crate) enum ClusterRefusal {
     OfOtherContext {
         /// The resource.
         resource: GroupVersionResource,
+        /// The object; empty for one that has no name yet.
+        name: String,
         /// The cluster that the annotation names.
         named: String,
+        /// Whether there is such a cluster.
+        is_configured: bool,
         /// The cluster whose path it is.
         cluster: ClusterName,
     },
@@ -101,27 +118,35 @@ pub(crate) enum ClusterRefusal {
     NotNamed {
         /// The resource.
         resource: GroupVersionResource,
+        /// The object; empty for one that has no name yet.
+        name: String,
         /// The clusters that serve it.
         clusters: Arc<[ClusterName]>,
     },
     /// A write belongs to a Helm release that several clusters have: 409, before anything of it is written.
     ReleaseInSeveral {
+        /// The resource.
+        resource: GroupVersionResource,
+        /// The object; empty for one that has no name yet.
+        name: String,
         /// The release's namespace, if it is known.
         namespace: Option<String>,
         /// The release; `None` where any of the namespace may be meant.
-        name: Option<String>,
+        release: Option<String>,
         /// The clusters that have it.
         clusters: Vec<ClusterName>,
     },
     /// The cluster that a new object means does not have its namespace: 404.
     NoNamespace {
+        /// The resource of the new object.
+        resource: GroupVersionResource,
         /// The namespace.
         namespace: Arc<str>,
         /// The cluster.
         cluster: ClusterName,
         /// Why it is meant.
         ground: Ground,
-        /// The clusters that have the namespace.
+        /// The clusters that have the namespace and serve the resource.
         elsewhere: Vec<ClusterName>,
     },
     /// The cluster that a new object names does not serve the resource: 400.
@@ -146,22 +171,25 @@ impl ClusterRefusal {
             Self::NotConfigured(name) => Status::cluster_not_found(name.as_str()),
             Self::NotFound { resource, name } => Status::not_found(resource, name),
             Self::Unknown { resource, name, unknown, is_gone } => owner_unknown(resource, name, unknown, *is_gone),
-            Self::Unsure { resource, name, ground, known, unknown } => {
-                unsure(resource, name, *ground, known.as_ref(), unknown)
+            Self::Unsure { resource, name, ground, known, unknown } => unsure(resource, name, *ground, known, unknown),
+            Self::ReleaseUnsure { resource, name, namespace, release, unknown } => {
+                release_unsure((resource, name), (namespace.as_deref(), release.as_deref()), unknown)
             }
             Self::Unread { resource, clusters, reasons, retry_after } => {
                 unread(resource, clusters, reasons, *retry_after)
             }
             Self::Ambiguous { resource, name, clusters, path } => ambiguous(resource, name, clusters, path),
             Self::Elsewhere { resource, name, named, owner } => elsewhere(resource, name, named, owner),
-            Self::OfOtherContext { resource, named, cluster } => of_other_context(resource, named, cluster),
-            Self::DifferentUsers { resource, users } => different_users(resource, users),
-            Self::NotNamed { resource, clusters } => not_named(resource, clusters),
-            Self::ReleaseInSeveral { namespace, name, clusters } => {
-                release_in_several(namespace.as_deref(), name.as_deref(), clusters)
+            Self::OfOtherContext { resource, name, named, is_configured, cluster } => {
+                of_other_context(resource, name, (named, *is_configured), cluster)
             }
-            Self::NoNamespace { namespace, cluster, ground, elsewhere } => {
-                no_namespace(namespace, cluster, *ground, elsewhere)
+            Self::DifferentUsers { resource, users } => different_users(resource, users),
+            Self::NotNamed { resource, name, clusters } => not_named(resource, name, clusters),
+            Self::ReleaseInSeveral { resource, name, namespace, release, clusters } => {
+                release_in_several((resource, name), (namespace.as_deref(), release.as_deref()), clusters)
+            }
+            Self::NoNamespace { resource, namespace, cluster, ground, elsewhere } => {
+                no_namespace(resource, namespace, (cluster, *ground), elsewhere)
             }
             Self::NotServing { resource, named, clusters } => not_serving(resource, named, clusters),
         }
@@ -171,14 +199,13 @@ impl ClusterRefusal {
 fn owner_unknown(resource: &GroupVersionResource, name: &str, unknown: &[Trouble], is_gone: bool) -> Status {
     let what = match name {
         "" => format!("the resource {}", resource.group_resource()),
-        name => format!("{} {}", resource.group_resource(), go_quote(name)),
+        name => object(resource, name),
     };
     let message = format!(
         "{what} was not found in the clusters that answer; these clusters cannot be asked now: {}",
         listed(unknown),
     );
-    let status =
-        Status::new(503, StatusReason::ServiceUnavailable, message).with_details(StatusDetails::of(resource, name));
+    let status = unavailable(message, resource, name);
     if is_gone { status } else { status.with_retry_after(1) }
 }
 
@@ -200,46 +227,75 @@ fn unread(
 /// The reason is one that client-go knows and does not take for a conflict: kubectl tries again after a `Conflict`, and
 /// after any 409 whose reason it does not know (`IsConflict` in apimachinery's errors.go).
 fn choose(message: String, resource: &GroupVersionResource, name: &str, clusters: &[ClusterName]) -> Status {
-    let cause = |cluster: &ClusterName| StatusCause {
-        reason: "FieldValueDuplicate".to_owned(),
-        message: cluster.to_string(),
-        field: format!("metadata.annotations[{CLUSTER_ANNOTATION}]"),
-    };
+    let cause = |cluster: &ClusterName| of_annotation("FieldValueDuplicate", cluster.to_string());
     let causes = clusters.iter().map(cause).collect();
     let details = StatusDetails { causes, ..StatusDetails::of(resource, name) };
     Status::new(409, StatusReason::BadRequest, message).with_details(details)
+}
+
+/// A cause that our annotation is, or that it would settle.
+fn of_annotation(reason: &str, message: String) -> StatusCause {
+    StatusCause { reason: reason.to_owned(), message, field: format!("metadata.annotations[{CLUSTER_ANNOTATION}]") }
 }
 
 fn unsure(
     resource: &GroupVersionResource,
     name: &str,
     ground: Ground,
-    known: Option<&ClusterName>,
+    known: &ClusterName,
     unknown: &[Trouble],
 ) -> Status {
-    let command = context(known.or(unknown.first().map(|trouble| &trouble.cluster)));
-    let known = known.map(|known| format!("{known} is {ground}, as far as is known; ")).unwrap_or_default();
+    let what = object(resource, name);
+    let to_create = format!("to create {what} in {known}");
+    let (aim, doubt) = match ground {
+        Ground::Kind => (to_create, format!("may serve {}, too", resource.group_resource())),
+        Ground::Namespace => (to_create, "may have its namespace, too".to_owned()),
+        Ground::Node => (to_create, "may have the Pod or its node, too".to_owned()),
+        _ => (format!("if you mean the one in {known}"), format!("may have {what}, too")),
+    };
+    let (clusters, why) = cannot_be_asked(unknown);
+    let message = format!("{} {aim}: {clusters} {doubt}, and cannot be asked ({why})", typed(known));
+    unavailable(message, resource, name)
+}
+
+fn release_unsure(
+    (resource, name): (&GroupVersionResource, &str),
+    release: (Option<&str>, Option<&str>),
+    unknown: &[Trouble],
+) -> Status {
+    let (clusters, why) = cannot_be_asked(unknown);
     let message = format!(
-        "{command} says which cluster is meant: {} {}: {known}nothing is known of {}",
-        resource.group_resource(),
-        go_quote(name),
-        listed(unknown),
+        "helm --kube-context <name> …: {} may be in {clusters}, which cannot be asked ({why}); try again when {} can, \
+         or set the annotation {CLUSTER_ANNOTATION}",
+        released(release),
+        if unknown.len() > 1 { "they" } else { "it" },
     );
+    unavailable(message, resource, name)
+}
+
+fn unavailable(message: String, resource: &GroupVersionResource, name: &str) -> Status {
     Status::new(503, StatusReason::ServiceUnavailable, message).with_details(StatusDetails::of(resource, name))
 }
 
-/// What to type for a cluster, or for one of them.
-fn context(cluster: Option<&ClusterName>) -> String {
-    cluster.map_or_else(|| "kubectl --context <name> …".to_owned(), typed)
+/// Clusters, and why they cannot be asked: `b` and `for 12 s: refused`, or `b, c` and `b for 12 s: …, c for 3 s: …`.
+fn cannot_be_asked(unknown: &[Trouble]) -> (String, String) {
+    let clusters: Vec<_> = unknown.iter().map(|trouble| &trouble.cluster).collect();
+    let why = match unknown {
+        [only] => only.why(),
+        several => {
+            let each = |trouble: &Trouble| format!("{} {}", trouble.cluster, trouble.why());
+            listed(&several.iter().map(each).collect::<Vec<_>>())
+        }
+    };
+    (listed(&clusters), why)
 }
 
 fn ambiguous(resource: &GroupVersionResource, name: &str, clusters: &[ClusterName], path: &str) -> Status {
     let typed: Vec<_> = clusters.iter().map(typed).collect();
     let message = format!(
-        "{}: {} {} exists in more than one cluster: {}; the path of each is /clusters/<name>{path}",
+        "{}: {} exists in more than one cluster: {}; the path of each is /clusters/<name>{path}",
         first(&typed, " or "),
-        resource.group_resource(),
-        go_quote(name),
+        object(resource, name),
         listed(clusters),
     );
     choose(message, resource, name, clusters)
@@ -254,25 +310,34 @@ fn elsewhere(resource: &GroupVersionResource, name: &str, named: &str, owner: &C
     let other = ClusterName::new(named)
         .map_or_else(|_| String::new(), |named| format!(", or {} for another object of the name", typed(&named)));
     let message = format!(
-        "{} for the object that exists{other}: {} {} is in cluster {}, and the annotation {CLUSTER_ANNOTATION} \
+        "{} for the object that exists{other}: {} is in cluster {}, and the annotation {CLUSTER_ANNOTATION} \
          names {}; an object cannot move",
         typed(owner),
-        resource.group_resource(),
-        go_quote(name),
+        object(resource, name),
         go_quote(owner.as_str()),
         go_quote(named),
     );
     choose(message, resource, name, std::slice::from_ref(owner))
 }
 
-fn of_other_context(resource: &GroupVersionResource, named: &str, cluster: &ClusterName) -> Status {
-    let typed = ClusterName::new(named).map_or_else(|_| String::new(), |named| format!("{}: ", typed(&named)));
+fn of_other_context(
+    resource: &GroupVersionResource,
+    name: &str,
+    (named, is_configured): (&str, bool),
+    cluster: &ClusterName,
+) -> Status {
+    let typed = ClusterName::new(named).ok().filter(|_| is_configured).map(|named| format!("{}, or ", typed(&named)));
     let message = format!(
-        "{typed}the annotation {CLUSTER_ANNOTATION} names {}, and this is the path of cluster {}",
+        "{}remove the annotation: {} has {CLUSTER_ANNOTATION}: {}, and this is the path of cluster {}",
+        typed.unwrap_or_default(),
+        object(resource, name),
         go_quote(named),
         go_quote(cluster.as_str()),
     );
-    choose(message, resource, "", std::slice::from_ref(cluster))
+    let expected = format!("Invalid value: {}: must be {}", go_quote(named), go_quote(cluster.as_str()));
+    let causes = vec![of_annotation("FieldValueInvalid", expected)];
+    let details = StatusDetails { causes, ..StatusDetails::of(resource, name) };
+    Status::new(409, StatusReason::BadRequest, message).with_details(details)
 }
 
 fn different_users(resource: &GroupVersionResource, users: &[(ClusterName, String)]) -> Status {
@@ -282,36 +347,58 @@ fn different_users(resource: &GroupVersionResource, users: &[(ClusterName, Strin
     Status::conflict(resource, "", &cause)
 }
 
-fn not_named(resource: &GroupVersionResource, clusters: &[ClusterName]) -> Status {
+fn not_named(resource: &GroupVersionResource, name: &str, clusters: &[ClusterName]) -> Status {
+    let first = clusters.first().map_or_else(|| "kubectl --context <name> …".to_owned(), typed);
+    let other = if clusters.len() > 1 { format!(", or another of {}", listed(clusters)) } else { String::new() };
     Status::bad_request(format!(
-        "{} says in which cluster the new {} is to be, one of {}; or set the annotation {CLUSTER_ANNOTATION}, or use \
-         the path /clusters/<name>, or set a default: --create-in, or placement of a ResourceRegistry",
-        context(clusters.first()),
-        resource.group_resource(),
-        listed(clusters),
+        "{first}{other}: nothing says in which cluster to create {}; or set the annotation {CLUSTER_ANNOTATION}, or \
+         use the path /clusters/<name>, or set a default: --create-in, or placement of a ResourceRegistry",
+        object(resource, name),
     ))
 }
 
-fn release_in_several(namespace: Option<&str>, name: Option<&str>, clusters: &[ClusterName]) -> Status {
+/// A release, by its namespace and its name; where it has no name, those that may be meant.
+fn released((namespace, name): (Option<&str>, Option<&str>)) -> String {
     let of = namespace.map(|namespace| format!(" of namespace {}", go_quote(namespace))).unwrap_or_default();
-    let what = match name {
-        Some(name) => format!("the release {}{of} is", go_quote(name)),
-        None => format!("the hook names no release by the label app.kubernetes.io/instance, and releases{of} are"),
-    };
-    let commands: Vec<_> = clusters.iter().map(|cluster| format!("helm --kube-context {cluster} …")).collect();
-    let message = format!("{}: {what} in more than one cluster: {}", listed(&commands), listed(clusters),);
-    // No conflict, which clients would try again.
-    Status::new(409, StatusReason::BadRequest, message)
+    match name {
+        Some(name) => format!("the release {}{of}", go_quote(name)),
+        None => format!("the hook names no release by the label app.kubernetes.io/instance, and releases{of}"),
+    }
 }
 
-fn no_namespace(namespace: &str, cluster: &ClusterName, ground: Ground, elsewhere: &[ClusterName]) -> Status {
+fn release_in_several(
+    (resource, name): (&GroupVersionResource, &str),
+    release: (Option<&str>, Option<&str>),
+    clusters: &[ClusterName],
+) -> Status {
+    let commands: Vec<_> = clusters.iter().map(|cluster| format!("helm --kube-context {cluster} …")).collect();
+    let message = format!(
+        "{}: {} {} in more than one cluster: {}",
+        first(&commands, " or "),
+        released(release),
+        if release.1.is_some() { "is" } else { "are" },
+        listed(clusters),
+    );
+    choose(message, resource, name, clusters)
+}
+
+fn no_namespace(
+    resource: &GroupVersionResource,
+    namespace: &str,
+    (cluster, ground): (&ClusterName, Ground),
+    elsewhere: &[ClusterName],
+) -> Status {
     let namespaces = GroupVersionResource::new("", "v1", "namespaces");
-    let (advice, others) = match elsewhere {
-        [] => (String::new(), "it is in no other cluster that is known".to_owned()),
-        [first, ..] => (format!("{} has it: ", context(Some(first))), format!("it is in {}", listed(elsewhere))),
-    };
     let status = Status::not_found(&namespaces, namespace);
-    let message = format!("{advice}{} in {cluster} ({ground}); {others}", status.message);
+    let (advice, others) = match elsewhere {
+        [] => {
+            let command = format!("kubectl --context {cluster} create namespace {namespace}: ");
+            let others = format!("no other cluster that serves {} is known to have it", resource.group_resource());
+            (if can_be_typed(namespace) { command } else { String::new() }, others)
+        }
+        [first, ..] => (format!("{}: ", typed(first)), format!("it is in {}", listed(elsewhere))),
+    };
+    let message = format!("{advice}{} in {cluster}, which was chosen because {ground}; {others}", status.message);
     Status { message, ..status }
 }
 

@@ -3,6 +3,8 @@
 use tributary_apimachinery::{ClusterName, CollectionVersion, GroupVersionResource, ResourceVersion, Status};
 use tributary_merge::VersionDecodeError;
 
+use super::wording::can_be_typed;
+
 /// Why a write cannot be sent with the version that it names, or would have to be answered with.
 #[derive(Clone, Debug)]
 pub(crate) enum PreconditionRefusal {
@@ -23,6 +25,15 @@ pub(crate) enum PreconditionRefusal {
         name: String,
         /// The cluster that has it.
         owner: ClusterName,
+    },
+    /// A write to a cluster's own path names a version of another cluster: 409.
+    OfOtherContext {
+        /// The resource.
+        resource: GroupVersionResource,
+        /// The object; empty for a collection, or for one that has no name yet.
+        name: String,
+        /// The cluster whose path it is.
+        cluster: ClusterName,
     },
     /// The version of a deletion cannot be read: 400.
     Invalid(VersionDecodeError),
@@ -64,6 +75,7 @@ impl PreconditionRefusal {
             Self::OfAnotherCluster { resource, name, owner } => {
                 of_write(resource, name, &format!("of cluster {owner}, which has the object"))
             }
+            Self::OfOtherContext { resource, name, cluster } => of_other_context(resource, name, cluster),
             Self::Invalid(error) => Status::bad_request(format!("resourceVersion: {error}")),
             Self::OfOtherObject { resource, text, owner } => {
                 Status::conflict(resource, "", &format!("resourceVersion {text} belongs to cluster {owner}"))
@@ -77,6 +89,18 @@ impl PreconditionRefusal {
             )),
         }
     }
+}
+
+fn of_other_context(resource: &GroupVersionResource, name: &str, cluster: &ClusterName) -> Status {
+    let status = Status::conflict(resource, name, "");
+    let kind = resource.group_resource().to_string();
+    let command = match name {
+        "" => format!("kubectl --context {cluster} get {kind}: "),
+        name => format!("kubectl --context {cluster} get {kind} {name}: "),
+    };
+    let is_plain = can_be_typed(&kind) && (name.is_empty() || can_be_typed(name));
+    let advice = if is_plain { command } else { String::new() };
+    Status { message: format!("{advice}the resourceVersion is of another cluster than {cluster}"), ..status }
 }
 
 fn of_write(resource: &GroupVersionResource, name: &str, cause: &str) -> Status {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tributary_apimachinery::{ClusterName, GroupVersionResource, StatusReason};
 
 use super::*;
+use crate::grounds::Ground;
 
 fn pods() -> GroupVersionResource {
     GroupVersionResource::new("", "v1", "pods")
@@ -112,4 +113,158 @@ fn what_members_say_is_told_from_what_is_said_here() {
 fn a_watch_is_told_what_to_do_instead() {
     let refusal = RequestRefusal::NotWatched { resource: pods(), remedy: "register it".to_owned() };
     assert!(status(refusal).message.ends_with(": register it"));
+}
+
+/// A cluster that cannot be asked.
+fn silent(cluster: &ClusterName) -> Trouble {
+    Trouble { cluster: cluster.clone(), cause: "refused".to_owned(), age: Duration::from_secs(12) }
+}
+
+#[test]
+fn a_write_that_is_not_sure_is_told_what_to_type_and_who_is_missing() {
+    let clusters = names();
+    let unsure = |ground, name: &str, unknown: &[ClusterName]| {
+        let (known, unknown) = (clusters[0].clone(), unknown.iter().map(silent).collect());
+        status(ClusterRefusal::Unsure { resource: pods(), name: name.to_owned(), ground, known, unknown })
+    };
+    let (one, two) = (&clusters[1..2], &clusters[1..3]);
+    let cannot = "and cannot be asked (for 12 s: refused)";
+    for (told, expected) in [
+        (
+            unsure(Ground::Name, "p", one),
+            format!("kubectl --context c0 … if you mean the one in c0: c1 may have pods \"p\", too, {cannot}"),
+        ),
+        (
+            unsure(Ground::Name, "p", two),
+            "kubectl --context c0 … if you mean the one in c0: c1, c2 may have pods \"p\", too, and cannot be asked \
+             (c1 for 12 s: refused, c2 for 12 s: refused)"
+                .to_owned(),
+        ),
+        (
+            unsure(Ground::Namespace, "p", one),
+            format!("kubectl --context c0 … to create pods \"p\" in c0: c1 may have its namespace, too, {cannot}"),
+        ),
+        // One that is to be given a name.
+        (
+            unsure(Ground::Node, "", one),
+            format!("kubectl --context c0 … to create pods in c0: c1 may have the Pod or its node, too, {cannot}"),
+        ),
+        (
+            unsure(Ground::Kind, "", one),
+            format!("kubectl --context c0 … to create pods in c0: c1 may serve pods, too, {cannot}"),
+        ),
+    ] {
+        assert_eq!((told.code, told.retry_after_seconds(), &told.message), (503, None, &expected));
+    }
+    let doubt = silent(&clusters[1]).doubt(&pods(), "p");
+    assert_eq!(doubt, "cluster c1 may have pods \"p\", too: it cannot be asked (for 12 s: refused)");
+}
+
+#[test]
+fn a_release_is_named_as_helm_names_it() {
+    let clusters = names();
+    let (resource, name) = (pods(), "p".to_owned());
+    let (namespace, release) = (Some("default".to_owned()), Some("r".to_owned()));
+    let unknown = |unknown: &[ClusterName]| {
+        let (resource, name) = (resource.clone(), name.clone());
+        let (namespace, release) = (namespace.clone(), release.clone());
+        let unknown = unknown.iter().map(silent).collect();
+        status(ClusterRefusal::ReleaseUnsure { resource, name, namespace, release, unknown })
+    };
+    let one = unknown(&clusters[..1]);
+    assert_eq!((one.code, one.retry_after_seconds()), (503, None));
+    assert_eq!(
+        one.message,
+        "helm --kube-context <name> …: the release \"r\" of namespace \"default\" may be in c0, which cannot be asked \
+         (for 12 s: refused); try again when it can, or set the annotation tributary.dev/cluster"
+    );
+    let two = unknown(&clusters[..2]).message;
+    let end = "may be in c0, c1, which cannot be asked (c0 for 12 s: refused, c1 for 12 s: refused); try again when \
+               they can, or set the annotation tributary.dev/cluster";
+    assert!(two.ends_with(end), "{two}");
+    let clusters = clusters[..2].to_vec();
+    let several = status(ClusterRefusal::ReleaseInSeveral { resource, name, namespace, release, clusters });
+    assert_eq!((several.code, &several.reason), (409, &StatusReason::BadRequest));
+    assert_eq!(causes(&several), ["c0", "c1"]);
+    assert_eq!(
+        several.message,
+        "helm --kube-context c0 … or helm --kube-context c1 …: the release \"r\" of namespace \"default\" is in more \
+         than one cluster: c0, c1"
+    );
+}
+
+#[test]
+fn a_namespace_that_is_missing_is_said_to_be_where_it_is() {
+    let clusters = names();
+    let missing = |namespace: &str, ground, elsewhere: &[ClusterName]| {
+        let (namespace, cluster) = (namespace.into(), clusters[0].clone());
+        let (resource, elsewhere) = (pods(), elsewhere.to_vec());
+        status(ClusterRefusal::NoNamespace { resource, namespace, cluster, ground, elsewhere })
+    };
+    let there = missing("n", Ground::Annotation, &clusters[1..3]);
+    assert_eq!((there.code, &there.reason), (404, &StatusReason::NotFound));
+    assert_eq!(
+        there.message,
+        "kubectl --context c1 …: namespaces \"n\" not found in c0, which was chosen because the annotation \
+         tributary.dev/cluster names it; it is in c1, c2"
+    );
+    let nowhere = "namespaces \"n\" not found in c0, which was chosen because --create-in, or placement of a \
+                   ResourceRegistry, names it; no other cluster that serves pods is known to have it";
+    let told = missing("n", Ground::Placement, &[]).message;
+    assert_eq!(told, format!("kubectl --context c0 create namespace n: {nowhere}"));
+    // What is no namespace's name is not to be typed.
+    assert!(missing("$(no)", Ground::Owner, &[]).message.starts_with("namespaces \"$(no)\" not found in c0, which"));
+}
+
+#[test]
+fn a_new_object_is_told_how_to_name_its_cluster() {
+    let not_named = |name: &str, clusters: &[ClusterName]| {
+        status(ClusterRefusal::NotNamed { resource: pods(), name: name.to_owned(), clusters: clusters.into() })
+    };
+    let ways = "; or set the annotation tributary.dev/cluster, or use the path /clusters/<name>, or set a default: \
+                --create-in, or placement of a ResourceRegistry";
+    for (name, count, expected) in [
+        ("p", 2, "kubectl --context c0 …, or another of c0, c1: nothing says in which cluster to create pods \"p\""),
+        ("", 1, "kubectl --context c0 …: nothing says in which cluster to create pods"),
+        ("", 0, "kubectl --context <name> …: nothing says in which cluster to create pods"),
+    ] {
+        let told = not_named(name, &names()[..count]);
+        assert_eq!((told.code, told.message), (400, format!("{expected}{ways}")));
+    }
+}
+
+#[test]
+fn what_is_sent_to_the_wrong_path_is_told_the_right_one() {
+    let cluster = || names().remove(0);
+    let annotated = |named: &str, is_configured| {
+        let (resource, name, named) = (pods(), "p".to_owned(), named.to_owned());
+        status(ClusterRefusal::OfOtherContext { resource, name, named, is_configured, cluster: cluster() })
+    };
+    let told = annotated("c1", true);
+    assert_eq!((told.code, &told.reason), (409, &StatusReason::BadRequest));
+    assert_eq!(
+        told.message,
+        "kubectl --context c1 …, or remove the annotation: pods \"p\" has tributary.dev/cluster: \"c1\", and this is \
+         the path of cluster \"c0\""
+    );
+    let cause = &told.details.as_ref().unwrap().causes[0];
+    assert_eq!((&*cause.reason, &*cause.field), ("FieldValueInvalid", "metadata.annotations[tributary.dev/cluster]"));
+    assert_eq!(cause.message, "Invalid value: \"c1\": must be \"c0\"");
+    assert!(annotated("c1", false).message.starts_with("remove the annotation: pods \"p\" has "));
+    let versioned = |name: &str| {
+        status(PreconditionRefusal::OfOtherContext { resource: pods(), name: name.to_owned(), cluster: cluster() })
+    };
+    let of_other = "the resourceVersion is of another cluster than c0";
+    for (name, expected) in
+        [("p", "kubectl --context c0 get pods p: "), ("", "kubectl --context c0 get pods: "), ("$(no)", "")]
+    {
+        let told = versioned(name);
+        assert_eq!((told.code, &told.reason), (409, &StatusReason::Conflict));
+        assert_eq!(told.message, format!("{expected}{of_other}"));
+    }
+    let read = status(VersionRefusal::OfOtherCluster { cluster: cluster() });
+    assert_eq!(
+        (read.code, &*read.message),
+        (410, "list /clusters/c0 again: the resourceVersion says nothing of cluster c0")
+    );
 }

@@ -3,7 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use tributary_apimachinery::ClusterName;
+use tributary_apimachinery::{ClusterName, GroupVersionResource};
+
+use super::wording::object;
 
 /// What keeps a cluster from answering, as clients are told: `eu (for 3 s: refused)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,8 +18,21 @@ pub(crate) struct Trouble {
     pub(crate) age: Duration,
 }
 
+impl Trouble {
+    /// For how long, and why: `for 3 s: refused`.
+    pub(super) fn why(&self) -> String {
+        format!("for {} s: {}", self.age.as_secs(), self.cause)
+    }
+
+    /// What the answer to a get is warned of: this cluster may have an object of the name, too.
+    pub(crate) fn doubt(&self, resource: &GroupVersionResource, name: &str) -> String {
+        let (cluster, what) = (&self.cluster, object(resource, name));
+        format!("cluster {cluster} may have {what}, too: it cannot be asked ({})", self.why())
+    }
+}
+
 impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (for {} s: {})", self.cluster, self.age.as_secs(), self.cause)
+        write!(f, "{} ({})", self.cluster, self.why())
     }
 }

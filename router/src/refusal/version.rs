@@ -113,9 +113,9 @@ impl VersionRefusal {
             Self::ForeignToWatch(error) => {
                 Status::expired(format!("the resourceVersion cannot be resumed here: {error}"))
             }
-            Self::OfOtherCluster { cluster } => {
-                Status::expired(format!("the resourceVersion is not of cluster {cluster}, which is read here"))
-            }
+            Self::OfOtherCluster { cluster } => Status::expired(format!(
+                "list /clusters/{cluster} again: the resourceVersion says nothing of cluster {cluster}"
+            )),
             Self::TooOld(too_old) => Status::expired(too_old.to_string()),
             Self::NotAfterItem { cluster, cause } => not_after_item(cluster, cause),
             Self::ItemNotReached(refusal) => Status::expired(refusal.to_string()),

@@ -1,9 +1,27 @@
-//! How messages name what there are many of.
+//! How messages name objects, and what there are many of.
 
 use std::fmt::Display;
 
+use tributary_apimachinery::GroupVersionResource;
+use tributary_apimachinery::status::go_quote;
+
 /// How many a message names before it only counts them.
 pub(super) const NAMED_MAX: usize = 10;
+
+/// `configmaps "x"`, or `configmaps` for an object that has no name yet.
+pub(super) fn object(resource: &GroupVersionResource, name: &str) -> String {
+    match name {
+        "" => resource.group_resource().to_string(),
+        name => format!("{} {}", resource.group_resource(), go_quote(name)),
+    }
+}
+
+/// Whether a name that a client sent may stand in a command: what members take for a name may, and nothing that a shell
+/// reads otherwise.
+pub(super) fn can_be_typed(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-.:_".contains(&byte);
+    !name.is_empty() && !name.starts_with('-') && name.bytes().all(is_plain)
+}
 
 /// `a, b and 3 more`.
 pub(super) fn listed(all: &[impl Display]) -> String {

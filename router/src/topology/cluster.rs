@@ -93,7 +93,7 @@ pub(crate) struct Cluster {
     identity: ArcSwap<ClusterIdentity>,
     version: ArcSwapOption<ServerVersion>,
     problem: Mutex<Option<ClusterProblem>>,
-    /// When something was last wrong with it, and then not any more.
+    /// When the last problem ended.
     mended: Mutex<Option<Instant>>,
     /// When it was last said that its revisions went back.
     went_back: Mutex<Option<Instant>>,

@@ -14,8 +14,8 @@ use super::questions::LatestVersionRequests;
 use super::{Standing, Standings, View};
 use crate::topology::{Cluster, ClusterHealth};
 
-/// Waits for the next state of a cacher, and meanwhile tells it how its member is. Says whether there is one: it is
-/// dropped otherwise.
+/// Waits for the next state of a cacher, and meanwhile tells it how its member is. False once the cacher is
+/// dropped.
 async fn next_state(
     cacher: &Weak<Cacher>,
     states: &mut watch::Receiver<CacherState>,

@@ -113,6 +113,13 @@ impl Standing {
         matches!(self, Self::Unknown { forbidden: true, .. } | Self::Stale { forbidden: true, .. })
     }
 
+    /// What keeps the cluster from being asked, if nothing is known of its objects.
+    fn keeps_from_asking(&self, cluster: &ClusterName) -> Option<Trouble> {
+        let Self::Unknown { since, reason, .. } = self else { return None };
+        let cause = reason.as_deref().unwrap_or(NOT_SYNCED).to_owned();
+        Some(Trouble { cluster: cluster.clone(), cause, age: since.elapsed() })
+    }
+
     /// Whether nothing need be said of it in an answer.
     pub(crate) fn is_well(&self) -> bool {
         matches!(self, Self::Fresh | Self::NoNamespace)
@@ -213,15 +220,11 @@ impl Standings {
         trouble.map(|standing| (cluster.clone(), standing.clone())).into_iter().collect()
     }
 
-    /// One cluster, where it is not fresh, and those that may have what was found there, too, for they are unknown.
-    pub(crate) fn doubts_of(&self, cluster: &ClusterName) -> Self {
-        let is_doubtful = |name: &ClusterName, standing: &Standing| {
-            if name == cluster { !standing.is_well() } else { !standing.is_known() }
-        };
-        if self.are_fresh() {
-            return Self::default();
-        }
-        self.by_name.iter().filter(|(name, standing)| is_doubtful(name, standing)).cloned().collect()
+    /// The clusters that may have what was found in this one, too, for they are unknown.
+    pub(crate) fn doubts_of(&self, cluster: &ClusterName) -> Vec<Trouble> {
+        let some = if self.are_known() { &[] } else { &self.by_name[..] };
+        let others = some.iter().filter(|(name, _)| name != cluster);
+        others.filter_map(|(name, standing)| standing.keeps_from_asking(name)).collect()
     }
 
     /// Whether all are fresh.
@@ -320,13 +323,13 @@ impl FromIterator<(ClusterName, Standing)> for Standings {
 }
 
 /// A `Warning` for each of these clusters that could not be asked for an object which another one has.
-pub(crate) fn not_known(resource: &GroupVersionResource, clusters: &[Trouble]) -> Vec<HeaderValue> {
-    let resource = resource.group_resource();
-    let texts = clusters.iter().take(WARNINGS_MAX).map(|Trouble { cluster, cause, age }| {
-        format!("cluster {cluster}: {resource} are missing, waiting for {} s: {cause}", age.as_secs())
-    });
+pub(crate) fn doubts(resource: &GroupVersionResource, name: &str, clusters: &[Trouble]) -> Vec<HeaderValue> {
+    let texts = clusters.iter().take(WARNINGS_MAX).map(|trouble| trouble.doubt(resource, name));
     texts.filter_map(|text| warning_header(&text)).collect()
 }
+
+/// Why a cluster is unknown that is being read for the first time.
+const NOT_SYNCED: &str = "not synced yet";
 
 /// How many clusters are named in warnings before they are only counted.
 const WARNINGS_MAX: usize = 10;
@@ -349,7 +352,7 @@ pub(crate) fn warnings(resource: &GroupVersionResource, standings: &Standings) -
             Standing::Unknown { since, reason, .. } => Some(format!(
                 "cluster {cluster}: {resource} are missing, waiting for {} s: {}",
                 since.elapsed().as_secs(),
-                reason.as_deref().unwrap_or("not synced yet")
+                reason.as_deref().unwrap_or(NOT_SYNCED)
             )),
         })
         .collect();

@@ -94,7 +94,8 @@ async fn a_bare_name_means_nothing_while_a_cluster_was_never_seen() {
         let path = format!("{CONFIG_MAPS}/{name}");
         let read = fixture.get(&path).await;
         assert_eq!(cluster(&read.ok()), "a");
-        assert!(read.warnings().iter().any(|warning| warning.contains("cluster b: ")), "{:?}", read.warnings());
+        let doubt = format!("cluster b may have configmaps \\\"{name}\\\", too: it cannot be asked (for ");
+        assert!(read.warnings().iter().any(|warning| warning.contains(&doubt)), "{:?}", read.warnings());
         let patch = json!({"data": {"v": "2"}});
         for refused in [
             fixture.patch(&path, "merge-patch+json", &patch).await,
@@ -104,11 +105,11 @@ async fn a_bare_name_means_nothing_while_a_cluster_was_never_seen() {
             fixture.client().send("DELETE", &format!("{path}?dryRun=All"), &[], "").await,
         ] {
             let message = refused.refused(503);
-            assert!(message.starts_with("kubectl --context a … "), "{message}");
-            assert!(
-                message.contains(&format!("configmaps \"{name}\"")) && message.contains("nothing is known of b (for "),
-                "{message}"
+            let expected = format!(
+                "kubectl --context a … if you mean the one in a: b may have configmaps \"{name}\", too, and cannot be \
+                 asked (for "
             );
+            assert!(message.starts_with(&expected), "{message}");
             // kubectl would obey it ten times.
             assert_eq!(refused.headers.get("retry-after"), None, "{message}");
         }
@@ -151,7 +152,7 @@ async fn what_is_not_held_is_asked_for_and_who_does_not_answer_is_unknown() {
     let path = format!("{CONFIG_MAPS}/x");
     let read = fixture.get(&path).await;
     assert_eq!(cluster(&read.ok()), "a");
-    assert!(read.warnings().iter().any(|warning| warning.contains("cluster b: ")), "{:?}", read.warnings());
+    assert!(read.warnings().iter().any(|warning| warning.contains("cluster b may have ")), "{:?}", read.warnings());
     let message = fixture.patch(&path, "merge-patch+json", &json!({"data": {"v": "2"}})).await.refused(503);
     assert!(message.starts_with("kubectl --context a … "), "{message}");
 }
@@ -197,8 +198,8 @@ async fn what_is_meant_alone_comes_before_the_placement() {
     let mut wrong = config_map_of("only-b", "y");
     wrong["metadata"]["annotations"] = json!({ANNOTATION: "c"});
     let message = fixture.write("POST", maps, &wrong).await.refused(404);
-    let expected = "kubectl --context b … has it: namespaces \"only-b\" not found in c (named by the annotation \
-        tributary.dev/cluster); it is in b";
+    let expected = "kubectl --context b …: namespaces \"only-b\" not found in c, which was chosen because the \
+        annotation tributary.dev/cluster names it; it is in b";
     assert_eq!(message, expected);
     let of_both = "/api/v1/namespaces/of-both/configmaps";
     namespace(&fixture, "b", "of-both").await;
@@ -209,7 +210,7 @@ async fn what_is_meant_alone_comes_before_the_placement() {
     crate::harness::until(|| async { fixture.get("/api/v1/namespaces/of-both").await.code == 409 }).await;
     let message = fixture.write("POST", of_both, &config_map_of("of-both", "x")).await.refused(404);
     assert!(
-        message.contains("not found in a (chosen by --create-in") && message.ends_with("it is in b, c"),
+        message.contains("not found in a, which was chosen because --create-in") && message.ends_with("it is in b, c"),
         "{message}"
     );
     let path = format!("{of_both}/x?fieldManager=t");
@@ -217,7 +218,63 @@ async fn what_is_meant_alone_comes_before_the_placement() {
     assert_eq!(applied.refused(404), message);
     let nowhere =
         fixture.write("POST", "/api/v1/namespaces/no/configmaps", &config_map_of("no", "x")).await.refused(404);
-    assert!(nowhere.starts_with("namespaces \"no\" not found in a (") && nowhere.contains("no other"), "{nowhere}");
+    let expected = "kubectl --context a create namespace no: namespaces \"no\" not found in a, which was chosen";
+    assert!(nowhere.starts_with(expected) && nowhere.contains("no other"), "{nowhere}");
+}
+
+#[tokio::test]
+async fn where_nothing_was_chosen_the_member_says_itself_that_there_is_no_such_namespace() {
+    let fixture = Fixture::start(["a"]).await;
+    let path = "/api/v1/namespaces/no/configmaps";
+    let own = fixture.write("POST", &format!("/clusters/a{path}"), &config_map_of("no", "x")).await.refused(404);
+    assert_eq!(fixture.write("POST", path, &config_map_of("no", "x")).await.refused(404), own);
+}
+
+/// Adds to the metadata of an object.
+fn with(mut object: Value, metadata: Value) -> Value {
+    for (key, value) in metadata.as_object().unwrap() {
+        object["metadata"][key] = value.clone();
+    }
+    object
+}
+
+#[tokio::test]
+async fn the_first_ground_that_applies_decides() {
+    let placement = Some("b".parse().unwrap());
+    let placed = Policies { default: Policy { placement, ..allow().default }, ..Policies::default() };
+    let fixture = Fixture::with(["a", "b"].map(config), placed).await;
+    namespace(&fixture, "a", "only-a").await;
+    for member in ["a", "b"] {
+        fixture.put_and_see(member, &format!("owner-{member}"), "").await;
+        fixture.member(member).apply(record(&format!("release-{member}"), 1)).unwrap();
+        let node = json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": format!("node-{member}")}});
+        fixture.member(member).apply(node).unwrap();
+    }
+    let owned = |member: &str| {
+        let name = format!("owner-{member}");
+        let uid = &fixture.member(member).get("configmaps", "default", &name).unwrap()["metadata"]["uid"];
+        json!({"ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uid}]})
+    };
+    let of_release = |member: &str| {
+        let release = format!("release-{member}");
+        json!({"annotations": {"meta.helm.sh/release-name": release, "meta.helm.sh/release-namespace": "default"}})
+    };
+    let pod = |name: &str, node: &str| {
+        json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": name, "namespace": "default"},
+            "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i"}]}})
+    };
+    let pods = "/api/v1/namespaces/default/pods";
+    let only_a = "/api/v1/namespaces/only-a/configmaps";
+    for (case, path, object) in [
+        ("annotation a, owner b", CONFIG_MAPS, with(config_map_in("a", "x1", ""), owned("b"))),
+        ("owner a, release b", CONFIG_MAPS, with(with(config_map("x2", ""), owned("a")), of_release("b"))),
+        ("release a, node b", pods, with(pod("x3", "node-b"), of_release("a"))),
+        ("node a, placement b", pods, pod("x4", "node-a")),
+        ("namespace a, placement b", only_a, config_map_of("only-a", "x5")),
+    ] {
+        assert_eq!(cluster(&fixture.write("POST", path, &object).await.ok()), "a", "{case}");
+    }
+    assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &config_map("x6", "")).await.ok()), "b", "nothing else");
 }
 
 #[tokio::test]
@@ -225,7 +282,11 @@ async fn who_was_never_seen_may_be_the_one_that_is_meant() {
     // One that may have the namespace too: only the placement says enough.
     let (fixture, _first) = with_one_never_seen(allow()).await;
     let message = fixture.write("POST", CONFIG_MAPS, &config_map("new", "")).await.refused(503);
-    assert!(message.starts_with("kubectl --context a … ") && message.contains("nothing is known of b"), "{message}");
+    let expected = "kubectl --context a … to create configmaps \"new\" in a: b may have its namespace, too, and cannot";
+    assert!(message.starts_with(expected), "{message}");
+    let generated = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"generateName": "new-"}});
+    let message = fixture.write("POST", CONFIG_MAPS, &generated).await.refused(503);
+    assert!(message.starts_with("kubectl --context a … to create configmaps in a: "), "{message}");
     let named = fixture.write("POST", CONFIG_MAPS, &config_map_in("a", "named", "")).await;
     assert_eq!(cluster(&named.ok()), "a");
     let placement = Some("a".parse().unwrap());
@@ -296,8 +357,9 @@ async fn a_helm_release_of_several_clusters_is_refused_before_its_first_write() 
             fixture.patch(&path, "apply-patch+yaml", &released("x", "same")).await,
         ] {
             let message = refused.refused(409);
-            assert!(message.starts_with("helm --kube-context a …, helm --kube-context b …: "), "{message}");
+            assert!(message.starts_with("helm --kube-context a … or helm --kube-context b …: "), "{message}");
             assert_eq!(refused.json()["reason"], "BadRequest", "nobody tries again: {message}");
+            assert_eq!(refused.json()["details"]["causes"][1]["message"], "b", "{message}");
         }
         assert_eq!(values(&fixture, ["a", "b"], "x"), [Value::Null, Value::Null]);
     }
@@ -370,7 +432,9 @@ async fn nothing_is_deleted_of_a_helm_release_of_several_clusters() {
 async fn a_helm_release_that_may_be_where_nobody_can_look_is_not_torn() {
     let (fixture, _first) = with_one_never_seen(placed_in_a(true)).await;
     let message = fixture.write("POST", CONFIG_MAPS, &released("new", "r")).await.refused(503);
-    assert!(message.starts_with("kubectl --context b … ") && message.contains("nothing is known of b"), "{message}");
+    let expected = "helm --kube-context <name> …: the release \"r\" of namespace \"default\" may be in b, which cannot be \
+        asked (for ";
+    assert!(message.starts_with(expected), "{message}");
     fixture.member("a").apply(record("r", 1)).unwrap();
     crate::harness::until(|| async {
         fixture.get(&format!("{CONFIG_MAPS}/sh.helm.release.v1.r.v1")).await.code == 200

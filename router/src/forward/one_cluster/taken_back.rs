@@ -12,6 +12,7 @@ use tributary_merge::{Foreign, VersionDecodeError};
 use crate::forward::list::is_live_token;
 use crate::forward::rewritten::translating;
 use crate::refusal::{ClusterRefusal, PreconditionRefusal, Refusal, VersionRefusal};
+use crate::topology::Fleet;
 use crate::versions::Versions;
 
 /// How a composite version begins in its two forms. A continue token begins so, too, or with `v1.`.
@@ -30,6 +31,8 @@ pub(super) struct TakenBack<'a> {
     pub(super) resource: &'a ResourceRequest,
     /// Reads composite versions.
     pub(super) versions: Versions,
+    /// All clusters.
+    pub(super) fleet: &'a Fleet,
     /// The object, where the merged view holds it.
     pub(super) object: Option<Arc<Object>>,
 }
@@ -89,12 +92,16 @@ impl TakenBack<'_> {
         Ok(Request::from_parts(head, rewritten.body))
     }
 
+    /// The body for the cluster.
+    ///
+    /// # Errors
+    /// As [`Self::request`].
     fn body(&self, format: Format, body: &Bytes) -> Result<Rewritten, Refusal> {
         let shape = BodyKind::of(self.verb, self.resource);
         let facts = rewrite::read(format, shape, body).map_err(Refusal::malformed)?;
         if let Some(named) = facts.cluster.filter(|named| named != self.cluster.as_str()) {
-            let (resource, cluster) = (self.resource.resource.clone(), self.cluster.clone());
-            return Err(ClusterRefusal::OfOtherContext { resource, named, cluster }.into());
+            let name = self.resource.name.clone().or(facts.name).unwrap_or_default();
+            return Err(self.of_other_context(name, named).into());
         }
         let version = |of, text: &str| match (self.owner(text), of) {
             (Owner::Native, _) => Ok(text.to_owned()),
@@ -108,6 +115,13 @@ impl TakenBack<'_> {
         translating(version, |version| rewrite::rewrite(format, shape, body, true, version))
     }
 
+    fn of_other_context(&self, name: String, named: String) -> ClusterRefusal {
+        let is_configured = ClusterName::new(&named).is_ok_and(|named| self.fleet.cluster(&named).is_some());
+        let (resource, cluster) = (self.resource.resource.clone(), self.cluster.clone());
+        ClusterRefusal::OfOtherContext { resource, name, named, is_configured, cluster }
+    }
+
+    /// Whose a version is.
     fn owner(&self, text: &str) -> Owner {
         match self.versions.decode(text) {
             Ok(given) => given.component(self.cluster).map_or(Owner::Other, Owner::Component),
@@ -122,17 +136,19 @@ impl TakenBack<'_> {
         held.filter(|held| component >= *held).unwrap_or(component.revision()).to_string()
     }
 
+    /// Whether nothing is changed: a version of another cluster is then too old, and no conflict.
     fn is_read(&self) -> bool {
         matches!(self.verb, Verb::Get | Verb::List | Verb::Watch)
     }
 
+    /// The refusal of a version that is of another cluster.
     fn of_other(&self) -> Refusal {
         let cluster = self.cluster.clone();
         if self.is_read() {
             return VersionRefusal::OfOtherCluster { cluster }.into();
         }
         let name = self.resource.name.clone().unwrap_or_default();
-        PreconditionRefusal::OfAnotherCluster { resource: self.resource.resource.clone(), name, owner: cluster }.into()
+        PreconditionRefusal::OfOtherContext { resource: self.resource.resource.clone(), name, cluster }.into()
     }
 }
 
