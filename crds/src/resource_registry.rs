@@ -54,10 +54,12 @@ pub struct ResourceRegistrySpec {
     /// Whether a list or watch may leave out clusters that have never answered.
     #[serde(default)]
     pub partial: Partial,
-    /// Whether clusters may have an object of the same name each.
+    /// Whether clusters may have an object of the same name each. `Unique`: no two clusters have an object of one name,
+    /// so that a name found once is meant, also while other clusters cannot be asked. `Repeated`: such a write is
+    /// refused.
     #[serde(default)]
     pub names: Names,
-    /// The cluster for new objects that name none and have no owner.
+    /// The cluster for new objects for which nothing else decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Whether a member, or one of its endpoints, can be reached, as its own traffic shows it.
+//! Whether a member, or one of its endpoints, can be reached, as its own traffic and its `/readyz` show it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -26,11 +26,12 @@ pub struct Reachability {
 /// The state of a [`Reachability`].
 #[derive(Clone, Debug)]
 pub enum ReachabilityState {
-    /// No request has been tried yet.
+    /// Nothing has been asked of it yet.
     Unknown,
-    /// The last dial or request got an answer.
+    /// The last dial, request or question for `/readyz` got an answer.
     Reachable,
-    /// The last dial failed, a connection went silent, or the member rejects our credentials.
+    /// The last dial failed, a connection went silent, `/readyz` was not answered and nothing else came, or the member
+    /// rejects our credentials.
     Unreachable {
         /// Why, in one line, for people.
         reason: Arc<str>,

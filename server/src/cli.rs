@@ -190,7 +190,7 @@ pub struct ServeArguments {
     /// on first use]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub resources: Vec<String>,
-    /// The cluster for new objects that name none and have no owner
+    /// The cluster for new objects for which nothing else decides
     #[arg(long, value_name = "CLUSTER")]
     pub create_in: Option<ClusterName>,
     /// What lists and watches do about a cluster that has never been read: wait for it, then refuse; or leave it out,

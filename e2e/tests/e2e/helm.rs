@@ -205,7 +205,7 @@ async fn of_both(context: TestContext, version: u8) -> anyhow::Result<()> {
     })
     .await?;
     let before = (setup.found(0).await?, setup.found(1).await?);
-    let release = "helm --kube-context member1 …, helm --kube-context member2 …: ";
+    let release = "helm --kube-context member1 … or helm --kube-context member2 …: ";
     for (words, hint) in [
         (&["upgrade", "web", "CHART", "--set", "step=2,more=true"][..], release),
         (&["upgrade", "--install", "web", "CHART"], release),

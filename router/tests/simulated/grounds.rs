@@ -390,7 +390,7 @@ async fn a_hook_goes_where_its_helm_release_is() {
         assert_eq!(cluster(&written(hook("labelled-again", Some("rb"))).await.ok()), "b", "{held}");
         let message = written(hook("bare-again", None)).await.refused(409);
         assert!(
-            message.starts_with("helm --kube-context a …, helm --kube-context b …: the hook names no"),
+            message.starts_with("helm --kube-context a … or helm --kube-context b …: the hook names no"),
             "{message}"
         );
         assert_eq!(values(&fixture, ["a", "b"], "bare-again"), [Value::Null, Value::Null]);
@@ -413,7 +413,7 @@ async fn nothing_is_deleted_of_a_helm_release_of_several_clusters() {
         let paths = ["only", "sh.helm.release.v1.same.v2"].map(|name| format!("{CONFIG_MAPS}/{name}"));
         for path in &paths {
             let message = fixture.write("DELETE", path, &json!({})).await.refused(409);
-            assert!(message.starts_with("helm --kube-context a …, helm --kube-context b …: "), "{message}");
+            assert!(message.starts_with("helm --kube-context a … or helm --kube-context b …: "), "{message}");
         }
         // Helm writes the newest record first, which only one of them has.
         let message = fixture.write("PUT", &paths[1], &record("same", 2)).await.refused(409);
