@@ -199,13 +199,19 @@ async fn a_cluster_s_own_path_takes_what_the_merged_view_gave() {
     // What is of another cluster is neither written nor read.
     let other = fixture.get(&format!("{CONFIG_MAPS}/y")).await.ok();
     let message = fixture.write("POST", &own, &config_map_in("b", "z", "")).await.refused(409);
-    assert!(message.starts_with("kubectl --context b …: "), "{message}");
+    let expected = "kubectl --context b …, or remove the annotation: configmaps \"z\" has ";
+    assert!(message.starts_with(expected), "{message}");
+    let message = fixture.write("POST", &own, &config_map_in("nobody", "z", "")).await.refused(409);
+    assert!(message.starts_with("remove the annotation: configmaps \"z\" has "), "{message}");
     let mut stranger = config_map("x", "3");
     stranger["metadata"]["resourceVersion"] = json!(version(&other));
-    fixture.write("PUT", &format!("{own}/x"), &stranger).await.refused(409);
+    let message = fixture.write("PUT", &format!("{own}/x"), &stranger).await.refused(409);
+    let expected = "kubectl --context a get configmaps x: the resourceVersion is of another cluster than a";
+    assert_eq!(message, expected);
     let precondition = json!({"preconditions": {"resourceVersion": version(&other)}});
     fixture.write("DELETE", &format!("{own}/x"), &precondition).await.refused(409);
-    fixture.get(&format!("{own}?resourceVersion={}", version(&other))).await.refused(410);
+    let message = fixture.get(&format!("{own}?resourceVersion={}", version(&other))).await.refused(410);
+    assert_eq!(message, "list /clusters/a again: the resourceVersion says nothing of cluster a");
     let mut events = fixture.watch(&format!("{own}?watch=1&resourceVersion={}", version(&other))).await;
     let error = events.soon().await;
     assert_eq!((&error["type"], &error["object"]["code"]), (&json!("ERROR"), &json!(410)));

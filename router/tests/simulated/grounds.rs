@@ -181,7 +181,8 @@ async fn a_new_object_goes_where_alone_it_can_be() {
     };
     assert_eq!(cluster(&fixture.write("POST", pods, &pod("p", "node-x")).await.ok()), "a");
     let message = fixture.write("POST", pods, &pod("q", "nobody's")).await.refused(400);
-    assert!(message.starts_with("kubectl --context a … "), "{message}");
+    let expected = "kubectl --context a …, or another of a, b: nothing says in which cluster to create pods \"q\"; or ";
+    assert!(message.starts_with(expected), "{message}");
 }
 
 #[tokio::test]
@@ -282,7 +283,7 @@ async fn who_was_never_seen_may_be_the_one_that_is_meant() {
     // One that may have the namespace too: only the placement says enough.
     let (fixture, _first) = with_one_never_seen(allow()).await;
     let message = fixture.write("POST", CONFIG_MAPS, &config_map("new", "")).await.refused(503);
-    let expected = "kubectl --context a … to create configmaps \"new\" in a: b may have its namespace, too, and cannot";
+    let expected = "kubectl --context a … to create configmaps \"new\" in a: b may serve configmaps, too, and cannot";
     assert!(message.starts_with(expected), "{message}");
     let generated = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"generateName": "new-"}});
     let message = fixture.write("POST", CONFIG_MAPS, &generated).await.refused(503);
