@@ -268,3 +268,22 @@ fn what_is_sent_to_the_wrong_path_is_told_the_right_one() {
         (410, "list /clusters/c0 again: the resourceVersion says nothing of cluster c0")
     );
 }
+
+#[test]
+fn a_cluster_is_named_once() {
+    let cluster = &names()[1];
+    for (cause, expected) in [
+        (
+            "unreachable: cluster c1 at 10.0.0.1:443 is silent: no answer",
+            "unreachable: 10.0.0.1:443 is silent: no answer",
+        ),
+        ("cluster c1 cannot be reached at x: refused", "it cannot be reached at x: refused"),
+        ("cluster c1: no credentials: the plugin failed", "no credentials: the plugin failed"),
+        ("cluster c10 cannot be reached", "cluster c10 cannot be reached"),
+        ("refused", "refused"),
+    ] {
+        assert_eq!(without_name(cause, cluster), expected);
+    }
+    let silent = Trouble { cause: "cluster c1 at x is silent".to_owned(), ..silent(cluster) };
+    assert_eq!(silent.to_string(), "c1 (for 12 s: x is silent)");
+}

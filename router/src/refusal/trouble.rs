@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tributary_apimachinery::{ClusterName, GroupVersionResource};
 
-use super::wording::object;
+use super::wording::{object, without_name};
 
 /// What keeps a cluster from answering, as clients are told: `eu (for 3 s: refused)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub(crate) struct Trouble {
 impl Trouble {
     /// For how long, and why: `for 3 s: refused`.
     pub(super) fn why(&self) -> String {
-        format!("for {} s: {}", self.age.as_secs(), self.cause)
+        format!("for {} s: {}", self.age.as_secs(), without_name(&self.cause, &self.cluster))
     }
 
     /// What the answer to a get is warned of: this cluster may have an object of the name, too.

@@ -2,8 +2,8 @@
 
 use std::fmt::Display;
 
-use tributary_apimachinery::GroupVersionResource;
 use tributary_apimachinery::status::go_quote;
+use tributary_apimachinery::{ClusterName, GroupVersionResource};
 
 /// How many a message names before it only counts them.
 pub(super) const NAMED_MAX: usize = 10;
@@ -21,6 +21,15 @@ pub(super) fn object(resource: &GroupVersionResource, name: &str) -> String {
 pub(super) fn can_be_typed(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-.:_".contains(&byte);
     !name.is_empty() && !name.starts_with('-') && name.bytes().all(is_plain)
+}
+
+/// A cause without the name of its cluster, where that is named already: `unreachable: cluster eu at x is silent` becomes
+/// `unreachable: x is silent`.
+pub(crate) fn without_name(cause: &str, cluster: &ClusterName) -> String {
+    let Some((before, after)) = cause.split_once(&format!("cluster {cluster}")) else { return cause.to_owned() };
+    let forms = [(" at ", ""), (": ", ""), (" ", "it ")];
+    let told = forms.into_iter().find_map(|(form, instead)| Some((instead, after.strip_prefix(form)?)));
+    told.map_or_else(|| cause.to_owned(), |(instead, rest)| format!("{before}{instead}{rest}"))
 }
 
 /// `a, b and 3 more`.

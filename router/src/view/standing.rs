@@ -9,7 +9,7 @@ use tributary_cacher::{CacherState, StaleReason};
 use tributary_merge::Heads;
 
 use crate::discovery::{Otherwise, ServedResource};
-use crate::refusal::{ClusterRefusal, Trouble};
+use crate::refusal::{ClusterRefusal, Trouble, without_name};
 use crate::topology::Cluster;
 
 /// How one cluster stands.
@@ -345,14 +345,15 @@ pub(crate) fn warnings(resource: &GroupVersionResource, standings: &Standings) -
         .filter_map(|(cluster, standing)| match standing {
             Standing::Fresh | Standing::NoNamespace => None,
             Standing::Stale { since, reason, .. } => Some(format!(
-                "cluster {cluster}: {resource} may be stale, last updated {} s ago: {reason}",
-                since.elapsed().as_secs()
+                "cluster {cluster}: {resource} may be stale, last updated {} s ago: {}",
+                since.elapsed().as_secs(),
+                without_name(reason, cluster)
             )),
             Standing::LeftOut { reason } => Some(format!("cluster {cluster}: {resource} are missing: {reason}")),
             Standing::Unknown { since, reason, .. } => Some(format!(
                 "cluster {cluster}: {resource} are missing, waiting for {} s: {}",
                 since.elapsed().as_secs(),
-                reason.as_deref().unwrap_or(NOT_SYNCED)
+                without_name(reason.as_deref().unwrap_or(NOT_SYNCED), cluster)
             )),
         })
         .collect();
