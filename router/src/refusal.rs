@@ -28,7 +28,7 @@ use std::fmt;
 use http::StatusCode;
 use tributary_apimachinery::Status;
 
-pub(crate) use cluster::ClusterRefusal;
+pub(crate) use cluster::{ClusterRefusal, ReleaseName};
 pub(crate) use limit::LimitRefusal;
 pub(crate) use member::{MemberRefusal, says_forbidden, says_never, says_not_served, says_of_list};
 pub(crate) use precondition::PreconditionRefusal;

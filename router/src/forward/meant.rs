@@ -16,7 +16,7 @@ use crate::Router;
 use crate::discovery::ServedResource;
 use crate::grounds::{Evidence, Ground, Verdict};
 use crate::ownership::{Claim, NoOwner};
-use crate::refusal::{ClusterRefusal, Refusal};
+use crate::refusal::{ClusterRefusal, Refusal, ReleaseName};
 use crate::request::ClientRequest;
 use crate::topology::Cluster;
 use crate::versions::ClientVersion;
@@ -179,7 +179,8 @@ async fn by_evidence(
         _ => Evidence::default(),
     };
     let (resource, name) = (request.resource.resource.clone(), name_of(request, held));
-    let (namespace, release) = release.map_or((None, None), |release| (release.namespace, release.name));
+    let (namespace, of) = release.map_or((None, None), |release| (release.namespace, release.name));
+    let release = Box::new(ReleaseName { namespace, name: of });
     let placement = configuration.policy(&resource).placement.as_ref();
     match ground.judge(evidence, placement) {
         Verdict::Meant(cluster) => Ok(router.fleet().cluster(&cluster)),
@@ -190,10 +191,10 @@ async fn by_evidence(
         }
         Verdict::Perhaps(unknown) => {
             let unknown = router.fleet().troubles(&unknown);
-            Err(ClusterRefusal::ReleaseUnsure { resource, name, namespace, release, unknown }.into())
+            Err(ClusterRefusal::ReleaseUnsure { resource, name, release, unknown }.into())
         }
         Verdict::Several(clusters) => {
-            Err(ClusterRefusal::ReleaseInSeveral { resource, name, namespace, release, clusters }.into())
+            Err(ClusterRefusal::ReleaseInSeveral { resource, name, release, clusters }.into())
         }
     }
 }
@@ -213,8 +214,9 @@ async fn not_of_several(request: ClientRequest<'_>, located: &Located) -> Result
     match Ground::Release.judge(evidence, None) {
         Verdict::Several(clusters) => {
             let (resource, name) = (request.resource.resource.clone(), object.name().to_owned());
-            let Release { namespace, name: release, .. } = release;
-            Err(ClusterRefusal::ReleaseInSeveral { resource, name, namespace, release, clusters }.into())
+            let Release { namespace, name: of, .. } = release;
+            let release = Box::new(ReleaseName { namespace, name: of });
+            Err(ClusterRefusal::ReleaseInSeveral { resource, name, release, clusters }.into())
         }
         _ => Ok(()),
     }

@@ -10,6 +10,15 @@ use super::Trouble;
 use super::wording::{can_be_typed, first, listed, object};
 use crate::grounds::Ground;
 
+/// A Helm release, as far as it is known.
+#[derive(Clone, Debug)]
+pub(crate) struct ReleaseName {
+    /// Its namespace.
+    pub(crate) namespace: Option<String>,
+    /// Its name; `None` where any of the namespace may be meant.
+    pub(crate) name: Option<String>,
+}
+
 /// Why it is not known, or not clear, which cluster a request is for.
 #[derive(Clone, Debug)]
 pub(crate) enum ClusterRefusal {
@@ -54,10 +63,8 @@ pub(crate) enum ClusterRefusal {
         resource: GroupVersionResource,
         /// The object; empty for one that has no name yet.
         name: String,
-        /// The release's namespace, if it is known.
-        namespace: Option<String>,
-        /// The release; `None` where any of the namespace may be meant.
-        release: Option<String>,
+        /// The release.
+        release: Box<ReleaseName>,
         /// The clusters that cannot be asked.
         unknown: Vec<Trouble>,
     },
@@ -129,10 +136,8 @@ pub(crate) enum ClusterRefusal {
         resource: GroupVersionResource,
         /// The object; empty for one that has no name yet.
         name: String,
-        /// The release's namespace, if it is known.
-        namespace: Option<String>,
-        /// The release; `None` where any of the namespace may be meant.
-        release: Option<String>,
+        /// The release.
+        release: Box<ReleaseName>,
         /// The clusters that have it.
         clusters: Vec<ClusterName>,
     },
@@ -172,8 +177,8 @@ impl ClusterRefusal {
             Self::NotFound { resource, name } => Status::not_found(resource, name),
             Self::Unknown { resource, name, unknown, is_gone } => owner_unknown(resource, name, unknown, *is_gone),
             Self::Unsure { resource, name, ground, known, unknown } => unsure(resource, name, *ground, known, unknown),
-            Self::ReleaseUnsure { resource, name, namespace, release, unknown } => {
-                release_unsure((resource, name), (namespace.as_deref(), release.as_deref()), unknown)
+            Self::ReleaseUnsure { resource, name, release, unknown } => {
+                release_unsure((resource, name), (release.namespace.as_deref(), release.name.as_deref()), unknown)
             }
             Self::Unread { resource, clusters, reasons, retry_after } => {
                 unread(resource, clusters, reasons, *retry_after)
@@ -185,8 +190,8 @@ impl ClusterRefusal {
             }
             Self::DifferentUsers { resource, users } => different_users(resource, users),
             Self::NotNamed { resource, name, clusters } => not_named(resource, name, clusters),
-            Self::ReleaseInSeveral { resource, name, namespace, release, clusters } => {
-                release_in_several((resource, name), (namespace.as_deref(), release.as_deref()), clusters)
+            Self::ReleaseInSeveral { resource, name, release, clusters } => {
+                release_in_several((resource, name), (release.namespace.as_deref(), release.name.as_deref()), clusters)
             }
             Self::NoNamespace { resource, namespace, cluster, ground, elsewhere } => {
                 no_namespace(resource, namespace, (cluster, *ground), elsewhere)

@@ -164,12 +164,11 @@ fn a_write_that_is_not_sure_is_told_what_to_type_and_who_is_missing() {
 fn a_release_is_named_as_helm_names_it() {
     let clusters = names();
     let (resource, name) = (pods(), "p".to_owned());
-    let (namespace, release) = (Some("default".to_owned()), Some("r".to_owned()));
+    let release = Box::new(ReleaseName { namespace: Some("default".to_owned()), name: Some("r".to_owned()) });
     let unknown = |unknown: &[ClusterName]| {
-        let (resource, name) = (resource.clone(), name.clone());
-        let (namespace, release) = (namespace.clone(), release.clone());
+        let (resource, name, release) = (resource.clone(), name.clone(), release.clone());
         let unknown = unknown.iter().map(silent).collect();
-        status(ClusterRefusal::ReleaseUnsure { resource, name, namespace, release, unknown })
+        status(ClusterRefusal::ReleaseUnsure { resource, name, release, unknown })
     };
     let one = unknown(&clusters[..1]);
     assert_eq!((one.code, one.retry_after_seconds()), (503, None));
@@ -183,7 +182,7 @@ fn a_release_is_named_as_helm_names_it() {
                they can, or set the annotation tributary.dev/cluster";
     assert!(two.ends_with(end), "{two}");
     let clusters = clusters[..2].to_vec();
-    let several = status(ClusterRefusal::ReleaseInSeveral { resource, name, namespace, release, clusters });
+    let several = status(ClusterRefusal::ReleaseInSeveral { resource, name, release, clusters });
     assert_eq!((several.code, &several.reason), (409, &StatusReason::BadRequest));
     assert_eq!(causes(&several), ["c0", "c1"]);
     assert_eq!(
