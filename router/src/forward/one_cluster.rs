@@ -10,7 +10,7 @@ use http::{Request, Response, StatusCode, header};
 use tributary_apimachinery::rewrite::{self, BodyKind, Format};
 use tributary_apimachinery::{ClusterName, Query, RequestClass, RequestInfo, ResourceRequest, Verb};
 
-use self::taken_back::TakenBack;
+use self::taken_back::{KnownObject, TakenBack};
 use super::answer::{content_type, note};
 use super::buffered::unreadable;
 use super::room;
@@ -81,9 +81,16 @@ fn taken_back<'a>(
     verb: Verb,
     resource: &'a ResourceRequest,
 ) -> TakenBack<'a> {
-    let view = router.views().get(&resource.resource, None);
-    let object = view.and_then(|view| view.log().snapshot(cluster)?.get(resource.key().as_str()).cloned());
-    TakenBack { cluster, verb, resource, versions: configuration.composite_versions(), fleet: router.fleet(), object }
+    let key = resource.key();
+    // What all namespaces have is not held where it is forbidden to read them all.
+    let namespaces = [None, resource.namespace.as_deref()].into_iter();
+    let mut views = namespaces.filter_map(|namespace| router.views().get(&resource.resource, namespace));
+    let known = views.find_map(|view| {
+        let log = view.log();
+        let held = log.snapshot(cluster)?;
+        Some(KnownObject { object: held.get(key.as_str())?.clone(), seen: held.resource_version() })
+    });
+    TakenBack { cluster, verb, resource, versions: configuration.composite_versions(), fleet: router.fleet(), known }
 }
 
 /// A request whose body is not looked at.

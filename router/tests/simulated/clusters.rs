@@ -239,3 +239,28 @@ async fn a_cluster_s_own_path_takes_what_the_merged_view_gave() {
     told["data"]["v"] = json!("from an event");
     fixture.write("PUT", &format!("{own}/later"), &told).await.ok();
 }
+
+/// Memory may know less than the version that a client was given: then it says nothing of what that version means.
+#[tokio::test]
+async fn a_cluster_s_own_path_takes_a_version_that_memory_has_not_seen() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    fixture.put_and_see("a", "x", "1").await;
+    fixture.member("a").control().lag_watches(crate::harness::SOON * 10);
+    let mut written = fixture.write("PUT", &format!("{CONFIG_MAPS}/x"), &config_map("x", "2")).await.ok();
+    written["data"]["v"] = json!("3");
+    fixture.write("PUT", &format!("/clusters/a{CONFIG_MAPS}/x"), &written).await.ok();
+    fixture.write("PUT", &format!("/clusters/a{CONFIG_MAPS}/x"), &written).await.refused(409);
+}
+
+#[tokio::test]
+async fn a_cluster_s_own_path_knows_what_is_held_of_a_single_namespace() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    crate::namespaces::forbid(&fixture, "a", &["configmaps"]);
+    fixture.put("a", "x", "1");
+    fixture.put("a", "later", "1");
+    let list = fixture.get(CONFIG_MAPS).await.ok();
+    let mut object = fixture.get(&format!("{CONFIG_MAPS}/x")).await.ok();
+    // It covers the object.
+    object["metadata"]["resourceVersion"] = version(&list).into();
+    fixture.write("PUT", &format!("/clusters/a{CONFIG_MAPS}/x"), &object).await.ok();
+}

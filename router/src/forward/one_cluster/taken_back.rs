@@ -33,8 +33,16 @@ pub(super) struct TakenBack<'a> {
     pub(super) versions: Versions,
     /// All clusters.
     pub(super) fleet: &'a Fleet,
-    /// The object, where the merged view holds it.
-    pub(super) object: Option<Arc<Object>>,
+    /// What the merged view knows of the object.
+    pub(super) known: Option<KnownObject>,
+}
+
+/// An object that the merged view holds.
+pub(super) struct KnownObject {
+    /// The object.
+    pub(super) object: Arc<Object>,
+    /// Up to which version all of the cluster's changes were seen when it was looked up.
+    pub(super) seen: CollectionVersion,
 }
 
 /// Whose a version is.
@@ -130,10 +138,12 @@ impl TakenBack<'_> {
         }
     }
 
-    /// The version of the object that is meant by a vector which covers it: events carry the whole collection's.
+    /// The version of the object that is meant by a vector which covers it: events carry the whole collection's. Where
+    /// memory has not seen all that the vector has, what it holds may be older than the object that the vector is of.
     fn precondition(&self, component: CollectionVersion) -> String {
-        let held = self.object.as_ref().map(|object| object.resource_version());
-        held.filter(|held| component >= *held).unwrap_or(component.revision()).to_string()
+        let known = self.known.as_ref().filter(|known| known.seen >= component);
+        let held = known.map(|known| known.object.resource_version()).filter(|held| component >= *held);
+        held.unwrap_or(component.revision()).to_string()
     }
 
     /// Whether nothing is changed: a version of another cluster is then too old, and no conflict.
