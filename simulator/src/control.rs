@@ -85,6 +85,8 @@ pub(crate) struct Faults {
     pub(crate) listens: watch::Sender<bool>,
     /// The resources that are not served, as if they were not installed.
     pub(crate) hidden: watch::Sender<BTreeSet<String>>,
+    /// The groups whose aggregated server does not answer.
+    pub(crate) silent: Mutex<BTreeSet<String>>,
     /// The resources whose watches get no bookmarks, but for the one that ends initial events.
     unmarked: Mutex<BTreeSet<String>>,
     /// By how many milliseconds watches lag behind writes.
@@ -139,6 +141,7 @@ impl Faults {
             listening: watch::Sender::new(true),
             listens: watch::Sender::new(false),
             hidden: watch::Sender::default(),
+            silent: Mutex::default(),
             // kube-apiserver keeps no watch cache of them (`DefaultWatchCacheSizes`), and bookmarks are the cache's.
             unmarked: Mutex::new(["events".to_owned()].into()),
             watch_lag: AtomicU64::new(0),
@@ -172,6 +175,11 @@ impl Faults {
     /// Whether a resource (`pods`, `deployments.apps`) is not served.
     pub(crate) fn is_hidden(&self, resource: &str) -> bool {
         self.hidden.borrow().contains(resource)
+    }
+
+    /// Whether the server behind a resource (`deployments.apps`) does not answer.
+    pub(crate) fn is_silent(&self, resource: &str) -> bool {
+        resource.split_once('.').is_some_and(|(_, group)| self.silent.lock().contains(group))
     }
 
     /// Whether watches of a resource (`pods`, `deployments.apps`) get bookmarks.
@@ -359,6 +367,17 @@ impl Control {
                 hidden.insert(resource.to_owned());
             }
         });
+    }
+
+    /// Has the server behind a group (`apps`), as if it were an aggregated one, answer or not: without it discovery says
+    /// that what it knows of the group is stale, and requests for its resources are 503. Its watches go on.
+    pub fn serve_group(&self, group: &str, on: bool) {
+        let mut silent = self.faults.silent.lock();
+        if on {
+            silent.remove(group);
+        } else {
+            silent.insert(group.to_owned());
+        }
     }
 
     /// Whether watches of a resource (`pods`, `deployments.apps`) get bookmarks. Events get none from the start, as

@@ -75,6 +75,18 @@ pub(crate) fn hide(document: &mut Value, hidden: &BTreeSet<String>) {
     groups.retain(|group| group["versions"].as_array().is_some_and(|versions| !versions.is_empty()));
 }
 
+/// Says of groups that the aggregated server behind them does not answer.
+pub(crate) fn silence(document: &mut Value, silent: &BTreeSet<String>) {
+    let Some(groups) = document.get_mut("items").and_then(Value::as_array_mut) else { return };
+    let is_silent = |group: &&mut Value| group["metadata"]["name"].as_str().is_some_and(|name| silent.contains(name));
+    for group in groups.iter_mut().filter(is_silent) {
+        for version in group["versions"].as_array_mut().into_iter().flatten() {
+            version["freshness"] = "Stale".into();
+            version["resources"] = json!([]);
+        }
+    }
+}
+
 fn groups() -> Vec<Value> {
     ["apps", AUTHORIZATION]
         .map(|group| {

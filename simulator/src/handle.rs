@@ -98,6 +98,9 @@ impl Api {
             Route::Resource(_) if self.faults().is_hidden(resource) => {
                 Err(Status::service_unavailable("the server is currently initializing"))
             }
+            Route::Resource(_) if self.faults().is_silent(resource) => {
+                Err(Status::service_unavailable("the server is currently unable to handle the request"))
+            }
             Route::Resource(target) if workload::is_asked(&target) => Ok(workload::answer(request)),
             Route::Resource(target) => {
                 let writes = kind == RequestKind::Write;
@@ -301,6 +304,7 @@ fn plain(route: &Route, headers: &HeaderMap, query: &Query<'_>, faults: &Faults)
             let aggregated = discovery::wants_aggregated(accept) && matches!(path.as_str(), "api" | "apis");
             let mut document = discovery::document(path, aggregated)?;
             discovery::hide(&mut document, &faults.hidden.borrow());
+            discovery::silence(&mut document, &faults.silent.lock());
             let document = document.to_string();
             let content_type = if aggregated { discovery::AGGREGATED } else { "application/json" };
             Ok(cacheable(headers, content_type, document.into_bytes()))

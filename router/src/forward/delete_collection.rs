@@ -15,8 +15,9 @@ use super::rewritten::translating;
 use super::send::send;
 use super::whole::{Reserve, seen_whole};
 use crate::body::Body;
+use crate::discovery::Otherwise;
 use crate::limits::{self, DELETE_OPTIONS_BYTES_MAX};
-use crate::refusal::{ClusterRefusal, MemberRefusal, PreconditionRefusal, Refusal};
+use crate::refusal::{ClusterRefusal, MemberRefusal, PreconditionRefusal, Refusal, Trouble};
 use crate::request::ClientRequest;
 use crate::topology::Cluster;
 use crate::versions::ClientVersion;
@@ -26,7 +27,7 @@ use crate::{deadline, response};
 /// Deletes a collection in every cluster that serves it and is wanted.
 ///
 /// # Errors
-/// 503 before the first deletion where a wanted cluster is out of reach. The first cluster's refusal, with a message
+/// 503 before the first deletion where a wanted cluster is out of reach, or its aggregated server. The first cluster's refusal, with a message
 /// that names the clusters where the deletion failed and where it was done.
 pub(crate) async fn delete_collection(
     request: ClientRequest<'_>,
@@ -39,7 +40,7 @@ pub(crate) async fn delete_collection(
     let held = BufferedRequest::read(request, Verb::DeleteCollection, message, DELETE_OPTIONS_BYTES_MAX).await?;
     let shared = held.for_all()?;
     let clusters = wanted_clusters(request, &wanted)?;
-    all_in_reach(&clusters)?;
+    all_in_reach(&clusters, silent(request, &wanted))?;
     // Without it a deletion might not be noted that was made.
     let reserve = Reserve::take(router, request.caller, until)?;
     let asked: Vec<BoxFuture<'_, _>> = clusters
@@ -77,12 +78,22 @@ fn wanted_clusters(request: ClientRequest<'_>, wanted: &ClusterSelector) -> Resu
     Err(ClusterRefusal::unread(&resource.resource, undiscovered, 1).into())
 }
 
+/// The wanted clusters whose aggregated server does not answer: a list of the collection says that it lacks them.
+fn silent(request: ClientRequest<'_>, wanted: &ClusterSelector) -> Vec<Trouble> {
+    let ClientRequest { router, resource, served, .. } = request;
+    let policy = request.configuration.policy(&resource.resource);
+    let names = served.silent().filter(|name| policy.selects(name) && wanted.matches(name));
+    let clusters = names.filter_map(|name| router.fleet().cluster(name));
+    let cause = || Otherwise::Stale.reason(&resource.resource);
+    clusters.map(|own| Trouble { cluster: own.name().clone(), cause: cause(), age: own.age() }).collect()
+}
+
 /// A collection that would certainly not be deleted as a whole is not touched.
 ///
 /// # Errors
-/// 503 that names the clusters that are out of reach.
-fn all_in_reach(clusters: &[Arc<Cluster>]) -> Result<(), Refusal> {
-    let troubles: Vec<_> = clusters.iter().filter_map(|cluster| cluster.out_of_reach()).collect();
+/// 503 that names the clusters that are out of reach, and the silent ones.
+fn all_in_reach(clusters: &[Arc<Cluster>], silent: Vec<Trouble>) -> Result<(), Refusal> {
+    let troubles: Vec<_> = clusters.iter().filter_map(|cluster| cluster.out_of_reach()).chain(silent).collect();
     if troubles.is_empty() {
         return Ok(());
     }
