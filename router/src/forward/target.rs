@@ -73,21 +73,27 @@ fn for_live_read(verb: Verb, query: &str) -> String {
 
 /// The member's own version for one that a client sent back: the object's as last seen, where the client's vector
 /// covers that, else the vector's component, which the member will refuse if it is stale. An integer is of one object,
-/// so what it says is taken as it is. Of a new object the version says nothing, as in kube-apiserver's
-/// own `Store.Update`.
+/// so what it says is taken as it is. Of an object that memory lacks it is the component, too: the member ignores it where
+/// it makes the object (`Store.Update` in apiserver compares it only with an existing one, and `GuaranteedUpdate` takes
+/// it out of what is stored; an apply goes the same way), and refuses it where the object was changed, or made, meanwhile.
 ///
 /// # Errors
 /// 409 for what is no version of this cluster's object: another cluster's, a plain number, or garbage.
 fn native(request: ClientRequest<'_>, target: &OwnerTarget, text: &str) -> Result<String, Refusal> {
-    let Some(object) = &target.object else { return Ok(String::new()) };
     let resource = &request.resource.resource;
     let name = || request.resource.name.clone().unwrap_or_default();
-    let given = request
-        .configuration
-        .versions(resource)
-        .decode(text)
-        .map_err(|error| PreconditionRefusal::NotHandedOut { resource: resource.clone(), name: name(), error })?;
+    let decoded = request.configuration.versions(resource).decode(text);
     let cluster = target.cluster.name();
+    let Some(object) = &target.object else {
+        let component = decoded.ok().and_then(|given| given.component(cluster));
+        // What is no version of this cluster says nothing of an object that is not there.
+        return Ok(component.map(|own| own.revision().to_string()).unwrap_or_default());
+    };
+    let given = decoded.map_err(|error| PreconditionRefusal::NotHandedOut {
+        resource: resource.clone(),
+        name: name(),
+        error,
+    })?;
     let component = given.component(cluster).ok_or_else(|| {
         let owner = cluster.clone();
         PreconditionRefusal::OfAnotherCluster { resource: resource.clone(), name: name(), owner }

@@ -14,7 +14,7 @@ pub(super) fn cases() -> Vec<Conformance> {
         update_fresh, update_stale, update_unconditional, update_missing, update_of_another_name, update_garbage_version,
         update_with_the_list_items_version, update_after_watching, merge_patch, merge_patch_stale, strategic_patch,
         json_patch, json_patch_test_of_the_version, json_patch_test_of_an_old_version, json_patch_annotations,
-        unknown_patch_type, apply_creates, apply_conflict, apply_stale, delete, delete_missing, delete_by_body_version,
+        unknown_patch_type, apply_creates, apply_conflict, apply_stale, apply_missing, delete, delete_missing, delete_by_body_version,
         delete_by_body_uid, delete_by_query_version, delete_collection, delete_dry_run, annotation_is_not_stored, errors_in_yaml,
     ]
 }
@@ -303,6 +303,16 @@ async fn apply_stale(target: Target) -> anyhow::Result<()> {
     object["metadata"]["resourceVersion"] = json!(version_of(&first));
     let answer = apply(&target, "first", &object).await?;
     assert_status(&answer, 409, Some("Conflict"), "")?;
+    Ok(())
+}
+
+/// An apply that depends on a version makes the object all the same where there is none.
+async fn apply_missing(target: Target) -> anyhow::Result<()> {
+    let first = apply(&target, "first", &config_map("one", &[])).await?.expect(201)?.json()?;
+    target.http.delete(&target.map("one")).send().await?.expect(200)?;
+    let mut object = config_map("one", &[]);
+    object["metadata"]["resourceVersion"] = json!(version_of(&first));
+    apply(&target, "first", &object).await?.expect(201)?;
     Ok(())
 }
 
