@@ -121,6 +121,7 @@ pub(crate) async fn ask_unknown(request: ClientRequest<'_>, mut located: Located
             && !answers.unknown.contains(name)
     };
     located.unknown.retain(|name| !has_answered(name));
+    located.forbidden.extend(answers.forbidden);
     located.found.extend(answers.found);
     located.room.extend(answers.room);
     located
@@ -149,6 +150,7 @@ async fn left_out(request: ClientRequest<'_>, mut located: Located) -> Located {
         let asked = live(request, ASKED_WITHIN, chosen).await;
         let silent = names.into_iter().filter(|name| !request.served.clusters.contains(name));
         located.unknown.extend(asked.unknown.iter().cloned().chain(silent));
+        located.forbidden.extend(asked.forbidden.iter().cloned());
         located.take(asked);
     }
     located
@@ -214,10 +216,12 @@ async fn as_seen(
     Ok(if again.found.is_empty() { located } else { again })
 }
 
-/// Asks all of the chosen clusters. Those that have not told what they serve may have the object, too.
+/// Asks all of the chosen clusters. Those that have not told what they serve may have the object, too, and so may those
+/// whose aggregated server does not answer.
 async fn asked_of_all(request: ClientRequest<'_>, within: Duration, chosen: impl Fn(&Arc<Cluster>) -> bool) -> Located {
     let mut located = live(request, within, chosen).await;
     located.unknown.extend(request.router.fleet().undiscovered().iter().map(|cluster| cluster.name().clone()));
+    located.unknown.extend(request.served.silent().cloned());
     located
 }
 

@@ -300,7 +300,9 @@ async fn located(
     let wanted = ClientRequest { resource: &wanted, served, ..request };
     let located = ask_unknown(wanted, locate(wanted, Lookup::Present, &[]).await?).await;
     let has = located.found.iter().map(|(cluster, _)| cluster.name().clone()).collect();
-    Ok(Evidence { has, may: located.unknown })
+    // Who may not look for a namespace may write in it all the same.
+    let may = located.unknown.into_iter().chain(located.forbidden).collect();
+    Ok(Evidence { has, may })
 }
 
 /// The object that a reference names, and its cluster. `None` where nobody has it: then it is no ground for a choice.

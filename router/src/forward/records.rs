@@ -90,10 +90,12 @@ async fn told(
     let ClientRequest { router, caller, .. } = request;
     let (resource, release) = (served.resource.clone(), release.clone());
     let path = release.question(&resource);
-    let key = ReleaseKey { impersonation: caller.impersonation(), resource, release };
+    let clusters = asked.into();
+    let key = ReleaseKey { impersonation: caller.impersonation(), resource, release, clusters };
     if let Some(known) = router.releases().get(&key) {
         return known;
     }
+    let asked_at = router.releases().generation();
     let clusters = asked.iter().filter_map(|name| router.fleet().cluster(name));
     let path: Arc<str> = path.into();
     let questions = clusters.map(|cluster| {
@@ -108,12 +110,13 @@ async fn told(
     let of = |wanted| answers.iter().filter(move |(_, told)| *told == wanted).map(|(name, _)| name.clone()).collect();
     let evidence = Evidence { has: of(Some(true)), may: of(None) };
     if evidence.may.is_empty() {
-        router.releases().keep(key, evidence.clone());
+        router.releases().keep(key, asked_at, evidence.clone());
     }
     evidence
 }
 
-/// Whether a cluster has a record; `None` where it does not say so. Who may not read its records has none there.
+/// Whether a cluster has a record; `None` where it does not say so. Who may not read records can have some there: the
+/// release may be another's.
 async fn has_record(cluster: &Arc<Cluster>, caller: &Caller, path: &str) -> Option<bool> {
     if cluster.problem().is_some() {
         return None;
@@ -123,7 +126,7 @@ async fn has_record(cluster: &Arc<Cluster>, caller: &Caller, path: &str) -> Opti
     question.headers_mut().insert(header::ACCEPT, accept);
     let answer = send::ask(cluster, caller, question, path).await.ok()?;
     match answer.status() {
-        StatusCode::FORBIDDEN | StatusCode::NOT_FOUND => Some(false),
+        StatusCode::NOT_FOUND => Some(false),
         StatusCode::OK => {
             let text = body::whole_up_to(answer.into_body(), ANSWER_BYTES_MAX).await.ok()?;
             let list: serde_json::Value = serde_json::from_slice(&text).ok()?;

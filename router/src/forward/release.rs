@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::time::Instant;
 use tributary_apimachinery::rewrite::{self, BodyKind, Format, ReleaseFacts};
-use tributary_apimachinery::{GroupVersionResource, Object, ResourceRequest};
+use tributary_apimachinery::{ClusterName, GroupVersionResource, Object, ResourceRequest};
 
 use crate::grounds::Evidence;
 
@@ -94,7 +94,14 @@ impl Release {
 
 /// Where releases are that members were asked for a moment ago: one upgrade writes dozens of objects.
 #[derive(Default)]
-pub(crate) struct KnownReleases(Mutex<HashMap<ReleaseKey, (Instant, Evidence)>>);
+pub(crate) struct KnownReleases(Mutex<Known>);
+
+#[derive(Default)]
+struct Known {
+    answers: HashMap<ReleaseKey, (Instant, Evidence)>,
+    /// How often something was forgotten: an answer to a question from before says nothing of what was written since.
+    generation: u64,
+}
 
 /// Which question was asked, in whose name.
 #[derive(PartialEq, Eq, Hash)]
@@ -105,6 +112,8 @@ pub(super) struct ReleaseKey {
     pub(super) resource: GroupVersionResource,
     /// Whose they are.
     pub(super) release: Release,
+    /// Which clusters were asked: what others have the answer does not say.
+    pub(super) clusters: Box<[ClusterName]>,
 }
 
 /// How long an answer is good for. 10 s: most upgrades take less, and records that are written through this process end
@@ -118,20 +127,61 @@ impl KnownReleases {
     /// What members answered to a question a moment ago.
     pub(super) fn get(&self, key: &ReleaseKey) -> Option<Evidence> {
         let known = self.0.lock();
-        known.get(key).filter(|(at, _)| at.elapsed() < KEPT).map(|(_, evidence)| evidence.clone())
+        known.answers.get(key).filter(|(at, _)| at.elapsed() < KEPT).map(|(_, evidence)| evidence.clone())
     }
 
-    /// Notes what members answered to a question, if there is room.
-    pub(super) fn keep(&self, key: ReleaseKey, evidence: Evidence) {
+    /// When a question is put, as [`keep`](Self::keep) asks for it.
+    pub(super) fn generation(&self) -> u64 {
+        self.0.lock().generation
+    }
+
+    /// Keeps the answer to a question that was put at this generation, if there is room and nothing was forgotten since.
+    pub(super) fn keep(&self, key: ReleaseKey, asked_at: u64, evidence: Evidence) {
         let mut known = self.0.lock();
-        known.retain(|_, (at, _)| at.elapsed() < KEPT);
-        if known.len() < KEPT_MAX {
-            known.insert(key, (Instant::now(), evidence));
+        known.answers.retain(|_, (at, _)| at.elapsed() < KEPT);
+        if known.answers.len() < KEPT_MAX && known.generation == asked_at {
+            known.answers.insert(key, (Instant::now(), evidence));
         }
     }
 
     /// Forgets what is known of a namespace in which a record may have been written.
     pub(crate) fn forget(&self, namespace: &str) {
-        self.0.lock().retain(|key, _| key.release.namespace.as_deref().is_some_and(|own| own != namespace));
+        let mut known = self.0.lock();
+        known.generation += 1;
+        known.answers.retain(|key, _| key.release.namespace.as_deref().is_some_and(|own| own != namespace));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(clusters: &[&str]) -> ReleaseKey {
+        let (namespace, name) = (Some("n".to_owned()), Some("r".to_owned()));
+        ReleaseKey {
+            impersonation: Box::default(),
+            resource: GroupVersionResource::new("", "v1", "secrets"),
+            release: Release { namespace, name, records: None },
+            clusters: clusters.iter().map(|name| name.parse().unwrap()).collect(),
+        }
+    }
+
+    #[test]
+    fn an_answer_is_of_the_clusters_that_were_asked() {
+        let known = KnownReleases::default();
+        known.keep(key(&["a"]), known.generation(), Evidence::default());
+        assert_eq!(known.get(&key(&["a"])), Some(Evidence::default()));
+        assert_eq!(known.get(&key(&["a", "b"])), None);
+    }
+
+    #[test]
+    fn what_was_asked_before_a_record_was_written_is_not_kept() {
+        let known = KnownReleases::default();
+        let before = known.generation();
+        known.forget("n");
+        known.keep(key(&["a"]), before, Evidence::default());
+        assert_eq!(known.get(&key(&["a"])), None);
+        known.keep(key(&["a"]), known.generation(), Evidence::default());
+        assert_eq!(known.get(&key(&["a"])), Some(Evidence::default()));
     }
 }

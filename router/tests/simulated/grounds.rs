@@ -3,8 +3,11 @@
 use serde_json::{Value, json};
 use tributary_apimachinery::Names;
 use tributary_router::{Policies, Policy};
+use tributary_simulator::{Rejection, RequestKind};
 
-use crate::harness::{ANNOTATION, CONFIG_MAPS, Fixture, allow, cluster, config, config_map, config_map_in, version};
+use crate::harness::{
+    ANNOTATION, CONFIG_MAPS, Fixture, allow, cluster, composite, config, config_map, config_map_in, version,
+};
 
 /// What each member has under this name of the namespace `default`.
 fn values<const N: usize>(fixture: &Fixture, names: [&str; N], name: &str) -> [Value; N] {
@@ -442,4 +445,72 @@ async fn a_helm_release_that_may_be_where_nobody_can_look_is_not_torn() {
     })
     .await;
     assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &released("new", "r")).await.ok()), "a");
+}
+
+/// Has a member forbid its users requests of one kind for a resource.
+fn forbid(fixture: &Fixture, member: &str, kind: RequestKind, resource: &str) {
+    let (kinds, resources) = (vec![kind], vec![resource.to_owned()]);
+    fixture.member(member).control().reject(Some(Rejection { kinds, resources, ..Rejection::all(403) }));
+}
+
+#[tokio::test]
+async fn who_forbids_to_look_may_have_what_decides() {
+    let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(false)).await;
+    // Both have the namespace and the release, and in b nobody may look.
+    for (member, other) in [("b", "a"), ("a", "b")] {
+        forbid(&fixture, member, RequestKind::Get, "namespaces");
+        let answer = fixture.write("POST", CONFIG_MAPS, &config_map(&format!("of-{other}"), "")).await;
+        match member {
+            // It is placed where it is found.
+            "b" => assert_eq!(cluster(&answer.ok()), "a"),
+            _ => assert!(answer.refused(503).starts_with("kubectl --context b … "), "{answer:?}"),
+        }
+        fixture.member(member).control().reject(None);
+    }
+    fixture.member("b").apply(record("r", 1)).unwrap();
+    forbid(&fixture, "b", RequestKind::List, "configmaps");
+    let message = fixture.write("POST", CONFIG_MAPS, &released("new", "r")).await.refused(503);
+    assert!(message.starts_with("kubectl --context b … "), "{message}");
+    assert_eq!(values(&fixture, ["a", "b"], "new"), [Value::Null, Value::Null]);
+}
+
+#[tokio::test]
+async fn an_aggregated_server_that_is_silent_may_have_the_name_and_the_collection() {
+    let fixture = Fixture::with(["a", "b"].map(config), allow()).await;
+    let deployment =
+        json!({"kind": "Deployment", "apiVersion": "apps/v1", "metadata": {"name": "d", "namespace": "default"}});
+    for member in ["a", "b"] {
+        fixture.member(member).apply(deployment.clone()).unwrap();
+    }
+    fixture.member("b").control().serve_group("apps", false);
+    let deployments = "/apis/apps/v1/namespaces/default/deployments";
+    for registered in [None, Some(Vec::new())] {
+        let router = fixture.restarted(Policies { registered, ..allow() }).await;
+        let refused = router.client().send("DELETE", deployments, &[], "").await;
+        let message = refused.refused(503);
+        assert!(message.contains("the server behind its apps/v1 does not answer"), "{message}");
+        let patch = json!({"metadata": {"labels": {"l": "2"}}});
+        router.patch(&format!("{deployments}/d"), "merge-patch+json", &patch).await.refused(503);
+        let kept = fixture.member("a").get("deployments.apps", "default", "d").expect("nothing is deleted");
+        assert_eq!(kept["metadata"]["labels"]["l"], Value::Null);
+        let selected = format!("{deployments}?labelSelector=tributary.dev%2Fcluster%3Da&dryRun=All");
+        router.client().send("DELETE", &selected, &[], "").await.ok();
+    }
+}
+
+#[tokio::test]
+async fn an_apply_keeps_the_version_that_it_depends_on_though_memory_lacks_the_object() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    fixture.get(CONFIG_MAPS).await.ok();
+    fixture.member("a").control().lag_watches(crate::harness::SOON * 10);
+    let revision = fixture.put("a", "x", "1");
+    let apply = format!("{CONFIG_MAPS}/x?fieldManager=t&force=true");
+    let mut object = config_map_in("a", "x", "mine");
+    object["metadata"]["resourceVersion"] = composite(&json!({"a": revision.to_string()})).into();
+    fixture.put("a", "x", "another's");
+    fixture.patch(&apply, "apply-patch+yaml", &object).await.refused(409);
+    assert_eq!(values(&fixture, ["a"], "x"), [json!("another's")]);
+    // Where there is no object, a kube-apiserver ignores the version.
+    fixture.member("a").delete("configmaps", "default", "x");
+    assert_eq!(fixture.patch(&apply, "apply-patch+yaml", &object).await.code, 201);
 }

@@ -25,9 +25,12 @@ pub(crate) struct Located {
     pub(crate) found: Vec<Found>,
     /// The clusters of which it is not known.
     pub(crate) unknown: Vec<ClusterName>,
-    /// What a cluster said that forbids the client to ask for it.
+    /// The clusters that forbid the client to ask for it. Whoever may not get a name there cannot write it there, so that
+    /// for a write of the name itself they count as not having it; where it decides about something else they may.
+    pub(crate) forbidden: Vec<ClusterName>,
+    /// What a cluster said that forbids the client to ask for it, or why one was not asked.
     pub(crate) refusal: Option<Refusal>,
-    /// Why the answer of one of the unknown clusters cannot be read.
+    /// Why one of the unknown clusters was not asked, or its answer cannot be read.
     pub(super) unreadable: Option<Refusal>,
     /// What the objects occupy of the bytes that may be held, as long as they are.
     pub(super) room: Vec<Arc<Portion>>,
@@ -75,10 +78,10 @@ pub(super) async fn ask(
             let told = match tokio::time::timeout(within, cluster.question(caller.connection)).await {
                 Ok(_turn) => match room {
                     Ok(room) => Box::pin(ask_one(&cluster, &path, &caller, room, within)).await,
-                    Err(exceeded) => Told::Refusal(no_room(&cluster, exceeded)),
+                    Err(exceeded) => Told::NotAsked(no_room(&cluster, exceeded)),
                 },
-                // It has not been asked, so that nothing is known of it, not even that it does not answer.
-                Err(_) => Told::Refusal(LimitRefusal::Questions { cluster: cluster.name().clone() }.into()),
+                // Nothing is known of it, not even that it does not answer.
+                Err(_) => Told::NotAsked(LimitRefusal::Questions { cluster: cluster.name().clone() }.into()),
             };
             (told, cluster)
         }
@@ -93,7 +96,15 @@ pub(super) async fn ask(
                 located.room.push(Arc::new(room));
             }
             Told::None => {}
-            Told::Refusal(refusal) => located.refusal = Some(refusal),
+            Told::Forbidden(refusal) => {
+                located.forbidden.push(cluster.name().clone());
+                located.refusal = Some(refusal);
+            }
+            Told::NotAsked(why) => {
+                located.unknown.push(cluster.name().clone());
+                located.refusal = Some(why.clone());
+                located.unreadable = Some(why);
+            }
             Told::Unreadable(why) => {
                 located.unknown.push(cluster.name().clone());
                 located.unreadable = Some(why);
@@ -121,8 +132,10 @@ enum Told {
     Object(Option<Arc<Object>>, Portion),
     /// It has none.
     None,
-    /// It forbids to ask, or there was no room to ask it.
-    Refusal(Refusal),
+    /// It forbids to ask.
+    Forbidden(Refusal),
+    /// It was not its turn in time, or there was no room for what it says.
+    NotAsked(Refusal),
     /// Its answer cannot be read, and why.
     Unreadable(Refusal),
     /// It gave no answer.
@@ -140,7 +153,7 @@ async fn told(cluster: &Cluster, answer: Result<http::Response<body::Body>, Refu
         Ok(text) => text,
         Err(error) => {
             return match error.downcast_ref::<Exceeded>() {
-                Some(exceeded) => Told::Refusal(no_room(cluster, *exceeded)),
+                Some(exceeded) => Told::NotAsked(no_room(cluster, *exceeded)),
                 None => {
                     let cause = format_args!("its answer: {error}");
                     Told::Unreadable(MemberRefusal::unavailable(cluster.name(), cause).into())
@@ -154,7 +167,7 @@ async fn told(cluster: &Cluster, answer: Result<http::Response<body::Body>, Refu
             Err(ObjectDecodeError::Missing(_)) => Told::Object(None, room),
             Err(_) => Told::Nothing,
         },
-        StatusCode::FORBIDDEN => Told::Refusal(Refusal::said(code, &text)),
+        StatusCode::FORBIDDEN => Told::Forbidden(Refusal::said(code, &text)),
         _ => Told::Nothing,
     }
 }
@@ -162,4 +175,33 @@ async fn told(cluster: &Cluster, answer: Result<http::Response<body::Body>, Refu
 /// 429: what a cluster says of an object cannot be held, so that it is not known.
 fn no_room(cluster: &Cluster, exceeded: Exceeded) -> Refusal {
     LimitRefusal::ClusterAnswer { cluster: cluster.name().clone(), exceeded }.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Extensions, HeaderMap};
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::flow::fair_share::ShareMetrics;
+    use crate::topology::{ClusterSetup, MemberShareMetrics};
+
+    #[tokio::test(start_paused = true)]
+    async fn who_was_not_asked_is_not_known() {
+        let name = ClusterName::new("a").unwrap();
+        let (client, fingerprint) = (Err("a test".to_owned()), String::new());
+        let setup = ClusterSetup { name: name.clone(), client, fingerprint, index: None };
+        let cluster = Cluster::new(setup, None, &Arc::default(), &MemberShareMetrics::default());
+        let caller = Caller::of(&HeaderMap::new(), &Extensions::new()).unwrap();
+        let within = Duration::from_secs(3);
+        let mut turns = Vec::new();
+        while let Ok(turn) = timeout(within, cluster.question(caller.connection)).await {
+            turns.push(turn);
+        }
+        let bytes = FairShare::new("bytes", WHOLE_BODY_BYTES_MAX, ShareMetrics::default());
+        let located = ask(vec![cluster], "/api".into(), caller, bytes, within).await;
+        assert_eq!(located.unknown, [name]);
+        let said = located.refusal.map(|refusal| refusal.status().code);
+        assert_eq!(said, Some(429));
+    }
 }
