@@ -11,7 +11,7 @@ use tributary_apimachinery::object::CLUSTER_ANNOTATION;
 pub(crate) enum Ground {
     /// The body's annotation names it.
     Annotation,
-    /// The version, or the uid, that the write depends on is of an object there.
+    /// The version, or the uid, that the write depends on is of that cluster.
     Precondition,
     /// The owner of the object is there, or what an Event is about.
     Owner,
@@ -73,7 +73,7 @@ impl fmt::Display for Ground {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Annotation => return write!(f, "the annotation {CLUSTER_ANNOTATION} names it"),
-            Self::Precondition => "the resourceVersion or uid is of an object there",
+            Self::Precondition => "the resourceVersion or uid is of that cluster",
             Self::Owner => "the owner of the object, or what the Event is about, is there",
             Self::Release => "the records of the Helm release are there",
             Self::Name => "no other cluster has an object of the name",
