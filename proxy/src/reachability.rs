@@ -139,11 +139,20 @@ impl Observer {
         }
     }
 
-    /// The member cannot be reached.
+    /// The member cannot be reached. Where that is known, the latest reason counts: one that was restarted and rejects
+    /// our credentials now is no longer one that refuses connections.
     pub(crate) fn unreachable(&self, reason: String) {
         if !self.is_unreachable() {
             self.publish(UNREACHABLE, ReachabilityState::Unreachable { reason: reason.into() });
+            return;
         }
+        self.sender.send_if_modified(|known| match &mut known.state {
+            ReachabilityState::Unreachable { reason: before } if **before != *reason => {
+                *before = reason.into();
+                true
+            }
+            _ => false,
+        });
     }
 
     fn publish(&self, code: u8, state: ReachabilityState) {
@@ -162,5 +171,28 @@ impl Observer {
             *current = Reachability { state, since: Instant::now(), heard: self.heard_at(), recoveries };
             true
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_latest_reason_counts_and_the_first_time() {
+        let observer = Observer::new(ClusterName::new("a").unwrap());
+        let known = observer.subscribe();
+        let reason = || match &known.borrow().state {
+            ReachabilityState::Unreachable { reason } => reason.to_string(),
+            _ => String::new(),
+        };
+        observer.unreachable("refused".to_owned());
+        let since = known.borrow().since;
+        assert_eq!(reason(), "refused");
+        observer.unreachable("401".to_owned());
+        assert_eq!((reason(), known.borrow().since), ("401".to_owned(), since));
+        observer.answered();
+        assert!(known.borrow().is_reachable());
+        assert_eq!(known.borrow().recoveries, 1);
     }
 }
