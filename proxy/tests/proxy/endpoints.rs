@@ -12,7 +12,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::ClusterName;
 use tributary_apimachinery::body::Body;
-use tributary_proxy::{ClientTuning, ClusterClient, EndpointStatus, ForwardError, ReachabilityState, RequestIdentity};
+use tributary_proxy::{
+    ClientTuning, ClusterClient, EndpointStatus, ForwardError, Reachability, ReachabilityState, RequestIdentity,
+};
 
 use crate::member::{self, Member, Options, Port, SOON, Seen, channel, eventually, full, get, read, text};
 
@@ -244,10 +246,12 @@ async fn without_any_the_member_is_unreachable_and_its_return_is_noticed() {
     let error = client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err();
     assert_eq!(error.status_code(), StatusCode::SERVICE_UNAVAILABLE);
     assert!(error.to_string().contains("cluster c1"), "{error}");
-    reachability.changed().await.unwrap();
-    assert!(!reachability.borrow_and_update().is_reachable());
+    reachability.wait_for(|known| !known.is_reachable()).await.unwrap();
     gates[1].open().await;
-    reachability.changed().await.unwrap();
-    assert!(reachability.borrow_and_update().is_reachable(), "nobody had to ask");
+    let tended = client.clone();
+    let tending = tokio::spawn(async move { tended.watch_over().await });
+    // No client has to ask.
+    reachability.wait_for(Reachability::is_reachable).await.unwrap();
+    tending.abort();
     assert_eq!(client.forward(get("/api"), RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);
 }
