@@ -41,8 +41,12 @@ build() {
   local module=$1 output=$2 ldflags=$3 package=$4 command=(go build)
   case $output in *.test) command=(go test -c) ;; esac
   [ -x "$bin/$output" ] && return 0
-  local started=$SECONDS
   mkdir -p "$bin"
+  # Two test binaries that start at once shall not compile the same thing twice. Where there is no flock (macOS), they do.
+  exec 9>"$bin/.lock"
+  if command -v flock >/dev/null; then flock 9; fi
+  [ -x "$bin/$output" ] && return 0
+  local started=$SECONDS
   echo "tools: building $output …" >&2
   (cd "$here/$module" && CGO_ENABLED=0 "${command[@]}" -trimpath -ldflags "-s -w $ldflags" -o "$bin/.$output.$$" "$package") >&2
   mv "$bin/.$output.$$" "$bin/$output"
