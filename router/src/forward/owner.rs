@@ -17,7 +17,7 @@ use crate::grounds::Ground;
 use crate::negotiate::ResponseKind;
 use crate::ownership::{Claim, NoOwner};
 use crate::plan::OwnerRequest;
-use crate::refusal::Refusal;
+use crate::refusal::{PreconditionRefusal, Refusal};
 use crate::request::ClientRequest;
 use crate::versions::ClientVersion;
 use crate::view::standing;
@@ -175,6 +175,23 @@ fn versions_seen(request: ClientRequest<'_>, held: &BufferedRequest) -> Vec<Clie
     texts.filter_map(|text| versions.decode(text).ok()).collect()
 }
 
+/// Refuses to make an object in the place of one that was seen in a cluster that is not known here, any more or at all:
+/// it would become another cluster's.
+///
+/// # Errors
+/// 409 where the version in the body is none that was handed out here.
+fn of_known_cluster(request: ClientRequest<'_>, held: &BufferedRequest) -> Result<(), PreconditionRefusal> {
+    let resource = &request.resource.resource;
+    // `0` is no condition (`resourceVersion` in apimachinery's `pkg/apis/meta/v1/types.go`).
+    let text = held.facts.resource_version.as_deref().filter(|text| !matches!(*text, "" | "0"));
+    let decoded = text.map_or(Ok(None), |text| request.configuration.versions(resource).decode(text).map(Some));
+    decoded.map(drop).map_err(|error| PreconditionRefusal::NotHandedOut {
+        resource: resource.clone(),
+        name: request.resource.name.clone().unwrap_or_default(),
+        error,
+    })
+}
+
 /// Where a request goes whose object is nowhere: an apply or a PUT makes it (kinds that are not made by a PUT say 404,
 /// and so does this where nothing names a cluster).
 async fn target_of_new(
@@ -192,6 +209,7 @@ async fn target_of_new(
     if !makes_objects || is_left || located.refusal.is_some() {
         return Err(located.refuse(request, NoOwner::Nowhere));
     }
+    of_known_cluster(request, held)?;
     meant::of_new(request, held, seen).await?.ok_or_else(|| match verb {
         Verb::Update => located.refuse(request, NoOwner::Nowhere),
         _ => meant::not_named(request, held).into(),

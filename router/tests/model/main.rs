@@ -44,7 +44,7 @@ const SEEDS_PER_TRIAL: u64 = 50;
 
 /// Seeds that failed, and what was wrong with the product. What a seed does changes with the schedule; each has a
 /// smaller test beside the code that was wrong.
-const FAILED_ONCE: [(u64, &str); 16] = [
+const FAILED_ONCE: [(u64, &str); 17] = [
     (0, "of_several_deletions_at_one_revision_all_but_the_first_were_lost"),
     (2, "a_leaving_cluster_kept_its_version_at_a_deletion_that_another_cluster_follows"),
     (20, "a_cluster_that_became_stale_while_its_write_was_waited_for_was_not_named"),
@@ -61,6 +61,7 @@ const FAILED_ONCE: [(u64, &str); 16] = [
     (11895, "an_integer_of_before_a_process_was_asked_for_the_resource_was_taken_for_a_whole_vector"),
     (12808, "a_process_that_was_drained_told_a_slow_reader_what_came_later_and_its_integer_was_resumed_at_the_next"),
     (14607, "what_entered_a_selection_in_a_relist_was_told_at_the_version_before_and_stayed_when_the_cluster_left"),
+    (2788, "what_was_seen_in_a_cluster_that_took_another_index_was_made_in_another"),
 ];
 
 /// How many seeds a proof runs if `TRIBUTARY_SEEDS` does not say.

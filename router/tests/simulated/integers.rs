@@ -660,3 +660,22 @@ async fn who_reads_on_after_a_drain_is_told_nothing_that_came_after_it() {
         assert_eq!(with.next().await, None);
     }
 }
+
+/// An integer names its cluster by an index, and says nothing once no cluster has that.
+#[tokio::test]
+async fn what_was_seen_in_a_cluster_that_has_left_is_not_made_in_another() {
+    let mut policies = policies();
+    policies.default = Policy { placement: Some("a".parse().unwrap()), ..policies.default };
+    let fixture = Fixture::with(["a", "b"].map(config), policies).await;
+    let seen = fixture.write("POST", CONFIG_MAPS, &config_map_in("b", "x", "1")).await.ok();
+    fixture.set_clusters(&["a"]).await;
+    let path = format!("{CONFIG_MAPS}/x");
+    until(|| async { fixture.get(&path).await.code == 404 }).await;
+    let mut again = config_map("x", "2");
+    for (resource_version, code) in [(version(&seen), 409), ("garbage".to_owned(), 409), ("0".to_owned(), 201)] {
+        again["metadata"]["resourceVersion"] = resource_version.as_str().into();
+        let applied = fixture.patch(&format!("{path}?fieldManager=t"), "apply-patch+yaml", &again).await;
+        assert_eq!(applied.code, code, "{resource_version}: {applied:?}");
+        assert!(code == 201 || applied.refused(409).contains("one that was handed out here"), "{applied:?}");
+    }
+}
