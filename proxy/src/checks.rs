@@ -5,20 +5,21 @@
 //! another request, or bytes of what somebody reads. So a slow network, or a member that is busy, is not taken for
 //! dead. `/readyz` waits for etcd, for seconds where that is in trouble: whoever does not answer it soon is asked
 //! `/livez/ping` as well, which waits for nothing. Answers to pings of HTTP/2, and connections that can be made, do not
-//! count: a load balancer gives them for a server that is gone.
+//! count: a load balancer gives them for a server that is gone. Nor do answers that may be its own ([`Speaker`]).
 //!
 //! ```text
 //! frozen            next question        no answer: silent
 //!   │◀── up to 5 s ───▶│◀────── 4 s ─────▶│  its lines are cut, every collection of it is stale
 //! ```
 
+use std::fmt;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use http::{Method, Request, StatusCode, Uri};
 use http_body_util::BodyExt;
 use rand::Rng;
-use tokio::time::{Duration, Instant, sleep, timeout, timeout_at};
+use tokio::time::{Duration, Instant, sleep, sleep_until, timeout, timeout_at};
 use tributary_apimachinery::body::{self, Body};
 
 use crate::credentials::Current;
@@ -29,6 +30,7 @@ use crate::member::ClientInner;
 use crate::places::Asker;
 use crate::pool::{Claim, LaneKind};
 use crate::reachability::ReachabilityState;
+use crate::speaker::Speaker;
 use crate::user::MemberUser;
 
 /// From one question to the next. 5 s: with the time that an answer may take, silence is known within 9 s.
@@ -42,9 +44,9 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(4);
 /// checks, one after the other (`pkg/server/options/etcd.go` in kubernetes/apiserver).
 const PING_AFTER: Duration = Duration::from_secs(2);
 
-/// From one answer, or none, to the next question while an endpoint is out of reach. 1 s: what it holds is to be fresh
-/// 5 s after it is back, and a refused connection costs nothing.
-const INTERVAL_WHILE_LOST: Duration = Duration::from_secs(1);
+/// From one answer, or none, to the next question while an endpoint is out of reach or not ready. 1 s: what it holds is
+/// to be fresh 5 s after it is well, and a refused connection costs nothing.
+const INTERVAL_UNTIL_WELL: Duration = Duration::from_secs(1);
 
 /// How often a question is put whose connection broke: once more, on another connection.
 const TRIES: usize = 2;
@@ -59,10 +61,19 @@ enum Verdict {
     Answered { ready: bool },
     /// It answered that our credentials are not accepted, which discovery tells of.
     Rejects,
+    /// What stands before it answered with this status, and it said nothing itself.
+    Absent(StatusCode),
     /// It did not answer this question, but others.
     Slow,
     /// It did not say anything.
     Silent,
+}
+
+impl Verdict {
+    /// Whether the endpoint is as good as gone.
+    fn is_silent(self) -> bool {
+        matches!(self, Self::Absent(_) | Self::Silent)
+    }
 }
 
 /// Asks each endpoint, for as long as this is polled.
@@ -77,82 +88,98 @@ pub(crate) async fn run(member: Arc<ClientInner>) {
 /// Asks one endpoint again and again.
 async fn follow(member: Arc<ClientInner>, endpoint: Arc<Endpoint>) {
     let mut reachability = endpoint.observer.subscribe();
-    let mut was_silent = false;
+    let mut last = None;
     // Members, and replicas, are not to be asked all at once.
     let first = INTERVAL.mul_f64(rand::rng().random());
     sleep(first).await;
     loop {
         let asked = Instant::now();
-        was_silent = check(&member, &endpoint, was_silent).await;
+        if let Some(verdict) = check(&member, &endpoint).await {
+            note(&member, &endpoint, verdict, last);
+            last = Some(verdict);
+        }
         // Requests may find out meanwhile that it is lost.
         let lost = reachability.wait_for(|known| matches!(known.state, ReachabilityState::Unreachable { .. }));
-        if timeout_at(asked + INTERVAL, lost).await.is_ok() {
-            sleep(INTERVAL_WHILE_LOST).await;
+        let is_not_ready = last == Some(Verdict::Answered { ready: false });
+        if is_not_ready || timeout_at(asked + INTERVAL, lost).await.is_ok() {
+            sleep(INTERVAL_UNTIL_WELL).await;
         }
     }
 }
 
-/// Asks once and notes what is known then. Says whether the endpoint is silent.
-async fn check(member: &Arc<ClientInner>, endpoint: &Arc<Endpoint>, was_silent: bool) -> bool {
+/// Asks once. `None` where the question could not be put, the reason of which is noted.
+async fn check(member: &Arc<ClientInner>, endpoint: &Arc<Endpoint>) -> Option<Verdict> {
     let user = member.user.load_full();
     // Outside of the time limit: a credential plugin may take seconds.
     let credentials = match member.credentials(&user).await {
         Ok(credentials) => credentials,
         Err(error) => {
             endpoint.observer.failed(&error);
-            return was_silent;
+            return None;
         }
     };
     let asked = Instant::now();
-    let verdict = match timeout(ANSWER_WITHIN, ask_both(member, endpoint, &credentials, &user)).await {
-        Ok(Ok(verdict)) => verdict,
+    match timeout(ANSWER_WITHIN, ask_both(member, endpoint, &credentials, &user)).await {
+        Ok(Ok(Verdict::Absent(status))) => {
+            // Whoever is known to be gone need not be given time to say something.
+            if !endpoint.observer.is_unreachable() {
+                sleep_until(asked + ANSWER_WITHIN).await;
+            }
+            Some(unless_heard(asked, endpoint.observer.heard_at(), Verdict::Absent(status)))
+        }
+        Ok(Ok(verdict)) => Some(verdict),
         Ok(Err(error)) => {
             endpoint.observer.failed(&error);
-            return was_silent;
+            None
         }
-        Err(_) => of_silence(asked, endpoint.observer.heard_at()),
-    };
-    note(member, endpoint, verdict, was_silent);
-    verdict == Verdict::Silent
+        Err(_) => Some(unless_heard(asked, endpoint.observer.heard_at(), Verdict::Silent)),
+    }
 }
 
 /// What a status says of the endpoint.
 fn of_status(status: StatusCode) -> Verdict {
-    match status {
-        StatusCode::UNAUTHORIZED => Verdict::Rejects,
-        status => Verdict::Answered { ready: !status.is_server_error() },
+    match Speaker::of(status) {
+        Speaker::Rejecting => Verdict::Rejects,
+        Speaker::Intermediary => Verdict::Absent(status),
+        Speaker::Member => Verdict::Answered { ready: !status.is_server_error() },
     }
 }
 
-/// What no answer says of it.
-fn of_silence(asked: Instant, heard: Option<Instant>) -> Verdict {
-    if heard.is_some_and(|heard| heard >= asked) { Verdict::Slow } else { Verdict::Silent }
+/// What no answer says of it: this verdict, if nothing else was heard since the question.
+fn unless_heard(asked: Instant, heard: Option<Instant>, verdict: Verdict) -> Verdict {
+    if heard.is_some_and(|heard| heard >= asked) { Verdict::Slow } else { verdict }
 }
 
 /// Notes it, and cuts the connections of an endpoint that has just fallen silent.
-fn note(member: &ClientInner, endpoint: &Endpoint, verdict: Verdict, was_silent: bool) {
+fn note(member: &ClientInner, endpoint: &Endpoint, verdict: Verdict, last: Option<Verdict>) {
     match verdict {
+        // Who answers this question without regard to credentials does not say that they are accepted.
+        Verdict::Answered { .. } if member.observer.is_rejecting() && last != Some(Verdict::Rejects) => {
+            endpoint.heard();
+        }
         Verdict::Answered { ready } => {
-            endpoint.observer.answered();
-            member.observer.answered();
-            if endpoint.observer.ready(ready) && !endpoint.is_lone() {
-                member.observer.recovered();
-            }
+            endpoint.answered();
+            endpoint.ready(ready);
         }
         Verdict::Rejects => endpoint.heard(),
         Verdict::Slow => {}
-        Verdict::Silent => {
-            let (cluster, address) = (&member.name, &endpoint.target.address);
-            let within = ANSWER_WITHIN.as_secs();
-            // Before the cut: those who lose a connection find this reason.
-            endpoint.observer.unreachable(format!(
-                "cluster {cluster} at {address} is silent: no answer to /readyz within {within} s"
-            ));
-            // Once: connections that are made after the cut are to see whether it is back.
-            if !was_silent {
-                endpoint.pool.cut();
-            }
+        Verdict::Absent(status) => {
+            lose(member, endpoint, last, format_args!("/readyz is answered {status}, and nothing else comes"));
         }
+        Verdict::Silent => {
+            lose(member, endpoint, last, format_args!("no answer to /readyz within {} s", ANSWER_WITHIN.as_secs()));
+        }
+    }
+}
+
+/// Notes that the endpoint is silent.
+fn lose(member: &ClientInner, endpoint: &Endpoint, last: Option<Verdict>, how: fmt::Arguments<'_>) {
+    let (cluster, address) = (&member.name, &endpoint.target.address);
+    // Before the cut: those who lose a connection find this reason.
+    endpoint.observer.unreachable(format!("cluster {cluster} at {address} is silent: {how}"));
+    // Once: connections that are made after the cut are to see whether it is back.
+    if !last.is_some_and(Verdict::is_silent) {
+        endpoint.pool.cut();
     }
 }
 
@@ -238,15 +265,19 @@ mod tests {
     fn only_who_says_nothing_at_all_is_silent() {
         let asked = Instant::now();
         let later = asked + Duration::from_secs(1);
-        assert_eq!(of_silence(later, None), Verdict::Silent);
-        assert_eq!(of_silence(later, Some(asked)), Verdict::Silent);
-        assert_eq!(of_silence(asked, Some(later)), Verdict::Slow);
+        for silent in [Verdict::Silent, Verdict::Absent(StatusCode::BAD_GATEWAY)] {
+            assert_eq!(unless_heard(later, None, silent), silent);
+            assert_eq!(unless_heard(later, Some(asked), silent), silent);
+            assert_eq!(unless_heard(asked, Some(later), silent), Verdict::Slow);
+        }
         for (status, verdict) in [
             (200, Verdict::Answered { ready: true }),
             (403, Verdict::Answered { ready: true }),
             (404, Verdict::Answered { ready: true }),
             (500, Verdict::Answered { ready: false }),
-            (503, Verdict::Answered { ready: false }),
+            (502, Verdict::Absent(StatusCode::BAD_GATEWAY)),
+            (503, Verdict::Absent(StatusCode::SERVICE_UNAVAILABLE)),
+            (504, Verdict::Absent(StatusCode::GATEWAY_TIMEOUT)),
             (401, Verdict::Rejects),
         ] {
             assert_eq!(of_status(StatusCode::from_u16(status).unwrap()), verdict, "{status}");

@@ -249,14 +249,7 @@ impl ClusterClient {
         identity: RequestIdentity,
     ) -> Result<Response<Body>, ForwardError> {
         let result = self.forward_unobserved(request, identity).await;
-        match &result {
-            Ok(_)
-            | Err(
-                ForwardError::Redirect { .. } | ForwardError::BadUpgrade { .. } | ForwardError::Informational { .. },
-            ) => self.member.observer.answered(),
-            Err(error) => self.member.observer.failed(error),
-        }
-        result
+        result.inspect_err(|error| self.member.observer.failed(error))
     }
 
     async fn forward_unobserved(

@@ -9,6 +9,7 @@ use tributary_apimachinery::ClusterName;
 
 use crate::pool::{LaneKind, Pool};
 use crate::reachability::{Observer, Reachability};
+use crate::speaker::Speaker;
 use crate::target::ServerUrl;
 
 /// One address of a member.
@@ -81,24 +82,35 @@ impl Endpoint {
         self.requests.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// It answered a request, of which the member's share is noted by who sent it.
-    pub(crate) fn answered(&self) {
-        if !self.is_lone() {
-            self.observer.answered();
+    /// The head of an answer to a request came.
+    pub(crate) fn spoke(&self, speaker: Speaker) {
+        match speaker {
+            Speaker::Member => self.answered(),
+            Speaker::Rejecting => self.heard(),
+            Speaker::Intermediary => {}
         }
+    }
+
+    /// It answers: so it can be reached, and the member by it.
+    pub(crate) fn answered(&self) {
+        self.observers().for_each(Observer::answered);
     }
 
     /// Something came from it.
     pub(crate) fn heard(&self) {
-        self.observer.heard();
-        if let Some(member) = &self.member {
-            member.heard();
+        self.observers().for_each(Observer::heard);
+    }
+
+    /// It says whether it is ready; where it has become so, whoever waits out a failure of the member is to try again.
+    pub(crate) fn ready(&self, is_ready: bool) {
+        if self.observer.ready(is_ready) {
+            self.observers().for_each(Observer::recovered);
         }
     }
 
-    /// Whether it is the member's only one.
-    pub(crate) fn is_lone(&self) -> bool {
-        self.member.is_none()
+    /// What is known of it, and of the member where that is not the same.
+    fn observers(&self) -> impl Iterator<Item = &Observer> {
+        std::iter::once(&*self.observer).chain(self.member.as_deref())
     }
 
     /// What a client followed broke off: a log, a watch of the member's own view, a tunnel.

@@ -16,8 +16,9 @@ use crate::endpoint::{Endpoint, EndpointRequest};
 use crate::error::{ForwardError, Sent};
 use crate::headers;
 use crate::member::ClientInner;
-use crate::member_body::{MemberBody, Reader};
+use crate::member_body::{BodySource, MemberBody, Reader};
 use crate::pool::{Claim, Connection};
+use crate::speaker::Speaker;
 use crate::user::MemberUser;
 
 /// Further tries after the first. One is for a connection that closed under the request (GOAWAY), the other for
@@ -90,7 +91,10 @@ impl ClientInner {
             let (held, connection) = opened.await?;
             let endpoint = held.endpoint.clone();
             match self.send(held, connection, request, &path, limit, claim).await {
-                Ok(response) => return Ok((response, credentials)),
+                Ok(response) => {
+                    endpoint.spoke(Speaker::of(response.status()));
+                    return Ok((response, credentials));
+                }
                 Err(Failed { error, request: unsent }) => {
                     let again = unsent.or_else(|| replay_after(&error, replay));
                     match again {
@@ -139,11 +143,10 @@ impl ClientInner {
                 (response, Permit::keeping((checkout, held)), None)
             }
         };
-        endpoint.answered();
         // What has a time limit ends by itself.
         let until = limit.is_none().then(|| self.tuning.shutdown.clone());
-        let read = (endpoint, Reader::of(claim));
-        Ok(response.map(|incoming| MemberBody::boxed(incoming, permit, counts, self.name.clone(), read, until)))
+        let source = BodySource { endpoint, speaker: Speaker::of(response.status()), reader: Reader::of(claim) };
+        Ok(response.map(|incoming| MemberBody::boxed(incoming, permit, counts, self.name.clone(), source, until)))
     }
 
     /// Waits for a response head.

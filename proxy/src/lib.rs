@@ -41,6 +41,7 @@ mod plugins;
 mod pool;
 mod reachability;
 mod readers;
+mod speaker;
 mod target;
 mod tls;
 mod tuning;

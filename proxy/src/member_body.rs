@@ -17,6 +17,7 @@ use crate::endpoint::Endpoint;
 use crate::error::SharedError;
 use crate::places::Asker;
 use crate::pool::{Claim, LaneKind};
+use crate::speaker::Speaker;
 
 /// A response body that broke off.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -50,6 +51,14 @@ impl Reader {
     }
 }
 
+/// Where a response body comes from, and who reads it.
+pub(crate) struct BodySource {
+    pub(crate) endpoint: Arc<Endpoint>,
+    /// Who speaks in it.
+    pub(crate) speaker: Speaker,
+    pub(crate) reader: Reader,
+}
+
 /// A member's response body, and what it occupies until it ends or is dropped: its share of a connection, its place
 /// among requests.
 pub(crate) struct MemberBody {
@@ -59,10 +68,9 @@ pub(crate) struct MemberBody {
     /// What counts that it was read to its end, over HTTP/2.
     counts: Option<Arc<StreamCounts>>,
     cluster: ClusterName,
-    /// Whatever comes of the body shows that this one is alive. What waits here until a slow client reads it does so
-    /// late; of one client that is at most a window of HTTP/2.
-    endpoint: Arc<Endpoint>,
-    reader: Reader,
+    /// Whatever comes of a member's own answer shows that its endpoint is alive. What waits here until a slow client
+    /// reads it does so late; of one client that is at most a window of HTTP/2.
+    source: BodySource,
     /// Ends when the body is to be cut off; of answers that may go on for hours alone.
     cut: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
 }
@@ -79,11 +87,11 @@ impl MemberBody {
         permit: Permit,
         counts: Option<Arc<StreamCounts>>,
         cluster: ClusterName,
-        (endpoint, reader): (Arc<Endpoint>, Reader),
+        source: BodySource,
         until: Option<CancellationToken>,
     ) -> Body {
         let cut = until.map(|until| Box::pin(until.cancelled_owned()));
-        let mut body = Self { incoming, permit: Some(permit), counts, cluster, endpoint, reader, cut };
+        let mut body = Self { incoming, permit: Some(permit), counts, cluster, source, cut };
         if body.incoming.is_end_stream() {
             body.ended();
         }
@@ -118,7 +126,9 @@ impl HttpBody for MemberBody {
         }
         let frame = match ready!(Pin::new(&mut self.incoming).poll_frame(cx)) {
             Some(Ok(frame)) => {
-                self.endpoint.heard();
+                if self.source.speaker != Speaker::Intermediary {
+                    self.source.endpoint.heard();
+                }
                 // hyper's server asks nothing more of a body that says so.
                 if self.incoming.is_end_stream() {
                     self.ended();
@@ -127,8 +137,8 @@ impl HttpBody for MemberBody {
             }
             Some(Err(error)) => {
                 self.permit = None;
-                if self.reader == Reader::Follower {
-                    self.endpoint.broke_off(&self.cluster, &explain(&error));
+                if self.source.reader == Reader::Follower {
+                    self.source.endpoint.broke_off(&self.cluster, &explain(&error));
                 }
                 Some(Err(self.broke_off(error)))
             }

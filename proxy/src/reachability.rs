@@ -60,6 +60,8 @@ pub(crate) struct Observer {
     last_heard: AtomicU64,
     /// Whether it has not said that it is not ready.
     is_ready: AtomicBool,
+    /// Whether it cannot be reached for its not accepting our credentials.
+    is_rejecting: AtomicBool,
     sender: watch::Sender<Reachability>,
 }
 
@@ -72,8 +74,9 @@ impl Observer {
             heard: None,
             recoveries: 0,
         });
-        let (state, last_heard, is_ready) = (AtomicU8::new(UNKNOWN), AtomicU64::new(0), AtomicBool::new(true));
-        Self { cluster, state, started, last_heard, is_ready, sender }
+        let (state, last_heard) = (AtomicU8::new(UNKNOWN), AtomicU64::new(0));
+        let (is_ready, is_rejecting) = (AtomicBool::new(true), AtomicBool::new(false));
+        Self { cluster, state, started, last_heard, is_ready, is_rejecting, sender }
     }
 
     pub(crate) fn subscribe(&self) -> watch::Receiver<Reachability> {
@@ -112,11 +115,12 @@ impl Observer {
     /// The member says whether it is ready. Gives whether it has become so.
     pub(crate) fn ready(&self, is_ready: bool) -> bool {
         let was_ready = self.is_ready.swap(is_ready, Ordering::Relaxed);
-        let has_become = is_ready && !was_ready;
-        if has_become {
-            self.recovered();
-        }
-        has_become
+        is_ready && !was_ready
+    }
+
+    /// Whether the last that is known is that it does not accept our credentials.
+    pub(crate) fn is_rejecting(&self) -> bool {
+        self.is_rejecting.load(Ordering::Relaxed)
     }
 
     /// Whoever waits out a failure of it is to try again.
@@ -127,6 +131,7 @@ impl Observer {
     /// The member answered.
     pub(crate) fn answered(&self) {
         self.heard();
+        self.is_rejecting.store(false, Ordering::Relaxed);
         if self.state.load(Ordering::Relaxed) != REACHABLE {
             self.publish(REACHABLE, ReachabilityState::Reachable);
         }
@@ -135,6 +140,7 @@ impl Observer {
     /// A request failed. Only failures that say something about the member, not about one request, count.
     pub(crate) fn failed(&self, error: &ForwardError) {
         if error.means_unreachable() {
+            self.is_rejecting.store(matches!(error, ForwardError::Unauthorized { .. }), Ordering::Relaxed);
             self.unreachable(error.to_string());
         }
     }

@@ -20,8 +20,9 @@ use crate::endpoint::{Endpoint, EndpointRequest};
 use crate::error::ForwardError;
 use crate::headers::{self, UpgradeProtocol};
 use crate::member::ClientInner;
-use crate::member_body::{MemberBody, Reader};
+use crate::member_body::{BodySource, MemberBody, Reader};
 use crate::pool::LaneKind;
+use crate::speaker::Speaker;
 use crate::tunnel::joined;
 use crate::unauthorized::About;
 use crate::user::MemberUser;
@@ -48,7 +49,8 @@ pub(crate) async fn forward(
     let path = request.uri().clone();
     let request = member.in_http1_form(request, &held.endpoint, &path)?;
     let response = member.head(sender.try_send_request(request), None).await.map_err(|failed| failed.error)?;
-    held.endpoint.answered();
+    let speaker = Speaker::of(response.status());
+    held.endpoint.spoke(speaker);
     // Its connection is its own until the answer has ended, switched or not.
     let endpoint = held.endpoint.clone();
     let permit = Permit::keeping((held, place));
@@ -68,8 +70,8 @@ pub(crate) async fn forward(
         _ => {
             let shutdown = Some(member.tuning.shutdown.clone());
             let response = response.map(|incoming| {
-                let read = (endpoint, Reader::Any);
-                MemberBody::boxed(incoming, permit, None, member.name.clone(), read, shutdown)
+                let source = BodySource { endpoint, speaker, reader: Reader::Any };
+                MemberBody::boxed(incoming, permit, None, member.name.clone(), source, shutdown)
             });
             member.finish(response)
         }

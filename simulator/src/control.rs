@@ -110,6 +110,8 @@ pub(crate) struct Faults {
     pub(crate) lists_held: watch::Sender<bool>,
     /// Whether `/readyz` waits.
     pub(crate) readyz_held: watch::Sender<bool>,
+    /// Whether every request waits.
+    pub(crate) requests_held: watch::Sender<bool>,
     requests: Mutex<BTreeMap<(RequestKind, String), u64>>,
     log: Mutex<Vec<String>>,
     listed: Mutex<Vec<Listed>>,
@@ -159,6 +161,7 @@ impl Faults {
             tokens: Mutex::default(),
             lists_held: watch::Sender::new(false),
             readyz_held: watch::Sender::new(false),
+            requests_held: watch::Sender::new(false),
             requests: Mutex::default(),
             log: Mutex::default(),
             listed: Mutex::default(),
@@ -449,6 +452,12 @@ impl Control {
     /// Lets `/readyz` wait, as kube-apiserver's does for an etcd that hangs. Everything else is answered.
     pub fn hold_readyz(&self, on: bool) {
         self.faults.readyz_held.send_replace(on);
+    }
+
+    /// Lets every request wait, as a load balancer does whose server is gone: connections are made and kept, and PING is
+    /// answered. Open watches go on.
+    pub fn hold_requests(&self, on: bool) {
+        self.faults.requests_held.send_replace(on);
     }
 
     /// Lets lists and watches with initial events wait before they are answered, or go on.

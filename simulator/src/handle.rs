@@ -44,6 +44,7 @@ impl Api {
         };
         let line = format!("{} {}", request.method(), uri.path_and_query().map_or("/", |path| path.as_str()));
         self.faults().count(kind, &resource, line);
+        self.faults().released(&self.faults().requests_held).await;
         let cluster_wide = matches!(&route, Route::Resource(target) if target.namespace.is_none());
         if let Some(rejection) = self.faults().rejection(kind, &resource, cluster_wide) {
             return Err(status::rejected(&rejection));
