@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use tributary_apimachinery::{ClusterName, GroupVersionResource, ObjectDecoder};
 
+use crate::list_places::ListPlaces;
+
 /// What one cacher holds.
 #[derive(Clone, Debug)]
 pub struct CacherConfig {
@@ -15,6 +17,8 @@ pub struct CacherConfig {
     pub namespace: Option<String>,
     /// Makes objects of the member's text; knows the kind and the selectable fields.
     pub decoder: ObjectDecoder,
+    /// What all collections of the member share.
+    pub list_places: ListPlaces,
     /// Times and sizes; `Tuning::default()` is right but for tests and measurements.
     pub tuning: ReflectorTuning,
 }

@@ -23,17 +23,13 @@ mod watch;
 
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 pub(crate) use self::task::Reflector;
 use self::task::{ReflectorStream, ResetAsked};
 use crate::backoff;
 use crate::machine::{Action, Input};
 use crate::state::StaleReason;
-
-/// The collections of a member that is well again ask it at random moments within this time. Half a second: a hundred
-/// requests do not come at once, and nobody notices.
-const WOKEN_WITHIN: Duration = Duration::from_millis(500);
 
 impl Reflector {
     /// Lists and watches until the task is aborted.
@@ -55,26 +51,33 @@ impl Reflector {
     /// Waits out a failure, unless the next attempt is to be made at once.
     async fn wait(&mut self, failures: u32, at_least: Option<Duration>) -> Result<Input, ResetAsked> {
         self.reading = ReflectorStream::Nothing;
+        self.list_place = None;
         let tuning = &self.shared.config.tuning;
         let at_least = at_least.map(|asked| asked.min(tuning.retry_after_max));
         let delay = backoff::delay(tuning.backoff_min, tuning.backoff_max, failures, at_least, rand::random());
         tracing::debug!(?delay, failures, "waiting before the next attempt");
         let (mut member, begun_at) = (self.member.clone(), self.recoveries);
+        let wake = self.wakes.next(Instant::now(), tuning.backoff_max, rand::random());
         let woken = async {
             // The sender lives as long as the reflector.
             let _ = member.wait_for(|known| known.lost.is_none() && known.recoveries > begun_at).await;
-            sleep(WOKEN_WITHIN.mul_f64(rand::random())).await;
+            sleep(wake.after).await;
         };
         let shared = self.shared.clone();
-        self.attend(async {
+        let ended = self.attend(async {
             tokio::select! {
-                biased;
-                () = shared.retry.notified() => Input::Elapsed,
-                () = sleep(delay) => Input::Elapsed,
-                () = woken => Input::Woken,
+                () = shared.retry.notified() => {}
+                () = sleep(delay) => {}
+                () = woken => {}
             }
-        })
-        .await
+        });
+        ended.await?;
+        // However the wait ended: what is asked now is asked after it was said.
+        if self.member.borrow().recoveries == begun_at {
+            return Ok(Input::Elapsed);
+        }
+        self.wakes.woken(Instant::now(), wake);
+        Ok(if wake.is_believed { Input::Woken } else { Input::Elapsed })
     }
 
     async fn read(&mut self) -> Result<Input, ResetAsked> {

@@ -42,6 +42,11 @@ impl ReflectorRequest {
         matches!(self, Self::Page { .. } | Self::Whole { .. })
     }
 
+    /// Whether the collection is listed from its beginning.
+    pub(crate) fn begins_list(&self) -> bool {
+        matches!(self, Self::WatchList | Self::Page { continue_token: None, .. } | Self::Whole { .. })
+    }
+
     /// Whether the answer may be compressed. Kubernetes 1.37 and later compress watches as one gzip member per event,
     /// which costs more than it saves here; of lists a kube-apiserver compresses those of more than 128 KiB, at level 1
     /// (`deferredResponseWriter` in apiserver's `responsewriters/writers.go`).
@@ -295,6 +300,7 @@ mod tests {
 
     use super::*;
     use crate::config::ReflectorTuning;
+    use crate::list_places::ListPlaces;
 
     fn uri(namespace: Option<&str>, target: &ReflectorRequest) -> String {
         let config = CacherConfig {
@@ -302,6 +308,7 @@ mod tests {
             resource: GroupVersionResource::new("apps", "v1", "deployments"),
             namespace: namespace.map(str::to_owned),
             decoder: ObjectDecoder::new("apps/v1", "Deployment", [].into()),
+            list_places: ListPlaces::default(),
             tuning: ReflectorTuning {
                 watch_timeout: (Duration::from_secs(9), Duration::from_secs(9)),
                 watch_list_timeout: (Duration::from_secs(3600), Duration::from_secs(3600)),

@@ -14,6 +14,7 @@ impl Reflector {
     /// member has come as well as a question for that does; what the member does next may take it past a version that
     /// it has not come to.
     pub(super) fn put_in_place(&mut self, version: ResourceVersion) {
+        self.list_place = None;
         self.progress.listed(Instant::now());
         self.shared.wanted.answered(self.question, version);
         let store = std::mem::take(&mut self.staging).finish(version);

@@ -19,6 +19,7 @@ const DECODE_LOG_INTERVAL: Duration = Duration::from_secs(60);
 impl Reflector {
     pub(super) fn prove(&mut self, stream: &mut MemberWatch) -> Input {
         stream.proved = true;
+        self.wakes.proved();
         if stream.deferred.is_none() {
             self.health.contact();
         }
@@ -57,6 +58,10 @@ impl Reflector {
 
     pub(super) fn no_answer(&mut self, within: Duration) -> Input {
         self.failed(StaleReason::Unreachable(format!("no answer within {} s", within.as_secs())))
+    }
+
+    pub(super) fn overtaken(&mut self) -> Input {
+        self.failed(StaleReason::Unreachable("no answer to what was asked before it was well again".to_owned()))
     }
 
     pub(super) fn failed(&mut self, reason: StaleReason) -> Input {

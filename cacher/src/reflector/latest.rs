@@ -15,7 +15,8 @@ impl Reflector {
     pub(super) async fn ask_latest(&mut self, held: CollectionVersion) -> Result<Input, ResetAsked> {
         let number = self.shared.wanted.next_question();
         let latest = request::latest(&self.shared.config, &self.transport);
-        let latest = self.attend(latest).await?;
+        let latest = self.unless_overtaken(latest);
+        let Some(latest) = self.attend(latest).await? else { return Ok(self.overtaken()) };
         if let Ok(latest) = &latest {
             self.shared.wanted.answered(number, *latest);
         }

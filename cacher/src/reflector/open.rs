@@ -26,19 +26,23 @@ impl Reflector {
     /// Sends a request in place of what is being read.
     pub(super) async fn open(&mut self, target: ReflectorRequest) -> Result<Input, ResetAsked> {
         self.reading = ReflectorStream::Nothing;
-        self.recoveries = self.member.borrow().recoveries;
         if !matches!(target, ReflectorRequest::Page { continue_token: Some(_), .. }) {
+            self.list_place = None;
             self.keep_pace().await?;
         }
+        if target.begins_list() && self.has_asked {
+            let places = self.shared.config.list_places.clone();
+            self.list_place = self.attend(places.take()).await?;
+        }
+        self.has_asked = true;
+        self.recoveries = self.member.borrow().recoveries;
         match &target {
             ReflectorRequest::Latest => return self.ask_latest(self.version()).await,
             ReflectorRequest::LatestThenPage { .. } => {
                 return self.ask_latest(self.version().max(self.listed.into())).await;
             }
-            ReflectorRequest::WatchList
-            | ReflectorRequest::Page { continue_token: None, .. }
-            | ReflectorRequest::Whole { .. } => self.begin_list(),
-            ReflectorRequest::Page { .. } | ReflectorRequest::Watch { .. } => {}
+            _ if target.begins_list() => self.begin_list(),
+            _ => {}
         }
         if matches!(target, ReflectorRequest::WatchList | ReflectorRequest::Watch { .. }) {
             // This one has the credentials of now.
@@ -84,11 +88,12 @@ impl Reflector {
         request: Request<Body>,
     ) -> Result<Result<Response<Body>, Input>, ResetAsked> {
         let within = self.shared.config.tuning.answer_timeout;
-        let answer = timeout(within, request::send(&self.transport, request));
+        let answer = self.unless_overtaken(timeout(within, request::send(&self.transport, request)));
         let (failed, of_a_list) = match self.attend(answer).await? {
-            Ok(Ok(response)) => return Ok(Ok(response)),
-            Ok(Err(error)) => (self.unreachable(&error), Input::BrokeOff { read: 0, late: false }),
-            Err(_) => (self.no_answer(within), Input::Unanswered),
+            Some(Ok(Ok(response))) => return Ok(Ok(response)),
+            Some(Ok(Err(error))) => (self.unreachable(&error), Input::BrokeOff { read: 0, late: false }),
+            Some(Err(_)) => (self.no_answer(within), Input::Unanswered),
+            None => return Ok(Err(self.overtaken())),
         };
         Ok(Err(if target.is_list() { of_a_list } else { failed }))
     }

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use http::HeaderValue;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Duration, Instant, sleep, sleep_until};
 use tributary_apimachinery::{CollectionVersion, ResourceVersion};
 
 use crate::Transport;
 use crate::amount::PageTime;
 use crate::health::{Announced, CacherHealth, HealthTransition};
+use crate::list_places::ListPlace;
 use crate::machine::{Action, Machine};
 use crate::member_health::MemberHealth;
 use crate::page::Page;
@@ -20,6 +21,11 @@ use crate::state::{CacherState, StaleReason};
 use crate::store::{Staging, Store};
 use crate::stream::MemberWatch;
 use crate::update::UpdateObserver;
+use crate::wakes::Wakes;
+
+/// How long a request that was sent to a member that could not be reached is still waited for once that is well. 1 s: an
+/// answer that is to come takes a way there and back.
+const OVERTAKEN_AFTER: Duration = Duration::from_secs(1);
 
 /// The reflector's task, before it runs.
 pub(crate) struct Reflector {
@@ -43,6 +49,11 @@ pub(crate) struct Reflector {
     pub(super) member: watch::Receiver<MemberHealth>,
     /// How often the member had become well when the last request was begun.
     pub(super) recoveries: u64,
+    pub(super) wakes: Wakes,
+    /// The place of the list that is under way, where it takes one.
+    pub(super) list_place: Option<ListPlace>,
+    /// Whether a request has been begun.
+    pub(super) has_asked: bool,
     pub(super) announced: Announced,
     pub(super) decode_logged: Option<Instant>,
     /// When counting began, and the requests since.
@@ -73,6 +84,9 @@ impl Reflector {
             shared,
             member,
             recoveries: 0,
+            wakes: Wakes::default(),
+            list_place: None,
+            has_asked: false,
             transport,
             observer,
             machine,
@@ -99,6 +113,7 @@ impl Reflector {
         loop {
             self.show_state();
             let stale_at = self.health.turns_stale_at(Instant::now());
+            let place_until = self.list_place.as_ref().map(ListPlace::until);
             tokio::select! {
                 biased;
                 () = shared.reset.notified() => return Err(ResetAsked),
@@ -109,6 +124,28 @@ impl Reflector {
                     self.health.set_member(lost);
                 }
                 () = sleep_until(stale_at.unwrap_or_else(Instant::now)), if stale_at.is_some() => {}
+                () = sleep_until(place_until.unwrap_or_else(Instant::now)), if place_until.is_some() => {
+                    self.list_place = None;
+                }
+            }
+        }
+    }
+
+    /// The answer to a request that is sent now. `None` where the member could not be reached, has become well since,
+    /// and answers others but not this one: whoever stands before it may wait for the server of before.
+    pub(super) fn unless_overtaken<F: Future>(&self, answer: F) -> impl Future<Output = Option<F::Output>> + use<F> {
+        let (was_lost, begun_at, mut member) =
+            (self.member.borrow().lost.is_some(), self.recoveries, self.member.clone());
+        async move {
+            let overtaken = async {
+                // The sender lives as long as the reflector.
+                let _ = member.wait_for(|known| known.lost.is_none() && known.recoveries > begun_at).await;
+                sleep(OVERTAKEN_AFTER).await;
+            };
+            tokio::select! {
+                biased;
+                answer = answer => Some(answer),
+                () = overtaken, if was_lost => None,
             }
         }
     }

@@ -15,7 +15,9 @@ use tokio::time::Instant;
 use tower::util::BoxCloneSyncService;
 use tributary_apimachinery::body::{Body, BoxError};
 use tributary_apimachinery::{ClusterName, GroupVersionResource, ObjectDecoder, Snapshot};
-use tributary_cacher::{Cacher, CacherConfig, CacherState, ReflectorTuning, Transport, Update, UpdateObserver};
+use tributary_cacher::{
+    Cacher, CacherConfig, CacherState, ListPlaces, ReflectorTuning, Transport, Update, UpdateObserver,
+};
 
 /// The member's side: every request arrives here and is answered by the test.
 pub struct Member {
@@ -174,6 +176,7 @@ pub fn config(tuning: ReflectorTuning) -> CacherConfig {
         resource: GroupVersionResource::new("", "v1", "pods"),
         namespace: None,
         decoder: ObjectDecoder::new("v1", "Pod", [].into()),
+        list_places: ListPlaces::default(),
         tuning,
     }
 }

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 use tributary_apimachinery::{ClusterName, Permit, RequestClass, explain};
+use tributary_cacher::ListPlaces;
 use tributary_proxy::{ClusterClient, Reachability, Transport};
 
 use super::mark::ClusterMark;
@@ -103,6 +104,8 @@ pub(crate) struct Cluster {
     asked: AtomicBool,
     /// Who may ask where an object is.
     questions: Arc<FairLine>,
+    /// Which of its collections may be listed again.
+    list_places: ListPlaces,
     /// What lasts of clients' requests to it: watches of its own view, logs that are followed.
     lasting: Arc<FairShare>,
     /// The others of clients' requests to it.
@@ -175,6 +178,11 @@ impl Cluster {
         self.questions.take(holder).await
     }
 
+    /// The places that its collections share where they are listed again.
+    pub(crate) fn list_places(&self) -> &ListPlaces {
+        &self.list_places
+    }
+
     /// A cluster about which nothing is known yet, but what it served when it was configured otherwise.
     pub(crate) fn new(
         setup: ClusterSetup,
@@ -200,6 +208,7 @@ impl Cluster {
             attempts: watch::Sender::default(),
             asked: AtomicBool::new(false),
             questions: FairLine::new(QUESTIONS_AT_ONCE),
+            list_places: ListPlaces::default(),
             lasting: FairShare::new("long-running requests", 0, shares.lasting.clone()),
             short: FairShare::new("short requests", 0, shares.short.clone()),
             cancelled: CancellationToken::new(),

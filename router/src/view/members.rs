@@ -71,6 +71,7 @@ impl View {
             resource: self.kind.resource.clone(),
             namespace: self.namespace.clone(),
             decoder: self.decoder.clone(),
+            list_places: cluster.list_places().clone(),
             tuning: ReflectorTuning { collection_size_max: self.collection_bytes, ..ReflectorTuning::default() },
         };
         let cacher = Arc::new(Cacher::start(config, transport, feed.clone()));
