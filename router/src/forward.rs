@@ -4,6 +4,7 @@ pub(crate) mod answer;
 pub(crate) mod buffered;
 pub(crate) mod create;
 pub(crate) mod delete_collection;
+mod findings;
 pub(crate) mod integers;
 pub(crate) mod list;
 pub(crate) mod locate;

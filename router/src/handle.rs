@@ -188,7 +188,7 @@ impl Router {
             Verb::List | Verb::Watch => ClusterRefusal::unread(resource, names, UNDISCOVERED_RETRY_AFTER).into(),
             _ => {
                 let name = request.name.clone().unwrap_or_default();
-                ownership::unknown(&self.fleet, resource.clone(), name, &names).into()
+                ownership::unknown(&self.fleet, resource.clone(), name, (&names, &[])).into()
             }
         }
     }

@@ -4,7 +4,7 @@
 use tributary_apimachinery::{ClusterName, GroupVersionResource};
 
 use crate::grounds::Ground;
-use crate::refusal::{ClusterRefusal, Refusal};
+use crate::refusal::{ClusterRefusal, Refusal, Trouble};
 use crate::request::ClientRequest;
 use crate::topology::Fleet;
 
@@ -90,15 +90,16 @@ fn not_where_named<'a>(found: &[&ClusterName], unknown: impl Iterator<Item = &'a
 }
 
 impl NoOwner {
-    /// What a client is told that asks for the name: 404, 503 or 409.
-    pub(crate) fn refusal(self, request: ClientRequest<'_>) -> Refusal {
+    /// What a client is told that asks for the name: 404, 503 or 409. `told`: what keeps unknown clusters from being
+    /// asked for it, as far as more is known than of the clusters as such.
+    pub(crate) fn refusal(self, request: ClientRequest<'_>, told: &[Trouble]) -> Refusal {
         let resource = request.resource.resource.clone();
         let name = request.resource.name.clone().unwrap_or_default();
         let refusal = match self {
             Self::Nowhere => ClusterRefusal::NotFound { resource, name },
-            Self::Unknown(clusters) => unknown(request.router.fleet(), resource, name, &clusters),
+            Self::Unknown(clusters) => unknown(request.router.fleet(), resource, name, (&clusters, told)),
             Self::Unsure { owner, unknown } => {
-                let (ground, unknown) = (Ground::Name, request.router.fleet().troubles(&unknown));
+                let (ground, unknown) = (Ground::Name, request.router.fleet().troubles(&unknown, told));
                 ClusterRefusal::Unsure { resource, name, ground, known: owner, unknown }
             }
             Self::Several(clusters) => {
@@ -116,10 +117,11 @@ pub(crate) fn unknown(
     fleet: &Fleet,
     resource: GroupVersionResource,
     name: String,
-    clusters: &[ClusterName],
+    (clusters, told): (&[ClusterName], &[Trouble]),
 ) -> ClusterRefusal {
-    let is_gone = clusters.iter().filter_map(|name| fleet.cluster(name)).any(|cluster| cluster.is_gone());
-    ClusterRefusal::Unknown { resource, name, unknown: fleet.troubles(clusters), is_gone }
+    let mut own = clusters.iter().filter_map(|name| fleet.cluster(name));
+    let is_out_of_reach = own.any(|cluster| cluster.is_out_of_reach());
+    ClusterRefusal::Unknown { resource, name, unknown: fleet.troubles(clusters, told), is_out_of_reach }
 }
 
 #[cfg(test)]

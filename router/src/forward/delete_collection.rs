@@ -97,8 +97,8 @@ fn all_in_reach(clusters: &[Arc<Cluster>], silent: Vec<Trouble>) -> Result<(), R
     if troubles.is_empty() {
         return Ok(());
     }
-    let is_gone = clusters.iter().any(|cluster| cluster.is_gone());
-    Err(MemberRefusal::NothingDeleted { troubles, is_gone }.into())
+    let is_out_of_reach = clusters.iter().any(|cluster| cluster.is_out_of_reach());
+    Err(MemberRefusal::NothingDeleted { troubles, is_out_of_reach }.into())
 }
 
 /// What the members' answers come to.

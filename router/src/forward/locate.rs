@@ -9,8 +9,9 @@ use tributary_apimachinery::{ClusterName, Object};
 use tributary_merge::CompositeResourceVersion;
 
 pub(crate) use self::ask::{Found, Located, LookupKey};
+use crate::discovery::Otherwise;
 use crate::ownership::{self, Claim, NoOwner};
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, Trouble};
 use crate::request::ClientRequest;
 use crate::topology::Cluster;
 use crate::versions::ClientVersion;
@@ -38,7 +39,7 @@ impl Located {
         match (none, &self.unreadable, &self.refusal) {
             (NoOwner::Unknown(_), Some(unreadable), _) => unreadable.clone(),
             (NoOwner::Nowhere, _, Some(refusal)) => refusal.clone(),
-            (none, ..) => none.refusal(request),
+            (none, ..) => none.refusal(request, &self.told),
         }
     }
 }
@@ -122,6 +123,7 @@ pub(crate) async fn ask_unknown(request: ClientRequest<'_>, mut located: Located
     };
     located.unknown.retain(|name| !has_answered(name));
     located.forbidden.extend(answers.forbidden);
+    located.told.extend(answers.told);
     located.found.extend(answers.found);
     located.room.extend(answers.room);
     located
@@ -137,8 +139,8 @@ async fn in_memory(request: ClientRequest<'_>) -> Result<(Arc<View>, Located), R
         .into_iter()
         .filter_map(|(name, object)| Some((request.router.fleet().cluster(&name)?, Some(object))))
         .collect();
-    let unknown = standings.unknown().cloned().collect();
-    Ok((view, Located { found, unknown, ..Located::default() }))
+    let (unknown, told) = (standings.unknown().cloned().collect(), standings.troubles());
+    Ok((view, Located { found, unknown, told, ..Located::default() }))
 }
 
 /// Looks for an object that no cluster of the merged view has in the others.
@@ -151,6 +153,7 @@ async fn left_out(request: ClientRequest<'_>, mut located: Located) -> Located {
         let silent = names.into_iter().filter(|name| !request.served.clusters.contains(name));
         located.unknown.extend(asked.unknown.iter().cloned().chain(silent));
         located.forbidden.extend(asked.forbidden.iter().cloned());
+        located.told.extend(asked.told.iter().cloned().chain(silent_servers(request)));
         located.take(asked);
     }
     located
@@ -222,7 +225,15 @@ async fn asked_of_all(request: ClientRequest<'_>, within: Duration, chosen: impl
     let mut located = live(request, within, chosen).await;
     located.unknown.extend(request.router.fleet().undiscovered().iter().map(|cluster| cluster.name().clone()));
     located.unknown.extend(request.served.silent().cloned());
+    located.told.extend(silent_servers(request));
     located
+}
+
+/// What keeps the clusters from being asked whose aggregated server does not answer.
+fn silent_servers(request: ClientRequest<'_>) -> impl Iterator<Item = Trouble> {
+    let cause = || Otherwise::Stale.reason(&request.resource.resource);
+    let clusters = request.served.silent().filter_map(|name| request.router.fleet().cluster(name));
+    clusters.map(move |own| Trouble { cluster: own.name().clone(), cause: cause(), age: own.age() })
 }
 
 /// Asks each of the chosen clusters for the object, in the client's name, from now on: no answer is taken that was

@@ -1,6 +1,7 @@
 //! Which cluster a write means: finds out what [`Ground`]s speak for, one after the other, until one decides.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tributary_apimachinery::rewrite::Reference;
 use tributary_apimachinery::{
@@ -8,6 +9,7 @@ use tributary_apimachinery::{
 };
 
 use super::buffered::BufferedRequest;
+use super::findings::Findings;
 use super::locate::{Found, Located, Lookup, ask_unknown, locate};
 use super::records;
 use super::release::Release;
@@ -16,7 +18,7 @@ use crate::Router;
 use crate::discovery::ServedResource;
 use crate::grounds::{Evidence, Ground, Verdict};
 use crate::ownership::{Claim, NoOwner};
-use crate::refusal::{ClusterRefusal, Refusal, ReleaseName};
+use crate::refusal::{ClusterRefusal, Refusal, ReleaseName, Trouble};
 use crate::request::ClientRequest;
 use crate::topology::Cluster;
 use crate::versions::ClientVersion;
@@ -168,29 +170,30 @@ async fn by_evidence(
 ) -> Result<Option<Arc<Cluster>>, Refusal> {
     let ClientRequest { router, configuration, .. } = request;
     let release = Release::of(request.resource, &held.facts.release);
-    let evidence = match ground {
+    let found = match ground {
         Ground::Release => match &release {
-            Some(release) => records::evidence(request, release).await?,
+            Some(release) => records::findings(request, release).await?,
             None => return Ok(None),
         },
         Ground::Node => node(request, held).await?,
-        Ground::Kind => kind(request),
+        Ground::Kind => kind(request).into(),
         Ground::Namespace => namespace(request).await?,
-        _ => Evidence::default(),
+        _ => Findings::default(),
     };
     let (resource, name) = (request.resource.resource.clone(), name_of(request, held));
     let (namespace, of) = release.map_or((None, None), |release| (release.namespace, release.name));
     let release = Box::new(ReleaseName { namespace, name: of });
     let placement = configuration.policy(&resource).placement.as_ref();
+    let Findings { evidence, told } = found;
     match ground.judge(evidence, placement) {
         Verdict::Meant(cluster) => Ok(router.fleet().cluster(&cluster)),
         Verdict::Nothing => Ok(None),
         Verdict::Unsure { known, unknown } => {
-            let unknown = router.fleet().troubles(&unknown);
+            let unknown = router.fleet().troubles(&unknown, &told);
             Err(ClusterRefusal::Unsure { resource, name, ground, known, unknown }.into())
         }
         Verdict::Perhaps(unknown) => {
-            let unknown = router.fleet().troubles(&unknown);
+            let unknown = router.fleet().troubles(&unknown, &told);
             Err(ClusterRefusal::ReleaseUnsure { resource, name, release, unknown }.into())
         }
         Verdict::Several(clusters) => {
@@ -210,7 +213,7 @@ async fn not_of_several(request: ClientRequest<'_>, located: &Located) -> Result
     let release = Release::of_object(request.resource, object);
     let is_deleted = request.info.verb == Verb::Delete;
     let Some(release) = release.filter(|release| is_deleted || release.is_of_record()) else { return Ok(()) };
-    let evidence = records::evidence(request, &release).await?;
+    let evidence = records::findings(request, &release).await?.evidence;
     match Ground::Release.judge(evidence, None) {
         Verdict::Several(clusters) => {
             let (resource, name) = (request.resource.resource.clone(), object.name().to_owned());
@@ -241,21 +244,21 @@ async fn owner(request: ClientRequest<'_>, held: &BufferedRequest) -> Result<Opt
 }
 
 /// Where the node is that a new Pod is bound to; for a Binding, the Pod that is bound, or else the node.
-async fn node(request: ClientRequest<'_>, held: &BufferedRequest) -> Result<Evidence, Refusal> {
+async fn node(request: ClientRequest<'_>, held: &BufferedRequest) -> Result<Findings, Refusal> {
     let facts = &held.facts;
     if let (Some(target), Some(name)) = (&facts.target, &facts.name) {
         let pods = GroupVersionResource::new("", "v1", "pods");
         let pod = located(request, &pods, request.resource.namespace.as_deref(), name).await?;
-        return if pod.has.len() == 1 { Ok(pod) } else { node_of_name(request, &target.name).await };
+        return if pod.evidence.has.len() == 1 { Ok(pod) } else { node_of_name(request, &target.name).await };
     }
     match &facts.node_name {
         Some(name) => node_of_name(request, name).await,
-        None => Ok(Evidence::default()),
+        None => Ok(Findings::default()),
     }
 }
 
 /// Which clusters have a node of this name.
-async fn node_of_name(request: ClientRequest<'_>, name: &str) -> Result<Evidence, Refusal> {
+async fn node_of_name(request: ClientRequest<'_>, name: &str) -> Result<Findings, Refusal> {
     located(request, &GroupVersionResource::new("", "v1", "nodes"), None, name).await
 }
 
@@ -271,12 +274,13 @@ fn kind(request: ClientRequest<'_>) -> Evidence {
 }
 
 /// Which of the clusters that serve the resource have the namespace.
-pub(super) async fn namespace(request: ClientRequest<'_>) -> Result<Evidence, Refusal> {
-    let Some(namespace) = &request.resource.namespace else { return Ok(Evidence::default()) };
+pub(super) async fn namespace(request: ClientRequest<'_>) -> Result<Findings, Refusal> {
+    let Some(namespace) = &request.resource.namespace else { return Ok(Findings::default()) };
     let mut found = located(request, &GroupVersionResource::new("", "v1", "namespaces"), None, namespace).await?;
     let Evidence { has, may } = kind(request);
-    found.has.retain(|cluster| has.contains(cluster) || may.contains(cluster));
-    found.may.retain(|cluster| has.contains(cluster) || may.contains(cluster));
+    for clusters in [&mut found.evidence.has, &mut found.evidence.may] {
+        clusters.retain(|cluster| has.contains(cluster) || may.contains(cluster));
+    }
     Ok(found)
 }
 
@@ -286,9 +290,9 @@ async fn located(
     resource: &GroupVersionResource,
     namespace: Option<&str>,
     name: &str,
-) -> Result<Evidence, Refusal> {
+) -> Result<Findings, Refusal> {
     let union = request.router.fleet().union();
-    let Some(served) = union.get(resource) else { return Ok(Evidence::default()) };
+    let Some(served) = union.get(resource) else { return Ok(Findings::default()) };
     let wanted = ResourceRequest {
         resource: resource.clone(),
         namespace: namespace.map(str::to_owned),
@@ -301,8 +305,14 @@ async fn located(
     let located = ask_unknown(wanted, locate(wanted, Lookup::Present, &[]).await?).await;
     let has = located.found.iter().map(|(cluster, _)| cluster.name().clone()).collect();
     // Who may not look for a namespace may write in it all the same.
+    let forbids = |cluster: &ClusterName| Trouble {
+        cluster: cluster.clone(),
+        cause: format!("it forbids to ask for {}", resource.group_resource()),
+        age: Duration::ZERO,
+    };
+    let told = located.told.into_iter().chain(located.forbidden.iter().map(forbids)).collect();
     let may = located.unknown.into_iter().chain(located.forbidden).collect();
-    Ok(Evidence { has, may })
+    Ok(Findings { evidence: Evidence { has, may }, told })
 }
 
 /// The object that a reference names, and its cluster. `None` where nobody has it: then it is no ground for a choice.

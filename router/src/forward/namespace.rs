@@ -36,7 +36,7 @@ pub(super) async fn explained(
         return Ok(Response::from_parts(head, body::full(text)));
     }
     let cluster = meant.target.cluster.name();
-    let mut elsewhere = meant::namespace(request).await?.has;
+    let mut elsewhere = meant::namespace(request).await?.evidence.has;
     elsewhere.retain(|other| other != cluster);
     let (resource, namespace) = (request.resource.resource.clone(), Arc::from(namespace));
     let (cluster, ground) = (cluster.clone(), meant.ground);

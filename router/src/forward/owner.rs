@@ -99,7 +99,7 @@ fn is_only_read(request: ClientRequest<'_>, message: &Request<Body>) -> bool {
 fn read_target(request: ClientRequest<'_>, located: Located) -> Result<(Meant, Vec<HeaderValue>), Refusal> {
     let found = located.owner(Claim::Known).map_err(|none| located.refuse(request, none))?;
     let unknown = if bare(request) == Claim::Only { located.unknown } else { Vec::new() };
-    let troubles = request.router.fleet().troubles(&unknown);
+    let troubles = request.router.fleet().troubles(&unknown, &located.told);
     let name = request.resource.name.as_deref().unwrap_or_default();
     let warnings = standing::doubts(&request.resource.resource, name, &troubles);
     Ok((Meant::of_found(Ground::Name, found), warnings))

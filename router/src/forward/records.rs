@@ -8,13 +8,14 @@ use http::{HeaderValue, Request, StatusCode, header};
 use tokio::time::timeout;
 use tributary_apimachinery::{ClusterName, Consistency, ResourceRequest, Scope};
 
+use super::findings::Findings;
 use super::release::{Release, ReleaseKey};
 use super::send;
 use crate::body;
 use crate::caller::Caller;
 use crate::discovery::ServedResource;
 use crate::grounds::Evidence;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, Trouble};
 use crate::request::ClientRequest;
 use crate::topology::Cluster;
 
@@ -22,9 +23,9 @@ use crate::topology::Cluster;
 ///
 /// # Errors
 /// As reads of the records in memory.
-pub(super) async fn evidence(request: ClientRequest<'_>, release: &Release) -> Result<Evidence, Refusal> {
+pub(super) async fn findings(request: ClientRequest<'_>, release: &Release) -> Result<Findings, Refusal> {
     let union = request.router.fleet().union();
-    let mut all = Evidence::default();
+    let Findings { evidence: mut all, mut told } = Findings::default();
     for resource in release.resources() {
         let Some(served) = union.get(&resource) else { continue };
         let wanted = ResourceRequest {
@@ -36,20 +37,21 @@ pub(super) async fn evidence(request: ClientRequest<'_>, release: &Release) -> R
             selected_name: None,
         };
         let of_records = ClientRequest { resource: &wanted, served, ..request };
-        let Evidence { has, may } = of_resource(of_records, release).await?;
-        all.has.extend(has);
-        all.may.extend(may);
+        let found = of_resource(of_records, release).await?;
+        all.has.extend(found.evidence.has);
+        all.may.extend(found.evidence.may);
+        told.extend(found.told);
     }
     all.may.extend(request.router.fleet().undiscovered().iter().map(|cluster| cluster.name().clone()));
     for clusters in [&mut all.has, &mut all.may] {
         clusters.sort();
         clusters.dedup();
     }
-    Ok(all)
+    Ok(Findings { evidence: all, told })
 }
 
 /// Which clusters have records of one resource: as memory knows where it is held anyway; the others are asked.
-async fn of_resource(request: ClientRequest<'_>, release: &Release) -> Result<Evidence, Refusal> {
+async fn of_resource(request: ClientRequest<'_>, release: &Release) -> Result<Findings, Refusal> {
     let ClientRequest { router, configuration, served, .. } = request;
     let is_read = !request.caller.is_another()
         && request.is_held()
@@ -60,12 +62,14 @@ async fn of_resource(request: ClientRequest<'_>, release: &Release) -> Result<Ev
         true => std::mem::take(&mut known.may),
         false => served.clusters.to_vec(),
     };
+    let mut found = Findings::from(known);
     if !asked.is_empty() {
         let answered = told(request, release, served, &asked).await;
-        known.has.extend(answered.has);
-        known.may.extend(answered.may);
+        found.evidence.has.extend(answered.evidence.has);
+        found.evidence.may.extend(answered.evidence.may);
+        found.told.extend(answered.told);
     }
-    Ok(known)
+    Ok(found)
 }
 
 /// What memory knows of the records, once this process's own writes are seen.
@@ -86,14 +90,14 @@ async fn told(
     release: &Release,
     served: &ServedResource,
     asked: &[ClusterName],
-) -> Evidence {
+) -> Findings {
     let ClientRequest { router, caller, .. } = request;
     let (resource, release) = (served.resource.clone(), release.clone());
     let path = release.question(&resource);
     let clusters = asked.into();
     let key = ReleaseKey { impersonation: caller.impersonation(), resource, release, clusters };
     if let Some(known) = router.releases().get(&key) {
-        return known;
+        return known.into();
     }
     let asked_at = router.releases().generation();
     let clusters = asked.iter().filter_map(|name| router.fleet().cluster(name));
@@ -101,38 +105,54 @@ async fn told(
     let questions = clusters.map(|cluster| {
         let (path, caller) = (Arc::clone(&path), caller.clone());
         async move {
-            let answer = timeout(ASKED_WITHIN, has_record(&cluster, &caller, &path)).await.ok().flatten();
+            let silent = |_| Err(format!("it did not answer within {} s", ASKED_WITHIN.as_secs()));
+            let answer = timeout(ASKED_WITHIN, has_record(&cluster, &caller, &path)).await.unwrap_or_else(silent);
             (cluster.name().clone(), answer)
         }
     });
     let questions: Vec<_> = questions.collect();
     let answers: Vec<_> = stream::iter(questions).buffer_unordered(ASKED_AT_ONCE).collect().await;
-    let of = |wanted| answers.iter().filter(move |(_, told)| *told == wanted).map(|(name, _)| name.clone()).collect();
-    let evidence = Evidence { has: of(Some(true)), may: of(None) };
+    let Findings { mut evidence, mut told } = Findings::default();
+    for (cluster, answer) in answers {
+        match answer {
+            Ok(true) => evidence.has.push(cluster),
+            Ok(false) => {}
+            Err(cause) => {
+                told.push(Trouble { cluster: cluster.clone(), cause, age: Duration::ZERO });
+                evidence.may.push(cluster);
+            }
+        }
+    }
     if evidence.may.is_empty() {
         router.releases().keep(key, asked_at, evidence.clone());
     }
-    evidence
+    Findings { evidence, told }
 }
 
-/// Whether a cluster has a record; `None` where it does not say so. Who may not read records can have some there: the
-/// release may be another's.
-async fn has_record(cluster: &Arc<Cluster>, caller: &Caller, path: &str) -> Option<bool> {
-    if cluster.problem().is_some() {
-        return None;
+/// Whether a cluster has a record. Who may not read records can have some there: the release may be another's.
+///
+/// # Errors
+/// Why the cluster does not say so.
+async fn has_record(cluster: &Arc<Cluster>, caller: &Caller, path: &str) -> Result<bool, String> {
+    if let Some(problem) = cluster.problem() {
+        return Err(problem);
     }
     let mut question = Request::new(body::empty());
     let accept = HeaderValue::from_static("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1");
     question.headers_mut().insert(header::ACCEPT, accept);
-    let answer = send::ask(cluster, caller, question, path).await.ok()?;
+    let answer = send::ask(cluster, caller, question, path).await.map_err(|refusal| refusal.status().message)?;
     match answer.status() {
-        StatusCode::NOT_FOUND => Some(false),
+        StatusCode::NOT_FOUND => Ok(false),
         StatusCode::OK => {
-            let text = body::whole_up_to(answer.into_body(), ANSWER_BYTES_MAX).await.ok()?;
-            let list: serde_json::Value = serde_json::from_slice(&text).ok()?;
-            Some(list.get("items")?.as_array().is_some_and(|items| !items.is_empty()))
+            let text = body::whole_up_to(answer.into_body(), ANSWER_BYTES_MAX).await;
+            let text = text.map_err(|error| format!("its answer broke off: {error}"))?;
+            let list: serde_json::Value =
+                serde_json::from_slice(&text).map_err(|error| format!("its answer cannot be read: {error}"))?;
+            let items = list.get("items").ok_or("its answer is no list")?;
+            Ok(items.as_array().is_some_and(|items| !items.is_empty()))
         }
-        _ => None,
+        StatusCode::FORBIDDEN => Err("it forbids to ask for the records of the release".to_owned()),
+        code => Err(format!("it answered {code}")),
     }
 }
 

@@ -98,7 +98,7 @@ fn place(cluster: &Cluster, caller: &Caller, request: &Request<Body>) -> Result<
 
 /// A request that got no answer from its cluster, and how the cluster stands.
 fn not_forwarded(cluster: &Cluster, error: ForwardError) -> MemberRefusal {
-    MemberRefusal::Forward { error, is_gone: cluster.is_gone(), silent_for: silent_for(cluster) }
+    MemberRefusal::Forward { error, is_out_of_reach: cluster.is_out_of_reach(), silent_for: silent_for(cluster) }
 }
 
 /// How long the cluster has not answered: since its last answer, or since it was configured.

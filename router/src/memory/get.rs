@@ -41,7 +41,8 @@ pub(crate) async fn get(request: ClientRequest<'_>) -> Result<Response<Body>, Re
     }
     let (mut found, standings) = view.find(before, &key)?;
     let clusters: Vec<_> = found.iter().map(|(cluster, _)| cluster).collect();
-    let owner = ownership::owner(&clusters, standings.unknown(), Claim::Known).map_err(|none| none.refusal(request))?;
+    let owner = ownership::owner(&clusters, standings.unknown(), Claim::Known);
+    let owner = owner.map_err(|none| none.refusal(request, &standings.troubles()))?;
     let (cluster, object) = found.swap_remove(owner);
     let include = request.finish(form, ResponseKind::Object)?;
     let mark = view.mark(&cluster);

@@ -41,7 +41,7 @@ pub(crate) enum ClusterRefusal {
         /// The clusters that cannot be asked.
         unknown: Vec<Trouble>,
         /// Whether one of them is known to be out of reach: coming again soon is in vain.
-        is_gone: bool,
+        is_out_of_reach: bool,
     },
     /// A write does not say itself which cluster it means, and what is known of the others is not enough: 503, and
     /// no advice to try again, for it says nothing else then.
@@ -175,7 +175,9 @@ impl ClusterRefusal {
         match self {
             Self::NotConfigured(name) => Status::cluster_not_found(name.as_str()),
             Self::NotFound { resource, name } => Status::not_found(resource, name),
-            Self::Unknown { resource, name, unknown, is_gone } => owner_unknown(resource, name, unknown, *is_gone),
+            Self::Unknown { resource, name, unknown, is_out_of_reach } => {
+                owner_unknown(resource, name, unknown, *is_out_of_reach)
+            }
             Self::Unsure { resource, name, ground, known, unknown } => unsure(resource, name, *ground, known, unknown),
             Self::ReleaseUnsure { resource, name, release, unknown } => {
                 release_unsure((resource, name), (release.namespace.as_deref(), release.name.as_deref()), unknown)
@@ -201,7 +203,7 @@ impl ClusterRefusal {
     }
 }
 
-fn owner_unknown(resource: &GroupVersionResource, name: &str, unknown: &[Trouble], is_gone: bool) -> Status {
+fn owner_unknown(resource: &GroupVersionResource, name: &str, unknown: &[Trouble], is_out_of_reach: bool) -> Status {
     let what = match name {
         "" => format!("the resource {}", resource.group_resource()),
         name => object(resource, name),
@@ -211,7 +213,7 @@ fn owner_unknown(resource: &GroupVersionResource, name: &str, unknown: &[Trouble
         listed(unknown),
     );
     let status = unavailable(message, resource, name);
-    if is_gone { status } else { status.with_retry_after(1) }
+    if is_out_of_reach { status } else { status.with_retry_after(1) }
 }
 
 fn unread(

@@ -30,7 +30,7 @@ pub(crate) enum MemberRefusal {
         /// Why.
         error: ForwardError,
         /// Whether it is known to be out of reach: coming again soon is in vain.
-        is_gone: bool,
+        is_out_of_reach: bool,
         /// Since its last answer, or since it was configured.
         silent_for: Duration,
     },
@@ -61,8 +61,8 @@ pub(crate) enum MemberRefusal {
     NothingDeleted {
         /// The clusters that cannot be asked.
         troubles: Vec<Trouble>,
-        /// Whether one of them has been gone for so long that coming again soon is in vain.
-        is_gone: bool,
+        /// Whether one of them is known to be out of reach: coming again soon is in vain.
+        is_out_of_reach: bool,
     },
     /// A collection is not deleted in all clusters: what the first of the others said, with its code.
     PartlyDeleted {
@@ -112,7 +112,7 @@ impl MemberRefusal {
     pub(super) fn status(&self) -> Status {
         match self {
             Self::Said(status) => status.clone(),
-            Self::Forward { error, is_gone, silent_for } => not_forwarded(error, *is_gone, *silent_for),
+            Self::Forward { error, is_out_of_reach, silent_for } => not_forwarded(error, *is_out_of_reach, *silent_for),
             Self::NotAskable(trouble) => Status::service_unavailable(format!("cluster {trouble}")),
             Self::Interrupted { cluster, cause } => interrupted(cluster, cause),
             Self::Unavailable { cluster, cause } => {
@@ -120,7 +120,7 @@ impl MemberRefusal {
                     .with_retry_after(RETRY_AFTER)
             }
             Self::Undecided { unknown } => undecided(unknown),
-            Self::NothingDeleted { troubles, is_gone } => nothing_deleted(troubles, *is_gone),
+            Self::NothingDeleted { troubles, is_out_of_reach } => nothing_deleted(troubles, *is_out_of_reach),
             Self::PartlyDeleted { done, first, others } => partly_deleted(done, first, others),
             Self::Untold { what, troubles } => {
                 Status::service_unavailable(format!("no cluster has {what}; {}", first(troubles, "; ")))
@@ -175,7 +175,7 @@ pub(crate) fn says_never(said: &Status) -> bool {
 
 /// It says since when the cluster cannot be reached, and carries the advice to come again only where the cluster has
 /// certainly not acted on the request and may soon be back.
-fn not_forwarded(error: &ForwardError, is_gone: bool, silent_for: Duration) -> Status {
+fn not_forwarded(error: &ForwardError, is_out_of_reach: bool, silent_for: Duration) -> Status {
     let code = error.status_code();
     let reason = match code {
         StatusCode::BAD_REQUEST => StatusReason::BadRequest,
@@ -191,7 +191,7 @@ fn not_forwarded(error: &ForwardError, is_gone: bool, silent_for: Duration) -> S
     let status = Status::new(code.as_u16(), reason, message);
     let passes = matches!(code, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS);
     match error.sent() {
-        Sent::No if passes && !is_gone => status.with_retry_after(RETRY_AFTER),
+        Sent::No if passes && !is_out_of_reach => status.with_retry_after(RETRY_AFTER),
         Sent::No | Sent::Maybe => status,
     }
 }
@@ -209,13 +209,13 @@ fn undecided(unknown: &[String]) -> Status {
     Status::service_unavailable(format!("the answer depends on clusters that cannot be asked now: {clusters}"))
 }
 
-fn nothing_deleted(troubles: &[Trouble], is_gone: bool) -> Status {
+fn nothing_deleted(troubles: &[Trouble], is_out_of_reach: bool) -> Status {
     let status = Status::service_unavailable(format!(
         "nothing is deleted while these clusters cannot be asked: {}; a label selector leaves clusters out: \
          {CLUSTER_LABEL}!=NAME",
         listed(troubles),
     ));
-    if is_gone { status } else { status.with_retry_after(RETRY_AFTER) }
+    if is_out_of_reach { status } else { status.with_retry_after(RETRY_AFTER) }
 }
 
 /// The request as a whole is to be sent again only if no cluster can have acted on it.
@@ -243,14 +243,14 @@ mod tests {
 
     #[test]
     fn what_may_have_been_carried_out_carries_no_advice_to_come_again() {
-        let forward = |error: ForwardError, is_gone| {
-            of(MemberRefusal::Forward { error, is_gone, silent_for: Duration::from_secs(7) })
+        let forward = |error: ForwardError, is_out_of_reach| {
+            of(MemberRefusal::Forward { error, is_out_of_reach, silent_for: Duration::from_secs(7) })
         };
         let full = || ForwardError::Full { cluster: eu(), what: "places", limit: 3 };
         let silent = || ForwardError::HeadTimeout { cluster: eu(), after: Duration::from_secs(1) };
         let credentials = || ForwardError::Credentials { cluster: eu(), message: "none".to_owned() };
         let unauthorized = || ForwardError::Unauthorized { cluster: eu() };
-        for (error, is_gone, code, advice) in [
+        for (error, is_out_of_reach, code, advice) in [
             (full(), false, 429, Some(1)),
             (full(), true, 429, None),
             (credentials(), false, 503, Some(1)),
@@ -258,7 +258,7 @@ mod tests {
             (silent(), false, 504, None),
             (unauthorized(), false, 502, None),
         ] {
-            let status = forward(error, is_gone);
+            let status = forward(error, is_out_of_reach);
             assert_eq!((status.code, status.retry_after_seconds()), (code, advice), "{status}");
         }
         assert!(forward(credentials(), false).message.ends_with("no credentials: none; the last answer was 7 s ago"));

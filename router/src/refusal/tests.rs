@@ -47,9 +47,9 @@ fn clusters_are_named() {
         cause: "refused".to_owned(),
         age: Duration::from_secs(7),
     };
-    let unknown = |is_gone| {
+    let unknown = |is_out_of_reach| {
         let unknown = clusters.iter().map(trouble).collect();
-        status(ClusterRefusal::Unknown { resource: pods(), name: name(), unknown, is_gone })
+        status(ClusterRefusal::Unknown { resource: pods(), name: name(), unknown, is_out_of_reach })
     };
     assert_eq!((unknown(false).code, unknown(false).retry_after_seconds()), (503, Some(1)));
     assert_eq!((unknown(true).code, unknown(true).retry_after_seconds()), (503, None));

@@ -222,9 +222,13 @@ impl Standings {
 
     /// The clusters that may have what was found in this one, too, for they are unknown.
     pub(crate) fn doubts_of(&self, cluster: &ClusterName) -> Vec<Trouble> {
+        self.troubles().into_iter().filter(|trouble| trouble.cluster != *cluster).collect()
+    }
+
+    /// What keeps those from being asked of which nothing is known.
+    pub(crate) fn troubles(&self) -> Vec<Trouble> {
         let some = if self.are_known() { &[] } else { &self.by_name[..] };
-        let others = some.iter().filter(|(name, _)| name != cluster);
-        others.filter_map(|(name, standing)| standing.keeps_from_asking(name)).collect()
+        some.iter().filter_map(|(name, standing)| standing.keeps_from_asking(name)).collect()
     }
 
     /// Whether all are fresh.

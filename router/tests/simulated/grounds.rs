@@ -514,3 +514,22 @@ async fn an_apply_keeps_the_version_that_it_depends_on_though_memory_lacks_the_o
     fixture.member("a").delete("configmaps", "default", "x");
     assert_eq!(fixture.patch(&apply, "apply-patch+yaml", &object).await.code, 201);
 }
+
+/// What keeps a cluster from being asked is what it said, where it said something: not that nothing was asked of it.
+#[tokio::test]
+async fn a_cluster_that_cannot_be_asked_is_named_with_what_it_said() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    let control = fixture.member("b").control();
+    let refuse = |code, kinds: &[RequestKind]| {
+        let (kinds, resources) = (kinds.to_vec(), vec!["configmaps".to_owned()]);
+        control.reject(Some(Rejection { kinds, resources, ..Rejection::all(code) }));
+    };
+    refuse(403, &[RequestKind::List, RequestKind::Watch]);
+    let message = fixture.get(&format!("{CONFIG_MAPS}/nowhere")).await.refused(503);
+    assert!(message.contains("b (for ") && message.contains("forbidden"), "{message}");
+    refuse(500, &[RequestKind::List, RequestKind::Watch, RequestKind::Get]);
+    let patch = json!({"metadata": {"labels": {"a": "b"}}});
+    fixture.put_and_see("a", "x", "1").await;
+    let message = fixture.patch(&format!("{CONFIG_MAPS}/x"), "merge-patch+json", &patch).await.refused(503);
+    assert!(message.contains("it answered 500"), "{message}");
+}

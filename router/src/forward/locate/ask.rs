@@ -11,7 +11,7 @@ use crate::body::{self, WHOLE_BODY_BYTES_MAX};
 use crate::caller::Caller;
 use crate::flow::fair_share::{Exceeded, FairShare, Holder, Portion};
 use crate::forward::send;
-use crate::refusal::{LimitRefusal, MemberRefusal, Refusal};
+use crate::refusal::{LimitRefusal, MemberRefusal, Refusal, Trouble};
 use crate::topology::Cluster;
 
 /// The cluster that has an object, and the object as last seen; `None` where it has no version (a ComponentStatus,
@@ -25,6 +25,8 @@ pub(crate) struct Located {
     pub(crate) found: Vec<Found>,
     /// The clusters of which it is not known.
     pub(crate) unknown: Vec<ClusterName>,
+    /// What keeps some of those from being asked, as far as more is known than of the clusters as such.
+    pub(crate) told: Vec<Trouble>,
     /// The clusters that forbid the client to ask for it. Whoever may not get a name there cannot write it there, so that
     /// for a write of the name itself they count as not having it; where it decides about something else they may.
     pub(crate) forbidden: Vec<ClusterName>,
@@ -109,7 +111,10 @@ pub(super) async fn ask(
                 located.unknown.push(cluster.name().clone());
                 located.unreadable = Some(why);
             }
-            Told::Nothing => located.unknown.push(cluster.name().clone()),
+            Told::Nothing(cause) => {
+                located.told.push(Trouble { cluster: cluster.name().clone(), cause, age: Duration::ZERO });
+                located.unknown.push(cluster.name().clone());
+            }
         }
     }
     located
@@ -119,7 +124,8 @@ async fn ask_one(cluster: &Arc<Cluster>, path: &str, caller: &Caller, room: Port
     let mut question = Request::new(body::empty());
     question.headers_mut().insert(header::ACCEPT, HeaderValue::from_static("application/json"));
     let asked = async { told(cluster, send::ask(cluster, caller, question, path).await, room).await };
-    tokio::time::timeout(within, asked).await.unwrap_or(Told::Nothing)
+    let silent = |_| Told::Nothing(format!("it did not answer within {} s", within.as_secs()));
+    tokio::time::timeout(within, asked).await.unwrap_or_else(silent)
 }
 
 /// How many members are asked at once for one object. 64: a fleet of 1,000 is asked in 16 rounds,
@@ -138,13 +144,16 @@ enum Told {
     NotAsked(Refusal),
     /// Its answer cannot be read, and why.
     Unreadable(Refusal),
-    /// It gave no answer.
-    Nothing,
+    /// It gave no answer, and why.
+    Nothing(String),
 }
 
 /// What an answer says, read whole in a room that grows with it.
 async fn told(cluster: &Cluster, answer: Result<http::Response<body::Body>, Refusal>, mut room: Portion) -> Told {
-    let Ok(answer) = answer else { return Told::Nothing };
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(refusal) => return Told::Nothing(refusal.status().message),
+    };
     let code = answer.status();
     if code == StatusCode::NOT_FOUND {
         return Told::None;
@@ -165,10 +174,10 @@ async fn told(cluster: &Cluster, answer: Result<http::Response<body::Body>, Refu
         StatusCode::OK => match ObjectDecoder::new("", "", Arc::default()).decode(&text) {
             Ok(object) => Told::Object(Some(Arc::new(object)), room),
             Err(ObjectDecodeError::Missing(_)) => Told::Object(None, room),
-            Err(_) => Told::Nothing,
+            Err(error) => Told::Nothing(format!("its answer cannot be read: {error}")),
         },
         StatusCode::FORBIDDEN => Told::Forbidden(Refusal::said(code, &text)),
-        _ => Told::Nothing,
+        code => Told::Nothing(format!("it answered {code}")),
     }
 }
 
