@@ -4,6 +4,7 @@ mod cluster;
 mod endpoints;
 mod fleet;
 mod health;
+mod log;
 mod mark;
 mod report;
 mod server_version;

@@ -103,7 +103,7 @@ impl Pair {
         })
         .await?;
         // The cluster's own line has the reason that came first, which may be that its connections have just gone.
-        let is_one = |line: &&str| line.contains("victim") && (line.contains(reason) || line.contains("has a problem"));
+        let is_one = |line: &&str| line.contains("victim") && (line.contains(reason) || line.contains("is in trouble"));
         let lines = |log: &str| log.lines().filter(is_one).count();
         let before = lines(&self.tributary.log());
         tokio::time::sleep(A_WHILE).await;

@@ -96,6 +96,8 @@ pub(crate) struct Cluster {
     problem: Mutex<Option<ClusterProblem>>,
     /// When the last problem ended.
     mended: Mutex<Option<Instant>>,
+    /// When it was logged that something is wrong, until it is that nothing is any more.
+    pub(super) told: Mutex<Option<Instant>>,
     /// When it was last said that its revisions went back.
     went_back: Mutex<Option<Instant>>,
     refresh: Notify,
@@ -203,6 +205,7 @@ impl Cluster {
                 setup.client.as_ref().err().map(|text| ClusterProblem { text: text.clone(), since: Instant::now() }),
             ),
             mended: Mutex::default(),
+            told: Mutex::default(),
             went_back: Mutex::default(),
             refresh: Notify::new(),
             attempts: watch::Sender::default(),
@@ -349,17 +352,16 @@ impl Cluster {
         self.cancelled.cancel();
     }
 
-    /// Starts the tasks that keep discovery fresh and ask whether it is well; `changed` is called after each change of
-    /// the former.
+    /// Starts the tasks that keep discovery fresh, and ask whether it is well and tell of it; `changed` is called after
+    /// each change of the former.
     pub(super) fn start(self: &Arc<Self>, changed: impl Fn(ClusterChange) + Send + Sync + 'static) {
         let cluster = Arc::clone(self);
         let span = tracing::info_span!("discovery", cluster = %self.name());
         let cancelled = self.cancelled.clone();
         if let Ok(client) = &self.setup.client {
-            let (client, cancelled) = (client.clone(), cancelled.clone());
-            let span = tracing::info_span!("readiness", cluster = %self.name());
-            let task = async move { cancelled.run_until_cancelled_owned(client.watch_over()).await };
-            tokio::spawn(task.instrument(span));
+            let (client, cluster, cancelled) = (client.clone(), Arc::clone(self), cancelled.clone());
+            let task = async move { tokio::join!(client.watch_over(), cluster.tell_of_troubles()) };
+            tokio::spawn(async move { cancelled.run_until_cancelled_owned(task).await });
         }
         let task: BoxFuture<'static, ()> = Box::pin(async move { cluster.keep_fresh(changed).await });
         tokio::spawn(async move { cancelled.run_until_cancelled_owned(task).await }.instrument(span));
@@ -373,8 +375,16 @@ impl Cluster {
                 tell(news);
             }
             self.attempts.send_modify(|attempts| attempts.ended = attempts.begun);
-            // What the answer itself said of the member is no news.
-            if let Some(reachability) = &mut reachability {
+            let has_failed = self.problem_since().is_some();
+            if has_failed {
+                self.tell_trouble()
+            } else {
+                self.tell_well()
+            }
+            // What the answer itself said of the member is no news, but one that is back by now is asked again.
+            if let Some(reachability) = &mut reachability
+                && !(has_failed && reachability.borrow().is_reachable())
+            {
                 reachability.mark_unchanged();
             }
             // Jitter parts the members' and the replicas' questions.
@@ -436,22 +446,15 @@ impl Cluster {
         is_news
     }
 
-    /// Remembers what is wrong; logs it when it begins and when it ends. Says whether that is news.
+    /// Remembers what is wrong. Says whether that is news.
     fn set_problem(&self, problem: Option<String>) -> bool {
         let mut known = self.problem.lock();
         if known.as_ref().map(|known| &known.text) == problem.as_ref() {
             return false;
         }
         match (&*known, &problem) {
-            (None, Some(problem)) => tracing::warn!(reason = %problem, "the cluster has a problem"),
-            (Some(_), Some(problem)) => {
-                tracing::debug!(reason = %problem, "the cluster has another problem now")
-            }
-            (Some(_), None) => {
-                *self.mended.lock() = Some(Instant::now());
-                tracing::info!("the cluster has no problem any more");
-            }
-            (None, None) => {}
+            (_, Some(problem)) => tracing::debug!(reason = %problem, "discovery failed"),
+            (_, None) => *self.mended.lock() = Some(Instant::now()),
         }
         let since = known.as_ref().map_or_else(Instant::now, |known| known.since);
         *known = problem.map(|text| ClusterProblem { text, since });

@@ -1,6 +1,7 @@
 //! A member that falls silent or is killed, and comes back: how soon that is said, how old what is held is said to be,
 //! and how soon all of it is fresh again.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http_body_util::BodyExt;
@@ -69,6 +70,71 @@ async fn silence_is_said_of_all_collections_within_ten_seconds_with_the_true_age
             assert_eq!(warnings[0].matches("cluster b").count(), 1, "{warnings:?}");
         }
     }
+}
+
+/// A log that is written to memory.
+#[derive(Clone, Default)]
+struct LogText(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for LogText {
+    fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(text);
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl LogText {
+    /// The lines that name a cluster.
+    fn of(&self, cluster: &str) -> Vec<String> {
+        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        text.lines().filter(|line| line.contains(&format!("cluster={cluster} "))).map(str::to_owned).collect()
+    }
+}
+
+#[tokio::test]
+async fn a_trouble_is_logged_once_when_it_begins_and_once_when_it_ends() {
+    let log = LogText::default();
+    // Where there is one subscriber alone, whether it wants a line is asked on the thread that has one first, which may be
+    // another test's, and remembered for all.
+    let _another = tracing::Dispatch::new(tracing_subscriber::registry());
+    let writer = log.clone();
+    let lines = tracing_subscriber::fmt().with_max_level(tracing::Level::INFO).with_ansi(false);
+    let _guard = tracing::subscriber::set_default(lines.with_writer(move || writer.clone()).finish());
+    let fixture = held().await;
+    let control = fixture.member("b").control();
+    let troubles = |log: &LogText| log.of("b").into_iter().filter(|line| line.contains("the cluster is "));
+    let stop = || async {
+        control.half_open(true);
+        pass(WARNED_WITHIN).await;
+        control.half_open(false);
+        control.stop_listening().await;
+    };
+    for times in 1..=2 {
+        stop().await;
+        pass(Duration::from_secs(60)).await;
+        quiet_without_time().await;
+        let said: Vec<_> = troubles(&log).collect();
+        assert_eq!(said.len(), 2 * times - 1, "{said:#?}");
+        let begun = said.last().unwrap();
+        assert!(begun.contains(" WARN ") && begun.contains("is silent") && begun.contains("age_seconds="), "{begun}");
+        control.start_listening().await;
+        until(|| async {
+            pass(Duration::from_millis(250)).await;
+            troubles(&log).count() == 2 * times
+        })
+        .await;
+        let ended = troubles(&log).next_back().unwrap();
+        assert!(ended.contains(" INFO ") && ended.contains("trouble_seconds="), "{ended}");
+        pass(Duration::from_secs(60)).await;
+        quiet_without_time().await;
+        assert_eq!(troubles(&log).count(), 2 * times);
+    }
+    let others: Vec<_> = log.of("b").into_iter().filter(|line| line.contains(" WARN ")).collect();
+    assert_eq!(others.len(), 2, "nobody else warns of it: {others:#?}");
 }
 
 #[tokio::test]
