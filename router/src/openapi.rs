@@ -7,7 +7,9 @@
 //! /openapi/v2            likewise, told apart by entity tag
 //! ```
 //!
-//! Nobody is asked before a client asks. Members that cannot be reached are left out: the hash says so to clients.
+//! Nobody is asked before a client asks. Of a member that cannot be reached those documents stand that it gave before,
+//! within 16 MiB; the others are left out, and the hash says so to clients. No `Warning` does: clients keep these answers
+//! on disk for as long as their tags are the same, and would repeat it when the member is back.
 //!
 //! Source: kube-openapi `pkg/handler3/handler.go` and `pkg/handler/handler.go`, kube-aggregator
 //! `pkg/controllers/openapiv3/aggregator`.
@@ -15,10 +17,11 @@
 mod ask;
 mod cache;
 pub(crate) mod join;
+mod last;
 mod members;
 mod sources;
 
-pub(crate) use cache::CACHE_BYTES_MAX;
+pub(crate) use cache::{CACHE_BYTES_MAX, LAST_BYTES_MAX};
 
 use std::sync::Arc;
 
@@ -35,6 +38,9 @@ use crate::topology::Fleet;
 use join::{Schema, Spelling};
 use members::{Documents, OpenApiDocument, OpenApiForm, V2_PATH};
 use sources::{DocumentSources, digest};
+
+/// All spellings.
+const SPELLINGS: [Spelling; 2] = [Spelling::Json, Spelling::Protobuf];
 
 const V3_PATH: &str = "/openapi/v3";
 
@@ -78,7 +84,7 @@ impl OpenApi {
             None => return Err(Refusal::NoRoute),
         };
         let spelling = match (spelling(schema, headers), v3) {
-            (Err(_), Some(path)) if !self.documents.index().await.contains_key(path) => return Ok(nothing()),
+            (Err(_), Some(path)) if !self.documents.index(&SPELLINGS).await.contains_key(path) => return Ok(nothing()),
             (spelling, _) => spelling?,
         };
         let wish = OpenApiForm { schema, spelling, gzip: accepts_gzip(headers) };
@@ -103,7 +109,7 @@ impl OpenApi {
             let entry = json!({ "serverRelativeURL": format!("{V3_PATH}/{path}{query}") });
             (path, entry)
         };
-        let paths: Map<String, Value> = self.documents.index().await.into_iter().map(url).collect();
+        let paths: Map<String, Value> = self.documents.index(&SPELLINGS).await.into_iter().map(url).collect();
         let text = serde_json::to_vec(&json!({ "paths": paths })).unwrap_or_default();
         let tag = digest(&text);
         if is_known(headers, &tag) {

@@ -43,6 +43,17 @@ pub(super) enum AskError {
     Text(String),
 }
 
+impl AskError {
+    /// Whether the member did not answer, so that what it said last is all that is known. One that refuses did.
+    pub(super) fn is_silence(&self) -> bool {
+        match self {
+            Self::Client(_) | Self::Send(_) | Self::Late(_) => true,
+            Self::Status(status) => status.is_server_error(),
+            Self::Text(_) => false,
+        }
+    }
+}
+
 /// A member's answer.
 pub(super) struct DocumentResponse {
     /// Its entity tag, without quotes.
@@ -111,14 +122,19 @@ async fn get(
 }
 
 async fn unpacked(packed: Bytes) -> Result<Bytes, AskError> {
-    let text = |error: &dyn std::fmt::Display| AskError::Text(error.to_string());
-    let unpack = move || {
-        let mut unpacked = Vec::new();
-        let limit = DOCUMENT_BYTES_MAX as u64 + 1;
-        GzDecoder::new(&packed[..]).take(limit).read_to_end(&mut unpacked).map(|_| unpacked)
-    };
-    let unpacked = tokio::task::spawn_blocking(unpack).await.map_err(|error| text(&error))?;
-    let unpacked = unpacked.map_err(|error| text(&error))?;
+    let unpacked = tokio::task::spawn_blocking(move || unpack(&packed)).await;
+    unpacked.unwrap_or_else(|error| Err(AskError::Text(error.to_string())))
+}
+
+/// Unpacks what was compressed with gzip.
+///
+/// # Errors
+/// [`AskError::Text`] where it is no gzip, or larger than any document that is taken.
+pub(super) fn unpack(packed: &[u8]) -> Result<Bytes, AskError> {
+    let mut unpacked = Vec::new();
+    let limit = DOCUMENT_BYTES_MAX as u64 + 1;
+    let read = GzDecoder::new(packed).take(limit).read_to_end(&mut unpacked);
+    read.map_err(|error| AskError::Text(error.to_string()))?;
     if unpacked.len() > DOCUMENT_BYTES_MAX {
         return Err(AskError::Text(format!("it is larger than {DOCUMENT_BYTES_MAX} bytes")));
     }

@@ -12,6 +12,11 @@ use super::join::Spelling;
 /// largest v3 document 0.7 MB: 32 MiB hold what a handful of different clients ask for.
 pub(crate) const CACHE_BYTES_MAX: usize = 32 << 20;
 
+/// What the documents of clusters hold together that are kept for the time when a cluster does not answer, in bytes.
+/// They are compressed, to a tenth: all v3 documents of a cluster with a thousand CRDs have some 3 MB, equal ones are
+/// held once, and 16 MiB hold what people explain of a handful of different clusters.
+pub(crate) const LAST_BYTES_MAX: usize = 16 << 20;
+
 /// Which document, in which form.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct DocumentKey {
@@ -33,8 +38,8 @@ pub(super) struct EncodedDocument {
 }
 
 /// The documents, and who makes one now.
-#[derive(Default)]
 pub(super) struct Cache {
+    bytes_max: usize,
     kept: Mutex<CachedDocuments>,
     turns: Mutex<HashMap<DocumentKey, Weak<tokio::sync::Mutex<()>>>>,
 }
@@ -48,6 +53,25 @@ struct CachedDocuments {
 }
 
 impl Cache {
+    /// Of documents as clients are sent them.
+    pub(super) fn of_answers() -> Self {
+        Self::within(CACHE_BYTES_MAX)
+    }
+
+    /// Of documents as clusters gave them last.
+    pub(super) fn of_last_words() -> Self {
+        Self::within(LAST_BYTES_MAX)
+    }
+
+    fn within(bytes_max: usize) -> Self {
+        Self { bytes_max, kept: Mutex::default(), turns: Mutex::default() }
+    }
+
+    /// Whether a document is kept. Asking is no use of it.
+    pub(super) fn has(&self, key: &DocumentKey) -> bool {
+        self.kept.lock().by_key.contains_key(key)
+    }
+
     /// A document that is kept.
     pub(super) fn find(&self, key: &DocumentKey) -> Option<EncodedDocument> {
         let mut kept = self.kept.lock();
@@ -60,7 +84,7 @@ impl Cache {
 
     /// Keeps a document; those that were used longest ago go.
     pub(super) fn keep(&self, key: DocumentKey, made: EncodedDocument) {
-        if made.bytes.len() > CACHE_BYTES_MAX {
+        if made.bytes.len() > self.bytes_max {
             return;
         }
         let mut kept = self.kept.lock();
@@ -70,7 +94,7 @@ impl Cache {
         if let Some((before, _)) = kept.by_key.insert(key, (made, now)) {
             kept.bytes -= before.bytes.len();
         }
-        while kept.bytes > CACHE_BYTES_MAX {
+        while kept.bytes > self.bytes_max {
             let oldest = kept.by_key.iter().min_by_key(|(_, (_, used))| *used).map(|(key, _)| key.clone());
             let Some((gone, _)) = oldest.and_then(|key| kept.by_key.remove(&key)) else { break };
             kept.bytes -= gone.bytes.len();
@@ -125,7 +149,7 @@ mod tests {
 
     #[test]
     fn what_was_used_longest_ago_goes_first() {
-        let cache = Cache::default();
+        let cache = Cache::of_answers();
         for tag in ["a", "b", "c"] {
             cache.keep(key(tag), made(CACHE_BYTES_MAX / 3));
         }
@@ -141,7 +165,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_document_is_made_once_for_all_who_ask() {
-        let cache = Cache::default();
+        let cache = Cache::of_answers();
         let count = std::sync::atomic::AtomicUsize::new(0);
         let make = || async {
             tokio::task::yield_now().await;

@@ -6,13 +6,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::{join_all, try_join_all};
+use http::StatusCode;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tributary_apimachinery::{ClusterName, explain};
 
-use super::ask;
+use super::ask::{self, AskError};
 use super::cache::{Cache, DocumentKey, EncodedDocument};
 use super::join::{Schema, Spelling, join, unreadable};
+use super::last::{LastAnswer, LastDocuments, Said};
 use super::sources::{DocumentSource, DocumentSources, Index, digest, joined};
 use crate::refusal::MemberRefusal;
 use crate::response::compression::{self, THRESHOLD_BYTES};
@@ -45,6 +47,8 @@ pub(super) struct Documents {
     fleet: Arc<Fleet>,
     members: Mutex<Vec<Arc<OpenApiMember>>>,
     cache: Cache,
+    /// What stands in for members that do not answer.
+    last: LastDocuments,
     /// Why which document of which cluster was left out last.
     unreadable: Mutex<BTreeMap<(ClusterName, String), String>>,
 }
@@ -52,11 +56,13 @@ pub(super) struct Documents {
 /// What is known of one member.
 struct OpenApiMember {
     cluster: Arc<Cluster>,
-    index: CachedAnswer<Arc<Index>>,
-    swagger: CachedAnswer<String>,
+    index: CachedAnswer<Said<Arc<Index>>>,
+    swagger: CachedAnswer<Said<String>>,
+    last_index: LastAnswer<Arc<Index>>,
+    last_swagger: LastAnswer<String>,
 }
 
-/// What a member answered last, and when; `None` within if it did not answer.
+/// What is to be said of a member, and when that was found out; `None` within if it is nothing.
 type CachedAnswer<T> = tokio::sync::Mutex<Option<(Instant, Option<T>)>>;
 
 /// Why a document was not made.
@@ -68,10 +74,16 @@ enum DocumentFailure {
 
 impl Documents {
     pub(super) fn new(fleet: Arc<Fleet>) -> Self {
-        Self { fleet, members: Mutex::default(), cache: Cache::default(), unreadable: Mutex::default() }
+        Self {
+            fleet,
+            members: Mutex::default(),
+            cache: Cache::of_answers(),
+            last: LastDocuments::new(),
+            unreadable: Mutex::default(),
+        }
     }
 
-    /// The members that can be asked now, the one to be preferred first: the newest server, then by name.
+    /// The members, the one to be preferred first: the newest server, then by name. One that has two names is one.
     fn members(&self) -> Vec<Arc<OpenApiMember>> {
         let clusters = self.fleet.by_precedence();
         let mut members = self.members.lock();
@@ -80,17 +92,24 @@ impl Documents {
             known.cloned().unwrap_or_else(|| Arc::new(OpenApiMember::new(cluster)))
         });
         *members = ordered.collect();
-        members.iter().filter(|member| member.cluster.problem().is_none()).cloned().collect()
+        members.iter().filter(|member| member.cluster.twin().is_none()).cloned().collect()
     }
 
-    /// The v3 documents that the members have together, by path.
-    pub(super) async fn index(&self) -> BTreeMap<String, DocumentSources> {
+    /// The v3 documents that the members have together, by path. Of those that do not answer they are what is kept in
+    /// one of these spellings.
+    pub(super) async fn index(&self, spellings: &[Spelling]) -> BTreeMap<String, DocumentSources> {
         let members = self.members();
         let indexes = join_all(members.iter().map(|member| member.index())).await;
         let indexes: Vec<_> = members
             .iter()
             .zip(indexes)
-            .filter_map(|(member, index)| Some((Arc::clone(&member.cluster), index?)))
+            .filter_map(|(member, index)| {
+                let index = match index? {
+                    Said::Now(index) => index,
+                    Said::Before(index) => Arc::new(self.last.of_index(&index, spellings)),
+                };
+                Some((Arc::clone(&member.cluster), index))
+            })
             .collect();
         joined(&indexes)
     }
@@ -101,7 +120,7 @@ impl Documents {
     /// 503 where no member that has it answers.
     pub(super) async fn v3(&self, path: &str, wish: OpenApiForm) -> Result<Option<OpenApiDocument>, MemberRefusal> {
         let full = format!("/openapi/v3/{path}");
-        let Some(sources) = self.index().await.remove(path) else { return Ok(None) };
+        let Some(sources) = self.index(&[wish.spelling]).await.remove(path) else { return Ok(None) };
         match self.joined(&full, &sources, wish, true).await {
             Ok(document) => return Ok(Some(document)),
             Err(DocumentFailure::Refused(refusal)) => return Err(refusal),
@@ -110,7 +129,7 @@ impl Documents {
         for member in self.members() {
             *member.index.lock().await = None;
         }
-        let Some(sources) = self.index().await.remove(path) else { return Ok(None) };
+        let Some(sources) = self.index(&[wish.spelling]).await.remove(path) else { return Ok(None) };
         match self.joined(&full, &sources, wish, false).await {
             Ok(document) => Ok(Some(document)),
             Err(DocumentFailure::Refused(refusal)) => Err(refusal),
@@ -141,26 +160,60 @@ impl Documents {
         let members = self.members();
         let mut known: Vec<String> = Vec::new();
         for member in &members {
-            if let Some((_, Some(tag))) = &*member.swagger.lock().await
+            if let Some((_, Some(Said::Now(tag)))) = &*member.swagger.lock().await
                 && !known.contains(tag)
             {
                 known.push(tag.clone());
             }
         }
         for member in members.iter().filter(|_| known.is_empty()) {
-            if let Some(tag) = member.swagger(&self.cache, spelling, &[]).await {
+            if let Some(Said::Now(tag)) = self.swagger(member, spelling, &[]).await {
                 known.push(tag);
                 break;
             }
         }
-        let tags = join_all(members.iter().map(|member| member.swagger(&self.cache, spelling, &known))).await;
+        let tags = join_all(members.iter().map(|member| self.swagger(member, spelling, &known))).await;
         let mut sources = DocumentSources::default();
         for (member, tag) in members.iter().zip(tags) {
+            let tag = match tag {
+                Some(Said::Before(tag)) => Some(tag).filter(|tag| self.last.has(V2_PATH, tag, &[spelling])),
+                Some(Said::Now(tag)) => Some(tag),
+                None => None,
+            };
             if let Some(tag) = tag {
                 sources.add(Arc::clone(&member.cluster), Some(tag));
             }
         }
         sources
+    }
+
+    /// The tag of a member's v2 document, asked anew where the last answer is old and it is well; else what it said
+    /// before. A document that comes along is kept.
+    async fn swagger(&self, member: &OpenApiMember, spelling: Spelling, known: &[String]) -> Option<Said<String>> {
+        if member.cluster.problem().is_some() {
+            return member.last_swagger.get(&member.cluster).map(Said::Before);
+        }
+        let mut asked = member.swagger.lock().await;
+        if let Some((at, tag)) = &*asked
+            && at.elapsed() < ASK_INTERVAL
+        {
+            return tag.clone();
+        }
+        let answer = ask::document(&member.cluster, V2_PATH, (Schema::V2, spelling), known).await;
+        let tag = match answer {
+            Ok(ask::DocumentResponse { bytes: Some(bytes), tag }) => {
+                let tag = tag.unwrap_or_else(|| digest(&bytes));
+                self.last.keep(V2_PATH, &tag, spelling, bytes.clone()).await;
+                let key = DocumentKey { path: V2_PATH.to_owned(), tag: tag.clone(), spelling, gzip: false };
+                self.cache.keep(key, EncodedDocument { bytes, gzip: false });
+                Ok(tag)
+            }
+            Ok(ask::DocumentResponse { bytes: None, tag }) => tag.ok_or(AskError::Status(StatusCode::NOT_MODIFIED)),
+            Err(error) => Err(error),
+        };
+        let tag = member.heard(tag, &member.last_swagger);
+        *asked = Some((Instant::now(), tag.clone()));
+        tag
     }
 
     /// The joined document of some members. `strict` says whether one that is not what its index says is refused.
@@ -218,7 +271,7 @@ impl Documents {
         }
     }
 
-    /// One member's document, from whichever of those that have it answers.
+    /// One member's document: what is kept of it, or from whichever of those that have it answers.
     async fn fetch(
         &self,
         path: &str,
@@ -231,14 +284,26 @@ impl Documents {
             if let Some(made) = self.cache.find(&key) {
                 return Ok(made.bytes);
             }
+            if let Some(bytes) = self.last.find(path, tag, wish.spelling).await {
+                return Ok(bytes);
+            }
         }
         let mut causes = Vec::new();
         for cluster in &source.clusters {
+            if let Some(problem) = cluster.problem() {
+                causes.push(format!("cluster {}: {problem}", cluster.name()));
+                continue;
+            }
             match ask::document(cluster, path, (wish.schema, wish.spelling), &[]).await {
                 Ok(answer) if strict && source.tag.is_some() && answer.tag != source.tag => {
                     return Err(DocumentFailure::OutOfDate);
                 }
-                Ok(ask::DocumentResponse { bytes: Some(bytes), .. }) => return Ok(bytes),
+                Ok(ask::DocumentResponse { bytes: Some(bytes), tag }) => {
+                    if let Some(tag) = tag {
+                        self.last.keep(path, &tag, wish.spelling, bytes.clone()).await;
+                    }
+                    return Ok(bytes);
+                }
                 Ok(ask::DocumentResponse { bytes: None, .. }) => {}
                 Err(error) => causes.push(format!("cluster {}: {error}", cluster.name())),
             }
@@ -274,53 +339,53 @@ fn join_readable(wish: OpenApiForm, texts: &[Bytes]) -> Result<(Bytes, LeftOut),
 
 impl OpenApiMember {
     fn new(cluster: Arc<Cluster>) -> Self {
-        Self { cluster, index: CachedAnswer::default(), swagger: CachedAnswer::default() }
+        Self {
+            cluster,
+            index: CachedAnswer::default(),
+            swagger: CachedAnswer::default(),
+            last_index: LastAnswer::default(),
+            last_swagger: LastAnswer::default(),
+        }
     }
 
-    /// The member's index of v3 documents, asked anew where the last answer is old.
-    async fn index(&self) -> Option<Arc<Index>> {
+    /// The member's index of v3 documents, asked anew where the last answer is old and it is well; else what it said
+    /// before.
+    async fn index(&self) -> Option<Said<Arc<Index>>> {
+        if self.cluster.problem().is_some() {
+            return self.last_index.get(&self.cluster).map(Said::Before);
+        }
         let mut asked = self.index.lock().await;
         if let Some((at, index)) = &*asked
             && at.elapsed() < ASK_INTERVAL
         {
             return index.clone();
         }
-        let index = match ask::index(&self.cluster).await {
-            Ok(text) => Index::parse(&text).map(Arc::new).map_err(|error| error.to_string()),
-            Err(error) => Err(error.to_string()),
-        };
-        let index = index.inspect_err(|error| self.left_out(error)).ok();
+        let answer = ask::index(&self.cluster).await;
+        let parsed = answer.and_then(|text| Index::parse(&text).map_err(|error| AskError::Text(error.to_string())));
+        let index = self.heard(parsed.map(Arc::new), &self.last_index);
         *asked = Some((Instant::now(), index.clone()));
         index
     }
 
-    /// The tag of the member's v2 document, asked anew where the last answer is old.
-    /// A document that comes along is kept.
-    async fn swagger(&self, cache: &Cache, spelling: Spelling, known: &[String]) -> Option<String> {
-        let mut asked = self.swagger.lock().await;
-        if let Some((at, tag)) = &*asked
-            && at.elapsed() < ASK_INTERVAL
-        {
-            return tag.clone();
-        }
-        let tag = match ask::document(&self.cluster, V2_PATH, (Schema::V2, spelling), known).await {
-            Ok(ask::DocumentResponse { bytes: Some(bytes), tag }) => {
-                let tag = tag.unwrap_or_else(|| digest(&bytes));
-                let key = DocumentKey { path: V2_PATH.to_owned(), tag: tag.clone(), spelling, gzip: false };
-                cache.keep(key, EncodedDocument { bytes, gzip: false });
-                Some(tag)
+    /// What is to be said of a member that was asked: its answer, which is remembered, or where it gives none what it
+    /// said before.
+    fn heard<T: Clone>(&self, answer: Result<T, AskError>, last: &LastAnswer<T>) -> Option<Said<T>> {
+        match answer {
+            Ok(said) => {
+                last.set(&self.cluster, Some(said.clone()));
+                Some(Said::Now(said))
             }
-            Ok(ask::DocumentResponse { bytes: None, tag }) => tag,
             Err(error) => {
                 self.left_out(&error.to_string());
-                None
+                if !error.is_silence() {
+                    last.set(&self.cluster, None);
+                }
+                last.get(&self.cluster).map(Said::Before)
             }
-        };
-        *asked = Some((Instant::now(), tag.clone()));
-        tag
+        }
     }
 
     fn left_out(&self, cause: &str) {
-        tracing::debug!(cluster = %self.cluster.name(), cause, "the cluster's OpenAPI documents are left out until it gives them");
+        tracing::debug!(cluster = %self.cluster.name(), cause, "the cluster does not give its OpenAPI documents; what is kept of them stands in");
     }
 }

@@ -136,6 +136,35 @@ async fn a_member_that_is_gone_holds_nothing_up() {
 }
 
 #[tokio::test]
+async fn what_was_read_of_a_cluster_that_is_gone_stays() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    let protobuf = [("accept", V2_PROTOBUF)];
+    // Another document than that of `a`, so that both are asked.
+    fixture.member("b").control().break_openapi(true);
+    let index = fixture.get("/openapi/v3").await;
+    let url = index.ok()["paths"]["apis/apps/v1"]["serverRelativeURL"].as_str().unwrap().to_owned();
+    let document = fixture.get(&url).await;
+    let whole = fixture.client().send("GET", "/openapi/v2", &protobuf, "").await;
+    assert_eq!((document.code, whole.code), (200, 200));
+    fixture.member("b").control().break_openapi(false);
+    for member in ["a", "b"] {
+        fixture.member(member).control().stop_listening().await;
+        fixture.get("/apis/example.io").await.no_route();
+        fixture.out_of_reach(member).await;
+    }
+    let kept = fixture.get("/openapi/v3").await.ok();
+    assert_eq!(kept["paths"].as_object().unwrap().len(), 1, "what nobody has read is not known: {kept}");
+    assert_eq!(kept["paths"]["apis/apps/v1"]["serverRelativeURL"], *url);
+    assert_eq!(fixture.get(&url).await.body, document.body);
+    assert_eq!(fixture.client().send("GET", "/openapi/v2", &protobuf, "").await.body, whole.body);
+    // Nobody asked for it in JSON, and the members' own words are not translated.
+    assert!(fixture.get("/openapi/v2").await.refused(503).contains("no cluster"));
+    // A form that nobody asked for while they answered is made of what is kept of each.
+    let form = [("accept-encoding", "gzip")];
+    assert_eq!(fixture.client().send("GET", &url, &form, "").await.code, 200);
+}
+
+#[tokio::test]
 async fn a_question_about_rights_is_answered_where_it_can_be() {
     let fixture = Fixture::start(["a", "b"]).await;
     let review = |kind: &str| serde_json::json!({"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": {}});
