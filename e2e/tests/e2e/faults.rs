@@ -22,7 +22,7 @@ pub(crate) fn cases() -> Vec<Case> {
         not_a_loopback_address, unknown_flag, one_cluster_twice, unreachable_member_at_start, wrong_authority,
         wrong_token, failing_exec_plugin, working_exec_plugin, killed_and_started_again, frozen_member, slow_reader,
         cluster_joins_and_leaves, malformed_requests, no_credentials, drains_on_sigterm, many_streams,
-        a_dashboard_opens_while_a_member_is_down, a_write_whose_answer_breaks_off_is_not_repeated_by_kubectl,
+        a_dashboard_opens_while_a_member_is_down, kinds_of_a_member_that_is_down_are_explained, a_write_whose_answer_breaks_off_is_not_repeated_by_kubectl,
     ]
 }
 
@@ -364,6 +364,40 @@ async fn a_dashboard_opens_while_a_member_is_down(context: TestContext) -> anyho
     let refused = own.http.delete(&own.maps("")).send().await?.expect(503)?.text();
     ensure!(refused.contains("victim (for "), "{refused}");
     own.names_are(&["kept", "meanwhile"]).await
+}
+
+/// `kubectl explain` of a kind that only a killed member serves: what was read of it stays.
+async fn kinds_of_a_member_that_is_down_are_explained(context: TestContext) -> anyhow::Result<()> {
+    let _permit = context.fixture.own_members.acquire().await?;
+    let own = Own::start(&context).await?;
+    let schema = json!({"type": "object", "properties": {
+        "spec": {"type": "object", "properties": {"size": {"type": "integer", "description": "How large it is."}}},
+    }});
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "lonelies.faults.example.com"},
+        "spec": {
+            "group": "faults.example.com", "scope": "Namespaced",
+            "names": {"plural": "lonelies", "singular": "lonely", "kind": "Lonely", "listKind": "LonelyList"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}],
+        },
+    });
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    own.victim.http().post(path, &definition).send().await?.expect(201)?;
+    let explained = async || {
+        let kubectl = own.tributary.kubectl(context.fixture.tools().await?)?;
+        let text = kubectl.ok(&["explain", "lonelies.spec"]).await?;
+        ensure!(text.contains("How large it is."), "{text}");
+        Ok(())
+    };
+    eventually(SOON, explained).await?;
+    own.victim.kill9().await?;
+    eventually(SOON, async || {
+        own.http.get("/readyz/cluster/victim").send().await?.expect(500)?;
+        Ok(())
+    })
+    .await?;
+    explained().await
 }
 
 /// A member that is silent with its connections open: the others' objects stay readable, and writes to them work.
