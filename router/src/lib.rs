@@ -22,6 +22,8 @@ mod grounds;
 mod handle;
 mod health;
 mod identities;
+mod last_heard;
+mod last_heard_keeper;
 pub mod limits;
 mod memory;
 mod metrics;
@@ -43,6 +45,7 @@ mod views;
 pub use crate::forward::one_cluster::ForwardedWatch;
 pub use answer_room::AnswerRoom;
 pub use caller::User;
+pub use last_heard::{KeepLastHeard, LastHeard, LastHeardError};
 pub use limits::Limits;
 pub use metrics::Metrics;
 pub use policy::{Policies, Policy};
@@ -54,6 +57,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::ClusterName;
@@ -84,6 +89,10 @@ pub struct RouterConfig {
     pub epochs: Epochs,
     /// Is given the lists when they change, to keep them.
     pub keep_epochs: Option<KeepEpochs>,
+    /// What clusters said when they were last heard, as the data directory keeps it.
+    pub last_heard: LastHeard,
+    /// Is given what they say when it changes, some seconds later, to keep it.
+    pub keep_last_heard: Option<KeepLastHeard>,
     /// What is held at most.
     pub limits: Limits,
     /// Whether no other process serves the same clients. Only then can a watch go on from the integer of one object:
@@ -109,13 +118,15 @@ pub struct Router {
     locations: Arc<SharedQuestions<LookupKey, Located>>,
     releases: KnownReleases,
     started: Instant,
+    /// Keeps what clusters said last.
+    keeping: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Router {
     /// A router without clusters. Must be called within a tokio runtime.
     pub fn new(config: RouterConfig) -> Arc<Self> {
         let metrics = Arc::new(Metrics::default());
-        let fleet = Fleet::new(metrics.member_shares());
+        let fleet = Fleet::new(metrics.member_shares(), config.last_heard.discovery);
         metrics.set_limits(&config.limits);
         let endpoints = EndpointMetrics::of(&fleet);
         metrics.register(|registry| registry.register_collector(Box::new(endpoints)));
@@ -125,6 +136,7 @@ impl Router {
         metrics.register(|registry| registry.register_collector(Box::new(held)));
         let router = Arc::new(Self {
             started: Instant::now(),
+            keeping: Mutex::default(),
             views,
             policies,
             epochs: ArcSwap::from_pointee(config.epochs),
@@ -146,10 +158,11 @@ impl Router {
             alone: config.alone,
             locations: Arc::default(),
             releases: KnownReleases::default(),
-            openapi: OpenApi::new(Arc::clone(&fleet)),
+            openapi: OpenApi::new(Arc::clone(&fleet), config.last_heard.openapi),
             fleet,
         });
         router.follow_identities(config.keep_epochs);
+        router.follow_last_heard(config.keep_last_heard);
         router
     }
 

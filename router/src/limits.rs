@@ -167,6 +167,7 @@ impl Limits {
             ("namespace_views_unused_after_seconds", NAMESPACE_UNUSED_AFTER.as_secs()),
             ("openapi_bytes", crate::openapi::CACHE_BYTES_MAX as u64),
             ("openapi_last_bytes", crate::openapi::LAST_BYTES_MAX as u64),
+            ("last_heard_bytes", crate::last_heard::TEXT_BYTES_MAX as u64),
             ("fence_objects", FENCE_OBJECTS as u64),
             ("past_states", PAST_STATES as u64),
             ("request_body_bytes", WHOLE_BODY_BYTES_MAX as u64),

@@ -8,8 +8,9 @@
 //! ```
 //!
 //! Nobody is asked before a client asks. Of a member that cannot be reached those documents stand that it gave before,
-//! within 16 MiB; the others are left out, and the hash says so to clients. No `Warning` does: clients keep these answers
-//! on disk for as long as their tags are the same, and would repeat it when the member is back.
+//! within 16 MiB, over a restart too (`last_heard.rs`); the others are left out, and the hash says so to clients. No
+//! `Warning` does: clients keep these answers on disk for as long as their tags are the same, and would repeat it when
+//! the member is back.
 //!
 //! Source: kube-openapi `pkg/handler3/handler.go` and `pkg/handler/handler.go`, kube-aggregator
 //! `pkg/controllers/openapiv3/aggregator`.
@@ -17,17 +18,20 @@
 mod ask;
 mod cache;
 pub(crate) mod join;
+mod known;
 mod last;
 mod members;
 mod sources;
 
-pub(crate) use cache::{CACHE_BYTES_MAX, LAST_BYTES_MAX};
+pub(crate) use cache::{CACHE_BYTES_MAX, DocumentKey, LAST_BYTES_MAX};
+pub(crate) use known::{KnownMember, KnownOpenApi};
 
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use jiff::{Timestamp, ToSpan};
 use serde_json::{Map, Value, json};
+use tokio::sync::Notify;
 use tributary_apimachinery::Query;
 
 use crate::body::{self, Body};
@@ -35,7 +39,8 @@ use crate::negotiate::{Clause, NotAcceptable, accepts_gzip};
 use crate::refusal::Refusal;
 use crate::response;
 use crate::topology::Fleet;
-use join::{Schema, Spelling};
+use join::Schema;
+pub(crate) use join::Spelling;
 use members::{Documents, OpenApiDocument, OpenApiForm, V2_PATH};
 use sources::{DocumentSources, digest};
 
@@ -59,9 +64,19 @@ pub(crate) struct OpenApi {
 }
 
 impl OpenApi {
-    /// Documents of these members. Asks nobody yet.
-    pub(crate) fn new(fleet: Arc<Fleet>) -> Self {
-        Self { documents: Documents::new(fleet) }
+    /// Documents of these members. Asks nobody yet. `known` is what an earlier run kept of them.
+    pub(crate) fn new(fleet: Arc<Fleet>, known: KnownOpenApi) -> Self {
+        Self { documents: Documents::new(fleet, known) }
+    }
+
+    /// What the members said last.
+    pub(crate) fn known(&self) -> KnownOpenApi {
+        self.documents.known()
+    }
+
+    /// Is told when what the members said last has changed.
+    pub(crate) fn news(&self) -> Arc<Notify> {
+        self.documents.news()
     }
 
     /// Answers a GET below `/openapi`.

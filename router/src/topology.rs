@@ -7,6 +7,7 @@ mod health;
 mod log;
 mod mark;
 mod report;
+mod served;
 mod server_version;
 mod trouble;
 
@@ -16,3 +17,4 @@ pub(crate) use endpoints::EndpointMetrics;
 pub(crate) use fleet::Fleet;
 pub(crate) use health::ClusterHealth;
 pub(crate) use mark::ClusterMark;
+pub(crate) use served::{ClusterAddress, Served};

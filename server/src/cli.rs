@@ -212,7 +212,7 @@ pub struct ServeArguments {
     /// an Integer version, only from the versions of bookmarks and lists [default: One; Several with --config alone]
     #[arg(long, value_enum, ignore_case = true, value_name = "One|Several")]
     pub replicas: Option<Replicas>,
-    /// Where the certificates and the token are kept [default: $XDG_DATA_HOME/tributary, else ~/.local/share/tributary]
+    /// Where the certificates, the token and what clusters served last are kept [default: $XDG_DATA_HOME/tributary, else ~/.local/share/tributary]
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
     /// What is held at most.

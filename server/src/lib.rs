@@ -26,6 +26,7 @@ pub mod exit;
 pub mod front;
 pub mod handler;
 pub mod kubeconfig;
+mod last_heard_file;
 pub mod listener;
 pub mod log;
 pub mod metrics;

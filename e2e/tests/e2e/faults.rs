@@ -22,7 +22,8 @@ pub(crate) fn cases() -> Vec<Case> {
         not_a_loopback_address, unknown_flag, one_cluster_twice, unreachable_member_at_start, wrong_authority,
         wrong_token, failing_exec_plugin, working_exec_plugin, killed_and_started_again, frozen_member, slow_reader,
         cluster_joins_and_leaves, malformed_requests, no_credentials, drains_on_sigterm, many_streams,
-        a_dashboard_opens_while_a_member_is_down, kinds_of_a_member_that_is_down_are_explained, a_write_whose_answer_breaks_off_is_not_repeated_by_kubectl,
+        a_dashboard_opens_while_a_member_is_down, kinds_of_a_member_that_is_down_are_explained,
+        a_write_whose_answer_breaks_off_is_not_repeated_by_kubectl,
     ]
 }
 
@@ -366,10 +367,62 @@ async fn a_dashboard_opens_while_a_member_is_down(context: TestContext) -> anyho
     own.names_are(&["kept", "meanwhile"]).await
 }
 
-/// `kubectl explain` of a kind that only a killed member serves: what was read of it stays.
+/// `kubectl explain` and `kubectl get` of a kind that only a killed member serves: what was read of it stays, over a
+/// restart too, and is read anew when the member is back.
 async fn kinds_of_a_member_that_is_down_are_explained(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
-    let own = Own::start(&context).await?;
+    let victim = TestCluster::builder("victim").start(context.fixture.tools().await?).await?;
+    let folder = guard::temporary_folder("last-heard")?;
+    let path = folder.path().join("both.kubeconfig");
+    kubeconfig::write(&path, &[&victim.access(), &context.fixture.pair().await?[1].access()])?;
+    let start = async || Tributary::builder(&path, ["victim", "member2"]).folder(folder.path()).start().await;
+    let tools = context.fixture.tools().await?;
+    let explained = async |tributary: &Tributary| {
+        let text = tributary.kubectl(tools)?.ok(&["explain", "lonelies.spec"]).await?;
+        ensure!(text.contains("How large it is."), "{text}");
+        Ok(())
+    };
+    let listed = async |tributary: &Tributary| tributary.kubectl(tools)?.run(&["get", "lonelies", "-A"]).await;
+
+    let (definition, created) = lonely();
+    victim.http().post(DEFINITIONS, &definition).send().await?.expect(201)?;
+    let objects = "/apis/faults.example.com/v1/namespaces/default/lonelies";
+    eventually(SOON, async || victim.http().post(objects, &created).send().await?.expect(201).map(drop)).await?;
+    let tributary = start().await?;
+    eventually(SOON, async || explained(&tributary).await).await?;
+    ensure!(listed(&tributary).await?.success()?.contains("the-one"), "the object is not listed");
+    victim.kill9().await?;
+    eventually(SOON, async || {
+        tributary.http().await?.get("/readyz/cluster/victim").send().await?.expect(500).map(drop)
+    })
+    .await?;
+    explained(&tributary).await?;
+    tributary.stop().await?;
+
+    let tributary = context.fixture.watch_log(start().await?).await;
+    explained(&tributary).await?;
+    let found = listed(&tributary).await?;
+    let warned = found.stderr.contains("Warning: cluster victim: lonelies.faults.example.com are missing");
+    ensure!(found.code == Some(0) && warned && !found.stdout.contains("the-one"), "{found:?}");
+    // Its objects are not known: nobody may read that as deleted.
+    let http = tributary.http().await?;
+    http.get(&format!("{objects}/the-one")).send().await?.expect(503)?;
+
+    victim.start_again().await?;
+    eventually(SOON, async || {
+        let text = listed(&tributary).await?.success()?;
+        ensure!(text.contains("the-one"), "{text}");
+        Ok(())
+    })
+    .await?;
+    victim.http().delete(&format!("{DEFINITIONS}/lonelies.faults.example.com")).send().await?.expect(200)?;
+    eventually(SOON, async || http.get(objects).send().await?.expect(404).map(drop)).await
+}
+
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+
+/// A definition of a kind, and an object of it.
+fn lonely() -> (Value, Value) {
     let schema = json!({"type": "object", "properties": {
         "spec": {"type": "object", "properties": {"size": {"type": "integer", "description": "How large it is."}}},
     }});
@@ -382,22 +435,9 @@ async fn kinds_of_a_member_that_is_down_are_explained(context: TestContext) -> a
             "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}],
         },
     });
-    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    own.victim.http().post(path, &definition).send().await?.expect(201)?;
-    let explained = async || {
-        let kubectl = own.tributary.kubectl(context.fixture.tools().await?)?;
-        let text = kubectl.ok(&["explain", "lonelies.spec"]).await?;
-        ensure!(text.contains("How large it is."), "{text}");
-        Ok(())
-    };
-    eventually(SOON, explained).await?;
-    own.victim.kill9().await?;
-    eventually(SOON, async || {
-        own.http.get("/readyz/cluster/victim").send().await?.expect(500)?;
-        Ok(())
-    })
-    .await?;
-    explained().await
+    let object =
+        json!({"apiVersion": "faults.example.com/v1", "kind": "Lonely", "metadata": {"name": "the-one"}, "spec": {}});
+    (definition, object)
 }
 
 /// A member that is silent with its connections open: the others' objects stay readable, and writes to them work.

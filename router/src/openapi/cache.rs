@@ -19,14 +19,15 @@ pub(crate) const LAST_BYTES_MAX: usize = 16 << 20;
 
 /// Which document, in which form.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct DocumentKey {
+pub(crate) struct DocumentKey {
     /// The path below the server: `/openapi/v3/apis/apps/v1`.
-    pub(super) path: String,
+    pub(crate) path: String,
     /// What tells its contents apart from others.
-    pub(super) tag: String,
-    pub(super) spelling: Spelling,
+    pub(crate) tag: String,
+    /// How it is spelled.
+    pub(crate) spelling: Spelling,
     /// Whether the client takes gzip.
-    pub(super) gzip: bool,
+    pub(crate) gzip: bool,
 }
 
 /// A document as it is sent.
@@ -80,6 +81,14 @@ impl Cache {
         let (made, used) = kept.by_key.get_mut(key)?;
         *used = now;
         Some(made.clone())
+    }
+
+    /// All documents that are kept, the one that was used last first. It is no use of them.
+    pub(super) fn by_use(&self) -> Vec<(DocumentKey, EncodedDocument)> {
+        let kept = self.kept.lock();
+        let mut all: Vec<_> = kept.by_key.iter().collect();
+        all.sort_unstable_by_key(|(_, (_, used))| std::cmp::Reverse(*used));
+        all.into_iter().map(|(key, (made, _))| (key.clone(), made.clone())).collect()
     }
 
     /// Keeps a document; those that were used longest ago go.

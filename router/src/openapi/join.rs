@@ -21,7 +21,7 @@ pub(crate) enum Schema {
 }
 
 /// How a document is spelled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub(crate) enum Spelling {
     /// JSON text.
     Json,

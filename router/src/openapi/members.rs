@@ -8,13 +8,15 @@ use bytes::Bytes;
 use futures::future::{join_all, try_join_all};
 use http::StatusCode;
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use tributary_apimachinery::{ClusterName, explain};
 
 use super::ask::{self, AskError};
 use super::cache::{Cache, DocumentKey, EncodedDocument};
 use super::join::{Schema, Spelling, join, unreadable};
-use super::last::{LastAnswer, LastDocuments, Said};
+use super::known::{KnownMember, KnownOpenApi};
+use super::last::{LastAnswers, LastDocuments, Part, Said};
 use super::sources::{DocumentSource, DocumentSources, Index, digest, joined};
 use crate::refusal::MemberRefusal;
 use crate::response::compression::{self, THRESHOLD_BYTES};
@@ -49,6 +51,10 @@ pub(super) struct Documents {
     cache: Cache,
     /// What stands in for members that do not answer.
     last: LastDocuments,
+    /// What members of each name said last.
+    last_answers: Mutex<BTreeMap<ClusterName, Arc<LastAnswers>>>,
+    /// Told when what is known has changed.
+    news: Arc<Notify>,
     /// Why which document of which cluster was left out last.
     unreadable: Mutex<BTreeMap<(ClusterName, String), String>>,
 }
@@ -58,9 +64,12 @@ struct OpenApiMember {
     cluster: Arc<Cluster>,
     index: CachedAnswer<Said<Arc<Index>>>,
     swagger: CachedAnswer<Said<String>>,
-    last_index: LastAnswer<Arc<Index>>,
-    last_swagger: LastAnswer<String>,
+    last: Arc<LastAnswers>,
 }
+
+/// The member's list of v3 documents, and the tag of its v2 document.
+const INDEX: Part<Arc<Index>> = |known| &mut known.index;
+const SWAGGER: Part<String> = |known| &mut known.swagger;
 
 /// What is to be said of a member, and when that was found out; `None` within if it is nothing.
 type CachedAnswer<T> = tokio::sync::Mutex<Option<(Instant, Option<T>)>>;
@@ -73,14 +82,40 @@ enum DocumentFailure {
 }
 
 impl Documents {
-    pub(super) fn new(fleet: Arc<Fleet>) -> Self {
+    /// `known` is what an earlier run kept.
+    pub(super) fn new(fleet: Arc<Fleet>, known: KnownOpenApi) -> Self {
+        let news = Arc::new(Notify::new());
+        let answers = known.members.into_iter();
+        let answers = answers.map(|(name, known)| (name, Arc::new(LastAnswers::new(known, Arc::clone(&news)))));
         Self {
             fleet,
             members: Mutex::default(),
             cache: Cache::of_answers(),
-            last: LastDocuments::new(),
+            last: LastDocuments::new(known.documents, Arc::clone(&news)),
+            last_answers: Mutex::new(answers.collect()),
+            news,
             unreadable: Mutex::default(),
         }
+    }
+
+    /// What is known of the members that there are. Who has left is forgotten.
+    pub(super) fn known(&self) -> KnownOpenApi {
+        let clusters = self.fleet.clusters();
+        let mut answers = self.last_answers.lock();
+        answers.retain(|name, _| clusters.contains_key(name));
+        let members = answers.iter().map(|(name, last)| (name.clone(), last.known())).collect();
+        KnownOpenApi { members, documents: self.last.known() }
+    }
+
+    /// Is told when what is known has changed.
+    pub(super) fn news(&self) -> Arc<Notify> {
+        Arc::clone(&self.news)
+    }
+
+    /// What the members of this name said last.
+    fn last_answers(&self, name: &ClusterName) -> Arc<LastAnswers> {
+        let make = || Arc::new(LastAnswers::new(KnownMember::default(), Arc::clone(&self.news)));
+        Arc::clone(self.last_answers.lock().entry(name.clone()).or_insert_with(make))
     }
 
     /// The members, the one to be preferred first: the newest server, then by name. One that has two names is one.
@@ -89,7 +124,10 @@ impl Documents {
         let mut members = self.members.lock();
         let ordered = clusters.into_iter().map(|cluster| {
             let known = members.iter().find(|member| Arc::ptr_eq(&member.cluster, &cluster));
-            known.cloned().unwrap_or_else(|| Arc::new(OpenApiMember::new(cluster)))
+            known.cloned().unwrap_or_else(|| {
+                let last = self.last_answers(cluster.name());
+                Arc::new(OpenApiMember::new(cluster, last))
+            })
         });
         *members = ordered.collect();
         members.iter().filter(|member| member.cluster.twin().is_none()).cloned().collect()
@@ -190,8 +228,8 @@ impl Documents {
     /// The tag of a member's v2 document, asked anew where the last answer is old and it is well; else what it said
     /// before. A document that comes along is kept.
     async fn swagger(&self, member: &OpenApiMember, spelling: Spelling, known: &[String]) -> Option<Said<String>> {
-        if member.cluster.problem().is_some() {
-            return member.last_swagger.get(&member.cluster).map(Said::Before);
+        if why_not_asked(&member.cluster).is_some() {
+            return member.last.get(&member.cluster, SWAGGER).map(Said::Before);
         }
         let mut asked = member.swagger.lock().await;
         if let Some((at, tag)) = &*asked
@@ -211,7 +249,7 @@ impl Documents {
             Ok(ask::DocumentResponse { bytes: None, tag }) => tag.ok_or(AskError::Status(StatusCode::NOT_MODIFIED)),
             Err(error) => Err(error),
         };
-        let tag = member.heard(tag, &member.last_swagger);
+        let tag = member.heard(tag, SWAGGER);
         *asked = Some((Instant::now(), tag.clone()));
         tag
     }
@@ -290,7 +328,7 @@ impl Documents {
         }
         let mut causes = Vec::new();
         for cluster in &source.clusters {
-            if let Some(problem) = cluster.problem() {
+            if let Some(problem) = why_not_asked(cluster) {
                 causes.push(format!("cluster {}: {problem}", cluster.name()));
                 continue;
             }
@@ -310,6 +348,11 @@ impl Documents {
         }
         Err(DocumentFailure::Refused(MemberRefusal::DocumentNotGiven { path: path.to_owned(), causes }))
     }
+}
+
+/// Why a member is not asked at all: nobody need wait for what will not come.
+fn why_not_asked(cluster: &Cluster) -> Option<String> {
+    cluster.out_of_reach().map(|trouble| trouble.cause).or_else(|| cluster.problem())
 }
 
 /// The places of documents that are not a part of a joined one, and why.
@@ -338,21 +381,15 @@ fn join_readable(wish: OpenApiForm, texts: &[Bytes]) -> Result<(Bytes, LeftOut),
 }
 
 impl OpenApiMember {
-    fn new(cluster: Arc<Cluster>) -> Self {
-        Self {
-            cluster,
-            index: CachedAnswer::default(),
-            swagger: CachedAnswer::default(),
-            last_index: LastAnswer::default(),
-            last_swagger: LastAnswer::default(),
-        }
+    fn new(cluster: Arc<Cluster>, last: Arc<LastAnswers>) -> Self {
+        Self { cluster, index: CachedAnswer::default(), swagger: CachedAnswer::default(), last }
     }
 
     /// The member's index of v3 documents, asked anew where the last answer is old and it is well; else what it said
     /// before.
     async fn index(&self) -> Option<Said<Arc<Index>>> {
-        if self.cluster.problem().is_some() {
-            return self.last_index.get(&self.cluster).map(Said::Before);
+        if why_not_asked(&self.cluster).is_some() {
+            return self.last.get(&self.cluster, INDEX).map(Said::Before);
         }
         let mut asked = self.index.lock().await;
         if let Some((at, index)) = &*asked
@@ -362,25 +399,25 @@ impl OpenApiMember {
         }
         let answer = ask::index(&self.cluster).await;
         let parsed = answer.and_then(|text| Index::parse(&text).map_err(|error| AskError::Text(error.to_string())));
-        let index = self.heard(parsed.map(Arc::new), &self.last_index);
+        let index = self.heard(parsed.map(Arc::new), INDEX);
         *asked = Some((Instant::now(), index.clone()));
         index
     }
 
     /// What is to be said of a member that was asked: its answer, which is remembered, or where it gives none what it
     /// said before.
-    fn heard<T: Clone>(&self, answer: Result<T, AskError>, last: &LastAnswer<T>) -> Option<Said<T>> {
+    fn heard<T: Clone + PartialEq>(&self, answer: Result<T, AskError>, part: Part<T>) -> Option<Said<T>> {
         match answer {
             Ok(said) => {
-                last.set(&self.cluster, Some(said.clone()));
+                self.last.set(&self.cluster, part, Some(said.clone()));
                 Some(Said::Now(said))
             }
             Err(error) => {
                 self.left_out(&error.to_string());
                 if !error.is_silence() {
-                    last.set(&self.cluster, None);
+                    self.last.set(&self.cluster, part, None);
                 }
-                last.get(&self.cluster).map(Said::Before)
+                self.last.get(&self.cluster, part).map(Said::Before)
             }
         }
     }

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha512};
 
 use crate::topology::Cluster;
 
 /// One member's list of v3 documents: path (`apis/apps/v1`) → the hash of its contents, where the member tells one.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Index(pub(super) BTreeMap<String, Option<String>>);
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Index(pub(super) BTreeMap<String, Option<String>>);
 
 impl Index {
     /// Reads `/openapi/v3` of a member.

@@ -19,6 +19,7 @@ use tributary_cacher::ListPlaces;
 use tributary_proxy::{ClusterClient, Reachability, Transport};
 
 use super::mark::ClusterMark;
+use super::served::{ClusterAddress, Served};
 use super::server_version::ServerVersion;
 use crate::body;
 use crate::discovery::{Fetched, MemberDiscovery, MemberDocuments, fetch};
@@ -85,8 +86,11 @@ pub(crate) struct Cluster {
     fetched: ArcSwapOption<Fetched>,
     /// Where its documents are kept, those of all clusters together.
     documents: Arc<MemberDocuments>,
-    /// What was served under this name before the configuration changed.
-    inherited: Option<Arc<MemberDiscovery>>,
+    /// What was served under this name before the configuration changed, or what an earlier run knew. Gone once it
+    /// has answered itself.
+    inherited: ArcSwapOption<Served>,
+    /// How it is reached.
+    address: ClusterAddress,
     /// When it was configured.
     since: Instant,
     /// The cluster that this one is under a second name.
@@ -185,15 +189,16 @@ impl Cluster {
         &self.list_places
     }
 
-    /// A cluster about which nothing is known yet, but what it served when it was configured otherwise.
+    /// A cluster about which nothing is known yet, but what was served under its name before, if that is known.
     pub(crate) fn new(
         setup: ClusterSetup,
-        before: Option<&Arc<Self>>,
+        before: Option<Served>,
         documents: &Arc<MemberDocuments>,
         shares: &MemberShareMetrics,
     ) -> Arc<Self> {
         Arc::new(Self {
-            inherited: before.and_then(|before| before.offers()),
+            inherited: ArcSwapOption::new(before.map(Arc::new)),
+            address: ClusterAddress::of(&setup.fingerprint),
             since: Instant::now(),
             twin: ArcSwapOption::empty(),
             mark: Arc::new(ClusterMark::new(&setup.name, setup.index)),
@@ -243,7 +248,18 @@ impl Cluster {
     /// What is offered of the cluster to clients: what it serves, or, until it first answered, what was served under
     /// its name before. So a new configuration does not take resources away for the time of a question.
     pub(super) fn offers(&self) -> Option<Arc<MemberDiscovery>> {
-        self.discovery().or_else(|| self.inherited.clone())
+        self.discovery().or_else(|| Some(Arc::clone(&self.inherited.load().as_ref()?.discovery)))
+    }
+
+    /// What is offered of it, and how the cluster was reached that said so.
+    pub(super) fn served(&self) -> Option<Served> {
+        let own = self.discovery().map(|discovery| Served { address: self.address.clone(), discovery });
+        own.or_else(|| self.inherited.load().as_deref().cloned())
+    }
+
+    /// How it is reached.
+    pub(crate) fn address(&self) -> &ClusterAddress {
+        &self.address
     }
 
     /// When it was configured.
@@ -419,6 +435,7 @@ impl Cluster {
                     self.version.store(version.map(Arc::new));
                 }
                 self.fetched.store(Some(Arc::new(fetched)));
+                self.inherited.store(None);
                 match !is_known || is_another || version_changed {
                     true => Some(ClusterChange::Offer),
                     false => mended.then_some(ClusterChange::Problem),

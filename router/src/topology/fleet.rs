@@ -23,6 +23,7 @@ use tributary_apimachinery::ClusterName;
 
 use super::cluster::{Cluster, ClusterChange, ClusterSetup, MemberShareMetrics};
 use super::mark::ClusterMark;
+use super::served::{ClusterAddress, Served};
 use super::server_version::ServerVersion;
 use crate::discovery::{MemberDocuments, Union};
 
@@ -62,6 +63,8 @@ pub(crate) struct Fleet {
     refreshed: tokio::sync::Mutex<Option<Instant>>,
     /// Serializes changes of the set.
     changing: Mutex<()>,
+    /// What an earlier run knew that clusters serve; each is taken when a cluster of that name is configured.
+    known: Mutex<BTreeMap<ClusterName, Served>>,
     /// The marks of clusters that left: their objects are still being deleted from open watches.
     former: Mutex<BTreeMap<ClusterName, Arc<ClusterMark>>>,
 }
@@ -98,8 +101,9 @@ impl Untaken {
 }
 
 impl Fleet {
-    /// A fleet without clusters. Must be called within a tokio runtime.
-    pub(crate) fn new(shares: MemberShareMetrics) -> Arc<Self> {
+    /// A fleet without clusters. `known` is what an earlier run knew that they serve. Must be called within a tokio
+    /// runtime.
+    pub(crate) fn new(shares: MemberShareMetrics, known: BTreeMap<ClusterName, Served>) -> Arc<Self> {
         let fleet = Arc::new(Self {
             runtime: Handle::current(),
             clusters: ArcSwap::default(),
@@ -110,6 +114,7 @@ impl Fleet {
             shares,
             refreshed: tokio::sync::Mutex::default(),
             changing: Mutex::new(()),
+            known: Mutex::new(known),
             former: Mutex::default(),
         });
         let (weak, news) = (Arc::downgrade(&fleet), Arc::clone(&fleet.news));
@@ -142,6 +147,12 @@ impl Fleet {
     /// One cluster.
     pub(crate) fn cluster(&self, name: &ClusterName) -> Option<Arc<Cluster>> {
         self.clusters.load().get(name).cloned()
+    }
+
+    /// What each cluster serves, as last seen, by this process or an earlier one.
+    pub(crate) fn served(&self) -> BTreeMap<ClusterName, Served> {
+        let clusters = self.clusters.load();
+        clusters.iter().filter_map(|(name, cluster)| Some((name.clone(), cluster.served()?))).collect()
     }
 
     /// Whether a cluster is the only one, and was as long as this process remembers.
@@ -202,7 +213,10 @@ impl Fleet {
                 kept.refresh();
             }
             let cluster = kept.cloned().unwrap_or_else(|| {
-                let cluster = Cluster::new(setup, before.get(&name), &self.documents, &self.shares);
+                let known = self.known.lock().remove(&name);
+                let known = known.filter(|known| known.address == ClusterAddress::of(&setup.fingerprint));
+                let served = before.get(&name).and_then(|before| before.served()).or(known);
+                let cluster = Cluster::new(setup, served, &self.documents, &self.shares);
                 started.push(Arc::clone(&cluster));
                 cluster
             });
@@ -318,7 +332,7 @@ mod tests {
     /// A thousand members that answer within a second make a dozen unions, and none waits for another's.
     #[tokio::test(start_paused = true)]
     async fn what_a_crowd_says_is_taken_over_together() {
-        let fleet = Fleet::new(MemberShareMetrics::default());
+        let fleet = Fleet::new(MemberShareMetrics::default(), BTreeMap::new());
         let changes = fleet.changes();
         for _ in 0..1000 {
             fleet.news.note(ClusterChange::Offer);
@@ -335,7 +349,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_changed_configuration_waits_for_nothing() {
-        let fleet = Fleet::new(MemberShareMetrics::default());
+        let fleet = Fleet::new(MemberShareMetrics::default(), BTreeMap::new());
         fleet.news.note(ClusterChange::Offer);
         fleet.news.settled().await;
         let begun = Instant::now();

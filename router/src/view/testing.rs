@@ -18,7 +18,7 @@ impl View {
         let resource = GroupVersionResource::new("", "v1", "pods");
         let kind = ResourceKind { resource, kind: "Pod".into(), namespaced: true, printer: Printer::default_columns() };
         let decoder = ObjectDecoder::new("v1", "Pod", Arc::new([]));
-        let fleet = Fleet::new(MemberShareMetrics::default());
+        let fleet = Fleet::new(MemberShareMetrics::default(), std::collections::BTreeMap::new());
         Self::of(kind, None, decoder, fleet, Arc::default(), Arc::default(), &Limits::default())
     }
 

@@ -18,6 +18,7 @@ mod informer;
 mod integers;
 mod lagging;
 mod large;
+mod last_heard;
 mod lasting;
 mod lists;
 mod live;

@@ -27,6 +27,7 @@ use crate::exit::Failure;
 use crate::front::Front;
 use crate::kubeconfig::users_file;
 use crate::kubeconfig::write::check_replaceable;
+use crate::last_heard_file;
 use crate::listener::tls::server_config;
 use crate::listener::{self, Drained};
 use crate::signals::Signals;
@@ -89,12 +90,13 @@ async fn serve_until(
     let Some(started) = stop.run_until_cancelled(running.start(configuration)).await else { return Ok(()) };
     started?;
 
-    let serving = answer_clients(&running, router, &clients, socket, stop)?;
+    let serving = answer_clients(&running, Arc::clone(&router), &clients, socket, stop)?;
     running.write_kubeconfigs().await.map_err(Failure::runtime)?;
     running.announce(on_ready);
 
     stop.run_until_cancelled(running.keep_up(reload)).await;
     let drained = serving.await.context("the listener ended").map_err(Failure::runtime)?;
+    router.last_heard_is_kept().await;
     shutdown.cancel();
     tracing::info!(cut = drained.cut, "stopped");
     Ok(())
@@ -140,12 +142,14 @@ fn answer_clients(
 }
 
 fn router_config(directory: &DataDirectory, arguments: &ServeArguments) -> RouterConfig {
-    let keep = directory.clone();
+    let (keep, keep_heard) = (directory.clone(), directory.clone());
     RouterConfig {
         policies: Policies::default(),
         limits: arguments.limits.router(),
         alone: arguments.is_alone(),
         epochs: epochs_file::read(directory),
         keep_epochs: Some(Box::new(move |epochs| epochs_file::write(&keep, epochs))),
+        last_heard: last_heard_file::read(directory),
+        keep_last_heard: Some(Box::new(move |text| last_heard_file::write(&keep_heard, text))),
     }
 }

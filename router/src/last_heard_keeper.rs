@@ -1,0 +1,73 @@
+//! Keeps what clusters said last, some seconds after they said it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::Router;
+use crate::last_heard::{KeepLastHeard, LastHeard};
+
+/// How long news are gathered before they are kept. 5 s: the answers of a whole fleet that starts are written once or
+/// twice, and who is ended by force loses what clusters said in its last seconds.
+const KEEP_PAUSE: Duration = Duration::from_secs(5);
+
+/// The shortest time between two writes. A minute: a fleet in which some cluster always changes, or one that means ill,
+/// costs a second of work a minute at most (64 MiB of text, compressed).
+const KEEP_INTERVAL: Duration = Duration::from_secs(60);
+
+impl Router {
+    /// What the clusters of now said when they were last heard, by this process or an earlier one.
+    fn last_heard(&self) -> LastHeard {
+        LastHeard { discovery: self.fleet.served(), openapi: self.openapi.known() }
+    }
+
+    /// Waits until what clusters said last is kept, once [`drain`](Self::drain) was called. Cancelling is safe.
+    pub async fn last_heard_is_kept(&self) {
+        let keeping = self.keeping.lock().take();
+        if let Some(keeping) = keeping {
+            // It fails only where the runtime ends.
+            let _ = keeping.await;
+        }
+    }
+
+    /// Keeps what clusters say, some seconds after they said it. What no cluster says any more is not kept on.
+    pub(crate) fn follow_last_heard(self: &Arc<Self>, keep: Option<KeepLastHeard>) {
+        let Some(keep) = keep.map(Arc::new) else { return };
+        let (mut changes, news) = (self.fleet.changes(), self.openapi.news());
+        let (weak, draining) = (Arc::downgrade(self), self.draining.clone());
+        let task: JoinHandle<()> = tokio::spawn(async move {
+            let mut kept: Option<(LastHeard, Instant)> = None;
+            loop {
+                tokio::select! {
+                    changed = changes.changed() => if changed.is_err() { break },
+                    () = news.notified() => {}
+                    () = draining.cancelled() => {}
+                }
+                pause(kept.as_ref().map(|(_, at)| *at), &draining).await;
+                changes.mark_unchanged();
+                let is_last = draining.is_cancelled();
+                let Some(heard) = weak.upgrade().map(|router| router.last_heard()) else { break };
+                if kept.as_ref().is_none_or(|(kept, _)| *kept != heard) {
+                    let (keep, written) = (Arc::clone(&keep), heard.clone());
+                    // It fails only where the runtime ends.
+                    let _ = tokio::task::spawn_blocking(move || keep(&written.to_text())).await;
+                    kept = Some((heard, Instant::now()));
+                }
+                if is_last {
+                    break;
+                }
+            }
+        });
+        *self.keeping.lock() = Some(task);
+    }
+}
+
+/// Waits until it is time to keep what has changed. A process that is about to end does at once.
+async fn pause(kept: Option<Instant>, draining: &CancellationToken) {
+    let since = kept.map_or(KEEP_INTERVAL, |kept| kept.elapsed());
+    let pause = KEEP_PAUSE.max(KEEP_INTERVAL.saturating_sub(since));
+    let _ = tokio::time::timeout(pause, draining.cancelled()).await;
+}

@@ -1,0 +1,135 @@
+//! What clusters said of themselves, kept from one process to the next.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde_json::json;
+use tributary_router::{ClusterSetup, LastHeard, Router, RouterConfig};
+use tributary_simulator::SimulatedCluster;
+
+use crate::harness::{Fixture, SOON, allow, config, items, setup, until};
+
+const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
+
+/// Members behind a router that keeps what they say.
+struct Process {
+    fixture: Fixture,
+    kept: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Process {
+    /// Of two members, of which only `b` serves Deployments, and has one.
+    async fn first() -> Self {
+        let mut members = Vec::new();
+        for name in ["a", "b"] {
+            members.push(tributary_simulator::Simulator::start(config(name)).await.unwrap());
+        }
+        members[0].control().serve("deployments.apps", false);
+        let metadata = json!({"name": "of-b", "namespace": "default"});
+        members[1].apply(json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata})).unwrap();
+        Self::start(members, LastHeard::default()).await
+    }
+
+    /// Over these members, with what an earlier one kept.
+    async fn start(members: Vec<SimulatedCluster>, last_heard: LastHeard) -> Self {
+        let kept: Arc<Mutex<Vec<u8>>> = Arc::default();
+        let keep = Arc::clone(&kept);
+        let router = Router::new(RouterConfig {
+            policies: allow(),
+            last_heard,
+            keep_last_heard: Some(Box::new(move |text| *keep.lock() = text.to_vec())),
+            ..RouterConfig::default()
+        });
+        let fixture = Fixture { members, router };
+        fixture.set_clusters(&["a", "b"]).await;
+        fixture.router.asked_once(SOON).await;
+        Self { fixture, kept }
+    }
+
+    /// Ends it once it knows enough, and gives what it kept.
+    async fn end(self, is_enough: impl Fn(&str) -> bool) -> (Vec<SimulatedCluster>, LastHeard) {
+        self.fixture.router.drain();
+        self.fixture.router.last_heard_is_kept().await;
+        let heard = LastHeard::read(&self.kept.lock()).unwrap();
+        assert!(is_enough(&format!("{heard:?}")), "{heard:?}");
+        (self.fixture.members, heard)
+    }
+}
+
+/// Whether discovery names Deployments.
+async fn knows_deployments(fixture: &Fixture) -> bool {
+    let resources = fixture.get("/apis/apps/v1").await.ok()["resources"].clone();
+    resources.as_array().unwrap().iter().any(|resource| resource["name"] == "deployments")
+}
+
+#[tokio::test]
+async fn kinds_of_a_cluster_that_is_down_at_the_start_are_known_and_explained() {
+    let process = Process::first().await;
+    let index = process.fixture.get("/openapi/v3").await;
+    let url = index.ok()["paths"]["apis/apps/v1"]["serverRelativeURL"].as_str().unwrap().to_owned();
+    let document = process.fixture.get(&url).await;
+    assert_eq!(document.code, 200);
+    let (members, heard) = process.end(|text| text.contains("/openapi/v3/apis/apps/v1")).await;
+
+    members[1].control().stop_listening().await;
+    // Without what was kept nothing is known of it.
+    let process = Process::start(members, LastHeard::default()).await;
+    process.fixture.get(DEPLOYMENTS).await.refused(429);
+
+    let process = Process::start(process.fixture.members, heard).await;
+    let fixture = &process.fixture;
+    assert_eq!(fixture.get("/apis/apps/v1").await.ok()["resources"][0]["name"], "deployments");
+    assert_eq!(fixture.get(&url).await.body, document.body);
+    // The kinds are known, the objects are not.
+    let list = fixture.get(DEPLOYMENTS).await;
+    assert!(items(&list.ok()).is_empty());
+    assert!(list.warnings().iter().any(|text| text.contains("cluster b: deployments.apps are missing")), "{list:?}");
+    assert!(fixture.get(&format!("{DEPLOYMENTS}/of-b")).await.refused(503).contains('b'));
+
+    fixture.member("b").control().start_listening().await;
+    fixture.get("/apis/example.io").await.no_route();
+    until(|| async { items(&fixture.get(DEPLOYMENTS).await.ok()) == ["b/of-b"] }).await;
+}
+
+#[tokio::test]
+async fn what_a_cluster_says_itself_counts_more_than_what_was_kept() {
+    let (members, heard) = Process::first().await.end(|text| text.contains("deployments")).await;
+    members[1].control().serve("deployments.apps", false);
+    let process = Process::start(members, heard).await;
+    process.fixture.get(DEPLOYMENTS).await.refused(404);
+    // Nor is it kept on.
+    let (_, heard) = process.end(|text| text.contains("configmaps") && !text.contains("deployments")).await;
+    assert_ne!(heard, LastHeard::default());
+}
+
+#[tokio::test]
+async fn what_a_cluster_said_that_has_left_is_not_kept() {
+    let (members, heard) = Process::first().await.end(|text| text.contains("deployments")).await;
+    let process = Process::start(members, heard).await;
+    process.fixture.set_clusters(&["a"]).await;
+    process.end(|text| text.contains("configmaps") && !text.contains("deployments")).await;
+}
+
+/// One that is down all the time is kept from one process to the next.
+#[tokio::test]
+async fn what_was_kept_is_kept_on_while_a_cluster_is_down() {
+    let (members, mut heard) = Process::first().await.end(|text| text.contains("deployments")).await;
+    members[1].control().stop_listening().await;
+    let mut members = members;
+    for _ in 0..2 {
+        let process = Process::start(members, heard).await;
+        assert_eq!(process.fixture.get(DEPLOYMENTS).await.code, 200);
+        (members, heard) = process.end(|text| text.contains("deployments")).await;
+    }
+}
+
+#[tokio::test]
+async fn what_another_cluster_of_the_name_said_is_not_taken_over() {
+    let (members, heard) = Process::first().await.end(|text| text.contains("deployments")).await;
+    members[1].control().stop_listening().await;
+    let router = Router::new(RouterConfig { policies: allow(), last_heard: heard, ..RouterConfig::default() });
+    let elsewhere = ClusterSetup { fingerprint: "another address".to_owned(), ..setup(&members[1], "b").await };
+    router.set_clusters(vec![setup(&members[0], "a").await, elsewhere]);
+    router.asked_once(SOON).await;
+    assert!(!knows_deployments(&Fixture { members, router }).await);
+}
