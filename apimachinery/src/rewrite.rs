@@ -93,6 +93,9 @@ impl ReleaseFacts {
 const RECORD_OWNER_LABEL: &str = "owner";
 const RECORD_NAME_LABEL: &str = "name";
 
+/// How our annotation begins, up to what JSON, YAML or a JSON pointer may write in another way.
+pub const ANNOTATION_PREFIX: &str = "tributary.dev";
+
 /// The annotations by which Helm knows what belongs to a release (`pkg/action/validate.go` of Helm 3 and 4).
 const RELEASE_NAME_ANNOTATION: &str = "meta.helm.sh/release-name";
 const RELEASE_NAMESPACE_ANNOTATION: &str = "meta.helm.sh/release-namespace";
@@ -196,8 +199,12 @@ pub fn rewrite(
         Format::Yaml | Format::ApplyYaml => {
             let json = yaml::to_json(body)?;
             // JSON is YAML: what came as JSON may keep its media type.
-            let content_type = (format == Format::Yaml && *json != **body).then_some("application/json");
-            (json_body::rewrite(shape, &json, version)?, content_type)
+            let is_yaml = *json != **body;
+            let content_type = (format == Format::Yaml && is_yaml).then_some("application/json");
+            let rewritten = json_body::rewrite(shape, &json, version)?;
+            // Parsers of YAML differ. Where one may see our annotation, the member is sent what was read here.
+            let is_ours_possible = is_yaml && may_hold(format, body, &[ANNOTATION_PREFIX]);
+            (rewritten.or_else(|| is_ours_possible.then(|| json.into_owned())), content_type)
         }
         Format::JsonPatch => (json_patch::rewrite(shape, body, has_annotations, version)?, None),
         Format::Protobuf => (protobuf::rewrite(shape, body, version)?, None),
@@ -206,6 +213,20 @@ pub fn rewrite(
         None => unchanged(),
         Some(changed) => Rewritten { body: changed.into(), content_type },
     })
+}
+
+/// Whether a body may hold one of these texts, for whoever reads it. They are of ASCII letters, digits, `.` and `-`; where
+/// they could stand in another way than as themselves, it may.
+pub fn may_hold(format: Format, body: &[u8], texts: &[&str]) -> bool {
+    let holds = |text: &str| body.windows(text.len()).any(|part| part == text.as_bytes());
+    let may_hide_text = match format {
+        Format::Yaml | Format::ApplyYaml => yaml::may_hide_text(body),
+        Format::Json | Format::MergePatch | Format::StrategicMergePatch => holds("\\u"),
+        // These bring what does not stand in the patch.
+        Format::JsonPatch => ["\\u", "\"copy\"", "\"move\""].into_iter().any(holds),
+        Format::Protobuf => false,
+    };
+    may_hide_text || texts.iter().any(|text| holds(text))
 }
 
 /// What `version` makes of a text; the empty text is no version and stays.

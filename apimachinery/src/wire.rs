@@ -12,10 +12,15 @@ impl std::fmt::Display for Malformed {
 
 impl std::error::Error for Malformed {}
 
+/// The largest number that a field can have. Decoders of Go cut what is larger to 32 bits, and see another field.
+///
+/// Source: protobuf's language guide ("Assigning Field Numbers"); `fieldNum := int32(wire >> 3)` in `generated.pb.go`.
+const NUMBER_MAX: u64 = (1 << 29) - 1;
+
 /// One field of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field<'a> {
-    /// The field's number; never 0.
+    /// The field's number: at least 1, less than 2²⁹.
     pub number: u64,
     /// The field's tag as it stands.
     pub tag: &'a [u8],
@@ -27,8 +32,8 @@ pub struct Field<'a> {
 
 /// The fields of a message, one by one: a field of two bytes would take fifty in a vector.
 ///
-/// An item is [`Malformed`] where a field ends after the message, or is of a wire type that protobuf 3 does not have;
-/// it is the last.
+/// An item is [`Malformed`] where a field ends after the message, or is of a number or a wire type that protobuf 3 does
+/// not have; it is the last.
 pub fn fields(message: &[u8]) -> Fields<'_> {
     Fields { rest: message }
 }
@@ -71,11 +76,12 @@ impl<'a> Fields<'a> {
             }
             _ => return Err(Malformed),
         };
-        if key >> 3 == 0 {
+        let number = key >> 3;
+        if !(1..=NUMBER_MAX).contains(&number) {
             return Err(Malformed);
         }
         self.rest = after;
-        Ok(Field { number: key >> 3, tag, whole: &rest[..rest.len() - after.len()], contents })
+        Ok(Field { number, tag, whole: &rest[..rest.len() - after.len()], contents })
     }
 }
 
@@ -132,7 +138,9 @@ mod tests {
 
     #[test]
     fn what_is_cut_off_or_unknown_is_malformed() {
-        for bytes in [&[0x0a, 5, 1][..], &[0x80], &[0x00, 0], &[0x0b], &[0xff; 11], &[0x09, 1], &[0x0d, 1]] {
+        let mut too_large = Vec::new();
+        put_field(&mut too_large, (1 << 32) + 12, b"a field 12 for who cuts its number to 32 bits");
+        for bytes in [&*too_large, &[0x0a, 5, 1], &[0x80], &[0x00, 0], &[0x0b], &[0xff; 11], &[0x09, 1], &[0x0d, 1]] {
             assert_eq!(fields(bytes).collect::<Result<Vec<_>, _>>(), Err(Malformed), "{bytes:?}");
         }
     }

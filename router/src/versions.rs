@@ -95,6 +95,11 @@ impl Versions {
         }
     }
 
+    /// Whether a cluster of this name is configured.
+    pub(crate) fn has_cluster(&self, name: &ClusterName) -> bool {
+        self.clusters.contains_key(name)
+    }
+
     /// Whether a continue token was given with a page of the merged view, be it of use or not.
     pub(crate) fn gave_token(&self, token: &str) -> bool {
         !matches!(ContinueToken::decode(token, &self.epochs), Err(ContinueError::Invalid(_)))
@@ -163,6 +168,16 @@ impl ClientVersion {
             Self::Item(own, version) => (own == cluster).then_some((*version).into()),
         }
     }
+
+    /// What a write of one object names, in the words of the cluster that has it; `None` where nothing is said of the
+    /// cluster. A vector covers the object that is held if its component is no older: events carry the whole
+    /// collection's, and the object's own version is meant. Else it is the component, which the cluster will refuse if
+    /// it is stale. An integer is of one object, and taken as it is.
+    pub(crate) fn native(&self, cluster: &ClusterName, held: Option<ResourceVersion>) -> Option<ResourceVersion> {
+        let component = self.component(cluster)?;
+        let covered = held.filter(|held| matches!(self, Self::Vector(_)) && component >= *held);
+        Some(covered.unwrap_or(component.revision()))
+    }
 }
 
 impl ReadVersion {
@@ -220,13 +235,14 @@ pub(crate) fn refuse_list(text: &str, error: VersionDecodeError) -> VersionRefus
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use proptest::prelude::*;
 
     use super::*;
     use crate::topology::{ClusterSetup, MemberShareMetrics};
 
-    fn versions(items: ItemResourceVersions) -> Versions {
+    /// Versions over the clusters `a`, `b` and `c`.
+    pub(crate) fn versions(items: ItemResourceVersions) -> Versions {
         let clusters = [("a", Some(3)), ("b", Some(0)), ("c", None)].map(|(name, index)| {
             let name = ClusterName::new(name).unwrap();
             let setup = ClusterSetup {
@@ -257,6 +273,27 @@ mod tests {
         assert!(matches!(integer.decode("99999999999999999999999"), Err(VersionDecodeError::Foreign(Foreign::Number))));
         assert_eq!(ReadVersion::parse(Some("0"), &integer), Ok(ReadVersion::Any));
         assert_eq!(ReadVersion::parse(Some(""), &integer), Ok(ReadVersion::Newest));
+    }
+
+    #[test]
+    fn a_vector_means_the_object_that_it_covers() {
+        let vector = |a: u64| {
+            ClientVersion::Vector([(name("a"), CollectionVersion::from(ResourceVersion(a)))].into_iter().collect())
+        };
+        let item = ClientVersion::Item(name("a"), ResourceVersion(7));
+        for (given, held, expected) in [
+            (vector(7), None, 7),
+            (vector(7), Some(5), 5),
+            (vector(7), Some(7), 7),
+            // The object has changed since: the cluster refuses the older one.
+            (vector(7), Some(9), 7),
+            (item.clone(), Some(5), 7),
+            (item, None, 7),
+        ] {
+            let native = given.native(&name("a"), held.map(ResourceVersion));
+            assert_eq!(native, Some(ResourceVersion(expected)), "{given:?} {held:?}");
+            assert_eq!(given.native(&name("b"), None), None);
+        }
     }
 
     #[test]

@@ -40,11 +40,16 @@ impl Format {
         "application/apply-patch+yaml",
     ];
 
+    /// Whether a Content-Type names objects, or patches of them, in CBOR: it is not understood here, and by a
+    /// kube-apiserver only where its feature gate says so. Clients that are answered 415 go on in JSON.
+    pub fn is_cbor(content_type: &str) -> bool {
+        media_type(content_type).ends_with("cbor")
+    }
+
     /// The form that a Content-Type names; its parameters say nothing.
     /// `None` for one that is not understood, for example CBOR.
     pub fn from_content_type(content_type: &str) -> Option<Self> {
-        let media_type = content_type.split(';').next().unwrap_or_default().trim();
-        match media_type.to_ascii_lowercase().as_str() {
+        match media_type(content_type).as_str() {
             "" | "application/json" => Some(Self::Json),
             "application/yaml" => Some(Self::Yaml),
             "application/vnd.kubernetes.protobuf" => Some(Self::Protobuf),
@@ -55,6 +60,11 @@ impl Format {
             _ => None,
         }
     }
+}
+
+/// A Content-Type without its parameters, in lower case.
+fn media_type(content_type: &str) -> String {
+    content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
 /// Which kind of body a request has, by which the places of versions differ. The request decides, not the body: a

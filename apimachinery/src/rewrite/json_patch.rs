@@ -11,6 +11,11 @@ use crate::object::CLUSTER_ANNOTATION;
 use crate::{Status, json};
 
 const ANNOTATIONS: [&str; 2] = ["metadata", "annotations"];
+/// Takes our annotation out of a map, whether or not it is in it.
+const WITHOUT_OURS: &str = concat!(
+    r#",{"op":"add","path":"/metadata/annotations/tributary.dev~1cluster","value":""}"#,
+    r#",{"op":"remove","path":"/metadata/annotations/tributary.dev~1cluster"}"#,
+);
 const ADD_ANNOTATIONS: &str = r#"{"op":"add","path":"/metadata/annotations","value":{}},"#;
 
 /// One operation and where it stands in the text.
@@ -109,6 +114,12 @@ pub(super) fn rewrite(
                 "the annotation {CLUSTER_ANNOTATION} cannot be moved or copied: it is not part of the object"
             )));
         }
+        if brings_unseen_annotations(operation) {
+            if !operation.is_at(&ANNOTATIONS) {
+                return Err(Status::bad_request("metadata cannot be moved or copied as a whole: move its fields"));
+            }
+            edits.replace(operation.range.end..operation.range.end, WITHOUT_OURS);
+        }
         let gone = operation.is_annotation() || meets_no_map(text, operation, has_map);
         parts.push((operation.range.clone(), gone));
         if gone {
@@ -133,6 +144,12 @@ pub(super) fn rewrite(
         edits.replace(cut, []);
     }
     Ok(edits.apply(text))
+}
+
+/// Whether the map of annotations comes from elsewhere in the member's object: what is in it does not stand in the patch.
+fn brings_unseen_annotations(operation: &Operation) -> bool {
+    let is_copy = matches!(operation.op.as_str(), "copy" | "move");
+    is_copy && operation.path.len() <= ANNOTATIONS.len() && ANNOTATIONS.iter().zip(&operation.path).all(|(a, b)| a == b)
 }
 
 fn owned_annotations() -> [String; 2] {

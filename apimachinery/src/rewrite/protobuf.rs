@@ -249,7 +249,15 @@ fn merge_reference(message: &[u8], reference: &mut Reference) -> Result<(), Stat
     Ok(())
 }
 
+/// Whether an entry of the annotations is ours. A member reads key and value as texts whatever the wire type of the
+/// field says (`ObjectMeta.Unmarshal` in apimachinery), so that another type would be read otherwise there.
 fn is_cluster_annotation(entry: &[u8]) -> Result<bool, Status> {
+    for field in fields(entry) {
+        let field = field?;
+        if matches!(field.number, number::MAP_KEY | number::MAP_VALUE) && field.contents.is_none() {
+            return Err(malformed());
+        }
+    }
     Ok(last_string(entry, number::MAP_KEY)?.as_deref() == Some(CLUSTER_ANNOTATION))
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::response::Parts;
-use http::{HeaderMap, Response, header};
+use http::{HeaderMap, HeaderValue, Response, header};
 use tributary_apimachinery::object::CLUSTER_ANNOTATION;
 use tributary_apimachinery::rewrite::WriteResult;
 use tributary_apimachinery::{GroupVersionResource, ObjectDecodeError, ObjectDecoder, ObjectKey, ResourceRequest};
@@ -178,7 +178,9 @@ fn annotated(cluster: &Cluster, text: &[u8]) -> Option<Bytes> {
 
 /// The media type of an answer; empty where there is none.
 pub(crate) fn content_type(headers: &HeaderMap) -> &str {
-    headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    let value = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+    let media_type = value.split(|byte| *byte == b';').next().unwrap_or_default();
+    std::str::from_utf8(media_type).map(str::trim).unwrap_or_default()
 }
 
 /// Notes a write that a member has answered: later reads wait until it is seen (read-your-writes), and discovery is

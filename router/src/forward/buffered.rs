@@ -1,10 +1,11 @@
 //! The body of a request that goes to a member, read whole.
 
 use bytes::Bytes;
-use http::{Method, Request, header, request};
+use http::{Method, Request, request};
 use tributary_apimachinery::Verb;
 use tributary_apimachinery::rewrite::{self, BodyKind, Facts, Format};
 
+use super::answer::content_type;
 use crate::body::{self, Body, BoxError};
 use crate::flow::fair_share::{Exceeded, Portion};
 use crate::refusal::{LimitRefusal, Refusal, RequestRefusal};
@@ -45,9 +46,7 @@ impl BufferedRequest {
             let (body, facts, format) = (Bytes::new(), Facts::default(), Format::Json);
             return Ok(Self { head, body, facts, format, shape, _portion: portion });
         }
-        let content_type =
-            head.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let format = Format::from_content_type(content_type);
+        let format = Format::from_content_type(content_type(&head.headers));
         let body = body::whole_within(incoming, bytes_max, &mut portion).await.map_err(unreadable)?;
         let format = match format {
             Some(format) => format,

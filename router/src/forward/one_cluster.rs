@@ -23,7 +23,7 @@ use crate::configuration::ConfigurationSnapshot;
 use crate::flow::fair_share::Portion;
 use crate::flow::large_bodies::LargeBodies;
 use crate::negotiate::ResponseKind;
-use crate::refusal::{ClusterRefusal, Refusal};
+use crate::refusal::{ClusterRefusal, Refusal, RequestRefusal};
 use crate::request::Received;
 use crate::response::watch::error;
 use crate::topology::Cluster;
@@ -37,7 +37,7 @@ pub struct ForwardedWatch;
 /// A request below `/clusters/<name>`: forwarded and answered untouched, but for what the merged view gave.
 ///
 /// # Errors
-/// Why there is no answer; 409 and 410 for what the merged view gave of another cluster.
+/// Why there is no answer; 409 and 410 for what the merged view gave of another cluster, 415 for an object in CBOR.
 pub(crate) async fn forward(
     router: &Router,
     configuration: &ConfigurationSnapshot,
@@ -88,9 +88,10 @@ fn taken_back<'a>(
     let known = views.find_map(|view| {
         let log = view.log();
         let held = log.snapshot(cluster)?;
-        Some(KnownObject { object: held.get(key.as_str())?.clone(), seen: held.resource_version() })
+        let version = held.get(key.as_str())?.resource_version();
+        Some(KnownObject { version, seen: held.resource_version() })
     });
-    TakenBack { cluster, verb, resource, versions: configuration.composite_versions(), fleet: router.fleet(), known }
+    TakenBack { cluster, verb, resource, versions: configuration.composite_versions(), known }
 }
 
 /// A request whose body is not looked at.
@@ -121,7 +122,7 @@ async fn write(
     let mut portion = router.held_bytes().take(caller.connection, 0)?;
     let is_noted = Query::parse(query).get("dryRun").is_none_or(str::is_empty);
     // An upload that is no Kubernetes object (a build's source to an aggregated API) is its receiver's to bound.
-    let (request, dry_run) = match Format::from_content_type(content_type(request.headers())) {
+    let (request, dry_run) = match readable_format(&request)? {
         // What the member answers is never withheld: there has to be room for it once the body has come to its end.
         Some(format) => {
             let held = held(request, &mut portion).await?;
@@ -183,6 +184,16 @@ async fn openapi_document(
 /// Whether the verb is one whose body is read.
 fn writes(verb: Verb) -> bool {
     matches!(verb, Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection)
+}
+
+/// The form of a body; `None` for one that is no object.
+///
+/// # Errors
+/// 415 for an object in a form that is not understood here: it might hold what is another cluster's.
+fn readable_format(request: &Request<Body>) -> Result<Option<Format>, Refusal> {
+    let media_type = content_type(request.headers());
+    let format = Format::from_content_type(media_type);
+    if format.is_none() && Format::is_cbor(media_type) { Err(RequestRefusal::BodyFormat.into()) } else { Ok(format) }
 }
 
 /// A request to write as it came, with its body read.

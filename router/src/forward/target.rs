@@ -15,7 +15,6 @@ use crate::body::Body;
 use crate::refusal::{PreconditionRefusal, Refusal};
 use crate::request::ClientRequest;
 use crate::topology::Cluster;
-use crate::versions::ClientVersion;
 
 /// Where a request goes, and what its versions are translated by.
 pub(crate) struct OwnerTarget {
@@ -71,11 +70,10 @@ fn for_live_read(verb: Verb, query: &str) -> String {
     kept.join("&")
 }
 
-/// The member's own version for one that a client sent back: the object's as last seen, where the client's vector
-/// covers that, else the vector's component, which the member will refuse if it is stale. An integer is of one object,
-/// so what it says is taken as it is. Of an object that memory lacks it is the component, too: the member ignores it where
-/// it makes the object (`Store.Update` in apiserver compares it only with an existing one, and `GuaranteedUpdate` takes
-/// it out of what is stored; an apply goes the same way), and refuses it where the object was changed, or made, meanwhile.
+/// The member's own version for one that a client sent back, by the object as last seen. Of an object that memory lacks
+/// it is what the version says of the cluster: the member ignores it where it makes the object (`Store.Update` in
+/// apiserver compares it only with an existing one, and `GuaranteedUpdate` takes it out of what is stored; an apply goes
+/// the same way), and refuses it where the object was changed, or made, meanwhile.
 ///
 /// # Errors
 /// 409 for what is no version of this cluster's object: another cluster's, a plain number, or garbage.
@@ -85,36 +83,29 @@ fn native(request: ClientRequest<'_>, target: &OwnerTarget, text: &str) -> Resul
     let decoded = request.configuration.versions(resource).decode(text);
     let cluster = target.cluster.name();
     let Some(object) = &target.object else {
-        let component = decoded.ok().and_then(|given| given.component(cluster));
+        let native = decoded.ok().and_then(|given| given.native(cluster, None));
         // What is no version of this cluster says nothing of an object that is not there.
-        return Ok(component.map(|own| own.revision().to_string()).unwrap_or_default());
+        return Ok(native.map(|own| own.to_string()).unwrap_or_default());
     };
     let given = decoded.map_err(|error| PreconditionRefusal::NotHandedOut {
         resource: resource.clone(),
         name: name(),
         error,
     })?;
-    let component = given.component(cluster).ok_or_else(|| {
+    let native = given.native(cluster, Some(object.resource_version())).ok_or_else(|| {
         let owner = cluster.clone();
         PreconditionRefusal::OfAnotherCluster { resource: resource.clone(), name: name(), owner }
     })?;
-    let own = object.resource_version();
-    let covered = matches!(given, ClientVersion::Vector(_)) && component >= own;
-    Ok(if covered { own } else { component.revision() }.to_string())
+    Ok(native.to_string())
 }
 
 /// The member's own version for one that an Event notes of the object that it is about: as [`native`], but what means
 /// nothing to the member is left out, because nothing depends on it.
 fn reference_version(request: ClientRequest<'_>, target: &OwnerTarget, text: &str) -> String {
     let given = request.configuration.versions_of_any().decode(text).ok();
-    match given.as_ref().and_then(|given| Some((given, given.component(target.cluster.name())?))) {
-        None => String::new(),
-        Some((ClientVersion::Item(..), own)) => own.revision().to_string(),
-        Some((ClientVersion::Vector(_), component)) => {
-            let own = target.involved.as_ref().map(|object| object.resource_version());
-            own.filter(|own| component >= *own).unwrap_or(component.revision()).to_string()
-        }
-    }
+    let held = target.involved.as_ref().map(|object| object.resource_version());
+    let native = given.and_then(|given| given.native(target.cluster.name(), held));
+    native.map(|native| native.to_string()).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -1,25 +1,22 @@
 //! What the merged view gave, sent to one cluster's own view: its versions become the cluster's, its annotation goes,
 //! and what is of another cluster is refused. A request that holds nothing of ours stays byte for byte.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use http::{HeaderValue, Request, header};
-use tributary_apimachinery::rewrite::{self, BodyKind, Format, Rewritten, VersionOf};
-use tributary_apimachinery::{ClusterName, CollectionVersion, Object, Query, ResourceRequest, Verb};
+use tributary_apimachinery::rewrite::{self, ANNOTATION_PREFIX, BodyKind, Format, Rewritten, VersionOf};
+use tributary_apimachinery::{ClusterName, CollectionVersion, Query, ResourceRequest, ResourceVersion, Verb};
 use tributary_merge::{Foreign, VersionDecodeError};
 
 use crate::forward::list::is_live_token;
 use crate::forward::rewritten::translating;
 use crate::refusal::{ClusterRefusal, PreconditionRefusal, Refusal, VersionRefusal};
-use crate::topology::Fleet;
-use crate::versions::Versions;
+use crate::versions::{ClientVersion, Versions};
 
 /// How a composite version begins in its two forms. A continue token begins so, too, or with `v1.`.
 const BEGINNINGS: [&str; 2] = ["eyJ", "c1."];
 
-/// What our annotation has in common however JSON, YAML or a JSON pointer write it.
-const ANNOTATION_PREFIX: &str = "tributary.dev";
+/// What a body has, if it holds anything of ours.
+const OURS: [&str; 3] = [ANNOTATION_PREFIX, BEGINNINGS[0], BEGINNINGS[1]];
 
 /// One request to a cluster's own view.
 pub(super) struct TakenBack<'a> {
@@ -31,16 +28,15 @@ pub(super) struct TakenBack<'a> {
     pub(super) resource: &'a ResourceRequest,
     /// Reads composite versions.
     pub(super) versions: Versions,
-    /// All clusters.
-    pub(super) fleet: &'a Fleet,
     /// What the merged view knows of the object.
     pub(super) known: Option<KnownObject>,
 }
 
 /// An object that the merged view holds.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct KnownObject {
-    /// The object.
-    pub(super) object: Arc<Object>,
+    /// Its version.
+    pub(super) version: ResourceVersion,
     /// Up to which version all of the cluster's changes were seen when it was looked up.
     pub(super) seen: CollectionVersion,
 }
@@ -50,8 +46,8 @@ pub(super) struct KnownObject {
 enum Owner {
     /// It was not given by the merged view: the cluster's own, or nobody's, as the cluster will say.
     Native,
-    /// The cluster's component of a version of the merged view.
-    Component(CollectionVersion),
+    /// A version of the merged view that says something of the cluster, and what.
+    Given(ClientVersion, CollectionVersion),
     /// A version of the merged view that says nothing of the cluster.
     Other,
 }
@@ -74,8 +70,8 @@ impl TakenBack<'_> {
         let version = |_, text: &str| match self.owner(text) {
             Owner::Native => Ok(text.to_owned()),
             // Of a part of a revision the cluster tells all again, so that nothing is missed.
-            Owner::Component(component) if self.is_read() => Ok(component.resume_after().to_string()),
-            Owner::Component(component) => Ok(self.precondition(component)),
+            Owner::Given(_, component) if self.is_read() => Ok(component.resume_after().to_string()),
+            Owner::Given(given, component) => Ok(self.precondition(&given, component)),
             Owner::Other => Err(self.of_other()),
         };
         translating(version, |version| rewrite::rewrite_query(query, version)).map(Some)
@@ -86,7 +82,7 @@ impl TakenBack<'_> {
     /// # Errors
     /// 400 for a body that is not of its form, 409 for one of another cluster.
     pub(super) fn request(&self, format: Format, request: Request<Bytes>) -> Result<Request<Bytes>, Refusal> {
-        if !may_hold_ours(request.body()) {
+        if !rewrite::may_hold(format, request.body(), &OURS) {
             return Ok(request);
         }
         let rewritten = self.body(format, request.body())?;
@@ -113,8 +109,8 @@ impl TakenBack<'_> {
         }
         let version = |of, text: &str| match (self.owner(text), of) {
             (Owner::Native, _) => Ok(text.to_owned()),
-            (Owner::Component(component), VersionOf::Object) => Ok(self.precondition(component)),
-            (Owner::Component(component), VersionOf::Reference) => Ok(component.revision().to_string()),
+            (Owner::Given(given, component), VersionOf::Object) => Ok(self.precondition(&given, component)),
+            (Owner::Given(_, component), VersionOf::Reference) => Ok(component.revision().to_string()),
             (Owner::Other, VersionOf::Object) => Err(self.of_other()),
             // Nothing depends on it.
             (Owner::Other, VersionOf::Reference) => Ok(String::new()),
@@ -124,7 +120,7 @@ impl TakenBack<'_> {
     }
 
     fn of_other_context(&self, name: String, named: String) -> ClusterRefusal {
-        let is_configured = ClusterName::new(&named).is_ok_and(|named| self.fleet.cluster(&named).is_some());
+        let is_configured = ClusterName::new(&named).is_ok_and(|named| self.versions.has_cluster(&named));
         let (resource, cluster) = (self.resource.resource.clone(), self.cluster.clone());
         ClusterRefusal::OfOtherContext { resource, name, named, is_configured, cluster }
     }
@@ -132,18 +128,20 @@ impl TakenBack<'_> {
     /// Whose a version is.
     fn owner(&self, text: &str) -> Owner {
         match self.versions.decode(text) {
-            Ok(given) => given.component(self.cluster).map_or(Owner::Other, Owner::Component),
+            Ok(given) => match given.component(self.cluster) {
+                Some(component) => Owner::Given(given, component),
+                None => Owner::Other,
+            },
             Err(VersionDecodeError::Malformed(_) | VersionDecodeError::Foreign(Foreign::Number)) => Owner::Native,
             Err(VersionDecodeError::Foreign(_)) => Owner::Other,
         }
     }
 
-    /// The version of the object that is meant by a vector which covers it: events carry the whole collection's. Where
-    /// memory has not seen all that the vector has, what it holds may be older than the object that the vector is of.
-    fn precondition(&self, component: CollectionVersion) -> String {
-        let known = self.known.as_ref().filter(|known| known.seen >= component);
-        let held = known.map(|known| known.object.resource_version()).filter(|held| component >= *held);
-        held.unwrap_or(component.revision()).to_string()
+    /// The version of the object that is meant. Where memory has not seen all that a vector has, what it holds may be
+    /// older than the object that the vector is of.
+    fn precondition(&self, given: &ClientVersion, component: CollectionVersion) -> String {
+        let held = self.known.filter(|known| known.seen >= component).map(|known| known.version);
+        given.native(self.cluster, held).unwrap_or(component.revision()).to_string()
     }
 
     /// Whether nothing is changed: a version of another cluster is then too old, and no conflict.
@@ -162,30 +160,210 @@ impl TakenBack<'_> {
     }
 }
 
-/// Whether a body may hold a version or the annotation of the merged view. Letters that are escaped are not looked
-/// through: who escapes them is read.
-fn may_hold_ours(body: &[u8]) -> bool {
-    let holds = |text: &str| body.windows(text.len()).any(|part| part == text.as_bytes());
-    holds(ANNOTATION_PREFIX) || BEGINNINGS.iter().any(|begin| holds(begin)) || holds("\\u") || holds("\\x")
-}
-
 #[cfg(test)]
 mod tests {
+    use tributary_apimachinery::wire::put_field;
+    use tributary_apimachinery::{ItemResourceVersions, RequestInfo};
+
     use super::*;
+    use crate::versions::tests::versions;
+
+    const YAML: Format = Format::Yaml;
+    const APPLY: Format = Format::ApplyYaml;
+
+    /// Every way to write our annotation: the form, the body with `CLUSTER` for what it names, and what cluster `a` is
+    /// sent of it. In base64 the name is of the length of `a` alone, so that it stands for itself.
+    const WRITTEN: [(Format, &str, &str); 21] = [
+        (Format::Json, r#"{"metadata":{"annotations":{"tributary.dev/cluster":"CLUSTER"}}}"#, r#"{"metadata":{}}"#),
+        (Format::Json, r#"{"metadata":{"annotations":{"tributary.dev\/cluster":"CLUSTER"}}}"#, r#"{"metadata":{}}"#),
+        (
+            Format::Json,
+            r#"{"met\u0061data":{"annot\u0061tions":{"\u0074ributary\u002edev/cluster":"CLUSTER"}}}"#,
+            r#"{"met\u0061data":{}}"#,
+        ),
+        (
+            Format::Json,
+            r#"{"metadata":{"annotations":{"tributary.dev/cluster":"c","tributary.dev/cluster":"CLUSTER"}},"metadata":{}}"#,
+            r#"{"metadata":{},"metadata":{}}"#,
+        ),
+        (
+            Format::MergePatch,
+            r#"{"metadata":{"annotations":{"\u0074ributary.dev/cluster":"CLUSTER","x":"y"}}}"#,
+            r#"{"metadata":{"annotations":{"x":"y"}}}"#,
+        ),
+        (
+            Format::StrategicMergePatch,
+            r#"{"metadata":{"annotations":{"tributary.dev/cluster":"CLUSTER"}}}"#,
+            r#"{"metadata":{}}"#,
+        ),
+        (
+            Format::JsonPatch,
+            r#"[{"op":"add","path":"/metadata/annotations/tributary.dev~1cluster","value":"CLUSTER"}]"#,
+            "[]",
+        ),
+        (
+            Format::JsonPatch,
+            r#"[{"op":"add","p\u0061th":"/metadata/annotations/\u0074ributary.dev~1cluster","value":"CLUSTER"}]"#,
+            "[]",
+        ),
+        (
+            Format::JsonPatch,
+            r#"[{"op":"add","path":"/metadata/annotations","value":{"\u0074ributary.dev/cluster":"CLUSTER"}}]"#,
+            r#"[{"op":"add","path":"/metadata/annotations","value":{}}]"#,
+        ),
+        (
+            Format::JsonPatch,
+            r#"[{"op":"add","path":"/metadata","value":{"annotations":{"tributary.dev/cluster":"CLUSTER"}}}]"#,
+            r#"[{"op":"add","path":"/metadata","value":{}}]"#,
+        ),
+        (YAML, "metadata:\n  annotations:\n    tributary.dev/cluster: CLUSTER\n", r#"{"metadata":{}}"#),
+        (YAML, "metadata: {annotations: {'tributary.dev/cluster': CLUSTER}}", r#"{"metadata":{}}"#),
+        (YAML, r#"metadata: {annotations: {"\U00000074ributary.dev/cluster": CLUSTER}}"#, r#"{"metadata":{}}"#),
+        (YAML, r#"metadata: {annotations: {"\x74ributary\u002edev/cluster": CLUSTER}}"#, r#"{"metadata":{}}"#),
+        (
+            YAML,
+            "metadata:\n  annotations:\n    ? \"tributary.d\\\n      ev/cluster\"\n    : CLUSTER\n",
+            r#"{"metadata":{}}"#,
+        ),
+        (YAML, "metadata:\n  annotations:\n    ? tributary.dev/cluster\n    : CLUSTER\n", r#"{"metadata":{}}"#),
+        (
+            YAML,
+            "x: &key tributary.dev/cluster\nmetadata:\n  annotations:\n    *key : CLUSTER\n",
+            r#"{"metadata":{},"x":"tributary.dev/cluster"}"#,
+        ),
+        (
+            YAML,
+            "x: &map {tributary.dev/cluster: CLUSTER}\nmetadata:\n  annotations:\n    <<: *map\n",
+            r#"{"metadata":{},"x":{"tributary.dev/cluster":"a"}}"#,
+        ),
+        (YAML, "metadata: {annotations: {!!binary dHJpYnV0YXJ5LmRldi9jbHVzdGVy: CLUSTER}}", r#"{"metadata":{}}"#),
+        (APPLY, r#"{"metadata":{"annotations":{"\u0074ributary.dev/cluster":"CLUSTER"}}}"#, r#"{"metadata":{}}"#),
+        (
+            APPLY,
+            "%TAG ! tag:yaml.org,2002:\n---\nmetadata: {annotations: {!binary dHJpYnV0YXJ5LmRldi9jbHVzdGVy: CLUSTER}}",
+            r#"{"metadata":{}}"#,
+        ),
+    ];
+
+    /// A write to a ConfigMap on the own path of cluster `a`, of which memory has seen version 20.
+    fn taken_back(verb: Verb, format: Format, body: impl Into<Bytes>) -> Result<Rewritten, Refusal> {
+        let info = RequestInfo::parse("PUT", "/api/v1/namespaces/default/configmaps/x", None).unwrap();
+        let known = KnownObject { version: ResourceVersion(17), seen: ResourceVersion(20).into() };
+        let given = TakenBack {
+            cluster: &ClusterName::new("a").unwrap(),
+            verb,
+            resource: info.resource().unwrap(),
+            versions: versions(ItemResourceVersions::Composite),
+            known: Some(known),
+        };
+        let mut request = Request::new(body.into());
+        request.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from_static("1"));
+        let request = given.request(format, request)?;
+        let content_type = request.headers().get(header::CONTENT_TYPE).map(|_| "application/json");
+        Ok(Rewritten { body: request.into_body(), content_type })
+    }
+
+    fn refused(verb: Verb, format: Format, body: impl Into<Bytes>) -> u16 {
+        taken_back(verb, format, body).unwrap_err().status().code
+    }
 
     #[test]
-    fn a_body_without_anything_of_ours_is_not_read() {
-        for (body, expected) in [
-            (r#"{"metadata":{"name":"x","resourceVersion":"1234"}}"#, false),
-            (r#"{"metadata":{"annotations":{"a":"a\nb"}}}"#, false),
-            ("", false),
-            (r#"{"metadata":{"resourceVersion":"eyJhIjoiMSJ9"}}"#, true),
-            (r#"{"metadata":{"resourceVersion":"c1.abc"}}"#, true),
-            (r#"{"metadata":{"annotations":{"tributary.dev\/cluster":"a"}}}"#, true),
-            (r#"{"metadata":{"annotations":{"\u0074ributary.dev/cluster":"a"}}}"#, true),
-            (r#"[{"op":"remove","path":"/metadata/annotations/tributary.dev~1cluster"}]"#, true),
+    fn our_annotation_is_seen_however_it_is_written() {
+        for (format, body, expected) in WRITTEN {
+            let named = |cluster: &str| body.replace("CLUSTER", cluster);
+            let sent =
+                taken_back(Verb::Update, format, named("a")).unwrap_or_else(|refusal| panic!("{body}: {refusal:?}"));
+            assert_eq!(sent.body, expected, "{body}");
+            assert_eq!(sent.content_type.is_some(), format == YAML, "{body}");
+            for other in ["b", "nobody"] {
+                assert_eq!(refused(Verb::Update, format, named(other)), 409, "{body}");
+            }
+        }
+    }
+
+    #[test]
+    fn our_annotation_is_seen_in_protobuf() {
+        let message = |parts: &[(u64, &[u8])]| {
+            let mut out = Vec::new();
+            parts.iter().for_each(|(number, contents)| put_field(&mut out, *number, contents));
+            out
+        };
+        let body = |metadata: &[u8]| [b"k8s\0".to_vec(), message(&[(2, &message(&[(1, metadata)]))])].concat();
+        let entry = |cluster: &str| message(&[(1, b"tributary.dev/cluster"), (2, cluster.as_bytes())]);
+        let own = taken_back(Verb::Update, Format::Protobuf, body(&message(&[(1, b"x"), (12, &entry("a"))]))).unwrap();
+        assert_eq!(own.body, body(&message(&[(1, b"x")])));
+        assert_eq!(refused(Verb::Update, Format::Protobuf, body(&message(&[(12, &entry("b"))]))), 409);
+        // What Go reads as an entry, though protobuf has no such field, or no text there.
+        let cut_number = message(&[((1 << 32) + 12, &entry("b"))]);
+        assert_eq!(refused(Verb::Update, Format::Protobuf, body(&cut_number)), 400);
+        let of_another_type =
+            [&[1 << 3 | 5, 21][..], b"tributary.dev/cluster", &[2 << 3 | 2, 101], &[b'x'; 101]].concat();
+        assert_eq!(refused(Verb::Update, Format::Protobuf, body(&message(&[(12, &of_another_type)]))), 400);
+    }
+
+    #[test]
+    fn what_a_json_patch_brings_from_elsewhere_is_without_ours() {
+        let patch = |op: &str, path: &str| format!(r#"[{{"op":"{op}","from":"/metadata/labels","path":"{path}"}}]"#);
+        for op in ["copy", "move"] {
+            let sent = taken_back(Verb::Patch, Format::JsonPatch, patch(op, "/metadata/annotations")).unwrap();
+            let end: &[u8] = br#"{"op":"remove","path":"/metadata/annotations/tributary.dev~1cluster"}]"#;
+            assert!(sent.body.ends_with(end), "{:?}", sent.body);
+            let elsewhere = patch(op, "/metadata/annotations/x");
+            assert_eq!(taken_back(Verb::Patch, Format::JsonPatch, elsewhere.clone()).unwrap().body, elsewhere);
+            for path in ["", "/metadata", "/metadata/annotations/tributary.dev~1cluster"] {
+                assert_eq!(refused(Verb::Patch, Format::JsonPatch, patch(op, path)), 400, "{path}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_holds_nothing_of_ours_stays_byte_for_byte() {
+        for (format, body) in [
+            (Format::Json, r#"{"metadata":{"name":"x","resourceVersion":"1234"}}"#),
+            (Format::Json, r#"{"metadata":{"annotations":{"a":"a\nb"}}"#),
+            (Format::Json, "no JSON"),
+            (YAML, "a: [b\n"),
+            (YAML, "data: {a: \"b\\n\"} # kept\n"),
+            (Format::Json, ""),
         ] {
-            assert_eq!(may_hold_ours(body.as_bytes()), expected, "{body}");
+            let sent = taken_back(Verb::Update, format, body).unwrap();
+            assert_eq!((sent.body, sent.content_type), (body.as_bytes().into(), None));
+        }
+    }
+
+    #[test]
+    fn versions_become_the_cluster_s() {
+        let vector = |components: &[(&str, u64)]| {
+            let components = components.iter().map(|(name, version)| {
+                (ClusterName::new(name).unwrap(), CollectionVersion::from(ResourceVersion(*version)))
+            });
+            components
+                .collect::<tributary_merge::CompositeResourceVersion>()
+                .encode(&tributary_merge::Epochs::default())
+        };
+        let own = |version: &str| format!(r#"{{"metadata":{{"resourceVersion":"{version}"}}}}"#);
+        let precondition = |version: &str| format!(r#"{{"preconditions":{{"resourceVersion":"{version}"}}}}"#);
+        for (given, expected) in [
+            // The vector covers the object that is held.
+            (vector(&[("a", 18), ("b", 3)]), Some("17")),
+            (vector(&[("a", 17)]), Some("17")),
+            // It is of an older object: the cluster will refuse it.
+            (vector(&[("a", 16)]), Some("16")),
+            // Memory has not seen so much.
+            (vector(&[("a", 21)]), Some("21")),
+            (vector(&[("b", 17)]), None),
+            ("17".to_owned(), Some("17")),
+            ("garbage".to_owned(), Some("garbage")),
+        ] {
+            for (verb, body) in [(Verb::Update, &own as &dyn Fn(&str) -> String), (Verb::Delete, &precondition)] {
+                match expected {
+                    Some(expected) => {
+                        let sent = taken_back(verb, Format::Json, body(&given)).unwrap();
+                        assert_eq!(sent.body, body(expected), "{given}");
+                    }
+                    None => assert_eq!(refused(verb, Format::Json, body(&given)), 409, "{given}"),
+                }
+            }
         }
     }
 }
