@@ -176,7 +176,7 @@ fn annotated(cluster: &Cluster, text: &[u8]) -> Option<Bytes> {
     serde_json::to_vec(&object).ok().map(Bytes::from)
 }
 
-/// The media type of an answer; empty where there is none.
+/// The media type of a body, without its parameters; empty where there is none.
 pub(crate) fn content_type(headers: &HeaderMap) -> &str {
     let value = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
     let media_type = value.split(|byte| *byte == b';').next().unwrap_or_default();
@@ -248,6 +248,23 @@ mod tests {
 
     /// As much as takes a turn to be taken apart.
     const LARGE_BYTES: usize = 1 << 20;
+
+    #[test]
+    fn a_media_type_is_read_whatever_its_parameters_are() {
+        for (value, expected) in [
+            (&b"application/json-patch+json"[..], "application/json-patch+json"),
+            // A kube-apiserver looks no further than the semicolon.
+            (b"application/json-patch+json;\xff", "application/json-patch+json"),
+            (b"application/yaml ; charset=utf-8", "application/yaml"),
+            (b"\xff", ""),
+            (b"", ""),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_bytes(value).unwrap());
+            assert_eq!(content_type(&headers), expected, "{value:?}");
+        }
+        assert_eq!(content_type(&HeaderMap::new()), "");
+    }
 
     #[tokio::test]
     async fn a_write_that_waits_for_its_turn_is_noted() {
