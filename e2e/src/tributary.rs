@@ -38,9 +38,17 @@ pub fn binary() -> anyhow::Result<PathBuf> {
 /// # Errors
 /// When it cannot be started or still runs after 60 s. A failed command is an output, not an error.
 pub async fn run(arguments: &[&str]) -> anyhow::Result<KubectlOutput> {
+    run_with(arguments, &[]).await
+}
+
+/// As [`run`], with variables of its environment.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_with(arguments: &[&str], environment: &[(&str, &OsString)]) -> anyhow::Result<KubectlOutput> {
     let folder = guard::temporary_folder("run")?;
     let mut command = Command::new(binary()?);
-    command.args(arguments).current_dir(folder.path());
+    command.args(arguments).envs(environment.iter().copied()).current_dir(folder.path());
     let (out, err) = (folder.path().join("out"), folder.path().join("err"));
     let mut process = Process::spawn_with("tributary", command, &out, &err, Stdio::null())?;
     match process.wait(EXIT_TIMEOUT).await {

@@ -1,5 +1,6 @@
 //! Kubeconfigs: which files, what their contexts say, and the one that is written for clients.
 
+mod chosen;
 mod contexts_of;
 pub mod entries;
 pub mod files;
@@ -10,5 +11,6 @@ mod referenced;
 pub mod users_file;
 pub mod write;
 
+pub use chosen::{ChosenContext, NotChosen};
 pub use contexts_of::{ContextProblem, ContextTarget, KubeconfigLoadError, Kubeconfigs};
 pub use files::{KubeconfigFiles, NoKubeconfig};

@@ -7,7 +7,9 @@ use std::path::Path;
 use tributary_e2e::{Kubectl, Tributary, guard, kubeconfig, tributary};
 
 pub(crate) fn cases() -> Vec<Case> {
-    cases!["own_kubeconfig"; is_joined_and_left_also_after_kubectl_changed_it]
+    cases!["own_kubeconfig";
+        is_joined_and_left_also_after_kubectl_changed_it, one_of_several_files_hides_nothing_of_the_others,
+    ]
 }
 
 fn text_of(path: &Path) -> anyhow::Result<&str> {
@@ -52,5 +54,51 @@ async fn is_joined_and_left_also_after_kubectl_changed_it(context: TestContext) 
     ensure!(said(&after)? == said(&before)?, "{after:?}");
     let again = tributary::run(&["kubeconfig", "remove", text_of(&own)?]).await?.success()?;
     ensure!(again.contains("has nothing that tributary put in"), "{again}");
+    Ok(())
+}
+
+/// `KUBECONFIG=a:b`: the contexts go into the first file that exists, beside what both have, and are refused where a
+/// file would hide what the other has.
+async fn one_of_several_files_hides_nothing_of_the_others(context: TestContext) -> anyhow::Result<()> {
+    let [one, two] = context.fixture.pair().await?;
+    let folder = guard::temporary_folder("own-kubeconfig")?;
+    let [missing, first, second] = ["missing", "first", "second"].map(|name| folder.path().join(name));
+    kubeconfig::write(&first, &[&one.access()])?;
+    kubeconfig::write(&second, &[&two.access()])?;
+    let before = [std::fs::read_to_string(&first)?, std::fs::read_to_string(&second)?];
+    let files = std::env::join_paths([&missing, &first, &second])?;
+    let members = context.fixture.pair_kubeconfig().await?;
+    let serve = |merge: &str| {
+        let builder = Tributary::builder(&members, ["member1", "member2"]).environment("KUBECONFIG", &files);
+        builder.argument(merge).start()
+    };
+    let running = context.fixture.watch_log(serve("--merge-into-kubeconfig").await?).await;
+    ensure!(!missing.exists() && std::fs::read_to_string(&second)? == before[1], "another file was changed");
+    let kubectl = Kubectl::new(context.fixture.tools().await?, Path::new(&files))?;
+    for (name, nodes) in [
+        ("tributary-all", &["member1-node-0", "member2-node-0"][..]),
+        ("tributary-member2", &["member2-node-0"]),
+        ("member1", &["member1-node-0"]),
+        ("member2", &["member2-node-0"]),
+    ] {
+        let shown = kubectl.ok(&["--context", name, "get", "nodes", "-o", "name"]).await?;
+        let shown: Vec<_> = shown.lines().filter_map(|line| line.strip_prefix("node/")).collect();
+        ensure!(nodes.iter().all(|node| shown.contains(node)), "{name}: {shown:?}");
+    }
+    let status = ["status", "--once", "--context", "tributary-all"];
+    let screen = tributary::run_with(&status, &[("KUBECONFIG", &files)]).await?.success()?;
+    ensure!(screen.contains("member1") && screen.contains("member2"), "{screen}");
+
+    // A file that is read after, or before, must not have what the other has.
+    let merge = format!("--merge-into-kubeconfig={}", text_of(&second)?);
+    let refused = serve(&merge).await.err().context("it hides the first file's contexts")?;
+    let refused = format!("{refused:#}");
+    for part in ["one would hide the other", "--kubeconfig-prefix", "tributary kubeconfig remove "] {
+        ensure!(refused.contains(part), "{part} in {refused}");
+    }
+    drop(running);
+    let removed = tributary::run_with(&["kubeconfig", "remove"], &[("KUBECONFIG", &files)]).await?.success()?;
+    ensure!(removed.contains("tributary-all, tributary-member1, tributary-member2"), "{removed}");
+    ensure!([std::fs::read_to_string(&first)?, std::fs::read_to_string(&second)?] == before, "{removed}");
     Ok(())
 }

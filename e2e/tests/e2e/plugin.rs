@@ -23,7 +23,10 @@ const SOON: Duration = Duration::from_secs(60);
 const PROGRAM: &str = "kubectl-tributary";
 
 pub(crate) fn cases() -> Vec<Case> {
-    cases!["plugin"; installed_from_its_manifest, which_and_diff_of_a_repeated_name, what_cannot_be_answered_is_said]
+    cases!["plugin";
+        installed_from_its_manifest, which_and_diff_of_a_repeated_name, what_cannot_be_answered_is_said,
+        status_of_the_server,
+    ]
 }
 
 /// What a command prints on standard output.
@@ -38,14 +41,14 @@ fn release(folder: &Path) -> anyhow::Result<(PathBuf, Value)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("no root")?;
     let (files, archive) = (folder.join("files"), folder.join("tributary.tar.gz"));
     std::fs::create_dir(&files)?;
-    // A hard link where that can be: the program with its symbols is large.
-    let (program, link) = (tributary::binary()?, files.join(PROGRAM));
-    std::fs::hard_link(&program, &link).or_else(|_| std::fs::copy(&program, &link).map(drop))?;
+    // Not copied, since it is large with its symbols. A hard link would be a change of the file that tar reads in
+    // another test.
+    symlink(std::path::absolute(tributary::binary()?)?, files.join(PROGRAM))?;
     std::fs::copy(root.join("LICENSE"), files.join("LICENSE"))?;
     output(
         Command::new("tar")
             .env("GZIP", "-1")
-            .arg("-czf")
+            .arg("-czhf")
             .arg(&archive)
             .arg("-C")
             .arg(&files)
@@ -165,7 +168,7 @@ async fn installed_from_its_manifest(context: TestContext) -> anyhow::Result<()>
     let listed = setup.kubectl.run_with(list, None).await?.success()?;
     ensure!(listed.contains("/bin/kubectl-tributary"), "{listed}");
     let help = setup.ok(&["--help"]).await?;
-    for part in ["kubectl tributary <COMMAND>", "which", "diff", "rv"] {
+    for part in ["kubectl tributary <COMMAND>", "which", "diff", "status", "rv"] {
         ensure!(help.contains(part), "{part} in {help}");
     }
     let decoded = setup.ok(&["rv", "decode", "eyJtZW1iZXIxIjoiMTIifQ"]).await?;
@@ -245,5 +248,24 @@ async fn what_cannot_be_answered_is_said(context: TestContext) -> anyhow::Result
         ensure!(output.stderr.contains(part) && output.stdout.is_empty(), "{part} in {output:?}");
         ensure!(output.stderr.starts_with("error: ") && output.stderr.lines().count() == 1, "one sentence: {output:?}");
     }
+    Ok(())
+}
+
+/// What `tributary status` shows: once, since there is no terminal here; by a cluster's own context, too.
+async fn status_of_the_server(context: TestContext) -> anyhow::Result<()> {
+    let setup = Setup::new(&context).await?;
+    for arguments in [&["status"][..], &["status", "--once"], &["status", "--context", "member2"]] {
+        let screen = setup.ok(arguments).await?;
+        let lines: Vec<Vec<&str>> = screen.lines().map(|line| line.split_whitespace().collect()).collect();
+        for member in ["member1", "member2"] {
+            let is_ready = |line: &Vec<&str>| line.len() > 2 && line[..2] == [member, "ready"];
+            ensure!(lines.iter().any(is_ready), "{arguments:?}: {screen}");
+        }
+    }
+    let report: Value = serde_json::from_str(&setup.ok(&["status", "-o", "json"]).await?)?;
+    ensure!(report["clusters"].as_array().is_some_and(|clusters| clusters.len() == 2), "{report}");
+    let refused = setup.run(&["status", "--context", "nope"]).await?;
+    ensure!(refused.code == Some(2) && refused.stderr.contains("there is no context \"nope\""), "{refused:?}");
+    ensure!(refused.stderr.contains("it has: all, member1, member2"), "{refused:?}");
     Ok(())
 }

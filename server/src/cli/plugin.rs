@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use tributary_apimachinery::ClusterName;
 
-use super::RvCommand;
+use super::{RvCommand, StatusArguments};
 
 /// The name under which kubectl finds the plugin.
 const PROGRAM: &str = "kubectl-tributary";
@@ -16,6 +16,7 @@ const PROGRAM: &str = "kubectl-tributary";
 const EXAMPLES: &str = "Examples:
   kubectl tributary which deploy/web -n shop
   kubectl tributary diff deploy/web -n shop
+  kubectl tributary status
 
 It uses the kubeconfig as kubectl does, and in it a context that leads to Tributary's merged view.";
 
@@ -24,6 +25,14 @@ const WHICH_HELP: &str = "Examples:
   kubectl tributary which node/node-0 -o name
 
 Exit codes: 0 found, 1 in no cluster, or it cannot be asked, 2 a flag or the kubeconfig has to be corrected.";
+
+const STATUS_HELP: &str = "Examples:
+  kubectl tributary status
+  kubectl tributary status --once
+
+`tributary status --help` explains the columns.
+
+Exit codes: 0 shown, 1 it cannot be asked, 2 a flag or the kubeconfig has to be corrected.";
 
 const DIFF_HELP: &str = "Examples:
   kubectl tributary diff deploy/web -n shop
@@ -59,6 +68,9 @@ pub enum PluginCommand {
     /// Show how an object of one name differs between clusters
     #[command(after_help = DIFF_HELP)]
     Diff(DiffArguments),
+    /// Show how the clusters are: one screen, live
+    #[command(after_help = STATUS_HELP)]
+    Status(StatusArguments),
     /// Look into composite resourceVersions
     #[command(subcommand)]
     Rv(RvCommand),

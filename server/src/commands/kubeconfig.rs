@@ -14,18 +14,30 @@ use crate::output::print;
 /// # Errors
 /// A usage failure for a file that cannot be changed, a runtime failure of the machine.
 pub async fn remove(arguments: RemoveArguments) -> Result<(), Failure> {
-    let path = match arguments.file {
-        Some(path) => path,
-        None => users_file::default_path().map_err(Failure::usage)?,
+    let (paths, may_be_missing) = match arguments.file {
+        Some(path) => (vec![path], false),
+        None => {
+            let files = users_file::default_files().map_err(Failure::usage)?;
+            (files.paths().to_vec(), files.may_be_missing())
+        }
     };
-    let removal = users_file::take_out_of(path.clone()).await.map_err(|error| match error {
+    for path in paths {
+        match users_file::take_out_of(path.clone()).await {
+            Ok(removal) => print(&said(&path, removal)),
+            Err(UsersFileError::Missing(_)) if may_be_missing => {}
+            Err(error) => return Err(failure(error)),
+        }
+    }
+    Ok(())
+}
+
+fn failure(error: UsersFileError) -> Failure {
+    match error {
         UsersFileError::Locked { .. } | UsersFileError::Read { .. } | UsersFileError::Write { .. } => {
             Failure::runtime(error)
         }
         _ => Failure::usage(error),
-    })?;
-    print(&said(&path, removal));
-    Ok(())
+    }
 }
 
 fn said(path: &Path, removal: Option<Removal>) -> String {

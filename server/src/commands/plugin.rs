@@ -32,6 +32,7 @@ pub async fn run(command: PluginCommand) -> Result<u8, Failure> {
             // 1 says that there are differences.
             Failure::Runtime(error) | Failure::Usage(error) => Failure::Usage(error),
         }),
+        PluginCommand::Status(arguments) => super::status::status(arguments).await.map(|()| exit::OK),
         PluginCommand::Rv(RvCommand::Decode(arguments)) => {
             print(&super::rv::decode(&arguments)?);
             Ok(exit::OK)

@@ -140,9 +140,9 @@ impl Kubeconfigs {
         others.map(|named| named.name.clone()).collect()
     }
 
-    /// Whether there is a context of this name, whoever put it in.
-    pub fn has_context(&self, name: &str) -> bool {
-        self.merged.contexts.iter().any(|named| named.name == name)
+    /// The names of all contexts, those that this program has put in among them.
+    pub fn all_context_names(&self) -> impl Iterator<Item = &str> {
+        self.merged.contexts.iter().map(|named| &*named.name)
     }
 
     /// Checks one context and makes a client configuration of it.

@@ -56,6 +56,28 @@ pub struct Removal {
     pub current: Option<String>,
 }
 
+/// Something in another kubeconfig that has the name of an entry: where both files are read, the first one hides it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SameName {
+    /// Its list: `clusters`, `contexts` or `users`.
+    pub kind: &'static str,
+    /// The name.
+    pub name: String,
+    /// Whether this program has put it in.
+    pub is_ours: bool,
+}
+
+/// What another kubeconfig has of the names of the entries; `None` if there is nothing, or it cannot be read.
+pub fn same_name(other: &str, entries: &Entries) -> Option<SameName> {
+    let document = parse(other).ok()?;
+    LISTS.into_iter().zip(&entries.lists).find_map(|((kind, content), own)| {
+        let known = document.get(kind).and_then(Value::as_array).into_iter().flatten();
+        let is_own = |known: &&Value| own.iter().any(|own| name_of(own).is_some() && name_of(own) == name_of(known));
+        let same = known.into_iter().find(is_own)?;
+        Some(SameName { kind, name: name_of(same)?.to_owned(), is_ours: prefix_of(&same[content]).is_some() })
+    })
+}
+
 /// Puts entries into a kubeconfig's text in place of those of the same prefix that are there; `None` if they are there
 /// as they should be. A namespace that a user has set in one of our contexts stays.
 ///
@@ -445,6 +467,23 @@ users:
             let taken = put(text, &entries("tributary-", &["all"])).unwrap_err();
             assert!(matches!(&taken, ChangeError::Taken { kind: list, .. } if *list == kind), "{taken}");
             assert!(taken.to_string().contains("--kubeconfig-prefix"));
+        }
+    }
+
+    #[test]
+    fn what_another_file_has_of_the_same_names_is_found() {
+        let own = entries("tributary-", &["all"]);
+        let of_an_earlier_run = put("", &own).unwrap().unwrap();
+        for (other, expected) in [
+            (OWN, None),
+            ("", None),
+            ("clusters: [", None),
+            ("users:\n- name: tributary-user\n  user: {}\n", Some(("users", "tributary-user", false))),
+            (&*of_an_earlier_run, Some(("clusters", "tributary-all", true))),
+        ] {
+            let found = same_name(other, &own);
+            let found = found.as_ref().map(|found| (found.kind, &*found.name, found.is_ours));
+            assert_eq!(found, expected, "{other}");
         }
     }
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::entries::{self, ChangeError, Entries, Removal};
+use super::entries::{self, ChangeError, Entries, Removal, SameName};
 use super::files::{KubeconfigFiles, NoKubeconfig};
 use crate::data_directory::write_temporary;
 
@@ -34,6 +34,22 @@ pub enum UsersFileError {
         path: PathBuf,
         /// What stands in the way.
         source: ChangeError,
+    },
+    /// Another file that is read with it has the same names.
+    #[error(
+        "{other}, which KUBECONFIG names too, has {kind} {name:?}: one would hide the other; choose other names by \
+         --kubeconfig-prefix{}",
+        removal(other, *is_ours)
+    )]
+    Hidden {
+        /// The other file.
+        other: PathBuf,
+        /// The list: `clusters`, `contexts` or `users`.
+        kind: &'static str,
+        /// The name.
+        name: String,
+        /// Whether this program has put it in.
+        is_ours: bool,
     },
     /// There is none.
     #[error("there is no kubeconfig {0}")]
@@ -70,22 +86,62 @@ pub enum UsersFileError {
     },
 }
 
-/// The file that is meant where none is named: the first of `$KUBECONFIG`, else `~/.kube/config`.
+fn removal(other: &Path, is_ours: bool) -> String {
+    let command =
+        || format!(", or take out what tributary put in there: tributary kubeconfig remove {}", other.display());
+    if is_ours { command() } else { String::new() }
+}
+
+/// The files that are meant where none is named: those of `$KUBECONFIG`, else `~/.kube/config`.
+///
+/// # Errors
+/// [`NoKubeconfig`].
+pub fn default_files() -> Result<KubeconfigFiles, NoKubeconfig> {
+    let home = std::env::home_dir();
+    KubeconfigFiles::resolve(None, std::env::var_os("KUBECONFIG").as_deref(), home.as_deref())
+}
+
+/// The file into which entries go where none is named: the first that exists, else the first.
+///
+/// Source: client-go `tools/clientcmd/loader.go` (`GetDefaultFilename`), where `kubectl config` writes.
 ///
 /// # Errors
 /// [`NoKubeconfig`].
 pub fn default_path() -> Result<PathBuf, NoKubeconfig> {
-    let home = std::env::home_dir();
-    let files = KubeconfigFiles::resolve(None, std::env::var_os("KUBECONFIG").as_deref(), home.as_deref())?;
-    files.paths().first().cloned().ok_or(NoKubeconfig)
+    let files = default_files()?;
+    let paths = files.paths();
+    paths.iter().find(|path| path.exists()).or(paths.first()).cloned().ok_or(NoKubeconfig)
+}
+
+/// The other files of `$KUBECONFIG`, if a file is one of them.
+pub fn read_with(path: &Path) -> Vec<PathBuf> {
+    let listed = default_files().map(|files| files.paths().to_vec()).unwrap_or_default();
+    others_of(path, listed)
+}
+
+fn others_of(path: &Path, listed: Vec<PathBuf>) -> Vec<PathBuf> {
+    let is_it = |other: &PathBuf| other == path || fs::canonicalize(other).is_ok_and(|other| is_same(&other, path));
+    let (own, others): (Vec<_>, Vec<_>) = listed.into_iter().partition(is_it);
+    if own.is_empty() { Vec::new() } else { others }
+}
+
+fn is_same(other: &Path, path: &Path) -> bool {
+    fs::canonicalize(path).is_ok_and(|path| path == other)
 }
 
 /// Puts entries into a kubeconfig, which is made (0600) if there is none, in place of those of the same prefix. Returns
-/// whether that changed it. It waits up to five seconds for others that change it.
+/// whether that changed it. It waits up to five seconds for others that change it. `read_with` are the files that are
+/// read together with it, in which nothing may be of the same name.
 ///
 /// # Errors
 /// [`UsersFileError`]; the file is then as it was.
-pub async fn put_into(path: PathBuf, entries: Entries) -> Result<bool, UsersFileError> {
+pub async fn put_into(path: PathBuf, read_with: &[PathBuf], entries: Entries) -> Result<bool, UsersFileError> {
+    for other in read_with {
+        let Ok(Some(text)) = read(other) else { continue };
+        if let Some(SameName { kind, name, is_ours }) = entries::same_name(&text, &entries) {
+            return Err(UsersFileError::Hidden { other: other.clone(), kind, name, is_ours });
+        }
+    }
     if let Some(directory) = path.parent() {
         fs::create_dir_all(directory).map_err(|source| write_error(&path, source))?;
     }
@@ -242,8 +298,8 @@ mod tests {
         fs::write(&target, "apiVersion: v1\nclusters: []\ncontexts: []\nusers: []\n").unwrap();
         fs::set_permissions(&target, Permissions::from_mode(0o640)).unwrap();
         symlink("dotfiles", &link).unwrap();
-        assert!(put_into(link.clone(), entries()).await.unwrap());
-        assert!(!put_into(link.clone(), entries()).await.unwrap(), "it is there");
+        assert!(put_into(link.clone(), &[], entries()).await.unwrap());
+        assert!(!put_into(link.clone(), &[], entries()).await.unwrap(), "it is there");
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         assert!(fs::read_to_string(&target).unwrap().contains("t-all"));
         assert_eq!(fs::metadata(&target).unwrap().permissions().mode() & 0o777, 0o640);
@@ -254,11 +310,31 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn nothing_is_hidden_in_the_files_that_are_read_together() {
+        let directory = tempfile::tempdir().unwrap();
+        let [own, other, missing] = ["own", "other", "missing"].map(|name| directory.path().join(name));
+        put_into(other.clone(), &[], entries()).await.unwrap();
+        let read_with = [missing, other.clone()];
+        let refused = put_into(own.clone(), &read_with, entries()).await.unwrap_err().to_string();
+        for part in ["has contexts \"t-all\"", "--kubeconfig-prefix", "tributary kubeconfig remove "] {
+            assert!(refused.contains(part), "{part} in {refused}");
+        }
+        assert!(!own.exists());
+        take_out_of(other.clone()).await.unwrap();
+        assert!(put_into(own.clone(), &read_with, entries()).await.unwrap());
+
+        let link = directory.path().join("link");
+        symlink("own", &link).unwrap();
+        assert_eq!(others_of(&own, vec![link, other.clone()]), [other.clone()]);
+        assert_eq!(others_of(&own, vec![other]), Vec::<PathBuf>::new(), "it is read alone");
+    }
+
+    #[tokio::test]
     async fn a_new_file_is_its_owners_alone() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join(".kube/config");
         assert!(matches!(take_out_of(path.clone()).await, Err(UsersFileError::Missing(_))));
-        assert!(put_into(path.clone(), entries()).await.unwrap());
+        assert!(put_into(path.clone(), &[], entries()).await.unwrap());
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     }
 
@@ -268,15 +344,15 @@ mod tests {
         let path = directory.path().join("config");
         let broken = "clusters:\n- name: [hunter2\n";
         fs::write(&path, broken).unwrap();
-        let message = put_into(path.clone(), entries()).await.unwrap_err().to_string();
+        let message = put_into(path.clone(), &[], entries()).await.unwrap_err().to_string();
         for part in [path.to_str().unwrap(), "does not parse at line ", "left as it was"] {
             assert!(message.contains(part) && !message.contains("hunter2"), "{part} in {message}");
         }
         assert_eq!(fs::read_to_string(&path).unwrap(), broken);
-        assert!(matches!(put_into(directory.path().to_owned(), entries()).await, Err(UsersFileError::NoFile(_))));
+        assert!(matches!(put_into(directory.path().to_owned(), &[], entries()).await, Err(UsersFileError::NoFile(_))));
         let dangling = directory.path().join("link");
         symlink("nowhere", &dangling).unwrap();
-        assert!(matches!(put_into(dangling.clone(), entries()).await, Err(UsersFileError::NoFile(_))));
+        assert!(matches!(put_into(dangling.clone(), &[], entries()).await, Err(UsersFileError::NoFile(_))));
     }
 
     #[tokio::test(start_paused = true)]
@@ -284,10 +360,13 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (path, lock) = (directory.path().join("config"), directory.path().join("config.lock"));
         fs::write(&lock, "").unwrap();
-        let refused = put_into(path.clone(), entries()).await.unwrap_err();
+        let refused = put_into(path.clone(), &[], entries()).await.unwrap_err();
         assert!(refused.to_string().contains("config.lock has existed for 5 s"), "{refused}");
         assert!(lock.exists() && !path.exists(), "it is another's");
-        let waiting = tokio::spawn(put_into(path.clone(), entries()));
+        let waiting = tokio::spawn({
+            let path = path.clone();
+            async move { put_into(path, &[], entries()).await }
+        });
         tokio::time::sleep(LOCK_PATIENCE / 2).await;
         assert!(!waiting.is_finished());
         fs::remove_file(&lock).unwrap();

@@ -15,7 +15,7 @@ use tributary_apimachinery::explain;
 use super::printable::printable;
 use crate::cli::EndpointArguments;
 use crate::exit::Failure;
-use crate::kubeconfig::{KubeconfigFiles, Kubeconfigs};
+use crate::kubeconfig::ChosenContext;
 
 /// How long an answer may take: the endpoint itself gives a request up after 60 s.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(90);
@@ -33,19 +33,9 @@ impl Endpoint {
     /// # Errors
     /// A usage failure for a kubeconfig or context that cannot be used.
     pub(super) async fn open(arguments: &EndpointArguments) -> Result<Self, Failure> {
-        let environment = std::env::var_os("KUBECONFIG");
-        let home = std::env::home_dir();
-        let files = KubeconfigFiles::resolve(arguments.kubeconfig.as_deref(), environment.as_deref(), home.as_deref());
-        let files = files.map_err(Failure::usage)?;
-        let configs = Kubeconfigs::load(&files).map_err(Failure::usage)?;
-        let context = arguments.context.as_deref().or(configs.current_context()).map(str::to_owned);
-        let context = context.ok_or_else(|| {
-            Failure::usage(anyhow::anyhow!("the kubeconfig has no current context; name one by --context"))
-        })?;
-        if !configs.has_context(&context) {
-            return Err(Failure::usage(anyhow::anyhow!("there is no context {context:?} in {files}")));
-        }
-        let mut config = configs.target(&context).await.map_err(Failure::usage)?.config;
+        let chosen = ChosenContext::open(arguments.kubeconfig.as_deref(), arguments.context.as_deref()).await;
+        let ChosenContext { context, target, .. } = chosen.map_err(Failure::usage)?;
+        let mut config = target.config;
         // Who waits at a terminal wants the reason, not another try.
         config.default_retry = false;
         config.read_timeout = Some(ANSWER_PATIENCE);

@@ -193,7 +193,7 @@ impl Running {
         }
         if let Some(path) = self.merged_kubeconfig.clone() {
             let entries = kubeconfig.entries(&self.arguments.merge.kubeconfig_prefix);
-            users_file::put_into(path, entries).await?;
+            users_file::put_into(path.clone(), &users_file::read_with(&path), entries).await?;
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use tributary_proxy::{ClientTuning, ClusterClient, ForwardError, RequestIdentity
 use crate::cli::StatusArguments;
 use crate::exit::Failure;
 use crate::front::STATUS_PATH;
-use crate::kubeconfig::{KubeconfigFiles, Kubeconfigs};
+use crate::kubeconfig::ChosenContext;
 use crate::terminal::plain;
 
 /// How long an answer may take. 10 s: it is made in milliseconds, and the server may be on another continent.
@@ -39,19 +39,8 @@ impl Server {
     /// # Errors
     /// A usage failure that names file, context and remedy.
     pub(super) async fn of(arguments: &StatusArguments) -> Result<Self, Failure> {
-        let (environment, home) = (std::env::var_os("KUBECONFIG"), std::env::home_dir());
-        let files = KubeconfigFiles::resolve(arguments.kubeconfig.as_deref(), environment.as_deref(), home.as_deref());
-        let files = files.map_err(Failure::usage)?;
-        let configs = Kubeconfigs::load(&files).map_err(Failure::usage)?;
-        let context = match arguments.context.as_deref().or(configs.current_context()) {
-            Some(context) => context,
-            None => return Err(Failure::usage(anyhow!("{files} has no current context; name one by --context"))),
-        };
-        if !configs.context_names().iter().any(|name| name == context) {
-            let known = configs.context_names().join(", ");
-            return Err(Failure::usage(anyhow!("{files} has no context {context:?}; it has: {known}")));
-        }
-        let target = configs.target(context).await.map_err(Failure::usage)?;
+        let chosen = ChosenContext::open(arguments.kubeconfig.as_deref(), arguments.context.as_deref()).await;
+        let ChosenContext { files, context, target } = chosen.map_err(Failure::usage)?;
         let mut config = target.config;
         config.cluster_url = merged_view(&config.cluster_url);
         let named = format!("{} (context {context:?} of {files})", config.cluster_url);
