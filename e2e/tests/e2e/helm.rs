@@ -4,12 +4,13 @@
 mod chart;
 
 use crate::context::{Case, TestContext, eventually};
+use crate::victim::{Harm, Victim};
 use anyhow::{Context, ensure};
 use chart::Chart;
 use futures::future::BoxFuture;
 use serde_json::Value;
 use std::{sync::Arc, time::Duration};
-use tributary_e2e::{Kubectl, TestCluster, Tributary, guard, kubeconfig};
+use tributary_e2e::{HttpClient, Kubectl, TestCluster, Tributary};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -17,7 +18,7 @@ const SOON: Duration = Duration::from_secs(60);
 type Test = fn(TestContext, u8) -> BoxFuture<'static, anyhow::Result<()>>;
 
 pub(crate) fn cases() -> Vec<Case> {
-    let tests: [(&str, Test); 6] = [
+    let tests: [(&str, Test); 5] = [
         ("a_release_lives_through_the_merged_view", |context, version| Box::pin(life(context, version))),
         ("a_release_stays_in_its_cluster", |context, version| Box::pin(stays_whole(context, version))),
         ("a_release_goes_to_the_cluster_of_its_namespace", |context, version| Box::pin(by_namespace(context, version))),
@@ -25,12 +26,17 @@ pub(crate) fn cases() -> Vec<Case> {
             Box::pin(of_both(context, version))
         }),
         ("a_release_without_a_place_is_refused", |context, version| Box::pin(without_place(context, version))),
-        ("a_release_changes_while_another_cluster_is_down", |context, version| Box::pin(one_down(context, version))),
     ];
     let of_version = |version: u8| {
         tests.map(|(name, test)| Case::new(format!("helm::v{version}::{name}"), move |context| test(context, version)))
     };
-    [3, 4].into_iter().flat_map(of_version).collect()
+    let harmed = |version: u8| {
+        Harm::ALL.map(|(harm, word)| {
+            let name = format!("helm::v{version}::a_release_changes_while_another_cluster_is_{word}");
+            Case::new(name, move |context| one_harmed(context, version, harm))
+        })
+    };
+    [3, 4].into_iter().flat_map(|version| of_version(version).into_iter().chain(harmed(version))).collect()
 }
 
 /// Helm, a chart, and a namespace in each of these members.
@@ -245,17 +251,14 @@ async fn without_place(context: TestContext, version: u8) -> anyhow::Result<()> 
     setup.has(0, &[]).await
 }
 
-async fn one_down(context: TestContext, version: u8) -> anyhow::Result<()> {
+/// Reads and changes of a release in one cluster go on while another one is harmed; what is in that one is refused
+/// before anything is written, and changes again once it is well.
+async fn one_harmed(context: TestContext, version: u8, harm: Harm) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
-    let victim = Arc::new(TestCluster::builder("victim").start(context.fixture.tools().await?).await?);
-    let other = Arc::clone(&context.fixture.pair().await?[1]);
-    let folder = guard::temporary_folder("helm")?;
-    let path = folder.path().join("kubeconfig");
-    kubeconfig::write(&path, &[&victim.access(), &other.access()])?;
-    let tributary = Tributary::builder(&path, ["victim", "member2"]).argument("--create-in=member2").start().await?;
-    let tributary = context.fixture.watch_log(tributary).await;
-    let http = tributary.http().await?;
-    let setup = Setup::over(&context, version, tributary, vec![Arc::clone(&victim), other]).await?;
+    let own = Victim::start(&context, &["--create-in=member2"]).await?;
+    let (victim, other) = (Arc::clone(&own.member), Arc::clone(&own.other));
+    let http = own.tributary.http().await?;
+    let setup = Setup::over(&context, version, Arc::clone(&own.tributary), vec![victim, other]).await?;
     setup.ok(&["--kube-context", "member2", "install", "web", "CHART"]).await?;
     setup.ok(&["--kube-context", "victim", "install", "lost", "CHART"]).await?;
     eventually(SOON, async || setup.listed(&[], "lost").await.map(drop)).await?;
@@ -266,7 +269,22 @@ async fn one_down(context: TestContext, version: u8) -> anyhow::Result<()> {
     }
     let before = setup.found(0).await?;
 
-    victim.kill9().await?;
+    own.suffer(harm).await?;
+    let done = while_harmed(&setup, &http).await;
+    own.recover(harm).await?;
+    done?;
+    eventually(SOON, async || {
+        ensure!(setup.found(0).await? == before, "something was written");
+        Ok(())
+    })
+    .await?;
+    eventually(SOON, async || setup.ok(&["upgrade", "lost", "CHART", "--set", "step=2"]).await.map(drop)).await?;
+    ensure!(setup.listed(&["--kube-context", "victim"], "lost").await?.1 == "deployed", "not deployed");
+    Ok(())
+}
+
+/// What is done with Helm while the first member of the setup is harmed.
+async fn while_harmed(setup: &Setup, http: &HttpClient) -> anyhow::Result<()> {
     eventually(SOON, async || {
         let answer = http.get(&format!("/api/v1/namespaces/{}/secrets", setup.namespace)).send().await?.expect(200)?;
         ensure!(answer.header("warning").contains("victim"), "no warning: {:?}", answer.headers);
@@ -282,9 +300,6 @@ async fn one_down(context: TestContext, version: u8) -> anyhow::Result<()> {
         let refused = setup.refused(words).await?;
         ensure!(refused.contains("victim"), "{words:?}: {refused}");
     }
-    victim.start_again().await?;
-    ensure!(setup.found(0).await? == before, "something was written");
-    eventually(SOON, async || setup.ok(&["upgrade", "lost", "CHART", "--set", "step=2"]).await.map(drop)).await?;
-    ensure!(setup.listed(&["--kube-context", "victim"], "lost").await?.1 == "deployed", "not deployed");
-    Ok(())
+    setup.ok(&["uninstall", "new"]).await?;
+    setup.has(1, &SECOND).await
 }

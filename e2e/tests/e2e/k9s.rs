@@ -1,12 +1,21 @@
-//! What is shipped for k9s, which itself is not run here: its module cannot be had. `faults` has its sequence of requests.
+//! What is shipped for k9s, and its sequence of requests while a member comes to harm. k9s itself is not run here: its
+//! module cannot be had.
 
-use crate::context::{Case, TestContext, cases};
+use crate::context::{Case, TestContext, cases, eventually};
+use crate::victim::{Harm, Victim};
 use anyhow::{Context, ensure};
 use serde::Deserialize;
-use std::{collections::BTreeMap, fs, path::Path};
+use serde_json::{Value, json};
+use std::{collections::BTreeMap, fs, path::Path, time::Duration};
+use tributary_e2e::{EventStream, HttpClient};
+
+const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) fn cases() -> Vec<Case> {
-    cases!["k9s"; shipped_views_have_a_cluster_column]
+    let harmed = Harm::ALL.map(|(harm, word)| {
+        Case::new(format!("k9s::views_open_and_go_on_while_a_member_is_{word}"), move |context| views(context, harm))
+    });
+    cases!["k9s"; shipped_views_have_a_cluster_column].into_iter().chain(harmed).collect()
 }
 
 /// `views.yaml`, as k9s reads it (`internal/config/views.go`).
@@ -49,6 +58,156 @@ async fn shipped_views_have_a_cluster_column(context: TestContext) -> anyhow::Re
         // Each of these has some.
         let has_some = ["v1/nodes", "v1/namespaces", "v1/configmaps"].contains(&&**kind);
         ensure!(!has_some || shown.lines().count() > 2, "{kind}: {shown}");
+    }
+    Ok(())
+}
+
+/// What k9s asks for first, and where most of its time is spent: group, resource, and whether it is of a namespace.
+const VIEWS: [(&str, &str, bool); 6] = [
+    ("", "namespaces", false),
+    ("", "nodes", false),
+    ("", "configmaps", true),
+    ("", "pods", true),
+    ("apps", "deployments", true),
+    ("apiextensions.k8s.io", "customresourcedefinitions", false),
+];
+
+/// The media types of a Table, as k9s asks for them (`internal/dao/table.go`).
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
+
+/// One view: what k9s does before it shows it. It asks whether it may, lists a Table, and follows it.
+struct Opened<'a> {
+    http: &'a HttpClient,
+    group: &'a str,
+    resource: &'a str,
+    namespace: Option<&'a str>,
+}
+
+impl Opened<'_> {
+    fn path(&self) -> String {
+        let root = if self.group.is_empty() { "/api/v1".to_owned() } else { format!("/apis/{}/v1", self.group) };
+        let namespace = self.namespace.map(|name| format!("/namespaces/{name}")).unwrap_or_default();
+        format!("{root}{namespace}/{}", self.resource)
+    }
+
+    /// Whether it may, for each verb that k9s asks for; what could not be asked is said.
+    async fn allowed(&self, missing: Option<&str>) -> anyhow::Result<()> {
+        for verb in ["list", "watch", "get"] {
+            let attributes =
+                json!({"group": self.group, "resource": self.resource, "verb": verb, "namespace": self.namespace});
+            let review = json!({
+                "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+                "spec": {"resourceAttributes": attributes},
+            });
+            let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+            let status = self.http.post(path, &review).send().await?.expect(201)?.json()?["status"].take();
+            let error = status["evaluationError"].as_str().unwrap_or_default();
+            let is_said = missing.map_or(error.is_empty(), |missing| error.contains(missing));
+            ensure!(status["allowed"] == true && is_said, "{verb} {}: {status}", self.resource);
+        }
+        Ok(())
+    }
+
+    /// The Table, its version, and the Warning of the answer.
+    async fn table(&self) -> anyhow::Result<(Value, String, String)> {
+        let answer = self.http.get(&self.path()).header("accept", TABLE).send().await?.expect(200)?;
+        let (table, warning) = (answer.json()?, answer.header("warning").to_owned());
+        ensure!(table["kind"] == "Table", "{}: {table}", self.resource);
+        let version = table["metadata"]["resourceVersion"].as_str().context("no version")?.to_owned();
+        Ok((table, version, warning))
+    }
+
+    /// Opens the view: from then on it is followed.
+    async fn open(&self, missing: Option<&str>) -> anyhow::Result<(Vec<String>, EventStream)> {
+        self.allowed(missing).await?;
+        let (table, version, warning) = self.table().await?;
+        let is_said = missing.map_or(warning.is_empty(), |missing| warning.contains(missing));
+        ensure!(is_said, "{}: a Warning of {warning:?}", self.resource);
+        let stream = self.http.watch(&format!("{}?watch=true&resourceVersion={version}", self.path())).await?;
+        Ok((names(&table), stream))
+    }
+}
+
+/// The names in a Table, in order.
+fn names(table: &Value) -> Vec<String> {
+    let rows = table["rows"].as_array().into_iter().flatten();
+    let name = |row: &Value| row["object"]["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    let mut names: Vec<_> = rows.map(name).filter(|name| name != "kube-root-ca.crt").collect();
+    names.sort();
+    names
+}
+
+/// The next event of a view: its type and its object's name.
+async fn next(stream: &mut EventStream) -> anyhow::Result<(String, String)> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    loop {
+        let event = stream.expect(SOON).await?;
+        let name = text(&event["object"]["metadata"]["name"]);
+        if event["type"] != "BOOKMARK" && name != "kube-root-ca.crt" {
+            return Ok((text(&event["type"]), name));
+        }
+    }
+}
+
+/// A view that is open goes on, and every other one opens, with what was known of the member and who is missing; an
+/// action on what the member has is refused by its name, one on what another has works; and all is well afterwards.
+async fn views(context: TestContext, harm: Harm) -> anyhow::Result<()> {
+    let _permit = context.fixture.own_members.acquire().await?;
+    let own = Victim::start(&context, &[]).await?;
+    let namespace = context.namespace("k9s", &[own.member.clone(), own.other.clone()]).await?;
+    let http = own.tributary.http().await?;
+    let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let map = |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
+    for (member, name) in [(&own.member, "theirs"), (&own.member, "doomed"), (&own.other, "others")] {
+        member.http().post(&maps, &map(name)).send().await?.expect(201)?;
+    }
+    let view = |(group, resource, is_namespaced): (&'static str, &'static str, bool)| {
+        let namespace = is_namespaced.then_some(namespace.as_str());
+        Opened { http: &http, group, resource, namespace }
+    };
+    for (group, resource, is_namespaced) in VIEWS {
+        view((group, resource, is_namespaced)).open(None).await?;
+    }
+    let shown = view(VIEWS[2]);
+    eventually(SOON, async || {
+        let (table, ..) = shown.table().await?;
+        ensure!(names(&table) == ["doomed", "others", "theirs"], "{table}");
+        Ok(())
+    })
+    .await?;
+    let (_, mut stream) = shown.open(None).await?;
+
+    own.suffer(harm).await?;
+    let checked = async {
+        for (group, resource, is_namespaced) in VIEWS {
+            eventually(SOON, async || view((group, resource, is_namespaced)).open(Some("victim")).await.map(drop))
+                .await?;
+        }
+        let (rows, _) = shown.open(Some("victim")).await?;
+        ensure!(rows == ["doomed", "others", "theirs"], "{rows:?}");
+        own.other.http().post(&maps, &map("later")).send().await?.expect(201)?;
+        ensure!(next(&mut stream).await? == ("ADDED".to_owned(), "later".to_owned()), "another event");
+        let label = json!({"metadata": {"labels": {"a": "b"}}});
+        let patch = async |name: &str| http.patch(&format!("{maps}/{name}"), "merge-patch+json", &label).send().await;
+        patch("others").await?.expect(200)?;
+        ensure!(next(&mut stream).await? == ("MODIFIED".to_owned(), "others".to_owned()), "another event");
+        let refused = patch("theirs").await?;
+        ensure!(refused.status.is_server_error() && refused.text().contains("victim"), "{}", refused.text());
+        ensure!(refused.header("retry-after").is_empty(), "k9s would wait, and ask again");
+        anyhow::Ok(())
+    }
+    .await;
+    own.recover(harm).await?;
+    checked?;
+
+    eventually(SOON, async || {
+        own.member.http().delete(&format!("{maps}/doomed")).send().await?.expect(200)?;
+        Ok(())
+    })
+    .await?;
+    ensure!(next(&mut stream).await? == ("DELETED".to_owned(), "doomed".to_owned()), "another event");
+    for (group, resource, is_namespaced) in VIEWS {
+        eventually(SOON, async || view((group, resource, is_namespaced)).open(None).await.map(drop)).await?;
     }
     Ok(())
 }

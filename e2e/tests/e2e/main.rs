@@ -32,7 +32,9 @@ mod same_names;
 mod silence;
 mod specs;
 mod tables;
+mod taken_back;
 mod topology;
+mod victim;
 
 use context::Case;
 use libtest_mimic::{Arguments, Trial};
@@ -75,6 +77,7 @@ fn main() -> anyhow::Result<()> {
         silence::cases(),
         own_kubeconfig::cases(),
         plugin::cases(),
+        taken_back::cases(),
     ]
     .into_iter()
     .flatten()

@@ -1,0 +1,76 @@
+//! A member of a test's own that comes to harm, behind a wire that can be cut; beside it `member2`, and Tributary over
+//! both.
+
+use crate::context::TestContext;
+use serde_json::json;
+use std::sync::Arc;
+use tributary_e2e::{TestCluster, Tributary, guard, kubeconfig};
+use tributary_simulator::{Relay, Weather};
+
+/// What happens to a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Harm {
+    /// Its processes are killed.
+    Killed,
+    /// Its kube-apiserver is stopped, with its connections open.
+    Frozen,
+    /// Every connection to it ends before an answer.
+    Cut,
+}
+
+impl Harm {
+    /// All of them, with the word for the name of a test.
+    pub(crate) const ALL: [(Self, &'static str); 3] =
+        [(Self::Killed, "killed"), (Self::Frozen, "frozen"), (Self::Cut, "cut_off")];
+}
+
+/// The member, what is on the way to it, and who stands beside it.
+pub(crate) struct Victim {
+    pub(crate) member: Arc<TestCluster>,
+    pub(crate) other: Arc<TestCluster>,
+    pub(crate) tributary: Arc<Tributary>,
+    wire: Relay,
+    _folder: tempfile::TempDir,
+}
+
+impl Victim {
+    /// Starts them; the contexts are `victim` and `member2`.
+    pub(crate) async fn start(context: &TestContext, arguments: &[&str]) -> anyhow::Result<Self> {
+        let member = Arc::new(TestCluster::builder("victim").start(context.fixture.tools().await?).await?);
+        let other = Arc::clone(&context.fixture.pair().await?[1]);
+        let wire = Relay::start(member.apiserver_port(), 0).await?;
+        let mut entries = member.access().entries();
+        entries.cluster["server"] = json!(format!("https://127.0.0.1:{}", wire.port()));
+        let folder = guard::temporary_folder("victim")?;
+        let path = folder.path().join("kubeconfig");
+        kubeconfig::write_entries(&path, &[entries, other.access().entries()])?;
+        let builder = Tributary::builder(&path, ["victim", "member2"]).arguments(arguments.iter().copied());
+        let tributary = context.fixture.watch_log(builder.start().await?).await;
+        Ok(Self { member, other, tributary, wire, _folder: folder })
+    }
+
+    /// Does it harm.
+    pub(crate) async fn suffer(&self, harm: Harm) -> anyhow::Result<()> {
+        match harm {
+            Harm::Killed => self.member.kill9().await,
+            Harm::Frozen => self.member.freeze().await,
+            Harm::Cut => {
+                self.wire.set(Weather::Cut { within: 0 });
+                self.wire.cut();
+                Ok(())
+            }
+        }
+    }
+
+    /// Ends what was done to it.
+    pub(crate) async fn recover(&self, harm: Harm) -> anyhow::Result<()> {
+        match harm {
+            Harm::Killed => self.member.start_again().await,
+            Harm::Frozen => self.member.thaw().await,
+            Harm::Cut => {
+                self.wire.set(Weather::Clear);
+                Ok(())
+            }
+        }
+    }
+}
