@@ -23,7 +23,7 @@ pub(crate) fn cases() -> Vec<Case> {
         wrong_token, failing_exec_plugin, working_exec_plugin, killed_and_started_again, frozen_member, slow_reader,
         cluster_joins_and_leaves, malformed_requests, no_credentials, drains_on_sigterm, many_streams,
         a_dashboard_opens_while_a_member_is_down, kinds_of_a_member_that_is_down_are_explained,
-        a_write_whose_answer_breaks_off_is_not_repeated_by_kubectl,
+        what_goes_to_a_dead_member_is_refused_at_once, a_write_whose_answer_breaks_off_is_not_repeated_by_kubectl,
     ]
 }
 
@@ -438,6 +438,32 @@ fn lonely() -> (Value, Value) {
     let object =
         json!({"apiVersion": "faults.example.com/v1", "kind": "Lonely", "metadata": {"name": "the-one"}, "spec": {}});
     (definition, object)
+}
+
+/// What goes to a dead member itself is refused with its name, and nothing that tells kubectl to come again: it would
+/// obey ten times.
+async fn what_goes_to_a_dead_member_is_refused_at_once(context: TestContext) -> anyhow::Result<()> {
+    let _permit = context.fixture.own_members.acquire().await?;
+    let own = Own::start(&context).await?;
+    own.create(&own.victim, "theirs").await?;
+    own.names_are(&["theirs"]).await?;
+    own.victim.kill9().await?;
+    let kubectl = own.tributary.kubectl(context.fixture.tools().await?)?;
+    for arguments in [
+        &["--context", "victim", "logs", "some"][..],
+        &["--context", "victim", "get", "pods"],
+        &["label", "configmap", "theirs", "a=b"],
+    ] {
+        let refused = kubectl.run(&[&["-n", &own.namespace], arguments].concat()).await?.failure()?;
+        ensure!(refused.contains("victim"), "{arguments:?}: {refused}");
+    }
+    let label = json!({"metadata": {"labels": {"a": "b"}}});
+    for root in ["", "/clusters/victim"] {
+        let path = format!("{root}{}", own.maps("/theirs"));
+        let refused = own.http.patch(&path, "merge-patch+json", &label).send().await?.expect(503)?;
+        ensure!(refused.header("retry-after").is_empty() && refused.text().contains("victim"), "{}", refused.text());
+    }
+    Ok(())
 }
 
 /// A member that is silent with its connections open: the others' objects stay readable, and writes to them work.
