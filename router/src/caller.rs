@@ -4,6 +4,7 @@ use http::{Extensions, HeaderMap, HeaderName, HeaderValue};
 use tributary_proxy::{GivenIdentity, RequestIdentity};
 
 use crate::answer_room::AnswerRoom;
+use crate::awaited::Awaited;
 use crate::flow::fair_share::Holder;
 use crate::refusal::{Refusal, RequestRefusal};
 
@@ -24,6 +25,8 @@ pub(crate) struct Caller {
     pub(crate) connection: Holder,
     /// What says whether there is room on it for an answer.
     pub(crate) answer_room: Option<AnswerRoom>,
+    /// The clusters that were asked for it and have not answered yet.
+    pub(crate) awaited: Awaited,
 }
 
 impl Caller {
@@ -35,7 +38,8 @@ impl Caller {
     pub(crate) fn of(headers: &HeaderMap, extensions: &Extensions) -> Result<Self, Refusal> {
         let given = GivenIdentity::of(headers).map_err(RequestRefusal::Impersonation)?;
         let identity = given.map_or(RequestIdentity::Member, RequestIdentity::AsGiven);
-        Ok(Self { identity, connection: extensions.get().copied(), answer_room: extensions.get().cloned() })
+        let (connection, answer_room) = (extensions.get().copied(), extensions.get().cloned());
+        Ok(Self { identity, connection, answer_room, awaited: Awaited::default() })
     }
 
     /// In whose name members see the request.

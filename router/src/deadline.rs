@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tributary_apimachinery::{Query, RequestInfo, duration};
 
+use crate::awaited::Awaited;
 use crate::refusal::{LimitRefusal, Refusal, RequestRefusal};
 
 /// A limit, and whose it is.
@@ -18,7 +19,8 @@ struct Limit {
 }
 
 /// The answer, if it is there within the request's limit; `longest` is the server's. It is borrowed: each place that a
-/// future is moved to takes its size, and this one is the largest part of a request's.
+/// future is moved to takes its size, and this one is the largest part of a request's. That it is not dropped yet when
+/// its time is over tells whom it waits for.
 ///
 /// # Errors
 /// 400 for a limit that is no duration, 504 once it has passed.
@@ -26,12 +28,16 @@ pub(crate) async fn within<T>(
     info: &RequestInfo,
     query: Option<&str>,
     longest: Duration,
+    awaited: &Awaited,
     answer: Pin<&mut impl Future<Output = Result<T, Refusal>>>,
 ) -> Result<T, Refusal> {
     let Some(limit) = of(info, query, longest)? else { return answer.await };
     match tokio::time::timeout(limit.time, answer).await {
         Ok(answer) => answer,
-        Err(_) => Err(LimitRefusal::Time { limit: limit.time, is_own: limit.own }.into()),
+        Err(_) => {
+            let clusters = awaited.clusters();
+            Err(LimitRefusal::Time { limit: limit.time, is_own: limit.own, clusters }.into())
+        }
     }
 }
 

@@ -86,7 +86,7 @@ impl Router {
                 }
             }
         });
-        deadline::within(info, query, self.request_timeout(), acted).await
+        deadline::within(info, query, self.request_timeout(), &caller.awaited, acted).await
     }
 
     /// Answers a request for what no known cluster serves, once each has been asked anew what it serves.

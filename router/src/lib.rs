@@ -11,6 +11,7 @@
 
 mod admission;
 mod answer_room;
+mod awaited;
 pub mod body;
 mod caller;
 mod configuration;

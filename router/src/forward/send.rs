@@ -26,8 +26,10 @@ pub(crate) async fn send(
 ) -> Result<Response<Body>, Refusal> {
     let client = addressed(cluster, &mut request, path, query)?;
     let place = place(cluster, caller, &request)?;
+    let waiting = caller.awaited.wait_for(cluster.name());
     let answer =
         client.forward(request, caller.identity().clone()).await.map_err(|error| not_forwarded(cluster, error))?;
+    drop(waiting);
     Ok(match answer.status() {
         // What is switched has a connection of its own from now on, and is counted as such.
         StatusCode::SWITCHING_PROTOCOLS => answer,
@@ -47,6 +49,7 @@ pub(crate) async fn ask(
     request: Request<Body>,
     path: &str,
 ) -> Result<Response<Body>, Refusal> {
+    let _waiting = caller.awaited.wait_for(cluster.name());
     ask_as(cluster, caller.identity().clone(), request, path).await
 }
 

@@ -298,7 +298,7 @@ fn cannot_be_asked(unknown: &[Trouble]) -> (String, String) {
 }
 
 fn ambiguous(resource: &GroupVersionResource, name: &str, clusters: &[ClusterName], path: &str) -> Status {
-    let typed: Vec<_> = clusters.iter().map(typed).collect();
+    let typed: Vec<_> = clusters.iter().map(|cluster| typed_for(resource, name, cluster)).collect();
     let message = format!(
         "{}: {} exists in more than one cluster: {}; the path of each is /clusters/<name>{path}",
         first(&typed, " or "),
@@ -311,6 +311,18 @@ fn ambiguous(resource: &GroupVersionResource, name: &str, clusters: &[ClusterNam
 /// What to type for an object of one cluster.
 fn typed(cluster: &ClusterName) -> String {
     format!("kubectl --context {cluster} …")
+}
+
+/// What to type for an object, by the tool whose it is.
+fn typed_for(resource: &GroupVersionResource, name: &str, cluster: &ClusterName) -> String {
+    /// How Helm names the records of its releases (`pkg/storage/storage.go` of Helm 3 and 4).
+    const RECORD: &str = "sh.helm.release.v1.";
+    let may_be_record = resource.group.is_empty() && ["secrets", "configmaps"].contains(&&*resource.resource);
+    if may_be_record && name.starts_with(RECORD) { typed_for_helm(cluster) } else { typed(cluster) }
+}
+
+fn typed_for_helm(cluster: &ClusterName) -> String {
+    format!("helm --kube-context {cluster} …")
 }
 
 fn elsewhere(resource: &GroupVersionResource, name: &str, named: &str, owner: &ClusterName) -> Status {
@@ -355,6 +367,7 @@ fn different_users(resource: &GroupVersionResource, users: &[(ClusterName, Strin
 }
 
 fn not_named(resource: &GroupVersionResource, name: &str, clusters: &[ClusterName]) -> Status {
+    let typed = |cluster| typed_for(resource, name, cluster);
     let first = clusters.first().map_or_else(|| "kubectl --context <name> …".to_owned(), typed);
     let other = if clusters.len() > 1 { format!(", or another of {}", listed(clusters)) } else { String::new() };
     Status::bad_request(format!(
@@ -378,7 +391,7 @@ fn release_in_several(
     release: (Option<&str>, Option<&str>),
     clusters: &[ClusterName],
 ) -> Status {
-    let commands: Vec<_> = clusters.iter().map(|cluster| format!("helm --kube-context {cluster} …")).collect();
+    let commands: Vec<_> = clusters.iter().map(typed_for_helm).collect();
     let message = format!(
         "{}: {} {} in more than one cluster: {}",
         first(&commands, " or "),

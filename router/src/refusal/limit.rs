@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tributary_apimachinery::{ClusterName, GroupVersionResource, Status, StatusReason};
 
+use super::wording::listed;
 use crate::flow::fair_share::Exceeded;
 use crate::flow::long_answers::NoTurn;
 
@@ -74,6 +75,8 @@ pub(crate) enum LimitRefusal {
         limit: Duration,
         /// Whether the request says so itself.
         is_own: bool,
+        /// The clusters that were asked and had not answered.
+        clusters: Vec<ClusterName>,
     },
 }
 
@@ -97,9 +100,10 @@ impl LimitRefusal {
             Self::Namespaces { resource, all, own, max } => namespaces(resource, *all, *own, *max),
             Self::Body { max } => Status::request_entity_too_large(*max),
             Self::ProtobufList { max } => protobuf_list(*max),
-            Self::Time { limit, is_own } => {
+            Self::Time { limit, is_own, clusters } => {
                 let whose = if *is_own { "the request's parameter timeout" } else { "the server's --request-timeout" };
-                Status::request_timed_out(format_args!("{whose}: {limit:?}"))
+                let who = if clusters.is_empty() { "" } else { "; no answer yet from " };
+                Status::request_timed_out(format_args!("{whose}: {limit:?}{who}{}", listed(clusters)))
             }
         }
     }

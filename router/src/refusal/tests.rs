@@ -94,9 +94,14 @@ fn who_is_to_wait_is_told_for_what_and_how_long() {
     assert_eq!((late.code, late.retry_after_seconds()), (504, Some(1)));
     assert_eq!(late.details.as_ref().unwrap().causes[0].reason, "ResourceVersionTooLarge");
     assert!(late.message.ends_with("cluster \"c3\": it did not reach that version within 3 s"), "{late}");
-    let over = status(LimitRefusal::Time { limit: Duration::from_secs(60), is_own: false });
-    assert_eq!((over.code, over.retry_after_seconds()), (504, None));
-    assert!(over.message.ends_with("(the server's --request-timeout: 60s)"), "{over}");
+    for (asked, end) in [
+        (vec![], "(the server's --request-timeout: 60s)"),
+        (clusters[..2].to_vec(), "(the server's --request-timeout: 60s; no answer yet from c0, c1)"),
+    ] {
+        let over = status(LimitRefusal::Time { limit: Duration::from_secs(60), is_own: false, clusters: asked });
+        assert_eq!((over.code, over.retry_after_seconds()), (504, None));
+        assert!(over.message.ends_with(end), "{over}");
+    }
 }
 
 #[test]
@@ -229,6 +234,22 @@ fn a_new_object_is_told_how_to_name_its_cluster() {
     ] {
         let told = not_named(name, &names()[..count]);
         assert_eq!((told.code, told.message), (400, format!("{expected}{ways}")));
+    }
+    // Whoever uses Helm types another flag.
+    let secrets = || GroupVersionResource::new("", "v1", "secrets");
+    let (clusters, path) = (names()[..2].to_vec(), "/api/v1/namespaces/n/secrets/s".to_owned());
+    for (name, expected) in [
+        ("sh.helm.release.v1.web.v1", ["helm --kube-context c0 …, or another of", "helm --kube-context c0 … or helm"]),
+        ("web", ["kubectl --context c0 …, or another of", "kubectl --context c0 … or kubectl"]),
+    ] {
+        let (name, clusters, path) = (|| name.to_owned(), clusters.clone(), path.clone());
+        let not_named =
+            ClusterRefusal::NotNamed { resource: secrets(), name: name(), clusters: clusters.clone().into() };
+        let ambiguous = ClusterRefusal::Ambiguous { resource: secrets(), name: name(), clusters, path };
+        for (refusal, expected) in [not_named, ambiguous].into_iter().zip(expected) {
+            let told = status(refusal).message;
+            assert!(told.starts_with(expected), "{told}");
+        }
     }
 }
 

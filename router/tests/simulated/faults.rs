@@ -7,7 +7,8 @@ use tributary_router::{Policies, Policy};
 use tributary_simulator::{Rejection, RequestKind};
 
 use crate::harness::{
-    CONFIG_MAPS, Fixture, SOON, allow, at_once, brief, config, items, pass, quiet_without_time, until, vector, version,
+    CONFIG_MAPS, Fixture, SOON, allow, at_once, brief, config, config_map_in, items, pass, quiet_without_time, until,
+    vector, version,
 };
 
 /// How long a cluster of which nothing is known is waited for where a partial answer is denied.
@@ -362,4 +363,18 @@ async fn a_watch_that_waits_for_what_a_member_lost_is_told_so() {
     tokio::time::resume();
     assert_eq!((&event["type"], &event["object"]["code"]), (&json!("ERROR"), &json!(410)), "{event}");
     assert!(events.next().await.is_none());
+}
+
+/// Who gives a request up before its cluster is known to be silent is told which one it waited for.
+#[tokio::test]
+async fn a_request_whose_time_is_over_names_who_has_not_answered() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    fixture.put_and_see("b", "x", "1").await;
+    fixture.connect_clients("b").await;
+    fixture.member("b").control().half_open(true);
+    // No work of ours waits for this machine: the clock leaps once all is waiting for the cluster.
+    tokio::time::pause();
+    let path = format!("{CONFIG_MAPS}/x?timeout=2s");
+    let message = fixture.write("PUT", &path, &config_map_in("b", "x", "2")).await.refused(504);
+    assert!(message.ends_with("(the request's parameter timeout: 2s; no answer yet from b)"), "{message}");
 }

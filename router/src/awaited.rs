@@ -1,0 +1,59 @@
+//! Whose answers a request waits for, so that one whose time is over can say so.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tributary_apimachinery::ClusterName;
+
+/// The clusters that have not answered a request yet. Clones are of the same request.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Awaited(Arc<Mutex<Vec<ClusterName>>>);
+
+impl Awaited {
+    /// Notes that a cluster is waited for, until the result is dropped.
+    pub(crate) fn wait_for(&self, cluster: &ClusterName) -> Waiting {
+        self.0.lock().push(cluster.clone());
+        Waiting { awaited: self.clone(), cluster: cluster.clone() }
+    }
+
+    /// The clusters, each once, in order.
+    pub(crate) fn clusters(&self) -> Vec<ClusterName> {
+        let mut clusters = self.0.lock().clone();
+        clusters.sort();
+        clusters.dedup();
+        clusters
+    }
+}
+
+/// One question to a cluster that waits for its answer.
+pub(crate) struct Waiting {
+    awaited: Awaited,
+    cluster: ClusterName,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let mut clusters = self.awaited.0.lock();
+        if let Some(own) = clusters.iter().position(|cluster| *cluster == self.cluster) {
+            clusters.swap_remove(own);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_answered_is_no_longer_named() {
+        let awaited = Awaited::default();
+        let [eu, us] = ["eu", "us"].map(|name| ClusterName::new(name).unwrap());
+        let (first, second) = (awaited.wait_for(&us), awaited.clone().wait_for(&us));
+        let third = awaited.wait_for(&eu);
+        assert_eq!(awaited.clusters(), [eu, us.clone()]);
+        drop((first, third));
+        assert_eq!(awaited.clusters(), [us]);
+        drop(second);
+        assert_eq!(awaited.clusters(), []);
+    }
+}
