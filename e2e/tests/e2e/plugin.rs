@@ -241,6 +241,7 @@ async fn what_cannot_be_answered_is_said(context: TestContext) -> anyhow::Result
         (&["which", "cm"], 2, "names no object; write TYPE/NAME"),
         (&["which", "cm/single", "--context", "nope"], 2, "there is no context \"nope\""),
         (&["which", "cm/single", "--context", "member1"], 2, "does not lead to Tributary's merged view"),
+        (&["which", "cm/nowhere", "--context", "member1"], 2, "does not lead to Tributary's merged view"),
         (&["which", "cm/single", "--kubeconfig", "/no/such/file"], 2, "/no/such/file cannot be read"),
     ] {
         let output = setup.run(&[arguments, &namespace[..]].concat()).await?;

@@ -16,8 +16,8 @@ pub(super) enum NotMeant {
     Arguments(String),
     /// The endpoint is something else.
     #[error(
-        "context {0:?} does not lead to Tributary's merged view: its objects carry no annotation {CLUSTER_ANNOTATION}; choose \
-         one that does by --context, for example all or tributary-all"
+        "context {0:?} does not lead to Tributary's merged view, but to one cluster; choose one that does by --context, for \
+         example all or tributary-all"
     )]
     Endpoint(String),
 }
@@ -95,8 +95,13 @@ pub(super) fn type_and_name(arguments: &[String]) -> Result<(&str, &str), NotMea
 /// The objects of a list, in its order.
 ///
 /// # Errors
-/// [`NotMeant::Endpoint`] if one does not say in which cluster it is.
+/// [`NotMeant::Endpoint`] if one does not say in which cluster it is, or the list's version is one cluster's own.
 pub(super) fn items(wanted: &Wanted, mut list: Value, context: &str) -> Result<Vec<Found>, NotMeant> {
+    let version = list["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+    // Of an empty list nothing else says whose it is. A list of the merged view has a composite version.
+    if version.parse::<u64>().is_ok() {
+        return Err(NotMeant::Endpoint(context.to_owned()));
+    }
     let items = list.get_mut("items").and_then(Value::as_array_mut).map(std::mem::take).unwrap_or_default();
     let found = |mut object: Value| {
         let annotations = object.get_mut("metadata")?.get_mut("annotations")?.as_object_mut()?;
@@ -180,7 +185,12 @@ mod tests {
             ]
         );
         let bare = json!({ "items": [{ "metadata": { "name": "web" } }] });
-        let error = items(&deployment, bare, "eu").unwrap_err().to_string();
-        assert!(error.contains("context \"eu\"") && error.contains("--context"), "{error}");
+        let of_one_cluster = json!({ "metadata": { "resourceVersion": "1234" }, "items": [] });
+        for list in [bare, of_one_cluster] {
+            let error = items(&deployment, list, "eu").unwrap_err().to_string();
+            assert!(error.contains("context \"eu\"") && error.contains("--context"), "{error}");
+        }
+        let merged = json!({ "metadata": { "resourceVersion": "eyJldSI6IjEifQ" }, "items": [] });
+        assert_eq!(items(&deployment, merged, "all").unwrap(), []);
     }
 }
