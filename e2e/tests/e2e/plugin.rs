@@ -239,7 +239,7 @@ async fn what_cannot_be_answered_is_said(context: TestContext) -> anyhow::Result
         (&["diff", "cm/single", "--clusters", "member2"], 2, "member2 does not have"),
         (&["which", "wombats/x"], 2, "no resource type \"wombats\""),
         (&["which", "cm"], 2, "names no object; write TYPE/NAME"),
-        (&["which", "cm/single", "--context", "nope"], 2, "there is no context \"nope\""),
+        (&["which", "cm/single", "--context", "nope"], 2, "has no context \"nope\""),
         (&["which", "cm/single", "--context", "member1"], 2, "does not lead to Tributary's merged view"),
         (&["which", "cm/nowhere", "--context", "member1"], 2, "does not lead to Tributary's merged view"),
         (&["which", "cm/single", "--kubeconfig", "/no/such/file"], 2, "/no/such/file cannot be read"),
@@ -266,7 +266,7 @@ async fn status_of_the_server(context: TestContext) -> anyhow::Result<()> {
     let report: Value = serde_json::from_str(&setup.ok(&["status", "-o", "json"]).await?)?;
     ensure!(report["clusters"].as_array().is_some_and(|clusters| clusters.len() == 2), "{report}");
     let refused = setup.run(&["status", "--context", "nope"]).await?;
-    ensure!(refused.code == Some(2) && refused.stderr.contains("there is no context \"nope\""), "{refused:?}");
+    ensure!(refused.code == Some(2) && refused.stderr.contains("has no context \"nope\""), "{refused:?}");
     ensure!(refused.stderr.contains("it has: all, member1, member2"), "{refused:?}");
     Ok(())
 }

@@ -18,7 +18,7 @@ pub enum NotChosen {
     #[error("{0} has no current context; name one by --context")]
     NoCurrent(KubeconfigFiles),
     /// There is no such context.
-    #[error("there is no context {context:?} in {files}; it has: {known}")]
+    #[error("{files} has no context {context:?}; it has: {known}")]
     Unknown {
         /// The context.
         context: String,
