@@ -45,10 +45,10 @@ pub(crate) const EVENTS: ResourceIndex = 1;
 pub(crate) const NAMESPACES: ResourceIndex = 2;
 pub(crate) const NODES: ResourceIndex = 3;
 pub(crate) const PODS: ResourceIndex = 4;
-pub(crate) const SERVICEACCOUNTS: ResourceIndex = 5;
-pub(crate) const SERVICES: ResourceIndex = 6;
-pub(crate) const DEPLOYMENTS: ResourceIndex = 7;
-pub(crate) const REPLICASETS: ResourceIndex = 8;
+pub(crate) const SERVICEACCOUNTS: ResourceIndex = 6;
+pub(crate) const SERVICES: ResourceIndex = 7;
+pub(crate) const DEPLOYMENTS: ResourceIndex = 8;
+pub(crate) const REPLICASETS: ResourceIndex = 9;
 
 const CORE: CatalogResource = CatalogResource {
     group: "",
@@ -64,7 +64,7 @@ const CORE: CatalogResource = CatalogResource {
 };
 
 /// Every resource, the core group first, each group by name.
-pub(crate) static CATALOG: [CatalogResource; 9] = [
+pub(crate) static CATALOG: [CatalogResource; 10] = [
     CatalogResource { name: "configmaps", singular: "configmap", kind: "ConfigMap", short_names: &["cm"], ..CORE },
     CatalogResource {
         name: "events",
@@ -112,7 +112,7 @@ pub(crate) static CATALOG: [CatalogResource; 9] = [
         kind: "Pod",
         short_names: &["po"],
         categories: &["all"],
-        subresources: &["log", "status"],
+        subresources: &["binding", "ephemeralcontainers", "log", "status"],
         fields: &[
             "spec.nodeName",
             "spec.restartPolicy",
@@ -125,6 +125,7 @@ pub(crate) static CATALOG: [CatalogResource; 9] = [
         ],
         ..CORE
     },
+    CatalogResource { name: "secrets", singular: "secret", kind: "Secret", fields: &["type"], ..CORE },
     CatalogResource {
         name: "serviceaccounts",
         singular: "serviceaccount",

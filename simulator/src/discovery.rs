@@ -123,6 +123,11 @@ fn resource_list(group: &str, version: &str) -> Value {
             resources.push(entry);
         }
     }
+    if group.is_empty() {
+        resources.push(json!({
+            "name": "bindings", "singularName": "binding", "namespaced": true, "kind": "Binding", "verbs": ["create"],
+        }));
+    }
     let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
     json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources})
 }
@@ -138,6 +143,7 @@ fn reviews() -> Value {
 fn subresource_verbs(subresource: &str) -> &'static [&'static str] {
     match subresource {
         "log" => &["get"],
+        "binding" => &["create"],
         _ => &["get", "patch", "update"],
     }
 }
@@ -145,6 +151,7 @@ fn subresource_verbs(subresource: &str) -> &'static [&'static str] {
 fn response_kind(resource: &CatalogResource, subresource: &str) -> (&'static str, &'static str, &'static str) {
     match subresource {
         "scale" => ("autoscaling", "v1", "Scale"),
+        "binding" => ("", "v1", "Binding"),
         _ => (resource.group, resource.version, resource.kind),
     }
 }
@@ -154,11 +161,12 @@ fn aggregated_list(core: bool) -> Value {
         .iter()
         .filter(|(group, _)| group.is_empty() == core)
         .map(|(group, version)| {
-            let resources: Vec<_> = CATALOG
-                .iter()
-                .filter(|r| r.group == *group && r.version == *version)
-                .map(aggregated_resource)
-                .collect();
+            let bindings = json!({
+                "resource": "bindings", "responseKind": {"group": "", "version": "v1", "kind": "Binding"},
+                "scope": "Namespaced", "singularResource": "binding", "verbs": ["create"],
+            });
+            let described = CATALOG.iter().filter(|r| r.group == *group && r.version == *version);
+            let resources = described.map(aggregated_resource).chain(core.then_some(bindings)).collect();
             aggregated_group(group, version, resources)
         })
         .collect();

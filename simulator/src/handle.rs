@@ -18,7 +18,7 @@ use crate::list::named;
 use crate::path::{self, ResourcePath, Route};
 use crate::present::Form;
 use crate::response::{cacheable, failure, json, json_value, moved, not_ok, text};
-use crate::{discovery, list, log, openapi, protobuf, scale, status, watch, workload, write};
+use crate::{binding, discovery, list, log, openapi, protobuf, scale, status, watch, workload, write};
 
 /// The largest request body (kube-apiserver's limit).
 const BODY_MAX: usize = 3 * 1024 * 1024;
@@ -110,6 +110,7 @@ impl Api {
                 Ok(answer.map(|whole| body::of_write(whole, answers)))
             }
             Route::AccessReview(resource) => self.access_review(&resource, request).await,
+            Route::Bindings(namespace) => self.bind(namespace, request, query).await,
             route if request.method() == Method::GET => plain(&route, request.headers(), query, self.faults()),
             _ => Err(Status::method_not_allowed()),
         }
@@ -175,6 +176,9 @@ impl Api {
             ("PUT" | "PATCH", true) if target.subresource == "scale" => {
                 (200, write::WriteResponse::Value(scale::write(self.store(), &target, &write)?))
             }
+            ("POST", true) if target.subresource == "binding" => {
+                (201, write::WriteResponse::Value(binding::bind(self.store(), &target, &write)?))
+            }
             ("PUT", true) => write::update(self.store(), &target, &write)?,
             ("PATCH", true) => write::patch(self.store(), &target, &write)?,
             ("DELETE", true) if target.subresource.is_empty() => write::delete(self.store(), &target, &write)?,
@@ -229,6 +233,23 @@ impl Api {
         Ok(json(200, body::full(out)))
     }
 
+    /// Binds the Pod that the body names to a node.
+    async fn bind(
+        &self,
+        namespace: String,
+        request: Request<Incoming>,
+        query: &Query<'_>,
+    ) -> Result<Response<Body>, Status> {
+        if request.method() != Method::POST {
+            return Err(Status::method_not_allowed());
+        }
+        let (parts, incoming) = request.into_parts();
+        let (content_type, bytes) = json_body(&parts.headers, incoming).await?;
+        let write = write::Request { content_type: &content_type, body: &bytes, query };
+        let pod = binding::pod(namespace, &write)?;
+        Ok(json_value(201, &binding::bind(self.store(), &pod, &write)?))
+    }
+
     /// Everything is allowed to whoever has the token.
     async fn access_review(&self, resource: &str, request: Request<Incoming>) -> Result<Response<Body>, Status> {
         if request.method() != Method::POST {
@@ -275,7 +296,7 @@ async fn json_body(headers: &HeaderMap, incoming: Incoming) -> Result<(String, B
 
 fn kind(route: &Route, method: &Method, query: &Query<'_>) -> RequestKind {
     match route {
-        Route::Resource(_) | Route::AccessReview(_) if method != Method::GET => RequestKind::Write,
+        Route::Resource(_) | Route::AccessReview(_) | Route::Bindings(_) if method != Method::GET => RequestKind::Write,
         Route::Resource(target) if target.watch_path || query.bool("watch") == Some(true) => RequestKind::Watch,
         Route::Resource(target) if target.name.is_none() => RequestKind::List,
         Route::Resource(_) => RequestKind::Get,

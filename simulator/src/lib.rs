@@ -18,6 +18,7 @@
 //! Not simulated: admission, schema validation, exec, attach and port-forward (there are no containers).
 
 mod api;
+mod binding;
 mod body;
 mod catalog;
 mod certificate;

@@ -17,6 +17,8 @@ pub(crate) enum Route {
     OpenApiV3(Option<String>),
     /// `selfsubjectaccessreviews` and their like, by resource.
     AccessReview(String),
+    /// `bindings` of a namespace: Pods are bound to nodes.
+    Bindings(String),
     /// A collection, an object or a subresource.
     Resource(ResourcePath),
     /// Nothing here.
@@ -64,6 +66,7 @@ pub(crate) fn parse(path: &str) -> Route {
         ["openapi", "v3", rest @ ..] => Route::OpenApiV3(Some(rest.join("/"))),
         ["api"] | ["api", _] | ["apis"] | ["apis", _] | ["apis", _, _] => Route::Discovery(segments.join("/")),
         ["apis", "authorization.k8s.io", "v1", review] => Route::AccessReview((*review).to_owned()),
+        ["api", "v1", "namespaces", namespace, "bindings"] => Route::Bindings((*namespace).to_owned()),
         ["api", version, rest @ ..] => resource("", version, rest),
         ["apis", group, version, rest @ ..] => resource(group, version, rest),
         _ => Route::Unknown,
@@ -130,6 +133,7 @@ mod tests {
             assert_eq!(target(path), expected, "{path}");
         }
         assert_eq!(parse("/readyz"), Route::Health);
+        assert_eq!(parse("/api/v1/namespaces/a/bindings"), Route::Bindings("a".to_owned()));
         assert_eq!(parse("/apis/apps/v1"), Route::Discovery("apis/apps/v1".to_owned()));
     }
 }

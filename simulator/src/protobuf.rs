@@ -336,7 +336,7 @@ mod tests {
     #[test]
     fn what_is_no_object_is_refused() {
         assert_eq!(decode(b"{}"), Err(ProtobufError::Magic));
-        assert_eq!(decode(&body("v1", "Secret", &[])), Err(ProtobufError::Kind("Secret".to_owned())));
+        assert_eq!(decode(&body("v1", "Endpoints", &[])), Err(ProtobufError::Kind("Endpoints".to_owned())));
         assert_eq!(decode(&body("v1", "ConfigMap", &[0x0a, 0x05, 0x00])), Err(ProtobufError::Truncated));
         assert_eq!(decode(&body("v1", "ConfigMap", &[1 << 3, 0])), Err(ProtobufError::WireType(1)));
         assert_eq!(decode(&body("v1", "ConfigMap", &field(1, &field(1, b"\xff")))), Err(ProtobufError::Text));

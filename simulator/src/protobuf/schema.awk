@@ -20,7 +20,7 @@ message != "" && /^  (optional|repeated|map)/ {
 }
 
 END {
-    todo = "Namespace ConfigMap Event Node Pod ServiceAccount Service Deployment ReplicaSet Scale DeleteOptions"
+    todo = "Namespace ConfigMap Event Node Pod Secret ServiceAccount Service Deployment ReplicaSet Scale DeleteOptions"
     while (todo != "") {
         count = split(todo, names, " ")
         todo = ""
