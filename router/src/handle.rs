@@ -22,7 +22,7 @@ use crate::report::Report;
 use crate::request::{ClientRequest, Received};
 use crate::topology::Cluster;
 use crate::view::standing;
-use crate::{Router, User, deadline, forward, health, memory, ownership, response};
+use crate::{Router, User, deadline, forward, grounds, health, memory, response};
 
 /// When a client is to come back that asks for a resource which only clusters that were not asked yet may serve,
 /// in seconds.
@@ -188,7 +188,7 @@ impl Router {
             Verb::List | Verb::Watch => ClusterRefusal::unread(resource, names, UNDISCOVERED_RETRY_AFTER).into(),
             _ => {
                 let name = request.name.clone().unwrap_or_default();
-                ownership::unknown(&self.fleet, resource.clone(), name, (&names, &[])).into()
+                grounds::unknown(&self.fleet, resource.clone(), name, (&names, &[])).into()
             }
         }
     }

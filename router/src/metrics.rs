@@ -129,6 +129,22 @@ pub(crate) struct LimitLabels {
     pub limit: String,
 }
 
+/// The labels of questions to members.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct QuestionLabels {
+    /// What is asked about.
+    pub about: String,
+}
+
+/// What members are asked about, in clients' names, before a request is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum QuestionAbout {
+    /// Whether they have an object of a name.
+    Name,
+    /// Whether they have records of a Helm release.
+    Release,
+}
+
 /// The labels of a lane of long answers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct AnswerLengthLabels {
@@ -147,6 +163,7 @@ pub struct Metrics {
     limits: Family<LimitLabels, Gauge>,
     limits_used: Family<LimitLabels, Gauge>,
     limits_refused: Family<LimitLabels, Counter>,
+    questions: Family<QuestionLabels, Counter>,
     /// Long answers and their turns.
     pub lanes: AnswerTurnMetrics,
 }
@@ -170,6 +187,7 @@ impl Default for Metrics {
             limits: Family::default(),
             limits_used: Family::default(),
             limits_refused: Family::default(),
+            questions: Family::default(),
             lanes: lanes(&mut registry),
             registry: Mutex::new(Registry::default()),
         };
@@ -261,6 +279,15 @@ impl Metrics {
         }
     }
 
+    /// How often members were asked, each counted, about something.
+    pub(crate) fn questions(&self, about: QuestionAbout) -> Counter {
+        let about = match about {
+            QuestionAbout::Name => "name",
+            QuestionAbout::Release => "helm_release",
+        };
+        self.questions.get_or_create_owned(&QuestionLabels { about: about.to_owned() })
+    }
+
     /// What is counted of clients' requests to members.
     pub(crate) fn member_shares(&self) -> MemberShareMetrics {
         MemberShareMetrics { lasting: self.share("long_running_to_member"), short: self.share("short_to_member") }
@@ -289,6 +316,11 @@ impl Metrics {
         );
         registry.register("apiserver_longrunning_requests", "Watches open now", self.watches.clone());
         registry.register("apiserver_watch_events", "Watch events written to clients", self.watch_events.clone());
+        registry.register(
+            "tributary_member_questions",
+            "Questions to members that come before an answer to a client",
+            self.questions.clone(),
+        );
         registry.register(
             "apiserver_terminated_watchers",
             "Watches ended because their client read too slowly",

@@ -10,7 +10,7 @@ use tributary_apimachinery::rewrite::WriteResult;
 use tributary_apimachinery::{GroupVersionResource, ObjectDecodeError, ObjectDecoder, ObjectKey, ResourceRequest};
 use tributary_printers::Printer;
 
-use super::release::are_records;
+use super::evidence::helm_release::may_be_record;
 use super::whole::{Interrupted, whole};
 use crate::Router;
 use crate::body::{self, Body};
@@ -195,7 +195,7 @@ pub(crate) fn note(
     headers: &HeaderMap,
     text: &Bytes,
 ) {
-    if let Some(namespace) = request.namespace.as_deref().filter(|_| are_records(&request.resource)) {
+    if let Some(namespace) = request.namespace.as_deref().filter(|_| may_be_record(request, text)) {
         router.releases().forget(namespace);
     }
     if changes_discovery(&request.resource) {

@@ -8,7 +8,7 @@ use tributary_apimachinery::ItemResourceVersions;
 use super::answer::TranslationOptions;
 use super::buffered::BufferedRequest;
 use super::meant;
-use super::namespace::explained;
+use super::missing_namespace::explained;
 use super::target::send_translated;
 use crate::body::{Body, WHOLE_BODY_BYTES_MAX};
 use crate::refusal::{Refusal, RequestRefusal};

@@ -11,6 +11,7 @@ use tributary_apimachinery::rewrite::{self, Rewritten};
 use tributary_apimachinery::{ClusterName, ClusterSelector, ListOptions, ObjectKey, ResourceVersion, Verb};
 
 use super::buffered::BufferedRequest;
+use super::evidence::helm_release::is_record;
 use super::rewritten::translating;
 use super::send::send;
 use super::whole::{Reserve, seen_whole};
@@ -177,7 +178,7 @@ async fn delete_in(
     seen_whole(answer.into_body(), room, reserve, router.large_bodies(), look).await.unwrap_or_else(|_| look(&[]))
 }
 
-/// Has later reads wait until the deletions are seen. A member answers with the objects as they were before; an answer
+/// Has later reads wait until the deletions are seen, and forgets where Helm releases are whose records went. A member answers with the objects as they were before; an answer
 /// above 8 MiB was not read, and what it names is not waited for.
 fn note(request: ClientRequest<'_>, cluster: &Cluster, answer: &[u8]) {
     let ClientRequest { router, resource, .. } = request;
@@ -186,6 +187,11 @@ fn note(request: ClientRequest<'_>, cluster: &Cluster, answer: &[u8]) {
         return;
     }
     let resource_name = &resource.resource;
+    for (namespace, name) in deletions.iter().filter_map(|deletion| deletion.key.split_once('/')) {
+        if is_record(resource_name, name.as_bytes()) {
+            router.releases().forget(namespace);
+        }
+    }
     let namespaced = resource.namespace.as_deref().map(|namespace| router.views().get(resource_name, Some(namespace)));
     for view in [router.views().get(resource_name, None), namespaced.flatten()].into_iter().flatten() {
         view.fences.deleted(cluster.name(), deletions.iter().cloned());

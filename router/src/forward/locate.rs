@@ -5,12 +5,16 @@ mod ask;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::HeaderValue;
 use tributary_apimachinery::{ClusterName, Object};
 use tributary_merge::CompositeResourceVersion;
 
 pub(crate) use self::ask::{Found, Located, LookupKey};
+use super::ask::{Patience, Question};
+use crate::body::WHOLE_BODY_BYTES_MAX;
 use crate::discovery::Otherwise;
-use crate::ownership::{self, Claim, NoOwner};
+use crate::grounds::{self, Meaning, NoOwner};
+use crate::metrics::QuestionAbout;
 use crate::refusal::{Refusal, Trouble};
 use crate::request::ClientRequest;
 use crate::topology::Cluster;
@@ -22,9 +26,9 @@ impl Located {
     ///
     /// # Errors
     /// Why there is none.
-    pub(crate) fn owner(&self, claim: Claim<'_>) -> Result<Found, NoOwner> {
+    pub(crate) fn owner(&self, meaning: Meaning<'_>) -> Result<Found, NoOwner> {
         let clusters: Vec<_> = self.found.iter().map(|(cluster, _)| cluster.name()).collect();
-        let owner = ownership::owner(&clusters, self.unknown.iter(), claim)?;
+        let owner = grounds::owner(&clusters, self.unknown.iter(), meaning)?;
         Ok(self.found[owner].clone())
     }
 
@@ -254,8 +258,18 @@ async fn live(request: ClientRequest<'_>, within: Duration, chosen: impl Fn(&Arc
         clusters: clusters.iter().map(|cluster| cluster.name().clone()).collect(),
         within,
     };
-    let bytes = Arc::clone(router.held_bytes());
-    let put = || ask::ask(clusters, Arc::clone(&question.path), caller.clone(), bytes, within);
+    let put = || {
+        let asked = Question {
+            path: Arc::clone(&question.path),
+            accept: HeaderValue::from_static("application/json"),
+            caller: caller.clone(),
+            held_bytes: Arc::clone(router.held_bytes()),
+            answer_bytes_max: WHOLE_BODY_BYTES_MAX,
+            patience: Patience::Each(within),
+            put: router.metrics().questions(QuestionAbout::Name),
+        };
+        ask::ask(clusters, asked)
+    };
     router.locations().ask(question.clone(), put, Located::is_nowhere).await
 }
 

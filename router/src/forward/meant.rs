@@ -1,24 +1,17 @@
-//! Which cluster a write means: finds out what [`Ground`]s speak for, one after the other, until one decides.
+//! Which cluster a write means: goes through the [`Ground`]s until one decides.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use tributary_apimachinery::rewrite::Reference;
-use tributary_apimachinery::{
-    ClusterName, GroupVersion, GroupVersionResource, Object, ObjectKey, ResourceRequest, Verb,
-};
+use tributary_apimachinery::ClusterName;
 
 use super::buffered::BufferedRequest;
-use super::findings::Findings;
-use super::locate::{Found, Located, Lookup, ask_unknown, locate};
-use super::records;
-use super::release::Release;
+use super::evidence::helm_release::Release;
+use super::evidence::{self, Gathered, Owner};
+use super::locate::{Found, Located};
 use super::target::OwnerTarget;
-use crate::Router;
-use crate::discovery::ServedResource;
-use crate::grounds::{Evidence, Ground, Verdict};
-use crate::ownership::{Claim, NoOwner};
-use crate::refusal::{ClusterRefusal, Refusal, ReleaseName, Trouble};
+use super::torn_release;
+use crate::grounds::{Finding, Ground};
+use crate::refusal::{ClusterRefusal, Refusal};
 use crate::request::ClientRequest;
 use crate::topology::Cluster;
 use crate::versions::ClientVersion;
@@ -53,6 +46,7 @@ pub(super) async fn of_new(
     held: &BufferedRequest,
     seen: &[ClientVersion],
 ) -> Result<Option<Meant>, Refusal> {
+    let mut hidden = None;
     for ground in Ground::OF_NEW {
         let found = match ground {
             Ground::Annotation => annotated(request, held).transpose()?,
@@ -62,18 +56,42 @@ pub(super) async fn of_new(
                 cluster.map(|cluster| Meant::of_new(ground, cluster))
             }
             Ground::Owner => owner(request, held).await?,
-            Ground::Placement => {
-                let placement = request.configuration.policy(&request.resource.resource).placement.as_ref();
-                let cluster = placement.map(|placement| configured(request, placement.as_str())).transpose()?;
-                cluster.map(|cluster| Meant::of_new(ground, cluster))
-            }
-            _ => by_evidence(request, held, ground).await?.map(|cluster| Meant::of_new(ground, cluster)),
+            Ground::Placement => placed(request, hidden.take())?,
+            _ => match by_evidence(request, held, ground).await? {
+                Said::Hidden(refusal) => {
+                    hidden = Some(refusal);
+                    None
+                }
+                said => said.meant(ground),
+            },
         };
         if found.is_some() {
             return Ok(found);
         }
     }
     Ok(None)
+}
+
+/// The cluster that the configuration names.
+///
+/// # Errors
+/// As [`configured`]; `hidden`, where that is the only ground and one that comes before it is not shown to the client.
+fn placed(request: ClientRequest<'_>, hidden: Option<Refusal>) -> Result<Option<Meant>, Refusal> {
+    let placement = request.configuration.policy(&request.resource.resource).placement.as_ref();
+    match (placement, hidden) {
+        (None, _) => Ok(None),
+        (Some(_), Some(hidden)) => Err(hidden),
+        (Some(placement), None) => Ok(Some(Meant::of_new(Ground::Placement, configured(request, placement.as_str())?))),
+    }
+}
+
+/// The cluster of the object's owner, or of the object that an Event is about.
+async fn owner(request: ClientRequest<'_>, held: &BufferedRequest) -> Result<Option<Meant>, Refusal> {
+    let found = evidence::of_owner(request, held).await?;
+    Ok(found.map(|Owner { cluster, involved }| Meant {
+        ground: Ground::Owner,
+        target: OwnerTarget { cluster, object: None, involved },
+    }))
 }
 
 /// The cluster that a write of a name itself says that it means, by the first ground that applies. `None` where it says
@@ -93,13 +111,11 @@ pub(super) async fn of_existing(
     for ground in Ground::OF_EXISTING {
         let found = match ground {
             Ground::Annotation => annotated(request, held).filter(|_| makes).transpose()?,
-            Ground::Precondition => by_precondition(held, seen, &located.found),
+            Ground::Precondition => by_precondition(request, held, seen, &located.found)?,
             Ground::Owner if is_open => owner(request, held).await?,
-            Ground::Release if is_open => {
-                by_evidence(request, held, ground).await?.map(|cluster| Meant::of_new(ground, cluster))
-            }
+            Ground::Release if is_open => by_evidence(request, held, ground).await?.meant(ground),
             Ground::Name => {
-                not_of_several(request, located).await?;
+                torn_release::refuse(request, located).await?;
                 None
             }
             _ => None,
@@ -129,12 +145,32 @@ fn annotated(request: ClientRequest<'_>, held: &BufferedRequest) -> Option<Resul
 
 /// The cluster that the precondition of a write names, of those that have the name: by the version of its object, or by
 /// the object's uid.
-fn by_precondition(held: &BufferedRequest, seen: &[ClientVersion], found: &[Found]) -> Option<Meant> {
+///
+/// # Errors
+/// 409 where the uid is all that names one, and several have an object of it: one of them has copied it.
+fn by_precondition(
+    request: ClientRequest<'_>,
+    held: &BufferedRequest,
+    seen: &[ClientVersion],
+    found: &[Found],
+) -> Result<Option<Meant>, ClusterRefusal> {
+    let meant = |cluster: &Arc<Cluster>| Ok(Some(Meant::of_new(Ground::Precondition, Arc::clone(cluster))));
     let of_version = |(cluster, _): &&Found| seen.iter().any(|own| own.only_cluster() == Some(cluster.name()));
+    if let Some((cluster, _)) = found.iter().find(of_version) {
+        return meant(cluster);
+    }
     let uid = held.facts.precondition_uid.as_deref().or(held.facts.uid.as_deref());
     let of_uid = |(_, object): &&Found| object.as_ref().is_some_and(|own| Some(own.uid()) == uid);
-    let (cluster, _) = found.iter().find(of_version).or_else(|| found.iter().find(of_uid))?;
-    Some(Meant::of_new(Ground::Precondition, Arc::clone(cluster)))
+    let of_uid: Vec<_> = found.iter().filter(of_uid).map(|(cluster, _)| cluster).collect();
+    match of_uid[..] {
+        [] => Ok(None),
+        [cluster] => meant(cluster),
+        _ => {
+            let clusters = of_uid.iter().map(|cluster| cluster.name().clone()).collect();
+            let (resource, name) = (request.resource.resource.clone(), name_of(request, held));
+            Err(ClusterRefusal::UidInSeveral { resource, name, clusters })
+        }
+    }
 }
 
 /// Nothing names the cluster of a new object.
@@ -162,215 +198,59 @@ fn configured(request: ClientRequest<'_>, name: &str) -> Result<Arc<Cluster>, Cl
     })
 }
 
+/// What a ground says of the cluster that is meant.
+enum Said {
+    /// It is this one.
+    Cluster(Arc<Cluster>),
+    /// Nothing.
+    Nothing,
+    /// It may say something, of which the client is shown nothing: so is refused what rests on a default alone.
+    Hidden(Refusal),
+}
+
+impl Said {
+    fn meant(self, ground: Ground) -> Option<Meant> {
+        match self {
+            Self::Cluster(cluster) => Some(Meant::of_new(ground, cluster)),
+            Self::Nothing | Self::Hidden(_) => None,
+        }
+    }
+}
+
 /// The cluster that a ground speaks for by what clusters have.
-async fn by_evidence(
-    request: ClientRequest<'_>,
-    held: &BufferedRequest,
-    ground: Ground,
-) -> Result<Option<Arc<Cluster>>, Refusal> {
+///
+/// # Errors
+/// 503 where clusters are unknown that may have it, too; 409 where several have what belongs to one.
+async fn by_evidence(request: ClientRequest<'_>, held: &BufferedRequest, ground: Ground) -> Result<Said, Refusal> {
     let ClientRequest { router, configuration, .. } = request;
-    let release = Release::of(request.resource, &held.facts.release);
-    let found = match ground {
-        Ground::Release => match &release {
-            Some(release) => records::findings(request, release).await?,
-            None => return Ok(None),
-        },
-        Ground::Node => node(request, held).await?,
-        Ground::Kind => kind(request).into(),
-        Ground::Namespace => namespace(request).await?,
-        _ => Findings::default(),
+    let name = name_of(request, held);
+    let release = Release::of(request.resource, Some(&name), &held.facts.release);
+    let gathered = match (ground, &release) {
+        (Ground::Release, Some(release)) => evidence::of_release(request, release).await,
+        (Ground::Node, _) => evidence::of_node(request, held).await?,
+        (Ground::Kind, _) => evidence::of_kind(request).into(),
+        (Ground::Namespace, _) => evidence::of_namespace(request).await?,
+        _ => return Ok(Said::Nothing),
     };
-    let (resource, name) = (request.resource.resource.clone(), name_of(request, held));
-    let (namespace, of) = release.map_or((None, None), |release| (release.namespace, release.name));
-    let release = Box::new(ReleaseName { namespace, name: of });
+    let resource = request.resource.resource.clone();
+    let release = Box::new(release.map(Release::into_name).unwrap_or_default());
     let placement = configuration.policy(&resource).placement.as_ref();
-    let Findings { evidence, told } = found;
-    match ground.judge(evidence, placement) {
-        Verdict::Meant(cluster) => Ok(router.fleet().cluster(&cluster)),
-        Verdict::Nothing => Ok(None),
-        Verdict::Unsure { known, unknown } => {
+    let Gathered { evidence, told } = gathered;
+    let refusal = match ground.judge(evidence, placement) {
+        Finding::Meant(cluster) => return Ok(router.fleet().cluster(&cluster).map_or(Said::Nothing, Said::Cluster)),
+        Finding::Nothing => return Ok(Said::Nothing),
+        Finding::Unsure { known, unknown } => {
             let unknown = router.fleet().troubles(&unknown, &told);
-            Err(ClusterRefusal::Unsure { resource, name, ground, known, unknown }.into())
+            ClusterRefusal::Unsure { resource, name, ground, known, unknown }
         }
-        Verdict::Perhaps(unknown) => {
+        Finding::Perhaps(unknown) => {
             let unknown = router.fleet().troubles(&unknown, &told);
-            Err(ClusterRefusal::ReleaseUnsure { resource, name, release, unknown }.into())
+            ClusterRefusal::ReleaseUnsure { resource, name, release, unknown }
         }
-        Verdict::Several(clusters) => {
-            Err(ClusterRefusal::ReleaseInSeveral { resource, name, release, clusters }.into())
+        Finding::Hidden(clusters) => {
+            return Ok(Said::Hidden(ClusterRefusal::ReleaseHidden { resource, name, release, clusters }.into()));
         }
-    }
-}
-
-/// Refuses to delete an object that is the only one of its name, and any write of a record that is, where several
-/// clusters have the Helm release: an uninstallation changes the newest record, whose revision one cluster alone may
-/// have, and goes on to the objects even if that is refused.
-///
-/// # Errors
-/// As reads of the records in memory.
-async fn not_of_several(request: ClientRequest<'_>, located: &Located) -> Result<(), Refusal> {
-    let [(_, Some(object))] = &located.found[..] else { return Ok(()) };
-    let release = Release::of_object(request.resource, object);
-    let is_deleted = request.info.verb == Verb::Delete;
-    let Some(release) = release.filter(|release| is_deleted || release.is_of_record()) else { return Ok(()) };
-    let evidence = records::findings(request, &release).await?.evidence;
-    match Ground::Release.judge(evidence, None) {
-        Verdict::Several(clusters) => {
-            let (resource, name) = (request.resource.resource.clone(), object.name().to_owned());
-            let Release { namespace, name: of, .. } = release;
-            let release = Box::new(ReleaseName { namespace, name: of });
-            Err(ClusterRefusal::ReleaseInSeveral { resource, name, release, clusters }.into())
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Where the object's owner is, or the object that an Event is about.
-async fn owner(request: ClientRequest<'_>, held: &BufferedRequest) -> Result<Option<Meant>, Refusal> {
-    for owner in &held.facts.owners {
-        if let Some((cluster, _)) = referenced(request, owner).await? {
-            return Ok(Some(Meant::of_new(Ground::Owner, cluster)));
-        }
-    }
-    let Some(involved) = &held.facts.involved else { return Ok(None) };
-    let found = match just_deleted(request.router, involved, request.resource) {
-        None => referenced(request, involved).await?,
-        deleted => deleted,
+        Finding::Several(clusters) => ClusterRefusal::ReleaseInSeveral { resource, name, release, clusters },
     };
-    Ok(found.map(|(cluster, involved)| Meant {
-        ground: Ground::Owner,
-        target: OwnerTarget { cluster, object: None, involved },
-    }))
-}
-
-/// Where the node is that a new Pod is bound to; for a Binding, the Pod that is bound, or else the node.
-async fn node(request: ClientRequest<'_>, held: &BufferedRequest) -> Result<Findings, Refusal> {
-    let facts = &held.facts;
-    if let (Some(target), Some(name)) = (&facts.target, &facts.name) {
-        let pods = GroupVersionResource::new("", "v1", "pods");
-        let pod = located(request, &pods, request.resource.namespace.as_deref(), name).await?;
-        return if pod.evidence.has.len() == 1 { Ok(pod) } else { node_of_name(request, &target.name).await };
-    }
-    match &facts.node_name {
-        Some(name) => node_of_name(request, name).await,
-        None => Ok(Findings::default()),
-    }
-}
-
-/// Which clusters have a node of this name.
-async fn node_of_name(request: ClientRequest<'_>, name: &str) -> Result<Findings, Refusal> {
-    located(request, &GroupVersionResource::new("", "v1", "nodes"), None, name).await
-}
-
-/// Which clusters serve the resource. One that has not told what it serves may do so, too, and so may one whose
-/// aggregated server does not answer.
-fn kind(request: ClientRequest<'_>) -> Evidence {
-    let ClientRequest { router, served, .. } = request;
-    let version = served.resource.group_version();
-    let may = |cluster: &&Arc<Cluster>| cluster.discovery().is_none_or(|own| own.is_stale(&version));
-    let clusters = router.fleet().clusters();
-    let may = clusters.values().filter(may).map(|cluster| cluster.name().clone()).collect();
-    Evidence { has: served.clusters.to_vec(), may }
-}
-
-/// Which of the clusters that serve the resource have the namespace.
-pub(super) async fn namespace(request: ClientRequest<'_>) -> Result<Findings, Refusal> {
-    let Some(namespace) = &request.resource.namespace else { return Ok(Findings::default()) };
-    let mut found = located(request, &GroupVersionResource::new("", "v1", "namespaces"), None, namespace).await?;
-    let Evidence { has, may } = kind(request);
-    for clusters in [&mut found.evidence.has, &mut found.evidence.may] {
-        clusters.retain(|cluster| has.contains(cluster) || may.contains(cluster));
-    }
-    Ok(found)
-}
-
-/// Which clusters have an object of this name.
-async fn located(
-    request: ClientRequest<'_>,
-    resource: &GroupVersionResource,
-    namespace: Option<&str>,
-    name: &str,
-) -> Result<Findings, Refusal> {
-    let union = request.router.fleet().union();
-    let Some(served) = union.get(resource) else { return Ok(Findings::default()) };
-    let wanted = ResourceRequest {
-        resource: resource.clone(),
-        namespace: namespace.map(str::to_owned),
-        name: Some(name.to_owned()),
-        subresource: None,
-        rest: None,
-        selected_name: None,
-    };
-    let wanted = ClientRequest { resource: &wanted, served, ..request };
-    let located = ask_unknown(wanted, locate(wanted, Lookup::Present, &[]).await?).await;
-    let has = located.found.iter().map(|(cluster, _)| cluster.name().clone()).collect();
-    // Who may not look for a namespace may write in it all the same.
-    let forbids = |cluster: &ClusterName| Trouble {
-        cluster: cluster.clone(),
-        cause: format!("it forbids to ask for {}", resource.group_resource()),
-        age: Duration::ZERO,
-    };
-    let told = located.told.into_iter().chain(located.forbidden.iter().map(forbids)).collect();
-    let may = located.unknown.into_iter().chain(located.forbidden).collect();
-    Ok(Findings { evidence: Evidence { has, may }, told })
-}
-
-/// The object that a reference names, and its cluster. `None` where nobody has it: then it is no ground for a choice.
-///
-/// The uid decides. Where the reference has none (or a node's name in its place, as kubelets write it) the name does,
-/// if only one cluster has it.
-///
-/// # Errors
-/// 503 where it is in no cluster that is known or answers, and some do not: elsewhere garbage collection would take the
-/// new object for one that lost its owner. 504 where this process's own writes are not seen within 3 s.
-async fn referenced(request: ClientRequest<'_>, reference: &Reference) -> Result<Option<Found>, Refusal> {
-    let ClientRequest { router, resource, .. } = request;
-    let Some((wanted, served)) = named(router, reference, resource) else { return Ok(None) };
-    let wanted = ClientRequest { resource: &wanted, served: &served, ..request };
-    let uid = Some(&*reference.uid).filter(|uid| !uid.is_empty() && *uid != reference.name);
-    let located = locate(wanted, Lookup::Surely { uid }, &[]).await?;
-    match located.owner(Claim::Known) {
-        Ok(found) => Ok(Some(found)),
-        Err(NoOwner::Several(_)) => Ok(None),
-        Err(NoOwner::Nowhere) if located.refusal.is_none() => Ok(None),
-        Err(none) => Err(located.refuse(wanted, none)),
-    }
-}
-
-/// What a reference names, and who serves it.
-fn named(
-    router: &Router,
-    reference: &Reference,
-    resource: &ResourceRequest,
-) -> Option<(ResourceRequest, Arc<ServedResource>)> {
-    let union = router.fleet().union();
-    let group_version = GroupVersion::parse(&reference.api_version);
-    let served = union.of_kind(&group_version, &reference.kind).filter(|_| !reference.name.is_empty())?;
-    let namespace = Some(&reference.namespace).filter(|own| !own.is_empty()).or(resource.namespace.as_ref());
-    let wanted = ResourceRequest {
-        resource: served.resource.clone(),
-        namespace: namespace.filter(|_| served.description.namespaced()).cloned(),
-        name: Some(reference.name.clone()),
-        subresource: None,
-        rest: None,
-        selected_name: None,
-    };
-    Some((wanted, Arc::clone(served)))
-}
-
-/// The object that an Event is about, if it was deleted a moment ago: the last thing that is told of
-/// many objects is that they ended.
-fn just_deleted(router: &Router, reference: &Reference, resource: &ResourceRequest) -> Option<Found> {
-    let (wanted, _) = named(router, reference, resource).filter(|_| !reference.uid.is_empty())?;
-    let key = ObjectKey::new(wanted.namespace.as_deref().unwrap_or_default(), &reference.name);
-    let is_meant = |object: &Object| object.uid() == reference.uid;
-    let namespaces = [None, wanted.namespace.as_deref()].into_iter();
-    let views = namespaces.filter_map(|namespace| router.views().get(&wanted.resource, namespace));
-    let mut deleted = views.filter_map(|view| {
-        let log = view.log();
-        let is_there = log.find(key.as_str()).iter().any(|(_, object)| is_meant(object));
-        if is_there { None } else { log.find_deleted(key.as_str(), is_meant) }
-    });
-    let (name, object) = deleted.next()?;
-    Some((router.fleet().cluster(&name)?, Some(object)))
+    Err(refusal.into())
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use http::{Response, StatusCode};
 use tributary_apimachinery::Status;
 
-use super::meant::{self, Meant};
+use super::evidence;
+use super::meant::Meant;
 use crate::body::{self, Body};
 use crate::refusal::{ClusterRefusal, Refusal};
 use crate::request::ClientRequest;
@@ -36,7 +37,7 @@ pub(super) async fn explained(
         return Ok(Response::from_parts(head, body::full(text)));
     }
     let cluster = meant.target.cluster.name();
-    let mut elsewhere = meant::namespace(request).await?.evidence.has;
+    let mut elsewhere = evidence::of_namespace(request).await?.evidence.has;
     elsewhere.retain(|other| other != cluster);
     let (resource, namespace) = (request.resource.resource.clone(), Arc::from(namespace));
     let (cluster, ground) = (cluster.clone(), meant.ground);

@@ -9,13 +9,12 @@ use super::answer::TranslationOptions;
 use super::buffered::BufferedRequest;
 use super::locate::{Located, Lookup, ask_unknown, locate};
 use super::meant::{self, Meant, makes};
-use super::namespace::explained;
+use super::missing_namespace::explained;
 use super::send::send;
 use super::target::{OwnerTarget, send_translated};
 use crate::body::{Body, WHOLE_BODY_BYTES_MAX};
-use crate::grounds::Ground;
+use crate::grounds::{Ground, Meaning, NoOwner};
 use crate::negotiate::ResponseKind;
-use crate::ownership::{Claim, NoOwner};
 use crate::plan::OwnerRequest;
 use crate::refusal::{PreconditionRefusal, Refusal};
 use crate::request::ClientRequest;
@@ -36,11 +35,11 @@ pub(crate) async fn to_owner(
         let object = proxied_object(resource);
         let object = ClientRequest { resource: &object, ..request };
         let mut located = locate(object, Lookup::Present, &[]).await?;
-        let claim = if is_only_read(request, &message) { Claim::Known } else { bare(request) };
-        if claim == Claim::Only {
+        let meaning = if is_only_read(request, &message) { Meaning::Known } else { bare(request) };
+        if meaning == Meaning::Only {
             located = ask_unknown(object, located).await;
         }
-        let (cluster, _) = located.owner(claim).map_err(|none| located.refuse(object, none))?;
+        let (cluster, _) = located.owner(meaning).map_err(|none| located.refuse(object, none))?;
         return send(&cluster, caller, message, &info.path, query).await;
     }
     let form = request.preferences.form(ResponseKind::Object)?;
@@ -75,10 +74,10 @@ pub(crate) async fn to_owner(
 }
 
 /// What a write says of its cluster that names none: where names do not repeat, the one that has it is meant.
-fn bare(request: ClientRequest<'_>) -> Claim<'static> {
+fn bare(request: ClientRequest<'_>) -> Meaning<'static> {
     match request.configuration.policy(&request.resource.resource).names {
-        Names::Repeated => Claim::Only,
-        Names::Unique => Claim::Known,
+        Names::Repeated => Meaning::Only,
+        Names::Unique => Meaning::Known,
     }
 }
 
@@ -97,8 +96,8 @@ fn is_only_read(request: ClientRequest<'_>, message: &Request<Body>) -> bool {
 /// # Errors
 /// Where there is no owner.
 fn read_target(request: ClientRequest<'_>, located: Located) -> Result<(Meant, Vec<HeaderValue>), Refusal> {
-    let found = located.owner(Claim::Known).map_err(|none| located.refuse(request, none))?;
-    let unknown = if bare(request) == Claim::Only { located.unknown } else { Vec::new() };
+    let found = located.owner(Meaning::Known).map_err(|none| located.refuse(request, none))?;
+    let unknown = if bare(request) == Meaning::Only { located.unknown } else { Vec::new() };
     let troubles = request.router.fleet().troubles(&unknown, &located.told);
     let name = request.resource.name.as_deref().unwrap_or_default();
     let warnings = standing::doubts(&request.resource.resource, name, &troubles);
@@ -120,15 +119,15 @@ async fn write_target(
         let cluster = &meant.target.cluster;
         return Ok(Meant::of_found(meant.ground, (Arc::clone(cluster), located.object_of(cluster.name()))));
     }
-    let claim = match (&said, held.facts.cluster.as_deref()) {
-        (_, Some(named)) => Claim::Annotated(named),
-        (Some(meant), None) => Claim::Of(meant.target.cluster.name()),
+    let meaning = match (&said, held.facts.cluster.as_deref()) {
+        (_, Some(named)) => Meaning::Annotated(named),
+        (Some(meant), None) => Meaning::Of(meant.target.cluster.name()),
         (None, None) => bare(request),
     };
-    if claim == Claim::Only {
+    if meaning == Meaning::Only {
         located = ask_unknown(request, located).await;
     }
-    match located.owner(claim) {
+    match located.owner(meaning) {
         Ok(found) => Ok(Meant::of_found(said.as_ref().map_or(Ground::Name, |meant| meant.ground), found)),
         Err(NoOwner::Nowhere) => target_of_new(request, held, seen, &located).await,
         Err(none) => Err(located.refuse(request, none)),
@@ -145,7 +144,7 @@ async fn moved(
     answer: Response<Body>,
 ) -> Result<Response<Body>, Refusal> {
     let located = locate(request, Lookup::Elsewhere(target.cluster.name()), &[]).await?;
-    match located.owner(Claim::Known) {
+    match located.owner(Meaning::Known) {
         Ok((cluster, object)) => {
             send_translated(request, &OwnerTarget { cluster, object, involved: None }, held, wish).await
         }

@@ -3,7 +3,7 @@
 
 use tributary_apimachinery::{ClusterName, GroupVersionResource};
 
-use crate::grounds::Ground;
+use super::ground::Ground;
 use crate::refusal::{ClusterRefusal, Refusal, Trouble};
 use crate::request::ClientRequest;
 use crate::topology::Fleet;
@@ -35,7 +35,7 @@ pub(crate) enum NoOwner {
 
 /// What a request says of the cluster whose object it means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Claim<'a> {
+pub(crate) enum Meaning<'a> {
     /// Nothing, and the one object of the name that is known will do: for a read, which can be repeated, and for a write
     /// where names do not repeat.
     Known,
@@ -55,23 +55,25 @@ pub(crate) enum Claim<'a> {
 pub(crate) fn owner<'a>(
     found: &[&ClusterName],
     unknown: impl Iterator<Item = &'a ClusterName>,
-    claim: Claim<'_>,
+    meaning: Meaning<'_>,
 ) -> Result<usize, NoOwner> {
     let place = |is_meant: &dyn Fn(&ClusterName) -> bool| found.iter().position(|cluster| is_meant(cluster));
-    if let Claim::Of(meant) = claim
+    if let Meaning::Of(meant) = meaning
         && let Some(place) = place(&|cluster| cluster == meant)
     {
         return Ok(place);
     }
-    match claim {
-        Claim::Annotated(named) => place(&|cluster| cluster.as_str() == named)
+    match meaning {
+        Meaning::Annotated(named) => place(&|cluster| cluster.as_str() == named)
             .ok_or_else(|| not_where_named(found, unknown.filter(|cluster| cluster.as_str() == named), named)),
-        Claim::Known | Claim::Only | Claim::Of(_) => {
+        Meaning::Known | Meaning::Only | Meaning::Of(_) => {
             let unknown: Vec<_> = unknown.cloned().collect();
             match (found, unknown.is_empty()) {
                 ([], true) => Err(NoOwner::Nowhere),
                 ([], false) => Err(NoOwner::Unknown(unknown)),
-                ([owner], false) if claim != Claim::Known => Err(NoOwner::Unsure { owner: (*owner).clone(), unknown }),
+                ([owner], false) if meaning != Meaning::Known => {
+                    Err(NoOwner::Unsure { owner: (*owner).clone(), unknown })
+                }
                 ([_], _) => Ok(0),
                 (several, _) => Err(NoOwner::Several(several.iter().copied().cloned().collect())),
             }
@@ -140,25 +142,25 @@ mod tests {
         };
         let unsure = |unknown| Err(NoOwner::Unsure { owner: ClusterName::new("a").unwrap(), unknown: names(unknown) });
         let (b, c) = (ClusterName::new("b").unwrap(), ClusterName::new("c").unwrap());
-        let (of_b, of_c) = (Claim::Of(&b), Claim::Of(&c));
-        let annotated = Claim::Annotated;
-        for (found, not_known, claim, expected) in [
-            ("", "", Claim::Known, nowhere.clone()),
-            ("", "", Claim::Only, nowhere.clone()),
+        let (of_b, of_c) = (Meaning::Of(&b), Meaning::Of(&c));
+        let annotated = Meaning::Annotated;
+        for (found, not_known, meaning, expected) in [
+            ("", "", Meaning::Known, nowhere.clone()),
+            ("", "", Meaning::Only, nowhere.clone()),
             ("", "", annotated("a"), nowhere.clone()),
             ("", "", of_b, nowhere.clone()),
-            ("", "b c", Claim::Known, unknown("b c")),
-            ("", "b c", Claim::Only, unknown("b c")),
+            ("", "b c", Meaning::Known, unknown("b c")),
+            ("", "b c", Meaning::Only, unknown("b c")),
             ("", "b c", of_b, unknown("b c")),
             ("", "b c", annotated("a"), nowhere),
             ("", "b c", annotated("b"), unknown("b")),
-            ("a", "", Claim::Known, Ok(0)),
-            ("a", "", Claim::Only, Ok(0)),
-            ("a", "b", Claim::Known, Ok(0)),
-            ("a", "b c", Claim::Only, unsure("b c")),
-            ("a b", "", Claim::Known, several("a b")),
-            ("a b", "", Claim::Only, several("a b")),
-            ("a b", "c", Claim::Only, several("a b")),
+            ("a", "", Meaning::Known, Ok(0)),
+            ("a", "", Meaning::Only, Ok(0)),
+            ("a", "b", Meaning::Known, Ok(0)),
+            ("a", "b c", Meaning::Only, unsure("b c")),
+            ("a b", "", Meaning::Known, several("a b")),
+            ("a b", "", Meaning::Only, several("a b")),
+            ("a b", "c", Meaning::Only, several("a b")),
             ("a b", "", annotated("b"), Ok(1)),
             ("a", "b", annotated("a"), Ok(0)),
             ("a", "", annotated("b"), elsewhere("b", "a")),
@@ -174,7 +176,7 @@ mod tests {
         ] {
             let (has, may) = (names(found), names(not_known));
             let has: Vec<_> = has.iter().collect();
-            assert_eq!(owner(&has, may.iter(), claim), expected, "{found}; {not_known}; {claim:?}");
+            assert_eq!(owner(&has, may.iter(), meaning), expected, "{found}; {not_known}; {meaning:?}");
         }
     }
 }

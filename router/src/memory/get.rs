@@ -5,8 +5,8 @@ use tributary_apimachinery::{GetOptions, Names};
 
 use crate::body::Body;
 use crate::flow::large_bodies::to_write;
+use crate::grounds::{self, Meaning};
 use crate::negotiate::{Encoding, ResponseKind};
-use crate::ownership::{self, Claim};
 use crate::refusal::Refusal;
 use crate::request::ClientRequest;
 use crate::response::{self, ObjectContext, ObjectWriter};
@@ -41,7 +41,7 @@ pub(crate) async fn get(request: ClientRequest<'_>) -> Result<Response<Body>, Re
     }
     let (mut found, standings) = view.find(before, &key)?;
     let clusters: Vec<_> = found.iter().map(|(cluster, _)| cluster).collect();
-    let owner = ownership::owner(&clusters, standings.unknown(), Claim::Known);
+    let owner = grounds::owner(&clusters, standings.unknown(), Meaning::Known);
     let owner = owner.map_err(|none| none.refusal(request, &standings.troubles()))?;
     let (cluster, object) = found.swap_remove(owner);
     let include = request.finish(form, ResponseKind::Object)?;

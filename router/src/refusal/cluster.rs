@@ -11,10 +11,10 @@ use super::wording::{can_be_typed, first, listed, object};
 use crate::grounds::Ground;
 
 /// A Helm release, as far as it is known.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct ReleaseName {
     /// Its namespace.
-    pub(crate) namespace: Option<String>,
+    pub(crate) namespace: String,
     /// Its name; `None` where any of the namespace may be meant.
     pub(crate) name: Option<String>,
 }
@@ -67,6 +67,28 @@ pub(crate) enum ClusterRefusal {
         release: Box<ReleaseName>,
         /// The clusters that cannot be asked.
         unknown: Vec<Trouble>,
+    },
+    /// A write belongs to a Helm release of which no cluster shows the client anything, and only a default says where it
+    /// would go: 403.
+    ReleaseHidden {
+        /// The resource.
+        resource: GroupVersionResource,
+        /// The object; empty for one that has no name yet.
+        name: String,
+        /// The release.
+        release: Box<ReleaseName>,
+        /// The clusters that forbid the client to look.
+        clusters: Vec<ClusterName>,
+    },
+    /// Several clusters have an object of the name and uid that is to tell which cluster is meant: 409. A uid is one
+    /// object's; another has copied it.
+    UidInSeveral {
+        /// The resource of that object.
+        resource: GroupVersionResource,
+        /// That object.
+        name: String,
+        /// The clusters that have one.
+        clusters: Vec<ClusterName>,
     },
     /// Clusters of a list or watch, or of a version, have not been read yet: 429.
     Unread {
@@ -180,8 +202,12 @@ impl ClusterRefusal {
             }
             Self::Unsure { resource, name, ground, known, unknown } => unsure(resource, name, *ground, known, unknown),
             Self::ReleaseUnsure { resource, name, release, unknown } => {
-                release_unsure((resource, name), (release.namespace.as_deref(), release.name.as_deref()), unknown)
+                release_unsure((resource, name), release, unknown)
             }
+            Self::ReleaseHidden { resource, name, release, clusters } => {
+                release_hidden((resource, name), release, clusters)
+            }
+            Self::UidInSeveral { resource, name, clusters } => uid_in_several(resource, name, clusters),
             Self::Unread { resource, clusters, reasons, retry_after } => {
                 unread(resource, clusters, reasons, *retry_after)
             }
@@ -193,7 +219,7 @@ impl ClusterRefusal {
             Self::DifferentUsers { resource, users } => different_users(resource, users),
             Self::NotNamed { resource, name, clusters } => not_named(resource, name, clusters),
             Self::ReleaseInSeveral { resource, name, release, clusters } => {
-                release_in_several((resource, name), (release.namespace.as_deref(), release.name.as_deref()), clusters)
+                release_in_several((resource, name), release, clusters)
             }
             Self::NoNamespace { resource, namespace, cluster, ground, elsewhere } => {
                 no_namespace(resource, namespace, (cluster, *ground), elsewhere)
@@ -267,7 +293,7 @@ fn unsure(
 
 fn release_unsure(
     (resource, name): (&GroupVersionResource, &str),
-    release: (Option<&str>, Option<&str>),
+    release: &ReleaseName,
     unknown: &[Trouble],
 ) -> Status {
     let (clusters, why) = cannot_be_asked(unknown);
@@ -378,17 +404,47 @@ fn not_named(resource: &GroupVersionResource, name: &str, clusters: &[ClusterNam
 }
 
 /// A release, by its namespace and its name; where it has no name, those that may be meant.
-fn released((namespace, name): (Option<&str>, Option<&str>)) -> String {
-    let of = namespace.map(|namespace| format!(" of namespace {}", go_quote(namespace))).unwrap_or_default();
-    match name {
+fn released(release: &ReleaseName) -> String {
+    let of = format!(" of namespace {}", go_quote(&release.namespace));
+    match &release.name {
         Some(name) => format!("the release {}{of}", go_quote(name)),
         None => format!("the hook names no release by the label app.kubernetes.io/instance, and releases{of}"),
     }
 }
 
+/// Whoever applies an object of a release, and is not Helm, may have no right to read Secrets.
+fn release_hidden(
+    (resource, name): (&GroupVersionResource, &str),
+    release: &ReleaseName,
+    clusters: &[ClusterName],
+) -> Status {
+    let release = match &release.name {
+        Some(_) => released(release),
+        None => format!("one of namespace {}", go_quote(&release.namespace)),
+    };
+    let message = format!(
+        "kubectl --context <name> …, or set the annotation {CLUSTER_ANNOTATION}: {} belongs to a Helm release \
+         ({release}), and no cluster lets you list its records, so that only a default says where it is: {}",
+        object(resource, name),
+        listed(clusters),
+    );
+    Status::new(403, StatusReason::Forbidden, message).with_details(StatusDetails::of(resource, name))
+}
+
+fn uid_in_several(resource: &GroupVersionResource, name: &str, clusters: &[ClusterName]) -> Status {
+    let typed: Vec<_> = clusters.iter().map(typed).collect();
+    let message = format!(
+        "{}, or set the annotation {CLUSTER_ANNOTATION}: {} has one uid in more than one cluster, which says nothing: {}",
+        first(&typed, " or "),
+        object(resource, name),
+        listed(clusters),
+    );
+    choose(message, resource, name, clusters)
+}
+
 fn release_in_several(
     (resource, name): (&GroupVersionResource, &str),
-    release: (Option<&str>, Option<&str>),
+    release: &ReleaseName,
     clusters: &[ClusterName],
 ) -> Status {
     let commands: Vec<_> = clusters.iter().map(typed_for_helm).collect();
@@ -396,7 +452,7 @@ fn release_in_several(
         "{}: {} {} in more than one cluster: {}",
         first(&commands, " or "),
         released(release),
-        if release.1.is_some() { "is" } else { "are" },
+        if release.name.is_some() { "is" } else { "are" },
         listed(clusters),
     );
     choose(message, resource, name, clusters)

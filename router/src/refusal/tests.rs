@@ -169,7 +169,7 @@ fn a_write_that_is_not_sure_is_told_what_to_type_and_who_is_missing() {
 fn a_release_is_named_as_helm_names_it() {
     let clusters = names();
     let (resource, name) = (pods(), "p".to_owned());
-    let release = Box::new(ReleaseName { namespace: Some("default".to_owned()), name: Some("r".to_owned()) });
+    let release = Box::new(ReleaseName { namespace: "default".to_owned(), name: Some("r".to_owned()) });
     let unknown = |unknown: &[ClusterName]| {
         let (resource, name, release) = (resource.clone(), name.clone(), release.clone());
         let unknown = unknown.iter().map(silent).collect();
@@ -187,6 +187,17 @@ fn a_release_is_named_as_helm_names_it() {
                they can, or set the annotation tributary.dev/cluster";
     assert!(two.ends_with(end), "{two}");
     let clusters = clusters[..2].to_vec();
+    let hidden = {
+        let (resource, name, release, clusters) = (resource.clone(), name.clone(), release.clone(), clusters.clone());
+        status(ClusterRefusal::ReleaseHidden { resource, name, release, clusters })
+    };
+    assert_eq!((hidden.code, &hidden.reason), (403, &StatusReason::Forbidden));
+    assert_eq!(
+        hidden.message,
+        "kubectl --context <name> …, or set the annotation tributary.dev/cluster: pods \"p\" belongs to a Helm release \
+         (the release \"r\" of namespace \"default\"), and no cluster lets you list its records, so that only a default \
+         says where it is: c0, c1"
+    );
     let several = status(ClusterRefusal::ReleaseInSeveral { resource, name, release, clusters });
     assert_eq!((several.code, &several.reason), (409, &StatusReason::BadRequest));
     assert_eq!(causes(&several), ["c0", "c1"]);
@@ -194,6 +205,19 @@ fn a_release_is_named_as_helm_names_it() {
         several.message,
         "helm --kube-context c0 … or helm --kube-context c1 …: the release \"r\" of namespace \"default\" is in more \
          than one cluster: c0, c1"
+    );
+}
+
+#[test]
+fn a_uid_that_is_copied_says_nothing() {
+    let (resource, clusters) = (pods(), names()[..2].to_vec());
+    let several = status(ClusterRefusal::UidInSeveral { resource, name: "p".to_owned(), clusters });
+    assert_eq!((several.code, &several.reason), (409, &StatusReason::BadRequest));
+    assert_eq!(causes(&several), ["c0", "c1"]);
+    assert_eq!(
+        several.message,
+        "kubectl --context c0 … or kubectl --context c1 …, or set the annotation tributary.dev/cluster: pods \"p\" has one \
+         uid in more than one cluster, which says nothing: c0, c1"
     );
 }
 

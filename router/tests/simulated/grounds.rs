@@ -8,29 +8,30 @@ use tributary_simulator::{Rejection, RequestKind};
 use crate::harness::{
     ANNOTATION, CONFIG_MAPS, Fixture, allow, cluster, composite, config, config_map, config_map_in, version,
 };
+use crate::releases::{placed_in_a, record, released};
 
 /// What each member has under this name of the namespace `default`.
-fn values<const N: usize>(fixture: &Fixture, names: [&str; N], name: &str) -> [Value; N] {
+pub(crate) fn values<const N: usize>(fixture: &Fixture, names: [&str; N], name: &str) -> [Value; N] {
     names.map(|member| {
         fixture.member(member).get("configmaps", "default", name).map_or(Value::Null, |it| it["data"]["v"].clone())
     })
 }
 
 /// Puts a namespace into a member and waits until it is seen.
-async fn namespace(fixture: &Fixture, member: &str, name: &str) {
+pub(crate) async fn namespace(fixture: &Fixture, member: &str, name: &str) {
     fixture.member(member).apply(json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}})).unwrap();
     let path = format!("/api/v1/namespaces/{name}");
     crate::harness::until(|| async { fixture.get(&path).await.code != 404 }).await;
 }
 
-fn config_map_of(namespace: &str, name: &str) -> Value {
+pub(crate) fn config_map_of(namespace: &str, name: &str) -> Value {
     let mut object = config_map(name, "");
     object["metadata"]["namespace"] = namespace.into();
     object
 }
 
 /// A router to which `b` has never answered, over the members of a fixture in which both have `x`, and `a` has `only`.
-async fn with_one_never_seen(policies: Policies) -> (Fixture, Fixture) {
+pub(crate) async fn with_one_never_seen(policies: Policies) -> (Fixture, Fixture) {
     let mut fixture = Fixture::with(["a", "b"].map(config), allow()).await;
     for (member, name) in [("a", "x"), ("b", "x"), ("a", "only")] {
         fixture.put(member, name, "1");
@@ -235,7 +236,7 @@ async fn where_nothing_was_chosen_the_member_says_itself_that_there_is_no_such_n
 }
 
 /// Adds to the metadata of an object.
-fn with(mut object: Value, metadata: Value) -> Value {
+pub(crate) fn with(mut object: Value, metadata: Value) -> Value {
     for (key, value) in metadata.as_object().unwrap() {
         object["metadata"][key] = value.clone();
     }
@@ -299,156 +300,8 @@ async fn who_was_never_seen_may_be_the_one_that_is_meant() {
     assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &config_map("new", "")).await.ok()), "a");
 }
 
-/// The record of a release's revision, as Helm's driver for ConfigMaps writes it.
-fn record(release: &str, revision: u32) -> Value {
-    let mut object = config_map(&format!("sh.helm.release.v1.{release}.v{revision}"), "");
-    object["metadata"]["labels"] = json!({"owner": "helm", "name": release, "version": revision.to_string()});
-    object
-}
-
-/// An object that belongs to a release.
-fn released(name: &str, release: &str) -> Value {
-    let mut object = config_map(name, "1");
-    object["metadata"]["annotations"] =
-        json!({"meta.helm.sh/release-name": release, "meta.helm.sh/release-namespace": "default"});
-    object
-}
-
-/// Placed in `a`, where nothing else decides; held in memory, or asked for live.
-fn placed_in_a(held: bool) -> Policies {
-    let placement = Some("a".parse().unwrap());
-    let registered = if held { None } else { Some(Vec::new()) };
-    Policies { default: Policy { placement, ..allow().default }, registered, ..Policies::default() }
-}
-
-#[tokio::test]
-async fn a_helm_release_stays_where_its_records_are() {
-    for held in [true, false] {
-        let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(held)).await;
-        fixture.get(CONFIG_MAPS).await.ok();
-        // Installed in b; upgraded through the merged view.
-        let in_b = format!("/clusters/b{CONFIG_MAPS}");
-        fixture.write("POST", &in_b, &record("rb", 1)).await.ok();
-        assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &record("rb", 2)).await.ok()), "b", "{held}");
-        assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &released("new", "rb")).await.ok()), "b", "{held}");
-        let path = format!("{CONFIG_MAPS}/applied?fieldManager=helm");
-        fixture.put_and_see("a", "applied", "another's").await;
-        let applied = fixture.patch(&path, "apply-patch+yaml", &released("applied", "rb")).await;
-        assert_eq!((applied.code, cluster(&applied.ok()).as_str()), (201, "b"), "{held}");
-        // A release that is nowhere yet goes where new objects go, and stays there.
-        assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &released("first", "ra")).await.ok()), "a", "{held}");
-        assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &record("ra", 1)).await.ok()), "a", "{held}");
-        // The annotation says more.
-        let mut annotated = released("elsewhere", "rb");
-        annotated["metadata"]["annotations"][ANNOTATION] = "a".into();
-        assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &annotated).await.ok()), "a", "{held}");
-    }
-}
-
-#[tokio::test]
-async fn a_helm_release_of_several_clusters_is_refused_before_its_first_write() {
-    for held in [true, false] {
-        let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(held)).await;
-        fixture.get(CONFIG_MAPS).await.ok();
-        for member in ["a", "b"] {
-            fixture.write("POST", &format!("/clusters/{member}{CONFIG_MAPS}"), &record("same", 1)).await.ok();
-        }
-        let path = format!("{CONFIG_MAPS}/x?fieldManager=helm");
-        for refused in [
-            fixture.write("POST", CONFIG_MAPS, &record("same", 2)).await,
-            fixture.write("PUT", &format!("{CONFIG_MAPS}/sh.helm.release.v1.same.v1"), &record("same", 1)).await,
-            fixture.write("POST", CONFIG_MAPS, &released("x", "same")).await,
-            fixture.patch(&path, "apply-patch+yaml", &released("x", "same")).await,
-        ] {
-            let message = refused.refused(409);
-            assert!(message.starts_with("helm --kube-context a … or helm --kube-context b …: "), "{message}");
-            assert_eq!(refused.json()["reason"], "BadRequest", "nobody tries again: {message}");
-            assert_eq!(refused.json()["details"]["causes"][1]["message"], "b", "{message}");
-        }
-        assert_eq!(values(&fixture, ["a", "b"], "x"), [Value::Null, Value::Null]);
-    }
-}
-
-/// A hook, on which Helm writes nothing that names its release.
-fn hook(name: &str, instance: Option<&str>) -> Value {
-    let mut object = config_map(name, "1");
-    object["metadata"]["annotations"] = json!({"helm.sh/hook": "pre-upgrade"});
-    if let Some(instance) = instance {
-        object["metadata"]["labels"] = json!({"app.kubernetes.io/instance": instance});
-    }
-    object
-}
-
-#[tokio::test]
-async fn a_hook_goes_where_its_helm_release_is() {
-    for held in [true, false] {
-        let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(held)).await;
-        fixture.get(CONFIG_MAPS).await.ok();
-        fixture.write("POST", &format!("/clusters/b{CONFIG_MAPS}"), &record("rb", 1)).await.ok();
-        let written = async |object: Value| fixture.write("POST", CONFIG_MAPS, &object).await;
-        assert_eq!(cluster(&written(hook("labelled", Some("rb"))).await.ok()), "b", "{held}");
-        assert_eq!(cluster(&written(hook("bare", None)).await.ok()), "b", "the only release of the namespace: {held}");
-        // Its release is not known by that name, so that it is a new object as others are.
-        assert_eq!(cluster(&written(hook("of-another", Some("rc"))).await.ok()), "a", "{held}");
-        fixture.write("POST", &format!("/clusters/a{CONFIG_MAPS}"), &record("ra", 1)).await.ok();
-        assert_eq!(cluster(&written(hook("labelled-again", Some("rb"))).await.ok()), "b", "{held}");
-        let message = written(hook("bare-again", None)).await.refused(409);
-        assert!(
-            message.starts_with("helm --kube-context a … or helm --kube-context b …: the hook names no"),
-            "{message}"
-        );
-        assert_eq!(values(&fixture, ["a", "b"], "bare-again"), [Value::Null, Value::Null]);
-    }
-}
-
-/// Helm 3 goes on to delete an uninstalled release's objects where the change of its record was refused.
-#[tokio::test]
-async fn nothing_is_deleted_of_a_helm_release_of_several_clusters() {
-    for held in [true, false] {
-        let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(held)).await;
-        fixture.get(CONFIG_MAPS).await.ok();
-        let mut only = released("only", "same");
-        only["metadata"]["labels"] = json!({"app.kubernetes.io/managed-by": "Helm"});
-        for (member, object) in
-            [("a", record("same", 1)), ("b", record("same", 1)), ("b", record("same", 2)), ("b", only)]
-        {
-            fixture.write("POST", &format!("/clusters/{member}{CONFIG_MAPS}"), &object).await.ok();
-        }
-        let paths = ["only", "sh.helm.release.v1.same.v2"].map(|name| format!("{CONFIG_MAPS}/{name}"));
-        for path in &paths {
-            let message = fixture.write("DELETE", path, &json!({})).await.refused(409);
-            assert!(message.starts_with("helm --kube-context a … or helm --kube-context b …: "), "{message}");
-        }
-        // Helm writes the newest record first, which only one of them has.
-        let message = fixture.write("PUT", &paths[1], &record("same", 2)).await.refused(409);
-        assert!(message.starts_with("helm --kube-context a …"), "{message}");
-        let merged = fixture.patch(&paths[0], "merge-patch+json", &json!({"data": {"v": "2"}})).await;
-        assert_eq!(cluster(&merged.ok()), "b", "it can be changed");
-        let uid = fixture.get(&paths[0]).await.ok()["metadata"]["uid"].clone();
-        fixture.write("DELETE", &paths[0], &json!({"preconditions": {"uid": uid}})).await.ok();
-        // Of one cluster's release everything may be deleted.
-        fixture.write("DELETE", &format!("/clusters/a{CONFIG_MAPS}/sh.helm.release.v1.same.v1"), &json!({})).await.ok();
-        crate::harness::until(|| async { fixture.write("DELETE", &paths[1], &json!({})).await.code == 200 }).await;
-    }
-}
-
-#[tokio::test]
-async fn a_helm_release_that_may_be_where_nobody_can_look_is_not_torn() {
-    let (fixture, _first) = with_one_never_seen(placed_in_a(true)).await;
-    let message = fixture.write("POST", CONFIG_MAPS, &released("new", "r")).await.refused(503);
-    let expected = "helm --kube-context <name> …: the release \"r\" of namespace \"default\" may be in b, which cannot be \
-        asked (for ";
-    assert!(message.starts_with(expected), "{message}");
-    fixture.member("a").apply(record("r", 1)).unwrap();
-    crate::harness::until(|| async {
-        fixture.get(&format!("{CONFIG_MAPS}/sh.helm.release.v1.r.v1")).await.code == 200
-    })
-    .await;
-    assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &released("new", "r")).await.ok()), "a");
-}
-
 /// Has a member forbid its users requests of one kind for a resource.
-fn forbid(fixture: &Fixture, member: &str, kind: RequestKind, resource: &str) {
+pub(crate) fn forbid(fixture: &Fixture, member: &str, kind: RequestKind, resource: &str) {
     let (kinds, resources) = (vec![kind], vec![resource.to_owned()]);
     fixture.member(member).control().reject(Some(Rejection { kinds, resources, ..Rejection::all(403) }));
 }
@@ -532,4 +385,229 @@ async fn a_cluster_that_cannot_be_asked_is_named_with_what_it_said() {
     fixture.put_and_see("a", "x", "1").await;
     let message = fixture.patch(&format!("{CONFIG_MAPS}/x"), "merge-patch+json", &patch).await.refused(503);
     assert!(message.contains("it answered 500"), "{message}");
+}
+
+#[tokio::test]
+async fn each_ground_says_in_the_refusal_why_it_chose() {
+    let placement = Some("b".parse().unwrap());
+    let placed = Policies { default: Policy { placement, ..allow().default }, ..Policies::default() };
+    let mut fixture = Fixture::with(["a", "b"].map(config), allow()).await;
+    fixture.member("b").control().serve("deployments.apps", false);
+    fixture.router = fixture.restarted(placed).await.router;
+    let gone = |object: Value| with(object, json!({"namespace": "gone"}));
+    for object in [gone(config_map("owner", "")), gone(record("r", 1))] {
+        fixture.member("a").apply(object).unwrap();
+    }
+    let node = json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": "node-a"}});
+    fixture.member("a").apply(node).unwrap();
+    let path = |plural: &str| format!("/api/v1/namespaces/gone/{plural}");
+    let uid = fixture.member("a").get("configmaps", "gone", "owner").unwrap()["metadata"]["uid"].clone();
+    let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "namespace": "gone", "uid": uid});
+    let event = json!({"kind": "Event", "apiVersion": "v1", "metadata": {"name": "e"}, "involvedObject": owner});
+    let pod = json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "p"},
+        "spec": {"nodeName": "node-a", "containers": [{"name": "c", "image": "i"}]}});
+    let deployment = json!({"kind": "Deployment", "apiVersion": "apps/v1", "metadata": {"name": "d"}});
+    let of_owner = "the owner of the object, or what the Event is about, is there";
+    for (words, cluster, path, object) in [
+        ("the annotation tributary.dev/cluster names it", "a", path("configmaps"), gone(config_map_in("a", "x", ""))),
+        (of_owner, "a", path("configmaps"), with(gone(config_map("x", "")), json!({"ownerReferences": [owner]}))),
+        (of_owner, "a", path("events"), gone(event)),
+        (
+            "the records of the Helm release are there",
+            "a",
+            path("configmaps"),
+            with(gone(config_map("x", "")), json!({"annotations": {"meta.helm.sh/release-name": "r"}})),
+        ),
+        ("the Pod or its node is only there", "a", path("pods"), gone(pod)),
+        (
+            "no other cluster serves the resource",
+            "a",
+            "/apis/apps/v1/namespaces/gone/deployments".to_owned(),
+            gone(deployment),
+        ),
+        (
+            "--create-in, or placement of a ResourceRegistry, names it",
+            "b",
+            path("configmaps"),
+            gone(config_map("x", "")),
+        ),
+    ] {
+        let message = fixture.write("POST", &path, &object).await.refused(404);
+        let expected = format!("namespaces \"gone\" not found in {cluster}, which was chosen because {words}; ");
+        assert!(message.contains(&expected), "{words}: {message}");
+    }
+    // A version says where the object was that is made anew.
+    let again = with(gone(config_map("x", "")), json!({"resourceVersion": composite(&json!({"a": "7"}))}));
+    let applied = fixture.patch(&format!("{}/x?fieldManager=t", path("configmaps")), "apply-patch+yaml", &again).await;
+    let message = applied.refused(404);
+    assert!(
+        message.contains("in a, which was chosen because the resourceVersion or uid is of that cluster;"),
+        "{message}"
+    );
+}
+
+#[tokio::test]
+async fn each_ground_says_what_another_cluster_may_have_too() {
+    // Of `b` nothing is known.
+    let (fixture, _first) = with_one_never_seen(allow()).await;
+    let patched = fixture.patch(&format!("{CONFIG_MAPS}/x"), "merge-patch+json", &json!({"data": {"v": "2"}})).await;
+    assert!(patched.refused(503).contains("if you mean the one in a: b may have configmaps \"x\", too"), "{patched:?}");
+    let made = fixture.write("POST", CONFIG_MAPS, &config_map("new", "")).await;
+    assert!(made.refused(503).contains("to create configmaps \"new\" in a: b may serve configmaps, too"), "{made:?}");
+    // It serves the same, and shows nobody its namespaces and nodes.
+    let policies = Policies { registered: Some(Vec::new()), ..allow() };
+    let fixture = Fixture::with(["a", "b"].map(config), policies).await;
+    forbid(&fixture, "b", RequestKind::Get, "namespaces");
+    let made = fixture.write("POST", CONFIG_MAPS, &config_map("new", "")).await;
+    assert!(made.refused(503).contains("in a: b may have its namespace, too"), "{made:?}");
+    fixture.member("a").apply(json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": "node-a"}})).unwrap();
+    forbid(&fixture, "b", RequestKind::Get, "nodes");
+    let pod = json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "p"},
+        "spec": {"nodeName": "node-a", "containers": [{"name": "c", "image": "i"}]}});
+    let made = fixture.write("POST", "/api/v1/namespaces/default/pods", &pod).await;
+    assert!(made.refused(503).contains("in a: b may have the Pod or its node, too"), "{made:?}");
+}
+
+#[tokio::test]
+async fn a_uid_that_two_clusters_have_means_neither() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    let path = format!("{CONFIG_MAPS}/x");
+    fixture.put_and_see("a", "x", "1").await;
+    fixture.get(CONFIG_MAPS).await.ok();
+    let uid = fixture.member("a").get("configmaps", "default", "x").unwrap()["metadata"]["uid"].clone();
+    // A hostile member has copied it.
+    let revision = fixture.put_and_see("b", "other", "").await;
+    let copy = with(config_map("x", "theirs"), json!({"uid": uid, "resourceVersion": revision.to_string()}));
+    assert!(fixture.member("b").control().inject("configmaps", &json!({"type": "ADDED", "object": copy}).to_string()));
+    crate::harness::until(|| async { fixture.get(&path).await.code == 409 }).await;
+    let typed = "kubectl --context a … or kubectl --context b …, or set the annotation tributary.dev/cluster: configmaps \
+        \"x\" has one uid in more than one cluster";
+    let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": uid});
+    let owned = with(config_map("owned", ""), json!({"ownerReferences": [owner]}));
+    for refused in [
+        fixture.write("DELETE", &path, &json!({"preconditions": {"uid": uid}})).await,
+        fixture.write("PUT", &path, &with(config_map("x", "2"), json!({"uid": uid}))).await,
+        fixture.write("POST", CONFIG_MAPS, &owned).await,
+    ] {
+        let message = refused.refused(409);
+        assert!(message.starts_with(typed), "{message}");
+        assert_eq!(refused.json()["reason"], "BadRequest", "nobody tries again: {message}");
+    }
+    assert_eq!(values(&fixture, ["a"], "x"), [json!("1")]);
+    // What says more than the uid is done.
+    let version = composite(
+        &json!({"a": fixture.member("a").get("configmaps", "default", "x").unwrap()["metadata"]["resourceVersion"]}),
+    );
+    let options = json!({"preconditions": {"uid": uid, "resourceVersion": version}});
+    fixture.write("DELETE", &path, &options).await.ok();
+    assert_eq!(values(&fixture, ["a"], "x"), [Value::Null]);
+}
+
+#[tokio::test]
+async fn a_thousand_owners_are_not_all_looked_for() {
+    let policies = Policies { registered: Some(Vec::new()), ..placed_in_a(false) };
+    let fixture = Fixture::with(["a", "b"].map(config), policies).await;
+    fixture.put("b", "owner", "");
+    let uid = fixture.member("b").get("configmaps", "default", "owner").unwrap()["metadata"]["uid"].clone();
+    let there = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": uid});
+    let owned = |name: &str, place: usize| {
+        let owner = |number: usize| match number == place {
+            true => there.clone(),
+            false => {
+                json!({"apiVersion": "v1", "kind": "ConfigMap", "name": format!("gone-{number}"), "uid": number.to_string()})
+            }
+        };
+        with(config_map(name, ""), json!({"ownerReferences": (0..1_000).map(owner).collect::<Vec<_>>()}))
+    };
+    assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &owned("third", 2)).await.ok()), "b");
+    fixture.member("b").control().reset_counters();
+    assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &owned("last", 999)).await.ok()), "a");
+    assert_eq!(fixture.member("b").control().requests_of(RequestKind::Get, "configmaps"), 16);
+}
+
+#[tokio::test]
+async fn whom_a_client_asks_to_be_may_patch_what_they_may_not_get() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    for (member, name) in [("a", "x"), ("b", "x"), ("b", "only")] {
+        fixture.put_and_see(member, name, "1").await;
+    }
+    for member in ["a", "b"] {
+        forbid(&fixture, member, RequestKind::Get, "configmaps");
+    }
+    let headers = [("impersonate-user", "jane"), ("content-type", "application/merge-patch+json")];
+    let change = json!({"data": {"v": "2"}}).to_string();
+    let patch =
+        async |name: &str| fixture.client().send("PATCH", &format!("{CONFIG_MAPS}/{name}"), &headers, &change).await;
+    assert_eq!(cluster(&patch("only").await.ok()), "b");
+    // Which one is meant is as open as without her name.
+    let message = patch("x").await.refused(409);
+    assert!(message.starts_with("kubectl --context a … or kubectl --context b …: "), "{message}");
+    assert_eq!(values(&fixture, ["a", "b"], "x"), [json!("1"), json!("1")]);
+}
+
+/// A Pod that is on no node.
+fn pod(name: &str) -> Value {
+    json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": name, "namespace": "default"},
+        "spec": {"schedulerName": "ours", "containers": [{"name": "c", "image": "i"}]}})
+}
+
+#[tokio::test]
+async fn a_binding_goes_where_its_pod_is_or_else_its_node() {
+    for held in [true, false] {
+        let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(held)).await;
+        let pods = "/api/v1/namespaces/default/pods";
+        fixture.get(pods).await.ok();
+        for (member, name) in [("b", "one"), ("b", "two"), ("a", "same"), ("b", "same")] {
+            fixture.member(member).apply(pod(name)).unwrap();
+        }
+        for member in ["a", "b"] {
+            let node = json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": format!("node-{member}")}});
+            fixture.member(member).apply(node).unwrap();
+        }
+        crate::harness::until(|| async {
+            fixture.get(&format!("{pods}/two")).await.code == 200
+                && fixture.get(&format!("{pods}/same")).await.code == 409
+        })
+        .await;
+        let binding = |name: &str, node: &str| json!({"kind": "Binding", "apiVersion": "v1", "metadata": {"name": name}, "target": {"kind": "Node", "name": node}});
+        let node_of = |member: &str, name: &str| {
+            fixture.member(member).get("pods", "default", name).unwrap()["spec"]["nodeName"].clone()
+        };
+        let bindings = "/api/v1/namespaces/default/bindings";
+        fixture.write("POST", &format!("{pods}/one/binding"), &binding("one", "node-b")).await.ok();
+        assert_eq!(node_of("b", "one"), "node-b", "{held}");
+        // The Pod is only there, whatever the node.
+        fixture.write("POST", bindings, &binding("two", "node-a")).await.ok();
+        assert_eq!(node_of("b", "two"), "node-a", "{held}");
+        let refused = fixture.write("POST", &format!("{pods}/same/binding"), &binding("same", "node-b")).await;
+        assert!(refused.refused(409).starts_with("kubectl --context a … or kubectl --context b …: "), "{refused:?}");
+        fixture.write("POST", bindings, &binding("same", "node-b")).await.ok();
+        assert_eq!([node_of("a", "same"), node_of("b", "same")], [Value::Null, json!("node-b")], "{held}");
+    }
+}
+
+#[tokio::test]
+async fn an_ephemeral_container_goes_where_its_pod_is() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    let pods = "/api/v1/namespaces/default/pods";
+    fixture.get(pods).await.ok();
+    for (member, name) in [("b", "one"), ("a", "same"), ("b", "same")] {
+        fixture.member(member).apply(pod(name)).unwrap();
+    }
+    crate::harness::until(|| async { fixture.get(&format!("{pods}/same")).await.code == 409 }).await;
+    let containers = json!({"spec": {"ephemeralContainers": [{"name": "debugger", "image": "i"}]}});
+    let debug = async |name: &str, body: &Value| {
+        fixture.patch(&format!("{pods}/{name}/ephemeralcontainers"), "merge-patch+json", body).await
+    };
+    let has = |member: &str, name: &str| {
+        !fixture.member(member).get("pods", "default", name).unwrap()["spec"]["ephemeralContainers"].is_null()
+    };
+    assert_eq!(cluster(&debug("one", &containers).await.ok()), "b");
+    assert!(has("b", "one"));
+    let refused = debug("same", &containers).await;
+    assert!(refused.refused(409).starts_with("kubectl --context a … or kubectl --context b …: "), "{refused:?}");
+    let mut annotated = containers.clone();
+    annotated["metadata"] = json!({"annotations": {ANNOTATION: "b"}});
+    debug("same", &annotated).await.ok();
+    assert_eq!([has("a", "same"), has("b", "same")], [false, true]);
 }

@@ -31,6 +31,7 @@ mod placement;
 mod precedents;
 mod quorum;
 mod registries;
+mod releases;
 mod renewal;
 mod replicas;
 mod report;

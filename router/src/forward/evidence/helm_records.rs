@@ -1,75 +1,94 @@
 //! Which clusters have records of a Helm release: as memory knows, or as they are asked.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::{StreamExt, stream};
-use http::{HeaderValue, Request, StatusCode, header};
-use tokio::time::timeout;
-use tributary_apimachinery::{ClusterName, Consistency, ResourceRequest, Scope};
+use futures::future::join_all;
+use http::{HeaderValue, StatusCode};
+use serde::Deserialize;
+use tokio::time::{Instant, timeout};
+use tributary_apimachinery::{ClusterName, Consistency, GroupVersionResource, Scope, Snapshot};
 
-use super::findings::Findings;
-use super::release::{Release, ReleaseKey};
-use super::send;
-use crate::body;
-use crate::caller::Caller;
+use super::gathered::Gathered;
+use super::helm_release::Release;
+use super::known_releases::ReleaseKey;
+use super::named::object;
 use crate::discovery::ServedResource;
+use crate::forward::ask::{Patience, Question, Reply, ask_each};
 use crate::grounds::Evidence;
+use crate::metrics::QuestionAbout;
 use crate::refusal::{Refusal, Trouble};
 use crate::request::ClientRequest;
 use crate::topology::Cluster;
 
-/// Which clusters have records of a release.
+/// Which clusters have records of a release. Nobody is asked where there is one cluster, and so nothing to choose.
 ///
-/// # Errors
-/// As reads of the records in memory.
-pub(super) async fn findings(request: ClientRequest<'_>, release: &Release) -> Result<Findings, Refusal> {
-    let union = request.router.fleet().union();
-    let Findings { evidence: mut all, mut told } = Findings::default();
-    for resource in release.resources() {
-        let Some(served) = union.get(&resource) else { continue };
-        let wanted = ResourceRequest {
-            resource: resource.clone(),
-            namespace: release.namespace.clone(),
-            name: None,
-            subresource: None,
-            rest: None,
-            selected_name: None,
-        };
-        let of_records = ClientRequest { resource: &wanted, served, ..request };
-        let found = of_resource(of_records, release).await?;
-        all.has.extend(found.evidence.has);
-        all.may.extend(found.evidence.may);
-        told.extend(found.told);
+/// Takes 3 s at most: all that may have records are asked at once, Secrets and ConfigMaps together.
+pub(in crate::forward) async fn of_release(request: ClientRequest<'_>, release: &Release) -> Gathered {
+    let fleet = request.router.fleet();
+    if fleet.clusters().len() < 2 {
+        return Gathered::default();
     }
-    all.may.extend(request.router.fleet().undiscovered().iter().map(|cluster| cluster.name().clone()));
-    for clusters in [&mut all.has, &mut all.may] {
-        clusters.sort();
-        clusters.dedup();
+    let (union, end) = (fleet.union(), Instant::now() + KNOWN_WITHIN);
+    let resources = release.resources();
+    let served = resources.iter().filter_map(|resource| union.get(resource));
+    let found = join_all(served.map(|served| Box::pin(of_resource(request, release, served, end)))).await;
+    let (of_each, unsure): (Vec<_>, Vec<_>) = found.into_iter().unzip();
+    let undiscovered = fleet.undiscovered();
+    let undiscovered = undiscovered.iter().map(|cluster| cluster.name());
+    let all = |of: fn(&Evidence) -> &Vec<ClusterName>| {
+        of_each.iter().flat_map(|found| of(&found.evidence)).collect::<BTreeSet<_>>()
+    };
+    let may = all(|own| &own.may).into_iter().chain(undiscovered).collect::<BTreeSet<_>>();
+    let names = |all: BTreeSet<&ClusterName>| -> Vec<_> { all.into_iter().cloned().collect() };
+    let evidence = Evidence { has: names(all(|own| &own.has)), may: names(may), hidden: names(all(|own| &own.hidden)) };
+    if !evidence.has.is_empty() {
+        // Who is silent changes nothing then, and is not asked again for each object.
+        for Unsure { key, asked_at, evidence } in unsure.into_iter().flatten() {
+            request.router.releases().keep(key, asked_at, evidence);
+        }
     }
-    Ok(Findings { evidence: all, told })
+    let told = of_each.into_iter().flat_map(|found| found.told).collect();
+    Gathered { evidence, told }
+}
+
+/// An answer to a question that some clusters left open.
+struct Unsure {
+    key: ReleaseKey,
+    /// Of which generation it is.
+    asked_at: u64,
+    evidence: Evidence,
 }
 
 /// Which clusters have records of one resource: as memory knows where it is held anyway; the others are asked.
-async fn of_resource(request: ClientRequest<'_>, release: &Release) -> Result<Findings, Refusal> {
-    let ClientRequest { router, configuration, served, .. } = request;
+async fn of_resource(
+    request: ClientRequest<'_>,
+    release: &Release,
+    served: &ServedResource,
+    end: Instant,
+) -> (Gathered, Option<Unsure>) {
+    let wanted = object(served.resource.clone(), Some(release.namespace().to_owned()), None);
+    let of_records = ClientRequest { resource: &wanted, served, ..request };
     let is_read = !request.caller.is_another()
-        && request.is_held()
-        && router.views().get(&served.resource, None).is_some()
-        && configuration.left_out(served).is_empty();
-    let mut known = if is_read { in_memory(request, release).await? } else { Evidence::default() };
-    let asked: Vec<_> = match is_read {
-        true => std::mem::take(&mut known.may),
-        false => served.clusters.to_vec(),
+        && of_records.is_held()
+        && request.router.views().get(&served.resource, None).is_some()
+        && request.configuration.left_out(served).is_empty();
+    let known = match is_read {
+        true => timeout(REMEMBERED_WITHIN, in_memory(of_records, release)).await.ok().and_then(Result::ok),
+        false => None,
     };
-    let mut found = Findings::from(known);
-    if !asked.is_empty() {
-        let answered = told(request, release, served, &asked).await;
-        found.evidence.has.extend(answered.evidence.has);
-        found.evidence.may.extend(answered.evidence.may);
-        found.told.extend(answered.told);
+    // Who forbids to look shows nobody there what memory does not hold.
+    let Some(known) = known else { return asked(of_records, release, &served.clusters, end).await };
+    if known.may.is_empty() {
+        return (known.into(), None);
     }
-    Ok(found)
+    let (Gathered { evidence: answered, told }, unsure) = asked(of_records, release, &known.may, end).await;
+    let is_all = known.may.len() == served.clusters.len();
+    let may = if is_all { answered.may } else { [answered.may, answered.hidden.clone()].concat() };
+    let hidden = if is_all { answered.hidden } else { Vec::new() };
+    let evidence = Evidence { has: [known.has, answered.has].concat(), may, hidden };
+    (Gathered { evidence, told }, unsure)
 }
 
 /// What memory knows of the records, once this process's own writes are seen.
@@ -77,91 +96,197 @@ async fn in_memory(request: ClientRequest<'_>, release: &Release) -> Result<Evid
     let (view, mut before) = request.view().await?;
     view.newest(&mut before, Consistency::Cached).await?;
     let held = Arc::clone(view.log().head());
-    let scope = Scope { namespace: release.namespace.as_deref(), ..Scope::default() };
-    let has = held.iter().filter(|(_, snapshot)| snapshot.range(&scope, None).any(|object| release.has(object)));
-    let has = has.map(|(cluster, _)| cluster.clone()).collect();
+    let mut has = Vec::new();
+    for (cluster, snapshot) in held.iter() {
+        if has_record(snapshot, release, &request.served.resource).await {
+            has.push(cluster.clone());
+        }
+    }
     let may = view.standings_with(before, &held)?.unknown().cloned().collect();
-    Ok(Evidence { has, may })
+    Ok(Evidence { has, may, ..Evidence::default() })
 }
 
-/// What clusters say when they are asked for a record, or have said a moment ago.
-async fn told(
+/// Whether a snapshot has a record. Only what has a record's name is looked at, and others have their turn in between: of
+/// what is none there may be any number.
+async fn has_record(snapshot: &Snapshot, release: &Release, resource: &GroupVersionResource) -> bool {
+    let (keys, scope) = (release.keys(), Scope { namespace: Some(release.namespace()), ..Scope::default() });
+    let mut after = keys.clone();
+    loop {
+        let (mut looked_at, mut last) = (0, None);
+        for object in snapshot.range(&scope, Some(&after)).take(LOOKED_AT) {
+            if !object.key().as_str().starts_with(&keys) {
+                return false;
+            }
+            if release.has(resource, object) {
+                return true;
+            }
+            (looked_at, last) = (looked_at + 1, Some(object.key().as_str().to_owned()));
+        }
+        match last {
+            Some(last) if looked_at == LOOKED_AT => after = last,
+            _ => return false,
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// What clusters say when they are asked for records, or have said a moment ago.
+async fn asked(
     request: ClientRequest<'_>,
     release: &Release,
-    served: &ServedResource,
-    asked: &[ClusterName],
-) -> Findings {
+    clusters: &[ClusterName],
+    end: Instant,
+) -> (Gathered, Option<Unsure>) {
     let ClientRequest { router, caller, .. } = request;
-    let (resource, release) = (served.resource.clone(), release.clone());
-    let path = release.question(&resource);
-    let clusters = asked.into();
-    let key = ReleaseKey { impersonation: caller.impersonation(), resource, release, clusters };
+    let resource = request.served.resource.clone();
+    let (impersonation, release) = (caller.impersonation(), release.clone());
+    let key = ReleaseKey { impersonation, resource, release, clusters: clusters.into() };
     if let Some(known) = router.releases().get(&key) {
-        return known.into();
+        return (known.into(), None);
     }
     let asked_at = router.releases().generation();
-    let clusters = asked.iter().filter_map(|name| router.fleet().cluster(name));
-    let path: Arc<str> = path.into();
-    let questions = clusters.map(|cluster| {
-        let (path, caller) = (Arc::clone(&path), caller.clone());
-        async move {
-            let silent = |_| Err(format!("it did not answer within {} s", ASKED_WITHIN.as_secs()));
-            let answer = timeout(ASKED_WITHIN, has_record(&cluster, &caller, &path)).await.unwrap_or_else(silent);
-            (cluster.name().clone(), answer)
-        }
-    });
-    let questions: Vec<_> = questions.collect();
-    let answers: Vec<_> = stream::iter(questions).buffer_unordered(ASKED_AT_ONCE).collect().await;
-    let Findings { mut evidence, mut told } = Findings::default();
-    for (cluster, answer) in answers {
-        match answer {
-            Ok(true) => evidence.has.push(cluster),
-            Ok(false) => {}
-            Err(cause) => {
-                told.push(Trouble { cluster: cluster.clone(), cause, age: Duration::ZERO });
-                evidence.may.push(cluster);
+    let found = clusters.iter().filter_map(|name| router.fleet().cluster(name));
+    let (askable, silent): (Vec<_>, Vec<_>) = found.partition(|cluster: &Arc<Cluster>| cluster.problem().is_none());
+    let question = Question {
+        path: key.release.question(&key.resource).into(),
+        accept: HeaderValue::from_static("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"),
+        caller: caller.clone(),
+        held_bytes: Arc::clone(router.held_bytes()),
+        answer_bytes_max: ANSWER_BYTES_MAX,
+        patience: Patience::Until(end),
+        put: router.metrics().questions(QuestionAbout::Release),
+    };
+    let mut evidence = Evidence { may: silent.iter().map(|own| own.name().clone()).collect(), ..Evidence::default() };
+    let mut told = Vec::new();
+    for (cluster, reply) in ask_each(askable, question).await {
+        let mut tell = |cause| told.push(Trouble { cluster: cluster.name().clone(), cause, age: Duration::ZERO });
+        let of = match said(&key.release, reply) {
+            RecordsSaid::Some => &mut evidence.has,
+            RecordsSaid::None => continue,
+            RecordsSaid::Forbidden => {
+                tell("it forbids to ask for the records of the release".to_owned());
+                &mut evidence.hidden
             }
-        }
+            RecordsSaid::Nothing(cause) => {
+                tell(cause);
+                &mut evidence.may
+            }
+        };
+        of.push(cluster.name().clone());
+    }
+    // Of a release that nobody else is known to have those may have some that show this client none.
+    if evidence.hidden.len() < clusters.len() {
+        evidence.may.append(&mut evidence.hidden);
     }
     if evidence.may.is_empty() {
         router.releases().keep(key, asked_at, evidence.clone());
+        return (Gathered { evidence, told }, None);
     }
-    Findings { evidence, told }
+    let unsure = Unsure { key, asked_at, evidence: evidence.clone() };
+    (Gathered { evidence, told }, Some(unsure))
 }
 
-/// Whether a cluster has a record. Who may not read records can have some there: the release may be another's.
-///
-/// # Errors
-/// Why the cluster does not say so.
-async fn has_record(cluster: &Arc<Cluster>, caller: &Caller, path: &str) -> Result<bool, String> {
-    if let Some(problem) = cluster.problem() {
-        return Err(problem);
-    }
-    let mut question = Request::new(body::empty());
-    let accept = HeaderValue::from_static("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1");
-    question.headers_mut().insert(header::ACCEPT, accept);
-    let answer = send::ask(cluster, caller, question, path).await.map_err(|refusal| refusal.status().message)?;
-    match answer.status() {
-        StatusCode::NOT_FOUND => Ok(false),
-        StatusCode::OK => {
-            let text = body::whole_up_to(answer.into_body(), ANSWER_BYTES_MAX).await;
-            let text = text.map_err(|error| format!("its answer broke off: {error}"))?;
-            let list: serde_json::Value =
-                serde_json::from_slice(&text).map_err(|error| format!("its answer cannot be read: {error}"))?;
-            let items = list.get("items").ok_or("its answer is no list")?;
-            Ok(items.as_array().is_some_and(|items| !items.is_empty()))
-        }
-        StatusCode::FORBIDDEN => Err("it forbids to ask for the records of the release".to_owned()),
-        code => Err(format!("it answered {code}")),
+/// What a cluster says of the records of a release.
+enum RecordsSaid {
+    /// It has some.
+    Some,
+    /// It has none.
+    None,
+    /// It forbids to look.
+    Forbidden,
+    /// It does not say it, and why.
+    Nothing(String),
+}
+
+/// What a reply says: with names, because a selector cannot ask for those.
+fn said(release: &Release, reply: Reply) -> RecordsSaid {
+    match reply {
+        Reply::Answer(StatusCode::NOT_FOUND, ..) => RecordsSaid::None,
+        Reply::Answer(StatusCode::FORBIDDEN, ..) => RecordsSaid::Forbidden,
+        Reply::Answer(StatusCode::OK, text, _) => match serde_json::from_slice::<RecordList>(&text) {
+            Ok(list) if list.items.iter().any(|item| release.has_name(&item.metadata.name)) => RecordsSaid::Some,
+            Ok(list) if list.metadata.rest.as_deref().is_none_or(str::is_empty) => RecordsSaid::None,
+            Ok(_) => RecordsSaid::Nothing("it has more that look like records than are read".to_owned()),
+            Err(error) => RecordsSaid::Nothing(format!("its answer cannot be read: {error}")),
+        },
+        Reply::Answer(code, ..) => RecordsSaid::Nothing(format!("it answered {code}")),
+        Reply::NotPut(why) | Reply::Unreadable(why) => RecordsSaid::Nothing(why.status().message),
+        Reply::Silence(cause) => RecordsSaid::Nothing(cause),
     }
 }
 
-/// How long a member may take to say whether it has a record.
-const ASKED_WITHIN: Duration = Duration::from_secs(3);
+#[derive(Deserialize)]
+struct RecordList {
+    #[serde(default)]
+    metadata: ListMetadata,
+    items: Vec<Record>,
+}
 
-/// How many members are asked at once, as for where an object is.
-const ASKED_AT_ONCE: usize = 64;
+#[derive(Default, Deserialize)]
+struct ListMetadata {
+    /// There is more than was asked for.
+    #[serde(rename = "continue")]
+    rest: Option<String>,
+}
 
-/// The largest answer that is read, in bytes: one object's metadata, of which annotations and managed fields may take a
-/// few hundred KiB.
+#[derive(Deserialize)]
+struct Record {
+    metadata: RecordMetadata,
+}
+
+#[derive(Deserialize)]
+struct RecordMetadata {
+    name: String,
+}
+
+/// Within which time it is known who has records: a write waits for it.
+const KNOWN_WITHIN: Duration = Duration::from_secs(3);
+
+/// How long memory may take; then all clusters are asked in its place. 1 s, so that the larger part is left for them.
+const REMEMBERED_WITHIN: Duration = Duration::from_secs(1);
+
+/// How many objects are looked at before others have their turn. 256, each of them a look at a few labels.
+const LOOKED_AT: usize = 256;
+
+/// The largest answer that is read, in bytes: the metadata of a hundred records, about 1 KiB each, of which annotations may
+/// take a few hundred KiB.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use futures::poll;
+    use tributary_apimachinery::ObjectDecoder;
+
+    use super::*;
+
+    fn objects(names: impl Iterator<Item = String>, labels: &str) -> Snapshot {
+        let decoder = ObjectDecoder::new("v1", "ConfigMap", [].into());
+        let object = |name| {
+            let text = format!(
+                r#"{{"metadata":{{"name":"{name}","namespace":"n","uid":"u","resourceVersion":"1","labels":{labels}}}}}"#
+            );
+            Arc::new(decoder.decode(text.as_bytes()).unwrap())
+        };
+        names.map(object).collect()
+    }
+
+    #[tokio::test]
+    async fn a_search_among_what_only_looks_like_records_gives_others_their_turn() {
+        let resource = GroupVersionResource::new("", "v1", "configmaps");
+        let release = Release::named("n", "r");
+        let others = objects((0..100_000).map(|number| format!("a-{number}")), "{}");
+        // Nothing of another name is looked at.
+        assert!(poll!(pin!(has_record(&others, &release, &resource))).is_ready());
+        let names = || (0..1_000).map(|number| format!("sh.helm.release.v1.r.v{number:04}"));
+        let unlabelled = objects(names(), "{}");
+        let mut search = pin!(has_record(&unlabelled, &release, &resource));
+        for _ in 0..3 {
+            assert!(poll!(&mut search).is_pending());
+        }
+        assert!(!search.await);
+        let records = objects(names(), r#"{"owner":"helm","name":"r"}"#);
+        assert!(has_record(&records, &release, &resource).await);
+    }
+}

@@ -1,25 +1,20 @@
-//! Helm releases: what their records are, and where members said a moment ago that they have some. Records are Secrets or
-//! ConfigMaps labelled with the release's name (`pkg/storage/driver` of Helm 3 and 4).
+//! Which Helm release an object belongs to, and what the records of a release are: Secrets or ConfigMaps with labels, a name
+//! and, if they are Secrets, a type of their own.
+//!
+//! Source: `pkg/storage/driver` (`secrets.go`, `cfgmaps.go`) and `pkg/storage/storage.go` (`makeKey`) of Helm 3 and 4.
 
-use std::collections::HashMap;
-use std::time::Duration;
-
-use http::{HeaderName, HeaderValue};
-use parking_lot::Mutex;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use tokio::time::Instant;
 use tributary_apimachinery::rewrite::{self, BodyKind, Format, ReleaseFacts};
-use tributary_apimachinery::{ClusterName, GroupVersionResource, Object, ResourceRequest};
+use tributary_apimachinery::{GroupVersionResource, Object, ResourceRequest, json};
 
-use crate::grounds::Evidence;
+use crate::refusal::ReleaseName;
 
 /// The release that an object belongs to, or is a record of.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Release {
-    /// Its namespace; `None` for a release of any namespace, where only the name is known.
-    pub(crate) namespace: Option<String>,
+    namespace: String,
     /// Its name; `None` for any release of the namespace, where no name is known.
-    pub(crate) name: Option<String>,
+    name: Option<String>,
     /// What its records are; of an object that belongs to one that is not known.
     records: Option<GroupVersionResource>,
 }
@@ -27,45 +22,86 @@ pub(crate) struct Release {
 /// What records may be.
 const RECORDS: [&str; 2] = ["secrets", "configmaps"];
 
+/// The type of Secrets that are records.
+const RECORD_TYPE: &str = "helm.sh/release.v1";
+
+/// What the names of records begin with. The release follows, `.v` and the number of its revision.
+const RECORD_NAME: &str = "sh.helm.release.v1.";
+
 /// The labels of records, and of whatever else Helm writes but hooks (`pkg/action/validate.go`): only an object with one
 /// of them is looked at further.
 const MARKS: [(&str, &str); 2] = [("owner", "helm"), ("app.kubernetes.io/managed-by", "Helm")];
 
+/// How many records are asked for. One would do, were it not for objects that have the labels of a record and not its
+/// name, of which nobody has many.
+const ASKED_FOR: usize = 100;
+
+/// Whether what a member answered a write with may be a record of a release. What does not say its name may be one.
+pub(crate) fn may_be_record(request: &ResourceRequest, answer: &[u8]) -> bool {
+    let told = || json::find(answer, 0, &["metadata", "name"]).and_then(|place| json::string_contents(answer, &place));
+    let named = request.name.as_deref().map(str::as_bytes).or_else(|| answer.get(told()?));
+    named.map_or_else(|| are_records(&request.resource), |name| is_record(&request.resource, name))
+}
+
+/// Whether an object of this name may be a record of a release.
+pub(crate) fn is_record(resource: &GroupVersionResource, name: &[u8]) -> bool {
+    are_records(resource) && name.starts_with(RECORD_NAME.as_bytes())
+}
+
 /// Whether objects of a resource may be records of a release.
-pub(crate) fn are_records(resource: &GroupVersionResource) -> bool {
+fn are_records(resource: &GroupVersionResource) -> bool {
     resource.group.is_empty() && RECORDS.contains(&&*resource.resource)
 }
 
+/// The release whose record has this name.
+fn recorded(name: &str) -> Option<&str> {
+    let (release, revision) = name.strip_prefix(RECORD_NAME)?.rsplit_once(".v")?;
+    let is_number = !revision.is_empty() && revision.bytes().all(|byte| byte.is_ascii_digit());
+    (is_number && !release.is_empty()).then_some(release)
+}
+
 impl Release {
-    /// The release that an object names. A hook, which has no annotation of Helm's that does, names it by a label that most
-    /// charts give it; one that has not belongs to a release of its namespace.
-    pub(super) fn of(request: &ResourceRequest, said: &ReleaseFacts) -> Option<Self> {
+    /// The release that an object of this name names. A hook, which has no annotation of Helm's that does, names it by a
+    /// label that most charts give it; one that has not belongs to a release of its namespace.
+    pub(in crate::forward) fn of(request: &ResourceRequest, name: Option<&str>, said: &ReleaseFacts) -> Option<Self> {
         let own = request.namespace.clone();
-        if are_records(&request.resource) && said.record_owner.as_deref() == Some("helm") {
-            let (namespace, name) = (Some(own?), Some(said.record_name.clone()?));
-            return Some(Self { namespace, name, records: Some(request.resource.clone()) });
+        let is_record = are_records(&request.resource) && said.record_owner.as_deref() == Some("helm");
+        let of_record = name.and_then(recorded).filter(|name| is_record && said.record_name.as_deref() == Some(name));
+        if let Some(name) = of_record {
+            let (name, records) = (Some(name.to_owned()), Some(request.resource.clone()));
+            return Some(Self { namespace: own?, name, records });
         }
         let (namespace, name) = match (&said.name, &said.hook) {
-            (Some(name), _) => (Some(said.namespace.clone().or(own)?), Some(name.clone())),
-            (None, Some(_)) if own.is_some() || said.instance.is_some() => (own, said.instance.clone()),
+            (Some(name), _) => (said.namespace.clone().or(own)?, Some(name.clone())),
+            (None, Some(_)) => (own?, said.instance.clone()),
             _ => return None,
         };
         // It becomes a part of a path.
-        let is_one = |text: &String| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-        namespace.iter().all(is_one).then_some(Self { namespace, name, records: None })
+        let is_one = namespace.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+        is_one.then_some(Self { namespace, name, records: None })
     }
 
     /// The release that a member's object names.
-    pub(super) fn of_object(request: &ResourceRequest, object: &Object) -> Option<Self> {
+    pub(in crate::forward) fn of_object(request: &ResourceRequest, object: &Object) -> Option<Self> {
         if !MARKS.iter().any(|(label, value)| object.label(label) == Some(value)) {
             return None;
         }
         let facts = rewrite::read(Format::Json, BodyKind::Object, object.json()).ok()?;
-        Self::of(request, &facts.release)
+        Self::of(request, Some(object.name()), &facts.release)
+    }
+
+    /// Its namespace, in which its records are.
+    pub(super) fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// As refusals name it.
+    pub(in crate::forward) fn into_name(self) -> ReleaseName {
+        ReleaseName { namespace: self.namespace, name: self.name }
     }
 
     /// Whether it is known of one of its records, and not of an object that belongs to it.
-    pub(super) fn is_of_record(&self) -> bool {
+    pub(in crate::forward) fn is_of_record(&self) -> bool {
         self.records.is_some()
     }
 
@@ -77,111 +113,152 @@ impl Release {
         }
     }
 
-    /// Whether an object is one of its records.
-    pub(super) fn has(&self, object: &Object) -> bool {
-        object.label("owner") == Some("helm")
-            && self.name.as_deref().is_none_or(|name| object.label("name") == Some(name))
+    /// What the keys of its records begin with: they lie together in a snapshot.
+    pub(super) fn keys(&self) -> String {
+        let of_name = self.name.as_ref().map(|name| format!("{name}.v"));
+        format!("{}/{RECORD_NAME}{}", self.namespace, of_name.unwrap_or_default())
     }
 
-    /// The question for one of its records.
+    /// Whether a record of its kind would have this name.
+    pub(super) fn has_name(&self, record: &str) -> bool {
+        recorded(record).is_some_and(|release| self.name.as_deref().is_none_or(|own| own == release))
+    }
+
+    /// Whether an object of its namespace is one of its records. What only has their labels is none: whoever may write a
+    /// ConfigMap is not Helm.
+    pub(super) fn has(&self, resource: &GroupVersionResource, object: &Object) -> bool {
+        self.has_name(object.name())
+            && object.label("owner") == Some("helm")
+            && object.label("name") == recorded(object.name())
+            && (!has_type(resource) || type_of(object) == Some(RECORD_TYPE.as_bytes()))
+    }
+
+    /// The question for its records of one resource. Their names are for the answer to tell.
     pub(super) fn question(&self, resource: &GroupVersionResource) -> String {
         let name = self.name.iter().map(|name| format!(",name={name}"));
-        let selector = "owner=helm".to_owned() + &name.collect::<String>();
-        let selector = utf8_percent_encode(&selector, NON_ALPHANUMERIC);
-        format!("{}?labelSelector={selector}&limit=1", resource.path(self.namespace.as_deref()))
-    }
-}
-
-/// Where releases are that members were asked for a moment ago: one upgrade writes dozens of objects.
-#[derive(Default)]
-pub(crate) struct KnownReleases(Mutex<Known>);
-
-#[derive(Default)]
-struct Known {
-    answers: HashMap<ReleaseKey, (Instant, Evidence)>,
-    /// How often something was forgotten: an answer to a question from before says nothing of what was written since.
-    generation: u64,
-}
-
-/// Which question was asked, in whose name.
-#[derive(PartialEq, Eq, Hash)]
-pub(super) struct ReleaseKey {
-    /// Whom the client asks to be, if it does.
-    pub(super) impersonation: Box<[(HeaderName, HeaderValue)]>,
-    /// What its records are.
-    pub(super) resource: GroupVersionResource,
-    /// Whose they are.
-    pub(super) release: Release,
-    /// Which clusters were asked: what others have the answer does not say.
-    pub(super) clusters: Box<[ClusterName]>,
-}
-
-/// How long an answer is good for. 10 s: most upgrades take less, and records that are written through this process end
-/// it at once.
-const KEPT: Duration = Duration::from_secs(10);
-
-/// How many answers are kept: more than clients upgrade releases in 10 s.
-const KEPT_MAX: usize = 1_000;
-
-impl KnownReleases {
-    /// What members answered to a question a moment ago.
-    pub(super) fn get(&self, key: &ReleaseKey) -> Option<Evidence> {
-        let known = self.0.lock();
-        known.answers.get(key).filter(|(at, _)| at.elapsed() < KEPT).map(|(_, evidence)| evidence.clone())
-    }
-
-    /// When a question is put, as [`keep`](Self::keep) asks for it.
-    pub(super) fn generation(&self) -> u64 {
-        self.0.lock().generation
-    }
-
-    /// Keeps the answer to a question that was put at this generation, if there is room and nothing was forgotten since.
-    pub(super) fn keep(&self, key: ReleaseKey, asked_at: u64, evidence: Evidence) {
-        let mut known = self.0.lock();
-        known.answers.retain(|_, (at, _)| at.elapsed() < KEPT);
-        if known.answers.len() < KEPT_MAX && known.generation == asked_at {
-            known.answers.insert(key, (Instant::now(), evidence));
+        let labels = "owner=helm".to_owned() + &name.collect::<String>();
+        let labels = utf8_percent_encode(&labels, NON_ALPHANUMERIC);
+        let mut path = resource.path(Some(&self.namespace));
+        path.push_str(&format!("?labelSelector={labels}&limit={ASKED_FOR}"));
+        if has_type(resource) {
+            let fields = format!("type={RECORD_TYPE}");
+            path.push_str(&format!("&fieldSelector={}", utf8_percent_encode(&fields, NON_ALPHANUMERIC)));
         }
+        path
     }
 
-    /// Forgets what is known of a namespace in which a record may have been written.
-    pub(crate) fn forget(&self, namespace: &str) {
-        let mut known = self.0.lock();
-        known.generation += 1;
-        known.answers.retain(|key, _| key.release.namespace.as_deref().is_some_and(|own| own != namespace));
+    /// One of a name, for tests.
+    #[cfg(test)]
+    pub(super) fn named(namespace: &str, name: &str) -> Self {
+        Self { namespace: namespace.to_owned(), name: Some(name.to_owned()), records: None }
     }
+}
+
+/// Whether the records of a resource have a type.
+fn has_type(resource: &GroupVersionResource) -> bool {
+    &*resource.resource == "secrets"
+}
+
+/// The type of a Secret.
+fn type_of(object: &Object) -> Option<&[u8]> {
+    let text = object.json();
+    let place = json::find(text, 0, &["type"])?;
+    text.get(json::string_contents(text, &place)?)
 }
 
 #[cfg(test)]
 mod tests {
+    use tributary_apimachinery::ObjectDecoder;
+
     use super::*;
 
-    fn key(clusters: &[&str]) -> ReleaseKey {
-        let (namespace, name) = (Some("n".to_owned()), Some("r".to_owned()));
-        ReleaseKey {
-            impersonation: Box::default(),
-            resource: GroupVersionResource::new("", "v1", "secrets"),
-            release: Release { namespace, name, records: None },
-            clusters: clusters.iter().map(|name| name.parse().unwrap()).collect(),
+    #[test]
+    fn a_record_is_known_by_its_name_its_labels_and_its_type() {
+        let object = |name: &str, labels: &str, of_type: &str| {
+            let text = format!(
+                r#"{{"kind":"K","apiVersion":"v1","metadata":{{"name":"{name}","namespace":"n","uid":"u","resourceVersion":"1",
+                "labels":{labels}}},"type":"{of_type}"}}"#
+            );
+            ObjectDecoder::new("v1", "K", [].into()).decode(text.as_bytes()).unwrap()
+        };
+        let of_r = r#"{"owner":"helm","name":"r"}"#;
+        let (secrets, maps) = (["secrets", "configmaps"].map(|name| GroupVersionResource::new("", "v1", name))).into();
+        let release = Release::named("n", "r");
+        let any = Release { name: None, ..release.clone() };
+        for (name, labels, of_type, expected) in [
+            ("sh.helm.release.v1.r.v1", of_r, RECORD_TYPE, [true, true, true, true]),
+            ("sh.helm.release.v1.r.v12", of_r, "Opaque", [false, false, true, true]),
+            ("sh.helm.release.v1.r.v", of_r, RECORD_TYPE, [false; 4]),
+            ("sh.helm.release.v1.r.v1x", of_r, RECORD_TYPE, [false; 4]),
+            ("r", of_r, RECORD_TYPE, [false; 4]),
+            // Another release's, whose name goes on.
+            (
+                "sh.helm.release.v1.r.v1.v1",
+                r#"{"owner":"helm","name":"r.v1"}"#,
+                RECORD_TYPE,
+                [false, true, false, true],
+            ),
+            // The labels tell of another one than the name.
+            ("sh.helm.release.v1.s.v1", of_r, RECORD_TYPE, [false; 4]),
+            ("sh.helm.release.v1.r.v1", r#"{"owner":"me","name":"r"}"#, RECORD_TYPE, [false; 4]),
+        ] {
+            let object = object(name, labels, of_type);
+            let found = [
+                release.has(&secrets, &object),
+                any.has(&secrets, &object),
+                release.has(&maps, &object),
+                any.has(&maps, &object),
+            ];
+            assert_eq!(found, expected, "{name}, {labels}, {of_type}");
         }
     }
 
     #[test]
-    fn an_answer_is_of_the_clusters_that_were_asked() {
-        let known = KnownReleases::default();
-        known.keep(key(&["a"]), known.generation(), Evidence::default());
-        assert_eq!(known.get(&key(&["a"])), Some(Evidence::default()));
-        assert_eq!(known.get(&key(&["a", "b"])), None);
+    fn only_what_has_the_name_of_a_record_makes_forget_where_releases_are() {
+        for (path, answer, expected) in [
+            ("/api/v1/namespaces/n/secrets", r#"{"metadata":{"name":"sh.helm.release.v1.r.v1"}}"#, true),
+            ("/api/v1/namespaces/n/secrets", r#"{"metadata":{"name":"mine"}}"#, false),
+            ("/api/v1/namespaces/n/secrets", r#"{"kind":"Status"}"#, true),
+            ("/api/v1/namespaces/n/configmaps/sh.helm.release.v1.r.v1", "", true),
+            ("/api/v1/namespaces/n/configmaps/mine", "", false),
+            ("/api/v1/namespaces/n/pods", r#"{"metadata":{"name":"sh.helm.release.v1.r.v1"}}"#, false),
+        ] {
+            let info = tributary_apimachinery::RequestInfo::parse("POST", path, None).unwrap();
+            assert_eq!(may_be_record(info.resource().unwrap(), answer.as_bytes()), expected, "{path}: {answer}");
+        }
     }
 
     #[test]
-    fn what_was_asked_before_a_record_was_written_is_not_kept() {
-        let known = KnownReleases::default();
-        let before = known.generation();
-        known.forget("n");
-        known.keep(key(&["a"]), before, Evidence::default());
-        assert_eq!(known.get(&key(&["a"])), None);
-        known.keep(key(&["a"]), known.generation(), Evidence::default());
-        assert_eq!(known.get(&key(&["a"])), Some(Evidence::default()));
+    fn a_release_is_looked_for_in_its_own_namespace() {
+        let request = |namespace: Option<&str>| ResourceRequest {
+            resource: GroupVersionResource::new("", "v1", "secrets"),
+            namespace: namespace.map(str::to_owned),
+            name: None,
+            subresource: None,
+            rest: None,
+            selected_name: None,
+        };
+        let text = |text: &str| Some(text.to_owned());
+        let annotated = |namespace| ReleaseFacts { name: text("r"), namespace, ..ReleaseFacts::default() };
+        let record = || ReleaseFacts { record_owner: text("helm"), record_name: text("r"), ..ReleaseFacts::default() };
+        let hook = |instance| ReleaseFacts { hook: text("pre-install"), instance, ..ReleaseFacts::default() };
+        for (own, name, said, expected) in [
+            (Some("n"), None, annotated(None), Some(("n", Some("r")))),
+            (Some("n"), None, annotated(text("m")), Some(("m", Some("r")))),
+            (None, None, annotated(text("m")), Some(("m", Some("r")))),
+            (None, None, annotated(None), None),
+            (None, None, annotated(text("../m")), None),
+            (Some("n"), None, hook(text("r")), Some(("n", Some("r")))),
+            (Some("n"), None, hook(None), Some(("n", None))),
+            // Which of all namespaces its release is in nobody knows.
+            (None, None, hook(text("r")), None),
+            (Some("n"), Some("sh.helm.release.v1.r.v1"), record(), Some(("n", Some("r")))),
+            (Some("n"), Some("mine"), record(), None),
+            (Some("n"), Some("sh.helm.release.v1.other.v1"), record(), None),
+        ] {
+            let found = Release::of(&request(own), name, &said);
+            let found = found.as_ref().map(|release| (&*release.namespace, release.name.as_deref()));
+            assert_eq!(found, expected, "{own:?}, {name:?}, {said:?}");
+        }
     }
 }

@@ -3,15 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::{StreamExt, stream};
-use http::{HeaderName, HeaderValue, Request, StatusCode, header};
+use http::{HeaderName, HeaderValue, StatusCode};
 use tributary_apimachinery::{ClusterName, Object, ObjectDecodeError, ObjectDecoder};
 
-use crate::body::{self, WHOLE_BODY_BYTES_MAX};
-use crate::caller::Caller;
-use crate::flow::fair_share::{Exceeded, FairShare, Holder, Portion};
-use crate::forward::send;
-use crate::refusal::{LimitRefusal, MemberRefusal, Refusal, Trouble};
+use crate::flow::fair_share::{Holder, Portion};
+use crate::forward::ask::{Question, Reply, ask_each};
+use crate::refusal::{Refusal, Trouble};
 use crate::topology::Cluster;
 
 /// The cluster that has an object, and the object as last seen; `None` where it has no version (a ComponentStatus,
@@ -44,6 +41,16 @@ impl Located {
         self.found.is_empty()
     }
 
+    fn add(&mut self, cluster: Arc<Cluster>, object: Option<Arc<Object>>, room: Portion) {
+        self.found.push((cluster, object));
+        self.room.push(Arc::new(room));
+    }
+
+    fn not_told(&mut self, cluster: &Cluster, cause: String) {
+        self.told.push(Trouble { cluster: cluster.name().clone(), cause, age: Duration::ZERO });
+        self.unknown.push(cluster.name().clone());
+    }
+
     /// Takes over what was found, or refused, when it was asked for live. What is not known is judged by whoever asked.
     pub(super) fn take(&mut self, asked: Self) {
         (self.found, self.room) = (asked.found, asked.room);
@@ -66,133 +73,51 @@ pub(crate) struct LookupKey {
     pub(super) within: Duration,
 }
 
-/// Asks these clusters, some at once, each when it is the turn of the client whose request put the question.
-pub(super) async fn ask(
-    clusters: Vec<Arc<Cluster>>,
-    path: Arc<str>,
-    caller: Caller,
-    bytes: Arc<FairShare>,
-    within: Duration,
-) -> Located {
-    let asked = clusters.into_iter().map(|cluster| {
-        let (path, caller, room) = (Arc::clone(&path), caller.clone(), bytes.take(caller.connection, 0));
-        async move {
-            let told = match tokio::time::timeout(within, cluster.question(caller.connection)).await {
-                Ok(_turn) => match room {
-                    Ok(room) => Box::pin(ask_one(&cluster, &path, &caller, room, within)).await,
-                    Err(exceeded) => Told::NotAsked(no_room(&cluster, exceeded)),
-                },
-                // Nothing is known of it, not even that it does not answer.
-                Err(_) => Told::NotAsked(LimitRefusal::Questions { cluster: cluster.name().clone() }.into()),
-            };
-            (told, cluster)
-        }
-    });
-    let mut answers: Vec<_> = stream::iter(asked).buffer_unordered(ASKED_AT_ONCE).collect().await;
-    answers.sort_by(|(_, first), (_, second)| first.name().cmp(second.name()));
+/// Asks these clusters where an object is.
+pub(super) async fn ask(clusters: Vec<Arc<Cluster>>, question: Question) -> Located {
+    let mut replies = ask_each(clusters, question).await;
+    replies.sort_by(|(first, _), (second, _)| first.name().cmp(second.name()));
     let mut located = Located::default();
-    for (answer, cluster) in answers {
-        match answer {
-            Told::Object(object, room) => {
-                located.found.push((cluster, object));
-                located.room.push(Arc::new(room));
-            }
-            Told::None => {}
-            Told::Forbidden(refusal) => {
+    for (cluster, reply) in replies {
+        match reply {
+            Reply::Answer(StatusCode::NOT_FOUND, ..) => {}
+            Reply::Answer(StatusCode::OK, text, room) => match ObjectDecoder::new("", "", Arc::default()).decode(&text)
+            {
+                Ok(object) => located.add(cluster, Some(Arc::new(object)), room),
+                Err(ObjectDecodeError::Missing(_)) => located.add(cluster, None, room),
+                Err(error) => located.not_told(&cluster, format!("its answer cannot be read: {error}")),
+            },
+            Reply::Answer(StatusCode::FORBIDDEN, text, _) => {
                 located.forbidden.push(cluster.name().clone());
-                located.refusal = Some(refusal);
+                located.refusal = Some(Refusal::said(StatusCode::FORBIDDEN, &text));
             }
-            Told::NotAsked(why) => {
+            Reply::Answer(code, ..) => located.not_told(&cluster, format!("it answered {code}")),
+            Reply::Silence(cause) => located.not_told(&cluster, cause),
+            Reply::NotPut(why) => {
                 located.unknown.push(cluster.name().clone());
                 located.refusal = Some(why.clone());
                 located.unreadable = Some(why);
             }
-            Told::Unreadable(why) => {
+            Reply::Unreadable(why) => {
                 located.unknown.push(cluster.name().clone());
                 located.unreadable = Some(why);
-            }
-            Told::Nothing(cause) => {
-                located.told.push(Trouble { cluster: cluster.name().clone(), cause, age: Duration::ZERO });
-                located.unknown.push(cluster.name().clone());
             }
         }
     }
     located
 }
 
-async fn ask_one(cluster: &Arc<Cluster>, path: &str, caller: &Caller, room: Portion, within: Duration) -> Told {
-    let mut question = Request::new(body::empty());
-    question.headers_mut().insert(header::ACCEPT, HeaderValue::from_static("application/json"));
-    let asked = async { told(cluster, send::ask(cluster, caller, question, path).await, room).await };
-    let silent = |_| Told::Nothing(format!("it did not answer within {} s", within.as_secs()));
-    tokio::time::timeout(within, asked).await.unwrap_or_else(silent)
-}
-
-/// How many members are asked at once for one object. 64: a fleet of 1,000 is asked in 16 rounds,
-/// half a second at 30 ms each.
-const ASKED_AT_ONCE: usize = 64;
-
-/// What a cluster told of an object.
-enum Told {
-    /// It has one, with its version if it has that, and what that occupies.
-    Object(Option<Arc<Object>>, Portion),
-    /// It has none.
-    None,
-    /// It forbids to ask.
-    Forbidden(Refusal),
-    /// It was not its turn in time, or there was no room for what it says.
-    NotAsked(Refusal),
-    /// Its answer cannot be read, and why.
-    Unreadable(Refusal),
-    /// It gave no answer, and why.
-    Nothing(String),
-}
-
-/// What an answer says, read whole in a room that grows with it.
-async fn told(cluster: &Cluster, answer: Result<http::Response<body::Body>, Refusal>, mut room: Portion) -> Told {
-    let answer = match answer {
-        Ok(answer) => answer,
-        Err(refusal) => return Told::Nothing(refusal.status().message),
-    };
-    let code = answer.status();
-    if code == StatusCode::NOT_FOUND {
-        return Told::None;
-    }
-    let text = match body::whole_within(answer.into_body(), WHOLE_BODY_BYTES_MAX, &mut room).await {
-        Ok(text) => text,
-        Err(error) => {
-            return match error.downcast_ref::<Exceeded>() {
-                Some(exceeded) => Told::NotAsked(no_room(cluster, *exceeded)),
-                None => {
-                    let cause = format_args!("its answer: {error}");
-                    Told::Unreadable(MemberRefusal::unavailable(cluster.name(), cause).into())
-                }
-            };
-        }
-    };
-    match code {
-        StatusCode::OK => match ObjectDecoder::new("", "", Arc::default()).decode(&text) {
-            Ok(object) => Told::Object(Some(Arc::new(object)), room),
-            Err(ObjectDecodeError::Missing(_)) => Told::Object(None, room),
-            Err(error) => Told::Nothing(format!("its answer cannot be read: {error}")),
-        },
-        StatusCode::FORBIDDEN => Told::Forbidden(Refusal::said(code, &text)),
-        code => Told::Nothing(format!("it answered {code}")),
-    }
-}
-
-/// 429: what a cluster says of an object cannot be held, so that it is not known.
-fn no_room(cluster: &Cluster, exceeded: Exceeded) -> Refusal {
-    LimitRefusal::ClusterAnswer { cluster: cluster.name().clone(), exceeded }.into()
-}
-
 #[cfg(test)]
 mod tests {
     use http::{Extensions, HeaderMap};
+    use prometheus_client::metrics::counter::Counter;
     use tokio::time::timeout;
 
     use super::*;
-    use crate::flow::fair_share::ShareMetrics;
+    use crate::body::WHOLE_BODY_BYTES_MAX;
+    use crate::caller::Caller;
+    use crate::flow::fair_share::{FairShare, ShareMetrics};
+    use crate::forward::ask::Patience;
     use crate::topology::{ClusterSetup, MemberShareMetrics};
 
     #[tokio::test(start_paused = true)]
@@ -207,8 +132,16 @@ mod tests {
         while let Ok(turn) = timeout(within, cluster.question(caller.connection)).await {
             turns.push(turn);
         }
-        let bytes = FairShare::new("bytes", WHOLE_BODY_BYTES_MAX, ShareMetrics::default());
-        let located = ask(vec![cluster], "/api".into(), caller, bytes, within).await;
+        let question = Question {
+            path: "/api".into(),
+            accept: HeaderValue::from_static("application/json"),
+            caller,
+            held_bytes: FairShare::new("bytes", WHOLE_BODY_BYTES_MAX, ShareMetrics::default()),
+            answer_bytes_max: WHOLE_BODY_BYTES_MAX,
+            patience: Patience::Each(within),
+            put: Counter::default(),
+        };
+        let located = ask(vec![cluster], question).await;
         assert_eq!(located.unknown, [name]);
         let said = located.refusal.map(|refusal| refusal.status().code);
         assert_eq!(said, Some(429));

@@ -1,0 +1,132 @@
+//! Questions to members, in a client's name, about what this process has to know to answer the client: few at once at
+//! each member, clients in turn, each with an end, and what they are answered counted among the bytes that are held.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::{StreamExt, stream};
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use prometheus_client::metrics::counter::Counter;
+use tokio::time::{Instant, timeout_at};
+
+use super::send;
+use crate::body::{self, Body};
+use crate::caller::Caller;
+use crate::flow::fair_share::{Exceeded, FairShare, Portion};
+use crate::refusal::{LimitRefusal, MemberRefusal, Refusal};
+use crate::topology::Cluster;
+
+/// A question.
+#[derive(Clone)]
+pub(super) struct Question {
+    /// Path and query.
+    pub(super) path: Arc<str>,
+    /// In which form it is to be answered.
+    pub(super) accept: HeaderValue,
+    /// In whose name it is put.
+    pub(super) caller: Caller,
+    /// What its answers are counted among.
+    pub(super) held_bytes: Arc<FairShare>,
+    /// The largest answer that is read, in bytes.
+    pub(super) answer_bytes_max: usize,
+    /// How long members may take.
+    pub(super) patience: Patience,
+    /// Counts each time it is put to a member.
+    pub(super) put: Counter,
+}
+
+/// How long members may take to answer.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Patience {
+    /// Each so long until it is its turn, and so long from then on.
+    Each(Duration),
+    /// All together until then.
+    Until(Instant),
+}
+
+impl Patience {
+    /// The end of what begins now.
+    fn end(self) -> Instant {
+        match self {
+            Self::Each(time) => Instant::now() + time,
+            Self::Until(end) => end,
+        }
+    }
+}
+
+/// What became of a question to one member.
+pub(super) enum Reply {
+    /// It was answered. A 404 is not read.
+    Answer(StatusCode, Bytes, Portion),
+    /// It was not its turn in time, or there was no room for what it says.
+    NotPut(Refusal),
+    /// The answer cannot be read, and why.
+    Unreadable(Refusal),
+    /// There was no answer, and why.
+    Silence(String),
+}
+
+/// How many members are asked one question at once. 64: a fleet of 1,000 is asked in 16 rounds, half a second at 30 ms
+/// each.
+const ASKED_AT_ONCE: usize = 64;
+
+/// Puts a question to these clusters, some at once, each when it is the client's turn there. The replies come in no
+/// order.
+pub(super) async fn ask_each(clusters: Vec<Arc<Cluster>>, question: Question) -> Vec<(Arc<Cluster>, Reply)> {
+    let replies = clusters.into_iter().map(|cluster| {
+        let question = question.clone();
+        async move {
+            let reply = ask_one(&cluster, &question).await;
+            (cluster, reply)
+        }
+    });
+    stream::iter(replies).buffer_unordered(ASKED_AT_ONCE).collect().await
+}
+
+async fn ask_one(cluster: &Arc<Cluster>, question: &Question) -> Reply {
+    let holder = question.caller.connection;
+    let Ok(_turn) = timeout_at(question.patience.end(), cluster.question(holder)).await else {
+        // Nothing is known of it, not even that it does not answer.
+        return Reply::NotPut(LimitRefusal::Questions { cluster: cluster.name().clone() }.into());
+    };
+    let room = match question.held_bytes.take(holder, 0) {
+        Ok(room) => room,
+        Err(exceeded) => return Reply::NotPut(no_room(cluster, exceeded)),
+    };
+    let mut message = Request::new(body::empty());
+    message.headers_mut().insert(header::ACCEPT, question.accept.clone());
+    question.put.inc();
+    let reply = async {
+        match send::ask(cluster, &question.caller, message, &question.path).await {
+            Ok(answer) => read(cluster, answer, question.answer_bytes_max, room).await,
+            Err(refusal) => Reply::Silence(refusal.status().message),
+        }
+    };
+    let (begun, end) = (Instant::now(), question.patience.end());
+    let silent = |_| Reply::Silence(format!("it did not answer within {} s", (end - begun).as_secs_f32().ceil()));
+    timeout_at(end, Box::pin(reply)).await.unwrap_or_else(silent)
+}
+
+/// An answer, read whole in a room that grows with it.
+async fn read(cluster: &Cluster, answer: Response<Body>, bytes_max: usize, mut room: Portion) -> Reply {
+    let code = answer.status();
+    if code == StatusCode::NOT_FOUND {
+        return Reply::Answer(code, Bytes::new(), room);
+    }
+    match body::whole_within(answer.into_body(), bytes_max, &mut room).await {
+        Ok(text) => Reply::Answer(code, text, room),
+        Err(error) => match error.downcast_ref::<Exceeded>() {
+            Some(exceeded) => Reply::NotPut(no_room(cluster, *exceeded)),
+            None => {
+                let cause = format_args!("its answer: {error}");
+                Reply::Unreadable(MemberRefusal::unavailable(cluster.name(), cause).into())
+            }
+        },
+    }
+}
+
+/// 429: what a cluster says cannot be held, so that it is not known.
+fn no_room(cluster: &Cluster, exceeded: Exceeded) -> Refusal {
+    LimitRefusal::ClusterAnswer { cluster: cluster.name().clone(), exceeded }.into()
+}

@@ -1,0 +1,18 @@
+//! What speaks for a cluster that a write may mean: one file for each ground that asks what clusters have.
+
+mod gathered;
+mod helm_records;
+pub(crate) mod helm_release;
+mod kind;
+pub(crate) mod known_releases;
+mod named;
+mod namespace;
+mod node;
+mod owner;
+
+pub(super) use self::gathered::Gathered;
+pub(super) use self::helm_records::of_release;
+pub(super) use self::kind::of_kind;
+pub(super) use self::namespace::of_namespace;
+pub(super) use self::node::of_node;
+pub(super) use self::owner::{Owner, of_owner};

@@ -1,0 +1,47 @@
+//! Which clusters have an object of a name that a write names.
+
+use std::time::Duration;
+
+use tributary_apimachinery::{ClusterName, GroupVersionResource, ResourceRequest};
+
+use super::gathered::Gathered;
+use crate::forward::locate::{Lookup, ask_unknown, locate};
+use crate::grounds::Evidence;
+use crate::refusal::{Refusal, Trouble};
+use crate::request::ClientRequest;
+
+/// Which clusters have an object of this name.
+///
+/// # Errors
+/// As [`locate`].
+pub(super) async fn of_name(
+    request: ClientRequest<'_>,
+    resource: &GroupVersionResource,
+    namespace: Option<&str>,
+    name: &str,
+) -> Result<Gathered, Refusal> {
+    let union = request.router.fleet().union();
+    let Some(served) = union.get(resource) else { return Ok(Gathered::default()) };
+    let wanted = object(resource.clone(), namespace.map(str::to_owned), Some(name.to_owned()));
+    let wanted = ClientRequest { resource: &wanted, served, ..request };
+    let located = ask_unknown(wanted, locate(wanted, Lookup::Present, &[]).await?).await;
+    let has = located.found.iter().map(|(cluster, _)| cluster.name().clone()).collect();
+    // Who may not look for a namespace may write in it all the same.
+    let forbids = |cluster: &ClusterName| Trouble {
+        cluster: cluster.clone(),
+        cause: format!("it forbids to ask for {}", resource.group_resource()),
+        age: Duration::ZERO,
+    };
+    let told = located.told.into_iter().chain(located.forbidden.iter().map(forbids)).collect();
+    let may = located.unknown.into_iter().chain(located.forbidden).collect();
+    Ok(Gathered { evidence: Evidence { has, may, ..Evidence::default() }, told })
+}
+
+/// A request for an object, or without a name for a collection.
+pub(super) fn object(
+    resource: GroupVersionResource,
+    namespace: Option<String>,
+    name: Option<String>,
+) -> ResourceRequest {
+    ResourceRequest { resource, namespace, name, subresource: None, rest: None, selected_name: None }
+}

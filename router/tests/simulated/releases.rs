@@ -1,0 +1,318 @@
+//! Helm releases: what belongs to one goes where its records are, and what only looks like a record decides nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use tributary_router::{Policies, Policy};
+use tributary_simulator::{Rejection, RequestKind, SimulatedCluster, Simulator};
+
+use crate::grounds::{config_map_of, forbid, namespace, values, with_one_never_seen};
+use crate::harness::{ANNOTATION, CONFIG_MAPS, Fixture, SOON, allow, cluster, config, config_map, router};
+
+/// The path of the Secrets of the namespace `default`.
+const SECRETS: &str = "/api/v1/namespaces/default/secrets";
+
+/// The record of a release's revision, as Helm's driver for ConfigMaps writes it.
+pub(crate) fn record(release: &str, revision: u32) -> Value {
+    let mut object = config_map(&format!("sh.helm.release.v1.{release}.v{revision}"), "");
+    object["metadata"]["labels"] = json!({"owner": "helm", "name": release, "version": revision.to_string()});
+    object
+}
+
+/// An object that belongs to a release.
+pub(crate) fn released(name: &str, release: &str) -> Value {
+    let mut object = config_map(name, "1");
+    object["metadata"]["annotations"] =
+        json!({"meta.helm.sh/release-name": release, "meta.helm.sh/release-namespace": "default"});
+    object
+}
+
+/// Placed in `a`, where nothing else decides; held in memory, or asked for live.
+pub(crate) fn placed_in_a(held: bool) -> Policies {
+    let placement = Some("a".parse().unwrap());
+    let registered = if held { None } else { Some(Vec::new()) };
+    Policies { default: Policy { placement, ..allow().default }, registered, ..Policies::default() }
+}
+
+#[tokio::test]
+async fn a_helm_release_stays_where_its_records_are() {
+    for held in [true, false] {
+        let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(held)).await;
+        fixture.get(CONFIG_MAPS).await.ok();
+        // Installed in b; upgraded through the merged view.
+        let in_b = format!("/clusters/b{CONFIG_MAPS}");
+        fixture.write("POST", &in_b, &record("rb", 1)).await.ok();
+        assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &record("rb", 2)).await.ok()), "b", "{held}");
+        assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &released("new", "rb")).await.ok()), "b", "{held}");
+        let path = format!("{CONFIG_MAPS}/applied?fieldManager=helm");
+        fixture.put_and_see("a", "applied", "another's").await;
+        let applied = fixture.patch(&path, "apply-patch+yaml", &released("applied", "rb")).await;
+        assert_eq!((applied.code, cluster(&applied.ok()).as_str()), (201, "b"), "{held}");
+        // A release that is nowhere yet goes where new objects go, and stays there.
+        assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &released("first", "ra")).await.ok()), "a", "{held}");
+        assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &record("ra", 1)).await.ok()), "a", "{held}");
+        // The annotation says more.
+        let mut annotated = released("elsewhere", "rb");
+        annotated["metadata"]["annotations"][ANNOTATION] = "a".into();
+        assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &annotated).await.ok()), "a", "{held}");
+    }
+}
+
+#[tokio::test]
+async fn a_helm_release_of_several_clusters_is_refused_before_its_first_write() {
+    for held in [true, false] {
+        let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(held)).await;
+        fixture.get(CONFIG_MAPS).await.ok();
+        for member in ["a", "b"] {
+            fixture.write("POST", &format!("/clusters/{member}{CONFIG_MAPS}"), &record("same", 1)).await.ok();
+        }
+        let path = format!("{CONFIG_MAPS}/x?fieldManager=helm");
+        for refused in [
+            fixture.write("POST", CONFIG_MAPS, &record("same", 2)).await,
+            fixture.write("PUT", &format!("{CONFIG_MAPS}/sh.helm.release.v1.same.v1"), &record("same", 1)).await,
+            fixture.write("POST", CONFIG_MAPS, &released("x", "same")).await,
+            fixture.patch(&path, "apply-patch+yaml", &released("x", "same")).await,
+        ] {
+            let message = refused.refused(409);
+            assert!(message.starts_with("helm --kube-context a … or helm --kube-context b …: "), "{message}");
+            assert_eq!(refused.json()["reason"], "BadRequest", "nobody tries again: {message}");
+            assert_eq!(refused.json()["details"]["causes"][1]["message"], "b", "{message}");
+        }
+        assert_eq!(values(&fixture, ["a", "b"], "x"), [Value::Null, Value::Null]);
+    }
+}
+
+/// A hook, on which Helm writes nothing that names its release.
+fn hook(name: &str, instance: Option<&str>) -> Value {
+    let mut object = config_map(name, "1");
+    object["metadata"]["annotations"] = json!({"helm.sh/hook": "pre-upgrade"});
+    if let Some(instance) = instance {
+        object["metadata"]["labels"] = json!({"app.kubernetes.io/instance": instance});
+    }
+    object
+}
+
+#[tokio::test]
+async fn a_hook_goes_where_its_helm_release_is() {
+    for held in [true, false] {
+        let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(held)).await;
+        fixture.get(CONFIG_MAPS).await.ok();
+        fixture.write("POST", &format!("/clusters/b{CONFIG_MAPS}"), &record("rb", 1)).await.ok();
+        let written = async |object: Value| fixture.write("POST", CONFIG_MAPS, &object).await;
+        assert_eq!(cluster(&written(hook("labelled", Some("rb"))).await.ok()), "b", "{held}");
+        assert_eq!(cluster(&written(hook("bare", None)).await.ok()), "b", "the only release of the namespace: {held}");
+        // Its release is not known by that name, so that it is a new object as others are.
+        assert_eq!(cluster(&written(hook("of-another", Some("rc"))).await.ok()), "a", "{held}");
+        fixture.write("POST", &format!("/clusters/a{CONFIG_MAPS}"), &record("ra", 1)).await.ok();
+        assert_eq!(cluster(&written(hook("labelled-again", Some("rb"))).await.ok()), "b", "{held}");
+        let message = written(hook("bare-again", None)).await.refused(409);
+        assert!(
+            message.starts_with("helm --kube-context a … or helm --kube-context b …: the hook names no"),
+            "{message}"
+        );
+        assert_eq!(values(&fixture, ["a", "b"], "bare-again"), [Value::Null, Value::Null]);
+    }
+}
+
+/// Helm 3 goes on to delete an uninstalled release's objects where the change of its record was refused.
+#[tokio::test]
+async fn nothing_is_deleted_of_a_helm_release_of_several_clusters() {
+    for held in [true, false] {
+        let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(held)).await;
+        fixture.get(CONFIG_MAPS).await.ok();
+        let mut only = released("only", "same");
+        only["metadata"]["labels"] = json!({"app.kubernetes.io/managed-by": "Helm"});
+        for (member, object) in
+            [("a", record("same", 1)), ("b", record("same", 1)), ("b", record("same", 2)), ("b", only)]
+        {
+            fixture.write("POST", &format!("/clusters/{member}{CONFIG_MAPS}"), &object).await.ok();
+        }
+        let paths = ["only", "sh.helm.release.v1.same.v2"].map(|name| format!("{CONFIG_MAPS}/{name}"));
+        for path in &paths {
+            let message = fixture.write("DELETE", path, &json!({})).await.refused(409);
+            assert!(message.starts_with("helm --kube-context a … or helm --kube-context b …: "), "{message}");
+        }
+        // Helm writes the newest record first, which only one of them has.
+        let message = fixture.write("PUT", &paths[1], &record("same", 2)).await.refused(409);
+        assert!(message.starts_with("helm --kube-context a …"), "{message}");
+        let merged = fixture.patch(&paths[0], "merge-patch+json", &json!({"data": {"v": "2"}})).await;
+        assert_eq!(cluster(&merged.ok()), "b", "it can be changed");
+        let uid = fixture.get(&paths[0]).await.ok()["metadata"]["uid"].clone();
+        fixture.write("DELETE", &paths[0], &json!({"preconditions": {"uid": uid}})).await.ok();
+        // Of one cluster's release everything may be deleted.
+        fixture.write("DELETE", &format!("/clusters/a{CONFIG_MAPS}/sh.helm.release.v1.same.v1"), &json!({})).await.ok();
+        crate::harness::until(|| async { fixture.write("DELETE", &paths[1], &json!({})).await.code == 200 }).await;
+    }
+}
+
+#[tokio::test]
+async fn a_helm_release_that_may_be_where_nobody_can_look_is_not_torn() {
+    let (fixture, _first) = with_one_never_seen(placed_in_a(true)).await;
+    let message = fixture.write("POST", CONFIG_MAPS, &released("new", "r")).await.refused(503);
+    let expected = "helm --kube-context <name> …: the release \"r\" of namespace \"default\" may be in b, which cannot be \
+        asked (for ";
+    assert!(message.starts_with(expected), "{message}");
+    fixture.member("a").apply(record("r", 1)).unwrap();
+    crate::harness::until(|| async {
+        fixture.get(&format!("{CONFIG_MAPS}/sh.helm.release.v1.r.v1")).await.code == 200
+    })
+    .await;
+    assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &released("new", "r")).await.ok()), "a");
+}
+
+/// The same as a Secret, as Helm's own driver writes it.
+fn record_in_secret(release: &str, revision: u32) -> Value {
+    let mut object = record(release, revision);
+    object["kind"] = "Secret".into();
+    object["type"] = "helm.sh/release.v1".into();
+    object["data"] = json!({"release": ""});
+    object
+}
+
+#[tokio::test]
+async fn what_only_looks_like_a_record_of_a_release_decides_nothing() {
+    for held in [true, false] {
+        let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(held)).await;
+        for path in [CONFIG_MAPS, SECRETS] {
+            fixture.get(path).await.ok();
+        }
+        let named = |mut object: Value, name: &str| {
+            object["metadata"]["name"] = name.into();
+            object
+        };
+        let typed = |mut object: Value, of_type: &str| {
+            object["type"] = of_type.into();
+            object
+        };
+        let mut elsewhere = record_in_secret("r", 4);
+        elsewhere["metadata"]["namespace"] = "kube-system".into();
+        for (path, object) in [
+            (CONFIG_MAPS, named(record("r", 1), "mine")),
+            (CONFIG_MAPS, named(record("r", 1), "sh.helm.release.v1.r.vx")),
+            (SECRETS, named(record_in_secret("r", 1), "mine")),
+            (SECRETS, typed(record_in_secret("r", 2), "Opaque")),
+            ("/api/v1/namespaces/kube-system/secrets", elsewhere),
+        ] {
+            fixture.write("POST", &format!("/clusters/b{path}"), &object).await.ok();
+        }
+        assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &released("x", "r")).await.ok()), "a", "{held}");
+        assert_eq!(cluster(&fixture.write("POST", SECRETS, &record_in_secret("r", 1)).await.ok()), "a", "{held}");
+        // What has the labels of a record and not its name goes where other objects go.
+        let own = named(record("q", 1), "own");
+        fixture.write("POST", &format!("/clusters/b{SECRETS}"), &record_in_secret("q", 1)).await.ok();
+        assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &own).await.ok()), "a", "{held}");
+        assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &released("y", "q")).await.ok()), "b", "{held}");
+    }
+}
+
+#[tokio::test]
+async fn who_may_read_no_records_is_not_kept_from_what_else_decides() {
+    for held in [true, false] {
+        let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(held)).await;
+        namespace(&fixture, "b", "only-b").await;
+        fixture.put_and_see("b", "x", "1").await;
+        if held {
+            // It may list ConfigMaps, which may be records, too.
+            fixture.get(CONFIG_MAPS).await.ok();
+        }
+        for member in ["a", "b"] {
+            forbid(&fixture, member, RequestKind::List, "secrets");
+        }
+        let mut there = config_map_of("only-b", "new");
+        there["metadata"]["annotations"] = json!({"meta.helm.sh/release-name": "r"});
+        let made = fixture.write("POST", "/api/v1/namespaces/only-b/configmaps", &there).await;
+        assert_eq!(cluster(&made.ok()), "b", "{held}");
+        let path = format!("{CONFIG_MAPS}/x?fieldManager=t&force=true");
+        let applied = fixture.patch(&path, "apply-patch+yaml", &released("x", "r")).await;
+        assert_eq!(cluster(&applied.ok()), "b", "{held}");
+        // A default alone is a guess, because the release may be anywhere.
+        let refused = fixture.write("POST", CONFIG_MAPS, &released("new", "r")).await;
+        let message = refused.refused(403);
+        let expected = "kubectl --context <name> …, or set the annotation tributary.dev/cluster: configmaps \"new\" belongs \
+            to a Helm release (the release \"r\" of namespace \"default\"), and no cluster lets you list its records";
+        assert!(message.starts_with(expected) && message.ends_with(": a, b"), "{message}");
+        let mut annotated = released("new", "r");
+        annotated["metadata"]["annotations"][ANNOTATION] = "b".into();
+        assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &annotated).await.ok()), "b", "{held}");
+        // One that shows its records, and has none, says nothing of the other.
+        fixture.member("a").control().reject(None);
+        let message = fixture.write("POST", CONFIG_MAPS, &released("more", "s")).await;
+        if !held {
+            assert!(message.refused(503).contains("may be in b, which cannot be asked"), "{message:?}");
+        }
+    }
+}
+
+/// Two members that are reached from within this process, so that time passes by leaps, and a router that holds nothing.
+async fn within_this_process() -> (Fixture, [Arc<SimulatedCluster>; 2]) {
+    let members = ["a", "b"].map(|name| Arc::new(Simulator::start_in_process(config(name)).unwrap()));
+    let fixture = Fixture { members: Vec::new(), router: router(placed_in_a(false)) };
+    let setups = [crate::fleet::setup(&members[0]).await, crate::fleet::setup(&members[1]).await];
+    fixture.router.set_clusters(setups.into());
+    fixture.router.asked_once(SOON).await;
+    (fixture, members)
+}
+
+/// How many lists of what may be records a member was asked for.
+fn asked_for_records(member: &SimulatedCluster) -> u64 {
+    ["secrets", "configmaps"].map(|resource| member.control().requests_of(RequestKind::List, resource)).iter().sum()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_member_delays_one_write_of_a_release_and_no_longer_than_3_s() {
+    let (fixture, [a, b]) = within_this_process().await;
+    a.apply(record("r", 1)).unwrap();
+    b.control().hold_lists(true);
+    for (name, at_most) in [("x", 3_500), ("y", 500)] {
+        let begun = Instant::now();
+        assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &released(name, "r")).await.ok()), "a");
+        let took = begun.elapsed();
+        assert!(took <= Duration::from_millis(at_most), "{name}: {took:?}");
+    }
+    assert_eq!(
+        [asked_for_records(&a), asked_for_records(&b)],
+        [2, 2],
+        "each is asked once, for Secrets and ConfigMaps"
+    );
+    let begun = Instant::now();
+    fixture.write("POST", CONFIG_MAPS, &released("z", "unknown")).await.refused(503);
+    assert!(begun.elapsed() <= Duration::from_millis(3_500), "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn questions_for_releases_take_turns_and_are_counted() {
+    let (fixture, [a, b]) = within_this_process().await;
+    for member in [&a, &b] {
+        member.control().hold_lists(true);
+    }
+    let objects: Vec<_> = (0..40).map(|number| released("x", &format!("r{number}"))).collect();
+    let writes = join_all(objects.iter().map(|object| fixture.write("POST", CONFIG_MAPS, object)));
+    tokio::select! {
+        _ = writes => panic!("nobody has answered"),
+        () = tokio::time::sleep(Duration::from_secs(1)) => {}
+    }
+    // Of the 32 turns at a member one client has half.
+    assert_eq!([asked_for_records(&a), asked_for_records(&b)], [16, 16]);
+    let counted = r#"tributary_member_questions_total{about="helm_release"} 32"#;
+    assert!(fixture.router.metrics().expose().contains(counted), "{}", fixture.router.metrics().expose());
+}
+
+#[tokio::test]
+async fn nobody_is_asked_for_releases_where_there_is_one_cluster() {
+    let fixture = Fixture::with(["a"].map(config), placed_in_a(false)).await;
+    fixture.member("a").control().reject(Some(Rejection { kinds: vec![RequestKind::List], ..Rejection::all(403) }));
+    fixture.write("POST", CONFIG_MAPS, &released("x", "r")).await.ok();
+    assert_eq!(asked_for_records(fixture.member("a")), 0);
+}
+
+#[tokio::test]
+async fn a_release_whose_records_are_deleted_together_is_nowhere_from_then_on() {
+    let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(false)).await;
+    fixture.member("b").apply(record("r", 1)).unwrap();
+    assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &released("x", "r")).await.ok()), "b");
+    fixture.client().send("DELETE", &format!("{CONFIG_MAPS}?labelSelector=owner%3Dhelm"), &[], "").await.ok();
+    assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &released("y", "r")).await.ok()), "a");
+}
