@@ -8,7 +8,7 @@ use crate::victim::{Harm, Victim};
 use anyhow::{Context, ensure};
 use chart::Chart;
 use futures::future::BoxFuture;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
 use tributary_e2e::{HttpClient, Kubectl, TestCluster, Tributary};
 
@@ -18,7 +18,7 @@ const SOON: Duration = Duration::from_secs(60);
 type Test = fn(TestContext, u8) -> BoxFuture<'static, anyhow::Result<()>>;
 
 pub(crate) fn cases() -> Vec<Case> {
-    let tests: [(&str, Test); 5] = [
+    let tests: [(&str, Test); 6] = [
         ("a_release_lives_through_the_merged_view", |context, version| Box::pin(life(context, version))),
         ("a_release_stays_in_its_cluster", |context, version| Box::pin(stays_whole(context, version))),
         ("a_release_goes_to_the_cluster_of_its_namespace", |context, version| Box::pin(by_namespace(context, version))),
@@ -26,6 +26,7 @@ pub(crate) fn cases() -> Vec<Case> {
             Box::pin(of_both(context, version))
         }),
         ("a_release_without_a_place_is_refused", |context, version| Box::pin(without_place(context, version))),
+        ("what_only_looks_like_a_record_decides_nothing", |context, version| Box::pin(decoys(context, version))),
     ];
     let of_version = |version: u8| {
         tests.map(|(name, test)| Case::new(format!("helm::v{version}::{name}"), move |context| test(context, version)))
@@ -248,6 +249,42 @@ async fn without_place(context: TestContext, version: u8) -> anyhow::Result<()> 
     setup.ok(&["--kube-context", "member2", "install", "web", "CHART"]).await?;
     setup.ok(&["upgrade", "web", "CHART", "--set", "more=true"]).await?;
     setup.has(1, &SECOND).await?;
+    setup.has(0, &[]).await
+}
+
+/// Whoever may write a ConfigMap in the namespace of one cluster does not draw a release there.
+async fn decoys(context: TestContext, version: u8) -> anyhow::Result<()> {
+    let mut setup = Setup::new(&context, version).await?;
+    let labels = json!({"owner": "helm", "name": "web", "version": "1", "status": "superseded"});
+    let decoy = |name: &str| json!({"apiVersion": "v1", "metadata": {"name": name, "labels": labels}});
+    let path = |resource: &str| format!("/api/v1/namespaces/{}/{resource}", setup.namespace);
+    for (resource, kind, of_type, name) in [
+        ("configmaps", "ConfigMap", Value::Null, "decoy"),
+        ("secrets", "Secret", "helm.sh/release.v1".into(), "decoy"),
+        ("secrets", "Secret", "Opaque".into(), "sh.helm.release.v1.web.v7"),
+    ] {
+        let mut object = decoy(name);
+        object["kind"] = kind.into();
+        if !of_type.is_null() {
+            object["type"] = of_type;
+        }
+        setup.members[1].http().post(&path(resource), &object).send().await?.expect(201)?;
+    }
+    let there = ["configmaps/decoy", "secrets/decoy", "secrets/sh.helm.release.v1.web.v7"];
+    setup.has(1, &there).await?;
+    setup.ok(&["install", "web", "CHART", "--set", "node=member1-node-0"]).await?;
+    setup.has(0, &FIRST).await?;
+    setup.has(1, &there).await?;
+    // A true one does, of a release that is another's as far as Helm can tell.
+    setup.namespace = context.namespace("helm", &setup.members).await?;
+    let mut record = decoy("sh.helm.release.v1.web.v7");
+    (record["kind"], record["type"]) = ("Secret".into(), "helm.sh/release.v1".into());
+    let path = format!("/api/v1/namespaces/{}/secrets", setup.namespace);
+    setup.members[1].http().post(&path, &record).send().await?.expect(201)?;
+    let http = context.fixture.over_two().await?.http().await?;
+    let seen = format!("{path}/sh.helm.release.v1.web.v7");
+    eventually(SOON, async || http.get(&seen).send().await?.expect(200).map(drop)).await?;
+    setup.ok(&["install", "web", "CHART", "--set", "node=member2-node-0"]).await?;
     setup.has(0, &[]).await
 }
 

@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 pub(super) fn cases() -> Vec<Conformance> {
     let mut cases = conformance!["list";
         empty, of_a_namespace, of_all_namespaces, items_have_no_kind, by_label, by_set_label, by_field, pods_by_node,
+        secrets_by_type,
         unknown_resource, missing_namespace, pages_are_one_snapshot, remaining_item_count, page_with_selector,
         at_version_zero_ignores_limit, exact, exact_after_changes, exact_by_limit, not_older_than, not_older_than_pages,
         at_a_future_version, at_a_plain_number, at_a_garbage_version, continue_at_version_zero, gzip_above_128_kib,
@@ -205,6 +206,30 @@ async fn pods_by_node(target: Target) -> anyhow::Result<()> {
     let refused = target.http.get(&target.core("pods", "?fieldSelector=spec.image%3Dx")).send().await?;
     assert_status(&refused, 400, Some("BadRequest"), "field label not supported")?;
     Ok(())
+}
+
+/// As the records of a Helm release are asked for.
+async fn secrets_by_type(target: Target) -> anyhow::Result<()> {
+    let typed = |name: &str, of_type: &str| {
+        let labels = json!({"owner": "helm", "name": "r"});
+        json!({"apiVersion": "v1", "kind": "Secret", "type": of_type, "metadata": {"name": name, "labels": labels}})
+    };
+    for (number, member) in target.members.iter().enumerate() {
+        for (name, of_type) in [("record", "helm.sh/release.v1"), ("other", "Opaque")] {
+            let object = typed(&format!("{name}-{number}"), of_type);
+            member.http().post(&target.core("secrets", ""), &object).send().await?.expect(201)?;
+        }
+    }
+    let selected = "?labelSelector=owner%3Dhelm%2Cname%3Dr&limit=100&fieldSelector=type%3Dhelm.sh%2Frelease.v1";
+    let metadata = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+    let expected: Vec<_> = (0..target.members.len()).map(|number| format!("record-{number}")).collect();
+    crate::context::eventually(super::target::SOON, async || {
+        let list = target.http.get(&target.core("secrets", selected)).header("accept", metadata);
+        let list = list.send().await?.expect(200)?.json()?;
+        ensure!(names_of(&list) == expected, "{list}");
+        Ok(())
+    })
+    .await
 }
 
 async fn unknown_resource(target: Target) -> anyhow::Result<()> {

@@ -10,7 +10,8 @@ use tributary_e2e::{Access, Kubectl, Tributary, kubeconfig, namespace, ports};
 pub(super) fn cases() -> Vec<Case> {
     cases!["kubectl"; an_annotated_file_is_applied_where_it_says_again_and_again,
         what_the_merged_view_gave_is_taken_back_by_its_cluster_alone,
-        a_bare_name_is_not_written_while_a_cluster_was_never_seen, a_new_object_goes_where_its_namespace_is]
+        a_bare_name_is_not_written_while_a_cluster_was_never_seen, a_new_object_goes_where_its_namespace_is,
+        a_binding_and_an_ephemeral_container_go_where_their_pod_is]
 }
 
 /// A config map as a file has it that is meant for `member2`.
@@ -157,5 +158,35 @@ async fn a_new_object_goes_where_its_namespace_is(context: TestContext) -> anyho
     );
     let applied = applied.send().await?.expect(404)?.json()?;
     ensure!(applied["details"]["kind"] == "namespaces" && applied["details"]["name"] == *missing, "{applied}");
+    Ok(())
+}
+
+async fn a_binding_and_an_ephemeral_container_go_where_their_pod_is(context: TestContext) -> anyhow::Result<()> {
+    let setup = Setup::new(&context).await?;
+    for name in ["one", "two"] {
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+            "spec": {"schedulerName": "nobody", "containers": [{"name": "c", "image": "i"}]},
+        });
+        setup.put(1, &setup.path("pods"), &pod).await?;
+        eventually(SOON, async || setup.ok(&["get", "pod", name]).await.map(drop)).await?;
+    }
+    for (name, path) in [("one", "bindings"), ("two", "pods/two/binding")] {
+        let binding = json!({
+            "apiVersion": "v1", "kind": "Binding", "metadata": {"name": name},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": "member2-node-0"},
+        });
+        let file = setup.kubectl.file(&format!("{name}.json"), &binding.to_string())?;
+        let answer = setup.ok(&["create", "--raw", &setup.path(path), "-f", &file]).await?;
+        ensure!(answer.contains(r#""status":"Success""#), "{answer}");
+        let stored = setup.stored(1, "pods", name).await?;
+        ensure!(stored["spec"]["nodeName"] == "member2-node-0", "{path}: {stored}");
+        // It is bound once.
+        let refused = setup.run(&["create", "--raw", &setup.path(path), "-f", &file]).await?.failure()?;
+        ensure!(refused.contains("is already assigned to node"), "{path}: {refused}");
+    }
+    setup.ok(&["debug", "one", "--image=i", "--container=debugger", "--attach=false"]).await?;
+    let stored = setup.stored(1, "pods", "one").await?;
+    ensure!(stored["spec"]["ephemeralContainers"][0]["name"] == "debugger", "{stored}");
     Ok(())
 }
