@@ -36,7 +36,7 @@ pub(crate) use request::RequestRefusal;
 pub(crate) use route::RouteRefusal;
 pub(crate) use trouble::Trouble;
 pub(crate) use version::VersionRefusal;
-pub(crate) use wording::without_name;
+pub(crate) use wording::{cause_alone, without_name};
 
 use crate::flow::fair_share::Exceeded;
 use crate::flow::long_answers::NoTurn;

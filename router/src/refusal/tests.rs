@@ -328,6 +328,8 @@ fn a_cluster_is_named_once() {
     ] {
         assert_eq!(without_name(cause, cluster), expected);
     }
+    let met = "discovery of /api failed: cluster c1 cannot be reached at x: refused";
+    assert_eq!(cause_alone(met, cluster), "discovery of /api failed: x: refused");
     let silent = Trouble { cause: "cluster c1 at x is silent".to_owned(), ..silent(cluster) };
     assert_eq!(silent.to_string(), "c1 (for 12 s: x is silent)");
 }

@@ -32,6 +32,12 @@ pub(crate) fn without_name(cause: &str, cluster: &ClusterName) -> String {
     told.map_or_else(|| cause.to_owned(), |(instead, rest)| format!("{before}{instead}{rest}"))
 }
 
+/// The same in a row of its own that says in which state the cluster is: `cluster eu cannot be reached at x: refused`
+/// becomes `x: refused`.
+pub(crate) fn cause_alone(cause: &str, cluster: &ClusterName) -> String {
+    without_name(cause, cluster).replacen("it cannot be reached at ", "", 1)
+}
+
 /// `a, b and 3 more`.
 pub(super) fn listed(all: &[impl Display]) -> String {
     let mut text = first(all, ", ");

@@ -45,6 +45,10 @@ pub struct ClusterSetup {
 /// is served after this time at the latest, at once if it was created through this endpoint.
 const DISCOVERY_INTERVAL: Duration = Duration::from_secs(10);
 
+/// How often a member is asked which version its server is, unless something was wrong with it. A minute: it changes with
+/// an upgrade, for which servers are stopped, and of a hundred members' idle questions it would be every sixth.
+const VERSION_INTERVAL: Duration = Duration::from_secs(60);
+
 /// How long a member may take over its discovery document.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -97,6 +101,8 @@ pub(crate) struct Cluster {
     twin: ArcSwapOption<ClusterName>,
     identity: ArcSwap<ClusterIdentity>,
     version: ArcSwapOption<ServerVersion>,
+    /// When it last said its version.
+    version_told: Mutex<Option<Instant>>,
     problem: Mutex<Option<ClusterProblem>>,
     /// When the last problem ended.
     mended: Mutex<Option<Instant>>,
@@ -206,6 +212,7 @@ impl Cluster {
             documents: Arc::clone(documents),
             identity: ArcSwap::default(),
             version: ArcSwapOption::empty(),
+            version_told: Mutex::default(),
             problem: Mutex::new(
                 setup.client.as_ref().err().map(|text| ClusterProblem { text: text.clone(), since: Instant::now() }),
             ),
@@ -419,7 +426,7 @@ impl Cluster {
         let before = self.fetched.load_full();
         let asked = tokio::time::timeout(DISCOVERY_TIMEOUT, async {
             let fetched = fetch_all(transport.clone(), before.clone(), &self.documents).await?;
-            let (identity, version) = tokio::join!(identity(transport.clone()), server_version(transport));
+            let (identity, version) = tokio::join!(identity(transport.clone()), self.ask_version(transport));
             Ok((fetched, identity, version))
         });
         let answer = asked
@@ -445,6 +452,17 @@ impl Cluster {
         };
         self.asked.store(true, Ordering::Relaxed);
         news
+    }
+
+    /// Which version its server is, where that is to be asked and it says so.
+    async fn ask_version(&self, transport: Transport) -> Option<ServerVersion> {
+        let is_known = self.version_told.lock().is_some_and(|told| told.elapsed() < VERSION_INTERVAL);
+        if is_known && self.problem.lock().is_none() {
+            return None;
+        }
+        let version = server_version(transport).await?;
+        *self.version_told.lock() = Some(Instant::now());
+        Some(version)
     }
 
     /// Takes over who it says that it is, and says whether that is news. What was known stays until it says otherwise.

@@ -1,10 +1,10 @@
 //! How a cluster is, for the [report](crate::report).
 
-use tributary_apimachinery::RequestClass;
+use tributary_apimachinery::{ClusterName, RequestClass};
 use tributary_proxy::{ClusterClient, EndpointStatus, ReachabilityState};
 
 use super::Cluster;
-use crate::refusal::Trouble;
+use crate::refusal::{Trouble, cause_alone};
 use crate::report::{ClusterCondition, ClusterReport, EndpointReport, LimitReport, microseconds};
 
 impl Cluster {
@@ -18,7 +18,7 @@ impl Cluster {
             name: self.name().to_string(),
             condition,
             problem_seconds: trouble.as_ref().map(|trouble| trouble.age.as_secs()),
-            problem: trouble.map(|trouble| trouble.cause),
+            problem: trouble.map(|trouble| cause_alone(&trouble.cause, self.name())),
             credentials_problem: client.and_then(ClusterClient::credentials_problem),
             version: self.version().map(|version| version.name().to_owned()),
             heard_seconds: client.and_then(ClusterClient::since_last_answer).map(|heard| heard.as_secs()),
@@ -31,7 +31,7 @@ impl Cluster {
     /// What is known of its addresses.
     pub(super) fn endpoint_reports(&self) -> Vec<EndpointReport> {
         let endpoints = self.setup.client.as_ref().map(ClusterClient::endpoints).unwrap_or_default();
-        endpoints.into_iter().map(endpoint).collect()
+        endpoints.into_iter().map(|status| endpoint(status, self.name())).collect()
     }
 
     /// How much clients have under way there of what they may.
@@ -66,11 +66,11 @@ impl Cluster {
     }
 }
 
-fn endpoint(status: EndpointStatus) -> EndpointReport {
+fn endpoint(status: EndpointStatus, cluster: &ClusterName) -> EndpointReport {
     EndpointReport {
         address: status.address.to_string(),
         problem: match &status.reachability.state {
-            ReachabilityState::Unreachable { reason } => Some(reason.to_string()),
+            ReachabilityState::Unreachable { reason } => Some(cause_alone(reason, cluster)),
             ReachabilityState::Unknown | ReachabilityState::Reachable => None,
         },
         latency_microseconds: status.latency.map(microseconds),

@@ -5,6 +5,7 @@ use tributary_cacher::StaleReason;
 
 use super::member::{CachedMember, ViewCluster};
 use super::{Standing, View};
+use crate::refusal::cause_alone;
 use crate::report::{CollectionReport, CollectionState, ResourceReport};
 
 impl View {
@@ -47,9 +48,11 @@ impl View {
             Standing::Fresh | Standing::NoNamespace | Standing::LeftOut { .. } => {
                 (CollectionState::Current, None, None)
             }
-            Standing::Stale { since, reason, .. } => (CollectionState::Stale, Some(since), Some(reason.to_string())),
+            Standing::Stale { since, reason, .. } => {
+                (CollectionState::Stale, Some(since), Some(cause_alone(&reason, name)))
+            }
             Standing::Unknown { since, reason, .. } => {
-                (CollectionState::Unknown, Some(since), reason.map(|reason| reason.to_string()))
+                (CollectionState::Unknown, Some(since), reason.map(|reason| cause_alone(&reason, name)))
             }
         };
         Some(CollectionReport {

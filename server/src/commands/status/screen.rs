@@ -287,7 +287,7 @@ mod tests {
         ClusterReport {
             condition: ClusterCondition::Unreachable,
             problem: Some(
-                "cluster us cannot be reached at 10.0.0.7:6443: Connection refused (os error 111); check that the \
+                "10.0.0.7:6443: Connection refused (os error 111); check that the \
                  address is right and the network allows it"
                     .to_owned(),
             ),
@@ -301,7 +301,7 @@ mod tests {
     }
 
     fn report() -> Report {
-        let silent = "unreachable: cluster us cannot be reached at 10.0.0.7:6443: Connection refused (os error 111)";
+        let silent = "unreachable: 10.0.0.7:6443: Connection refused (os error 111)";
         let forbidden = "forbidden: we may not list or watch this collection";
         Report {
             version: "0.1.0".to_owned(),
@@ -349,13 +349,13 @@ clusters: 1 ready, 1 refusing, 1 unreachable; 16062 objects in 107MiB; 4 of 9 co
 
 CLUSTER  HEALTH       VERSION  AGE  LATENCY  OBJECTS  MEMORY   BEHIND
 us       unreachable  v1.36.3  4m   -        812      5550KiB  3/3
-  for 4m: cluster us cannot be reached at 10.0.0.7:6443: Connection refused (os error 111); check that the ad…
+  for 4m: 10.0.0.7:6443: Connection refused (os error 111); check that the address is right and the network a…
 lab      refusing     v1.36.3  2s   3.4ms    40       273KiB   1/3
 eu       ready        v1.36.3  2s   3.4ms    15210    101MiB   0/3
 
 CLUSTER  BEHIND             HELD     FOR  REASON
 lab      secrets            missing  4m   forbidden: we may not list or watch this collection
-us       all 3 collections  old      4m   unreachable: cluster us cannot be reached at 10.0.0.7:6443: Connect…
+us       all 3 collections  old      4m   unreachable: 10.0.0.7:6443: Connection refused (os error 111)
 
 RESOURCE          REPEATED NAMES  OBJECTS
 deployments.apps  40              60
