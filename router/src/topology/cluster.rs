@@ -425,7 +425,8 @@ impl Cluster {
         let Ok(transport) = self.transport() else { return None };
         let before = self.fetched.load_full();
         let asked = tokio::time::timeout(DISCOVERY_TIMEOUT, async {
-            let fetched = fetch_all(transport.clone(), before.clone(), &self.documents).await?;
+            let served = self.served().map(|served| served.discovery);
+            let fetched = fetch_all(transport.clone(), before.clone(), served, &self.documents).await?;
             let (identity, version) = tokio::join!(identity(transport.clone()), self.ask_version(transport));
             Ok((fetched, identity, version))
         });
@@ -498,18 +499,18 @@ impl Cluster {
 }
 
 /// What the member serves. A kube-apiserver that has just started does not know its CustomResourceDefinitions yet and
-/// leaves them out: what it served before is believed to be gone only if it says that it is ready and
-/// then still leaves it out.
+/// leaves them out: what it `served` before, to this process or an earlier one, is believed to be gone only if it says
+/// that it is ready and then still leaves it out.
 async fn fetch_all(
     transport: Transport,
     before: Option<Arc<Fetched>>,
+    served: Option<Arc<MemberDiscovery>>,
     documents: &MemberDocuments,
 ) -> Result<Fetched, String> {
-    let fetched = fetch(transport.clone(), before.clone(), documents).await.map_err(|error| explain(&error))?;
-    let serves_all = |before: &Arc<Fetched>| {
-        fetched.discovery == before.discovery || fetched.discovery.serves_all_of(&before.discovery)
-    };
-    if before.as_ref().is_none_or(serves_all) {
+    let fetched = fetch(transport.clone(), before, documents).await.map_err(|error| explain(&error))?;
+    let serves_all =
+        |served: &Arc<MemberDiscovery>| fetched.discovery == *served || fetched.discovery.serves_all_of(served);
+    if served.as_ref().is_none_or(serves_all) {
         return Ok(fetched);
     }
     if !is_ready(transport.clone()).await {

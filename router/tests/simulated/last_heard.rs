@@ -102,6 +102,25 @@ async fn what_a_cluster_says_itself_counts_more_than_what_was_kept() {
     assert_ne!(heard, LastHeard::default());
 }
 
+/// A kube-apiserver that has just started answers discovery before it knows its CustomResourceDefinitions.
+#[tokio::test]
+async fn a_cluster_that_starts_with_this_process_is_not_believed_that_kinds_are_gone() {
+    let (members, heard) = Process::first().await.end(|text| text.contains("deployments")).await;
+    members[1].control().ready(false);
+    members[1].control().serve("deployments.apps", false);
+    let process = Process::start(members, heard).await;
+    let fixture = &process.fixture;
+    assert!(knows_deployments(fixture).await);
+    let list = fixture.get(DEPLOYMENTS).await;
+    assert!(items(&list.ok()).is_empty());
+    assert!(list.warnings().iter().any(|text| text.contains("it is not ready")), "{list:?}");
+    assert!(fixture.get(&format!("{DEPLOYMENTS}/of-b")).await.refused(503).contains('b'));
+    fixture.member("b").control().serve("deployments.apps", true);
+    fixture.member("b").control().ready(true);
+    fixture.get("/apis/example.io").await.no_route();
+    until(|| async { items(&fixture.get(DEPLOYMENTS).await.ok()) == ["b/of-b"] }).await;
+}
+
 #[tokio::test]
 async fn what_a_cluster_said_that_has_left_is_not_kept() {
     let (members, heard) = Process::first().await.end(|text| text.contains("deployments")).await;
