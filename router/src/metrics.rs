@@ -143,6 +143,8 @@ pub(crate) enum QuestionAbout {
     Name,
     /// Whether they have records of a Helm release.
     Release,
+    /// Whether the client may write what it may not get there.
+    Right,
 }
 
 /// The labels of a lane of long answers.
@@ -284,6 +286,7 @@ impl Metrics {
         let about = match about {
             QuestionAbout::Name => "name",
             QuestionAbout::Release => "helm_release",
+            QuestionAbout::Right => "right",
         };
         self.questions.get_or_create_owned(&QuestionLabels { about: about.to_owned() })
     }

@@ -250,7 +250,7 @@ impl Api {
         Ok(json_value(201, &binding::bind(self.store(), &pod, &write)?))
     }
 
-    /// Everything is allowed to whoever has the token.
+    /// Everything is allowed to whoever has the token, but for what is forbidden on command.
     async fn access_review(&self, resource: &str, request: Request<Incoming>) -> Result<Response<Body>, Status> {
         if request.method() != Method::POST {
             return Err(Status::method_not_allowed());
@@ -259,19 +259,36 @@ impl Api {
             "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
             "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}], "incomplete": false,
         });
+        let bytes = read(request.into_body()).await?;
         let answer = match resource {
-            "selfsubjectaccessreviews" => json!({"allowed": true, "reason": "simulated"}),
+            "selfsubjectaccessreviews" => {
+                let asked = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+                json!({"allowed": !self.forbids(&asked["spec"]["resourceAttributes"]), "reason": "simulated"})
+            }
             "selfsubjectrulesreviews" => rules,
             _ => return Err(Status::path_not_found()),
         };
-        let bytes = read(request.into_body()).await?;
-        // Generated clients send protobuf: what is asked makes no difference, so the answer just leaves it out.
+        // Generated clients send protobuf: the answer leaves out what was asked.
         let kind = if resource.contains("rules") { "SelfSubjectRulesReview" } else { "SelfSubjectAccessReview" };
         let mut review = serde_json::from_slice(&bytes).ok().filter(Value::is_object).unwrap_or_else(
             || json!({"kind": kind, "apiVersion": "authorization.k8s.io/v1", "metadata": {}, "spec": {}}),
         );
         review["status"] = answer;
         Ok(json_value(201, &review))
+    }
+
+    /// Whether a request of these `resourceAttributes` is answered 403 on command.
+    fn forbids(&self, asked: &Value) -> bool {
+        let text = |field: &str| asked[field].as_str().unwrap_or_default();
+        let kind = match text("verb") {
+            "get" => RequestKind::Get,
+            "list" => RequestKind::List,
+            "watch" => RequestKind::Watch,
+            _ => RequestKind::Write,
+        };
+        let resource = [text("resource"), text("group")].join(".");
+        let (resource, cluster_wide) = (resource.trim_end_matches('.'), text("namespace").is_empty());
+        self.faults().rejection(kind, resource, cluster_wide).is_some_and(|rejection| rejection.code == 403)
     }
 }
 

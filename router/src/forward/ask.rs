@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
-use http::{HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use prometheus_client::metrics::counter::Counter;
 use tokio::time::{Instant, timeout_at};
 
@@ -22,6 +22,8 @@ use crate::topology::Cluster;
 pub(super) struct Question {
     /// Path and query.
     pub(super) path: Arc<str>,
+    /// The JSON that is posted: a review. `None` where something is read.
+    pub(super) review: Option<Bytes>,
     /// In which form it is to be answered.
     pub(super) accept: HeaderValue,
     /// In whose name it is put.
@@ -34,6 +36,19 @@ pub(super) struct Question {
     pub(super) patience: Patience,
     /// Counts each time it is put to a member.
     pub(super) put: Counter,
+}
+
+impl Question {
+    /// The request that puts it.
+    fn message(&self) -> Request<Body> {
+        let mut message = Request::new(self.review.clone().map_or_else(body::empty, body::full));
+        message.headers_mut().insert(header::ACCEPT, self.accept.clone());
+        if self.review.is_some() {
+            *message.method_mut() = Method::POST;
+            message.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
+        message
+    }
 }
 
 /// How long members may take to answer.
@@ -94,11 +109,9 @@ async fn ask_one(cluster: &Arc<Cluster>, question: &Question) -> Reply {
         Ok(room) => room,
         Err(exceeded) => return Reply::NotPut(no_room(cluster, exceeded)),
     };
-    let mut message = Request::new(body::empty());
-    message.headers_mut().insert(header::ACCEPT, question.accept.clone());
     question.put.inc();
     let reply = async {
-        match send::ask(cluster, &question.caller, message, &question.path).await {
+        match send::ask(cluster, &question.caller, question.message(), &question.path).await {
             Ok(answer) => read(cluster, answer, question.answer_bytes_max, room).await,
             Err(refusal) => Reply::Silence(refusal.status().message),
         }

@@ -86,7 +86,7 @@ fn silent(request: ClientRequest<'_>, wanted: &ClusterSelector) -> Vec<Trouble> 
     let names = served.silent().filter(|name| policy.selects(name) && wanted.matches(name));
     let clusters = names.filter_map(|name| router.fleet().cluster(name));
     let cause = || Otherwise::Stale.reason(&resource.resource);
-    clusters.map(|own| Trouble { cluster: own.name().clone(), cause: cause(), age: own.age() }).collect()
+    clusters.map(|own| Trouble { cluster: own.name().clone(), cause: cause(), age: Some(own.age()) }).collect()
 }
 
 /// A collection that would certainly not be deleted as a whole is not touched.

@@ -1,6 +1,7 @@
 //! Finding the cluster that owns an object.
 
 mod ask;
+mod may_write;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,8 +57,12 @@ pub(crate) enum Lookup<'a> {
     /// The object is to be there: one of which memory knows nothing is asked for before it is said not to be there. It
     /// may have been made past this process a moment ago.
     Present,
-    /// Something is to be made where the object is, or because there is none: what memory does not know is asked for,
-    /// and a cluster that does not answer is unknown, whatever memory says of it.
+    /// The object is made if there is none: as [`Present`](Self::Present), but a cluster that can be reached and does not
+    /// answer is unknown, for it may have been made there a moment ago. One that is out of reach is known by what memory
+    /// says of it, as where a new object is posted.
+    ToMake,
+    /// Something is to be made where the object is: what memory does not know is asked for, and a cluster that does not
+    /// answer is unknown, whatever memory says of it.
     Surely {
         /// Which of the objects of this name is meant; `None` for any.
         uid: Option<&'a str>,
@@ -110,8 +115,16 @@ pub(crate) async fn locate(
     as_seen(request, view, located, seen).await
 }
 
+/// Finds out whether the object is the only one of its name, for what must not be done to one of several: asks the
+/// clusters of which memory knows nothing, and which can be reached, whether they have one, too; and those that forbid
+/// the client to ask whether they forbid the write as well.
+pub(crate) async fn only(request: ClientRequest<'_>, located: Located) -> Located {
+    let located = ask_unknown(request, located).await;
+    may_write::ask(request, located).await
+}
+
 /// Asks the clusters of which memory knows nothing, and which can be reached, whether they have an object of the name,
-/// too: for what must not be done to one of several.
+/// too.
 pub(crate) async fn ask_unknown(request: ClientRequest<'_>, mut located: Located) -> Located {
     let unknown = located.unknown.clone();
     let is_askable = |cluster: &Arc<Cluster>| unknown.contains(cluster.name()) && cluster.problem().is_none();
@@ -175,13 +188,27 @@ async fn not_held(request: ClientRequest<'_>, lookup: Lookup<'_>, mut located: L
             located
         }
         // Where there is one cluster there is nothing to choose.
+        Lookup::ToMake if request.router.fleet().clusters().len() > 1 => asked_of_reachable(request, located).await,
         Lookup::Surely { .. } if request.router.fleet().clusters().len() > 1 => {
             let mut asked = asked_of_all(request, ASKED_WITHIN, |_| true).await;
             asked.found.retain(|found| lookup.means(found));
             asked
         }
-        Lookup::Held | Lookup::Surely { .. } | Lookup::Elsewhere(_) => located,
+        Lookup::Held | Lookup::ToMake | Lookup::Surely { .. } | Lookup::Elsewhere(_) => located,
     }
+}
+
+/// Asks all clusters that can be reached. Of the others stays unknown what `located` says so of.
+async fn asked_of_reachable(request: ClientRequest<'_>, located: Located) -> Located {
+    let is_reachable = |cluster: &Arc<Cluster>| cluster.problem().is_none();
+    let mut asked = asked_of_all(request, ASKED_WITHIN, is_reachable).await;
+    let is_out_of_reach =
+        |name: &ClusterName| !request.router.fleet().cluster(name).is_some_and(|own| is_reachable(&own));
+    asked.unknown.extend(located.unknown.into_iter().filter(is_out_of_reach));
+    asked.unknown.sort();
+    asked.unknown.dedup();
+    asked.told.extend(located.told.into_iter().filter(|trouble| is_out_of_reach(&trouble.cluster)));
+    asked
 }
 
 /// The object as it is once memory knows as much of its cluster as the client does, who may have it from a live read,
@@ -237,7 +264,7 @@ async fn asked_of_all(request: ClientRequest<'_>, within: Duration, chosen: impl
 fn silent_servers(request: ClientRequest<'_>) -> impl Iterator<Item = Trouble> {
     let cause = || Otherwise::Stale.reason(&request.resource.resource);
     let clusters = request.served.silent().filter_map(|name| request.router.fleet().cluster(name));
-    clusters.map(move |own| Trouble { cluster: own.name().clone(), cause: cause(), age: own.age() })
+    clusters.map(move |own| Trouble { cluster: own.name().clone(), cause: cause(), age: Some(own.age()) })
 }
 
 /// Asks each of the chosen clusters for the object, in the client's name, from now on: no answer is taken that was
@@ -261,6 +288,7 @@ async fn live(request: ClientRequest<'_>, within: Duration, chosen: impl Fn(&Arc
     let put = || {
         let asked = Question {
             path: Arc::clone(&question.path),
+            review: None,
             accept: HeaderValue::from_static("application/json"),
             caller: caller.clone(),
             held_bytes: Arc::clone(router.held_bytes()),

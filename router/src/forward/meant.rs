@@ -114,10 +114,7 @@ pub(super) async fn of_existing(
             Ground::Precondition => by_precondition(request, held, seen, &located.found)?,
             Ground::Owner if is_open => owner(request, held).await?,
             Ground::Release if is_open => by_evidence(request, held, ground).await?.meant(ground),
-            Ground::Name => {
-                torn_release::refuse(request, located).await?;
-                None
-            }
+            Ground::Node if located.found.len() > 1 => by_evidence(request, held, ground).await?.meant(ground),
             _ => None,
         };
         let has_it = |meant: &Meant| located.found.iter().any(|(own, _)| own.name() == meant.target.cluster.name());
@@ -128,6 +125,7 @@ pub(super) async fn of_existing(
             return Ok(None);
         }
     }
+    torn_release::refuse(request, located).await?;
     Ok(None)
 }
 

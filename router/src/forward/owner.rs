@@ -7,7 +7,7 @@ use tributary_apimachinery::{ClusterName, GetOptions, Names, Query, ResourceRequ
 
 use super::answer::TranslationOptions;
 use super::buffered::BufferedRequest;
-use super::locate::{Located, Lookup, ask_unknown, locate};
+use super::locate::{self, Located, Lookup, locate};
 use super::meant::{self, Meant, makes};
 use super::missing_namespace::explained;
 use super::send::send;
@@ -37,7 +37,7 @@ pub(crate) async fn to_owner(
         let mut located = locate(object, Lookup::Present, &[]).await?;
         let meaning = if is_only_read(request, &message) { Meaning::Known } else { bare(request) };
         if meaning == Meaning::Only {
-            located = ask_unknown(object, located).await;
+            located = locate::only(object, located).await;
         }
         let (cluster, _) = located.owner(meaning).map_err(|none| located.refuse(object, none))?;
         return send(&cluster, caller, message, &info.path, query).await;
@@ -125,7 +125,7 @@ async fn write_target(
         (None, None) => bare(request),
     };
     if meaning == Meaning::Only {
-        located = ask_unknown(request, located).await;
+        located = locate::only(request, located).await;
     }
     match located.owner(meaning) {
         Ok(found) => Ok(Meant::of_found(said.as_ref().map_or(Ground::Name, |meant| meant.ground), found)),
@@ -156,8 +156,8 @@ async fn moved(
 /// How the object of a request is looked for.
 fn lookup(held: &BufferedRequest) -> Lookup<'static> {
     match (held.is_apply(), &held.facts.cluster) {
-        // What an apply does not find it makes, and a second object of the name would be ambiguous from then on.
-        (true, None) => Lookup::Surely { uid: None },
+        // A second object of the name would be ambiguous from then on.
+        (true, None) => Lookup::ToMake,
         (true, Some(_)) => Lookup::Held,
         (false, _) => Lookup::Present,
     }

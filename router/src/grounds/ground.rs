@@ -5,7 +5,7 @@ use std::fmt;
 use tributary_apimachinery::object::CLUSTER_ANNOTATION;
 
 /// On what ground a write means a cluster. The first that applies decides.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ground {
     /// The body's annotation names it.
     Annotation,
@@ -17,7 +17,7 @@ pub(crate) enum Ground {
     Release,
     /// It is the only one that has an object of the name.
     Name,
-    /// It is the only one that has the node that a new Pod is bound to.
+    /// It is the only one that has the Pod, or the node, of a Binding, or the node that a new Pod is bound to.
     Node,
     /// It is the only one that serves such objects.
     Kind,
@@ -43,7 +43,7 @@ impl Ground {
 
     /// What a write of a name may say of the cluster whose object it means, in its order.
     pub(crate) const OF_EXISTING: [Self; 5] =
-        [Self::Annotation, Self::Precondition, Self::Owner, Self::Release, Self::Name];
+        [Self::Annotation, Self::Precondition, Self::Owner, Self::Release, Self::Node];
 
     /// Whether it speaks for a cluster only because no other has something: then one that is unknown may have it, too.
     pub(super) fn rests_on_others(self) -> bool {

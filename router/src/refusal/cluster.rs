@@ -315,10 +315,7 @@ fn cannot_be_asked(unknown: &[Trouble]) -> (String, String) {
     let clusters: Vec<_> = unknown.iter().map(|trouble| &trouble.cluster).collect();
     let why = match unknown {
         [only] => only.why(),
-        several => {
-            let each = |trouble: &Trouble| format!("{} {}", trouble.cluster, trouble.why());
-            listed(&several.iter().map(each).collect::<Vec<_>>())
-        }
+        several => listed(&several.iter().map(Trouble::which_and_why).collect::<Vec<_>>()),
     };
     (listed(&clusters), why)
 }

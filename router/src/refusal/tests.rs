@@ -45,7 +45,7 @@ fn clusters_are_named() {
     let trouble = |cluster: &ClusterName| Trouble {
         cluster: cluster.clone(),
         cause: "refused".to_owned(),
-        age: Duration::from_secs(7),
+        age: Some(Duration::from_secs(7)),
     };
     let unknown = |is_out_of_reach| {
         let unknown = clusters.iter().map(trouble).collect();
@@ -122,7 +122,7 @@ fn a_watch_is_told_what_to_do_instead() {
 
 /// A cluster that cannot be asked.
 fn silent(cluster: &ClusterName) -> Trouble {
-    Trouble { cluster: cluster.clone(), cause: "refused".to_owned(), age: Duration::from_secs(12) }
+    Trouble { cluster: cluster.clone(), cause: "refused".to_owned(), age: Some(Duration::from_secs(12)) }
 }
 
 #[test]
@@ -160,6 +160,16 @@ fn a_write_that_is_not_sure_is_told_what_to_type_and_who_is_missing() {
         ),
     ] {
         assert_eq!((told.code, told.retry_after_seconds(), &told.message), (503, None, &expected));
+    }
+    // What one question met has no age.
+    let met = |cluster: &ClusterName| Trouble { age: None, cause: "it answered 500".to_owned(), ..silent(cluster) };
+    for (unknown, why) in [
+        (vec![met(&clusters[1])], "(it answered 500)"),
+        (vec![met(&clusters[1]), silent(&clusters[2])], "(c1: it answered 500, c2 for 12 s: refused)"),
+    ] {
+        let (resource, name, ground) = (pods(), "p".to_owned(), Ground::Name);
+        let refusal = ClusterRefusal::Unsure { resource, name, ground, known: clusters[0].clone(), unknown };
+        assert!(status(refusal).message.ends_with(&format!("and cannot be asked {why}")), "{why}");
     }
     let doubt = silent(&clusters[1]).doubt(&pods(), "p");
     assert_eq!(doubt, "cluster c1 may have pods \"p\", too: it cannot be asked (for 12 s: refused)");

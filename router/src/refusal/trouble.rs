@@ -14,14 +14,24 @@ pub(crate) struct Trouble {
     pub(crate) cluster: ClusterName,
     /// The cause, in one line, for people.
     pub(crate) cause: String,
-    /// For how long it has been so.
-    pub(crate) age: Duration,
+    /// For how long it has been so. `None` for what it said of one question: that was just now, and may last.
+    pub(crate) age: Option<Duration>,
 }
 
 impl Trouble {
-    /// For how long, and why: `for 3 s: refused`.
+    /// For how long, and why: `for 3 s: refused`, or `it answered 500`.
     pub(super) fn why(&self) -> String {
-        format!("for {} s: {}", self.age.as_secs(), without_name(&self.cause, &self.cluster))
+        let cause = without_name(&self.cause, &self.cluster);
+        match self.age {
+            Some(age) => format!("for {} s: {cause}", age.as_secs()),
+            None => cause.to_string(),
+        }
+    }
+
+    /// As [`why`](Self::why), of which cluster: `eu for 3 s: refused`, or `eu: it answered 500`.
+    pub(super) fn which_and_why(&self) -> String {
+        let separator = if self.age.is_some() { " " } else { ": " };
+        format!("{}{separator}{}", self.cluster, self.why())
     }
 
     /// What the answer to a get is warned of: this cluster may have an object of the name, too.

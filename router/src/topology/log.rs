@@ -25,7 +25,7 @@ impl Cluster {
         let mut told = self.told.lock();
         if told.is_none() {
             *told = Some(Instant::now());
-            tracing::warn!(%cluster, reason = cause, age_seconds = age.as_secs(), "the cluster is in trouble");
+            tracing::warn!(%cluster, reason = cause, age_seconds = age.map(|age| age.as_secs()), "the cluster is in trouble");
         }
     }
 
@@ -42,7 +42,8 @@ impl Cluster {
     /// That it is out of reach, or else what discovery met. A configuration that cannot be used is told of by who reads it.
     fn known_trouble(&self) -> Option<Trouble> {
         self.setup.client.as_ref().ok()?;
-        let met = || self.problem_since().map(|(cause, age)| Trouble { cluster: self.name().clone(), cause, age });
+        let met =
+            || self.problem_since().map(|(cause, age)| Trouble { cluster: self.name().clone(), cause, age: Some(age) });
         self.out_of_reach().or_else(met)
     }
 }

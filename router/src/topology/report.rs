@@ -17,7 +17,7 @@ impl Cluster {
         ClusterReport {
             name: self.name().to_string(),
             condition,
-            problem_seconds: trouble.as_ref().map(|trouble| trouble.age.as_secs()),
+            problem_seconds: trouble.as_ref().and_then(|trouble| trouble.age).map(|age| age.as_secs()),
             problem: trouble.map(|trouble| cause_alone(&trouble.cause, self.name())),
             credentials_problem: client.and_then(ClusterClient::credentials_problem),
             version: self.version().map(|version| version.name().to_owned()),
@@ -49,12 +49,12 @@ impl Cluster {
         let cluster = self.name().clone();
         if let Some(lost) = self.out_of_reach() {
             let trouble = match self.problem_since() {
-                Some((cause, age)) => Trouble { cluster, cause, age: age.max(lost.age) },
+                Some((cause, age)) => Trouble { cluster, cause, age: lost.age.max(Some(age)) },
                 None => lost,
             };
             return (ClusterCondition::Unreachable, Some(trouble));
         }
-        let age = self.problem_since().map_or_else(|| self.age(), |(_, age)| age);
+        let age = Some(self.problem_since().map_or_else(|| self.age(), |(_, age)| age));
         match self.problem() {
             Some(cause) => (ClusterCondition::Troubled, Some(Trouble { cluster, cause, age })),
             None if self.discovery().is_none() => {

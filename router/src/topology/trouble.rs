@@ -1,7 +1,6 @@
 //! What keeps a cluster from answering, and for how long, as clients are told.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tributary_apimachinery::ClusterName;
 use tributary_proxy::ReachabilityState;
@@ -44,16 +43,17 @@ impl Cluster {
             let known = reachability.borrow();
             if let ReachabilityState::Unreachable { reason } = &known.state {
                 // As lists say it: since it was last heard, not since that was found out.
-                let age = known.heard.unwrap_or(known.since).elapsed();
+                let age = Some(known.heard.unwrap_or(known.since).elapsed());
                 return Trouble { cluster, cause: reason.to_string(), age };
             }
         }
         match self.problem_since() {
-            Some((cause, age)) => Trouble { cluster, cause, age },
+            Some((cause, age)) => Trouble { cluster, cause, age: Some(age) },
             None if self.discovery().is_none() => {
-                Trouble { cluster, cause: "it has not said yet which resources it serves".to_owned(), age: self.age() }
+                let cause = "it has not said yet which resources it serves".to_owned();
+                Trouble { cluster, cause, age: Some(self.age()) }
             }
-            None => Trouble { cluster, cause: "it has not said what it has of this".to_owned(), age: Duration::ZERO },
+            None => Trouble { cluster, cause: "it has not said what it has of this".to_owned(), age: None },
         }
     }
 }

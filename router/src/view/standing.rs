@@ -117,7 +117,7 @@ impl Standing {
     fn keeps_from_asking(&self, cluster: &ClusterName) -> Option<Trouble> {
         let Self::Unknown { since, reason, .. } = self else { return None };
         let cause = reason.as_deref().unwrap_or(NOT_SYNCED).to_owned();
-        Some(Trouble { cluster: cluster.clone(), cause, age: since.elapsed() })
+        Some(Trouble { cluster: cluster.clone(), cause, age: Some(since.elapsed()) })
     }
 
     /// Whether nothing need be said of it in an answer.

@@ -545,6 +545,81 @@ async fn whom_a_client_asks_to_be_may_patch_what_they_may_not_get() {
     assert_eq!(values(&fixture, ["a", "b"], "x"), [json!("1"), json!("1")]);
 }
 
+/// Of a cluster that was read and is out of reach memory's word is taken, as where an object is posted.
+#[tokio::test]
+async fn an_apply_of_a_new_name_needs_no_cluster_whose_objects_are_held() {
+    let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(true)).await;
+    fixture.put_and_see("b", "there", "1").await;
+    fixture.member("b").control().stop_listening().await;
+    fixture.out_of_reach("b").await;
+    let apply = async |name: &str| {
+        let path = format!("{CONFIG_MAPS}/{name}?fieldManager=t");
+        fixture.patch(&path, "apply-patch+yaml", &config_map(name, "2")).await
+    };
+    assert_eq!(cluster(&apply("new").await.ok()), "a");
+    // What is known to be there is not made elsewhere.
+    apply("there").await.refused(503);
+    assert_eq!(values(&fixture, ["a"], "there"), [Value::Null]);
+}
+
+/// A cluster that can be reached and does not answer may have the name by now.
+#[tokio::test]
+async fn an_apply_of_a_new_name_is_not_made_beside_a_cluster_that_does_not_answer() {
+    let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(true)).await;
+    fixture.get(CONFIG_MAPS).await.ok();
+    let (kinds, resources) = (vec![RequestKind::Get], vec!["configmaps".to_owned()]);
+    fixture.member("b").control().reject(Some(Rejection { kinds, resources, ..Rejection::all(500) }));
+    let path = format!("{CONFIG_MAPS}/new?fieldManager=t");
+    let message = fixture.patch(&path, "apply-patch+yaml", &config_map("new", "2")).await.refused(503);
+    assert!(message.contains("b (it answered 500"), "{message}");
+    assert_eq!(values(&fixture, ["a", "b"], "new"), [Value::Null, Value::Null]);
+}
+
+/// RBAC may allow to change what it forbids to read.
+#[tokio::test]
+async fn who_forbids_to_get_a_name_may_have_it_unless_the_write_is_forbidden_too() {
+    let fixture = Fixture::with(["a", "b"].map(config), allow()).await;
+    let reads = [RequestKind::Get, RequestKind::List, RequestKind::Watch].to_vec();
+    let forbid = |kinds: Vec<RequestKind>| {
+        let resources = vec!["configmaps".to_owned()];
+        fixture.member("b").control().reject(Some(Rejection { kinds, resources, ..Rejection::all(403) }));
+    };
+    forbid(reads.clone());
+    for member in ["a", "b"] {
+        fixture.put(member, "x", "1");
+    }
+    crate::harness::until(|| async { fixture.get(&format!("{CONFIG_MAPS}/x")).await.code == 200 }).await;
+    let path = format!("{CONFIG_MAPS}/x");
+    let change = json!({"data": {"v": "2"}});
+    let apply = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "x"}, "data": {"v": "2"}});
+    for message in [
+        fixture.patch(&path, "merge-patch+json", &change).await.refused(503),
+        fixture.write("PUT", &path, &config_map("x", "2")).await.refused(503),
+        fixture.write("DELETE", &path, &json!({"kind": "DeleteOptions", "apiVersion": "v1"})).await.refused(503),
+        fixture.patch(&format!("{path}?fieldManager=m"), "apply-patch+yaml", &apply).await.refused(503),
+    ] {
+        assert!(
+            message.contains("b may have") && message.contains("(it forbids to get it, and allows to"),
+            "{message}"
+        );
+    }
+    assert_eq!(values(&fixture, ["a", "b"], "x"), [json!("1"), json!("1")]);
+    // What names its cluster is not asked about.
+    let uid = fixture.get(&path).await.ok()["metadata"]["uid"].clone();
+    let named = json!({"metadata": {"uid": uid}, "data": {"v": "2"}});
+    assert_eq!(cluster(&fixture.patch(&path, "merge-patch+json", &named).await.ok()), "a");
+    forbid([reads, vec![RequestKind::Write]].concat());
+    let before = fixture.member("b").control().requests(RequestKind::Write);
+    assert_eq!(cluster(&fixture.patch(&path, "merge-patch+json", &json!({"data": {"v": "3"}})).await.ok()), "a");
+    let after = fixture.member("b").control().requests(RequestKind::Write);
+    assert_eq!(after - before, 1, "one question, and no write");
+    // Whoever says nothing of rights may have it.
+    fixture.member("b").control().reject(Some(Rejection { kinds: Vec::new(), ..Rejection::all(403) }));
+    let message = fixture.patch(&path, "merge-patch+json", &change).await.refused(503);
+    assert!(message.contains("does not say whether you may patch it"), "{message}");
+    assert_eq!(values(&fixture, ["a", "b"], "x"), [json!("3"), json!("1")]);
+}
+
 /// A Pod that is on no node.
 fn pod(name: &str) -> Value {
     json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": name, "namespace": "default"},
@@ -579,10 +654,13 @@ async fn a_binding_goes_where_its_pod_is_or_else_its_node() {
         // The Pod is only there, whatever the node.
         fixture.write("POST", bindings, &binding("two", "node-a")).await.ok();
         assert_eq!(node_of("b", "two"), "node-a", "{held}");
-        let refused = fixture.write("POST", &format!("{pods}/same/binding"), &binding("same", "node-b")).await;
+        // A node that none has, or that several have, tells nothing.
+        let refused = fixture.write("POST", &format!("{pods}/same/binding"), &binding("same", "nowhere")).await;
         assert!(refused.refused(409).starts_with("kubectl --context a … or kubectl --context b …: "), "{refused:?}");
         fixture.write("POST", bindings, &binding("same", "node-b")).await.ok();
         assert_eq!([node_of("a", "same"), node_of("b", "same")], [Value::Null, json!("node-b")], "{held}");
+        fixture.write("POST", &format!("{pods}/same/binding"), &binding("same", "node-a")).await.ok();
+        assert_eq!(node_of("a", "same"), json!("node-a"), "{held}");
     }
 }
 

@@ -149,6 +149,7 @@ async fn asked(
     let (askable, silent): (Vec<_>, Vec<_>) = found.partition(|cluster: &Arc<Cluster>| cluster.problem().is_none());
     let question = Question {
         path: key.release.question(&key.resource).into(),
+        review: None,
         accept: HeaderValue::from_static("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"),
         caller: caller.clone(),
         held_bytes: Arc::clone(router.held_bytes()),
@@ -159,7 +160,7 @@ async fn asked(
     let mut evidence = Evidence { may: silent.iter().map(|own| own.name().clone()).collect(), ..Evidence::default() };
     let mut told = Vec::new();
     for (cluster, reply) in ask_each(askable, question).await {
-        let mut tell = |cause| told.push(Trouble { cluster: cluster.name().clone(), cause, age: Duration::ZERO });
+        let mut tell = |cause| told.push(Trouble { cluster: cluster.name().clone(), cause, age: None });
         let of = match said(&key.release, reply) {
             RecordsSaid::Some => &mut evidence.has,
             RecordsSaid::None => continue,

@@ -1,7 +1,5 @@
 //! Which clusters have an object of a name that a write names.
 
-use std::time::Duration;
-
 use tributary_apimachinery::{ClusterName, GroupVersionResource, ResourceRequest};
 
 use super::gathered::Gathered;
@@ -30,7 +28,7 @@ pub(super) async fn of_name(
     let forbids = |cluster: &ClusterName| Trouble {
         cluster: cluster.clone(),
         cause: format!("it forbids to ask for {}", resource.group_resource()),
-        age: Duration::ZERO,
+        age: None,
     };
     let told = located.told.into_iter().chain(located.forbidden.iter().map(forbids)).collect();
     let may = located.unknown.into_iter().chain(located.forbidden).collect();

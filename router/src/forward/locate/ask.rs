@@ -24,8 +24,8 @@ pub(crate) struct Located {
     pub(crate) unknown: Vec<ClusterName>,
     /// What keeps some of those from being asked, as far as more is known than of the clusters as such.
     pub(crate) told: Vec<Trouble>,
-    /// The clusters that forbid the client to ask for it. Whoever may not get a name there cannot write it there, so that
-    /// for a write of the name itself they count as not having it; where it decides about something else they may.
+    /// The clusters that forbid the client to ask for it. For a write of the name itself they are asked whether they
+    /// forbid that, too, and count as not having it if they do; where it decides about something else they may have it.
     pub(crate) forbidden: Vec<ClusterName>,
     /// What a cluster said that forbids the client to ask for it, or why one was not asked.
     pub(crate) refusal: Option<Refusal>,
@@ -46,8 +46,8 @@ impl Located {
         self.room.push(Arc::new(room));
     }
 
-    fn not_told(&mut self, cluster: &Cluster, cause: String) {
-        self.told.push(Trouble { cluster: cluster.name().clone(), cause, age: Duration::ZERO });
+    pub(super) fn not_told(&mut self, cluster: &Cluster, cause: String) {
+        self.told.push(Trouble { cluster: cluster.name().clone(), cause, age: None });
         self.unknown.push(cluster.name().clone());
     }
 
@@ -134,6 +134,7 @@ mod tests {
         }
         let question = Question {
             path: "/api".into(),
+            review: None,
             accept: HeaderValue::from_static("application/json"),
             caller,
             held_bytes: FairShare::new("bytes", WHOLE_BODY_BYTES_MAX, ShareMetrics::default()),

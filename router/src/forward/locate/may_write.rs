@@ -1,0 +1,111 @@
+//! Whether a client may write what it may not get: RBAC grants each verb by itself, so that a cluster which forbids to
+//! look for a name may have an object of it that the write would change.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::HeaderValue;
+use serde_json::{Value, json};
+use tributary_apimachinery::Verb;
+
+use super::{ASKED_WITHIN, Located};
+use crate::forward::ask::{Patience, Question, Reply, ask_each};
+use crate::limits::REVIEW_ANSWER_BYTES_MAX;
+use crate::metrics::QuestionAbout;
+use crate::request::ClientRequest;
+
+/// Where such reviews are posted (`authorization.k8s.io/v1`; apiserver's RBAC lets every authenticated user:
+/// `system:basic-user` in `plugin/pkg/auth/authorizer/rbac/bootstrappolicy/policy.go`).
+const PATH: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+
+/// Asks the clusters that forbid to get the name whether they forbid the write, too, where one other cluster has an
+/// object of it. Those that do not, or do not say, are unknown from then on. Costs each of them one small request beside
+/// the one that it has refused; a write of a name that several have, or none, is refused without.
+pub(super) async fn ask(request: ClientRequest<'_>, mut located: Located) -> Located {
+    if located.found.len() != 1 || located.forbidden.is_empty() {
+        return located;
+    }
+    let fleet = request.router.fleet();
+    let clusters = located.forbidden.iter().filter_map(|name| fleet.cluster(name)).collect();
+    let verb = request.info.verb;
+    for (cluster, reply) in ask_each(clusters, question(request, verb)).await {
+        if let Some(cause) = doubt(&reply, verb) {
+            located.forbidden.retain(|name| name != cluster.name());
+            located.not_told(&cluster, cause);
+        }
+    }
+    located
+}
+
+/// One SelfSubjectAccessReview of the write, in the client's name.
+fn question(request: ClientRequest<'_>, verb: Verb) -> Question {
+    let ClientRequest { router, caller, resource, .. } = request;
+    let own = &resource.resource;
+    let review = json!({
+        "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": {
+            "verb": verb.as_str(), "group": own.group, "version": own.version, "resource": own.resource,
+            "subresource": resource.subresource, "namespace": resource.namespace, "name": resource.name,
+        }},
+    });
+    Question {
+        path: PATH.into(),
+        review: Some(Bytes::from(review.to_string())),
+        accept: HeaderValue::from_static("application/json"),
+        caller: caller.clone(),
+        held_bytes: Arc::clone(router.held_bytes()),
+        answer_bytes_max: REVIEW_ANSWER_BYTES_MAX,
+        patience: Patience::Each(ASKED_WITHIN),
+        put: router.metrics().questions(QuestionAbout::Right),
+    }
+}
+
+/// Why a cluster that forbids to get a name may have it for the write. `None` where it forbids the write, too.
+fn doubt(reply: &Reply, verb: Verb) -> Option<String> {
+    let unknown = |why: &str| Some(format!("it forbids to get it, and does not say whether you may {verb} it: {why}"));
+    match reply {
+        Reply::Answer(code, text, _) if code.is_success() => {
+            let review: Value = serde_json::from_slice(text).unwrap_or_default();
+            match review["status"]["allowed"].as_bool() {
+                Some(false) => None,
+                Some(true) => Some(format!("it forbids to get it, and allows to {verb} it")),
+                None => unknown("its answer is no SelfSubjectAccessReview"),
+            }
+        }
+        Reply::Answer(code, ..) => unknown(&format!("it answered {code}")),
+        Reply::NotPut(why) | Reply::Unreadable(why) => unknown(&why.status().message),
+        Reply::Silence(cause) => unknown(cause),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::StatusCode;
+
+    use super::*;
+    use crate::flow::fair_share::{FairShare, ShareMetrics};
+
+    #[test]
+    fn only_a_plain_no_is_none() {
+        let share = FairShare::new("bytes", 1024, ShareMetrics::default());
+        for (code, text, expected) in [
+            (201, r#"{"status": {"allowed": false, "denied": true}}"#, None),
+            (201, r#"{"status": {"allowed": false}}"#, None),
+            (200, r#"{"status": {"allowed": true}}"#, Some("allows to patch it")),
+            (201, r#"{"status": {"allowed": "no"}}"#, Some("no SelfSubjectAccessReview")),
+            (201, r#"{"status": {}}"#, Some("no SelfSubjectAccessReview")),
+            (201, "", Some("no SelfSubjectAccessReview")),
+            (403, r#"{"status": {"allowed": false}}"#, Some("answered 403")),
+            (404, "", Some("answered 404")),
+        ] {
+            let room = share.take(None, 0).unwrap();
+            let code = StatusCode::from_u16(code).unwrap();
+            let said = doubt(&Reply::Answer(code, Bytes::from_static(text.as_bytes()), room), Verb::Patch);
+            match (said, expected) {
+                (None, None) => {}
+                (Some(said), Some(part)) => assert!(said.contains(part), "{text}: {said}"),
+                (said, expected) => panic!("{code} {text}: {said:?} instead of {expected:?}"),
+            }
+        }
+    }
+}
