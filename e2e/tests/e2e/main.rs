@@ -7,6 +7,7 @@
 // A test's `unwrap` is an assertion; clippy's exemption for tests does not see a harness of one's own.
 #![allow(clippy::unwrap_used)]
 
+mod authorization;
 mod behind;
 mod bookmarks;
 mod clients;
@@ -66,6 +67,7 @@ fn main() -> anyhow::Result<()> {
         topology::cases(),
         behind::cases(),
         rights::cases(),
+        authorization::cases(),
         same_names::cases(),
         differing::cases(),
         endpoints::cases(),

@@ -1,0 +1,370 @@
+//! The roles and bindings of all clusters, compiled: subject, cluster, grants.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use tributary_apimachinery::ClusterName;
+
+use crate::attributes::{Attributes, ResourceAttributes, User};
+use crate::ground::{BindingGround, Ground};
+use crate::intern::Interner;
+use crate::member::Member;
+use crate::object::{Binding, Content, Place, RbacKind, RbacObject, Subject};
+use crate::rule::{Marks, Rule, Rules};
+use crate::share::{Grant, Share};
+use crate::visible::{Part, Visible};
+
+/// The group that an authorizer before RBAC lets do everything (`user.SystemPrivilegedGroup`).
+const MASTERS: &str = "system:masters";
+
+/// The number of a cluster, as subjects have it. One that left is given again.
+type Slot = usize;
+
+/// The RBAC of many clusters.
+#[derive(Debug, Default)]
+pub struct Fleet {
+    clusters: HashMap<ClusterName, Slot>,
+    members: Vec<Option<Member>>,
+    users: HashMap<Arc<str>, Shares>,
+    groups: HashMap<Arc<str>, Shares>,
+    /// Counts changes of what anybody may do.
+    generation: u64,
+    /// Whether anything has changed since this generation began.
+    touched: bool,
+    /// When a subject was last forgotten, or a cluster came or went: what has no place of its own to note it.
+    rest_changed: u64,
+    places: Interner<Place>,
+    rules: Interner<Rules>,
+    bindings: Interner<Binding>,
+    shares: Interner<Share>,
+}
+
+/// What a subject has, cluster by cluster in the order of their slots.
+#[derive(Debug, Default)]
+struct Shares {
+    by_cluster: Vec<(Slot, Arc<Share>)>,
+    changed: u64,
+}
+
+/// Who a subject of a binding is, for lookups: a ServiceAccount is a user.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Principal {
+    User(Arc<str>),
+    Group(Arc<str>),
+}
+
+impl Principal {
+    fn of(subject: &Subject) -> Self {
+        match subject {
+            Subject::User(name) | Subject::ServiceAccount { user: name, .. } => Self::User(Arc::clone(name)),
+            Subject::Group(name) => Self::Group(Arc::clone(name)),
+        }
+    }
+
+    fn is(&self, user: User<'_>) -> bool {
+        match self {
+            Self::User(name) => **name == *user.name,
+            Self::Group(name) => user.groups.iter().any(|group| **group == **name),
+        }
+    }
+}
+
+impl Shares {
+    fn get(&self, slot: Slot) -> Option<&Arc<Share>> {
+        let at = self.by_cluster.binary_search_by_key(&slot, |(slot, _)| *slot).ok()?;
+        Some(&self.by_cluster[at].1)
+    }
+
+    /// Whether it is another than before.
+    fn set(&mut self, slot: Slot, share: Option<Arc<Share>>) -> bool {
+        match (self.by_cluster.binary_search_by_key(&slot, |(slot, _)| *slot), share) {
+            (Ok(at), Some(share)) if Arc::ptr_eq(&self.by_cluster[at].1, &share) => return false,
+            (Ok(at), Some(share)) => self.by_cluster[at].1 = share,
+            (Ok(at), None) => drop(self.by_cluster.remove(at)),
+            (Err(at), Some(share)) => self.by_cluster.insert(at, (slot, share)),
+            (Err(_), None) => return false,
+        }
+        true
+    }
+}
+
+/// What changes. Each call costs what it touches: of a binding its subjects' grants in this cluster, of a role those of
+/// all who have it there.
+impl Fleet {
+    /// Puts a role or a binding into a cluster, in place of one of its kind, namespace and name. A cluster not yet known
+    /// is known from then on. Whether anybody's rights may differ from before.
+    pub fn upsert(&mut self, cluster: &ClusterName, object: RbacObject) -> bool {
+        self.change(cluster, |fleet, slot| match object.0 {
+            Content::Role(place, rules) => fleet.set_role(slot, place, Some(rules)),
+            Content::Binding(binding) => fleet.set_binding(slot, binding.place.clone(), Some(binding)),
+        })
+    }
+
+    /// Takes a role or a binding from a cluster; `namespace` is empty for the kinds that have none. Whether anybody's
+    /// rights may differ from before.
+    pub fn remove(&mut self, cluster: &ClusterName, kind: RbacKind, namespace: &str, name: &str) -> bool {
+        if !self.clusters.contains_key(cluster) || namespace.is_empty() == kind.is_namespaced() {
+            return false;
+        }
+        let place = Place::new(namespace, name);
+        self.change(cluster, |fleet, slot| match kind {
+            RbacKind::Role | RbacKind::ClusterRole => fleet.set_role(slot, place, None),
+            RbacKind::RoleBinding | RbacKind::ClusterRoleBinding => fleet.set_binding(slot, place, None),
+        })
+    }
+
+    /// Makes these all the roles and bindings of a cluster; of several of one kind, namespace and name the last counts.
+    /// Whether anybody's rights may differ from before. Linear in the objects before and after.
+    pub fn replace(&mut self, cluster: &ClusterName, objects: impl IntoIterator<Item = RbacObject>) -> bool {
+        self.change(cluster, |fleet, slot| {
+            let mut member = Member::default();
+            for object in objects {
+                match object.0 {
+                    Content::Role(place, rules) => {
+                        let (place, rules) = (fleet.places.intern(place), fleet.rules.intern(Rules::new(rules)));
+                        member.set_role(&place, Some(rules));
+                    }
+                    Content::Binding(binding) => {
+                        let place = fleet.places.intern(binding.place.clone());
+                        let role = binding.role.clone().map(|role| fleet.places.intern(role));
+                        member.set_binding(&place, Some((fleet.bindings.intern(binding), role)));
+                    }
+                }
+            }
+            fleet.put_member(slot, Some(member));
+        })
+    }
+
+    /// Forgets a cluster. Whether it was known.
+    pub fn leave(&mut self, cluster: &ClusterName) -> bool {
+        let Some(slot) = self.clusters.remove(cluster) else { return false };
+        self.rest_changed = self.touch();
+        self.put_member(slot, None);
+        self.close()
+    }
+
+    /// Runs a change of one cluster. Whatever it touches is of one generation.
+    fn change(&mut self, cluster: &ClusterName, apply: impl FnOnce(&mut Self, Slot)) -> bool {
+        let slot = match self.clusters.get(cluster) {
+            Some(slot) => *slot,
+            None => self.join(cluster),
+        };
+        apply(self, slot);
+        self.close()
+    }
+
+    /// Begins a new generation if anything was touched, and says whether.
+    fn close(&mut self) -> bool {
+        let touched = std::mem::take(&mut self.touched);
+        self.generation += u64::from(touched);
+        touched
+    }
+
+    /// The generation of what changes now.
+    fn touch(&mut self) -> u64 {
+        self.touched = true;
+        self.generation + 1
+    }
+
+    fn join(&mut self, cluster: &ClusterName) -> Slot {
+        let free = self.members.iter().position(Option::is_none).unwrap_or(self.members.len());
+        if free == self.members.len() {
+            self.members.push(None);
+        }
+        self.members[free] = Some(Member::default());
+        self.rest_changed = self.touch();
+        self.clusters.insert(cluster.clone(), free);
+        free
+    }
+
+    fn set_role(&mut self, slot: Slot, place: Place, rules: Option<Vec<Rule>>) {
+        let place = self.places.intern(place);
+        let rules = rules.map(|rules| self.rules.intern(Rules::new(rules)));
+        let Some(member) = &mut self.members[slot] else { return };
+        let touched = member.set_role(&place, rules);
+        let principals: HashSet<_> = touched.iter().flat_map(|binding| principals(binding)).collect();
+        for principal in principals {
+            let Some((member, share)) = self.member_and_share(slot, &principal) else { continue };
+            let now = |grant: &Grant| {
+                if grant.binding.role.as_ref() == Some(&*place) { member.grant(&grant.binding) } else { grant.clone() }
+            };
+            let grants = share.grants().iter().map(now).collect();
+            self.set_share(slot, &principal, grants);
+        }
+    }
+
+    fn set_binding(&mut self, slot: Slot, place: Place, binding: Option<Binding>) {
+        let place = self.places.intern(place);
+        let binding = binding.map(|binding| self.bindings.intern(binding));
+        let role = binding.as_ref().and_then(|binding| binding.role.clone()).map(|role| self.places.intern(role));
+        let Some(member) = &mut self.members[slot] else { return };
+        let before = member.set_binding(&place, binding.clone().map(|binding| (binding, role)));
+        if before.as_ref().map(Arc::as_ptr) == binding.as_ref().map(Arc::as_ptr) {
+            return;
+        }
+        let now: HashSet<_> = binding.iter().flat_map(|binding| principals(binding)).collect();
+        let either: HashSet<_> = before.iter().flat_map(|binding| principals(binding)).chain(now.clone()).collect();
+        for principal in either {
+            let kept = self.member_and_share(slot, &principal).map(|(_, share)| share.grants()).unwrap_or_default();
+            let mut grants: Vec<_> = kept.iter().filter(|grant| grant.binding.place != *place).cloned().collect();
+            let own = binding.as_ref().filter(|_| now.contains(&principal));
+            let member = self.members[slot].as_ref();
+            grants.extend(own.zip(member).map(|(binding, member)| member.grant(binding)));
+            self.set_share(slot, &principal, grants);
+        }
+    }
+
+    /// Puts another member into a slot, or none: what each subject has there is made anew.
+    fn put_member(&mut self, slot: Slot, member: Option<Member>) {
+        let mut grants: HashMap<Principal, Vec<Grant>> = HashMap::new();
+        for binding in self.members[slot].iter().flat_map(Member::bindings) {
+            grants.extend(principals(binding).map(|principal| (principal, Vec::new())));
+        }
+        for (member, binding) in member.iter().flat_map(|member| member.bindings().map(move |own| (member, own))) {
+            principals(binding).for_each(|principal| grants.entry(principal).or_default().push(member.grant(binding)));
+        }
+        self.members[slot] = member;
+        for (principal, grants) in grants {
+            self.set_share(slot, &principal, grants);
+        }
+    }
+
+    fn set_share(&mut self, slot: Slot, principal: &Principal, mut grants: Vec<Grant>) {
+        // A binding that names somebody as a user and as a ServiceAccount gives what it gives once.
+        grants.dedup_by(|a, b| Arc::ptr_eq(&a.binding, &b.binding));
+        let share = (!grants.is_empty()).then(|| self.shares.intern(Share::new(grants)));
+        let now = self.generation + 1;
+        let (map, name) = match principal {
+            Principal::User(name) => (&mut self.users, name),
+            Principal::Group(name) => (&mut self.groups, name),
+        };
+        let shares = map.entry(Arc::clone(name)).or_default();
+        if shares.set(slot, share) {
+            shares.changed = now;
+            self.touched = true;
+            if shares.by_cluster.is_empty() {
+                map.remove(name);
+                self.rest_changed = now;
+            }
+        }
+    }
+
+    fn member_and_share(&self, slot: Slot, principal: &Principal) -> Option<(&Member, &Share)> {
+        let shares = match principal {
+            Principal::User(name) => self.users.get(name),
+            Principal::Group(name) => self.groups.get(name),
+        };
+        Some((self.members[slot].as_ref()?, shares?.get(slot)?))
+    }
+}
+
+fn principals(binding: &Binding) -> impl Iterator<Item = Principal> {
+    binding.subjects.iter().map(Principal::of)
+}
+
+/// What is asked. A cluster that is not known allows nothing, to nobody.
+impl Fleet {
+    /// Whether a cluster is known.
+    pub fn knows(&self, cluster: &ClusterName) -> bool {
+        self.clusters.contains_key(cluster)
+    }
+
+    /// Counts the changes of what anybody may do anywhere.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// The generation in which what this user may do anywhere last changed, or may have: while it is the same, so is
+    /// every answer. It never falls. Costs a lookup for each group.
+    pub fn generation_of(&self, user: User<'_>) -> u64 {
+        self.shares_of(user).map(|shares| shares.changed).fold(self.rest_changed, u64::max)
+    }
+
+    /// Whether a cluster allows a request. Costs a lookup for each group, and the rules that may match.
+    pub fn allows(&self, cluster: &ClusterName, user: User<'_>, attributes: &Attributes<'_>) -> bool {
+        let Some(slot) = self.clusters.get(cluster) else { return false };
+        let asked = Marks::of_request(attributes);
+        let mut shares = self.shares_of(user).filter_map(|shares| shares.get(*slot));
+        is_master(user) || shares.any(|share| share.allows(attributes, asked))
+    }
+
+    /// In which namespaces and with which names a cluster allows a verb (`list`, `watch`, `get`, …) of a resource. Costs
+    /// what [`Self::allows`] costs, for each namespace in which a group of the user has a RoleBinding.
+    pub fn rights(&self, cluster: &ClusterName, user: User<'_>, verb: &str, group: &str, resource: &str) -> Visible {
+        let Some(slot) = self.clusters.get(cluster) else { return Visible::nothing() };
+        if is_master(user) {
+            return Visible::Whole;
+        }
+        let asked = ResourceAttributes { verb, group, resource, ..ResourceAttributes::default() };
+        let marks = Marks::of_request(&Attributes::Resource(asked));
+        let mut part = Part::default();
+        for share in self.shares_of(user).filter_map(|shares| shares.get(*slot)) {
+            for grant in share.grants() {
+                let rules = grant.rules.iter().flat_map(|rules| rules.candidates(marks));
+                for rule in rules.filter(|rule| rule.covers(&asked)) {
+                    if !add(&mut part, &grant.binding.place.namespace, rule) {
+                        return Visible::Whole;
+                    }
+                }
+            }
+        }
+        Visible::Part(Arc::new(part.simplified()))
+    }
+
+    /// Every rule that a cluster's roles give a user in a namespace, with those that count everywhere: what the cluster
+    /// itself lists in a SelfSubjectRulesReview.
+    pub fn rules<'a>(&'a self, cluster: &ClusterName, user: User<'a>, namespace: &'a str) -> Vec<&'a Rule> {
+        let Some(slot) = self.clusters.get(cluster) else { return Vec::new() };
+        let shares = self.shares_of(user).filter_map(|shares| shares.get(*slot));
+        let rules = shares.flat_map(|share| share.within(namespace)).filter_map(|grant| grant.rules.as_deref());
+        rules.flat_map(Rules::iter).collect()
+    }
+
+    /// By which bindings a cluster allows a request, each once and in order; kube-apiserver tells the first that it
+    /// finds, in an order of its own. None exactly where it is not allowed. For people: it costs the whole of the
+    /// user's grants in that namespace.
+    pub fn grounds<'a>(
+        &'a self,
+        cluster: &ClusterName,
+        user: User<'_>,
+        attributes: &Attributes<'_>,
+    ) -> Vec<Ground<'a>> {
+        let Some(slot) = self.clusters.get(cluster) else { return Vec::new() };
+        let asked = Marks::of_request(attributes);
+        let mut bindings = BTreeMap::new();
+        for share in self.shares_of(user).filter_map(|shares| shares.get(*slot)) {
+            let allowing = |grant: &&Grant| grant.rules.as_ref().is_some_and(|rules| rules.allow(attributes, asked));
+            for Grant { binding, .. } in share.within(attributes.namespace()).filter(allowing) {
+                bindings.insert(&binding.place, &**binding);
+            }
+        }
+        let ground = |binding: &'a Binding| {
+            let subject = binding.subjects.iter().find(|subject| Principal::of(subject).is(user))?;
+            Some(Ground::Binding(BindingGround { binding, subject }))
+        };
+        let masters = is_master(user).then_some(Ground::Masters);
+        masters.into_iter().chain(bindings.into_values().filter_map(ground)).collect()
+    }
+
+    fn shares_of(&self, user: User<'_>) -> impl Iterator<Item = &Shares> {
+        let groups = user.groups.iter().filter_map(|group| self.groups.get(group.as_str()));
+        self.users.get(user.name).into_iter().chain(groups)
+    }
+}
+
+fn is_master(user: User<'_>) -> bool {
+    user.groups.iter().any(|group| group == MASTERS)
+}
+
+/// Adds what a rule that covers the request gives in a namespace, or everywhere where that is empty. False where it
+/// gives everything.
+fn add(part: &mut Part, namespace: &Arc<str>, rule: &Rule) -> bool {
+    let names = rule.resource_names.iter().cloned();
+    match (namespace.is_empty(), rule.resource_names.is_empty()) {
+        (true, true) => return false,
+        (false, true) => part.namespaces.extend([Arc::clone(namespace)]),
+        (true, false) => part.names.extend(names),
+        (false, false) => part.names_within.entry(Arc::clone(namespace)).or_default().extend(names),
+    }
+    true
+}

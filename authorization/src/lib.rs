@@ -1,0 +1,68 @@
+//! Who may do what in which cluster: the RBAC objects of many clusters, compiled.
+//!
+//! The answers are those of kube-apiserver's RBAC authorizer (`pkg/registry/rbac/validation/rule.go` and
+//! `plugin/pkg/auth/authorizer/rbac/rbac.go` of 1.36) and of the one before it, which lets `system:masters` do everything.
+//! The router will ask it where it filters what memory answers and chooses the clusters of a name; nothing asks it yet.
+//!
+//! ```
+//! use std::error::Error;
+//! use tributary_apimachinery::ClusterName;
+//! use tributary_authorization::{Attributes, Fleet, RbacKind, RbacObject, ResourceAttributes, User};
+//!
+//! # fn main() -> Result<(), Box<dyn Error>> {
+//! let role = br#"{"metadata": {"name": "reader", "namespace": "shop"},
+//!     "rules": [{"verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods"]}]}"#;
+//! let binding = br#"{"metadata": {"name": "readers", "namespace": "shop"},
+//!     "roleRef": {"kind": "Role", "name": "reader"}, "subjects": [{"kind": "Group", "name": "shopkeepers"}]}"#;
+//! let mut fleet = Fleet::default();
+//! let eu = ClusterName::new("eu")?;
+//! fleet.upsert(&eu, RbacObject::parse(RbacKind::Role, role)?);
+//! fleet.upsert(&eu, RbacObject::parse(RbacKind::RoleBinding, binding)?);
+//!
+//! let user = User { name: "ann", groups: &["shopkeepers".to_owned()] };
+//! let pods = ResourceAttributes { verb: "list", resource: "pods", namespace: "shop", ..Default::default() };
+//! assert!(fleet.allows(&eu, user, &Attributes::Resource(pods)));
+//! let visible = fleet.rights(&eu, user, "list", "", "pods");
+//! assert!(visible.lists("shop") && !visible.lists("bank"));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! For each subject a [`Fleet`] knows its grants in each cluster. Equal bindings, rules and lists of grants are held
+//! once, so that a thousand clusters with the same roles and bindings take little more than one. On two shared cores
+//! (`cargo bench -p tributary-bench --bench authorization`; 1,000 clusters of 100 roles and 200 bindings each, a user with 50
+//! groups):
+//!
+//! | what | figure | asked for |
+//! |---|---|---|
+//! | memory, once all is compiled | 27 MB | 150 MB |
+//! | 300,000 objects read and compiled, one by one or a list at a time | 1.7 s | 30 s |
+//! | a request that is allowed, or refused | 0.2 µs, 4.2 µs | 5 µs |
+//! | [`Fleet::generation_of`] | 0.8 µs | |
+//! | [`Fleet::rights`] to some namespaces, in one cluster, in all | 8 µs, 11 ms, once a generation | |
+//! | [`Visible::lists`], of each object of a list | 9 ns | 5 µs |
+//! | [`Scope::of`] some namespaces in all clusters | 80 µs | |
+//! | a binding goes and comes | 3.7 µs | |
+//!
+//! Invariant: values only, no I/O, no clock; a cluster that is not known, or an object that cannot be read, allows nothing.
+
+pub mod attributes;
+pub mod fleet;
+pub mod ground;
+mod intern;
+mod member;
+pub mod object;
+pub mod review;
+pub mod rule;
+pub mod scope;
+mod share;
+pub mod visible;
+
+pub use attributes::{Attributes, ResourceAttributes, User};
+pub use fleet::Fleet;
+pub use ground::Ground;
+pub use object::{InvalidRbacObject, RbacKind, RbacObject};
+pub use review::{Doubt, RulesReview};
+pub use rule::Rule;
+pub use scope::Scope;
+pub use visible::{Part, Visible, VisibleChange};

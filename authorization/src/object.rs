@@ -1,0 +1,303 @@
+//! Roles and bindings, as a cluster stores them.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::Deserialize;
+
+use crate::rule::{Rule, or_default};
+
+/// The kinds of `rbac.authorization.k8s.io/v1`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RbacKind {
+    /// Rules within one namespace.
+    Role,
+    /// Gives a role within one namespace.
+    RoleBinding,
+    /// Rules for wherever they are bound. Those of an aggregated one are what the cluster's controller has stored.
+    ClusterRole,
+    /// Gives a ClusterRole everywhere.
+    ClusterRoleBinding,
+}
+
+impl RbacKind {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Role, Self::RoleBinding, Self::ClusterRole, Self::ClusterRoleBinding];
+
+    /// The kind's name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Role => "Role",
+            Self::RoleBinding => "RoleBinding",
+            Self::ClusterRole => "ClusterRole",
+            Self::ClusterRoleBinding => "ClusterRoleBinding",
+        }
+    }
+
+    /// The resource, as in a path.
+    pub fn resource(self) -> &'static str {
+        match self {
+            Self::Role => "roles",
+            Self::RoleBinding => "rolebindings",
+            Self::ClusterRole => "clusterroles",
+            Self::ClusterRoleBinding => "clusterrolebindings",
+        }
+    }
+
+    /// Whether its objects live in namespaces.
+    pub fn is_namespaced(self) -> bool {
+        matches!(self, Self::Role | Self::RoleBinding)
+    }
+}
+
+impl fmt::Display for RbacKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Where a role or a binding is: its namespace, empty for the kinds that have none, and its name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Place {
+    pub(crate) namespace: Arc<str>,
+    pub(crate) name: Arc<str>,
+}
+
+impl Place {
+    pub(crate) fn new(namespace: &str, name: &str) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+}
+
+/// Whom a binding names.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Subject {
+    User(Arc<str>),
+    Group(Arc<str>),
+    ServiceAccount { namespace: Arc<str>, name: Arc<str>, user: Arc<str> },
+}
+
+impl fmt::Display for Subject {
+    /// As kube-apiserver describes it: of a ServiceAccount the name comes before the namespace.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::User(name) => write!(f, "User {name:?}"),
+            Self::Group(name) => write!(f, "Group {name:?}"),
+            Self::ServiceAccount { namespace, name, .. } => write!(f, "ServiceAccount \"{name}/{namespace}\""),
+        }
+    }
+}
+
+/// A binding: to whom which role is given. A place with a namespace is a RoleBinding's.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Binding {
+    pub(crate) place: Place,
+    /// The place of its role; `None` for a kind of role that there is not, which grants nothing.
+    pub(crate) role: Option<Place>,
+    pub(crate) subjects: Vec<Subject>,
+}
+
+/// A role or a binding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RbacObject(pub(crate) Content);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    Role(Place, Vec<Rule>),
+    Binding(Binding),
+}
+
+/// Why a text is no role or binding. Whoever mirrors a cluster skips and counts it.
+#[derive(Debug, thiserror::Error)]
+pub enum InvalidRbacObject {
+    /// No JSON, or a field has another type than in `rbac.authorization.k8s.io/v1`.
+    #[error("not a {kind}")]
+    Fields {
+        /// What was expected.
+        kind: RbacKind,
+        /// The decoder's error.
+        source: serde_json::Error,
+    },
+    /// The object says that it is of another kind, or of another API.
+    #[error("a {kind} was expected, and not another kind or apiVersion")]
+    Kind {
+        /// What was expected.
+        kind: RbacKind,
+    },
+    /// No name, or a namespace where none can be, or none where one must be.
+    #[error("a {kind} has a name, and a namespace only if its kind has one")]
+    Place {
+        /// What was expected.
+        kind: RbacKind,
+    },
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Wire {
+    #[serde(deserialize_with = "or_default")]
+    api_version: String,
+    #[serde(deserialize_with = "or_default")]
+    kind: String,
+    #[serde(deserialize_with = "or_default")]
+    metadata: WireMetadata,
+    #[serde(deserialize_with = "or_default")]
+    rules: Vec<Rule>,
+    #[serde(deserialize_with = "or_default")]
+    role_ref: WireName,
+    #[serde(deserialize_with = "or_default")]
+    subjects: Vec<WireName>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireMetadata {
+    #[serde(deserialize_with = "or_default")]
+    namespace: String,
+    #[serde(deserialize_with = "or_default")]
+    name: String,
+}
+
+/// A roleRef or a subject. Neither's `apiGroup` counts: kube-apiserver checks it when the object is written, and not
+/// when it decides.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireName {
+    #[serde(deserialize_with = "or_default")]
+    kind: String,
+    #[serde(deserialize_with = "or_default")]
+    namespace: String,
+    #[serde(deserialize_with = "or_default")]
+    name: String,
+}
+
+impl RbacObject {
+    /// Reads an object of a known kind; items of a list do not say their kind themselves.
+    ///
+    /// What kube-apiserver ignores when it decides is ignored: unknown fields, subjects of kinds that there are not,
+    /// ServiceAccounts without a namespace in a ClusterRoleBinding. A role of an unknown kind is read, and grants nothing.
+    ///
+    /// # Errors
+    /// [`InvalidRbacObject`], for what no kube-apiserver would have stored.
+    pub fn parse(kind: RbacKind, text: &[u8]) -> Result<Self, InvalidRbacObject> {
+        let wire: Wire = serde_json::from_slice(text).map_err(|source| InvalidRbacObject::Fields { kind, source })?;
+        let other = |own: &str, expected: &str| !own.is_empty() && own != expected;
+        if other(&wire.kind, kind.as_str()) || other(&wire.api_version, "rbac.authorization.k8s.io/v1") {
+            return Err(InvalidRbacObject::Kind { kind });
+        }
+        let WireMetadata { namespace, name } = &wire.metadata;
+        if name.is_empty() || namespace.is_empty() == kind.is_namespaced() {
+            return Err(InvalidRbacObject::Place { kind });
+        }
+        let place = Place::new(namespace, name);
+        Ok(Self(match kind {
+            RbacKind::Role | RbacKind::ClusterRole => Content::Role(place, wire.rules),
+            RbacKind::RoleBinding | RbacKind::ClusterRoleBinding => {
+                let role = role_of(&wire.role_ref, namespace);
+                Content::Binding(Binding { subjects: subjects_of(wire.subjects, namespace), role, place })
+            }
+        }))
+    }
+
+    /// The object's kind.
+    pub fn kind(&self) -> RbacKind {
+        match &self.0 {
+            Content::Role(place, _) if place.namespace.is_empty() => RbacKind::ClusterRole,
+            Content::Role(..) => RbacKind::Role,
+            Content::Binding(binding) if binding.place.namespace.is_empty() => RbacKind::ClusterRoleBinding,
+            Content::Binding(_) => RbacKind::RoleBinding,
+        }
+    }
+}
+
+/// Where a binding's role is. A ClusterRoleBinding of a Role names one in no namespace: there is none.
+fn role_of(reference: &WireName, namespace: &str) -> Option<Place> {
+    match reference.kind.as_str() {
+        "ClusterRole" => Some(Place::new("", &reference.name)),
+        "Role" if !namespace.is_empty() => Some(Place::new(namespace, &reference.name)),
+        _ => None,
+    }
+}
+
+/// The subjects that can be somebody, each once, in the order of the binding.
+fn subjects_of(subjects: Vec<WireName>, binding_namespace: &str) -> Vec<Subject> {
+    let mut seen = HashSet::new();
+    let subject = |subject: WireName| {
+        let name: Arc<str> = subject.name.into();
+        match subject.kind.as_str() {
+            "User" => Some(Subject::User(name)),
+            "Group" => Some(Subject::Group(name)),
+            "ServiceAccount" => {
+                let own = if subject.namespace.is_empty() { binding_namespace } else { &subject.namespace };
+                let user = format!("system:serviceaccount:{own}:{name}").into();
+                (!own.is_empty()).then(|| Subject::ServiceAccount { namespace: own.into(), name, user })
+            }
+            _ => None,
+        }
+    };
+    subjects.into_iter().filter_map(subject).filter(|subject| seen.insert(subject.clone())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_kube_apiserver_would_not_have_stored_is_refused() {
+        let refused: [(RbacKind, &[u8]); 14] = [
+            (RbacKind::Role, b""),
+            (RbacKind::Role, b"null"),
+            (RbacKind::Role, b"[]"),
+            (RbacKind::Role, b"\xff{}"),
+            (RbacKind::Role, b"{}"),
+            (RbacKind::Role, br#"{"metadata":{"name":"a"}}"#),
+            (RbacKind::ClusterRole, br#"{"metadata":{"name":"a","namespace":"n"}}"#),
+            (RbacKind::ClusterRole, br#"{"metadata":{"name":""}}"#),
+            (RbacKind::ClusterRole, br#"{"kind":"Role","metadata":{"name":"a"}}"#),
+            (RbacKind::ClusterRole, br#"{"apiVersion":"v1","metadata":{"name":"a"}}"#),
+            (RbacKind::ClusterRole, br#"{"metadata":{"name":"a"},"rules":{}}"#),
+            (RbacKind::ClusterRole, br#"{"metadata":{"name":"a"},"rules":[{"verbs":"get"}]}"#),
+            (RbacKind::ClusterRole, br#"{"metadata":{"name":"a"},"rules":[{"verbs":[1]}]}"#),
+            (RbacKind::ClusterRoleBinding, br#"{"metadata":{"name":"a"},"subjects":[{"kind":"User","name":{}}]}"#),
+        ];
+        for (kind, text) in refused {
+            let read = RbacObject::parse(kind, text);
+            assert!(read.is_err(), "{kind} {:?}: {read:?}", String::from_utf8_lossy(text));
+        }
+        let deep = format!(r#"{{"metadata":{{"name":"a"}},"x":{}}}"#, "[".repeat(100_000));
+        assert!(RbacObject::parse(RbacKind::ClusterRole, deep.as_bytes()).is_err());
+    }
+
+    #[test]
+    fn what_counts_for_nothing_is_left_out() {
+        let text = br#"{"metadata":{"name":"a","labels":null},"roleRef":null,"unknown":[{}],"subjects":[
+            {"kind":"Robot","name":"r"},{"kind":"ServiceAccount","name":"s"},{"kind":"user","name":"u"},
+            {"kind":"User","name":"u","apiGroup":"example.io"},{"kind":"User","name":"u"}]}"#;
+        let RbacObject(Content::Binding(binding)) = RbacObject::parse(RbacKind::ClusterRoleBinding, text).unwrap()
+        else {
+            panic!("no binding")
+        };
+        assert_eq!((binding.subjects, binding.role), (vec![Subject::User("u".into())], None));
+        let nothing = br#"{"metadata":{"name":"a"},"rules":null,"aggregationRule":{"clusterRoleSelectors":[{}]}}"#;
+        let read = RbacObject::parse(RbacKind::ClusterRole, nothing).unwrap();
+        assert_eq!((read.kind(), read.0), (RbacKind::ClusterRole, Content::Role(Place::new("", "a"), Vec::new())));
+    }
+
+    #[test]
+    fn a_service_account_is_of_the_bindings_namespace_unless_it_says() {
+        let text = br#"{"metadata":{"name":"a","namespace":"n"},"roleRef":{"kind":"Role","name":"r"},"subjects":[
+            {"kind":"ServiceAccount","name":"s"},{"kind":"ServiceAccount","name":"s","namespace":"m"}]}"#;
+        let RbacObject(Content::Binding(binding)) = RbacObject::parse(RbacKind::RoleBinding, text).unwrap() else {
+            panic!("no binding")
+        };
+        let account = |namespace: &str| Subject::ServiceAccount {
+            namespace: namespace.into(),
+            name: "s".into(),
+            user: format!("system:serviceaccount:{namespace}:s").into(),
+        };
+        assert_eq!(binding.subjects, [account("n"), account("m")]);
+        assert_eq!(binding.role, Some(Place::new("n", "r")));
+        assert_eq!(account("m").to_string(), r#"ServiceAccount "s/m""#);
+    }
+}

@@ -1,0 +1,113 @@
+//! Under which rights a token was made.
+
+use sha2::{Digest, Sha256};
+use tributary_apimachinery::ClusterName;
+
+use crate::visible::Visible;
+
+/// What somebody may list of one resource in some clusters, as a token carries it: everything, or a hash.
+///
+/// Equal on every replica and in every later version of the program: what is hashed is laid down here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// Everything in each of the clusters, as far as rights go.
+    Everything,
+    /// The first 16 bytes of a SHA-256: enough that no two scopes meet.
+    Part([u8; 16]),
+}
+
+impl Scope {
+    /// The scope of somebody who sees this much in each of these clusters: those that the token's vector names, so that a
+    /// cluster that joins later makes no other scope, and one that was lost (`Visible::nothing`) does. Their order
+    /// does not count; each is named once. Of no cluster it is everything.
+    pub fn of<'a>(clusters: impl IntoIterator<Item = (&'a ClusterName, &'a Visible)>) -> Self {
+        let mut clusters: Vec<_> = clusters.into_iter().collect();
+        if clusters.iter().all(|(_, visible)| **visible == Visible::Whole) {
+            return Self::Everything;
+        }
+        clusters.sort_unstable_by_key(|(name, _)| *name);
+        let mut hash = Sha256::new();
+        for (name, visible) in clusters {
+            text(&mut hash, name.as_str());
+            add(&mut hash, visible);
+        }
+        let mut first = [0; 16];
+        first.copy_from_slice(&hash.finalize()[..16]);
+        Self::Part(first)
+    }
+}
+
+/// Lengths come first, so that no two scopes are written alike.
+fn add(hash: &mut Sha256, visible: &Visible) {
+    let Visible::Part(part) = visible else {
+        return hash.update([1]);
+    };
+    hash.update([0]);
+    texts(hash, &part.namespaces);
+    texts(hash, &part.names);
+    count(hash, part.names_within.len());
+    for (namespace, names) in &part.names_within {
+        text(hash, namespace);
+        texts(hash, names);
+    }
+}
+
+fn texts<'a>(hash: &mut Sha256, all: impl IntoIterator<Item = &'a std::sync::Arc<str>, IntoIter: ExactSizeIterator>) {
+    let all = all.into_iter();
+    count(hash, all.len());
+    for one in all {
+        text(hash, one);
+    }
+}
+
+fn text(hash: &mut Sha256, text: &str) {
+    count(hash, text.len());
+    hash.update(text);
+}
+
+fn count(hash: &mut Sha256, count: usize) {
+    hash.update((count as u64).to_le_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::visible::Part;
+    use std::sync::Arc;
+
+    fn part(change: impl FnOnce(&mut Part)) -> Visible {
+        let mut part = Part::default();
+        change(&mut part);
+        Visible::Part(Arc::new(part))
+    }
+
+    #[test]
+    fn every_difference_is_another_scope() {
+        let [a, b] = ["a", "b"].map(|name| ClusterName::new(name).unwrap());
+        let namespace = part(|part| part.namespaces = ["n".into()].into());
+        let name = part(|part| part.names = ["n".into()].into());
+        let within = part(|part| part.names_within = [("n".into(), ["x".into()].into())].into());
+        let all = [Visible::Whole, Visible::nothing(), namespace, name, within];
+        let mut scopes = vec![Scope::of([(&a, &all[1])])];
+        for of_a in &all {
+            for of_b in &all {
+                scopes.push(Scope::of([(&a, of_a), (&b, of_b)]));
+                assert_eq!(scopes.last(), Some(&Scope::of([(&b, of_b), (&a, of_a)])), "the order");
+            }
+        }
+        let distinct: std::collections::HashSet<_> = scopes.iter().collect();
+        assert_eq!(distinct.len(), scopes.len());
+        assert_eq!(Scope::of([(&a, &all[0]), (&b, &all[0])]), Scope::Everything);
+        assert_eq!(Scope::of([(&a, &all[0])]), Scope::Everything);
+        assert_eq!(Scope::of([]), Scope::Everything);
+    }
+
+    #[test]
+    fn a_scope_is_the_same_in_every_version() {
+        let eu = ClusterName::new("eu").unwrap();
+        let shop = part(|part| part.namespaces = ["shop".into()].into());
+        let Scope::Part(hash) = Scope::of([(&eu, &shop)]) else { panic!("everything") };
+        let text: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(text, "6ab5289699757d7e007ea1da8919981b");
+    }
+}

@@ -1,0 +1,73 @@
+//! What one subject has in one cluster.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use crate::attributes::Attributes;
+use crate::object::Binding;
+use crate::rule::{Marks, Rules};
+
+/// A binding and the rules of its role; no rules where the role is not there.
+#[derive(Clone, Debug)]
+pub(crate) struct Grant {
+    pub(crate) binding: Arc<Binding>,
+    pub(crate) rules: Option<Arc<Rules>>,
+}
+
+/// Bindings and rules are interned, so that equal ones are the same.
+impl PartialEq for Grant {
+    fn eq(&self, other: &Self) -> bool {
+        self.addresses() == other.addresses()
+    }
+}
+
+impl Eq for Grant {}
+
+impl Hash for Grant {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.addresses().hash(state);
+    }
+}
+
+impl Grant {
+    fn addresses(&self) -> (*const Binding, Option<*const Rules>) {
+        (Arc::as_ptr(&self.binding), self.rules.as_ref().map(Arc::as_ptr))
+    }
+}
+
+/// What one subject has in one cluster: every binding that names it, in the order of their namespaces and names, those
+/// of no namespace first. Interned: subjects and clusters that have the same share hold one.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Share {
+    grants: Vec<Grant>,
+    /// How many are ClusterRoleBindings.
+    everywhere: usize,
+}
+
+impl Share {
+    pub(crate) fn new(mut grants: Vec<Grant>) -> Self {
+        grants.sort_unstable_by(|a, b| a.binding.place.cmp(&b.binding.place));
+        let everywhere = grants.partition_point(|grant| grant.binding.place.namespace.is_empty());
+        grants.shrink_to_fit();
+        Self { grants, everywhere }
+    }
+
+    /// Every grant.
+    pub(crate) fn grants(&self) -> &[Grant] {
+        &self.grants
+    }
+
+    /// The grants that count in a namespace, those of ClusterRoleBindings first; only these where it is empty.
+    pub(crate) fn within(&self, namespace: &str) -> impl Iterator<Item = &Grant> {
+        let (everywhere, namespaced) = self.grants.split_at(self.everywhere);
+        let from = namespaced.partition_point(|grant| *grant.binding.place.namespace < *namespace);
+        let own = namespaced[from..].iter().take_while(move |grant| *grant.binding.place.namespace == *namespace);
+        everywhere.iter().chain(own)
+    }
+
+    /// Whether one of them allows the request.
+    pub(crate) fn allows(&self, attributes: &Attributes<'_>, asked: Marks) -> bool {
+        let mut rules = self.within(attributes.namespace()).filter_map(|grant| grant.rules.as_deref());
+        rules.any(|rules| rules.allow(attributes, asked))
+    }
+}

@@ -1,0 +1,214 @@
+//! The fleet answers as the slow and obvious reading of kube-apiserver's code does, whatever happened before.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod generated;
+mod reference;
+
+use std::collections::BTreeMap;
+
+use generated::{Change, requests, user};
+use proptest::prelude::*;
+use reference::Reference;
+use tributary_apimachinery::ClusterName;
+use tributary_authorization::{Attributes, Fleet, RbacObject, ResourceAttributes, Scope, User, Visible};
+
+const CLUSTERS: [&str; 3] = ["a", "b", "c"];
+
+fn name(cluster: &str) -> ClusterName {
+    ClusterName::new(cluster).unwrap()
+}
+
+fn apply(change: &Change, fleet: &mut Fleet, references: &mut BTreeMap<&'static str, Reference>) {
+    match change {
+        Change::Upsert(cluster, object) => {
+            let read = RbacObject::parse(object.kind, object.text().as_bytes()).unwrap();
+            fleet.upsert(&name(cluster), read);
+            references.entry(cluster).or_default().put(object.clone());
+        }
+        Change::Remove(cluster, object) => {
+            fleet.remove(&name(cluster), object.kind, object.namespace(), object.name());
+            references.entry(cluster).and_modify(|reference| reference.remove(object));
+        }
+        Change::Replace(cluster, objects) => {
+            let read = |object: &reference::Object| RbacObject::parse(object.kind, object.text().as_bytes()).unwrap();
+            fleet.replace(&name(cluster), objects.iter().map(read));
+            references.insert(cluster, Reference::of(objects));
+        }
+        Change::Leave(cluster) => {
+            fleet.leave(&name(cluster));
+            references.remove(cluster);
+        }
+    }
+}
+
+/// Every answer for a user: cluster, verb, resource; and what is visible there.
+fn all_rights(fleet: &Fleet, user: User<'_>) -> Vec<Visible> {
+    let rights = |cluster: &str| {
+        let of = |verb| fleet.rights(&name(cluster), user, verb, "", "pods");
+        ["get", "list"].map(of)
+    };
+    CLUSTERS.into_iter().flat_map(rights).collect()
+}
+
+proptest! {
+    #[test]
+    fn answers_are_the_references(
+        changes in prop::collection::vec(generated::change(&CLUSTERS), 1..60),
+        users in prop::collection::vec(user(), 4),
+        asked in requests(),
+    ) {
+        let (mut fleet, mut references) = (Fleet::default(), BTreeMap::new());
+        for change in &changes {
+            apply(change, &mut fleet, &mut references);
+        }
+        for user in &users {
+            let user = user.as_user();
+            for cluster in CLUSTERS {
+                let known = references.get(cluster);
+                for attributes in &asked {
+                    let expected = known.is_some_and(|reference| reference.allows(user, attributes));
+                    let cluster = name(cluster);
+                    prop_assert_eq!(fleet.allows(&cluster, user, attributes), expected, "{:?} {:?}", user, attributes);
+                    prop_assert_eq!(!fleet.grounds(&cluster, user, attributes).is_empty(), expected);
+                }
+                prop_assert_eq!(fleet.knows(&name(cluster)), known.is_some());
+            }
+        }
+    }
+
+    /// What is visible is what the same request is allowed for, name by name.
+    #[test]
+    fn rights_are_the_answers_to_all_requests(
+        changes in prop::collection::vec(generated::change(&CLUSTERS[..1]), 1..40),
+        user in user(),
+        asked in requests(),
+    ) {
+        let (mut fleet, mut references) = (Fleet::default(), BTreeMap::new());
+        for change in &changes {
+            apply(change, &mut fleet, &mut references);
+        }
+        let (cluster, user) = (name(CLUSTERS[0]), user.as_user());
+        for attributes in &asked {
+            let Attributes::Resource(asked) = attributes else { continue };
+            let asked = ResourceAttributes { subresource: "", ..*asked };
+            let visible = fleet.rights(&cluster, user, asked.verb, asked.group, asked.resource);
+            prop_assert_eq!(
+                visible.allows(asked.namespace, asked.name),
+                fleet.allows(&cluster, user, &Attributes::Resource(asked)),
+                "{:?} {:?}", asked, visible
+            );
+        }
+    }
+
+    /// However a state came about, it is the same state: a fleet that saw every change, and one that was told the end.
+    #[test]
+    fn a_state_does_not_depend_on_its_history(
+        changes in prop::collection::vec(generated::change(&CLUSTERS), 1..60),
+        user in user(),
+    ) {
+        let (mut fleet, mut references) = (Fleet::default(), BTreeMap::new());
+        for change in &changes {
+            apply(change, &mut fleet, &mut references);
+        }
+        let mut told = Fleet::default();
+        for (cluster, reference) in &references {
+            let objects = reference.objects().map(|object| RbacObject::parse(object.kind, object.text().as_bytes()).unwrap());
+            told.replace(&name(cluster), objects);
+        }
+        let user = user.as_user();
+        let (seen, told_rights) = (all_rights(&fleet, user), all_rights(&told, user));
+        prop_assert_eq!(&seen, &told_rights);
+        // The fleet that has the state hears of nothing new.
+        for (cluster, reference) in &references {
+            let objects: Vec<_> = reference.objects().cloned().collect();
+            let generation = fleet.generation();
+            let read = |object: &reference::Object| RbacObject::parse(object.kind, object.text().as_bytes()).unwrap();
+            prop_assert!(!fleet.replace(&name(cluster), objects.iter().map(read)));
+            for object in &objects {
+                prop_assert!(!fleet.upsert(&name(cluster), read(object)));
+            }
+            prop_assert_eq!(fleet.generation(), generation);
+        }
+    }
+
+    /// A cache that asks anew when the generation is another is never wrong, and the tokens' scope follows the rights.
+    #[test]
+    fn no_answer_changes_within_a_generation(
+        changes in prop::collection::vec(generated::change(&CLUSTERS), 1..60),
+        users in prop::collection::vec(user(), 3),
+    ) {
+        let (mut fleet, mut references) = (Fleet::default(), BTreeMap::new());
+        let names = CLUSTERS.map(name);
+        let look = |fleet: &Fleet| -> Vec<_> {
+            users.iter().map(|user| (fleet.generation_of(user.as_user()), all_rights(fleet, user.as_user()))).collect()
+        };
+        let mut before = look(&fleet);
+        let mut generation = fleet.generation();
+        for change in &changes {
+            apply(change, &mut fleet, &mut references);
+            let now = look(&fleet);
+            for ((generation_before, rights_before), (generation_now, rights_now)) in before.iter().zip(&now) {
+                prop_assert!(generation_before <= generation_now && *generation_now <= fleet.generation());
+                let lists = |rights: &[Visible]| Scope::of(names.iter().zip(rights.iter().skip(1).step_by(2)));
+                let lists_are_the_same = rights_before.iter().zip(rights_now).skip(1).step_by(2).all(|(a, b)| a == b);
+                prop_assert_eq!(lists(rights_before) == lists(rights_now), lists_are_the_same);
+                if rights_before != rights_now {
+                    prop_assert!(generation_before < generation_now && generation < fleet.generation());
+                }
+            }
+            (before, generation) = (now, fleet.generation());
+        }
+    }
+}
+
+#[test]
+fn masters_may_do_everything_in_clusters_that_are_known() {
+    let mut fleet = Fleet::default();
+    fleet.replace(&name("a"), []);
+    let groups = ["system:masters".to_owned()];
+    let user = User { name: "root", groups: &groups };
+    let path = Attributes::NonResource { verb: "get", path: "/metrics".into() };
+    assert!(fleet.allows(&name("a"), user, &path) && !fleet.allows(&name("b"), user, &path));
+    assert_eq!(fleet.rights(&name("a"), user, "list", "", "pods"), Visible::Whole);
+    assert!(fleet.rights(&name("b"), user, "list", "", "pods").is_nothing());
+    assert_eq!(fleet.grounds(&name("a"), user, &path)[0].to_string(), "Group \"system:masters\"");
+    // The name alone is nobody's, and a group that is only like it is another.
+    let other = ["system:masters2".to_owned()];
+    assert!(!fleet.allows(&name("a"), User { name: "system:masters", groups: &other }, &path));
+}
+
+#[test]
+fn grounds_are_told_in_kube_apiservers_words() {
+    use tributary_authorization::RbacKind::{ClusterRole, ClusterRoleBinding, RoleBinding};
+    let mut fleet = Fleet::default();
+    let objects = [
+        (
+            ClusterRole,
+            r#"{"metadata":{"name":"view"},"rules":[{"verbs":["get"],"apiGroups":[""],"resources":["pods"]}]}"#,
+        ),
+        (
+            ClusterRoleBinding,
+            r#"{"metadata":{"name":"all"},"roleRef":{"kind":"ClusterRole","name":"view"},
+                "subjects":[{"kind":"Group","name":"g"},{"kind":"User","name":"system:serviceaccount:n:s"}]}"#,
+        ),
+        (
+            RoleBinding,
+            r#"{"metadata":{"name":"some","namespace":"n"},"roleRef":{"kind":"ClusterRole","name":"view"},
+                "subjects":[{"kind":"ServiceAccount","name":"s"}]}"#,
+        ),
+    ];
+    fleet.replace(&name("a"), objects.map(|(kind, text)| RbacObject::parse(kind, text.as_bytes()).unwrap()));
+    let user = User { name: "system:serviceaccount:n:s", groups: &[] };
+    let pods = ResourceAttributes { verb: "get", resource: "pods", namespace: "n", ..ResourceAttributes::default() };
+    let shown = |namespace| {
+        let asked = Attributes::Resource(ResourceAttributes { namespace, ..pods });
+        fleet.grounds(&name("a"), user, &asked).iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let all = r#"ClusterRoleBinding "all" of ClusterRole "view" to User "system:serviceaccount:n:s""#;
+    let some = r#"RoleBinding "some/n" of ClusterRole "view" to ServiceAccount "s/n""#;
+    assert_eq!(shown("n"), [all, some]);
+    assert_eq!(shown(""), [all]);
+    let rules = fleet.rules(&name("a"), user, "n");
+    assert_eq!(rules.len(), 2, "one for each binding");
+}

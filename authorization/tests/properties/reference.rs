@@ -1,0 +1,134 @@
+//! RBAC as `rule.go` and `rbac.go` evaluate it, read off line by line: every binding, every subject, every rule.
+
+use serde_json::Value;
+use tributary_authorization::{Attributes, RbacKind, ResourceAttributes, User};
+
+/// An object as a cluster stores it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Object {
+    pub(crate) kind: RbacKind,
+    pub(crate) value: Value,
+}
+
+impl Object {
+    pub(crate) fn namespace(&self) -> &str {
+        self.value["metadata"]["namespace"].as_str().unwrap_or_default()
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.value["metadata"]["name"].as_str().unwrap_or_default()
+    }
+
+    pub(crate) fn text(&self) -> String {
+        self.value.to_string()
+    }
+
+    fn is_the_one(&self, other: &Self) -> bool {
+        (self.kind, self.namespace(), self.name()) == (other.kind, other.namespace(), other.name())
+    }
+}
+
+/// The objects of one cluster.
+#[derive(Debug, Default)]
+pub(crate) struct Reference(Vec<Object>);
+
+impl Reference {
+    pub(crate) fn of(objects: &[Object]) -> Self {
+        let mut reference = Self::default();
+        objects.iter().for_each(|object| reference.put(object.clone()));
+        reference
+    }
+
+    pub(crate) fn put(&mut self, object: Object) {
+        self.remove(&object);
+        self.0.push(object);
+    }
+
+    pub(crate) fn remove(&mut self, object: &Object) {
+        self.0.retain(|own| !own.is_the_one(object));
+    }
+
+    pub(crate) fn objects(&self) -> impl Iterator<Item = &Object> {
+        self.0.iter()
+    }
+
+    pub(crate) fn allows(&self, user: User<'_>, asked: &Attributes<'_>) -> bool {
+        if user.groups.iter().any(|group| group == "system:masters") {
+            return true;
+        }
+        let namespace = match asked {
+            Attributes::Resource(asked) => asked.namespace,
+            Attributes::NonResource { .. } => "",
+        };
+        self.0.iter().any(|binding| {
+            let counts = match binding.kind {
+                RbacKind::ClusterRoleBinding => true,
+                RbacKind::RoleBinding => !namespace.is_empty() && binding.namespace() == namespace,
+                RbacKind::Role | RbacKind::ClusterRole => false,
+            };
+            let mut subjects = list(&binding.value["subjects"]);
+            counts
+                && subjects.any(|subject| applies(subject, binding.namespace(), user))
+                && list(self.rules(binding)).any(|rule| rule_allows(rule, asked))
+        })
+    }
+
+    fn rules(&self, binding: &Object) -> &Value {
+        let reference = &binding.value["roleRef"];
+        let role = self.0.iter().find(|role| match text(&reference["kind"]) {
+            "Role" => {
+                role.kind == RbacKind::Role
+                    && role.namespace() == binding.namespace()
+                    && role.name() == text(&reference["name"])
+            }
+            "ClusterRole" => role.kind == RbacKind::ClusterRole && role.name() == text(&reference["name"]),
+            _ => false,
+        });
+        role.map_or(&Value::Null, |role| &role.value["rules"])
+    }
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+fn list(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+fn applies(subject: &Value, binding_namespace: &str, user: User<'_>) -> bool {
+    let name = text(&subject["name"]);
+    match text(&subject["kind"]) {
+        "User" => user.name == name,
+        "Group" => user.groups.iter().any(|group| group == name),
+        "ServiceAccount" => {
+            let own = text(&subject["namespace"]);
+            let namespace = if own.is_empty() { binding_namespace } else { own };
+            !namespace.is_empty() && user.name == format!("system:serviceaccount:{namespace}:{name}")
+        }
+        _ => false,
+    }
+}
+
+fn rule_allows(rule: &Value, asked: &Attributes<'_>) -> bool {
+    let any = |field: &str, matches: &dyn Fn(&str) -> bool| list(&rule[field]).any(|own| matches(text(own)));
+    match asked {
+        Attributes::Resource(ResourceAttributes { verb, group, resource, subresource, name, .. }) => {
+            let combined =
+                if subresource.is_empty() { (*resource).to_owned() } else { format!("{resource}/{subresource}") };
+            let names = list(&rule["resourceNames"]).count();
+            any("verbs", &|own| own == "*" || own == *verb)
+                && any("apiGroups", &|own| own == "*" || own == *group)
+                && any("resources", &|own| {
+                    own == "*" || own == combined || (!subresource.is_empty() && own == format!("*/{subresource}"))
+                })
+                && (names == 0 || any("resourceNames", &|own| own == *name))
+        }
+        Attributes::NonResource { verb, path } => {
+            any("verbs", &|own| own == "*" || own == *verb)
+                && any("nonResourceURLs", &|own| {
+                    own == "*" || own == *path || (own.ends_with('*') && path.starts_with(own.trim_end_matches('*')))
+                })
+        }
+    }
+}

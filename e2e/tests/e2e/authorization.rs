@@ -1,0 +1,176 @@
+//! The crate `authorization` beside a real kube-apiserver: generated roles, bindings and users, and for each request the
+//! server's SubjectAccessReview and the fleet's answer. They must be the same, and so must why it is allowed.
+//!
+//! A seed makes the same test each time. `TRIBUTARY_AUTHORIZATION=SEED:COUNT` chooses it for the proof test.
+
+mod generated;
+
+use crate::context::{Case, TestContext, eventually};
+use anyhow::{Context, ensure};
+use futures::{StreamExt, TryStreamExt, stream};
+use generated::{NAMESPACES, Object, Person, Question};
+use rand::{SeedableRng, rngs::StdRng};
+use serde_json::{Value, json};
+use std::time::Duration;
+use tributary_apimachinery::ClusterName;
+use tributary_authorization::{Doubt, Fleet, RbacKind, RbacObject, RulesReview};
+use tributary_e2e::{HttpClient, TestCluster};
+
+/// How many requests continuous integration asks about, and the proof: seconds, and some minutes.
+const COUNT: usize = 400;
+const PROOF_COUNT: usize = 40_000;
+
+/// After how many requests the objects change.
+const ROUND: usize = 200;
+
+/// How many changes a round begins with.
+const CHANGES: usize = 60;
+
+/// How many are asked at once.
+const AT_ONCE: usize = 8;
+
+/// How long the server's authorizer may be behind its own storage.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![
+        Case::new("authorization::generated_rights", |context| async move { run(context, 1, COUNT).await }),
+        Case::new("authorization::proof_generated_rights", |context| async move {
+            let (seed, count) = chosen()?;
+            run(context, seed, count).await
+        })
+        .patience(Duration::from_secs(3600)),
+    ]
+}
+
+/// What the environment asks for.
+fn chosen() -> anyhow::Result<(u64, usize)> {
+    let Ok(text) = std::env::var("TRIBUTARY_AUTHORIZATION") else { return Ok((rand::random(), PROOF_COUNT)) };
+    let (seed, count) = text.split_once(':').context("TRIBUTARY_AUTHORIZATION is SEED:COUNT")?;
+    Ok((seed.parse().context("the seed")?, count.parse().context("the count")?))
+}
+
+async fn run(context: TestContext, seed: u64, count: usize) -> anyhow::Result<()> {
+    let _permit = context.fixture.own_members.acquire().await?;
+    let member = TestCluster::builder("rbac").start(context.fixture.tools().await?).await?;
+    let mut side = BySide { http: member.http().clone(), name: ClusterName::new("rbac")?, fleet: Fleet::default() };
+    for namespace in NAMESPACES {
+        let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+        side.http.post("/api/v1/namespaces", &object).send().await?.expect(201)?;
+    }
+    side.read_all().await?;
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut allowed = 0;
+    for _ in 0..count.div_ceil(ROUND) {
+        for _ in 0..CHANGES {
+            side.change(&Object::generate(&mut random)).await.with_context(|| format!("seed {seed}"))?;
+        }
+        let questions: Vec<_> =
+            (0..ROUND).map(|_| (Person::generate(&mut random), Question::generate(&mut random))).collect();
+        let asked: Vec<_> = questions.iter().map(|(person, question)| side.compare(person, question)).collect();
+        let answers: Vec<bool> = stream::iter(asked)
+            .buffer_unordered(AT_ONCE)
+            .try_collect()
+            .await
+            .with_context(|| format!("seed {seed}"))?;
+        allowed += answers.iter().filter(|allowed| **allowed).count();
+    }
+    // A test in which everything is refused, or allowed, would show nothing.
+    ensure!((count / 20..count * 19 / 20).contains(&allowed), "{allowed} of {count} were allowed");
+    // What was told change by change is what a list tells.
+    ensure!(!side.read_all().await?, "a list of all objects changed what the watched changes had made");
+    side.review(&member).await
+}
+
+/// A server and the fleet that mirrors it.
+struct BySide {
+    http: HttpClient,
+    name: ClusterName,
+    fleet: Fleet,
+}
+
+impl BySide {
+    /// Reads all objects of the server. Whether that changed anything.
+    async fn read_all(&mut self) -> anyhow::Result<bool> {
+        let mut objects = Vec::new();
+        for kind in RbacKind::ALL {
+            let path = format!("/apis/rbac.authorization.k8s.io/v1/{}", kind.resource());
+            let list = self.http.get(&path).send().await?.expect(200)?.json()?;
+            for item in list["items"].as_array().context("no items")? {
+                objects.push(RbacObject::parse(kind, item.to_string().as_bytes())?);
+            }
+        }
+        Ok(self.fleet.replace(&self.name, objects))
+    }
+
+    /// Makes the object, or takes it away where it is there already, on both sides.
+    async fn change(&mut self, object: &Object) -> anyhow::Result<()> {
+        let answer = self.http.post(&object.collection(), &object.value).send().await?;
+        if answer.status == 409 {
+            self.http.delete(&object.path()).send().await?.expect(200)?;
+            self.fleet.remove(&self.name, object.kind, object.namespace(), object.name());
+            return Ok(());
+        }
+        let stored = answer.expect(201)?;
+        self.fleet.upsert(&self.name, RbacObject::parse(object.kind, &stored.body)?);
+        Ok(())
+    }
+
+    /// Asks both sides until they agree: the server's authorizer follows its storage. Whether it is allowed.
+    async fn compare(&self, person: &Person, question: &Question) -> anyhow::Result<bool> {
+        let attributes = question.attributes();
+        let expected = self.fleet.allows(&self.name, person.as_user(), &attributes);
+        let grounds = self.fleet.grounds(&self.name, person.as_user(), &attributes);
+        let reasons: Vec<String> = grounds.iter().map(|ground| format!("RBAC: allowed by {ground}")).collect();
+        let spec = question.review_spec(person);
+        eventually(PATIENCE, async || {
+            let status = self.review_of("subjectaccessreviews", &spec).await?["status"].take();
+            let reason = status["reason"].as_str().unwrap_or_default();
+            ensure!(status["allowed"] == expected, "{spec}: expected {expected} for {reasons:?}, is {status}");
+            ensure!(
+                !expected || person.is_master() || reasons.iter().any(|own| own == reason),
+                "{spec}: {reason}, not {reasons:?}"
+            );
+            Ok(())
+        })
+        .await?;
+        Ok(expected)
+    }
+
+    async fn review_of(&self, resource: &str, spec: &Value) -> anyhow::Result<Value> {
+        let body = json!({"apiVersion": "authorization.k8s.io/v1", "spec": spec});
+        let path = format!("/apis/authorization.k8s.io/v1/{resource}");
+        self.http.post(&path, &body).send().await?.expect(201)?.json()
+    }
+
+    /// The server's list of a user's rules bears out the mirror's: for one who has a binding, and no longer once the
+    /// mirror has a rule that the server has not.
+    async fn review(&mut self, member: &TestCluster) -> anyhow::Result<()> {
+        let person = Person::of_nobody_else();
+        for object in generated::of_one_user(&person) {
+            self.change(&object).await?;
+        }
+        let [namespace, ..] = NAMESPACES;
+        let spec = json!({"namespace": namespace});
+        let body = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": spec});
+        let ask = || {
+            let request = member.http().post("/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", &body);
+            let request = request.header("impersonate-user", &person.name);
+            person.groups.iter().fold(request, |request, group| request.header("impersonate-group", group))
+        };
+        eventually(PATIENCE, async || {
+            let review = RulesReview::parse(&ask().send().await?.expect(201)?.body)?;
+            let mirrored = self.fleet.rules(&self.name, person.as_user(), namespace);
+            ensure!(mirrored.len() >= 3, "{mirrored:?}");
+            review.bears_out(mirrored).map_err(Into::into)
+        })
+        .await?;
+        let review = RulesReview::parse(&ask().send().await?.expect(201)?.body)?;
+        for object in generated::more_of_one_user(&person) {
+            self.fleet.upsert(&self.name, RbacObject::parse(object.kind, object.value.to_string().as_bytes())?);
+        }
+        let mirrored = self.fleet.rules(&self.name, person.as_user(), namespace);
+        ensure!(review.bears_out(mirrored) == Err(Doubt::Missing), "a rule that the server lacks went unseen");
+        Ok(())
+    }
+}
