@@ -7,6 +7,7 @@
 // A test's `unwrap` is an assertion; clippy's exemption for tests does not see a harness of one's own.
 #![allow(clippy::unwrap_used)]
 
+mod authentication;
 mod authorization;
 mod behind;
 mod bookmarks;
@@ -80,6 +81,7 @@ fn main() -> anyhow::Result<()> {
         own_kubeconfig::cases(),
         plugin::cases(),
         taken_back::cases(),
+        authentication::cases(),
     ]
     .into_iter()
     .flatten()

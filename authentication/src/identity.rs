@@ -1,0 +1,199 @@
+//! What of a user a member may be told. Pure: the security of impersonation rests on it, so it is tested by table.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tributary_apimachinery::ClusterName;
+
+use crate::user::{Authority, Reach, UserInfo};
+
+/// Names that mean something in each cluster by themselves.
+const SYSTEM: &str = "system:";
+/// A node of a cluster.
+const NODE: &str = "system:node:";
+/// Groups that no member is ever told: the first may do everything, the second is what kubelets are.
+const NEVER_SENT: [&str; 2] = ["system:masters", "system:nodes"];
+/// Everybody whom a verifier knows; kube-apiserver adds it by itself and it gives nothing that another user lacks.
+const AUTHENTICATED_GROUP: &str = "system:authenticated";
+/// Users whom no verifier names, and groups that would take `system:authenticated` away.
+const ANONYMOUS: [&str; 2] = ["system:anonymous", "system:unauthenticated"];
+
+/// What one member is told of users whom others vouch for.
+#[derive(Clone, Debug, Default)]
+pub struct MemberRules {
+    /// Whether the uid is sent.
+    pub uid: bool,
+    /// The keys of extras that are sent, in lower case. Keys of kubernetes.io and k8s.io are not, even if listed: they
+    /// name pods and nodes of one cluster, and admission there believes them.
+    pub extra: BTreeSet<String>,
+}
+
+/// Why a member is told nothing, so that the request must not be sent there in the user's name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotSent {
+    /// Another cluster vouches for the user.
+    #[error("cluster {0} vouches for the user, which is good in that cluster alone")]
+    OfAnotherCluster(ClusterName),
+    /// The name is one that clusters give meaning to by themselves.
+    #[error("user {0:?} is a name of the system, which is not sent to another cluster")]
+    SystemName(String),
+    /// A member would not know in whose name to act.
+    #[error("the user has no name")]
+    NoName,
+}
+
+/// As whom `member` sees a user. The result is what impersonation headers are made of.
+///
+/// Nodes and nobody's names are never sent. Groups that are not sent are left out: they can only give rights. Beyond
+/// the member that vouches for a user, names that begin with `system:` stay here, and extras go by the allow-list.
+///
+/// # Errors
+/// [`NotSent`] where the user must not act there at all.
+pub fn identity_for(
+    user: &UserInfo,
+    authority: &Authority,
+    member: &ClusterName,
+    rules: &MemberRules,
+) -> Result<UserInfo, NotSent> {
+    let own = match &authority.reach {
+        Reach::Everywhere => false,
+        Reach::Member(cluster) if cluster == member => true,
+        Reach::Member(cluster) => return Err(NotSent::OfAnotherCluster(cluster.clone())),
+    };
+    let name = user.username.as_str();
+    if name.is_empty() {
+        return Err(NotSent::NoName);
+    }
+    let never = name.starts_with(NODE) || NEVER_SENT.contains(&name) || ANONYMOUS.contains(&name);
+    if never || (!own && name.starts_with(SYSTEM)) {
+        return Err(NotSent::SystemName(name.to_owned()));
+    }
+    let groups = user.groups.iter().filter(|group| sends_group(group, own)).cloned().collect();
+    let uid = if own || rules.uid { user.uid.clone() } else { String::new() };
+    Ok(UserInfo { username: name.to_owned(), uid, groups, extra: extra(&user.extra, own, rules) })
+}
+
+fn sends_group(group: &str, own: bool) -> bool {
+    !group.is_empty()
+        && !NEVER_SENT.contains(&group)
+        && !ANONYMOUS.contains(&group)
+        && !group.starts_with(NODE)
+        && (own || group == AUTHENTICATED_GROUP || !group.starts_with(SYSTEM))
+}
+
+/// The extras that are sent, with keys in lower case as headers carry them: `A` and `a` arrive as one key, so they are
+/// judged as one.
+fn extra(extra: &BTreeMap<String, Vec<String>>, own: bool, rules: &MemberRules) -> BTreeMap<String, Vec<String>> {
+    let mut sent: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (key, values) in extra {
+        let key = key.to_ascii_lowercase();
+        if own || (rules.extra.contains(&key) && !is_kubernetes(&key)) {
+            sent.entry(key).or_default().extend(values.iter().cloned());
+        }
+    }
+    sent
+}
+
+/// Whether a key is in a domain that Kubernetes keeps for itself
+/// (apiserver `validation.isKubernetesDomainPrefix`).
+pub(crate) fn is_kubernetes(key: &str) -> bool {
+    let Some((domain, _)) = key.split_once('/') else { return false };
+    ["kubernetes.io", "k8s.io"]
+        .iter()
+        .any(|own| domain.strip_suffix(own).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cluster(name: &str) -> ClusterName {
+        ClusterName::new(name).unwrap()
+    }
+
+    fn user(name: &str, groups: &[&str]) -> UserInfo {
+        let extra = [("scopes.example.com/A", "x"), ("authentication.kubernetes.io/node-name", "n"), ("other", "y")];
+        UserInfo {
+            username: name.to_owned(),
+            uid: "u".to_owned(),
+            groups: groups.iter().map(|&group| group.to_owned()).collect(),
+            extra: extra.iter().map(|(key, value)| ((*key).to_owned(), vec![(*value).to_owned()])).collect(),
+        }
+    }
+
+    #[test]
+    fn what_a_member_is_told() {
+        let everywhere = Reach::Everywhere;
+        let a = Reach::Member(cluster("a"));
+        let account = "system:serviceaccount:kube-system:default";
+        let refused = |name: &str| Err(NotSent::SystemName(name.to_owned()));
+        type Row<'a> = (&'a Reach, &'a str, &'a [&'a str], Result<&'a [&'a str], NotSent>);
+        let table: &[Row<'_>] = &[
+            (&everywhere, "ann", &["dev", "system:authenticated"], Ok(&["dev", "system:authenticated"])),
+            (&everywhere, "ann", &["system:masters", "system:nodes", "system:node:x", "dev", ""], Ok(&["dev"])),
+            (&everywhere, "ann", &["system:serviceaccounts", "system:unauthenticated"], Ok(&[])),
+            (&everywhere, "System:ann", &[], Ok(&[])),
+            (&everywhere, account, &[], refused(account)),
+            (&everywhere, "system:anonymous", &[], refused("system:anonymous")),
+            (&everywhere, "", &[], Err(NotSent::NoName)),
+            (&a, account, &["system:serviceaccounts", "system:masters"], Ok(&["system:serviceaccounts"])),
+            (&a, "ann", &["system:nodes", "system:x"], Ok(&["system:x"])),
+            (&a, "system:node:n1", &["system:nodes"], refused("system:node:n1")),
+            (&a, "system:anonymous", &[], refused("system:anonymous")),
+        ];
+        for (reach, name, groups, expected) in table {
+            let authority = Authority { verifier: "test".to_owned(), reach: (*reach).clone() };
+            let sent = identity_for(&user(name, groups), &authority, &cluster("a"), &MemberRules::default());
+            let sent = sent.map(|sent| sent.groups);
+            let expected = expected.clone().map(|groups| groups.iter().map(|&group| group.to_owned()).collect());
+            assert_eq!(sent, expected, "{reach:?} {name} {groups:?}");
+        }
+    }
+
+    #[test]
+    fn whom_a_member_vouches_for_is_nobody_in_another() {
+        let authority = Authority { verifier: "a".to_owned(), reach: Reach::Member(cluster("a")) };
+        let sent = identity_for(&user("ann", &[]), &authority, &cluster("b"), &MemberRules::default());
+        assert_eq!(sent, Err(NotSent::OfAnotherCluster(cluster("a"))));
+    }
+
+    #[test]
+    fn uid_and_extras_go_by_the_members_rules() {
+        let listed = ["scopes.example.com/a", "authentication.kubernetes.io/node-name"];
+        let rules = MemberRules { uid: true, extra: listed.iter().map(|&key| key.to_owned()).collect() };
+        let table: &[(Reach, MemberRules, &str, &[&str])] = &[
+            (Reach::Everywhere, MemberRules::default(), "", &[]),
+            (Reach::Everywhere, rules, "u", &["scopes.example.com/a"]),
+            (
+                Reach::Member(cluster("a")),
+                MemberRules::default(),
+                "u",
+                &["authentication.kubernetes.io/node-name", "other", "scopes.example.com/a"],
+            ),
+        ];
+        for (reach, rules, uid, keys) in table {
+            let authority = Authority { verifier: "test".to_owned(), reach: reach.clone() };
+            let sent = identity_for(&user("ann", &[]), &authority, &cluster("a"), rules).unwrap();
+            assert_eq!((sent.uid.as_str(), sent.extra.keys().map(String::as_str).collect()), (*uid, keys.to_vec()));
+        }
+    }
+
+    proptest::proptest! {
+        /// Whatever a user is called, and whatever groups are said of it, no cluster is told of masters or nodes.
+        #[test]
+        fn masters_and_nodes_never_leave(
+            name in "(system:(node:|nodes|masters|x)?)?[a-z]{0,2}",
+            groups in proptest::collection::vec("(system:(node:|nodes|masters|x)?)?[a-z]{0,2}", 0..6),
+            own: bool,
+        ) {
+            let reach = if own { Reach::Member(cluster("a")) } else { Reach::Everywhere };
+            let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
+            let authority = Authority { verifier: "test".to_owned(), reach };
+            if let Ok(sent) = identity_for(&user(&name, &groups), &authority, &cluster("a"), &MemberRules::default()) {
+                for word in sent.groups.iter().chain([&sent.username]) {
+                    assert!(!NEVER_SENT.contains(&word.as_str()) && !word.starts_with(NODE), "{word}");
+                    assert!(own || !word.starts_with(SYSTEM), "{word}");
+                }
+            }
+        }
+    }
+}

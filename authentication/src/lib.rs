@@ -1,0 +1,24 @@
+//! Who asks. A certificate, a token or a front proxy's headers become a [`UserInfo`], with whose word that is
+//! ([`Authority`]) and the rules of what of it a member may be told ([`identity_for`]).
+//!
+//! It decides and does no I/O: keys, files and the time are arguments. The server is to ask it once per request, before
+//! the router sees the request; until that is wired nothing listens with it.
+//!
+//! Where it departs from kube-apiserver it refuses what that accepts, never the other way round. The cases of
+//! `e2e/tests/e2e/authentication.rs` give the same certificates and tokens to both.
+
+mod configuration;
+mod identity;
+mod jwk;
+mod jwt;
+mod request_header;
+mod user;
+mod x509;
+
+pub use configuration::{AuthenticationConfiguration, ClaimMapping, InvalidConfiguration, JwtAuthenticator};
+pub use identity::{MemberRules, NotSent, identity_for};
+pub use jwk::{JsonWebKeySet, SigningAlgorithm};
+pub use jwt::{Token, TokenError, Verified};
+pub use request_header::{FrontProxyError, RequestHeaders};
+pub use user::{Authority, Reach, UserInfo};
+pub use x509::{CertificateError, ClientCertificates};

@@ -1,0 +1,218 @@
+//! Users whom a front proxy names in headers (apiserver `pkg/authentication/request/headerrequest`).
+
+use std::collections::BTreeMap;
+
+use http::HeaderMap;
+use http::header::{HeaderName, HeaderValue};
+use percent_encoding::percent_decode_str;
+use rustls_pki_types::{CertificateDer, UnixTime};
+
+use crate::user::UserInfo;
+use crate::x509::{CertificateError, ClientCertificates, common_name};
+
+/// What the `--requestheader-*` flags say. Header names are in lower case, as [`HeaderName`] has them.
+#[derive(Debug)]
+pub struct RequestHeaders {
+    /// `--requestheader-client-ca-file`.
+    pub authorities: ClientCertificates,
+    /// `--requestheader-allowed-names`; empty: each name that the authorities vouch for.
+    pub allowed_names: Vec<String>,
+    /// `--requestheader-username-headers`.
+    pub username: Vec<HeaderName>,
+    /// `--requestheader-uid-headers`.
+    pub uid: Vec<HeaderName>,
+    /// `--requestheader-group-headers`.
+    pub group: Vec<HeaderName>,
+    /// `--requestheader-extra-headers-prefix`, in lower case.
+    pub extra_prefixes: Vec<String>,
+}
+
+/// Why headers that name a user are not believed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FrontProxyError {
+    /// Who sends them is not the proxy.
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
+    /// The authority vouches for it, and it may not speak for others.
+    #[error("x509: subject with cn={0} is not in the allowed list")]
+    Name(String),
+    /// A value is not text.
+    #[error("header {0} is not text")]
+    NotText(HeaderName),
+    /// Two users or two uids: a proxy that adds its header to the client's own would make the client choose.
+    #[error("header {0} is given more than once")]
+    Twice(HeaderName),
+}
+
+impl RequestHeaders {
+    /// The user whom a front proxy names, `None` where no header names one.
+    ///
+    /// # Errors
+    /// [`FrontProxyError`] where the headers name a user and the sender is not the proxy.
+    pub fn user(
+        &self,
+        chain: &[CertificateDer<'_>],
+        headers: &HeaderMap,
+        now: UnixTime,
+    ) -> Result<Option<UserInfo>, FrontProxyError> {
+        if !self.username.iter().any(|name| headers.contains_key(name)) {
+            return Ok(None);
+        }
+        self.authorities.verify(chain, now)?;
+        if !self.allowed_names.is_empty() {
+            let name = common_name(chain.first().ok_or(CertificateError::Missing)?)?;
+            if !self.allowed_names.contains(&name) {
+                return Err(FrontProxyError::Name(name));
+            }
+        }
+        self.read(headers)
+    }
+
+    /// Reads the headers of whoever may send them.
+    fn read(&self, headers: &HeaderMap) -> Result<Option<UserInfo>, FrontProxyError> {
+        let username = first(headers, &self.username)?;
+        if username.is_empty() {
+            return Ok(None);
+        }
+        let uid = first(headers, &self.uid)?;
+        let mut groups = Vec::new();
+        for name in &self.group {
+            for value in headers.get_all(name) {
+                groups.push(text(name, value)?);
+            }
+        }
+        groups.retain(|group| !group.is_empty());
+        Ok(Some(UserInfo { username, uid, groups, extra: self.extra(headers)? }))
+    }
+
+    fn extra(&self, headers: &HeaderMap) -> Result<BTreeMap<String, Vec<String>>, FrontProxyError> {
+        let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for prefix in &self.extra_prefixes {
+            for (name, value) in headers {
+                if let Some(key) = name.as_str().strip_prefix(prefix.as_str()) {
+                    extra.entry(unescaped(key)).or_default().push(text(name, value)?);
+                }
+            }
+        }
+        Ok(extra)
+    }
+
+    /// Takes the headers out of a request, whoever sent them: nothing behind may believe them.
+    pub fn remove_from(&self, headers: &mut HeaderMap) {
+        let ours = |name: &HeaderName| {
+            [&self.username, &self.uid, &self.group].iter().any(|names| names.contains(name))
+                || self.extra_prefixes.iter().any(|prefix| name.as_str().starts_with(prefix.as_str()))
+        };
+        let names: Vec<HeaderName> = headers.keys().filter(|name| ours(name)).cloned().collect();
+        for name in names {
+            headers.remove(name);
+        }
+    }
+}
+
+/// The value of the first of these headers that has one; empty where none has.
+fn first(headers: &HeaderMap, names: &[HeaderName]) -> Result<String, FrontProxyError> {
+    for name in names {
+        let mut values = headers.get_all(name).iter();
+        let Some(value) = values.next() else { continue };
+        if values.next().is_some() {
+            return Err(FrontProxyError::Twice(name.clone()));
+        }
+        if !value.is_empty() {
+            return text(name, value);
+        }
+    }
+    Ok(String::new())
+}
+
+fn text(name: &HeaderName, value: &HeaderValue) -> Result<String, FrontProxyError> {
+    String::from_utf8(value.as_bytes().to_vec()).map_err(|_| FrontProxyError::NotText(name.clone()))
+}
+
+/// A key of an extra, percent-decoded; as it is where a `%` is not followed by two digits, as Go's `url.PathUnescape`
+/// fails there.
+fn unescaped(key: &str) -> String {
+    let whole = key.split('%').skip(1).all(|rest| {
+        let digits = rest.as_bytes().get(..2);
+        digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+    });
+    match percent_decode_str(key).decode_utf8() {
+        Ok(decoded) if whole => decoded.into_owned(),
+        _ => key.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::x509::tests::TestAuthority;
+
+    fn request_headers(authority: &TestAuthority, allowed: &[&str]) -> RequestHeaders {
+        RequestHeaders {
+            authorities: ClientCertificates::new(authority.pem().as_bytes()).unwrap(),
+            allowed_names: allowed.iter().map(|&name| name.to_owned()).collect(),
+            username: vec![HeaderName::from_static("x-remote-user"), HeaderName::from_static("x-other-user")],
+            uid: vec![HeaderName::from_static("x-remote-uid")],
+            group: vec![HeaderName::from_static("x-remote-group")],
+            extra_prefixes: vec!["x-remote-extra-".to_owned()],
+        }
+    }
+
+    fn map(lines: &[(&str, &[u8])]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in lines {
+            let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
+            headers.append(name, HeaderValue::from_bytes(value).unwrap());
+        }
+        headers
+    }
+
+    #[test]
+    fn only_a_verified_proxy_is_believed() {
+        let (authority, stranger) = (TestAuthority::new(), TestAuthority::new());
+        let headers = map(&[("X-Remote-User", b"ann")]);
+        let now = UnixTime::now();
+        let ours = request_headers(&authority, &["front"]);
+        let user = |chain: &[CertificateDer<'static>]| ours.user(chain, &headers, now);
+        assert_eq!(user(&authority.client("front", &[])).unwrap().unwrap().username, "ann");
+        assert_eq!(user(&authority.client("back", &[])), Err(FrontProxyError::Name("back".to_owned())));
+        assert!(matches!(user(&stranger.client("front", &[])), Err(FrontProxyError::Certificate(_))));
+        assert_eq!(user(&[]), Err(FrontProxyError::Certificate(CertificateError::Missing)));
+        let any = request_headers(&authority, &[]);
+        assert!(any.user(&authority.client("back", &[]), &headers, now).unwrap().is_some());
+        assert_eq!(ours.user(&[], &map(&[("X-Remote-Group", b"a")]), now), Ok(None));
+    }
+
+    #[test]
+    fn headers_are_read_as_a_kube_apiserver_reads_them() {
+        let ours = request_headers(&TestAuthority::new(), &[]);
+        let headers = map(&[
+            ("X-Remote-User", b""),
+            ("X-Other-User", "j\u{fc}rgen".as_bytes()),
+            ("X-Remote-Uid", b"u-1"),
+            ("X-Remote-Group", b"dev"),
+            ("X-Remote-Group", b""),
+            ("X-Remote-Group", b"a,b"),
+            ("X-Remote-Extra-Example.com%2fScopes", b"x"),
+            ("X-Remote-Extra-example.com%2Fscopes", b"y"),
+            ("X-Remote-Extra-100%", b"z"),
+        ]);
+        let user = ours.read(&headers).unwrap().unwrap();
+        assert_eq!((user.username.as_str(), user.uid.as_str()), ("j\u{fc}rgen", "u-1"));
+        assert_eq!(user.groups, ["dev", "a,b"]);
+        let extra: Vec<_> = user.extra.iter().map(|(key, values)| (key.as_str(), values.join("+"))).collect();
+        assert_eq!(extra, [("100%", "z".to_owned()), ("example.com/scopes", "x+y".to_owned())]);
+        let mut headers = headers;
+        ours.remove_from(&mut headers);
+        assert!(headers.is_empty(), "{headers:?}");
+    }
+
+    #[test]
+    fn two_users_and_what_is_no_text_are_refused() {
+        let ours = request_headers(&TestAuthority::new(), &[]);
+        let name = HeaderName::from_static("x-remote-user");
+        let twice = map(&[("X-Remote-User", b"ann"), ("X-Remote-User", b"eve")]);
+        assert_eq!(ours.read(&twice), Err(FrontProxyError::Twice(name.clone())));
+        assert_eq!(ours.read(&map(&[("X-Remote-User", b"\xff")])), Err(FrontProxyError::NotText(name)));
+    }
+}

@@ -1,0 +1,59 @@
+//! A user, and whose word it is.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use tributary_apimachinery::ClusterName;
+
+/// The group of everybody whom a verifier knows.
+const AUTHENTICATED_GROUP: &str = "system:authenticated";
+
+/// Keys of extras under which kube-apiserver notes which credential was used.
+pub(crate) const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
+
+/// A user as authentication.k8s.io/v1 `UserInfo` has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct UserInfo {
+    /// The name by which rules know the user.
+    pub username: String,
+    /// Changes where another user gets the same name; empty where the verifier gives none.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+    /// The groups, in the verifier's order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<String>,
+    /// What else the verifier says, by key.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+impl UserInfo {
+    /// Adds the group `system:authenticated`, as kube-apiserver does for each user that a verifier knows
+    /// (apiserver `pkg/authentication/group`).
+    #[must_use]
+    pub fn authenticated(mut self) -> Self {
+        if !self.groups.iter().any(|group| group == AUTHENTICATED_GROUP) {
+            self.groups.push(AUTHENTICATED_GROUP.to_owned());
+        }
+        self
+    }
+}
+
+/// Where a verifier's word is good.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Reach {
+    /// In every member: what this endpoint's own configuration vouches for.
+    Everywhere,
+    /// In this member alone: whom a member vouches for is nobody elsewhere, whatever the name.
+    Member(ClusterName),
+}
+
+/// Whose word a user is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Authority {
+    /// Which verifier vouches: `x509`, an issuer's URL, `front-proxy`, the name of a cluster that reviews tokens.
+    pub verifier: String,
+    /// Where that is good.
+    pub reach: Reach,
+}

@@ -1,0 +1,294 @@
+//! Client certificates (apiserver `pkg/authentication/request/x509`).
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+use rustls::RootCertStore;
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, UnixTime};
+use sha2::{Digest, Sha256};
+use x509_parser::certificate::X509Certificate;
+use x509_parser::oid_registry::{OID_X509_COMMON_NAME, OID_X509_ORGANIZATION_NAME, Oid};
+use x509_parser::prelude::FromDer;
+use x509_parser::x509::AttributeTypeAndValue;
+
+use crate::user::{CREDENTIAL_ID, UserInfo};
+
+/// The part of a subject that is the user's uid, read as kube-apiserver 1.33 and later do by default
+/// (apimachinery `pkg/apis/asn1`, 1.3.6.1.4.1.57683.2).
+const UID: [u64; 8] = [1, 3, 6, 1, 4, 1, 57683, 2];
+
+/// How many intermediate certificates a client may send: a chain has one or two, and each costs a signature to check.
+const MAX_INTERMEDIATES: usize = 8;
+
+/// Why a certificate, or a bundle of authorities, is not taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CertificateError {
+    /// The bundle cannot be read, or holds no certificate.
+    #[error("the client CA bundle cannot be used: {0}")]
+    Bundle(String),
+    /// The client sent none.
+    #[error("there is no client certificate")]
+    Missing,
+    /// More intermediates than are looked at.
+    #[error("the client sent more than {MAX_INTERMEDIATES} intermediate certificates")]
+    TooMany,
+    /// No authority of the bundle vouches for it now, for use by a client.
+    #[error("verifying the client certificate failed: {0}")]
+    NotVerified(String),
+    /// It cannot be read as a name.
+    #[error("the client certificate's subject cannot be read: {0}")]
+    Subject(&'static str),
+    /// It is verified and names nobody.
+    #[error("the client certificate has no common name")]
+    NoName,
+}
+
+/// Certificate authorities for clients, which can be exchanged while requests run.
+///
+/// Expiry, and who vouches, are asked at each request: a connection outlives its certificate, and a resumed TLS session
+/// never asks at all.
+#[derive(Debug)]
+pub struct ClientCertificates {
+    authorities: ArcSwap<Vec<TrustedAuthority>>,
+    generation: AtomicU64,
+}
+
+/// One authority and how long it lasts. webpki does not ask for the expiry of a root, Go does.
+#[derive(Debug)]
+struct TrustedAuthority {
+    not_before: i64,
+    not_after: i64,
+    verifier: Arc<dyn ClientCertVerifier>,
+}
+
+impl ClientCertificates {
+    /// Takes a bundle of PEM certificates.
+    ///
+    /// # Errors
+    /// [`CertificateError::Bundle`].
+    pub fn new(bundle: &[u8]) -> Result<Self, CertificateError> {
+        Ok(Self { authorities: ArcSwap::from_pointee(authorities(bundle)?), generation: AtomicU64::new(0) })
+    }
+
+    /// Exchanges the bundle; requests on open connections are judged by the new one.
+    ///
+    /// # Errors
+    /// [`CertificateError::Bundle`]; the former bundle stays then.
+    pub fn reload(&self, bundle: &[u8]) -> Result<(), CertificateError> {
+        self.authorities.store(Arc::new(authorities(bundle)?));
+        self.generation.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    /// Goes up with each reload: TLS sessions are kept per generation.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Checks that an authority vouches for a chain, leaf first, at this time and for use by a client (extended key
+    /// usage clientAuth, or none at all). Takes a signature check per certificate, about 0.1 ms.
+    ///
+    /// Stricter than kube-apiserver: certificates of version 1, those with `anyExtendedKeyUsage` alone, and authorities
+    /// that are themselves shown as the client's certificate are refused.
+    ///
+    /// # Errors
+    /// [`CertificateError`].
+    pub fn verify(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Result<(), CertificateError> {
+        let (leaf, intermediates) = chain.split_first().ok_or(CertificateError::Missing)?;
+        if intermediates.len() > MAX_INTERMEDIATES {
+            return Err(CertificateError::TooMany);
+        }
+        let seconds = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+        let mut problem = "no authority is valid now".to_owned();
+        for authority in self.authorities.load().iter() {
+            if !(authority.not_before..=authority.not_after).contains(&seconds) {
+                continue;
+            }
+            match authority.verifier.verify_client_cert(leaf, intermediates, now) {
+                Ok(_) => return Ok(()),
+                Err(error) => problem = error.to_string(),
+            }
+        }
+        Err(CertificateError::NotVerified(problem))
+    }
+
+    /// The user whom a verified chain names: the common name, the organizations as groups, the uid, and the
+    /// certificate's SHA-256 as credential id.
+    ///
+    /// # Errors
+    /// [`CertificateError`].
+    pub fn user(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Result<UserInfo, CertificateError> {
+        self.verify(chain, now)?;
+        user_of(chain.first().ok_or(CertificateError::Missing)?)
+    }
+}
+
+fn authorities(bundle: &[u8]) -> Result<Vec<TrustedAuthority>, CertificateError> {
+    let invalid = |problem: &dyn std::fmt::Display| CertificateError::Bundle(problem.to_string());
+    let mut found = Vec::new();
+    for certificate in CertificateDer::pem_slice_iter(bundle) {
+        let certificate = certificate.map_err(|error| invalid(&error))?;
+        let (_, parsed) = X509Certificate::from_der(&certificate).map_err(|error| invalid(&error))?;
+        let validity = parsed.validity();
+        let (not_before, not_after) = (validity.not_before.timestamp(), validity.not_after.timestamp());
+        let mut roots = RootCertStore::empty();
+        roots.add(certificate.clone()).map_err(|error| invalid(&error))?;
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+            .build()
+            .map_err(|error| invalid(&error))?;
+        found.push(TrustedAuthority { not_before, not_after, verifier });
+    }
+    if found.is_empty() {
+        return Err(invalid(&"it holds no certificate"));
+    }
+    Ok(found)
+}
+
+/// The common name of a certificate; the last one where there are several, as Go reads it.
+///
+/// # Errors
+/// [`CertificateError::Subject`], [`CertificateError::NoName`].
+pub(crate) fn common_name(certificate: &CertificateDer<'_>) -> Result<String, CertificateError> {
+    user_of(certificate).map(|user| user.username)
+}
+
+/// Whom a certificate names, whoever vouches for it.
+fn user_of(certificate: &CertificateDer<'_>) -> Result<UserInfo, CertificateError> {
+    let unreadable = CertificateError::Subject("it is no certificate");
+    let (rest, parsed) = X509Certificate::from_der(certificate).map_err(|_| unreadable.clone())?;
+    if !rest.is_empty() {
+        return Err(unreadable);
+    }
+    let uid_type = Oid::from(&UID).map_err(|_| CertificateError::Subject("its uid has no type"))?;
+    let (mut name, mut groups, mut uids) = (String::new(), Vec::new(), Vec::new());
+    for attribute in parsed.subject().iter_attributes() {
+        if *attribute.attr_type() == OID_X509_COMMON_NAME {
+            name = text(attribute)?;
+        } else if *attribute.attr_type() == OID_X509_ORGANIZATION_NAME {
+            groups.push(text(attribute)?);
+        } else if *attribute.attr_type() == uid_type {
+            uids.push(text(attribute)?);
+        }
+    }
+    if name.is_empty() {
+        return Err(CertificateError::NoName);
+    }
+    if uids.len() > 1 {
+        return Err(CertificateError::Subject("it has more than one uid"));
+    }
+    if uids.first().is_some_and(String::is_empty) {
+        return Err(CertificateError::Subject("its uid is empty"));
+    }
+    let extra = BTreeMap::from([(CREDENTIAL_ID.to_owned(), vec![fingerprint(certificate)])]);
+    Ok(UserInfo { username: name, uid: uids.pop().unwrap_or_default(), groups, extra })
+}
+
+fn text(attribute: &AttributeTypeAndValue<'_>) -> Result<String, CertificateError> {
+    attribute.as_str().map(str::to_owned).map_err(|_| CertificateError::Subject("a name is not text"))
+}
+
+fn fingerprint(certificate: &CertificateDer<'_>) -> String {
+    Sha256::digest(certificate).iter().fold("X509SHA256=".to_owned(), |mut text, byte| {
+        let _infallible = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::time::Duration;
+
+    use rcgen::{
+        BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, date_time_ymd,
+    };
+
+    use super::*;
+
+    /// An authority whose own certificate ends with the year 2039.
+    pub(crate) struct TestAuthority(String, Issuer<'static, KeyPair>);
+
+    impl TestAuthority {
+        pub(crate) fn new() -> Self {
+            let mut parameters = CertificateParams::new(Vec::<String>::new()).unwrap();
+            parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            parameters.not_after = date_time_ymd(2040, 1, 1);
+            let key = KeyPair::generate().unwrap();
+            Self(parameters.self_signed(&key).unwrap().pem(), Issuer::new(parameters, key))
+        }
+
+        pub(crate) fn pem(&self) -> &str {
+            &self.0
+        }
+
+        /// A chain of one client certificate; it ends with the year 2049.
+        pub(crate) fn client(&self, name: &str, others: &[(&[u64], &str)]) -> Vec<CertificateDer<'static>> {
+            let mut parameters = CertificateParams::new(Vec::<String>::new()).unwrap();
+            parameters.distinguished_name.push(DnType::CommonName, name);
+            for (kind, value) in others {
+                parameters.distinguished_name.push(DnType::CustomDnType(kind.to_vec()), *value);
+            }
+            parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+            parameters.not_after = date_time_ymd(2050, 1, 1);
+            vec![parameters.signed_by(&KeyPair::generate().unwrap(), &self.1).unwrap().der().clone()]
+        }
+    }
+
+    #[test]
+    fn a_chain_names_a_user() {
+        let authority = TestAuthority::new();
+        let certificates = ClientCertificates::new(authority.pem().as_bytes()).unwrap();
+        let chain = authority.client("ann", &[(&[2, 5, 4, 10], "dev"), (&UID, "u-1")]);
+        let user = certificates.user(&chain, UnixTime::now()).unwrap();
+        assert_eq!((user.username.as_str(), user.uid.as_str(), user.groups), ("ann", "u-1", vec!["dev".to_owned()]));
+        assert!(user.extra[CREDENTIAL_ID][0].starts_with("X509SHA256="));
+        let unnamed = certificates.user(&authority.client("", &[]), UnixTime::now());
+        assert_eq!(unnamed, Err(CertificateError::NoName));
+    }
+
+    #[test]
+    fn expiry_of_the_chain_and_of_its_authority_is_asked_each_time() {
+        /// 2045 and 2055, in seconds since 1970: the authority has ended, then the certificate too.
+        const AFTER: [u64; 2] = [2_366_841_600, 2_682_374_400];
+        let authority = TestAuthority::new();
+        let certificates = ClientCertificates::new(authority.pem().as_bytes()).unwrap();
+        let chain = authority.client("ann", &[]);
+        assert_eq!(certificates.verify(&chain, UnixTime::now()), Ok(()));
+        for seconds in AFTER {
+            let then = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+            assert!(certificates.verify(&chain, then).is_err(), "{seconds}");
+        }
+    }
+
+    #[test]
+    fn a_reloaded_bundle_counts_at_once_and_a_bad_one_never() {
+        let (first, second) = (TestAuthority::new(), TestAuthority::new());
+        let certificates = ClientCertificates::new(first.pem().as_bytes()).unwrap();
+        let (old, new) = (first.client("ann", &[]), second.client("ann", &[]));
+        let verified = |chain: &[_]| certificates.verify(chain, UnixTime::now()).is_ok();
+        assert_eq!((verified(&old), verified(&new)), (true, false));
+        for bad in ["", "text", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
+            assert!(certificates.reload(bad.as_bytes()).is_err(), "{bad}");
+        }
+        assert_eq!((verified(&old), certificates.generation()), (true, 0));
+        certificates.reload(second.pem().as_bytes()).unwrap();
+        assert_eq!((verified(&old), verified(&new), certificates.generation()), (false, true, 1));
+    }
+
+    #[test]
+    fn what_is_no_chain_is_refused() {
+        let authority = TestAuthority::new();
+        let certificates = ClientCertificates::new(authority.pem().as_bytes()).unwrap();
+        assert_eq!(certificates.verify(&[], UnixTime::now()), Err(CertificateError::Missing));
+        let garbage = CertificateDer::from(vec![0x30, 0x03, 1, 2, 3]);
+        assert!(certificates.verify(&[garbage], UnixTime::now()).is_err());
+        let many: Vec<_> = (0..=MAX_INTERMEDIATES + 1).flat_map(|_| authority.client("ann", &[])).collect();
+        assert_eq!(certificates.verify(&many, UnixTime::now()), Err(CertificateError::TooMany));
+    }
+}

@@ -1,0 +1,119 @@
+//! The same certificates and tokens for a real kube-apiserver and for `tributary-authentication`: whom one knows the
+//! other knows as the same user, and what is 401 there is refused here.
+
+mod certificates;
+mod issuer;
+
+use crate::context::{Case, TestContext, cases, eventually};
+use anyhow::{Context, ensure};
+use certificates::ClientAuthority;
+use issuer::{Change, TestIssuer};
+use kube::config::AuthInfo;
+use serde_json::{Value, json};
+use std::{
+    fs,
+    time::{Duration, SystemTime},
+};
+use tributary_authentication::{AuthenticationConfiguration, ClientCertificates, JsonWebKeySet, Token, UserInfo};
+use tributary_e2e::{TestCluster, guard, kubeconfig};
+
+/// A kube-apiserver asks its issuers for their keys when it starts, and each 10 s until they answer.
+const SOON: Duration = Duration::from_secs(60);
+
+pub(crate) fn cases() -> Vec<Case> {
+    cases!["authentication"; certificates_and_tokens].into_iter().map(|case| case.patience(SOON * 5)).collect()
+}
+
+/// Whom a real kube-apiserver knows somebody as; `None` for 401.
+async fn known_as(member: &TestCluster, auth: AuthInfo) -> anyhow::Result<Option<UserInfo>> {
+    let mut config = kubeconfig::config(&member.kubeconfig(), None).await?;
+    config.auth_info = auth;
+    let client = kube::Client::try_from(config).context("make a client")?;
+    let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+    let request = http::Request::post("/apis/authentication.k8s.io/v1/selfsubjectreviews")
+        .header("Content-Type", "application/json")
+        .body(review.to_string().into_bytes())?;
+    match client.request::<Value>(request).await {
+        Ok(answer) => Ok(Some(serde_json::from_value(answer["status"]["userInfo"].clone())?)),
+        Err(kube::Error::Api(status)) if status.code == 401 => Ok(None),
+        Err(error) => Err(error).context("ask who I am"),
+    }
+}
+
+async fn certificates_and_tokens(context: TestContext) -> anyhow::Result<()> {
+    let _permit = context.fixture.own_members.acquire().await?;
+    let folder = guard::temporary_folder("authentication")?;
+    let authority = ClientAuthority::new("the clients' authority")?;
+    let issuer = TestIssuer::start().await?;
+    let (bundle, file) = (folder.path().join("clients.crt"), folder.path().join("authentication.yaml"));
+    fs::write(&bundle, authority.pem())?;
+    fs::write(&file, issuer.configuration())?;
+    let member = TestCluster::builder("authenticating")
+        .apiserver_argument(&format!("--client-ca-file={}", bundle.display()))
+        .apiserver_argument(&format!("--authentication-config={}", file.display()))
+        .apiserver_argument("--anonymous-auth=false")
+        .start(context.fixture.tools().await?)
+        .await?;
+    let mut wrong = certificates(&member, &authority).await?;
+    wrong.extend(tokens(&member, &issuer).await?);
+    ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
+    Ok(())
+}
+
+/// Compares the two answers; what is stricter here may be refused, and nothing more.
+fn compare(name: &str, there: Option<UserInfo>, here: Result<UserInfo, String>, stricter: bool) -> Option<String> {
+    match (there, here) {
+        (Some(there), Ok(here)) if there == here && !stricter => None,
+        (None, Err(_)) if !stricter => None,
+        (Some(_), Err(_)) if stricter => None,
+        (there, here) => Some(format!("{name}: {there:?} there, {here:?} here (stricter: {stricter})")),
+    }
+}
+
+async fn certificates(member: &TestCluster, authority: &ClientAuthority) -> anyhow::Result<Vec<String>> {
+    let verifier = ClientCertificates::new(authority.pem().as_bytes())?;
+    let mut wrong = Vec::new();
+    for case in certificates::cases(authority)? {
+        let auth = AuthInfo {
+            client_certificate_data: Some(case.certificate_base64()),
+            client_key_data: Some(case.key_base64().into()),
+            ..AuthInfo::default()
+        };
+        let there = known_as(member, auth).await.context(case.name)?;
+        let here = verifier.user(&case.chain, rustls_pki_types::UnixTime::now());
+        let here = here.map(UserInfo::authenticated).map_err(|error| error.to_string());
+        wrong.extend(compare(case.name, there, here, case.stricter));
+    }
+    Ok(wrong)
+}
+
+async fn tokens(member: &TestCluster, issuer: &TestIssuer) -> anyhow::Result<Vec<String>> {
+    let configuration = AuthenticationConfiguration::parse(&issuer.configuration(), &[])?;
+    let keys = JsonWebKeySet::parse(issuer.keys().as_bytes())?;
+    let bearer = |token: String| AuthInfo { token: Some(token.into()), ..AuthInfo::default() };
+    for which in ["a", "b"] {
+        eventually(SOON, async || {
+            let known = known_as(member, bearer(issuer.token(which, &[])?)).await?;
+            ensure!(known.is_some(), "issuer {which} is not known yet");
+            Ok(())
+        })
+        .await?;
+    }
+    let mut wrong = Vec::new();
+    for (name, which, changes, stricter) in issuer::cases() {
+        let token = issuer.token(which, &changes)?;
+        let there = known_as(member, bearer(token.clone())).await.context(name)?;
+        let here = Token::parse(&token).map_err(|error| error.to_string()).and_then(|token| {
+            let known = configuration.jwt.iter().find(|own| Some(own.issuer_url.as_str()) == token.unverified_issuer());
+            let verified = token.verify(known.ok_or("no issuer")?, &keys, SystemTime::now());
+            verified.map(|verified| verified.user.authenticated()).map_err(|error| error.to_string())
+        });
+        wrong.extend(compare(name, there, here, stricter));
+    }
+    Ok(wrong)
+}
+
+/// A change of a claim, for the tables.
+fn claim(name: &'static str, value: Value) -> Change {
+    Change::Claim(name, value)
+}
