@@ -72,12 +72,27 @@ impl<'a> Iterator for JsonFields<'a> {
     }
 }
 
-/// Follows `path` through nested objects from the value that starts at `start`.
+/// Whether a key, as it stands between its quotes, is this name. A name that is written with escapes
+/// (`tributary.dev\/cluster`) is the same name: whoever compares the bytes alone can be passed by.
+pub fn key_is(raw: &[u8], name: &str) -> bool {
+    raw == name.as_bytes() || (raw.contains(&b'\\') && *unescaped_key(raw) == *name.as_bytes())
+}
+
+/// The name that a key, as it stands between its quotes, is. Allocates only where there are escapes.
+pub fn unescaped_key(raw: &[u8]) -> Cow<'_, [u8]> {
+    match std::str::from_utf8(raw).map(unescaped) {
+        Ok(Cow::Owned(name)) => Cow::Owned(name.into_bytes()),
+        _ => Cow::Borrowed(raw),
+    }
+}
+
+/// Follows `path` through nested objects from the value that starts at `start`; of members with one key the first
+/// counts.
 pub fn find(text: &[u8], start: usize, path: &[&str]) -> Option<Range<usize>> {
     let mut at = start;
     let mut found = None;
     for key in path {
-        let value = members(text, at).find(|member| member.key == key.as_bytes())?.value;
+        let value = members(text, at).find(|member| key_is(member.key, key))?.value;
         at = value.start;
         found = Some(value);
     }
@@ -87,6 +102,39 @@ pub fn find(text: &[u8], start: usize, path: &[&str]) -> Option<Range<usize>> {
 /// The place of a string's characters between its quotes, if the value at `range` is a string.
 pub fn string_contents(text: &[u8], range: &Range<usize>) -> Option<Range<usize>> {
     (text.get(range.start) == Some(&b'"') && range.end >= range.start + 2).then(|| range.start + 1..range.end - 1)
+}
+
+/// What has to be cut to take parts out of a comma-separated sequence.
+/// `parts` are all of it, in order, each with whether it goes.
+pub(crate) fn cuts(parts: &[(Range<usize>, bool)]) -> Vec<Range<usize>> {
+    let first_kept = parts.iter().position(|(_, gone)| !gone).unwrap_or(parts.len());
+    parts
+        .iter()
+        .enumerate()
+        .filter(|(_, (_, gone))| *gone)
+        .map(|(index, (range, _))| {
+            if index > first_kept {
+                parts[index - 1].0.end..range.end
+            } else {
+                range.start..parts.get(index + 1).map_or(range.end, |(next, _)| next.start)
+            }
+        })
+        .collect()
+}
+
+/// The text without those members of the object at `start` that `is_unwanted` names, in one copy, however many they
+/// are.
+pub(crate) fn without_members(text: &[u8], start: usize, is_unwanted: impl Fn(&JsonField<'_>) -> bool) -> Vec<u8> {
+    let parts: Vec<_> =
+        members(text, start).map(|member| (member.start..member.value.end, is_unwanted(&member))).collect();
+    let mut kept = Vec::with_capacity(text.len());
+    let mut at = 0;
+    for cut in cuts(&parts) {
+        kept.extend_from_slice(&text[at..cut.start]);
+        at = cut.end;
+    }
+    kept.extend_from_slice(&text[at..]);
+    kept
 }
 
 /// The text that a string's contents (between its quotes) stand for. Allocates only where there are escapes.

@@ -6,6 +6,7 @@
 
 mod annotation;
 pub mod decode;
+pub mod decode_error;
 mod fields;
 mod key;
 pub mod mark;

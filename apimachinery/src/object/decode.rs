@@ -6,29 +6,13 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::Object;
+use super::decode_error::ObjectDecodeError;
 use super::fields::{SelectableField, field_values};
 use super::key::ObjectKey;
-use super::metadata::{MetadataPlaces, cut_member};
+use super::metadata::{MetadataPlaces, only_metadata};
 use super::span::Span;
 use crate::ResourceVersion;
 use crate::json;
-
-/// Why a member's text is not an object that can be served. The text itself is never part of the message.
-#[derive(Debug, thiserror::Error)]
-pub enum ObjectDecodeError {
-    /// Not JSON.
-    #[error("the object is not valid JSON")]
-    Json(#[source] serde_json::Error),
-    /// Larger than places can address.
-    #[error("the object is larger than 4 GiB")]
-    TooLarge,
-    /// A member that every object has is missing or of another type.
-    #[error("the object has no {0}")]
-    Missing(&'static str),
-    /// `metadata.resourceVersion` is not a member's version.
-    #[error("the object's metadata.resourceVersion is not a number")]
-    ResourceVersion(#[source] crate::InvalidResourceVersion),
-}
 
 /// Makes [`Object`]s of one resource from a member's text.
 #[derive(Clone, Debug)]
@@ -58,30 +42,38 @@ impl ObjectDecoder {
     pub fn decode(&self, text: &[u8]) -> Result<Object, ObjectDecodeError> {
         json::validate(text).map_err(ObjectDecodeError::Json)?;
         u32::try_from(text.len() + self.type_meta.len()).map_err(|_| ObjectDecodeError::TooLarge)?;
-        let text = text.trim_ascii();
+        match self.index(text.trim_ascii())? {
+            Indexed::Object(object) => Ok(object),
+            // Nothing is cut twice: a text that goes through here again would be one that we misread.
+            Indexed::Cut(text) => match self.index(&text)? {
+                Indexed::Object(object) => Ok(object),
+                Indexed::Cut(_) => Err(ObjectDecodeError::Repeated("metadata.annotations")),
+            },
+        }
+    }
+
+    /// Finds the places, or the text without what our annotation stands for.
+    fn index(&self, text: &[u8]) -> Result<Indexed, ObjectDecodeError> {
         if text.first() != Some(&b'{') {
             return Err(ObjectDecodeError::Missing("members"));
         }
         let mut top: Top<'_> = json::members(text, 0).map(|member| (member.key, member.value)).collect();
         if top.iter().any(|(key, _)| *key == b"kind") {
-            return self.index(text.into(), &top);
+            return self.place(text.into(), &top);
         }
         let json = [b"{", self.type_meta.as_bytes(), &text[1..]].concat();
         for (_, value) in &mut top {
             *value = value.start + self.type_meta.len()..value.end + self.type_meta.len();
         }
-        self.index(json.into(), &top)
+        self.place(json.into(), &top)
     }
 
-    /// Finds the places; `top` are the members of the root.
-    fn index(&self, json: Box<[u8]>, top: &Top<'_>) -> Result<Object, ObjectDecodeError> {
-        let metadata =
-            top.iter().find(|(key, _)| *key == b"metadata").ok_or(ObjectDecodeError::Missing("metadata"))?.1.clone();
-        let places = MetadataPlaces::find(&json, &metadata);
-        if let Some(unwanted) = places.unwanted_annotation(&json) {
-            let mut json = json.into_vec();
-            cut_member(&mut json, unwanted);
-            return self.decode(&json);
+    /// `top` are the members of the root.
+    fn place(&self, json: Box<[u8]>, top: &Top<'_>) -> Result<Indexed, ObjectDecodeError> {
+        let metadata = only_metadata(top.iter().cloned())?.ok_or(ObjectDecodeError::Missing("metadata"))?;
+        let places = MetadataPlaces::find(&json, &metadata)?;
+        if let Some(cut) = places.without_unwanted(&json, &metadata) {
+            return Ok(Indexed::Cut(cut));
         }
         if places.name.is_empty() {
             return Err(ObjectDecodeError::Missing("metadata.name"));
@@ -93,7 +85,7 @@ impl ObjectDecoder {
         let type_meta = self.type_meta.as_bytes();
         let omitted = if json[1..].starts_with(type_meta) { 1..1 + type_meta.len() } else { 0..0 };
         let (annotation_at, annotation_place) = places.annotation(&json, &metadata);
-        Ok(Object {
+        Ok(Indexed::Object(Object {
             // RBAC's names may be such that JSON escapes them; a kube-apiserver does so with `&`, `<` and `>`, too.
             key: ObjectKey::new(&json::unescaped(text(&places.namespace)), &json::unescaped(text(&places.name))),
             resource_version: ResourceVersion::parse(text(&places.resource_version))
@@ -108,8 +100,16 @@ impl ObjectDecoder {
             annotation_place,
             fields: field_values(&json, top, &self.fields),
             json,
-        })
+        }))
     }
+}
+
+/// What indexing a text gives.
+enum Indexed {
+    /// The object.
+    Object(Object),
+    /// The text, without what stood where our annotation is to be: it is to be indexed instead.
+    Cut(Vec<u8>),
 }
 
 /// The members of an object's root: key and place of the value. Kubernetes' objects have at most five.

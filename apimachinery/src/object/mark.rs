@@ -1,8 +1,11 @@
 //! The text of an object that is passed on, marked with its cluster.
 
+use std::borrow::Cow;
+use std::ops::Range;
+
 use super::annotation::{AnnotationPlace, ClusterAnnotation};
-use super::decode::ObjectDecodeError;
-use super::metadata::{MetadataPlaces, cut_member};
+use super::decode_error::ObjectDecodeError;
+use super::metadata::{MetadataPlaces, only_metadata};
 use crate::ResourceVersion;
 use crate::json;
 
@@ -12,7 +15,7 @@ use crate::json;
 /// Cost: one validation, one walk, and one copy.
 ///
 /// # Errors
-/// [`ObjectDecodeError::Json`].
+/// [`ObjectDecodeError::Json`], and [`ObjectDecodeError::Repeated`] where clients would not agree on whose it is.
 pub fn mark_object<'v>(
     json: &[u8],
     annotation: &ClusterAnnotation,
@@ -20,18 +23,10 @@ pub fn mark_object<'v>(
     out: &mut Vec<u8>,
 ) -> Result<(), ObjectDecodeError> {
     json::validate(json).map_err(ObjectDecodeError::Json)?;
-    let Some(metadata) = json::find(json, 0, &["metadata"]).filter(|metadata| json[metadata.start] == b'{') else {
+    let Some(Unmarked { text: cut, metadata, places }) = Unmarked::of(Cow::Borrowed(json))? else {
         out.extend_from_slice(json);
         return Ok(());
     };
-    let mut cut = std::borrow::Cow::Borrowed(json);
-    let (mut metadata, mut places) = (metadata.clone(), MetadataPlaces::find(json, &metadata));
-    while let Some(unwanted) = places.unwanted_annotation(&cut) {
-        let before = cut.len();
-        cut_member(cut.to_mut(), unwanted);
-        metadata.end -= before - cut.len();
-        places = MetadataPlaces::find(&cut, &metadata);
-    }
     let (at, place) = places.annotation(&cut, &metadata);
     let is_empty = cut[json::skip_space(&cut, metadata.start + 1)] == b'}';
     let added: &[u8] = match place {
@@ -52,6 +47,38 @@ pub fn mark_object<'v>(
     }
     out.extend_from_slice(&cut[written..]);
     Ok(())
+}
+
+/// The text of what is passed on as it is, without an annotation that says whose it is: only we say that.
+///
+/// # Errors
+/// [`ObjectDecodeError::Json`] and [`ObjectDecodeError::Repeated`].
+pub fn unmark_object(json: &[u8]) -> Result<Cow<'_, [u8]>, ObjectDecodeError> {
+    json::validate(json).map_err(ObjectDecodeError::Json)?;
+    Ok(Unmarked::of(Cow::Borrowed(json))?.map_or(Cow::Borrowed(json), |unmarked| unmarked.text))
+}
+
+/// A text without what stands where our annotation is to be.
+struct Unmarked<'a> {
+    text: Cow<'a, [u8]>,
+    /// Where its metadata is, and what is in that.
+    metadata: Range<usize>,
+    places: MetadataPlaces,
+}
+
+impl<'a> Unmarked<'a> {
+    /// `None` if there is no metadata.
+    fn of(text: Cow<'a, [u8]>) -> Result<Option<Self>, ObjectDecodeError> {
+        let root = json::members(&text, 0).map(|member| (member.key, member.value));
+        let Some(metadata) = only_metadata(root)?.filter(|metadata| text[metadata.start] == b'{') else {
+            return Ok(None);
+        };
+        let places = MetadataPlaces::find(&text, &metadata)?;
+        match places.without_unwanted(&text, &metadata) {
+            Some(cut) => Self::of(Cow::Owned(cut)),
+            None => Ok(Some(Self { text, metadata, places })),
+        }
+    }
 }
 
 #[cfg(test)]

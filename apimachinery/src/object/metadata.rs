@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::annotation::{AnnotationPlace, CLUSTER_ANNOTATION};
+use super::decode_error::ObjectDecodeError;
 use crate::json;
 
 /// Where the members of the metadata stand; strings without their quotes.
@@ -14,45 +15,60 @@ pub(super) struct MetadataPlaces {
     pub(super) resource_version: Range<usize>,
     pub(super) creation_timestamp: Range<usize>,
     pub(super) labels: Range<usize>,
-    /// The whole member `annotations`, and its value.
-    annotations: Option<(Range<usize>, Range<usize>)>,
+    annotations: Option<Range<usize>>,
 }
 
+/// The members of metadata that are looked at. At most eight: `seen` has a bit for each.
+const KEYS: [&str; 7] = ["name", "namespace", "uid", "resourceVersion", "creationTimestamp", "labels", "annotations"];
+
 impl MetadataPlaces {
-    pub(super) fn find(json: &[u8], metadata: &Range<usize>) -> Self {
+    /// Finds the places in the metadata at `metadata`.
+    ///
+    /// # Errors
+    /// [`ObjectDecodeError::Repeated`]: of two members with one key some clients take the first and others the last, so
+    /// that an object would be one cluster's to us and another's to them. No kube-apiserver writes such a text.
+    pub(super) fn find(json: &[u8], metadata: &Range<usize>) -> Result<Self, ObjectDecodeError> {
         let mut places = Self::default();
+        let mut seen = 0_u8;
         for member in json::members(json, metadata.start) {
+            let key = json::unescaped_key(member.key);
+            let Some(at) = KEYS.iter().position(|known| known.as_bytes() == &*key) else { continue };
+            if seen & (1 << at) != 0 {
+                return Err(ObjectDecodeError::Repeated(KEYS[at]));
+            }
+            seen |= 1 << at;
             let contents = json::string_contents(json, &member.value).unwrap_or(0..0);
-            match member.key {
-                b"name" => places.name = contents,
-                b"namespace" => places.namespace = contents,
-                b"uid" => places.uid = contents,
-                b"resourceVersion" => places.resource_version = contents,
-                b"creationTimestamp" => places.creation_timestamp = contents,
-                b"labels" => places.labels = member.value,
-                b"annotations" => places.annotations = Some((member.start..member.value.end, member.value)),
-                _ => {}
+            match KEYS[at] {
+                "name" => places.name = contents,
+                "namespace" => places.namespace = contents,
+                "uid" => places.uid = contents,
+                "resourceVersion" => places.resource_version = contents,
+                "creationTimestamp" => places.creation_timestamp = contents,
+                "labels" => places.labels = member.value,
+                _ => places.annotations = Some(member.value),
             }
         }
-        places
+        Ok(places)
     }
 
-    /// A cluster annotation of the member's own (somebody copied an object there), whose place ours takes; or a null
-    /// map, in whose place ours can be added.
-    pub(super) fn unwanted_annotation(&self, json: &[u8]) -> Option<Range<usize>> {
-        let (member, value) = self.annotations.as_ref()?;
-        if json.get(value.start) == Some(&b'n') {
-            return Some(member.clone());
+    /// The text without what stands where our annotation is to be: a cluster annotation of the member's own, as often
+    /// as it is written (somebody copied an object there), or annotations that are no map. `None` where nothing
+    /// has to go, which costs a walk over the annotations. What is left has nothing that has to go.
+    pub(super) fn without_unwanted(&self, json: &[u8], metadata: &Range<usize>) -> Option<Vec<u8>> {
+        let value = self.annotations.as_ref()?;
+        let is_ours = |member: &json::JsonField<'_>| json::key_is(member.key, CLUSTER_ANNOTATION);
+        if json.get(value.start) != Some(&b'{') {
+            return Some(json::without_members(json, metadata.start, |member| json::key_is(member.key, "annotations")));
         }
         json::members(json, value.start)
-            .find(|member| member.key == CLUSTER_ANNOTATION.as_bytes())
-            .map(|member| member.start..member.value.end)
+            .any(|member| is_ours(&member))
+            .then(|| json::without_members(json, value.start, is_ours))
     }
 
     /// Where and how our annotation is added.
     pub(super) fn annotation(&self, json: &[u8], metadata: &Range<usize>) -> (usize, AnnotationPlace) {
         match &self.annotations {
-            Some((_, value)) if json[value.start] == b'{' => {
+            Some(value) if json[value.start] == b'{' => {
                 let at = value.start + 1;
                 let empty = json[json::skip_space(json, at)] == b'}';
                 (at, if empty { AnnotationPlace::EmptyMap } else { AnnotationPlace::BeforeOthers })
@@ -62,14 +78,17 @@ impl MetadataPlaces {
     }
 }
 
-/// Cuts one member out of its object, with the comma that parted it from a neighbour.
-pub(super) fn cut_member(json: &mut Vec<u8>, Range { start, end }: Range<usize>) {
-    let after = json::skip_space(json, end);
-    if json.get(after) == Some(&b',') {
-        json.drain(start..json::skip_space(json, after + 1));
-    } else {
-        let before = json[..start].iter().rposition(|byte| !byte.is_ascii_whitespace()).unwrap_or(start);
-        let cut = if json[before] == b',' { before } else { start };
-        json.drain(cut..end);
+/// The value of the root's `metadata`, if there is one.
+///
+/// # Errors
+/// [`ObjectDecodeError::Repeated`].
+pub(super) fn only_metadata<'k>(
+    root: impl Iterator<Item = (&'k [u8], Range<usize>)>,
+) -> Result<Option<Range<usize>>, ObjectDecodeError> {
+    let mut all = root.filter(|(key, _)| json::key_is(key, "metadata")).map(|(_, value)| value);
+    let first = all.next();
+    match all.next() {
+        Some(_) => Err(ObjectDecodeError::Repeated("metadata")),
+        None => Ok(first),
     }
 }

@@ -51,17 +51,11 @@ pub(super) fn values_at(text: &[u8], start: usize, path: &[&str]) -> Vec<Range<u
     for key in path {
         found = found
             .into_iter()
-            .flat_map(|range| json::members(text, range.start).filter(|member| key_is(member.key, key)))
+            .flat_map(|range| json::members(text, range.start).filter(|member| json::key_is(member.key, key)))
             .map(|member| member.value)
             .collect();
     }
     found
-}
-
-/// Whether a key, as it stands between its quotes, is this name.
-pub(super) fn key_is(raw: &[u8], name: &str) -> bool {
-    raw == name.as_bytes()
-        || (raw.contains(&b'\\') && unquote(&[b"\"", raw, b"\""].concat()).is_some_and(|k| k == name))
 }
 
 /// The text of the string at `range`; `None` if something else is there.
@@ -105,24 +99,6 @@ pub(super) fn elements(text: &[u8], start: usize) -> impl Iterator<Item = Range<
         next = Some(if text.get(after) == Some(&b',') { json::skip_space(text, after + 1) } else { after });
         Some(at..end)
     })
-}
-
-/// What has to be cut to take parts out of a comma-separated sequence.
-/// `parts` are all of it, in order, each with whether it goes.
-pub(super) fn cuts(parts: &[(Range<usize>, bool)]) -> Vec<Range<usize>> {
-    let first_kept = parts.iter().position(|(_, gone)| !gone).unwrap_or(parts.len());
-    parts
-        .iter()
-        .enumerate()
-        .filter(|(_, (_, gone))| *gone)
-        .map(|(index, (range, _))| {
-            if index > first_kept {
-                parts[index - 1].0.end..range.end
-            } else {
-                range.start..parts.get(index + 1).map_or(range.end, |(next, _)| next.start)
-            }
-        })
-        .collect()
 }
 
 /// The members of the object at `range`, with their keys as they stand.
@@ -266,7 +242,7 @@ fn remove_annotation(text: &[u8], start: usize, prefix: &[String], empty_map: Em
         let mut parts = Vec::new();
         for member in json::members(text, metadata.start) {
             let mut gone = false;
-            if key_is(member.key, "annotations") {
+            if json::key_is(member.key, "annotations") {
                 let (inner, empties) = annotation_cuts(text, &member.value);
                 gone = match empty_map {
                     EmptyMap::Goes => empties && !inner.is_empty(),
@@ -279,14 +255,14 @@ fn remove_annotation(text: &[u8], start: usize, prefix: &[String], empty_map: Em
             }
             parts.push((member.start..member.value.end, gone));
         }
-        cuts(&parts).into_iter().for_each(|range| edits.replace(range, []));
+        json::cuts(&parts).into_iter().for_each(|range| edits.replace(range, []));
     }
 }
 
 /// What to cut from an annotations map, and whether it is empty then. What is no map is not empty.
 fn annotation_cuts(text: &[u8], map: &Range<usize>) -> (Vec<Range<usize>>, bool) {
     let parts: Vec<_> =
-        members_of(text, map).into_iter().map(|(range, key)| (range, key_is(&key, CLUSTER_ANNOTATION))).collect();
+        members_of(text, map).into_iter().map(|(range, key)| (range, json::key_is(&key, CLUSTER_ANNOTATION))).collect();
     let empties = text.get(map.start) == Some(&b'{') && parts.iter().all(|(_, gone)| *gone);
-    (cuts(&parts), empties)
+    (json::cuts(&parts), empties)
 }

@@ -3,9 +3,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::json_body::{
-    Edits, EmptyMap, cuts, edit_value, elements, key_is, quote, read_value, string_at, validate, values_at,
-};
+use super::json_body::{Edits, EmptyMap, edit_value, elements, quote, read_value, string_at, validate, values_at};
 use super::{BodyKind, Facts, Translate, translate};
 use crate::object::CLUSTER_ANNOTATION;
 use crate::{Status, json};
@@ -140,7 +138,7 @@ pub(super) fn rewrite(
         edit_operation(shape, text, operation, has_map, version, &mut edits)?;
         has_map = map_after(text, operation, has_map);
     }
-    for cut in cuts(&parts) {
+    for cut in json::cuts(&parts) {
         edits.replace(cut, []);
     }
     Ok(edits.apply(text))
@@ -166,7 +164,7 @@ fn meets_no_map(text: &[u8], operation: &Operation, has_map: bool) -> bool {
         "remove" => true,
         "test" => operation.value.as_ref().is_some_and(|value| {
             text.get(value.start) == Some(&b'{')
-                && json::members(text, value.start).all(|member| key_is(member.key, CLUSTER_ANNOTATION))
+                && json::members(text, value.start).all(|member| json::key_is(member.key, CLUSTER_ANNOTATION))
         }),
         _ => false,
     }
@@ -192,7 +190,8 @@ fn map_after(text: &[u8], operation: &Operation, before: bool) -> bool {
             values_at(text, value.start, rest).iter().any(|map| {
                 let mut members = json::members(text, map.start).peekable();
                 let is_map = text.get(map.start) == Some(&b'{');
-                is_map && (members.peek().is_none() || members.any(|member| !key_is(member.key, CLUSTER_ANNOTATION)))
+                is_map
+                    && (members.peek().is_none() || members.any(|member| !json::key_is(member.key, CLUSTER_ANNOTATION)))
             })
         });
     }

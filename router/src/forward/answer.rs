@@ -1,5 +1,6 @@
 //! A member's answer on its way to the client: versions become the item form, and the annotation is added.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -7,7 +8,9 @@ use http::response::Parts;
 use http::{HeaderMap, HeaderValue, Response, header};
 use tributary_apimachinery::object::CLUSTER_ANNOTATION;
 use tributary_apimachinery::rewrite::WriteResult;
-use tributary_apimachinery::{GroupVersionResource, ObjectDecodeError, ObjectDecoder, ObjectKey, ResourceRequest};
+use tributary_apimachinery::{
+    GroupVersionResource, ObjectDecodeError, ObjectDecoder, ObjectKey, ResourceRequest, unmark_object,
+};
 use tributary_printers::Printer;
 
 use super::evidence::helm_release::may_be_record;
@@ -17,7 +20,7 @@ use crate::body::{self, Body};
 use crate::flow::fair_share::Portion;
 use crate::flow::large_bodies::{at_once, to_write};
 use crate::negotiate::{AnswerForm, Encoding, MetaVersion, Representation};
-use crate::refusal::Refusal;
+use crate::refusal::{MemberRefusal, Refusal};
 use crate::request::ClientRequest;
 use crate::response::warnings;
 use crate::response::{self, IncludeObject, ObjectContext, ObjectWriter, ResourceKind};
@@ -55,8 +58,9 @@ impl TranslationOptions {
 /// members are asked for JSON, and a kube-apiserver words its refusals in the form that the client asks for.
 ///
 /// # Errors
-/// 502 where the member's answer breaks off, takes more than 30 s, is larger than 8 MiB, or outgrows its room while too
-/// much is held for others; where nothing was written that is 429.
+/// 502 where the member's answer is an object that clients would not all read alike, or in an encoding that was not
+/// asked for; where it breaks off, takes more than 30 s, is larger than 8 MiB, or outgrows its room while too much is
+/// held for others; where nothing was written that is 429.
 pub(crate) async fn translate(
     request: ClientRequest<'_>,
     cluster: &Arc<Cluster>,
@@ -67,7 +71,12 @@ pub(crate) async fn translate(
     let (mut head, incoming) = answer.into_parts();
     warnings::name(cluster.name(), &mut head.headers);
     let is_yaml = wish.error_form.encoding == Encoding::Yaml;
-    if !content_type(&head.headers).starts_with("application/json") || !(head.status.is_success() || is_yaml) {
+    let kind = BodyKind::of(content_type(&head.headers));
+    if head.status.is_success() && kind == BodyKind::OtherEncoding {
+        let cause = "it is in another encoding than JSON, which was asked for".to_owned();
+        return Err(MemberRefusal::Interrupted { cluster: cluster.name().clone(), cause }.into());
+    }
+    if kind != BodyKind::Json || !(head.status.is_success() || is_yaml) {
         return Ok(Response::from_parts(head, incoming));
     }
     let (text, room) = whole(incoming, room).await.map_err(|interrupted| match interrupted {
@@ -80,20 +89,51 @@ pub(crate) async fn translate(
         at_once(text.len(), || note(request.router, cluster, request.resource, &head.headers, &text));
     }
     let turn = request.router.large_bodies().turn(room.holder(), text.len().max(to_write(form, text.len()))).await;
-    Ok(turn.run(|| match head.status.is_success() {
+    turn.run(|| match head.status.is_success() {
         true => translated(request, cluster, head, text, wish),
-        false => as_asked(head, text, form),
-    }))
+        false => Ok(as_asked(head, text, form)),
+    })
+}
+
+/// What clients take an answer's body for, by its media type.
+#[derive(Debug, PartialEq, Eq)]
+enum BodyKind {
+    /// JSON, which members are asked for. client-go takes a body without a type for one, too.
+    Json,
+    /// Another encoding of objects, which clients read though nobody asked for it. We do not: an object that passes
+    /// could name another cluster as its own, and the client's next write of it would go there.
+    OtherEncoding,
+    /// Nothing that is read as an object: a screenshot, a text.
+    Opaque,
+}
+
+impl BodyKind {
+    /// Source: the media types of kubernetes/apimachinery `pkg/runtime/types.go`; client-go's `rest/request.go` for a
+    /// body without a type.
+    fn of(media_type: &str) -> Self {
+        match &*media_type.to_ascii_lowercase() {
+            "" | "application/json" => Self::Json,
+            "application/yaml"
+            | "application/cbor"
+            | "application/cbor-seq"
+            | "application/vnd.kubernetes.protobuf" => Self::OtherEncoding,
+            other if other.starts_with("application/json") => Self::Json,
+            _ => Self::Opaque,
+        }
+    }
 }
 
 /// The client's form of a whole answer with success.
+///
+/// # Errors
+/// 502 for one that clients would not all read alike.
 fn translated(
     request: ClientRequest<'_>,
     cluster: &Arc<Cluster>,
     mut head: Parts,
     text: Bytes,
     wish: &TranslationOptions,
-) -> Response<Body> {
+) -> Result<Response<Body>, Refusal> {
     let object = match ObjectDecoder::new("", "", Arc::default()).decode(&text) {
         Ok(object) => object,
         Err(error) => {
@@ -102,7 +142,8 @@ fn translated(
                 && !wish.writes
                 && request.resource.subresource.is_none();
             let marked = if is_computed { annotated(cluster, &text) } else { None };
-            return as_asked(head, marked.unwrap_or(text), wish.form);
+            let passed = marked.map_or_else(|| unmarked(cluster, text), Ok)?;
+            return Ok(as_asked(head, passed, wish.form));
         }
     };
     let mut version = String::new();
@@ -119,7 +160,19 @@ fn translated(
     }
     let mut response = response::whole(head.status, wish.form, out);
     keep_headers(&head.headers, response.headers_mut());
-    response
+    Ok(response)
+}
+
+/// What is passed on as it is, without an annotation that says whose it is: that is for us alone to say.
+fn unmarked(cluster: &Cluster, text: Bytes) -> Result<Bytes, Refusal> {
+    match unmark_object(&text) {
+        Ok(Cow::Borrowed(_)) | Err(ObjectDecodeError::Json(_)) => Ok(text),
+        Ok(Cow::Owned(cut)) => Ok(cut.into()),
+        Err(error) => {
+            let cluster = cluster.name().clone();
+            Err(MemberRefusal::Interrupted { cluster, cause: error.to_string() }.into())
+        }
+    }
 }
 
 /// What is no object, as JSON text, in YAML if the client asked for that.
@@ -264,6 +317,46 @@ mod tests {
             assert_eq!(content_type(&headers), expected, "{value:?}");
         }
         assert_eq!(content_type(&HeaderMap::new()), "");
+    }
+
+    #[test]
+    fn what_clients_read_as_an_object_is_never_passed_on_unread() {
+        for (media_type, kind) in [
+            ("application/json", BodyKind::Json),
+            ("Application/JSON", BodyKind::Json),
+            ("", BodyKind::Json),
+            ("application/yaml", BodyKind::OtherEncoding),
+            ("application/vnd.kubernetes.Protobuf", BodyKind::OtherEncoding),
+            ("application/cbor", BodyKind::OtherEncoding),
+            ("image/png", BodyKind::Opaque),
+            ("text/plain", BodyKind::Opaque),
+        ] {
+            assert_eq!(BodyKind::of(media_type), kind, "{media_type}");
+        }
+    }
+
+    #[tokio::test]
+    async fn whose_an_answer_is_no_member_says_itself() {
+        let router = Router::new(RouterConfig::default());
+        let name = ClusterName::new("a").unwrap();
+        let client = Err("a test".to_owned());
+        router.set_clusters(vec![ClusterSetup { name: name.clone(), client, fingerprint: String::new(), index: None }]);
+        let cluster = router.fleet().cluster(&name).unwrap();
+        let passed = |text: &str| unmarked(&cluster, text.to_owned().into()).map(|text| text.to_vec());
+        // No versions: these are no objects to us, and pass.
+        let victim = r#"{"kind":"K","metadata":{"name":"p","annotations":{"tributary.dev\/cluster":"b"}}}"#;
+        assert_eq!(passed(victim).unwrap(), br#"{"kind":"K","metadata":{"name":"p","annotations":{}}}"#);
+        for (repeated, what) in [
+            (r#"{"metadata":{"name":"p"},"metadata":{"annotations":{"tributary.dev/cluster":"b"}}}"#, "metadata twice"),
+            (r#"{"metadata":{"annotations":{},"annotations":{"tributary.dev/cluster":"b"}}}"#, "annotations twice"),
+        ] {
+            let status = passed(repeated).unwrap_err().status();
+            assert_eq!(status.code, 502);
+            assert!(status.message.contains("cluster \"a\"") && status.message.contains(what), "{status}");
+        }
+        for as_it_is in [r#"{"kind":"Status","metadata":{}}"#, "{}", "[1]", "no JSON"] {
+            assert_eq!(passed(as_it_is).unwrap(), as_it_is.as_bytes());
+        }
     }
 
     #[tokio::test]

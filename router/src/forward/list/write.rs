@@ -281,15 +281,20 @@ impl LiveListWriter {
         let cells: Vec<&RawValue> = serde_json::from_slice(&row[json::find(row, 0, &["cells"])?]).ok()?;
         out.extend_from_slice(b"{\"cells\":");
         self.cells(mark, &cells, places, out);
-        for member in json::members(row, 0).filter(|member| member.key != b"cells") {
-            out.extend_from_slice(b",\"");
-            out.extend_from_slice(member.key);
-            out.extend_from_slice(b"\":");
+        // What else a row may have is not known to be harmless: clients look for the object under an escaped key, too.
+        for member in json::members(row, 0) {
             let value = &row[member.value.clone()];
-            if member.key == b"object" && value.starts_with(b"{") {
-                self.object(mark, value, Representation::Object, out)?;
-            } else {
-                out.extend_from_slice(value);
+            match member.key {
+                b"object" if value.starts_with(b"{") => {
+                    out.extend_from_slice(b",\"object\":");
+                    self.object(mark, value, Representation::Object, out)?;
+                }
+                b"conditions" => {
+                    out.extend_from_slice(b",\"conditions\":");
+                    out.extend_from_slice(value);
+                }
+                b"object" => out.extend_from_slice(b",\"object\":null"),
+                _ => {}
             }
         }
         out.push(b'}');
@@ -371,7 +376,42 @@ fn partial(object: &[u8], version: MetaVersion, out: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
+    use tributary_apimachinery::{ClusterName, GroupVersionResource};
+
     use super::*;
+
+    #[test]
+    fn a_row_has_no_object_but_one_that_is_marked() {
+        let name = ClusterName::new("own").unwrap();
+        let served = ServedResource {
+            resource: GroupVersionResource::new("", "v1", "configmaps"),
+            description: serde_json::from_str(r#"{"resource": "configmaps", "scope": "Namespaced"}"#).unwrap(),
+            clusters: [name.clone()].into(),
+            cacheable: [name.clone()].into(),
+            otherwise: Vec::new(),
+        };
+        let table = AnswerForm { shape: Representation::Table(MetaVersion::V1), ..AnswerForm::JSON };
+        let wish = ListForm { form: table, include: IncludeObject::default(), items: ItemResourceVersions::default() };
+        let mut writer = LiveListWriter::new(wish, &served, Columns::default());
+        let mark = ClusterMark::new(&name, None);
+        let victim = r#"{"metadata":{"name":"p","annotations":{"tributary.dev/cluster":"victim"}}}"#;
+        let mut row = |members: &str| {
+            let mut out = Vec::new();
+            let text = format!(r#"{{"cells":["p"],{members}}}"#);
+            writer.item(&mark, Item::Row(text.as_bytes()), &[Some(0)], &mut out);
+            String::from_utf8(out).unwrap()
+        };
+        for members in [
+            format!(r#""object":{victim}"#),
+            format!(r#""obj\u0065ct":{victim},"Object":{victim}"#),
+            format!(r#""object":[{victim}],"other":{victim}"#),
+            format!(r#""object":{victim},"object":{victim}"#),
+        ] {
+            let written = row(&members);
+            assert!(written.contains("\"p\"") && !written.contains("victim"), "{members}: {written}");
+        }
+        assert!(row(r#""conditions":[{"type":"Completed"}]"#).contains("Completed"));
+    }
 
     fn columns(count: usize) -> Vec<u8> {
         let columns: Vec<_> = (0..count).map(|number| serde_json::json!({ "name": number.to_string() })).collect();
