@@ -1,15 +1,15 @@
 //! A kubeconfig that belongs to its user, such as `~/.kube/config`, into which this program puts entries and from
 //! which it takes them out.
 //!
-//! A change is written to a file beside it that then takes its place, so that it is whole at any time; its mode and
-//! owner stay, and a link to it stays a link. Others that change it are kept away as kubectl does it: by a file of its
+//! A change is written to a file beside it that then takes its place, so that it is whole at any time; its owner stays,
+//! a link to it stays a link, and so does its mode, but that nobody except its owner may read a token that was put in. Others that change it are kept away as kubectl does it: by a file of its
 //! name with `.lock` behind.
 //!
 //! Source: client-go `tools/clientcmd/loader.go` (`lockFile`).
 
 use std::fs::{self, OpenOptions};
 use std::io;
-use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -130,7 +130,8 @@ fn is_same(other: &Path, path: &Path) -> bool {
 }
 
 /// Puts entries into a kubeconfig, which is made (0600) if there is none, in place of those of the same prefix. Returns
-/// whether that changed it. It waits up to five seconds for others that change it. `read_with` are the files that are
+/// whether that changed it. They hold a token, so what the file's mode grants to others is taken away, and that is said
+/// in the log. It waits up to five seconds for others that change it. `read_with` are the files that are
 /// read together with it, in which nothing may be of the same name.
 ///
 /// # Errors
@@ -148,8 +149,8 @@ pub async fn put_into(path: PathBuf, read_with: &[PathBuf], entries: Entries) ->
     locked(path, move |path| {
         let text = read(path)?.unwrap_or_default();
         match entries::put(&text, &entries).map_err(|source| change_error(path, source))? {
-            None => Ok(false),
-            Some(changed) => replace(path, &changed).map(|()| true),
+            None => close_to_others(path).map_err(|source| write_error(path, source)),
+            Some(changed) => replace(path, &changed, Access::OwnerAlone).map(|()| true),
         }
     })
     .await
@@ -166,7 +167,7 @@ pub async fn take_out_of(path: PathBuf) -> Result<Option<Removal>, UsersFileErro
     locked(path, move |path| {
         let removal = entries::take_out(&text_of(path)?).map_err(|source| change_error(path, source))?;
         if let Some(removal) = &removal {
-            replace(path, &removal.text)?;
+            replace(path, &removal.text, Access::AsBefore)?;
         }
         Ok(removal)
     })
@@ -221,30 +222,76 @@ fn read(path: &Path) -> Result<Option<String>, UsersFileError> {
     }
 }
 
+/// Who may read a file that takes another's place.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Access {
+    /// Whoever could read the one before.
+    AsBefore,
+    /// Of those its owner alone: it holds our token.
+    OwnerAlone,
+}
+
+/// The mode bits of everybody but a file's owner.
+const OTHERS: u32 = 0o077;
+
 /// Writes a file in place of the one that stands there, or that a link there leads to.
-fn replace(path: &Path, text: &str) -> Result<(), UsersFileError> {
+fn replace(path: &Path, text: &str, access: Access) -> Result<(), UsersFileError> {
     let written = match fs::canonicalize(path) {
-        Ok(target) => fs::metadata(&target).and_then(|metadata| replace_target(&target, text, Some(&metadata))),
+        Ok(target) => {
+            fs::metadata(&target).and_then(|metadata| replace_target(&target, text, Some((&metadata, access))))
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => replace_target(path, text, None),
         Err(error) => Err(error),
     };
     written.map_err(|source| write_error(path, source))
 }
 
-fn replace_target(path: &Path, text: &str, before: Option<&fs::Metadata>) -> io::Result<()> {
+fn replace_target(path: &Path, text: &str, before: Option<(&fs::Metadata, Access)>) -> io::Result<()> {
     let temporary = write_temporary(path, text.as_bytes())?;
-    let renamed = like(&temporary, before).and_then(|()| fs::rename(&temporary, path));
-    renamed.inspect_err(|_| drop(fs::remove_file(&temporary)))
+    let alike = before.map_or(Ok(()), |(before, access)| like(&temporary, before, access));
+    let renamed = alike.and_then(|()| fs::rename(&temporary, path));
+    renamed.inspect_err(|_| drop(fs::remove_file(&temporary)))?;
+    if let Some((before, Access::OwnerAlone)) = before {
+        say_if_closed(path, before);
+    }
+    Ok(())
 }
 
 /// Gives a file the owner and mode of the one whose place it takes.
-fn like(temporary: &Path, before: Option<&fs::Metadata>) -> io::Result<()> {
-    let Some(before) = before else { return Ok(()) };
+fn like(temporary: &Path, before: &fs::Metadata, access: Access) -> io::Result<()> {
     let own = fs::metadata(temporary)?;
     if (own.uid(), own.gid()) != (before.uid(), before.gid()) {
         chown(temporary, Some(before.uid()), Some(before.gid()))?;
     }
-    fs::set_permissions(temporary, before.permissions())
+    let mut permissions = before.permissions();
+    if access == Access::OwnerAlone {
+        permissions.set_mode(permissions.mode() & !OTHERS);
+    }
+    fs::set_permissions(temporary, permissions)
+}
+
+/// Takes away what a file that holds our token grants to others. Returns whether there was something.
+fn close_to_others(path: &Path) -> io::Result<bool> {
+    let before = fs::metadata(path)?;
+    let mode = before.permissions().mode();
+    if mode & OTHERS == 0 {
+        return Ok(false);
+    }
+    fs::set_permissions(path, fs::Permissions::from_mode(mode & !OTHERS))?;
+    say_if_closed(path, &before);
+    Ok(true)
+}
+
+fn say_if_closed(path: &Path, before: &fs::Metadata) {
+    let mode = before.permissions().mode() & 0o777;
+    if mode & OTHERS != 0 {
+        tracing::warn!(
+            path = %path.display(),
+            before = format!("{mode:04o}"),
+            now = format!("{:04o}", mode & !OTHERS),
+            "the kubeconfig holds a token now: its mode grants nothing to others any more"
+        );
+    }
 }
 
 /// Keeps others away until it is dropped.
@@ -278,7 +325,7 @@ impl Drop for Lock {
 #[cfg(test)]
 mod tests {
     use std::fs::Permissions;
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::fs::symlink;
 
     use serde_json::json;
 
@@ -292,7 +339,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn mode_and_link_stay_and_nothing_is_left_beside_it() {
+    async fn a_link_stays_and_nothing_is_left_beside_it() {
         let directory = tempfile::tempdir().unwrap();
         let (target, link) = (directory.path().join("dotfiles"), directory.path().join("config"));
         fs::write(&target, "apiVersion: v1\nclusters: []\ncontexts: []\nusers: []\n").unwrap();
@@ -302,11 +349,29 @@ mod tests {
         assert!(!put_into(link.clone(), &[], entries()).await.unwrap(), "it is there");
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         assert!(fs::read_to_string(&target).unwrap().contains("t-all"));
-        assert_eq!(fs::metadata(&target).unwrap().permissions().mode() & 0o777, 0o640);
         assert_eq!(take_out_of(link.clone()).await.unwrap().unwrap().contexts, ["t-all"]);
         assert_eq!(take_out_of(link.clone()).await.unwrap(), None);
         assert_eq!(fs::read_to_string(&target).unwrap(), "apiVersion: v1\nclusters: []\ncontexts: []\nusers: []\n");
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2);
+    }
+
+    /// A file of exec plugins alone holds nothing secret, and may be open to all; with our token in it, it does.
+    #[tokio::test]
+    async fn a_token_is_put_into_no_file_that_others_can_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("config");
+        let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        for (before, now) in [(0o644, 0o600), (0o640, 0o600), (0o600, 0o600), (0o750, 0o700)] {
+            fs::write(&path, "apiVersion: v1\nclusters: []\ncontexts: []\nusers: []\n").unwrap();
+            fs::set_permissions(&path, Permissions::from_mode(before)).unwrap();
+            assert!(put_into(path.clone(), &[], entries()).await.unwrap());
+            assert_eq!(mode(), now, "{before:o}");
+            fs::set_permissions(&path, Permissions::from_mode(before)).unwrap();
+            assert_eq!(put_into(path.clone(), &[], entries()).await.unwrap(), before != now, "it is there");
+            assert_eq!(mode(), now, "{before:o}");
+            take_out_of(path.clone()).await.unwrap();
+            assert_eq!(mode(), now, "nothing is opened again");
+        }
     }
 
     #[tokio::test]
