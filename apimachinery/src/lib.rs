@@ -47,6 +47,7 @@ pub mod selectable_fields;
 pub mod selector;
 pub mod snapshot;
 pub mod status;
+pub mod text;
 pub mod wire;
 
 pub use change::{Change, ChangeType};

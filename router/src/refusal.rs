@@ -23,10 +23,12 @@ mod trouble;
 mod version;
 mod wording;
 
+use std::borrow::Cow;
 use std::fmt;
 
 use http::StatusCode;
 use tributary_apimachinery::Status;
+use tributary_apimachinery::text::printable;
 
 pub(crate) use cluster::{ClusterRefusal, ReleaseName};
 pub(crate) use limit::LimitRefusal;
@@ -81,9 +83,9 @@ impl Refusal {
         RequestRefusal::Malformed(status).into()
     }
 
-    /// What the client is told.
+    /// What the client is told. It may quote a member; nothing in it is obeyed by a terminal.
     pub(crate) fn status(&self) -> Status {
-        match self {
+        let mut status = match self {
             Self::NoRoute => Status::path_not_found(),
             Self::Route(refusal) => refusal.status(),
             Self::Request(refusal) => refusal.status(),
@@ -92,7 +94,11 @@ impl Refusal {
             Self::Precondition(refusal) => refusal.status(),
             Self::Member(refusal) => refusal.status(),
             Self::Limit(refusal) => refusal.status(),
+        };
+        if let Cow::Owned(shown) = printable(&status.message) {
+            status.message = shown;
         }
+        status
     }
 
     /// Whether the object is in none of the clusters, all of which are known.

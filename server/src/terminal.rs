@@ -1,13 +1,14 @@
 //! Text for a terminal, where it may come from members: names and reasons are theirs, and a terminal obeys characters.
 
+use tributary_apimachinery::text::is_obeyed;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// A text without characters that a terminal obeys, or that change how others are read: control characters and line
-/// separators become spaces; marks without a width of their own, by which the direction of writing is changed too, go.
+/// separators become spaces; what changes the direction of writing, or has no shape, goes.
 pub(crate) fn plain(text: &str) -> String {
     let shown = |c: char| match c {
         c if is_separator(c) => Some(' '),
-        c => c.width().is_some_and(|width| width > 0).then_some(c),
+        c => (!is_obeyed(c)).then_some(c),
     };
     text.chars().filter_map(shown).collect()
 }
@@ -45,8 +46,7 @@ pub(crate) fn cut(text: &str, columns: usize) -> String {
 pub(crate) fn plain_json(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
-        let is_obeyed = c != '\n' && (is_separator(c) || c.width().is_none_or(|width| width == 0));
-        if is_obeyed {
+        if c != '\n' && is_obeyed(c) {
             let mut units = [0; 2];
             c.encode_utf16(&mut units).iter().for_each(|unit| out.push_str(&format!("\\u{unit:04x}")));
         } else {

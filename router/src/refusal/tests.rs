@@ -219,6 +219,13 @@ fn a_release_is_named_as_helm_names_it() {
 }
 
 #[test]
+fn a_terminal_obeys_nothing_that_a_member_says() {
+    let said =
+        Refusal::said(StatusCode::FORBIDDEN, br#"{"kind":"Status","code":403,"message":"no\u202eon\u001b[2J\n- x"}"#);
+    assert_eq!(said.status().message, "no\\u{202e}on\\u{1b}[2J\n- x");
+}
+
+#[test]
 fn a_uid_that_is_copied_says_nothing() {
     let (resource, clusters) = (pods(), names()[..2].to_vec());
     let several = status(ClusterRefusal::UidInSeveral { resource, name: "p".to_owned(), clusters });

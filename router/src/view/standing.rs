@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue, header};
 use tokio::time::Instant;
+use tributary_apimachinery::text::is_obeyed;
 use tributary_apimachinery::{ClusterName, ClusterSelector, GroupVersionResource, Partial};
 use tributary_cacher::{CacherState, StaleReason};
 use tributary_merge::Heads;
@@ -400,10 +401,10 @@ pub(crate) fn warn_left_out(headers: &mut HeaderMap, resource: &GroupVersionReso
 /// have to fit in a client's header list (16 KiB by default in many).
 const WARNING_LENGTH_MAX: usize = 1024;
 
-/// Writes a text as the value of a `Warning` header: `299 - "text"`, quotes escaped, control characters left out,
-/// in UTF-8.
+/// Writes a text as the value of a `Warning` header: `299 - "text"`, quotes escaped, in UTF-8, without characters that
+/// a terminal would obey: it may quote a member.
 pub(crate) fn warning_header(text: &str) -> Option<http::HeaderValue> {
-    let clean: String = text.chars().filter(|c| !c.is_control()).take(WARNING_LENGTH_MAX).collect();
+    let clean: String = text.chars().filter(|c| !is_obeyed(*c)).take(WARNING_LENGTH_MAX).collect();
     let quoted = format!("299 - \"{}\"", clean.replace('\\', "\\\\").replace('"', "\\\""));
     http::HeaderValue::from_bytes(quoted.as_bytes()).ok()
 }
@@ -453,6 +454,8 @@ mod tests {
             warning_header(&texts[0]).unwrap(),
             "299 - \"cluster c00: pods are missing, waiting for 7 s: unreachable: \\\"x\\\"\""
         );
+        let hostile = warning_header("cluster x: \u{202e}tac\u{1b}[2J\u{2066} \u{200b}a\r\n").unwrap();
+        assert_eq!(hostile.as_bytes(), b"299 - \"cluster x: tac[2J a\"", "nothing of it is obeyed");
         // Whatever a member says, its warning is not left out.
         let words = warning_header(&format!("größer {}", "\u{1f5a7}".repeat(5000))).unwrap();
         assert!(words.as_bytes().starts_with("299 - \"größer".as_bytes()) && words.len() < 8 * 1024);

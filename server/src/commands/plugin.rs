@@ -5,7 +5,6 @@
 mod diff;
 mod endpoint;
 mod found;
-mod printable;
 mod resource_type;
 mod which;
 
@@ -14,7 +13,7 @@ use crate::exit::{self, Failure};
 use crate::output::print;
 use endpoint::Endpoint;
 use found::{Found, Wanted};
-use printable::printable;
+use tributary_apimachinery::text::printable;
 
 /// What `diff` ends with if there are differences.
 ///

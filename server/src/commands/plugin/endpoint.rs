@@ -11,8 +11,8 @@ use kube::client::Body;
 use kube::core::discovery::v2::APIGroupDiscoveryList;
 use serde_json::Value;
 use tributary_apimachinery::explain;
+use tributary_apimachinery::text::printable;
 
-use super::printable::printable;
 use crate::cli::EndpointArguments;
 use crate::exit::Failure;
 use crate::kubeconfig::ChosenContext;
