@@ -27,6 +27,7 @@
 //! Invariant: no tokio, no HTTP client, no clock and no knowledge of more than one cluster at a time.
 
 pub mod body;
+pub mod built_in;
 pub mod change;
 pub mod cluster_name;
 pub mod collection_version;

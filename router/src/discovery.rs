@@ -8,11 +8,15 @@
 mod document;
 pub(crate) mod documents;
 pub(crate) mod fetch;
+mod index;
+mod intake;
 mod join;
 pub mod model;
+mod otherwise;
 pub(crate) mod union;
 
 pub(crate) use document::DiscoveryPath;
 pub(crate) use fetch::{Fetched, MemberDocuments, fetch};
+pub(crate) use otherwise::Otherwise;
+pub(crate) use union::ServedResource;
 pub use union::{MemberDiscovery, Union};
-pub(crate) use union::{Otherwise, ServedResource};

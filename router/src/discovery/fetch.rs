@@ -11,9 +11,11 @@ use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use tributary_proxy::Transport;
 
+use super::intake::{Root, admit};
 use super::model::{AGGREGATED_ACCEPT, GroupList};
 use super::union::MemberDiscovery;
 use crate::body::{self, BoxError};
+use crate::flow::large_bodies::at_once;
 
 /// Why a member's discovery is not known.
 #[derive(Debug, thiserror::Error)]
@@ -58,19 +60,23 @@ pub(crate) struct Fetched {
 /// The documents that members gave, each held once, for as long as a member has it.
 #[derive(Debug, Default)]
 pub(crate) struct MemberDocuments {
-    /// By the digest of the text. A tag would not do: a member chooses its own, and could give another's.
-    by_digest: Mutex<HashMap<[u8; 32], Weak<GroupList>>>,
+    /// By the root and the digest of the text. A tag would not do: a member chooses its own, and could give another's.
+    by_digest: Mutex<HashMap<(Root, [u8; 32]), Weak<GroupList>>>,
 }
 
 impl MemberDocuments {
     /// Reads a document, or takes the one that was read from the same text. Cost: a digest of the text, and a look at
-    /// the distinct documents where it is a new one.
-    fn read(&self, text: &[u8]) -> Result<Arc<GroupList>, serde_json::Error> {
-        let digest: [u8; 32] = Sha256::digest(text).into();
+    /// the distinct documents where it is a new one. What is left out of a new one is said in the log.
+    fn read(&self, root: Root, text: &[u8]) -> Result<Arc<GroupList>, serde_json::Error> {
+        let digest: (Root, [u8; 32]) = (root, Sha256::digest(text).into());
         if let Some(known) = self.by_digest.lock().get(&digest).and_then(Weak::upgrade) {
             return Ok(known);
         }
-        let document: Arc<GroupList> = Arc::new(serde_json::from_slice(text)?);
+        let (document, left_out) = admit(serde_json::from_slice(text)?, root);
+        if let Some(left_out) = left_out {
+            tracing::warn!(path = root.path(), %left_out, "the member serves more than is taken of one; it is left out");
+        }
+        let document = Arc::new(document);
         let mut by_digest = self.by_digest.lock();
         // Another member may have given the same meanwhile.
         if let Some(known) = by_digest.get(&digest).and_then(Weak::upgrade) {
@@ -92,8 +98,8 @@ pub(crate) async fn fetch(
     documents: &MemberDocuments,
 ) -> Result<Fetched, FetchError> {
     let before = last.as_deref().cloned().unwrap_or_default();
-    let core = fetch_document(transport.clone(), "/api", before.core_tag.clone(), documents).await?;
-    let named = fetch_document(transport, "/apis", before.named_tag.clone(), documents).await?;
+    let core = fetch_document(transport.clone(), Root::Core, before.core_tag.clone(), documents).await?;
+    let named = fetch_document(transport, Root::Named, before.named_tag.clone(), documents).await?;
     if core.is_none() && named.is_none() {
         return Ok(before);
     }
@@ -105,10 +111,11 @@ pub(crate) async fn fetch(
 /// One document and its tag, or `None` if it has not changed.
 async fn fetch_document(
     transport: Transport,
-    path: &'static str,
+    root: Root,
     tag: Option<String>,
     documents: &MemberDocuments,
 ) -> Result<Option<(Arc<GroupList>, Option<String>)>, FetchError> {
+    let path = root.path();
     let mut request = Request::get(path).header(header::ACCEPT, AGGREGATED_ACCEPT);
     if let Some(tag) = tag {
         request = request.header(header::IF_NONE_MATCH, tag);
@@ -123,7 +130,8 @@ async fn fetch_document(
     }
     let tag = head.headers.get(header::ETAG).and_then(|tag| tag.to_str().ok()).map(str::to_owned);
     let text = body::whole(answer).await.map_err(|source| FetchError::Send { path, source })?;
-    let document = documents.read(&text).map_err(|source| FetchError::Document { path, source })?;
+    let read = at_once(text.len(), || documents.read(root, &text));
+    let document = read.map_err(|source| FetchError::Document { path, source })?;
     Ok(Some((document, tag)))
 }
 
@@ -139,13 +147,13 @@ mod tests {
                 r#"{{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[{{"metadata":{{"name":"{name}"}}}}]}}"#
             )
         };
-        let one = documents.read(text("one").as_bytes()).unwrap();
-        assert!(Arc::ptr_eq(&one, &documents.read(text("one").as_bytes()).unwrap()));
-        let other = documents.read(text("other").as_bytes()).unwrap();
+        let one = documents.read(Root::Named, text("one").as_bytes()).unwrap();
+        assert!(Arc::ptr_eq(&one, &documents.read(Root::Named, text("one").as_bytes()).unwrap()));
+        let other = documents.read(Root::Named, text("other").as_bytes()).unwrap();
         assert_ne!(one, other);
-        assert!(documents.read(b"{").is_err());
+        assert!(documents.read(Root::Named, b"{").is_err());
         drop((one, other));
-        documents.read(text("third").as_bytes()).unwrap();
+        documents.read(Root::Named, text("third").as_bytes()).unwrap();
         assert_eq!(documents.by_digest.lock().len(), 1, "what nobody has is forgotten");
     }
 }

@@ -3,6 +3,9 @@
 //! Equal documents are joined once, with how many members have them: a fleet has a handful of distinct ones.
 
 use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use tributary_apimachinery::built_in::built_in;
 
 use super::model::{Group, GroupList, Nature, Resource, STALE, Version};
 
@@ -19,43 +22,33 @@ pub(super) struct Copies<'a, T: ?Sized> {
 
 impl<'a, T: ?Sized> Copies<'a, T> {
     /// A part of what these members have.
-    fn part<P>(&self, find: impl FnOnce(&'a T) -> Option<&'a P>) -> Option<Copies<'a, P>> {
-        Some(Copies { what: find(self.what)?, count: self.count, first: self.first })
+    fn part<P: ?Sized>(&self, part: impl FnOnce(&'a T) -> &'a P) -> Copies<'a, P> {
+        Copies { what: part(self.what), count: self.count, first: self.first }
     }
 }
 
 /// Joins the distinct documents of all members. They come by the precedence of the first that has each.
 pub(super) fn join(documents: &[Copies<'_, GroupList>]) -> GroupList {
-    let lists: Vec<&[Group]> = documents.iter().map(|document| &document.what.items[..]).collect();
-    let groups = interleave(&lists, |group| &group.metadata.name).into_iter().map(|name| {
-        let of_name = documents
-            .iter()
-            .filter_map(|document| document.part(|list| list.items.iter().find(|group| group.metadata.name == name)));
-        join_group(&of_name.collect::<Vec<_>>())
-    });
-    GroupList::new(groups.collect())
+    let lists = documents.iter().map(|document| document.part(|list| &list.items[..]));
+    let groups = by_name(lists, |group| &group.metadata.name);
+    GroupList::new(groups.iter().map(|(_, copies)| join_group(copies)).collect())
 }
 
 /// Joins one group of several members, at least one.
 fn join_group(groups: &[Copies<'_, Group>]) -> Group {
-    let lists: Vec<&[Version]> = groups.iter().map(|group| &group.what.versions[..]).collect();
-    let mut names = interleave(&lists, |version| &version.version);
-    let first = |name: &str| lists[0].iter().position(|own| own.version == name).unwrap_or(usize::MAX);
-    let serving = |name: &str| -> usize {
-        let have = groups.iter().filter(|group| group.what.versions.iter().any(|own| own.version == name));
-        have.map(|group| group.count).sum()
-    };
-    names.sort_by(|a, b| {
-        let most = serving(b).cmp(&serving(a));
-        most.then_with(|| first(a).cmp(&first(b))).then_with(|| by_age(b).cmp(&by_age(a)))
+    let lists = groups.iter().map(|group| group.part(|group| &group.versions[..]));
+    let mut versions = by_name(lists, |version| &version.version);
+    let own = groups[0].what.versions.iter().enumerate().rev();
+    let first: HashMap<&str, usize> = own.map(|(at, version)| (&*version.version, at)).collect();
+    let place = |name: &str| first.get(name).copied().unwrap_or(usize::MAX);
+    let serving = |copies: &[Copies<'_, Version>]| -> usize { copies.iter().map(|copies| copies.count).sum() };
+    versions.sort_by(|(a, with_a), (b, with_b)| {
+        let most = serving(with_b).cmp(&serving(with_a));
+        most.then_with(|| place(a).cmp(&place(b))).then_with(|| by_age(b).cmp(&by_age(a)))
     });
-    let versions = names.iter().map(|name| {
-        let of_name = groups
-            .iter()
-            .filter_map(|group| group.part(|group| group.versions.iter().find(|own| own.version == *name)));
-        join_version(&of_name.collect::<Vec<_>>())
-    });
-    Group { metadata: groups[0].what.metadata.clone(), versions: versions.collect() }
+    let name = &groups[0].what.metadata.name;
+    let versions = versions.iter().map(|(_, copies)| join_version(name, copies)).collect();
+    Group { metadata: groups[0].what.metadata.clone(), versions }
 }
 
 /// The age of a version by its name, as Kubernetes orders them (`CompareKubeAwareVersionStrings`): greater is newer.
@@ -74,25 +67,20 @@ fn by_age(version: &str) -> (u8, u64, u64, Reverse<&str>) {
 }
 
 /// Joins one version of several members, at least one.
-fn join_version(versions: &[Copies<'_, Version>]) -> Version {
-    let lists: Vec<&[Resource]> = versions.iter().map(|version| &version.what.resources[..]).collect();
-    let resources = interleave(&lists, |resource| &resource.resource).into_iter().map(|name| {
-        let of_name = versions
-            .iter()
-            .filter_map(|version| version.part(|version| version.resources.iter().find(|own| own.resource == name)));
-        join_resource(&of_name.collect::<Vec<_>>())
-    });
+fn join_version(group: &str, versions: &[Copies<'_, Version>]) -> Version {
+    let lists = versions.iter().map(|version| version.part(|version| &version.resources[..]));
+    let resources = by_name(lists, |resource| &resource.resource);
     let fresh = versions.iter().find(|version| version.what.freshness != STALE);
     Version {
         version: versions[0].what.version.clone(),
-        resources: resources.collect(),
+        resources: resources.iter().map(|(_, copies)| join_resource(group, copies)).collect(),
         freshness: fresh.unwrap_or(&versions[0]).what.freshness.clone(),
     }
 }
 
 /// Joins one resource of several members, at least one.
-fn join_resource(resources: &[Copies<'_, Resource>]) -> Resource {
-    let most = most_frequent(resources);
+fn join_resource(group: &str, resources: &[Copies<'_, Resource>]) -> Resource {
+    let most = decided(group, resources);
     let mut alike = resources.iter().map(|own| own.what).filter(|own| Some(own.nature()) == most);
     let mut joined = alike.next().unwrap_or(resources[0].what).clone();
     for other in alike {
@@ -110,7 +98,12 @@ fn join_resource(resources: &[Copies<'_, Resource>]) -> Resource {
 }
 
 /// What most members say that a resource is; of several that are the most, what the first of all says, by name.
-fn most_frequent<'a>(resources: &[Copies<'a, Resource>]) -> Option<Nature<'a>> {
+/// There is no vote on Kubernetes' own: a member that says otherwise is left out of it, and cannot leave out others.
+fn decided<'a>(group: &str, resources: &[Copies<'a, Resource>]) -> Option<Nature<'a>> {
+    let own = built_in(group, &resources[0].what.resource).map(|(kind, namespaced)| Nature { kind, namespaced });
+    if own.is_some_and(|own| resources.iter().any(|copies| copies.what.nature() == own)) {
+        return own;
+    }
     let mut natures: Vec<(Nature<'a>, usize, usize)> = Vec::new();
     for Copies { what, count, first } in resources {
         match natures.iter_mut().find(|(nature, ..)| *nature == what.nature()) {
@@ -130,22 +123,53 @@ fn add_missing(known: &mut Vec<String>, more: &[String]) {
     }
 }
 
-/// The names in all lists: in the first one's order, and what is only in later ones right after what it follows there.
-fn interleave<'a, T>(lists: &[&'a [T]], name: impl Fn(&'a T) -> &'a str) -> Vec<&'a str> {
-    let mut names: Vec<&str> = Vec::new();
-    for list in lists {
-        let mut after = 0;
-        for own in list.iter().map(&name) {
-            after = match names.iter().position(|known| *known == own) {
-                Some(at) => at + 1,
-                None => {
-                    names.insert(after, own);
-                    after + 1
-                }
-            };
+/// What lists have, by name; of what one list has twice under a name the first counts. The names come in the first
+/// list's order, and what is only in later ones right after what it follows there. Cost: one lookup for each.
+fn by_name<'a, T>(
+    lists: impl Iterator<Item = Copies<'a, [T]>>,
+    name: impl Fn(&'a T) -> &'a str,
+) -> Vec<(&'a str, Vec<Copies<'a, T>>)> {
+    let mut named: Vec<Named<'a, T>> = Vec::new();
+    let mut places: HashMap<&str, usize> = HashMap::new();
+    let mut begins_with: Option<usize> = None;
+    for (number, list) in lists.enumerate() {
+        let mut before: Option<usize> = None;
+        for what in list.what {
+            let own = name(what);
+            let place = *places.entry(own).or_insert_with(|| {
+                let new = named.len();
+                let followed_by = match before {
+                    Some(before) => named[before].followed_by.replace(new),
+                    None => begins_with.replace(new),
+                };
+                named.push(Named { name: own, copies: Vec::new(), last: None, followed_by });
+                new
+            });
+            let entry = &mut named[place];
+            if entry.last != Some(number) {
+                entry.last = Some(number);
+                entry.copies.push(Copies { what, count: list.count, first: list.first });
+            }
+            before = Some(place);
         }
     }
-    names
+    let mut ordered = Vec::with_capacity(named.len());
+    let mut next = begins_with;
+    while let Some(place) = next {
+        next = named[place].followed_by;
+        ordered.push((named[place].name, std::mem::take(&mut named[place].copies)));
+    }
+    ordered
+}
+
+/// What several lists have under one name.
+struct Named<'a, T> {
+    name: &'a str,
+    copies: Vec<Copies<'a, T>>,
+    /// The last list that has it.
+    last: Option<usize>,
+    /// The place of the name that comes after it.
+    followed_by: Option<usize>,
 }
 
 #[cfg(test)]
@@ -177,8 +201,36 @@ mod tests {
             let owned: Vec<Vec<String>> =
                 lists.iter().map(|list| list.iter().map(ToString::to_string).collect()).collect();
             let lists: Vec<&[String]> = owned.iter().map(|list| &list[..]).collect();
-            assert_eq!(interleave(&lists, |name| name), expected);
+            let copies = lists.iter().map(|what| Copies { what: *what, count: 1, first: 0 });
+            let names: Vec<_> = by_name(copies, |name| name).into_iter().map(|(name, _)| name).collect();
+            assert_eq!(names, expected);
         }
+    }
+
+    /// As many as a text of 2 MB has: compared with each other they would take a minute.
+    #[test]
+    fn many_names_cost_a_lookup_each() {
+        let resources: Vec<_> = (0..60_000).map(|at| serde_json::json!({"resource": format!("r{at}")})).collect();
+        let wide = group("x.io", serde_json::json!([{"version": "v1", "resources": resources}]));
+        let mut groups: Vec<_> = (0..60_000).map(|at| group(&format!("g{at}.io"), versions(&["v1"]))).collect();
+        groups.push(wide);
+        let documents = [GroupList::new(groups.clone()), GroupList::new(groups.into_iter().rev().collect())];
+        let joined = join(&copies(&documents, |at| at));
+        assert_eq!((joined.items.len(), joined.items[60_000].versions[0].resources.len()), (60_001, 60_000));
+    }
+
+    /// A member that calls itself first, and serves Kubernetes' own resources as something else.
+    #[test]
+    fn there_is_no_vote_on_kubernetes_own() {
+        let resource = |kind: &str, scope: &str| {
+            let text = serde_json::json!({"resource": "deployments", "responseKind": {"kind": kind}, "scope": scope});
+            serde_json::from_value::<Resource>(text).unwrap()
+        };
+        let (own, other) = (resource("Deployment", "Namespaced"), resource("Deployment", "Cluster"));
+        let hostile = [Copies { what: &other, count: 9, first: 0 }, Copies { what: &own, count: 1, first: 9 }];
+        assert_eq!(join_resource("apps", &hostile).scope, "Namespaced");
+        assert_eq!(join_resource("apps.example.com", &hostile).scope, "Cluster", "of others most members decide");
+        assert_eq!(join_resource("apps", &hostile[..1]).scope, "Cluster", "where nobody serves it as it is");
     }
 
     #[test]
@@ -211,9 +263,9 @@ mod tests {
         };
         let stale = version(STALE, serde_json::json!([]));
         let current = version("Current", serde_json::json!([{"resource": "pods"}]));
-        let joined = join_version(&copies(&[stale.clone(), current], |at| at));
+        let joined = join_version("", &copies(&[stale.clone(), current], |at| at));
         assert_eq!((&*joined.freshness, joined.resources.len()), ("Current", 1));
-        assert_eq!(join_version(&copies(&[stale.clone(), stale], |at| at)).freshness, STALE);
+        assert_eq!(join_version("", &copies(&[stale.clone(), stale], |at| at)).freshness, STALE);
     }
 
     #[test]
@@ -227,15 +279,15 @@ mod tests {
         };
         let (one, two) = (resource("Thing", "Namespaced", &["get"]), resource("Thing", "Cluster", &["list"]));
         let three = resource("Thing", "Namespaced", &["watch"]);
-        let joined = join_resource(&copies(&[two.clone(), one.clone(), three], |at| [1, 0, 2][at]));
+        let joined = join_resource("x.io", &copies(&[two.clone(), one.clone(), three], |at| [1, 0, 2][at]));
         assert_eq!(
             (joined.scope.as_str(), &joined.verbs[..]),
             ("Namespaced", &["get".to_owned(), "watch".to_owned()][..])
         );
         assert_eq!((joined.short_names, joined.subresources[0].verbs.len()), (joined.verbs, 2));
-        let joined = join_resource(&copies(&[two.clone(), one.clone()], |at| 1 - at));
+        let joined = join_resource("x.io", &copies(&[two.clone(), one.clone()], |at| 1 - at));
         assert_eq!(joined.scope, "Namespaced", "of two that differ the first by name has it, whatever their versions");
         let many = [Copies { what: &two, count: 3, first: 2 }, Copies { what: &one, count: 2, first: 0 }];
-        assert_eq!(join_resource(&many).scope, "Cluster", "members are counted, not documents");
+        assert_eq!(join_resource("x.io", &many).scope, "Cluster", "members are counted, not documents");
     }
 }

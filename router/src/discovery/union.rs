@@ -6,8 +6,10 @@ use std::sync::{Arc, OnceLock};
 use tributary_apimachinery::{ClusterName, GroupVersion, GroupVersionResource};
 
 use super::document::{DiscoveryPath, Document};
+use super::index::Index;
 use super::join::{Copies, join};
 use super::model::{Group, GroupList, Resource, STALE, Version};
+use super::otherwise::Otherwise;
 
 /// What one member serves: its `/api` and `/apis` documents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,30 +49,6 @@ pub struct ServedResource {
     pub otherwise: Vec<(ClusterName, Otherwise)>,
 }
 
-/// Why a cluster's objects are not among those of a resource, though it has some.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Otherwise {
-    /// It serves the name as another kind or in another scope.
-    Clashes(String),
-    /// It serves the resource in these versions.
-    InVersions(Vec<String>),
-    /// It serves the version, but the aggregated server behind it does not answer: what it has is not known.
-    Stale,
-}
-
-impl Otherwise {
-    /// The reason in words, for warnings.
-    pub fn reason(&self, resource: &GroupVersionResource) -> String {
-        match self {
-            Self::Clashes(kind) => format!("it serves them as {kind}"),
-            Self::InVersions(versions) => format!("it serves them in {} only", versions.join(", ")),
-            Self::Stale => {
-                format!("the server behind its {} does not answer", resource.group_version())
-            }
-        }
-    }
-}
-
 impl Union {
     /// Joins the members' documents, the one whose word counts more first (the newest server).
     ///
@@ -80,7 +58,8 @@ impl Union {
     /// * A version is `Stale` only if it is with every member that serves it.
     /// * Verbs, short names, categories and subresources are those of any member.
     /// * Where members serve one resource as different kinds or in different scopes, most members decide, and of
-    ///   equally many the first by name; the others' objects are left out, and each list says so.
+    ///   equally many the first by name; of Kubernetes' own resources there is no vote. The others' objects are left
+    ///   out, and each list says so.
     ///
     /// Cost: what the *distinct* documents hold; a member whose documents are shared with others adds next to nothing
     /// (`bench/benches/discovery.rs`).
@@ -162,6 +141,8 @@ impl Union {
 struct Distinct<'a> {
     /// By the precedence of the first member that has each.
     documents: Vec<Copies<'a, GroupList>>,
+    /// What each of them has.
+    indices: Vec<Index<'a>>,
     /// The members by name, each with the place of its document.
     members: Vec<(&'a ClusterName, usize)>,
     /// The names of the members that have certain documents, made once for all resources that these serve.
@@ -199,12 +180,12 @@ impl<'a> Distinct<'a> {
             }
             named[rank].1 = place;
         }
-        Self { documents, members: named, names: HashMap::new() }
+        let indices = documents.iter().map(|document| Index::new(document.what)).collect();
+        Self { documents, indices, members: named, names: HashMap::new() }
     }
 
     fn served(&mut self, resource: &GroupVersionResource, description: &Resource) -> ServedResource {
-        let own: Vec<Own> =
-            self.documents.iter().map(|document| Own::of(document.what, resource, description)).collect();
+        let own: Vec<Own> = self.indices.iter().map(|index| Own::of(index, resource, description)).collect();
         let serves = own.iter().map(|own| matches!(own, Own::Serves { .. })).collect();
         let holds = own.iter().map(|own| matches!(own, Own::Serves { cacheable: true })).collect();
         let otherwise = |(cluster, place): &(&ClusterName, usize)| match &own[*place] {
@@ -238,7 +219,7 @@ impl<'a> Distinct<'a> {
 }
 
 impl Own {
-    fn of(document: &GroupList, resource: &GroupVersionResource, description: &Resource) -> Self {
+    fn of(document: &Index<'_>, resource: &GroupVersionResource, description: &Resource) -> Self {
         match document.find(resource) {
             None => document.has_otherwise(resource).map_or(Self::Lacks, Self::Otherwise),
             Some(own) if own.nature() != description.nature() => {
@@ -291,12 +272,11 @@ impl MemberDiscovery {
 
     /// Whether it has every resource that another document has.
     pub fn serves_all_of(&self, other: &Self) -> bool {
-        let groups = other.core.items.iter().chain(&other.named.items);
-        let versions = groups.flat_map(|group| group.versions.iter().map(move |version| (group, version)));
-        let mut resources = versions.flat_map(|(group, version)| {
-            version.resources.iter().map(move |own| (&group.metadata.name, &version.version, &own.resource))
-        });
-        resources.all(|(group, version, name)| self.find(&GroupVersionResource::new(group, version, name)).is_some())
+        let has_all = |own: &GroupList, other: &GroupList| {
+            let own = Index::new(own);
+            Index::new(other).resources.keys().all(|resource| own.resources.contains_key(resource))
+        };
+        has_all(&self.core, &other.core) && has_all(&self.named, &other.named)
     }
 
     /// The member's own description of a resource.
@@ -321,24 +301,13 @@ impl GroupList {
         let version = group.versions.iter().find(|version| *version.version == *resource.version)?;
         version.resources.iter().find(|own| *own.resource == *resource.resource)
     }
-
-    /// How a resource is served that is not served in this version: in others, or behind a server that does not answer.
-    fn has_otherwise(&self, resource: &GroupVersionResource) -> Option<Otherwise> {
-        // The core group is no aggregated server's.
-        if !resource.group.is_empty() && self.is_stale(&resource.group_version()) {
-            return Some(Otherwise::Stale);
-        }
-        let group = self.group(&resource.group)?;
-        let has_it = |version: &&Version| version.resources.iter().any(|own| *own.resource == *resource.resource);
-        let versions: Vec<_> = group.versions.iter().filter(has_it).map(|version| version.version.clone()).collect();
-        (!versions.is_empty()).then_some(Otherwise::InVersions(versions))
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::intake::{Root, admit};
     use super::super::model::{GroupMetadata, GroupVersionKind, Nature};
     use super::*;
 
@@ -477,7 +446,7 @@ mod tests {
                 }
                 group
             });
-            Arc::new(GroupList::new(groups.collect()))
+            Arc::new(admit(GroupList::new(groups.collect()), Root::Named).0)
         })
     }
 

@@ -26,6 +26,7 @@ use super::mark::ClusterMark;
 use super::served::{ClusterAddress, Served};
 use super::server_version::ServerVersion;
 use crate::discovery::{MemberDocuments, Union};
+use crate::flow::large_bodies::beside;
 
 /// How often an unknown path may make all members be asked again.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(2);
@@ -37,9 +38,9 @@ const REFRESH_WAIT: Duration = Duration::from_secs(3);
 /// them, and short beside the time that a member takes to serve a new CRD.
 const TAKE_OVER_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Of how many members a union is made at once by whoever takes it over; of more a thread for long work makes it. 16: a
-/// fleet of this size is taken over without a detour, and however its documents differ,
-/// joining them costs less than a frame of a list.
+/// Of how many members a union is made by whoever takes it over, while others take over what else that thread had to
+/// do; of more a thread for long work makes it. 16: a fleet of this size is taken over without a detour, and where
+/// nobody has an unusual document, joining theirs costs less than a frame of a list.
 const AT_ONCE_MAX: usize = 16;
 
 /// How many clusters that left are remembered. As many as there are indices:
@@ -252,7 +253,7 @@ impl Fleet {
         if self.news.offers.swap(false, Ordering::SeqCst) {
             let fleet = Arc::clone(self);
             match self.clusters.load().len() {
-                0..=AT_ONCE_MAX => fleet.join(),
+                0..=AT_ONCE_MAX => beside(|| fleet.join()),
                 // It fails only where the runtime ends.
                 _ => drop(tokio::task::spawn_blocking(move || fleet.join()).await),
             }

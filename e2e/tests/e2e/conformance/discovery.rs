@@ -8,6 +8,7 @@ use crate::context::eventually;
 use anyhow::{Context, ensure};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use tributary_apimachinery::built_in::built_in;
 
 /// What client-go asks for.
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
@@ -16,6 +17,7 @@ pub(super) fn cases() -> Vec<Conformance> {
     conformance!["discovery";
         version, health, readiness_verbose, legacy_core_versions, legacy_groups, legacy_group, legacy_core_resources,
         legacy_apps_resources, aggregated_core, aggregated_groups, aggregated_etag, unknown_group, openapi_v3, openapi_v2,
+        built_in_resources,
     ]
 }
 
@@ -123,6 +125,31 @@ async fn aggregated(target: &Target, path: &str) -> anyhow::Result<Value> {
     ensure!(document["kind"] == "APIGroupDiscoveryList", "{}", document["kind"]);
     ensure!(document["apiVersion"] == "apidiscovery.k8s.io/v2", "{}", document["apiVersion"]);
     Ok(document)
+}
+
+/// Kubernetes' own resources are what our table says that they are.
+async fn built_in_resources(target: Target) -> anyhow::Result<()> {
+    let mut differing = Vec::new();
+    for path in ["/api", "/apis"] {
+        let document = aggregated(&target, path).await?;
+        let groups = document["items"].as_array().context("no groups")?.iter();
+        for group in groups {
+            let name = group["metadata"]["name"].as_str().unwrap_or_default();
+            let versions = group["versions"].as_array().into_iter().flatten();
+            for resource in versions.flat_map(|version| version["resources"].as_array().into_iter().flatten()) {
+                let told =
+                    (resource["responseKind"]["kind"].as_str().unwrap_or_default(), resource["scope"] == "Namespaced");
+                let plural = resource["resource"].as_str().unwrap_or_default();
+                let known = built_in(name, plural);
+                let is_custom = name.contains(".example.") || name.ends_with(".test");
+                if known != Some(told).filter(|_| !is_custom) {
+                    differing.push(format!("({name:?}, {plural:?}, {:?}, {})", told.0, told.1));
+                }
+            }
+        }
+    }
+    ensure!(differing.is_empty(), "not as the table says:\n{}", differing.join(",\n"));
+    Ok(())
 }
 
 async fn aggregated_core(target: Target) -> anyhow::Result<()> {

@@ -1,0 +1,200 @@
+//! What is taken of a member's document: what every member is joined with costs all of them.
+
+use std::collections::HashSet;
+
+use super::model::{Group, GroupList, Resource};
+
+/// How many groups of one member are known. 4,096: a kube-apiserver has 20, and the largest sets of
+/// CustomResourceDefinitions (a cloud provider's whole catalogue) some hundreds.
+const GROUPS_MAX: usize = 4_096;
+
+/// How many resources of one member are known, over all groups and versions. 32,768: ten times as many as a
+/// kube-apiserver is run with; each costs about 1 KB, and 1 µs whenever documents are joined.
+const RESOURCES_MAX: usize = 32_768;
+
+/// How many subresources of one resource are known. 4,096: what serves custom metrics has one for each metric.
+const SUBRESOURCES_MAX: usize = 4_096;
+
+/// How many verbs, short names, categories or accepted types of one resource are known. 64: Kubernetes' own have up to
+/// nine.
+const WORDS_MAX: usize = 64;
+
+/// The longest name of a group, version or resource, in bytes: that of a DNS subdomain, which groups are.
+const NAME_BYTES_MAX: usize = 253;
+
+/// Which of the two documents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Root {
+    /// `/api`: the core group alone.
+    Core,
+    /// `/apis`: all others.
+    Named,
+}
+
+impl Root {
+    /// Its path.
+    pub(super) fn path(self) -> &'static str {
+        match self {
+            Self::Core => "/api",
+            Self::Named => "/apis",
+        }
+    }
+}
+
+/// What is taken of a document, and what was left out, in words.
+pub(super) fn admit(mut document: GroupList, root: Root) -> (GroupList, Option<String>) {
+    let mut left_out = LeftOut::default();
+    let mut names = HashSet::new();
+    let mut resources = 0;
+    document.items.retain_mut(|group| {
+        let name = &group.metadata.name;
+        let is_own = match root {
+            Root::Core => name.is_empty(),
+            Root::Named => is_name(name),
+        };
+        if !is_own {
+            left_out.misnamed += 1;
+            return false;
+        }
+        if names.len() == GROUPS_MAX {
+            left_out.groups += 1;
+            return false;
+        }
+        if !names.insert(name.clone()) {
+            left_out.misnamed += 1;
+            return false;
+        }
+        admit_versions(group, &mut resources, &mut left_out);
+        true
+    });
+    (document, left_out.text())
+}
+
+fn admit_versions(group: &mut Group, resources: &mut usize, left_out: &mut LeftOut) {
+    let mut versions = HashSet::new();
+    group.versions.retain_mut(|version| {
+        if !is_name(&version.version) || !versions.insert(version.version.clone()) {
+            left_out.misnamed += 1;
+            return false;
+        }
+        let mut names = HashSet::new();
+        version.resources.retain_mut(|resource| {
+            if !is_name(&resource.resource) || !names.insert(resource.resource.clone()) {
+                left_out.misnamed += 1;
+                return false;
+            }
+            if *resources == RESOURCES_MAX {
+                left_out.resources += 1;
+                return false;
+            }
+            *resources += 1;
+            admit_words(resource);
+            true
+        });
+        true
+    });
+}
+
+fn admit_words(resource: &mut Resource) {
+    for words in [&mut resource.verbs, &mut resource.short_names, &mut resource.categories] {
+        words.truncate(WORDS_MAX);
+    }
+    resource.subresources.truncate(SUBRESOURCES_MAX);
+    for subresource in &mut resource.subresources {
+        subresource.verbs.truncate(WORDS_MAX);
+        subresource.accepted_types.truncate(WORDS_MAX);
+    }
+}
+
+/// Whether a path can name it.
+fn is_name(name: &str) -> bool {
+    (1..=NAME_BYTES_MAX).contains(&name.len()) && name != "." && name != ".." && name.bytes().all(is_shown)
+}
+
+fn is_shown(byte: u8) -> bool {
+    byte.is_ascii_graphic() && !matches!(byte, b'/' | b'%' | b'?' | b'#' | b'"' | b'\\')
+}
+
+/// How much was left out.
+#[derive(Default)]
+struct LeftOut {
+    groups: usize,
+    resources: usize,
+    /// No name of a path, in the wrong document, or there before.
+    misnamed: usize,
+}
+
+impl LeftOut {
+    fn text(&self) -> Option<String> {
+        let counted = [
+            (self.groups, format!("groups beyond {GROUPS_MAX}")),
+            (self.resources, format!("resources beyond {RESOURCES_MAX}")),
+            (
+                self.misnamed,
+                "names that no path can have, that are in the wrong document, or are there twice".to_owned(),
+            ),
+        ];
+        let told: Vec<_> =
+            counted.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
+        (!told.is_empty()).then(|| told.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn document(items: Value) -> GroupList {
+        GroupList::new(serde_json::from_value(items).unwrap())
+    }
+
+    fn group(name: &str, resources: &[&str]) -> Value {
+        let resources: Vec<_> = resources.iter().map(|name| json!({ "resource": name })).collect();
+        json!({"metadata": {"name": name}, "versions": [{"version": "v1", "resources": resources}]})
+    }
+
+    #[test]
+    fn what_members_serve_is_taken_as_it_is() {
+        for (root, items) in [
+            (Root::Core, json!([group("", &["pods", "bindings"])])),
+            (Root::Named, json!([group("apps", &["deployments"]), group("custom.metrics.k8s.io", &["pods.http_ok"])])),
+        ] {
+            let document = document(items);
+            assert_eq!(admit(document.clone(), root), (document, None));
+        }
+    }
+
+    #[test]
+    fn what_is_not_its_own_is_left_out() {
+        let (core, said) = admit(document(json!([group("", &["pods"]), group("apps", &["pods"])])), Root::Core);
+        assert_eq!((core.items.len(), said.unwrap().split(' ').next()), (1, Some("1")));
+        let twice = json!([
+            group("apps", &["deployments", "deployments", "", "a/b", "..", "\u{202e}"]),
+            group("apps", &[]),
+            group("", &["pods"]),
+            group("a\"b", &[]),
+        ]);
+        let (named, said) = admit(document(twice), Root::Named);
+        assert_eq!((named.items.len(), named.items[0].versions[0].resources.len()), (1, 1));
+        assert!(said.unwrap().starts_with("8 names"));
+    }
+
+    #[test]
+    fn no_member_has_more_than_all_can_bear() {
+        let many = json!((0..GROUPS_MAX + 5).map(|at| group(&format!("g{at}.io"), &["x"])).collect::<Vec<_>>());
+        let (taken, said) = admit(document(many), Root::Named);
+        assert_eq!((taken.items.len(), &*said.unwrap()), (GROUPS_MAX, "5 groups beyond 4096"));
+        let names: Vec<_> = (0..RESOURCES_MAX).map(|at| format!("r{at}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let (taken, said) = admit(document(json!([group("a.io", &names), group("b.io", &["x", "y"])])), Root::Named);
+        assert_eq!((taken.items[1].versions[0].resources.len(), &*said.unwrap()), (0, "2 resources beyond 32768"));
+        let mut wordy = group("a.io", &["x"]);
+        wordy["versions"][0]["resources"][0]["verbs"] = json!(vec!["get"; 1_000]);
+        wordy["versions"][0]["resources"][0]["subresources"] = json!(vec![json!({"subresource": "s"}); 5_000]);
+        let (taken, _) = admit(document(json!([wordy])), Root::Named);
+        let resource = &taken.items[0].versions[0].resources[0];
+        assert_eq!((resource.verbs.len(), resource.subresources.len()), (WORDS_MAX, SUBRESOURCES_MAX));
+    }
+}
