@@ -14,6 +14,8 @@ pub(crate) struct Evidence {
     /// Those that forbid the client to look, where all do: whoever is shown nothing of the kind anywhere does not depend
     /// on it.
     pub(crate) hidden: Vec<ClusterName>,
+    /// Whether what [`Self::has`] rests on may be anyone's: it decides only where nobody else may have better.
+    pub(crate) is_weak: bool,
 }
 
 /// What a ground says.
@@ -41,12 +43,14 @@ pub(crate) enum Finding {
 impl Ground {
     /// What speaks for a cluster, or against each. `placement` is the cluster that the configuration names.
     pub(crate) fn judge(self, evidence: Evidence, placement: Option<&ClusterName>) -> Finding {
-        let Evidence { has, mut may, hidden } = evidence;
+        let Evidence { has, mut may, hidden, is_weak } = evidence;
         may.retain(|cluster| !has.contains(cluster));
         match <[ClusterName; 1]>::try_from(has) {
             // What it would be chosen for anyway needs no other ground.
             Ok([only]) if self.rests_on_others() && !may.is_empty() && placement == Some(&only) => Finding::Nothing,
-            Ok([only]) if self.rests_on_others() && !may.is_empty() => Finding::Unsure { known: only, unknown: may },
+            Ok([only]) if (self.rests_on_others() || is_weak) && !may.is_empty() => {
+                Finding::Unsure { known: only, unknown: may }
+            }
             Ok([only]) => Finding::Meant(only),
             Err(none) if none.is_empty() && self == Self::Release && !may.is_empty() => Finding::Perhaps(may),
             Err(none) if none.is_empty() && self == Self::Release && !hidden.is_empty() => Finding::Hidden(hidden),
@@ -72,8 +76,21 @@ mod tests {
             ("c", "", Finding::Meant(names("c").remove(0))),
             ("c d", "", Finding::Several(names("c d"))),
         ] {
-            let evidence = Evidence { has: names(has), may: names(may), hidden: names("a b") };
+            let evidence = Evidence { has: names(has), may: names(may), hidden: names("a b"), is_weak: false };
             assert_eq!(Ground::Release.judge(evidence, None), expected, "{has}; {may}");
+        }
+    }
+
+    #[test]
+    fn what_may_be_anyones_decides_only_where_nobody_may_have_better() {
+        let a = || names("a").remove(0);
+        for (may, placement, expected) in [
+            ("", "", Finding::Meant(a())),
+            ("b", "", Finding::Unsure { known: a(), unknown: names("b") }),
+            ("b", "a", Finding::Unsure { known: a(), unknown: names("b") }),
+        ] {
+            let evidence = Evidence { has: names("a"), may: names(may), is_weak: true, ..Evidence::default() };
+            assert_eq!(Ground::Release.judge(evidence, names(placement).first()), expected, "{may}; {placement}");
         }
     }
 
@@ -109,7 +126,7 @@ mod tests {
             (&released, "", "", "a", nothing()),
         ] {
             for ground in grounds {
-                let evidence = Evidence { has: names(has), may: names(may), hidden: Vec::new() };
+                let evidence = Evidence { has: names(has), may: names(may), ..Evidence::default() };
                 let judged = ground.judge(evidence, names(placement).first());
                 assert_eq!(judged, expected, "{ground:?}: {has}; {may}; {placement}");
             }

@@ -283,6 +283,11 @@ fn unsure(
     let (aim, doubt) = match ground {
         Ground::Kind => (to_create, format!("may serve {}, too", resource.group_resource())),
         Ground::Namespace => (to_create, "may have its namespace, too".to_owned()),
+        // Records in Secrets would have decided.
+        Ground::Release => (
+            format!("if you mean the Helm release in {known}, whose records are ConfigMaps, which anyone may make"),
+            "may have the records in Secrets".to_owned(),
+        ),
         Ground::Node => (to_create, "may have the Pod or its node, too".to_owned()),
         _ => (format!("if you mean the one in {known}"), format!("may have {what}, too")),
     };

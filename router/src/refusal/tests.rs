@@ -155,6 +155,13 @@ fn a_write_that_is_not_sure_is_told_what_to_type_and_who_is_missing() {
             format!("kubectl --context c0 … to create pods in c0: c1 may have the Pod or its node, too, {cannot}"),
         ),
         (
+            unsure(Ground::Release, "p", one),
+            format!(
+                "kubectl --context c0 … if you mean the Helm release in c0, whose records are ConfigMaps, which anyone \
+                 may make: c1 may have the records in Secrets, {cannot}"
+            ),
+        ),
+        (
             unsure(Ground::Kind, "", one),
             format!("kubectl --context c0 … to create pods in c0: c1 may serve pods, too, {cannot}"),
         ),

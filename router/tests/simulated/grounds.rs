@@ -387,6 +387,27 @@ async fn a_cluster_that_cannot_be_asked_is_named_with_what_it_said() {
     assert!(message.contains("it answered 500"), "{message}");
 }
 
+/// A reference becomes a path: with another object's at its end it would choose by that one.
+#[tokio::test]
+async fn a_reference_that_leads_elsewhere_is_no_ground() {
+    let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(false)).await;
+    fixture.put("b", "x", "1");
+    for (namespace, name) in [
+        ("default/configmaps/x?", "y"),
+        ("default/configmaps/x#", "y"),
+        ("default/configmaps/x%3F", "y"),
+        ("../namespaces/default", "x"),
+        ("default", ".."),
+        ("default", "../configmaps/x"),
+    ] {
+        let about = json!({"kind": "ConfigMap", "apiVersion": "v1", "namespace": namespace, "name": name});
+        let event = json!({"kind": "Event", "apiVersion": "v1", "involvedObject": about,
+            "metadata": {"generateName": "e-", "namespace": "default"}});
+        let made = fixture.write("POST", "/api/v1/namespaces/default/events", &event).await.ok();
+        assert_eq!(cluster(&made), "a", "{namespace} {name}");
+    }
+}
+
 #[tokio::test]
 async fn each_ground_says_in_the_refusal_why_it_chose() {
     let placement = Some("b".parse().unwrap());

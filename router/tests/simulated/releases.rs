@@ -155,11 +155,9 @@ async fn a_helm_release_that_may_be_where_nobody_can_look_is_not_torn() {
     let expected = "helm --kube-context <name> …: the release \"r\" of namespace \"default\" may be in b, which cannot be \
         asked (for ";
     assert!(message.starts_with(expected), "{message}");
-    fixture.member("a").apply(record("r", 1)).unwrap();
-    crate::harness::until(|| async {
-        fixture.get(&format!("{CONFIG_MAPS}/sh.helm.release.v1.r.v1")).await.code == 200
-    })
-    .await;
+    fixture.member("a").apply(record_in_secret("r", 1)).unwrap();
+    crate::harness::until(|| async { fixture.get(&format!("{SECRETS}/sh.helm.release.v1.r.v1")).await.code == 200 })
+        .await;
     assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &released("new", "r")).await.ok()), "a");
 }
 
@@ -246,6 +244,38 @@ async fn who_may_read_no_records_is_not_kept_from_what_else_decides() {
     }
 }
 
+/// Whoever may write a ConfigMap in one cluster leads nobody's release there.
+#[tokio::test]
+async fn a_decoy_of_a_record_leads_no_write() {
+    for held in [true, false] {
+        let (fixture, _before) = with_one_never_seen(placed_in_a(held)).await;
+        for path in [CONFIG_MAPS, SECRETS] {
+            fixture.get(path).await;
+        }
+        fixture.member("a").apply(record("r", 1)).unwrap();
+        fixture.member("b").apply(record_in_secret("r", 1)).unwrap();
+        let decoy = format!("{CONFIG_MAPS}/sh.helm.release.v1.r.v1");
+        crate::harness::until(|| async { fixture.get(&decoy).await.code == 200 }).await;
+        // b is not known, and may have the release.
+        let refused = fixture.write("POST", CONFIG_MAPS, &released("new", "r")).await;
+        let message = refused.refused(503);
+        assert!(message.contains("which anyone may make: b may have the records in Secrets"), "{message}");
+        assert_eq!(values(&fixture, ["a"], "new"), [Value::Null], "{held}");
+
+        let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(held)).await;
+        for path in [CONFIG_MAPS, SECRETS] {
+            fixture.get(path).await.ok();
+        }
+        for (path, object) in [
+            (format!("/clusters/a{CONFIG_MAPS}"), record("r", 1)),
+            (format!("/clusters/b{SECRETS}"), record_in_secret("r", 1)),
+        ] {
+            fixture.write("POST", &path, &object).await.ok();
+        }
+        assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &released("new", "r")).await.ok()), "b", "{held}");
+    }
+}
+
 /// Two members that are reached from within this process, so that time passes by leaps, and a router that holds nothing.
 async fn within_this_process() -> (Fixture, [Arc<SimulatedCluster>; 2]) {
     let members = ["a", "b"].map(|name| Arc::new(Simulator::start_in_process(config(name)).unwrap()));
@@ -264,7 +294,7 @@ fn asked_for_records(member: &SimulatedCluster) -> u64 {
 #[tokio::test(start_paused = true)]
 async fn a_slow_member_delays_one_write_of_a_release_and_no_longer_than_3_s() {
     let (fixture, [a, b]) = within_this_process().await;
-    a.apply(record("r", 1)).unwrap();
+    a.apply(record_in_secret("r", 1)).unwrap();
     b.control().hold_lists(true);
     for (name, at_most) in [("x", 3_500), ("y", 500)] {
         let begun = Instant::now();

@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout};
 use tributary_apimachinery::{ClusterName, Consistency, GroupVersionResource, Scope, Snapshot};
 
 use super::gathered::Gathered;
-use super::helm_release::Release;
+use super::helm_release::{Release, has_type};
 use super::known_releases::ReleaseKey;
 use super::named::object;
 use crate::discovery::ServedResource;
@@ -32,9 +32,9 @@ pub(in crate::forward) async fn of_release(request: ClientRequest<'_>, release: 
     }
     let (union, end) = (fleet.union(), Instant::now() + KNOWN_WITHIN);
     let resources = release.resources();
-    let served = resources.iter().filter_map(|resource| union.get(resource));
-    let found = join_all(served.map(|served| Box::pin(of_resource(request, release, served, end)))).await;
-    let (of_each, unsure): (Vec<_>, Vec<_>) = found.into_iter().unzip();
+    let served: Vec<_> = resources.iter().filter_map(|resource| union.get(resource)).collect();
+    let asked = served.iter().map(|served| Box::pin(of_resource(request, release, served, end)));
+    let (of_each, unsure): (Vec<_>, Vec<_>) = join_all(asked).await.into_iter().unzip();
     let undiscovered = fleet.undiscovered();
     let undiscovered = undiscovered.iter().map(|cluster| cluster.name());
     let all = |of: fn(&Evidence) -> &Vec<ClusterName>| {
@@ -42,7 +42,15 @@ pub(in crate::forward) async fn of_release(request: ClientRequest<'_>, release: 
     };
     let may = all(|own| &own.may).into_iter().chain(undiscovered).collect::<BTreeSet<_>>();
     let names = |all: BTreeSet<&ClusterName>| -> Vec<_> { all.into_iter().cloned().collect() };
-    let evidence = Evidence { has: names(all(|own| &own.has)), may: names(may), hidden: names(all(|own| &own.hidden)) };
+    // Whoever may write a ConfigMap can make one that looks like a record; of the type of Helm's Secrets nobody else
+    // makes any.
+    let in_secrets =
+        served.iter().zip(&of_each).find(|(served, own)| has_type(&served.resource) && !own.evidence.has.is_empty());
+    let (has, is_weak) = match in_secrets {
+        Some((_, own)) => (own.evidence.has.iter().collect(), false),
+        None => (all(|own| &own.has), true),
+    };
+    let evidence = Evidence { has: names(has), may: names(may), hidden: names(all(|own| &own.hidden)), is_weak };
     if !evidence.has.is_empty() {
         // Who is silent changes nothing then, and is not asked again for each object.
         for Unsure { key, asked_at, evidence } in unsure.into_iter().flatten() {
@@ -87,7 +95,7 @@ async fn of_resource(
     let is_all = known.may.len() == served.clusters.len();
     let may = if is_all { answered.may } else { [answered.may, answered.hidden.clone()].concat() };
     let hidden = if is_all { answered.hidden } else { Vec::new() };
-    let evidence = Evidence { has: [known.has, answered.has].concat(), may, hidden };
+    let evidence = Evidence { has: [known.has, answered.has].concat(), may, hidden, is_weak: false };
     (Gathered { evidence, told }, unsure)
 }
 

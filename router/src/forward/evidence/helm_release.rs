@@ -155,7 +155,7 @@ impl Release {
 }
 
 /// Whether the records of a resource have a type.
-fn has_type(resource: &GroupVersionResource) -> bool {
+pub(super) fn has_type(resource: &GroupVersionResource) -> bool {
     &*resource.resource == "secrets"
 }
 

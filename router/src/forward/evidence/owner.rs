@@ -103,7 +103,17 @@ fn named(
     let served = union.of_kind(&group_version, &reference.kind).filter(|_| !reference.name.is_empty())?;
     let namespace = Some(&reference.namespace).filter(|own| !own.is_empty()).or(resource.namespace.as_ref());
     let namespace = namespace.filter(|_| served.description.namespaced()).cloned();
+    // They become parts of a path: what leads elsewhere is no reference to anything.
+    let is_elsewhere = matches!(&*reference.name, "." | "..") || namespace.as_deref().is_some_and(|own| !is_label(own));
+    if is_elsewhere {
+        return None;
+    }
     Some((object(served.resource.clone(), namespace, Some(reference.name.clone())), Arc::clone(served)))
+}
+
+/// Whether a text can name a namespace.
+fn is_label(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
 /// The object that an Event is about, if it was deleted a moment ago: the last thing that is told of
