@@ -18,13 +18,14 @@ const SOON: Duration = Duration::from_secs(60);
 type Test = fn(TestContext, u8) -> BoxFuture<'static, anyhow::Result<()>>;
 
 pub(crate) fn cases() -> Vec<Case> {
-    let tests: [(&str, Test); 6] = [
+    let tests: [(&str, Test); 7] = [
         ("a_release_lives_through_the_merged_view", |context, version| Box::pin(life(context, version))),
         ("a_release_stays_in_its_cluster", |context, version| Box::pin(stays_whole(context, version))),
         ("a_release_goes_to_the_cluster_of_its_namespace", |context, version| Box::pin(by_namespace(context, version))),
         ("a_release_of_both_clusters_is_refused_before_its_first_write", |context, version| {
             Box::pin(of_both(context, version))
         }),
+        ("a_hook_without_a_label_goes_where_helm_works", |context, version| Box::pin(bare_hook(context, version))),
         ("a_release_without_a_place_is_refused", |context, version| Box::pin(without_place(context, version))),
         ("what_only_looks_like_a_record_decides_nothing", |context, version| Box::pin(decoys(context, version))),
     ];
@@ -185,6 +186,20 @@ async fn stays_whole(context: TestContext, version: u8) -> anyhow::Result<()> {
     setup.ok(&["uninstall", "web"]).await?;
     setup.has(1, &["configmaps/web-hook"]).await?;
     setup.has(0, &[]).await
+}
+
+/// Both clusters have releases in the namespace, and the hook says of which it is no more than its name.
+async fn bare_hook(context: TestContext, version: u8) -> anyhow::Result<()> {
+    let setup = Setup::new(&context, version).await?;
+    let own = ["--kube-context", "member2"];
+    setup.ok(&["--kube-context", "member1", "install", "other", "CHART"]).await?;
+    setup.ok(&[&own[..], &["install", "web", "CHART"]].concat()).await?;
+    let before = setup.found(0).await?;
+    setup.ok(&["upgrade", "web", "CHART", "--set", "more=true,label=false"]).await?;
+    setup.has(1, &SECOND).await?;
+    let after = setup.found(0).await?;
+    ensure!(after == before, "the other release was changed: {after:?} instead of {before:?}");
+    Ok(())
 }
 
 /// A namespace that only the second cluster has decides for a release, and for all that belongs to it.

@@ -114,6 +114,25 @@ async fn a_hook_goes_where_its_helm_release_is() {
             "{message}"
         );
         assert_eq!(values(&fixture, ["a", "b"], "bare-again"), [Value::Null, Value::Null]);
+        // Helm works on the one of b.
+        let pending = |release: &str| {
+            let mut object = record(release, 2);
+            object["metadata"]["labels"]["status"] = "pending-upgrade".into();
+            object
+        };
+        fixture.write("POST", &format!("/clusters/b{CONFIG_MAPS}"), &pending("rb")).await.ok();
+        crate::harness::until(|| async {
+            fixture.get(&format!("{CONFIG_MAPS}/sh.helm.release.v1.rb.v2")).await.code == 200
+        })
+        .await;
+        assert_eq!(cluster(&written(hook("of-b", None)).await.ok()), "b", "{held}");
+        let mut of_test = hook("of-test", None);
+        of_test["metadata"]["annotations"]["helm.sh/hook"] = "test".into();
+        written(of_test).await.refused(409);
+        // And on that of a, too.
+        fixture.write("POST", &format!("/clusters/a{CONFIG_MAPS}"), &pending("ra")).await.ok();
+        crate::harness::until(|| async { written(hook("of-both", None)).await.code == 409 }).await;
+        assert_eq!(values(&fixture, ["a", "b"], "of-test"), [Value::Null, Value::Null]);
     }
 }
 

@@ -5,7 +5,7 @@ use std::fs;
 use tributary_e2e::guard;
 
 /// A chart on disk. Its values: `step`, which the ConfigMap holds; `more`, for one more ConfigMap and a hook that makes
-/// another; `node`, where the Deployment's pods run.
+/// another; `label`, whether that names its release; `node`, where the Deployment's pods run.
 pub(super) struct Chart {
     path: String,
     _folder: tempfile::TempDir,
@@ -13,7 +13,7 @@ pub(super) struct Chart {
 
 const FILES: [(&str, &str); 6] = [
     ("Chart.yaml", "{apiVersion: v2, name: shop, version: 0.1.0}"),
-    ("values.yaml", "{step: 1, more: false, node: ''}"),
+    ("values.yaml", "{step: 1, more: false, label: true, node: ''}"),
     (
         "templates/map.yaml",
         r#"
@@ -44,8 +44,10 @@ apiVersion: v1
 kind: ConfigMap
 metadata:
   name: {{ .Release.Name }}-hook
+  {{ if .Values.label }}
   labels:
     app.kubernetes.io/instance: {{ .Release.Name }}
+  {{ end }}
   annotations:
     helm.sh/hook: pre-upgrade
 {{ end }}

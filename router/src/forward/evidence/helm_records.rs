@@ -24,13 +24,32 @@ use crate::topology::Cluster;
 
 /// Which clusters have records of a release. Nobody is asked where there is one cluster, and so nothing to choose.
 ///
+/// Of a hook that does not name its release several clusters may have one: then it is the one that Helm works on.
+///
 /// Takes 3 s at most: all that may have records are asked at once, Secrets and ConfigMaps together.
 pub(in crate::forward) async fn of_release(request: ClientRequest<'_>, release: &Release) -> Gathered {
-    let fleet = request.router.fleet();
-    if fleet.clusters().len() < 2 {
+    if request.router.fleet().clusters().len() < 2 {
         return Gathered::default();
     }
-    let (union, end) = (fleet.union(), Instant::now() + KNOWN_WITHIN);
+    let end = Instant::now() + KNOWN_WITHIN;
+    let found = of_records(request, release, end).await;
+    if found.evidence.has.len() > 1
+        && let Some(pending) = release.if_several()
+    {
+        let mut pending = of_records(request, &pending, end).await;
+        if pending.evidence.has.len() == 1 {
+            // Whoever may have a release may have one that is worked on.
+            pending.evidence.may.extend(found.evidence.may);
+            return pending;
+        }
+    }
+    found
+}
+
+/// Which clusters have records of a release, as long as there is time.
+async fn of_records(request: ClientRequest<'_>, release: &Release, end: Instant) -> Gathered {
+    let fleet = request.router.fleet();
+    let union = fleet.union();
     let resources = release.resources();
     let served: Vec<_> = resources.iter().filter_map(|resource| union.get(resource)).collect();
     let asked = served.iter().map(|served| Box::pin(of_resource(request, release, served, end)));

@@ -17,7 +17,25 @@ pub(crate) struct Release {
     name: Option<String>,
     /// What its records are; of an object that belongs to one that is not known.
     records: Option<GroupVersionResource>,
+    /// Which of its records count.
+    state: State,
 }
+
+/// Which records of a release count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum State {
+    /// All.
+    Any,
+    /// All, and if several clusters have some, those that say that Helm works on the release: hooks are made then.
+    PendingIfSeveral,
+    /// Those that say so.
+    Pending,
+}
+
+/// What the label `status` of a record says while Helm works on the release.
+///
+/// Source: `pkg/release` of Helm 3 and `pkg/release/common` of Helm 4 (`Status`).
+const PENDING: [&str; 4] = ["pending-install", "pending-upgrade", "pending-rollback", "uninstalling"];
 
 /// What records may be.
 const RECORDS: [&str; 2] = ["secrets", "configmaps"];
@@ -69,16 +87,17 @@ impl Release {
         let of_record = name.and_then(recorded).filter(|name| is_record && said.record_name.as_deref() == Some(name));
         if let Some(name) = of_record {
             let (name, records) = (Some(name.to_owned()), Some(request.resource.clone()));
-            return Some(Self { namespace: own?, name, records });
+            return Some(Self { namespace: own?, name, records, state: State::Any });
         }
-        let (namespace, name) = match (&said.name, &said.hook) {
-            (Some(name), _) => (said.namespace.clone().or(own)?, Some(name.clone())),
-            (None, Some(_)) => (own?, said.instance.clone()),
+        let (namespace, name, state) = match (&said.name, &said.hook) {
+            (Some(name), _) => (said.namespace.clone().or(own)?, Some(name.clone()), State::Any),
+            (None, Some(events)) if is_of_test(events) => (own?, said.instance.clone(), State::Any),
+            (None, Some(_)) => (own?, said.instance.clone(), State::PendingIfSeveral),
             _ => return None,
         };
         // It becomes a part of a path.
         let is_one = namespace.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-        is_one.then_some(Self { namespace, name, records: None })
+        is_one.then_some(Self { namespace, name, records: None, state })
     }
 
     /// The release that a member's object names.
@@ -88,6 +107,12 @@ impl Release {
         }
         let facts = rewrite::read(Format::Json, BodyKind::Object, object.json()).ok()?;
         Self::of(request, Some(object.name()), &facts.release)
+    }
+
+    /// What decides where several clusters have records of it, if anything does.
+    pub(super) fn if_several(&self) -> Option<Self> {
+        (self.state == State::PendingIfSeveral && self.name.is_none())
+            .then(|| Self { state: State::Pending, ..self.clone() })
     }
 
     /// Its namespace, in which its records are.
@@ -130,13 +155,17 @@ impl Release {
         self.has_name(object.name())
             && object.label("owner") == Some("helm")
             && object.label("name") == recorded(object.name())
+            && (self.state != State::Pending || object.label("status").is_some_and(|status| PENDING.contains(&status)))
             && (!has_type(resource) || type_of(object) == Some(RECORD_TYPE.as_bytes()))
     }
 
     /// The question for its records of one resource. Their names are for the answer to tell.
     pub(super) fn question(&self, resource: &GroupVersionResource) -> String {
         let name = self.name.iter().map(|name| format!(",name={name}"));
-        let labels = "owner=helm".to_owned() + &name.collect::<String>();
+        let mut labels = "owner=helm".to_owned() + &name.collect::<String>();
+        if self.state == State::Pending {
+            labels.push_str(&format!(",status in ({})", PENDING.join(",")));
+        }
         let labels = utf8_percent_encode(&labels, NON_ALPHANUMERIC);
         let mut path = resource.path(Some(&self.namespace));
         path.push_str(&format!("?labelSelector={labels}&limit={ASKED_FOR}"));
@@ -150,8 +179,13 @@ impl Release {
     /// One of a name, for tests.
     #[cfg(test)]
     pub(super) fn named(namespace: &str, name: &str) -> Self {
-        Self { namespace: namespace.to_owned(), name: Some(name.to_owned()), records: None }
+        Self { namespace: namespace.to_owned(), name: Some(name.to_owned()), records: None, state: State::Any }
     }
+}
+
+/// Whether a hook is made by `helm test`, at any time, by its annotation: a list of events.
+fn is_of_test(events: &str) -> bool {
+    events.split(',').all(|event| matches!(event.trim(), "test" | "test-success" | "test-failure"))
 }
 
 /// Whether the records of a resource have a type.
