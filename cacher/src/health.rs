@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::member_health::MemberLoss;
+use crate::member_health::{MemberHealth, MemberLoss};
 use crate::state::{CacherState, StaleReason};
 
 /// Follows whether changes arrive.
@@ -17,7 +17,15 @@ pub(crate) struct CacherHealth {
     failed_at: Option<Instant>,
     /// What is known of the member while it cannot be reached.
     member: Option<MemberLoss>,
+    /// When the member was last ready, while it is not.
+    unready_since: Option<Instant>,
+    /// When the watch, or a list, last brought something.
+    heard: Instant,
 }
+
+/// How long nothing may come of a member that is not ready before what is held of it is stale. 10 s, as of one that is
+/// silent. That its connection answers pings says nothing then: its etcd may be gone.
+const UNREADY_SILENCE: Duration = Duration::from_secs(10);
 
 /// Changes do not arrive.
 #[derive(Debug)]
@@ -33,7 +41,16 @@ struct Loss {
 
 impl CacherHealth {
     pub(crate) fn new(now: Instant, stale_after: Duration) -> Self {
-        Self { started: now, stale_after, synced: false, lost: None, failed_at: None, member: None }
+        Self {
+            started: now,
+            stale_after,
+            synced: false,
+            lost: None,
+            failed_at: None,
+            member: None,
+            unready_since: None,
+            heard: now,
+        }
     }
 
     /// A complete state is in place.
@@ -45,6 +62,11 @@ impl CacherHealth {
     /// Changes arrive, or would.
     pub(crate) fn contact(&mut self) {
         self.lost = None;
+    }
+
+    /// Something came of the collection: an event, a bookmark, an answer.
+    pub(crate) fn heard(&mut self, now: Instant) {
+        self.heard = now;
     }
 
     /// Changes do not arrive. The first loss since the last contact counts for the time, the latest for the reason.
@@ -68,9 +90,10 @@ impl CacherHealth {
     }
 
     /// The member cannot be reached, or can again: then whatever kept it from that is no reason any more.
-    pub(crate) fn set_member(&mut self, lost: Option<MemberLoss>) {
-        let is_back = self.member.is_some() && lost.is_none();
-        self.member = lost;
+    pub(crate) fn set_member(&mut self, known: &MemberHealth) {
+        let is_back = self.member.is_some() && known.lost.is_none();
+        self.member.clone_from(&known.lost);
+        self.unready_since = known.unready_since;
         self.date_back();
         if let Some(Loss { reason: reason @ StaleReason::Unreachable(_), .. }) = &mut self.lost
             && is_back
@@ -96,6 +119,14 @@ impl CacherHealth {
         }
     }
 
+    /// As of when what is held is sure, and when that is too long ago, where the member is not ready and nothing else is
+    /// wrong.
+    fn doubted(&self) -> Option<(Instant, Instant)> {
+        let unready_since = self.unready_since.filter(|_| self.synced && self.lost.is_none())?;
+        let since = unready_since.max(self.heard);
+        Some((since, since + UNREADY_SILENCE))
+    }
+
     /// What readers see.
     pub(crate) fn state(&self, now: Instant) -> CacherState {
         match &self.lost {
@@ -105,14 +136,21 @@ impl CacherHealth {
             Some(lost) if lost.is_certain || now >= lost.noticed + self.stale_after => {
                 CacherState::Stale { since: lost.since, reason: self.reason(lost) }
             }
-            _ => CacherState::Synced,
+            _ => match self.doubted() {
+                Some((since, until)) if now >= until => CacherState::Stale {
+                    since,
+                    reason: StaleReason::Other("it says that it is not ready, and nothing has come since".to_owned()),
+                },
+                _ => CacherState::Synced,
+            },
         }
     }
 
     /// When the state changes by the mere passing of time.
     pub(crate) fn turns_stale_at(&self, now: Instant) -> Option<Instant> {
-        let lost = self.lost.as_ref().filter(|lost| self.synced && !lost.is_certain)?;
-        Some(lost.noticed + self.stale_after).filter(|at| *at > now)
+        let lost = self.lost.as_ref().filter(|lost| self.synced && !lost.is_certain);
+        let at = lost.map(|lost| lost.noticed + self.stale_after).or_else(|| self.doubted().map(|(_, until)| until));
+        at.filter(|at| *at > now)
     }
 }
 
@@ -185,17 +223,18 @@ mod tests {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let stale = |since, reason| CacherState::Stale { since: at(since), reason };
-        let gone = || Some(MemberLoss { heard: at(7), reason: "gone".into() });
+        let member = |lost| MemberHealth { lost, ..MemberHealth::default() };
+        let gone = || member(Some(MemberLoss { heard: at(7), reason: "gone".into() }));
         let mut health = CacherHealth::new(start, Duration::from_secs(5));
         health.synced();
         // A dial fails, and the watch that is open brings its changes all the same.
-        health.set_member(gone());
+        health.set_member(&gone());
         assert_eq!(health.state(at(9)), CacherState::Synced);
         health.lost(at(10), unreachable("broken pipe"));
         assert_eq!(health.state(at(10)), stale(7, unreachable("gone")));
         assert_eq!(health.turns_stale_at(at(10)), None);
         // It is back: that is no reason any more, but nothing is fresh by it.
-        health.set_member(None);
+        health.set_member(&member(None));
         assert!(
             matches!(health.state(at(11)), CacherState::Stale { since, reason: StaleReason::Other(_) } if since == at(7))
         );
@@ -205,8 +244,41 @@ mod tests {
         assert_eq!(health.state(at(13)), CacherState::Synced);
         // What is refused is refused, whatever becomes of the member.
         health.lost(at(20), StaleReason::Forbidden);
-        health.set_member(Some(MemberLoss { heard: at(22), reason: "gone".into() }));
+        health.set_member(&member(Some(MemberLoss { heard: at(22), reason: "gone".into() })));
         assert_eq!(health.state(at(23)), stale(20, StaleReason::Forbidden));
+    }
+
+    #[test]
+    fn of_a_member_that_is_not_ready_only_what_comes_is_fresh() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let unready = |since| MemberHealth { unready_since: since, ..MemberHealth::default() };
+        let since_of = |health: &CacherHealth, now| match health.state(now) {
+            CacherState::Stale { since, reason: StaleReason::Other(_) } => Some(since),
+            state => {
+                assert_eq!(state, CacherState::Synced);
+                None
+            }
+        };
+        let mut health = CacherHealth::new(start, Duration::from_secs(5));
+        health.set_member(&unready(Some(at(0))));
+        assert!(health.state(at(60)).is_unknown() && health.turns_stale_at(at(1)).is_none(), "it is unknown anyway");
+        health.synced();
+        health.heard(at(60));
+        assert_eq!((since_of(&health, at(69)), health.turns_stale_at(at(69))), (None, Some(at(70))));
+        assert_eq!((since_of(&health, at(75)), health.turns_stale_at(at(75))), (Some(at(60)), None));
+        // An event, or a bookmark.
+        health.heard(at(80));
+        assert_eq!((since_of(&health, at(81)), health.turns_stale_at(at(81))), (None, Some(at(90))));
+        assert_eq!(since_of(&health, at(90)), Some(at(80)));
+        // It was ready after that.
+        health.set_member(&unready(Some(at(85))));
+        assert_eq!((since_of(&health, at(94)), since_of(&health, at(95))), (None, Some(at(85))));
+        health.lost(at(100), unreachable("refused"));
+        assert_eq!(health.state(at(105)), CacherState::Stale { since: at(100), reason: unreachable("refused") });
+        health.contact();
+        health.set_member(&unready(None));
+        assert_eq!((since_of(&health, at(900)), health.turns_stale_at(at(900))), (None, None));
     }
 
     #[test]

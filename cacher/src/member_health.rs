@@ -9,6 +9,8 @@ use tokio::time::Instant;
 pub struct MemberHealth {
     /// Set while it cannot be reached.
     pub lost: Option<MemberLoss>,
+    /// Set while it says that it is not ready: when it last was. What is held is as fresh then as what it brings.
+    pub unready_since: Option<Instant>,
     /// How often it has become well. When this grows, a failure is no longer waited out.
     pub recoveries: u64,
 }

@@ -17,11 +17,11 @@ const FRESH_WITHIN: Duration = Duration::from_secs(4);
 
 fn lost() -> MemberHealth {
     let lost = MemberLoss { heard: Instant::now(), reason: Arc::from("silent") };
-    MemberHealth { lost: Some(lost), recoveries: 1 }
+    MemberHealth { lost: Some(lost), unready_since: None, recoveries: 1 }
 }
 
 fn well(recoveries: u64) -> MemberHealth {
-    MemberHealth { lost: None, recoveries }
+    MemberHealth { lost: None, unready_since: None, recoveries }
 }
 
 /// Answers whatever is asked, as a member that is well.

@@ -3,7 +3,8 @@
 //!
 //! A question without an answer means silence only if nothing else came from the endpoint meanwhile: an answer to
 //! another request, or bytes of what somebody reads. So a slow network, or a member that is busy, is not taken for
-//! dead. `/readyz` waits for etcd, for seconds where that is in trouble: whoever does not answer it soon is asked
+//! dead. One that answers and is not ready is asked only where no other endpoint is, and what it does not bring by
+//! itself meanwhile is not known to be fresh. `/readyz` waits for etcd, for seconds where that is in trouble: whoever does not answer it soon is asked
 //! `/livez/ping` as well, which waits for nothing. Answers to pings of HTTP/2, and connections that can be made, do not
 //! count: a load balancer gives them for a server that is gone. Nor do answers that may be its own ([`Speaker`]).
 //!
@@ -160,6 +161,7 @@ fn note(member: &ClientInner, endpoint: &Endpoint, verdict: Verdict, last: Optio
         Verdict::Answered { ready } => {
             endpoint.answered();
             endpoint.ready(ready);
+            member.endpoints.note_ready(&member.observer);
         }
         Verdict::Rejects => endpoint.heard(),
         Verdict::Slow => {}

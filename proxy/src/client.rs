@@ -374,6 +374,75 @@ pub fn without_user_info(url: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ReachabilityState;
+
+    /// A loses its last endpoint between two looks of the task that tells of it.
+    #[tokio::test]
+    async fn that_no_endpoint_is_left_is_known_however_fast_they_change() {
+        let name = ClusterName::new("a").unwrap();
+        let address = |port: u16| -> Uri { format!("https://127.0.0.1:{port}").parse().unwrap() };
+        let config = kube::Config::new(address(1));
+        let further = [Address { url: address(2), proxy: None }];
+        let client = ClusterClient::new(name, config, &further, ClientTuning::default(), None).await.unwrap();
+        let known = client.reachability();
+        let is_lost = || matches!(known.borrow().state, ReachabilityState::Unreachable { .. });
+        let [one, two]: [_; 2] = client.member.endpoints.iter().cloned().collect::<Vec<_>>().try_into().ok().unwrap();
+        let settled = || async {
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
+        };
+        two.answered();
+        one.observer.unreachable("refused".to_owned());
+        settled().await;
+        assert!(!is_lost());
+        one.answered();
+        two.observer.unreachable("refused".to_owned());
+        one.observer.unreachable("refused".to_owned());
+        settled().await;
+        assert!(is_lost(), "nothing is left");
+        one.answered();
+        settled().await;
+        assert!(!is_lost());
+    }
+
+    /// Where one endpoint says that it is ready, the member is; the others come last.
+    #[tokio::test(start_paused = true)]
+    async fn a_member_is_as_ready_as_its_readiest_endpoint() {
+        let name = ClusterName::new("a").unwrap();
+        let address = |port: u16| -> Uri { format!("https://127.0.0.1:{port}").parse().unwrap() };
+        let config = kube::Config::new(address(1));
+        let further = [Address { url: address(2), proxy: None }];
+        let client = ClusterClient::new(name, config, &further, ClientTuning::default(), None).await.unwrap();
+        let endpoints = &client.member.endpoints;
+        let all: Vec<_> = endpoints.iter().cloned().collect();
+        let say = |ready: [bool; 2]| {
+            for (endpoint, ready) in all.iter().zip(ready) {
+                endpoint.answered();
+                endpoint.ready(ready);
+                endpoints.note_ready(&client.member.observer);
+            }
+        };
+        let unready = || client.reachability().borrow().unready_since;
+        say([true, true]);
+        let ready_at = tokio::time::Instant::now();
+        for _ in 0..5 {
+            tokio::time::advance(Duration::from_secs(5)).await;
+            say([false, true]);
+            assert_eq!(unready(), None);
+        }
+        let last = tokio::time::Instant::now();
+        assert!(last > ready_at);
+        for _ in 0..2 {
+            say([false, false]);
+            assert_eq!(unready(), None);
+            tokio::time::advance(Duration::from_secs(5)).await;
+        }
+        say([false, false]);
+        assert!(unready().is_some_and(|since| since.duration_since(last) < Duration::from_millis(1)));
+        say([true, false]);
+        assert_eq!(unready(), None);
+    }
 
     #[test]
     fn urls_are_shown_without_passwords() {

@@ -38,6 +38,8 @@ pub struct EndpointStatus {
     pub address: Arc<str>,
     /// Whether it can be reached.
     pub reachability: Reachability,
+    /// Whether it has not said that it is not ready.
+    pub is_ready: bool,
     /// Requests in flight, watches and tunnels included.
     pub outstanding: usize,
     /// Requests sent to it since the start.
@@ -124,6 +126,7 @@ impl Endpoint {
         EndpointStatus {
             address: self.target.address.clone(),
             reachability: self.observer.subscribe().borrow().clone(),
+            is_ready: self.observer.is_ready(),
             outstanding: self.outstanding(LaneKind::Short) + self.outstanding(LaneKind::LongRunning),
             requests: self.requests.load(Ordering::Relaxed),
             broken: self.broken.load(Ordering::Relaxed),

@@ -15,13 +15,14 @@ use std::sync::{Arc, Weak};
 
 use futures::FutureExt;
 use http::Uri;
+use tokio::sync::watch;
 use tokio::time::{Duration, timeout};
 use tributary_apimachinery::ClusterName;
 
 use crate::endpoint::{Endpoint, EndpointRequest, EndpointStatus};
 use crate::error::ForwardError;
 use crate::pool::LaneKind;
-use crate::reachability::{Observer, ReachabilityState};
+use crate::reachability::{Observer, Reachability, ReachabilityState};
 
 /// How long a request waits for a connection to one endpoint while another may have one. Longer than the handshakes
 /// with a member on another continent take; a client waits that long once, after which the endpoint is left out.
@@ -114,12 +115,22 @@ impl Endpoints {
         }
     }
 
-    /// The place of the usable endpoint with the least to do.
+    /// Notes whether one of several is ready. Of an only one it is noted already.
+    pub(crate) fn note_ready(&self, member: &Observer) {
+        if self.all.len() > 1 {
+            member.ready(self.all.iter().any(|endpoint| endpoint.is_usable() && endpoint.observer.is_ready()));
+        }
+    }
+
+    /// The place of the usable endpoint with the least to do. One that is not ready is the last choice.
     fn best(&self, among: &[&Arc<Endpoint>], kind: LaneKind) -> Option<usize> {
         let count = among.len();
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let places = (0..count).map(|step| turn.wrapping_add(step) % count);
-        places.filter(|at| among[*at].is_usable()).min_by_key(|at| among[*at].outstanding(kind))
+        places.filter(|at| among[*at].is_usable()).min_by_key(|at| {
+            let endpoint = among[*at];
+            (!endpoint.observer.is_ready(), endpoint.outstanding(kind))
+        })
     }
 }
 
@@ -133,27 +144,38 @@ struct Tended {
 }
 
 impl Tended {
-    /// Says once that the endpoint is lost, and that it is back. Ends with the endpoints.
-    async fn run(self, mut reachability: tokio::sync::watch::Receiver<crate::Reachability>) {
+    /// Says once that the endpoint is lost, and that it is back; and at each change, that the member is lost if nothing is
+    /// left. Ends with the endpoints.
+    ///
+    /// Changes that come fast are seen as one: whether something is left is asked of all of them as they are now.
+    async fn run(self, mut reachability: watch::Receiver<Reachability>) {
+        let mut is_told = false;
         loop {
-            let lost = |known: &crate::Reachability| matches!(known.state, ReachabilityState::Unreachable { .. });
-            match reachability.wait_for(lost).await.map(|known| known.state.clone()) {
-                Ok(ReachabilityState::Unreachable { reason }) => self.lost(&reason),
-                Ok(_) => continue,
-                Err(_) => return,
+            let state = reachability.borrow_and_update().state.clone();
+            match state {
+                ReachabilityState::Unreachable { reason } => {
+                    self.lost(&reason, is_told);
+                    is_told = true;
+                }
+                ReachabilityState::Reachable if is_told => {
+                    self.back();
+                    is_told = false;
+                }
+                ReachabilityState::Reachable | ReachabilityState::Unknown => {}
             }
-            if reachability.wait_for(crate::Reachability::is_reachable).await.is_err() {
+            if reachability.changed().await.is_err() {
                 return;
             }
-            self.back();
         }
     }
 
-    fn lost(&self, reason: &str) {
+    fn lost(&self, reason: &str, is_told: bool) {
         let Some(all) = self.all.upgrade() else { return };
         let others = all.iter().filter(|endpoint| endpoint.is_usable()).count();
         let endpoint = &all[self.at].target.address;
-        tracing::warn!(cluster = %self.cluster, %endpoint, reason, others, "an endpoint cannot be reached; the others are used");
+        if !is_told {
+            tracing::warn!(cluster = %self.cluster, %endpoint, reason, others, "an endpoint cannot be reached; the others are used");
+        }
         if others == 0 {
             self.member.unreachable(format!(
                 "cluster {}: none of its {} endpoints can be reached: {reason}",

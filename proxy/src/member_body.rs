@@ -68,9 +68,11 @@ pub(crate) struct MemberBody {
     /// What counts that it was read to its end, over HTTP/2.
     counts: Option<Arc<StreamCounts>>,
     cluster: ClusterName,
-    /// Whatever comes of a member's own answer shows that its endpoint is alive. What waits here until a slow client
-    /// reads it does so late; of one client that is at most a window of HTTP/2.
+    /// Whatever comes of a member's own answer shows that its endpoint is alive.
     source: BodySource,
+    /// Whether something is waited for: only what was not there yet says that it comes now. What a slow client takes
+    /// of the rest may have come long ago.
+    is_waiting: bool,
     /// Ends when the body is to be cut off; of answers that may go on for hours alone.
     cut: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
 }
@@ -91,7 +93,7 @@ impl MemberBody {
         until: Option<CancellationToken>,
     ) -> Body {
         let cut = until.map(|until| Box::pin(until.cancelled_owned()));
-        let mut body = Self { incoming, permit: Some(permit), counts, cluster, source, cut };
+        let mut body = Self { incoming, permit: Some(permit), counts, cluster, source, is_waiting: true, cut };
         if body.incoming.is_end_stream() {
             body.ended();
         }
@@ -124,9 +126,11 @@ impl HttpBody for MemberBody {
             (self.cut, self.permit) = (None, None);
             return Poll::Ready(Some(Err(self.broke_off(CutOff))));
         }
-        let frame = match ready!(Pin::new(&mut self.incoming).poll_frame(cx)) {
+        let polled = Pin::new(&mut self.incoming).poll_frame(cx);
+        let comes_now = std::mem::replace(&mut self.is_waiting, polled.is_pending());
+        let frame = match ready!(polled) {
             Some(Ok(frame)) => {
-                if self.source.speaker != Speaker::Intermediary {
+                if comes_now && self.source.speaker != Speaker::Intermediary {
                     self.source.endpoint.heard();
                 }
                 // hyper's server asks nothing more of a body that says so.

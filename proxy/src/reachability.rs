@@ -18,6 +18,8 @@ pub struct Reachability {
     pub since: Instant,
     /// When it last said anything before that; `None` if it never has.
     pub heard: Option<Instant>,
+    /// When it last said that it is ready, once that is more than 10 s ago and it says that it is not. A member is as ready as its readiest endpoint.
+    pub unready_since: Option<Instant>,
     /// How often it has become well: it could be reached again, or was ready again. Whoever waits out a failure need
     /// not wait any longer when this has grown.
     pub recoveries: u64,
@@ -45,6 +47,10 @@ impl Reachability {
     }
 }
 
+/// How long a member may say that it is not ready before that is known of it. 10 s, from when it last was: as long as one
+/// may be silent before readers are told, and longer than the hooks of a kube-apiserver take that starts.
+pub(crate) const UNREADY_AFTER: Duration = Duration::from_secs(10);
+
 const UNKNOWN: u8 = 0;
 const REACHABLE: u8 = 1;
 const UNREACHABLE: u8 = 2;
@@ -60,6 +66,8 @@ pub(crate) struct Observer {
     last_heard: AtomicU64,
     /// Whether it has not said that it is not ready.
     is_ready: AtomicBool,
+    /// When it was last ready, as [`last_heard`](Self::last_heard); of one that never was, when it first said so.
+    last_ready: AtomicU64,
     /// Whether it cannot be reached for its not accepting our credentials.
     is_rejecting: AtomicBool,
     sender: watch::Sender<Reachability>,
@@ -72,11 +80,12 @@ impl Observer {
             state: ReachabilityState::Unknown,
             since: started,
             heard: None,
+            unready_since: None,
             recoveries: 0,
         });
-        let (state, last_heard) = (AtomicU8::new(UNKNOWN), AtomicU64::new(0));
+        let (state, last_heard, last_ready) = (AtomicU8::new(UNKNOWN), AtomicU64::new(0), AtomicU64::new(0));
         let (is_ready, is_rejecting) = (AtomicBool::new(true), AtomicBool::new(false));
-        Self { cluster, state, started, last_heard, is_ready, is_rejecting, sender }
+        Self { cluster, state, started, last_heard, is_ready, last_ready, is_rejecting, sender }
     }
 
     pub(crate) fn subscribe(&self) -> watch::Receiver<Reachability> {
@@ -85,8 +94,19 @@ impl Observer {
 
     /// When the member last said anything.
     pub(crate) fn heard_at(&self) -> Option<Instant> {
-        let heard = self.last_heard.load(Ordering::Relaxed).checked_sub(1)?;
-        Some(self.started + Duration::from_millis(heard))
+        self.time(&self.last_heard)
+    }
+
+    /// The time that is kept there, if there is one.
+    fn time(&self, kept: &AtomicU64) -> Option<Instant> {
+        let after = kept.load(Ordering::Relaxed).checked_sub(1)?;
+        Some(self.started + Duration::from_millis(after))
+    }
+
+    /// Keeps this moment there.
+    fn keep_now(&self, kept: &AtomicU64) {
+        let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX - 1);
+        kept.store(now + 1, Ordering::Relaxed);
     }
 
     /// Whether the last that is known is that it cannot be reached.
@@ -108,14 +128,23 @@ impl Observer {
 
     /// Something came from the member.
     pub(crate) fn heard(&self) {
-        let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX - 1);
-        self.last_heard.store(now + 1, Ordering::Relaxed);
+        self.keep_now(&self.last_heard);
     }
 
     /// The member says whether it is ready. Gives whether it has become so.
     pub(crate) fn ready(&self, is_ready: bool) -> bool {
         let was_ready = self.is_ready.swap(is_ready, Ordering::Relaxed);
+        if is_ready || self.time(&self.last_ready).is_none() {
+            self.keep_now(&self.last_ready);
+        }
+        let since = self.time(&self.last_ready).filter(|since| !is_ready && since.elapsed() >= UNREADY_AFTER);
+        self.sender.send_if_modified(|known| std::mem::replace(&mut known.unready_since, since) != since);
         is_ready && !was_ready
+    }
+
+    /// Whether it has not said that it is not ready.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.is_ready.load(Ordering::Relaxed)
     }
 
     /// Whether the last that is known is that it does not accept our credentials.
@@ -174,7 +203,8 @@ impl Observer {
                 _ => tracing::debug!(cluster = %self.cluster, "cluster is reachable"),
             }
             let recoveries = current.recoveries + u64::from(code == REACHABLE);
-            *current = Reachability { state, since: Instant::now(), heard: self.heard_at(), recoveries };
+            let unready_since = current.unready_since;
+            *current = Reachability { state, since: Instant::now(), heard: self.heard_at(), unready_since, recoveries };
             true
         });
     }
@@ -183,6 +213,36 @@ impl Observer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn that_it_is_not_ready_is_known_once_it_is_more_than_a_moment() {
+        let observer = Observer::new(ClusterName::new("a").unwrap());
+        let known = observer.subscribe();
+        let since = || known.borrow().unready_since;
+        assert!(!observer.ready(true));
+        let ready_at = Instant::now();
+        for _ in 0..9 {
+            tokio::time::advance(Duration::from_secs(1)).await;
+            observer.ready(false);
+            assert_eq!((since(), observer.is_ready()), (None, false));
+        }
+        tokio::time::advance(Duration::from_secs(1)).await;
+        observer.ready(false);
+        assert_eq!(since(), Some(ready_at), "as of when it was");
+        observer.unreachable("refused".to_owned());
+        observer.answered();
+        assert_eq!(since(), Some(ready_at), "that it answers does not say that it is");
+        assert!(observer.ready(true));
+        assert_eq!(since(), None);
+        // One that never was counts from its first word.
+        let observer = Observer::new(ClusterName::new("b").unwrap());
+        tokio::time::advance(Duration::from_secs(60)).await;
+        observer.ready(false);
+        assert_eq!(observer.subscribe().borrow().unready_since, None);
+        tokio::time::advance(UNREADY_AFTER).await;
+        observer.ready(false);
+        assert_eq!(observer.subscribe().borrow().unready_since, Some(Instant::now() - UNREADY_AFTER));
+    }
 
     #[test]
     fn the_latest_reason_counts_and_the_first_time() {

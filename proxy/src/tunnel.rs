@@ -27,17 +27,20 @@ pub(crate) async fn joined(client: OnUpgrade, member: OnUpgrade, endpoint: Arc<E
         }
     };
     let (mut client, member) = (TokioIo::new(client), TokioIo::new(member));
-    let mut member = MemberSide { stream: member, endpoint, broken: None };
+    let mut member = MemberSide { stream: member, endpoint, is_waiting: true, broken: None };
     if let Err(error) = tokio::io::copy_bidirectional_with_sizes(&mut client, &mut member, BUFFER, BUFFER).await {
         tracing::debug!(error = explain(&error), "a tunnel broke");
     }
     member.broken
 }
 
-/// The side of a tunnel that leads to a member. Its bytes show that the member is alive.
+/// The side of a tunnel that leads to a member. Bytes that come show that the member is alive; those that a slow client
+/// takes only now do not.
 struct MemberSide<S> {
     stream: S,
     endpoint: Arc<Endpoint>,
+    /// Whether something is waited for: see [`MemberBody`](crate::member_body::MemberBody).
+    is_waiting: bool,
     /// Why it broke.
     broken: Option<String>,
 }
@@ -55,7 +58,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for MemberSide<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let done = Pin::new(&mut self.stream).poll_read(cx, buffer);
-        if buffer.filled().len() > before {
+        let comes_now = std::mem::replace(&mut self.is_waiting, done.is_pending());
+        if comes_now && buffer.filled().len() > before {
             self.endpoint.heard();
         }
         self.noted(done)

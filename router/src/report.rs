@@ -108,7 +108,11 @@ pub struct ClusterReport {
 pub struct EndpointReport {
     /// Host and port.
     pub address: String,
-    /// Why it cannot be reached.
+    /// Whether it is not known to be out of reach.
+    pub is_reachable: bool,
+    /// Whether it has not said that it is not ready.
+    pub is_ready: bool,
+    /// Why it cannot be reached, or is the last choice for requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
     /// How long its last answer to our own `/readyz` took.

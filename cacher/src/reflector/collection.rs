@@ -22,6 +22,7 @@ impl Reflector {
         let before = self.store.replace(store).map(|store| store.snapshot());
         let counts = &self.shared.counts;
         counts.relists.add(usize::from(before.is_some()));
+        self.health.heard(Instant::now());
         self.health.synced();
         let update = match before {
             None => Update::Synced { snapshot: after },

@@ -120,8 +120,7 @@ impl Reflector {
                 done = &mut work => return Ok(done),
                 // The sender lives as long as the reflector.
                 _ = self.member.changed() => {
-                    let lost = self.member.borrow_and_update().lost.clone();
-                    self.health.set_member(lost);
+                    self.health.set_member(&self.member.borrow_and_update());
                 }
                 () = sleep_until(stale_at.unwrap_or_else(Instant::now)), if stale_at.is_some() => {}
                 () = sleep_until(place_until.unwrap_or_else(Instant::now)), if place_until.is_some() => {

@@ -28,6 +28,7 @@ impl Reflector {
             self.progress = progress;
             let input = match turn? {
                 WatchWakeup::Read(Some(Ok(frame))) => {
+                    self.health.heard(stream.heard_at());
                     if let Ok(chunk) = frame.into_data() {
                         shared.counts.received_bytes.add(chunk.len());
                         stream.frames.push(chunk);

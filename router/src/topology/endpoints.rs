@@ -56,7 +56,13 @@ impl Collector for EndpointMetrics {
         let help = "1 where an endpoint is not known to be unreachable";
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
         for (labels, endpoint) in &reports {
-            ConstGauge::new(i64::from(endpoint.problem.is_none())).encode(family.encode_family(labels)?)?;
+            ConstGauge::new(i64::from(endpoint.is_reachable)).encode(family.encode_family(labels)?)?;
+        }
+        let name = "tributary_endpoint_ready";
+        let help = "1 where an endpoint has not said that it is not ready";
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (labels, endpoint) in &reports {
+            ConstGauge::new(i64::from(endpoint.is_ready)).encode(family.encode_family(labels)?)?;
         }
         let name = "tributary_endpoint_latency_seconds";
         let help = "Time that an endpoint's last answer to our own /readyz took";

@@ -216,6 +216,8 @@ impl Fleet {
             let cluster = kept.cloned().unwrap_or_else(|| {
                 let known = self.known.lock().remove(&name);
                 let known = known.filter(|known| known.address == ClusterAddress::of(&setup.fingerprint));
+                // What was said under this name in this process stands in until the new address has answered, as what
+                // is held of it does; of an earlier process only what the same address said.
                 let served = before.get(&name).and_then(|before| before.served()).or(known);
                 let cluster = Cluster::new(setup, served, &self.documents, &self.shares);
                 started.push(Arc::clone(&cluster));

@@ -37,5 +37,5 @@ fn of(known: &Reachability) -> MemberHealth {
         }
         ReachabilityState::Unknown | ReachabilityState::Reachable => None,
     };
-    MemberHealth { lost, recoveries: known.recoveries }
+    MemberHealth { lost, unready_since: known.unready_since, recoveries: known.recoveries }
 }

@@ -5,9 +5,10 @@ use tokio::time::Instant;
 
 use super::Cluster;
 use crate::refusal::Trouble;
+use crate::report::ClusterCondition;
 
 impl Cluster {
-    /// Tells as soon as it is out of reach, for as long as this is polled.
+    /// Tells as soon as it is out of reach, or not ready, for as long as this is polled.
     pub(super) async fn tell_of_troubles(&self) {
         let Ok(client) = &self.setup.client else { return };
         let mut reachability = client.reachability();
@@ -39,11 +40,15 @@ impl Cluster {
         }
     }
 
-    /// That it is out of reach, or else what discovery met. A configuration that cannot be used is told of by who reads it.
+    /// What is wrong with it, once it has been asked. A configuration that cannot be used is told of by who reads it.
     fn known_trouble(&self) -> Option<Trouble> {
         self.setup.client.as_ref().ok()?;
-        let met =
-            || self.problem_since().map(|(cause, age)| Trouble { cluster: self.name().clone(), cause, age: Some(age) });
-        self.out_of_reach().or_else(met)
+        let is_told = |condition: &ClusterCondition| match condition {
+            ClusterCondition::Unreachable => true,
+            // That it is another's second name is told where that is found.
+            ClusterCondition::Troubled => self.twin().is_none(),
+            ClusterCondition::Pending | ClusterCondition::Refusing | ClusterCondition::Ready => false,
+        };
+        self.cause().filter(|(condition, _)| is_told(condition)).map(|(_, trouble)| trouble)
     }
 }

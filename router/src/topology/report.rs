@@ -4,16 +4,16 @@ use tributary_apimachinery::{ClusterName, RequestClass};
 use tributary_proxy::{ClusterClient, EndpointStatus, ReachabilityState};
 
 use super::Cluster;
-use crate::refusal::{Trouble, cause_alone};
+use crate::refusal::cause_alone;
 use crate::report::{ClusterCondition, ClusterReport, EndpointReport, LimitReport, microseconds};
 
 impl Cluster {
     /// How it is, without what is held of it. Cost: a look at each of its endpoints.
     pub(crate) fn report(&self) -> ClusterReport {
         let client = self.setup.client.as_ref().ok();
-        let (condition, trouble) = self.condition();
+        let (condition, trouble) = self.cause().map_or((ClusterCondition::Ready, None), |(it, why)| (it, Some(why)));
         let endpoints = self.endpoint_reports();
-        let reached = endpoints.iter().filter(|endpoint| endpoint.problem.is_none());
+        let reached = endpoints.iter().filter(|endpoint| endpoint.is_reachable);
         ClusterReport {
             name: self.name().to_string(),
             condition,
@@ -42,35 +42,16 @@ impl Cluster {
         };
         [of("short_to_member", RequestClass::Short), of("long_running_to_member", RequestClass::LongRunning)]
     }
-
-    /// How it is as a whole, and what is wrong. What its discovery met says more than that it cannot be reached; that it
-    /// cannot be reached is known earlier.
-    fn condition(&self) -> (ClusterCondition, Option<Trouble>) {
-        let cluster = self.name().clone();
-        if let Some(lost) = self.out_of_reach() {
-            let trouble = match self.problem_since() {
-                Some((cause, age)) => Trouble { cluster, cause, age: lost.age.max(Some(age)) },
-                None => lost,
-            };
-            return (ClusterCondition::Unreachable, Some(trouble));
-        }
-        let age = Some(self.problem_since().map_or_else(|| self.age(), |(_, age)| age));
-        match self.problem() {
-            Some(cause) => (ClusterCondition::Troubled, Some(Trouble { cluster, cause, age })),
-            None if self.discovery().is_none() => {
-                let cause = "it has not been asked yet".to_owned();
-                (ClusterCondition::Pending, Some(Trouble { cluster, cause, age }))
-            }
-            None => (ClusterCondition::Ready, None),
-        }
-    }
 }
 
 fn endpoint(status: EndpointStatus, cluster: &ClusterName) -> EndpointReport {
     EndpointReport {
         address: status.address.to_string(),
+        is_reachable: !matches!(status.reachability.state, ReachabilityState::Unreachable { .. }),
+        is_ready: status.is_ready,
         problem: match &status.reachability.state {
             ReachabilityState::Unreachable { reason } => Some(cause_alone(reason, cluster)),
+            _ if !status.is_ready => Some("its /readyz says that it is not ready".to_owned()),
             ReachabilityState::Unknown | ReachabilityState::Reachable => None,
         },
         latency_microseconds: status.latency.map(microseconds),

@@ -7,6 +7,7 @@ use tributary_proxy::ReachabilityState;
 
 use super::{Cluster, Fleet};
 use crate::refusal::Trouble;
+use crate::report::ClusterCondition;
 
 impl Fleet {
     /// What keeps these clusters from answering. `told`: what is known of some of them in what is asked for, the latest
@@ -21,6 +22,32 @@ impl Fleet {
 }
 
 impl Cluster {
+    /// What is wrong with it as a whole, and how it is therefore: the gravest of what is known. Everybody who tells of it
+    /// (refusals, the log, the report) has it from here.
+    pub(crate) fn cause(&self) -> Option<(ClusterCondition, Trouble)> {
+        let trouble = |cause: String, age| Trouble { cluster: self.name().clone(), cause, age: Some(age) };
+        let since = || self.problem_since().map_or_else(|| self.age(), |(_, age)| age);
+        let problem = || self.problem().map(|cause| trouble(cause, since()));
+        let Ok(client) = &self.setup.client else {
+            return problem().map(|trouble| (ClusterCondition::Unreachable, trouble));
+        };
+        let known = client.reachability().borrow().clone();
+        if let ReachabilityState::Unreachable { reason } = &known.state {
+            // As lists say it: since it was last heard, not since that was found out.
+            let age = known.heard.unwrap_or(known.since).elapsed();
+            return Some((ClusterCondition::Unreachable, trouble(reason.to_string(), age)));
+        }
+        if let Some(problem) = problem() {
+            return Some((ClusterCondition::Troubled, problem));
+        }
+        if let Some(since) = known.unready_since {
+            let cause = "its /readyz says that it is not ready".to_owned();
+            return Some((ClusterCondition::Troubled, trouble(cause, since.elapsed())));
+        }
+        let cause = "it has not said yet which resources it serves";
+        self.discovery().is_none().then(|| (ClusterCondition::Pending, trouble(cause.to_owned(), self.age())))
+    }
+
     /// Whether it is known to be out of reach. Then clients are not told to try again in a second: client-go obeys ten
     /// times for each request, and a command for a cluster that is down would be silent for that long.
     pub(crate) fn is_out_of_reach(&self) -> bool {
@@ -33,27 +60,15 @@ impl Cluster {
         self.is_out_of_reach().then(|| self.trouble())
     }
 
-    /// What keeps it from answering: that it cannot be reached, what is wrong with its discovery, or that it was not
-    /// heard of yet. Only for a cluster that is known not to have answered, and of which nothing more is known: what a
-    /// collection of it meets its standing says.
+    /// What keeps it from answering. Only for a cluster that is known not to have answered, and of which nothing more is
+    /// known: what a collection of it meets its standing says.
     pub(crate) fn trouble(&self) -> Trouble {
-        let cluster = self.name().clone();
-        if let Ok(client) = &self.setup.client {
-            let reachability = client.reachability();
-            let known = reachability.borrow();
-            if let ReachabilityState::Unreachable { reason } = &known.state {
-                // As lists say it: since it was last heard, not since that was found out.
-                let age = Some(known.heard.unwrap_or(known.since).elapsed());
-                return Trouble { cluster, cause: reason.to_string(), age };
-            }
-        }
-        match self.problem_since() {
-            Some((cause, age)) => Trouble { cluster, cause, age: Some(age) },
-            None if self.discovery().is_none() => {
-                let cause = "it has not said yet which resources it serves".to_owned();
-                Trouble { cluster, cause, age: Some(self.age()) }
-            }
-            None => Trouble { cluster, cause: "it has not said what it has of this".to_owned(), age: None },
-        }
+        self.cause().map_or_else(
+            || {
+                let cause = "it has not said what it has of this".to_owned();
+                Trouble { cluster: self.name().clone(), cause, age: None }
+            },
+            |(_, trouble)| trouble,
+        )
     }
 }
