@@ -18,7 +18,7 @@ use super::whole::{Reserve, seen_whole};
 use crate::body::Body;
 use crate::discovery::Otherwise;
 use crate::limits::{self, DELETE_OPTIONS_BYTES_MAX};
-use crate::refusal::{ClusterRefusal, MemberRefusal, PreconditionRefusal, Refusal, Trouble};
+use crate::refusal::{MemberRefusal, PreconditionRefusal, Refusal, Trouble};
 use crate::request::ClientRequest;
 use crate::topology::Cluster;
 use crate::versions::ClientVersion;
@@ -28,8 +28,9 @@ use crate::{deadline, response};
 /// Deletes a collection in every cluster that serves it and is wanted.
 ///
 /// # Errors
-/// 503 before the first deletion where a wanted cluster is out of reach, or its aggregated server. The first cluster's refusal, with a message
-/// that names the clusters where the deletion failed and where it was done.
+/// 503 before the first deletion where a wanted cluster is out of reach, or its aggregated server, or has not said yet
+/// what it serves. The first cluster's refusal, with a message that names the clusters where the deletion failed and
+/// where it was done.
 pub(crate) async fn delete_collection(
     request: ClientRequest<'_>,
     message: Request<Body>,
@@ -40,8 +41,8 @@ pub(crate) async fn delete_collection(
     let (_, wanted) = ClusterSelector::split(&options.label_selector).map_err(Refusal::malformed)?;
     let held = BufferedRequest::read(request, Verb::DeleteCollection, message, DELETE_OPTIONS_BYTES_MAX).await?;
     let shared = held.for_all()?;
-    let clusters = wanted_clusters(request, &wanted)?;
-    all_in_reach(&clusters, silent(request, &wanted))?;
+    let clusters = wanted_clusters(request, &wanted);
+    all_in_reach(request, &clusters, unknown(request, &wanted))?;
     // Without it a deletion might not be noted that was made.
     let reserve = Reserve::take(router, request.caller, until)?;
     let asked: Vec<BoxFuture<'_, _>> = clusters
@@ -61,44 +62,41 @@ pub(crate) async fn delete_collection(
 }
 
 /// The clusters in which is deleted: what a list of the collection does not show is not deleted with it.
-///
-/// # Errors
-/// 429 for clusters that may serve the resource.
-fn wanted_clusters(request: ClientRequest<'_>, wanted: &ClusterSelector) -> Result<Vec<Arc<Cluster>>, Refusal> {
+fn wanted_clusters(request: ClientRequest<'_>, wanted: &ClusterSelector) -> Vec<Arc<Cluster>> {
+    let selected = request.served.clusters.iter().filter(|name| selects(request, wanted, name));
+    selected.filter_map(|name| request.router.fleet().cluster(name)).collect()
+}
+
+/// Whether what a cluster has is of the collection.
+fn selects(request: ClientRequest<'_>, wanted: &ClusterSelector, name: &ClusterName) -> bool {
+    request.configuration.policy(&request.resource.resource).selects(name) && wanted.matches(name)
+}
+
+/// What keeps those wanted clusters from being asked that may serve the resource: they have not said yet what they serve,
+/// or their aggregated server does not answer.
+fn unknown(request: ClientRequest<'_>, wanted: &ClusterSelector) -> Vec<Trouble> {
     let ClientRequest { router, resource, served, .. } = request;
-    let policy = request.configuration.policy(&resource.resource);
-    let selects = |name: &ClusterName| policy.selects(name) && wanted.matches(name);
-    let selected = served.clusters.iter().filter(|name| selects(name));
-    let clusters = selected.filter_map(|name| router.fleet().cluster(name)).collect();
     let undiscovered = router.fleet().undiscovered();
-    let undiscovered: Vec<_> =
-        undiscovered.iter().map(|cluster| cluster.name().clone()).filter(|name| selects(name)).collect();
-    if undiscovered.is_empty() {
-        return Ok(clusters);
-    }
-    Err(ClusterRefusal::unread(&resource.resource, undiscovered, 1).into())
-}
-
-/// The wanted clusters whose aggregated server does not answer: a list of the collection says that it lacks them.
-fn silent(request: ClientRequest<'_>, wanted: &ClusterSelector) -> Vec<Trouble> {
-    let ClientRequest { router, resource, served, .. } = request;
-    let policy = request.configuration.policy(&resource.resource);
-    let names = served.silent().filter(|name| policy.selects(name) && wanted.matches(name));
-    let clusters = names.filter_map(|name| router.fleet().cluster(name));
+    let undiscovered = undiscovered.iter().filter(|own| selects(request, wanted, own.name())).map(|own| own.trouble());
+    let silent = served.silent().filter(|name| selects(request, wanted, name));
+    let silent = silent.filter_map(|name| router.fleet().cluster(name));
     let cause = || Otherwise::Stale.reason(&resource.resource);
-    clusters.map(|own| Trouble { cluster: own.name().clone(), cause: cause(), age: Some(own.age()) }).collect()
+    let silent = silent.map(|own| Trouble { cluster: own.name().clone(), cause: cause(), age: Some(own.age()) });
+    undiscovered.chain(silent).collect()
 }
 
-/// A collection that would certainly not be deleted as a whole is not touched.
+/// A collection that would certainly not be deleted as a whole is not touched. `unknown`: what keeps others from being
+/// asked than those that are known to serve the resource.
 ///
 /// # Errors
-/// 503 that names the clusters that are out of reach, and the silent ones.
-fn all_in_reach(clusters: &[Arc<Cluster>], silent: Vec<Trouble>) -> Result<(), Refusal> {
-    let troubles: Vec<_> = clusters.iter().filter_map(|cluster| cluster.out_of_reach()).chain(silent).collect();
+/// 503 that names the clusters that are out of reach, and the unknown ones.
+fn all_in_reach(request: ClientRequest<'_>, clusters: &[Arc<Cluster>], unknown: Vec<Trouble>) -> Result<(), Refusal> {
+    let troubles: Vec<_> = clusters.iter().filter_map(|cluster| cluster.out_of_reach()).chain(unknown).collect();
     if troubles.is_empty() {
         return Ok(());
     }
-    let is_out_of_reach = clusters.iter().any(|cluster| cluster.is_out_of_reach());
+    let mut named = troubles.iter().filter_map(|trouble| request.router.fleet().cluster(&trouble.cluster));
+    let is_out_of_reach = named.any(|cluster| cluster.is_out_of_reach());
     Err(MemberRefusal::NothingDeleted { troubles, is_out_of_reach }.into())
 }
 

@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 use tributary_simulator::{Rejection, RequestKind};
 
-use crate::harness::{CONFIG_MAPS, Fixture, cluster, composite, config_map, items, vector, version};
+use crate::grounds::with_one_never_seen;
+use crate::harness::{CONFIG_MAPS, Fixture, allow, cluster, composite, config_map, items, vector, version};
 
 /// The versions of an object that a client may send back: fresh, stale, of another cluster, a plain number, garbage.
 struct Versions {
@@ -257,6 +258,20 @@ async fn a_collection_is_not_deleted_in_part_where_a_cluster_is_out_of_reach() {
     assert!(message.starts_with("nothing is deleted while these clusters cannot be asked: b (for "), "{message}");
     assert!(fixture.member("a").get("configmaps", "default", "x").is_some(), "it is deleted in part");
     // As the message says.
+    let others = format!("{CONFIG_MAPS}?labelSelector=tributary.dev/cluster!%3Db");
+    fixture.client().send("DELETE", &others, &[], "").await.ok();
+    assert!(fixture.member("a").get("configmaps", "default", "x").is_none());
+}
+
+/// As where it was known before: whoever has not said what it serves may have what is to be deleted.
+#[tokio::test]
+async fn a_collection_is_not_deleted_in_part_where_a_cluster_was_never_seen() {
+    let (fixture, _first) = with_one_never_seen(allow()).await;
+    let answer = fixture.client().send("DELETE", CONFIG_MAPS, &[], "").await;
+    let message = answer.refused(503);
+    assert!(message.starts_with("nothing is deleted while these clusters cannot be asked: b (for "), "{message}");
+    assert!(!answer.headers.contains_key("retry-after"), "{answer:?}");
+    assert!(fixture.member("a").get("configmaps", "default", "x").is_some(), "it is deleted in part");
     let others = format!("{CONFIG_MAPS}?labelSelector=tributary.dev/cluster!%3Db");
     fixture.client().send("DELETE", &others, &[], "").await.ok();
     assert!(fixture.member("a").get("configmaps", "default", "x").is_none());
