@@ -14,7 +14,7 @@ use super::send;
 use crate::body::{self, Body};
 use crate::caller::Caller;
 use crate::flow::fair_share::{Exceeded, FairShare, Portion};
-use crate::refusal::{LimitRefusal, MemberRefusal, Refusal};
+use crate::refusal::{LimitRefusal, Refusal};
 use crate::topology::Cluster;
 
 /// A question.
@@ -76,9 +76,7 @@ pub(super) enum Reply {
     Answer(StatusCode, Bytes, Portion),
     /// It was not its turn in time, or there was no room for what it says.
     NotPut(Refusal),
-    /// The answer cannot be read, and why.
-    Unreadable(Refusal),
-    /// There was no answer, and why.
+    /// There was no answer, or none that can be read, and why.
     Silence(String),
 }
 
@@ -101,7 +99,10 @@ pub(super) async fn ask_each(clusters: Vec<Arc<Cluster>>, question: Question) ->
 
 async fn ask_one(cluster: &Arc<Cluster>, question: &Question) -> Reply {
     let holder = question.caller.connection;
-    let Ok(_turn) = timeout_at(question.patience.end(), cluster.question(holder)).await else {
+    let turn = timeout_at(question.patience.end(), cluster.question(holder)).await;
+    // Those before may have given up their turns when the time was over for all.
+    let is_over = || question.patience.end() <= Instant::now();
+    let Some(_turn) = turn.ok().filter(|_| !is_over()) else {
         // Nothing is known of it, not even that it does not answer.
         return Reply::NotPut(LimitRefusal::Questions { cluster: cluster.name().clone() }.into());
     };
@@ -131,10 +132,7 @@ async fn read(cluster: &Cluster, answer: Response<Body>, bytes_max: usize, mut r
         Ok(text) => Reply::Answer(code, text, room),
         Err(error) => match error.downcast_ref::<Exceeded>() {
             Some(exceeded) => Reply::NotPut(no_room(cluster, *exceeded)),
-            None => {
-                let cause = format_args!("its answer: {error}");
-                Reply::Unreadable(MemberRefusal::unavailable(cluster.name(), cause).into())
-            }
+            None => Reply::Silence(format!("its answer: {error}")),
         },
     }
 }

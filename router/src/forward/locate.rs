@@ -39,11 +39,12 @@ impl Located {
         object.clone()
     }
 
-    /// Why there is no owner, as the client is told: in the words of a cluster that was asked, where one said why.
+    /// Why there is no owner, as the client is told: that a cluster was not asked, which is worth to try again; or in the
+    /// words of one that forbids to ask.
     pub(crate) fn refuse(&self, request: ClientRequest<'_>, none: NoOwner) -> Refusal {
-        match (none, &self.unreadable, &self.refusal) {
-            (NoOwner::Unknown(_), Some(unreadable), _) => unreadable.clone(),
-            (NoOwner::Nowhere, _, Some(refusal)) => refusal.clone(),
+        match (none, &self.not_put, &self.denied) {
+            (NoOwner::Nowhere | NoOwner::Unknown(_) | NoOwner::Unsure { .. }, Some(not_put), _) => not_put.clone(),
+            (NoOwner::Nowhere, None, Some(denied)) => denied.clone(),
             (none, ..) => none.refusal(request, &self.told),
         }
     }
@@ -141,6 +142,7 @@ pub(crate) async fn ask_unknown(request: ClientRequest<'_>, mut located: Located
     located.unknown.retain(|name| !has_answered(name));
     located.forbidden.extend(answers.forbidden);
     located.told.extend(answers.told);
+    located.not_put = located.not_put.take().or(answers.not_put);
     located.found.extend(answers.found);
     located.room.extend(answers.room);
     located

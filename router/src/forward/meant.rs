@@ -218,7 +218,8 @@ impl Said {
 /// The cluster that a ground speaks for by what clusters have.
 ///
 /// # Errors
-/// 503 where clusters are unknown that may have it, too; 409 where several have what belongs to one.
+/// 503 where clusters are unknown that may have it, too, 429 where one of them was not asked; 409 where several have
+/// what belongs to one.
 async fn by_evidence(request: ClientRequest<'_>, held: &BufferedRequest, ground: Ground) -> Result<Said, Refusal> {
     let ClientRequest { router, configuration, .. } = request;
     let name = name_of(request, held);
@@ -233,8 +234,12 @@ async fn by_evidence(request: ClientRequest<'_>, held: &BufferedRequest, ground:
     let resource = request.resource.resource.clone();
     let release = Box::new(release.map(Release::into_name).unwrap_or_default());
     let placement = configuration.policy(&resource).placement.as_ref();
-    let Gathered { evidence, told } = gathered;
-    let refusal = match ground.judge(evidence, placement) {
+    let Gathered { evidence, told, not_put } = gathered;
+    let finding = ground.judge(evidence, placement);
+    if let (Finding::Unsure { .. } | Finding::Perhaps(_), Some(not_put)) = (&finding, not_put) {
+        return Err(not_put);
+    }
+    let refusal = match finding {
         Finding::Meant(cluster) => return Ok(router.fleet().cluster(&cluster).map_or(Said::Nothing, Said::Cluster)),
         Finding::Nothing => return Ok(Said::Nothing),
         Finding::Unsure { known, unknown } => {

@@ -205,7 +205,7 @@ async fn target_of_new(
     // An update of what was in a cluster that has left finds nothing.
     let has_left = |cluster: &ClusterName| request.router.fleet().cluster(cluster).is_none();
     let is_left = verb == Verb::Update && seen.iter().filter_map(ClientVersion::only_cluster).any(has_left);
-    if !makes_objects || is_left || located.refusal.is_some() {
+    if !makes_objects || is_left || located.is_refused() {
         return Err(located.refuse(request, NoOwner::Nowhere));
     }
     of_known_cluster(request, held)?;

@@ -309,7 +309,7 @@ pub(crate) fn forbid(fixture: &Fixture, member: &str, kind: RequestKind, resourc
 #[tokio::test]
 async fn who_forbids_to_look_may_have_what_decides() {
     let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(false)).await;
-    // Both have the namespace and the release, and in b nobody may look.
+    // Both have the namespace, and one of them forbids to look.
     for (member, other) in [("b", "a"), ("a", "b")] {
         forbid(&fixture, member, RequestKind::Get, "namespaces");
         let answer = fixture.write("POST", CONFIG_MAPS, &config_map(&format!("of-{other}"), "")).await;

@@ -257,9 +257,7 @@ async fn who_may_read_no_records_is_not_kept_from_what_else_decides() {
         // One that shows its records, and has none, says nothing of the other.
         fixture.member("a").control().reject(None);
         let message = fixture.write("POST", CONFIG_MAPS, &released("more", "s")).await;
-        if !held {
-            assert!(message.refused(503).contains("may be in b, which cannot be asked"), "{message:?}");
-        }
+        assert!(message.refused(503).contains("may be in b, which cannot be asked"), "{held}: {message:?}");
     }
 }
 
@@ -347,6 +345,60 @@ async fn questions_for_releases_take_turns_and_are_counted() {
     assert_eq!([asked_for_records(&a), asked_for_records(&b)], [16, 16]);
     let counted = r#"tributary_member_questions_total{about="helm_release"} 32"#;
     assert!(fixture.router.metrics().expose().contains(counted), "{}", fixture.router.metrics().expose());
+}
+
+/// What is our own want of room is not told as a cluster's failure, and may be tried again at once.
+#[tokio::test(start_paused = true)]
+async fn who_was_not_asked_for_a_release_is_not_said_to_be_silent() {
+    let (fixture, [a, b]) = within_this_process().await;
+    for member in [&a, &b] {
+        member.control().hold_lists(true);
+    }
+    let objects: Vec<_> = (0..40).map(|number| released("x", &format!("r{number}"))).collect();
+    let answers = join_all(objects.iter().map(|object| fixture.write("POST", CONFIG_MAPS, object))).await;
+    let (asked, not_asked): (Vec<_>, Vec<_>) = answers.into_iter().partition(|answer| answer.code == 503);
+    // Half of the 32 turns at a member are for one client, and each release takes two of them.
+    assert!(not_asked.len() >= 24, "{} of 40: {:?}", not_asked.len(), asked[0]);
+    for answer in &not_asked {
+        assert!(answer.headers.contains_key("retry-after"), "{answer:?}");
+        let message = answer.refused(429);
+        assert!(message.starts_with("too many requests are looking for objects in cluster"), "{message}");
+    }
+    for answer in &asked {
+        assert!(answer.refused(503).contains("it did not answer within 3 s"), "{answer:?}");
+    }
+}
+
+/// What is not enough to decide is not remembered in the place of what may be.
+#[tokio::test(start_paused = true)]
+async fn who_may_have_the_better_records_is_asked_again() {
+    let (fixture, [a, b]) = within_this_process().await;
+    a.apply(record("r", 1)).unwrap();
+    b.control().hold_lists(true);
+    fixture.write("POST", CONFIG_MAPS, &released("x", "r")).await.refused(503);
+    b.control().hold_lists(false);
+    assert_eq!(cluster(&fixture.write("POST", CONFIG_MAPS, &released("x", "r")).await.ok()), "a");
+}
+
+/// Whoever may write a ConfigMap can make one that looks as if Helm worked on a release.
+#[tokio::test]
+async fn what_anyone_may_make_leads_no_hook_where_releases_are_in_secrets() {
+    for held in [true, false] {
+        let fixture = Fixture::with(["a", "b"].map(config), placed_in_a(held)).await;
+        for path in [CONFIG_MAPS, SECRETS] {
+            fixture.get(path).await.ok();
+        }
+        for member in ["a", "b"] {
+            let path = format!("/clusters/{member}{SECRETS}");
+            fixture.write("POST", &path, &record_in_secret(&format!("r{member}"), 1)).await.ok();
+        }
+        let mut decoy = record("r", 1);
+        decoy["metadata"]["labels"]["status"] = "pending-upgrade".into();
+        fixture.write("POST", &format!("/clusters/b{CONFIG_MAPS}"), &decoy).await.ok();
+        let message = fixture.write("POST", CONFIG_MAPS, &hook("bare", None)).await.refused(409);
+        assert!(message.contains("the hook names no release"), "{message}");
+        assert_eq!(values(&fixture, ["a", "b"], "bare"), [Value::Null, Value::Null], "{held}");
+    }
 }
 
 #[tokio::test]

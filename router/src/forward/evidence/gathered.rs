@@ -1,7 +1,7 @@
 //! What was found out for a ground on which a write means a cluster.
 
 use crate::grounds::Evidence;
-use crate::refusal::Trouble;
+use crate::refusal::{Refusal, Trouble};
 
 /// What speaks for clusters, and what keeps some from telling more.
 #[derive(Default)]
@@ -9,10 +9,12 @@ pub(in crate::forward) struct Gathered {
     pub(in crate::forward) evidence: Evidence,
     /// Of those of which it is not known, as far as more is known than of the clusters as such.
     pub(in crate::forward) told: Vec<Trouble>,
+    /// Why one of those was not asked, where that is this process's own want of room: 429.
+    pub(in crate::forward) not_put: Option<Refusal>,
 }
 
 impl From<Evidence> for Gathered {
     fn from(evidence: Evidence) -> Self {
-        Self { evidence, told: Vec::new() }
+        Self { evidence, ..Self::default() }
     }
 }

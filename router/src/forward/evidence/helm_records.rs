@@ -31,13 +31,16 @@ pub(in crate::forward) async fn of_release(request: ClientRequest<'_>, release: 
     if request.router.fleet().clusters().len() < 2 {
         return Gathered::default();
     }
-    let end = Instant::now() + KNOWN_WITHIN;
+    let end = Instant::now() + ANSWERED_WITHIN;
     let found = of_records(request, release, end).await;
     if found.evidence.has.len() > 1
         && let Some(pending) = release.if_several()
     {
         let mut pending = of_records(request, &pending, end).await;
-        if pending.evidence.has.len() == 1 {
+        let Evidence { has, is_weak, .. } = &pending.evidence;
+        // What anyone may make says nothing where releases are in Secrets.
+        let is_one = has.len() == 1 && (found.evidence.is_weak || !is_weak);
+        if is_one || (has.is_empty() && pending.not_put.is_some()) {
             // Whoever may have a release may have one that is worked on.
             pending.evidence.may.extend(found.evidence.may);
             return pending;
@@ -70,14 +73,18 @@ async fn of_records(request: ClientRequest<'_>, release: &Release, end: Instant)
         None => (all(|own| &own.has), true),
     };
     let evidence = Evidence { has: names(has), may: names(may), hidden: names(all(|own| &own.hidden)), is_weak };
-    if !evidence.has.is_empty() {
+    if !evidence.has.is_empty() && !evidence.is_weak {
         // Who is silent changes nothing then, and is not asked again for each object.
         for Unsure { key, asked_at, evidence } in unsure.into_iter().flatten() {
             request.router.releases().keep(key, asked_at, evidence);
         }
     }
-    let told = of_each.into_iter().flat_map(|found| found.told).collect();
-    Gathered { evidence, told }
+    let (mut told, mut not_put) = (Vec::new(), None);
+    for found in of_each {
+        told.extend(found.told);
+        not_put = not_put.or(found.not_put);
+    }
+    Gathered { evidence, told, not_put }
 }
 
 /// An answer to a question that some clusters left open.
@@ -105,17 +112,28 @@ async fn of_resource(
         true => timeout(REMEMBERED_WITHIN, in_memory(of_records, release)).await.ok().and_then(Result::ok),
         false => None,
     };
-    // Who forbids to look shows nobody there what memory does not hold.
-    let Some(known) = known else { return asked(of_records, release, &served.clusters, end).await };
-    if known.may.is_empty() {
-        return (known.into(), None);
+    let (mut found, unsure) = match known {
+        Some(known) if known.may.is_empty() => (known.into(), None),
+        Some(known) => {
+            let (mut answered, unsure) = asked(of_records, release, &known.may, end).await;
+            answered.evidence.has.extend(known.has);
+            (answered, unsure)
+        }
+        None => asked(of_records, release, &served.clusters, end).await,
+    };
+    only_where_all_forbid(&mut found, served.clusters.len());
+    (found, unsure)
+}
+
+/// Who forbids to look may have some that show this client none, unless all `clusters` do: then nobody there depends on
+/// them.
+fn only_where_all_forbid(found: &mut Gathered, clusters: usize) {
+    let Evidence { may, hidden, .. } = &mut found.evidence;
+    let cause = || "it forbids to ask for the records of the release".to_owned();
+    found.told.extend(hidden.iter().map(|cluster| Trouble { cluster: cluster.clone(), cause: cause(), age: None }));
+    if hidden.len() < clusters {
+        may.append(hidden);
     }
-    let (Gathered { evidence: answered, told }, unsure) = asked(of_records, release, &known.may, end).await;
-    let is_all = known.may.len() == served.clusters.len();
-    let may = if is_all { answered.may } else { [answered.may, answered.hidden.clone()].concat() };
-    let hidden = if is_all { answered.hidden } else { Vec::new() };
-    let evidence = Evidence { has: [known.has, answered.has].concat(), may, hidden, is_weak: false };
-    (Gathered { evidence, told }, unsure)
 }
 
 /// What memory knows of the records, once this process's own writes are seen.
@@ -174,7 +192,24 @@ async fn asked(
     let asked_at = router.releases().generation();
     let found = clusters.iter().filter_map(|name| router.fleet().cluster(name));
     let (askable, silent): (Vec<_>, Vec<_>) = found.partition(|cluster: &Arc<Cluster>| cluster.problem().is_none());
-    let question = Question {
+    let question = question(request, &key, end);
+    let may = silent.iter().map(|own| own.name().clone()).collect();
+    let mut found = Gathered::from(Evidence { may, ..Evidence::default() });
+    for (cluster, reply) in ask_each(askable, question).await {
+        note(&mut found, cluster.name(), said(&key.release, reply));
+    }
+    if found.evidence.may.is_empty() {
+        router.releases().keep(key, asked_at, found.evidence.clone());
+        return (found, None);
+    }
+    let unsure = Unsure { key, asked_at, evidence: found.evidence.clone() };
+    (found, Some(unsure))
+}
+
+/// The question for records, in the client's name.
+fn question(request: ClientRequest<'_>, key: &ReleaseKey, end: Instant) -> Question {
+    let ClientRequest { router, caller, .. } = request;
+    Question {
         path: key.release.question(&key.resource).into(),
         review: None,
         accept: HeaderValue::from_static("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"),
@@ -183,35 +218,26 @@ async fn asked(
         answer_bytes_max: ANSWER_BYTES_MAX,
         patience: Patience::Until(end),
         put: router.metrics().questions(QuestionAbout::Release),
+    }
+}
+
+/// Adds what a cluster says.
+fn note(found: &mut Gathered, cluster: &ClusterName, said: RecordsSaid) {
+    let Gathered { evidence, told, not_put } = found;
+    let of = match said {
+        RecordsSaid::Some => &mut evidence.has,
+        RecordsSaid::None => return,
+        RecordsSaid::Forbidden => &mut evidence.hidden,
+        RecordsSaid::Nothing(cause) => {
+            told.push(Trouble { cluster: cluster.clone(), cause, age: None });
+            &mut evidence.may
+        }
+        RecordsSaid::NotPut(why) => {
+            *not_put = Some(why);
+            &mut evidence.may
+        }
     };
-    let mut evidence = Evidence { may: silent.iter().map(|own| own.name().clone()).collect(), ..Evidence::default() };
-    let mut told = Vec::new();
-    for (cluster, reply) in ask_each(askable, question).await {
-        let mut tell = |cause| told.push(Trouble { cluster: cluster.name().clone(), cause, age: None });
-        let of = match said(&key.release, reply) {
-            RecordsSaid::Some => &mut evidence.has,
-            RecordsSaid::None => continue,
-            RecordsSaid::Forbidden => {
-                tell("it forbids to ask for the records of the release".to_owned());
-                &mut evidence.hidden
-            }
-            RecordsSaid::Nothing(cause) => {
-                tell(cause);
-                &mut evidence.may
-            }
-        };
-        of.push(cluster.name().clone());
-    }
-    // Of a release that nobody else is known to have those may have some that show this client none.
-    if evidence.hidden.len() < clusters.len() {
-        evidence.may.append(&mut evidence.hidden);
-    }
-    if evidence.may.is_empty() {
-        router.releases().keep(key, asked_at, evidence.clone());
-        return (Gathered { evidence, told }, None);
-    }
-    let unsure = Unsure { key, asked_at, evidence: evidence.clone() };
-    (Gathered { evidence, told }, Some(unsure))
+    of.push(cluster.clone());
 }
 
 /// What a cluster says of the records of a release.
@@ -224,6 +250,8 @@ enum RecordsSaid {
     Forbidden,
     /// It does not say it, and why.
     Nothing(String),
+    /// It was not asked, and why.
+    NotPut(Refusal),
 }
 
 /// What a reply says: with names, because a selector cannot ask for those.
@@ -238,7 +266,7 @@ fn said(release: &Release, reply: Reply) -> RecordsSaid {
             Err(error) => RecordsSaid::Nothing(format!("its answer cannot be read: {error}")),
         },
         Reply::Answer(code, ..) => RecordsSaid::Nothing(format!("it answered {code}")),
-        Reply::NotPut(why) | Reply::Unreadable(why) => RecordsSaid::Nothing(why.status().message),
+        Reply::NotPut(why) => RecordsSaid::NotPut(why),
         Reply::Silence(cause) => RecordsSaid::Nothing(cause),
     }
 }
@@ -268,7 +296,7 @@ struct RecordMetadata {
 }
 
 /// Within which time it is known who has records: a write waits for it.
-const KNOWN_WITHIN: Duration = Duration::from_secs(3);
+const ANSWERED_WITHIN: Duration = Duration::from_secs(3);
 
 /// How long memory may take; then all clusters are asked in its place. 1 s, so that the larger part is left for them.
 const REMEMBERED_WITHIN: Duration = Duration::from_secs(1);

@@ -32,7 +32,7 @@ pub(super) async fn of_name(
     };
     let told = located.told.into_iter().chain(located.forbidden.iter().map(forbids)).collect();
     let may = located.unknown.into_iter().chain(located.forbidden).collect();
-    Ok(Gathered { evidence: Evidence { has, may, ..Evidence::default() }, told })
+    Ok(Gathered { evidence: Evidence { has, may, ..Evidence::default() }, told, not_put: located.not_put })
 }
 
 /// A request for an object, or without a name for a collection.

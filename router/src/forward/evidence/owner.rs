@@ -87,7 +87,7 @@ async fn referenced(request: ClientRequest<'_>, reference: &Reference) -> Result
             Err(ClusterRefusal::UidInSeveral { resource, name, clusters }.into())
         }
         Err(NoOwner::Several(_)) => Ok(None),
-        Err(NoOwner::Nowhere) if located.refusal.is_none() => Ok(None),
+        Err(NoOwner::Nowhere) if !located.is_refused() => Ok(None),
         Err(none) => Err(located.refuse(wanted, none)),
     }
 }

@@ -27,10 +27,10 @@ pub(crate) struct Located {
     /// The clusters that forbid the client to ask for it. For a write of the name itself they are asked whether they
     /// forbid that, too, and count as not having it if they do; where it decides about something else they may have it.
     pub(crate) forbidden: Vec<ClusterName>,
-    /// What a cluster said that forbids the client to ask for it, or why one was not asked.
-    pub(crate) refusal: Option<Refusal>,
-    /// Why one of the unknown clusters was not asked, or its answer cannot be read.
-    pub(super) unreadable: Option<Refusal>,
+    /// What one of those said.
+    pub(super) denied: Option<Refusal>,
+    /// Why one of the unknown clusters was not asked, where that is this process's own want of room: 429.
+    pub(in crate::forward) not_put: Option<Refusal>,
     /// What the objects occupy of the bytes that may be held, as long as they are.
     pub(super) room: Vec<Arc<Portion>>,
 }
@@ -39,6 +39,11 @@ impl Located {
     /// Whether nothing was found of which more could be said.
     pub(super) fn is_nowhere(&self) -> bool {
         self.found.is_empty()
+    }
+
+    /// Whether a cluster forbids to look, or was not asked: then that is told in the place of 404.
+    pub(in crate::forward) fn is_refused(&self) -> bool {
+        self.denied.is_some() || self.not_put.is_some()
     }
 
     fn add(&mut self, cluster: Arc<Cluster>, object: Option<Arc<Object>>, room: Portion) {
@@ -51,11 +56,16 @@ impl Located {
         self.unknown.push(cluster.name().clone());
     }
 
+    pub(super) fn not_asked(&mut self, cluster: &Cluster, why: Refusal) {
+        self.unknown.push(cluster.name().clone());
+        self.not_put = Some(why);
+    }
+
     /// Takes over what was found, or refused, when it was asked for live. What is not known is judged by whoever asked.
     pub(super) fn take(&mut self, asked: Self) {
         (self.found, self.room) = (asked.found, asked.room);
-        self.refusal = self.refusal.take().or(asked.refusal);
-        self.unreadable = asked.unreadable;
+        self.denied = self.denied.take().or(asked.denied);
+        self.not_put = self.not_put.take().or(asked.not_put);
     }
 }
 
@@ -89,19 +99,11 @@ pub(super) async fn ask(clusters: Vec<Arc<Cluster>>, question: Question) -> Loca
             },
             Reply::Answer(StatusCode::FORBIDDEN, text, _) => {
                 located.forbidden.push(cluster.name().clone());
-                located.refusal = Some(Refusal::said(StatusCode::FORBIDDEN, &text));
+                located.denied = Some(Refusal::said(StatusCode::FORBIDDEN, &text));
             }
             Reply::Answer(code, ..) => located.not_told(&cluster, format!("it answered {code}")),
             Reply::Silence(cause) => located.not_told(&cluster, cause),
-            Reply::NotPut(why) => {
-                located.unknown.push(cluster.name().clone());
-                located.refusal = Some(why.clone());
-                located.unreadable = Some(why);
-            }
-            Reply::Unreadable(why) => {
-                located.unknown.push(cluster.name().clone());
-                located.unreadable = Some(why);
-            }
+            Reply::NotPut(why) => located.not_asked(&cluster, why),
         }
     }
     located
@@ -144,7 +146,7 @@ mod tests {
         };
         let located = ask(vec![cluster], question).await;
         assert_eq!(located.unknown, [name]);
-        let said = located.refusal.map(|refusal| refusal.status().code);
+        let said = located.not_put.map(|refusal| refusal.status().code);
         assert_eq!(said, Some(429));
     }
 }

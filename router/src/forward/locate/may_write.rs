@@ -12,6 +12,7 @@ use super::{ASKED_WITHIN, Located};
 use crate::forward::ask::{Patience, Question, Reply, ask_each};
 use crate::limits::REVIEW_ANSWER_BYTES_MAX;
 use crate::metrics::QuestionAbout;
+use crate::refusal::Refusal;
 use crate::request::ClientRequest;
 
 /// Where such reviews are posted (`authorization.k8s.io/v1`; apiserver's RBAC lets every authenticated user:
@@ -29,9 +30,14 @@ pub(super) async fn ask(request: ClientRequest<'_>, mut located: Located) -> Loc
     let clusters = located.forbidden.iter().filter_map(|name| fleet.cluster(name)).collect();
     let verb = request.info.verb;
     for (cluster, reply) in ask_each(clusters, question(request, verb)).await {
-        if let Some(cause) = doubt(&reply, verb) {
+        let doubt = doubt(reply, verb);
+        if doubt.is_some() {
             located.forbidden.retain(|name| name != cluster.name());
-            located.not_told(&cluster, cause);
+        }
+        match doubt {
+            None => {}
+            Some(Doubt::Told(cause)) => located.not_told(&cluster, cause),
+            Some(Doubt::NotPut(why)) => located.not_asked(&cluster, why),
         }
     }
     located
@@ -60,21 +66,30 @@ fn question(request: ClientRequest<'_>, verb: Verb) -> Question {
     }
 }
 
-/// Why a cluster that forbids to get a name may have it for the write. `None` where it forbids the write, too.
-fn doubt(reply: &Reply, verb: Verb) -> Option<String> {
-    let unknown = |why: &str| Some(format!("it forbids to get it, and does not say whether you may {verb} it: {why}"));
+/// Why a cluster that forbids to get a name may have it for the write.
+enum Doubt {
+    /// By what it said, or did not.
+    Told(String),
+    /// It was not asked.
+    NotPut(Refusal),
+}
+
+/// `None` where it forbids the write, too.
+fn doubt(reply: Reply, verb: Verb) -> Option<Doubt> {
+    let told = |cause| Some(Doubt::Told(cause));
+    let unknown = |why: &str| told(format!("it forbids to get it, and does not say whether you may {verb} it: {why}"));
     match reply {
         Reply::Answer(code, text, _) if code.is_success() => {
-            let review: Value = serde_json::from_slice(text).unwrap_or_default();
+            let review: Value = serde_json::from_slice(&text).unwrap_or_default();
             match review["status"]["allowed"].as_bool() {
                 Some(false) => None,
-                Some(true) => Some(format!("it forbids to get it, and allows to {verb} it")),
+                Some(true) => told(format!("it forbids to get it, and allows to {verb} it")),
                 None => unknown("its answer is no SelfSubjectAccessReview"),
             }
         }
         Reply::Answer(code, ..) => unknown(&format!("it answered {code}")),
-        Reply::NotPut(why) | Reply::Unreadable(why) => unknown(&why.status().message),
-        Reply::Silence(cause) => unknown(cause),
+        Reply::NotPut(why) => Some(Doubt::NotPut(why)),
+        Reply::Silence(cause) => unknown(&cause),
     }
 }
 
@@ -100,11 +115,11 @@ mod tests {
         ] {
             let room = share.take(None, 0).unwrap();
             let code = StatusCode::from_u16(code).unwrap();
-            let said = doubt(&Reply::Answer(code, Bytes::from_static(text.as_bytes()), room), Verb::Patch);
+            let said = doubt(Reply::Answer(code, Bytes::from_static(text.as_bytes()), room), Verb::Patch);
             match (said, expected) {
                 (None, None) => {}
-                (Some(said), Some(part)) => assert!(said.contains(part), "{text}: {said}"),
-                (said, expected) => panic!("{code} {text}: {said:?} instead of {expected:?}"),
+                (Some(Doubt::Told(said)), Some(part)) => assert!(said.contains(part), "{text}: {said}"),
+                (said, expected) => panic!("{code} {text}: {} instead of {expected:?}", said.is_some()),
             }
         }
     }
