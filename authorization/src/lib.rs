@@ -2,7 +2,7 @@
 //!
 //! The answers are those of kube-apiserver's RBAC authorizer (`pkg/registry/rbac/validation/rule.go` and
 //! `plugin/pkg/auth/authorizer/rbac/rbac.go` of 1.36) and of the one before it, which lets `system:masters` do everything.
-//! The router will ask it where it filters what memory answers and chooses the clusters of a name; nothing asks it yet.
+//! The router keeps one as the clusters' objects are, in the shared mode.
 //!
 //! ```
 //! use std::error::Error;

@@ -36,6 +36,7 @@ mod refusal;
 pub mod report;
 mod request;
 mod response;
+mod rights;
 pub mod testing;
 mod topology;
 mod versions;
@@ -50,6 +51,7 @@ pub use limits::Limits;
 pub use metrics::Metrics;
 pub use policy::{Policies, Policy};
 pub use report::Report;
+pub use rights::SharedMode;
 pub use topology::ClusterSetup;
 pub use tributary_proxy::Peer;
 
@@ -72,8 +74,9 @@ use crate::forward::locate::{Located, LookupKey};
 use crate::forward::shared_questions::SharedQuestions;
 use configuration::ConfigurationSnapshot;
 use openapi::OpenApi;
-use report::LimitReport;
-use topology::{EndpointMetrics, Fleet};
+use report::{ClusterReport, LimitReport};
+use rights::RightsMirror;
+use topology::{Cluster, EndpointMetrics, Fleet};
 use views::Views;
 use views::held_metrics::HeldMetrics;
 
@@ -98,6 +101,9 @@ pub struct RouterConfig {
     /// Whether no other process serves the same clients. Only then can a watch go on from the integer of one object:
     /// the places of the other clusters are taken from this process's log, which is no other's.
     pub alone: bool,
+    /// Set where many users are served: memory shows each what their own rights in each cluster let them read. Without
+    /// it one person owns the endpoint, and sees what the kubeconfig's user does.
+    pub shared: Option<SharedMode>,
 }
 
 /// Answers requests. One per process; shared by all connections.
@@ -117,6 +123,8 @@ pub struct Router {
     openapi: OpenApi,
     locations: Arc<SharedQuestions<LookupKey, Located>>,
     releases: KnownReleases,
+    /// What users may do in each cluster; `None` in personal mode.
+    rights: Option<Arc<RightsMirror>>,
     started: Instant,
     /// Keeps what clusters said last.
     keeping: Mutex<Option<JoinHandle<()>>>,
@@ -134,7 +142,9 @@ impl Router {
         let views = Views::new(Arc::clone(&fleet), Arc::clone(&policies), Arc::clone(&metrics), config.limits.clone());
         let held = HeldMetrics::of(&views);
         metrics.register(|registry| registry.register_collector(Box::new(held)));
+        let rights = config.shared.map(|mode| RightsMirror::start(Arc::clone(&fleet), mode, &config.limits));
         let router = Arc::new(Self {
+            rights,
             started: Instant::now(),
             keeping: Mutex::default(),
             views,
@@ -206,7 +216,11 @@ impl Router {
         let mut limits = self.shared_limits();
         limits.extend(clusters.values().flat_map(|cluster| cluster.limit_reports()));
         limits.extend(held.limits);
-        let clusters = clusters.values().map(|cluster| cluster.report()).collect();
+        let report = |cluster: &Arc<Cluster>| {
+            let rights = self.rights.as_ref().map(|rights| rights.condition_of(cluster.name()));
+            ClusterReport { rights, ..cluster.report() }
+        };
+        let clusters = clusters.values().map(report).collect();
         Report {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_seconds: self.started.elapsed().as_secs(),
@@ -266,6 +280,11 @@ impl Router {
     /// The members.
     pub(crate) fn fleet(&self) -> &Arc<Fleet> {
         &self.fleet
+    }
+
+    /// What users may do in each cluster; `None` in personal mode.
+    pub(crate) fn rights(&self) -> Option<&Arc<RightsMirror>> {
+        self.rights.as_ref()
     }
 
     /// The views.

@@ -57,6 +57,20 @@ pub enum ClusterCondition {
     Ready,
 }
 
+/// How far what users may do in a cluster is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RightsCondition {
+    /// Its roles and bindings have not all been read: users are shown nothing of it.
+    #[default]
+    Unread,
+    /// They are as they are now.
+    Current,
+    /// They are as they were when they were last followed, and count for a while.
+    Behind,
+    /// They were last followed too long ago: users are shown nothing of it.
+    Outdated,
+}
+
 /// One cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -98,6 +112,9 @@ pub struct ClusterReport {
     pub collections: u64,
     /// How many of these are not current.
     pub behind: u64,
+    /// How far what users may do there is known; nothing where one person owns the endpoint.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rights: Option<RightsCondition>,
     /// Its addresses, in the order of the configuration.
     pub endpoints: Vec<EndpointReport>,
 }

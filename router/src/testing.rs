@@ -2,3 +2,27 @@
 
 pub use crate::discovery::{MemberDiscovery, Union, model};
 pub use crate::negotiate::{AnswerForm, NotAcceptable, Preferences, ResponseKind};
+
+use tokio::sync::watch;
+use tributary_apimachinery::{ClusterName, GroupVersionResource};
+use tributary_authorization::{User, Visible};
+
+use crate::Router;
+
+/// What the mirror says that a user may do in a cluster; `None` where it knows nothing that counts.
+pub fn rights_in(
+    router: &Router,
+    cluster: &ClusterName,
+    user: User<'_>,
+    verb: &str,
+    resource: &GroupVersionResource,
+) -> Option<Visible> {
+    let mirror = router.rights()?;
+    let rights = || mirror.compiled().rights(cluster, user, verb, &resource.group, &resource.resource);
+    mirror.knows(cluster).then(rights)
+}
+
+/// Tells when rights may have changed; `None` in personal mode.
+pub fn rights_changes(router: &Router) -> Option<watch::Receiver<u64>> {
+    router.rights().map(|mirror| mirror.changes())
+}

@@ -15,6 +15,6 @@ pub use cluster::ClusterSetup;
 pub(crate) use cluster::{Cluster, ClusterIdentity, MemberShareMetrics};
 pub(crate) use endpoints::EndpointMetrics;
 pub(crate) use fleet::Fleet;
-pub(crate) use health::ClusterHealth;
+pub(crate) use health::next_state;
 pub(crate) use mark::ClusterMark;
 pub(crate) use served::{ClusterAddress, Served};

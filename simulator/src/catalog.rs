@@ -63,8 +63,13 @@ const CORE: CatalogResource = CatalogResource {
     fields: &[],
 };
 
+const RBAC: CatalogResource = CatalogResource { group: RBAC_GROUP, ..CORE };
+
+/// The group of roles and bindings. They are stored, and nothing is decided by them.
+pub(crate) const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
+
 /// Every resource, the core group first, each group by name.
-pub(crate) static CATALOG: [CatalogResource; 10] = [
+pub(crate) static CATALOG: [CatalogResource; 14] = [
     CatalogResource { name: "configmaps", singular: "configmap", kind: "ConfigMap", short_names: &["cm"], ..CORE },
     CatalogResource {
         name: "events",
@@ -164,10 +169,20 @@ pub(crate) static CATALOG: [CatalogResource; 10] = [
         fields: &["status.replicas"],
         ..CORE
     },
+    CatalogResource {
+        name: "clusterrolebindings",
+        singular: "clusterrolebinding",
+        kind: "ClusterRoleBinding",
+        namespaced: false,
+        ..RBAC
+    },
+    CatalogResource { name: "clusterroles", singular: "clusterrole", kind: "ClusterRole", namespaced: false, ..RBAC },
+    CatalogResource { name: "rolebindings", singular: "rolebinding", kind: "RoleBinding", ..RBAC },
+    CatalogResource { name: "roles", singular: "role", kind: "Role", ..RBAC },
 ];
 
 /// The group versions, in discovery's order.
-pub(crate) static GROUP_VERSIONS: [(&str, &str); 2] = [("", "v1"), ("apps", "v1")];
+pub(crate) static GROUP_VERSIONS: [(&str, &str); 3] = [("", "v1"), ("apps", "v1"), (RBAC_GROUP, "v1")];
 
 /// Finds a resource by what a path names.
 pub(crate) fn find(group: &str, version: &str, name: &str) -> Option<ResourceIndex> {

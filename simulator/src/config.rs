@@ -34,6 +34,8 @@ pub struct SimulatorConfig {
     /// Whether every change is kept for [`SimulatedCluster::history`](crate::SimulatedCluster::history),
     /// beyond the window and through restores.
     pub keep_history: bool,
+    /// Whether roles and bindings are served. They are stored, and nothing is decided by them.
+    pub rbac: bool,
     /// Changes that happen by themselves, if any.
     pub churn: Option<Churn>,
     /// The revision that the member has reached at least when it starts:
@@ -59,6 +61,7 @@ impl Default for SimulatorConfig {
             watch_list: true,
             http2: true,
             keep_history: false,
+            rbac: false,
             churn: None,
             first_revision: 0,
             port: 0,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 use tributary_apimachinery::Status;
 
-use crate::catalog::{CATALOG, CatalogResource, GROUP_VERSIONS};
+use crate::catalog::{CATALOG, CatalogResource, GROUP_VERSIONS, RBAC_GROUP};
 
 /// The content type of aggregated discovery, which clients compare.
 pub(crate) const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
@@ -40,6 +40,7 @@ pub(crate) fn document(path: &str, aggregated: bool) -> Result<Value, Status> {
         "api/v1" => Ok(resource_list("", "v1")),
         "apis/apps/v1" => Ok(resource_list("apps", "v1")),
         "apis/authorization.k8s.io/v1" => Ok(reviews()),
+        "apis/rbac.authorization.k8s.io/v1" => Ok(resource_list(RBAC_GROUP, "v1")),
         _ => groups()
             .into_iter()
             .find(|group| path.strip_prefix("apis/").is_some_and(|name| group["name"] == name))
@@ -60,6 +61,9 @@ pub(crate) fn hide(document: &mut Value, hidden: &BTreeSet<String>) {
     if let Some(resources) = document.get_mut("resources").and_then(Value::as_array_mut) {
         resources.retain(|resource| !hidden.iter().any(|hidden| hidden.split('.').next() == resource["name"].as_str()));
     }
+    if let Some(groups) = document.get_mut("groups").and_then(Value::as_array_mut) {
+        groups.retain(|group| !group["name"].as_str().is_some_and(|group| is_hidden(group, hidden)));
+    }
     let Some(groups) = document.get_mut("items").and_then(Value::as_array_mut) else { return };
     for group in &mut *groups {
         let name = group["metadata"]["name"].as_str().map(|name| format!(".{name}")).unwrap_or_default();
@@ -75,6 +79,12 @@ pub(crate) fn hide(document: &mut Value, hidden: &BTreeSet<String>) {
     groups.retain(|group| group["versions"].as_array().is_some_and(|versions| !versions.is_empty()));
 }
 
+/// Whether nothing of a group that has resources is served.
+fn is_hidden(group: &str, hidden: &BTreeSet<String>) -> bool {
+    let mut own = CATALOG.iter().filter(|resource| resource.group == group).peekable();
+    own.peek().is_some() && own.all(|resource| hidden.contains(&resource.qualified()))
+}
+
 /// Says of groups that the aggregated server behind them does not answer.
 pub(crate) fn silence(document: &mut Value, silent: &BTreeSet<String>) {
     let Some(groups) = document.get_mut("items").and_then(Value::as_array_mut) else { return };
@@ -88,7 +98,7 @@ pub(crate) fn silence(document: &mut Value, silent: &BTreeSet<String>) {
 }
 
 fn groups() -> Vec<Value> {
-    ["apps", AUTHORIZATION]
+    ["apps", AUTHORIZATION, RBAC_GROUP]
         .map(|group| {
             let version = json!({"groupVersion": format!("{group}/v1"), "version": "v1"});
             json!({"name": group, "versions": [version], "preferredVersion": version})

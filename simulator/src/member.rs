@@ -10,14 +10,15 @@ use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
+use crate::SimulatorConfig;
 use crate::api::Api;
+use crate::catalog::{self, CATALOG, RBAC_GROUP};
 use crate::certificate;
 use crate::churn;
 use crate::control::{Control, Faults};
 use crate::listener;
 use crate::store::{HistoryEvent, MemberStore};
 use crate::write::{self, WriteError};
-use crate::{SimulatorConfig, catalog};
 
 /// Starts simulated members.
 #[derive(Debug)]
@@ -114,6 +115,9 @@ impl SimulatedCluster {
     ) -> Self {
         let token = format!("{:016x}{:016x}", rand::random::<u64>(), rand::random::<u64>());
         let control = Control { faults: Arc::new(Faults::new()), store: Arc::new(MemberStore::new(config)) };
+        for resource in CATALOG.iter().filter(|resource| resource.group == RBAC_GROUP) {
+            control.serve(&resource.qualified(), config.rbac);
+        }
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         let api = Arc::new(Api::new(config, control.clone(), token.clone(), tasks.clone(), stop.clone()));
         listen(api, &tasks, stop.clone());

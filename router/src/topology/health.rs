@@ -1,7 +1,9 @@
 //! How a cluster is, as its collections are told: one state for all of them, of what its traffic and its `/readyz` show.
 
+use std::sync::Weak;
+
 use tokio::sync::watch;
-use tributary_cacher::{MemberHealth, MemberLoss};
+use tributary_cacher::{Cacher, CacherState, MemberHealth, MemberLoss};
 use tributary_proxy::{ClusterClient, Reachability, ReachabilityState};
 
 use super::Cluster;
@@ -27,6 +29,24 @@ impl ClusterHealth {
             return of(&reachability.borrow_and_update());
         }
         std::future::pending().await
+    }
+}
+
+/// Waits for the next state of a cacher, and meanwhile tells it how its member is. False once the cacher is
+/// dropped.
+pub(crate) async fn next_state(
+    cacher: &Weak<Cacher>,
+    states: &mut watch::Receiver<CacherState>,
+    health: &mut ClusterHealth,
+) -> bool {
+    loop {
+        tokio::select! {
+            changed = states.changed() => return changed.is_ok(),
+            known = health.changed() => match cacher.upgrade() {
+                Some(cacher) => cacher.set_member_health(known),
+                None => return false,
+            },
+        }
     }
 }
 

@@ -2,9 +2,8 @@
 
 use std::sync::{Arc, Weak};
 
-use tokio::sync::watch;
 use tributary_apimachinery::{ClusterName, ClusterSelector};
-use tributary_cacher::{Cacher, CacherConfig, CacherState, ReflectorTuning, StaleReason};
+use tributary_cacher::{Cacher, CacherConfig, ReflectorTuning, StaleReason};
 use tributary_proxy::Transport;
 
 use super::feed::Feed;
@@ -12,25 +11,7 @@ use super::leader::WholeViewFeed;
 use super::member::{CachedMember, ViewCluster, ViewClusters};
 use super::questions::LatestVersionRequests;
 use super::{Standing, Standings, View};
-use crate::topology::{Cluster, ClusterHealth};
-
-/// Waits for the next state of a cacher, and meanwhile tells it how its member is. False once the cacher is
-/// dropped.
-async fn next_state(
-    cacher: &Weak<Cacher>,
-    states: &mut watch::Receiver<CacherState>,
-    health: &mut ClusterHealth,
-) -> bool {
-    loop {
-        tokio::select! {
-            changed = states.changed() => return changed.is_ok(),
-            known = health.changed() => match cacher.upgrade() {
-                Some(cacher) => cacher.set_member_health(known),
-                None => return false,
-            },
-        }
-    }
-}
+use crate::topology::{Cluster, next_state};
 
 impl View {
     /// Has a cluster's objects from the view of all namespaces.

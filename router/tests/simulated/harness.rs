@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tributary_apimachinery::body::{self, Body};
 use tributary_apimachinery::{ClusterName, Partial};
 use tributary_proxy::{ClientTuning, ClusterClient};
-use tributary_router::{ClusterSetup, Limits, Peer, Policies, Policy, Router, RouterConfig, User};
+use tributary_router::{ClusterSetup, Limits, Peer, Policies, Policy, Router, RouterConfig, SharedMode, User};
 use tributary_simulator::{SimulatedCluster, Simulator, SimulatorConfig};
 
 /// How long a test waits for what has to come: a limit for what never comes, not for how fast the machine is.
@@ -135,11 +135,22 @@ impl Fixture {
         configs: [SimulatorConfig; N],
         policies: Policies,
     ) -> Self {
+        Self::of(configs, RouterConfig { policies, limits, alone: true, ..RouterConfig::default() }).await
+    }
+
+    /// Members of these configurations, which serve roles and bindings, behind a router that serves many users.
+    pub(crate) async fn shared<const N: usize>(names: [&str; N], policies: Policies, mode: SharedMode) -> Self {
+        let configs = names.map(|name| SimulatorConfig { rbac: true, ..config(name) });
+        Self::of(configs, RouterConfig { policies, shared: Some(mode), alone: true, ..RouterConfig::default() }).await
+    }
+
+    /// Members of these configurations behind such a router.
+    pub(crate) async fn of<const N: usize>(configs: [SimulatorConfig; N], router: RouterConfig) -> Self {
         let mut members = Vec::new();
         for config in configs {
             members.push(Simulator::start(config).await.unwrap());
         }
-        let router = Router::new(RouterConfig { policies, limits, alone: true, ..RouterConfig::default() });
+        let router = Router::new(router);
         let fixture = Self { members, router };
         let all: Vec<_> = fixture.members.iter().map(|member| member.name().to_owned()).collect();
         fixture.set_clusters(&all).await;

@@ -36,6 +36,7 @@ mod renewal;
 mod replicas;
 mod report;
 mod reviews;
+mod rights;
 mod selection;
 mod shared_revisions;
 mod silence;

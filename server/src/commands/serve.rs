@@ -151,5 +151,7 @@ fn router_config(directory: &DataDirectory, arguments: &ServeArguments) -> Route
         keep_epochs: Some(Box::new(move |epochs| epochs_file::write(&keep, epochs))),
         last_heard: last_heard_file::read(directory),
         keep_last_heard: Some(Box::new(move |text| last_heard_file::write(&keep_heard, text))),
+        // Until clients can say who they are, one person owns the endpoint.
+        shared: None,
     }
 }

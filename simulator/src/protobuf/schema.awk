@@ -1,7 +1,7 @@
 # Makes schema.txt from the generated.proto files of Kubernetes' modules, which are given as arguments:
 #
 #   awk -f schema.awk api/core/v1/generated.proto api/apps/v1/generated.proto api/autoscaling/v1/generated.proto \
-#       apimachinery/pkg/apis/meta/v1/generated.proto > schema.txt
+#       api/rbac/v1/generated.proto apimachinery/pkg/apis/meta/v1/generated.proto > schema.txt
 #
 # Of two messages with one name (Preconditions) the last counts. A line is a message and its fields, `name=number:type`;
 # `*` says repeated, `%` a map of strings to the type.
@@ -20,7 +20,8 @@ message != "" && /^  (optional|repeated|map)/ {
 }
 
 END {
-    todo = "Namespace ConfigMap Event Node Pod Secret ServiceAccount Service Deployment ReplicaSet Scale DeleteOptions"
+    todo = "Namespace ConfigMap Event Node Pod Secret ServiceAccount Service Deployment ReplicaSet Scale DeleteOptions " \
+        "ClusterRole ClusterRoleBinding Role RoleBinding"
     while (todo != "") {
         count = split(todo, names, " ")
         todo = ""

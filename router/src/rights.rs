@@ -1,0 +1,33 @@
+//! What users may do in each cluster, as far as memory has to know it to answer them: in the shared mode alone.
+//!
+//! ```text
+//! topology ─▶ mirror ─▶ four cachers of a cluster ─┬─ what they hold ─▶ feed ─▶ compiled ─┐
+//!                                                  └─ how they are ───▶ standing ─────────┴─▶ who asks what a user may
+//! ```
+//!
+//! The objects of `rbac.authorization.k8s.io/v1` of each cluster are held as every other resource is, by cachers, and
+//! compiled into one [`tributary_authorization::Fleet`]. A cluster whose four collections have not all been read allows
+//! nothing to anybody; it is unknown, and never open.
+
+mod compiled;
+mod feed;
+mod mirror;
+mod standing;
+
+use std::time::Duration;
+
+pub(crate) use mirror::RightsMirror;
+
+/// What serves many users beyond one: memory answers each with what they may read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedMode {
+    /// How long the last rights of a cluster hold that is cut off as a whole. Its objects are as old.
+    pub stale_rights: Duration,
+}
+
+impl Default for SharedMode {
+    /// 12 hours: a night for whoever mends the line, while people go on reading what they could.
+    fn default() -> Self {
+        Self { stale_rights: Duration::from_secs(12 * 60 * 60) }
+    }
+}

@@ -1,0 +1,293 @@
+//! Feeds what is compiled from the four collections of one cluster.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use tributary_apimachinery::{Change, ChangeType, ClusterName, Object, Snapshot};
+use tributary_authorization::{RbacKind, RbacObject};
+use tributary_cacher::{Update, UpdateObserver};
+
+use super::compiled::{CompiledRights, RbacChange};
+
+/// How many objects that cannot be read have a line in the log, of each cluster. The first ones show what is wrong.
+const LOGGED_MAX: u64 = 10;
+
+/// What the cachers of one cluster tell.
+pub(super) struct MirrorFeed {
+    compiled: Arc<CompiledRights>,
+    cluster: ClusterName,
+    progress: Mutex<Progress>,
+    /// How many objects could not be read.
+    skipped: AtomicU64,
+}
+
+/// How far the first reading of a cluster is.
+enum Progress {
+    /// Not all collections are there. What is in some of them alone would say too little, and a binding whose role is
+    /// being written anew nothing at all.
+    Reading(Box<[Option<Snapshot>; RbacKind::ALL.len()]>),
+    /// All are, and each change is taken over as it comes.
+    Following,
+    /// Another feed has taken its place, or the cluster has left.
+    Ended,
+}
+
+/// What the cacher of one kind tells.
+pub(super) struct KindFeed {
+    feed: Weak<MirrorFeed>,
+    kind: RbacKind,
+}
+
+impl MirrorFeed {
+    pub(super) fn new(compiled: &Arc<CompiledRights>, cluster: ClusterName) -> Arc<Self> {
+        let progress = Mutex::new(Progress::Reading(Box::default()));
+        Arc::new(Self { compiled: Arc::clone(compiled), cluster, progress, skipped: AtomicU64::new(0) })
+    }
+
+    /// What the cacher of a kind is to tell.
+    pub(super) fn of(self: &Arc<Self>, kind: RbacKind) -> Arc<KindFeed> {
+        Arc::new(KindFeed { feed: Arc::downgrade(self), kind })
+    }
+
+    /// Whether all collections have been read.
+    pub(super) fn is_following(&self) -> bool {
+        matches!(*self.progress.lock(), Progress::Following)
+    }
+
+    /// Lets no further update through.
+    pub(super) fn end(&self) {
+        *self.progress.lock() = Progress::Ended;
+    }
+
+    /// Forgets what was read: the cluster is another one, and all of it is being listed anew.
+    pub(super) fn begin_anew(&self) {
+        let mut progress = self.progress.lock();
+        if !matches!(*progress, Progress::Ended) {
+            *progress = Progress::Reading(Box::default());
+            self.compiled.leave(&self.cluster);
+        }
+    }
+
+    fn take(&self, kind: RbacKind, update: Update) {
+        let mut progress = self.progress.lock();
+        match &mut *progress {
+            Progress::Ended => {}
+            Progress::Following => self.follow(kind, update),
+            Progress::Reading(read) => {
+                for (own, state) in RbacKind::ALL.into_iter().zip(&mut **read) {
+                    if own == kind {
+                        *state = Some(update.snapshot().clone());
+                    }
+                }
+                if read.iter().all(Option::is_some) {
+                    let kinds = RbacKind::ALL.into_iter().zip(read.iter().flatten());
+                    let objects = kinds.flat_map(|(kind, all)| all.iter().map(move |object| (kind, object)));
+                    let objects = objects.filter_map(|(kind, object)| self.read(kind, object)).collect();
+                    self.compiled.replace(&self.cluster, objects);
+                    *progress = Progress::Following;
+                }
+            }
+        }
+    }
+
+    /// Takes over a step of one collection, with the others as they are.
+    fn follow(&self, kind: RbacKind, update: Update) {
+        let changes: Vec<_> = match update {
+            Update::Progress { .. } => return,
+            Update::Changes { changes, .. } => changes.iter().map(|change| self.changed(kind, change)).collect(),
+            Update::Synced { snapshot } => self.differences(kind, &Snapshot::default(), &snapshot),
+            Update::Relisted { before, after } | Update::Reset { before, after } => {
+                self.differences(kind, &before, &after)
+            }
+        };
+        self.compiled.apply(&self.cluster, changes);
+    }
+
+    fn changed(&self, kind: RbacKind, change: &Change) -> RbacChange {
+        match change.change_type {
+            ChangeType::Deleted => gone(kind, &change.object),
+            ChangeType::Added | ChangeType::Modified => self.put(kind, &change.object),
+        }
+    }
+
+    /// What a list that was made anew has otherwise.
+    fn differences(&self, kind: RbacKind, before: &Snapshot, after: &Snapshot) -> Vec<RbacChange> {
+        let is_left = |object: &&Arc<Object>| after.get(object.key().as_str()).is_none();
+        let is_new = |object: &&Arc<Object>| {
+            !before.get(object.key().as_str()).is_some_and(|before| Arc::ptr_eq(before, object))
+        };
+        let left = before.iter().filter(is_left).map(|object| gone(kind, object));
+        left.chain(after.iter().filter(is_new).map(|object| self.put(kind, object))).collect()
+    }
+
+    fn put(&self, kind: RbacKind, object: &Object) -> RbacChange {
+        self.read(kind, object).map_or_else(|| gone(kind, object), RbacChange::Put)
+    }
+
+    /// Reads an object. One that cannot be read is skipped and counted: it allows nothing.
+    fn read(&self, kind: RbacKind, object: &Object) -> Option<RbacObject> {
+        match RbacObject::parse(kind, object.json()) {
+            Ok(read) => Some(read),
+            Err(error) => {
+                if self.skipped.fetch_add(1, Ordering::Relaxed) < LOGGED_MAX {
+                    let (namespace, name) = (object.namespace(), object.name());
+                    tracing::warn!(cluster = %self.cluster, %kind, namespace, name, %error, "an object of RBAC cannot be read, and allows nothing here");
+                }
+                None
+            }
+        }
+    }
+}
+
+fn gone(kind: RbacKind, object: &Object) -> RbacChange {
+    RbacChange::Gone { kind, namespace: object.namespace().to_owned(), name: object.name().to_owned() }
+}
+
+impl UpdateObserver for KindFeed {
+    fn update(&self, update: Update) {
+        if let Some(feed) = self.feed.upgrade() {
+            feed.take(self.kind, update);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tributary_apimachinery::{ObjectDecoder, ResourceVersion};
+    use tributary_authorization::User;
+
+    use super::*;
+
+    /// A collection of objects: `name` for a role that lets pods be listed, `name>role` for a binding of `ann`, and
+    /// `!name` for what cannot be read.
+    fn state(kind: RbacKind, version: u64, objects: &[&str]) -> Snapshot {
+        let decoder = ObjectDecoder::new("rbac.authorization.k8s.io/v1", kind.as_str(), [].into());
+        let mut snapshot = Snapshot::default();
+        for (text, version) in objects.iter().zip(1..) {
+            let (name, rest) = match (text.strip_prefix('!'), text.split_once('>')) {
+                (Some(name), _) => (name, r#""rules":1"#.to_owned()),
+                (_, Some((name, role))) => (
+                    name,
+                    format!(
+                        r#""roleRef":{{"kind":"ClusterRole","name":"{role}"}},"subjects":[{{"kind":"User","name":"ann"}}]"#
+                    ),
+                ),
+                _ => (*text, r#""rules":[{"verbs":["list"],"apiGroups":[""],"resources":["pods"]}]"#.to_owned()),
+            };
+            let namespace = if kind.is_namespaced() { r#""namespace":"n","# } else { "" };
+            let metadata = format!(r#"{{{namespace}"name":"{name}","uid":"{name}","resourceVersion":"{version}"}}"#);
+            let text = format!(r#"{{"metadata":{metadata},{rest}}}"#);
+            snapshot.insert(Arc::new(decoder.decode(text.as_bytes()).unwrap()));
+        }
+        snapshot.set_resource_version(ResourceVersion(version));
+        snapshot
+    }
+
+    struct Fixture {
+        compiled: Arc<CompiledRights>,
+        feed: Arc<MirrorFeed>,
+    }
+
+    impl Fixture {
+        fn new() -> Self {
+            let compiled = Arc::new(CompiledRights::default());
+            let feed = MirrorFeed::new(&compiled, ClusterName::new("a").unwrap());
+            Self { compiled, feed }
+        }
+
+        fn synced(&self, kind: RbacKind, objects: &[&str]) {
+            self.feed.of(kind).update(Update::Synced { snapshot: state(kind, 7, objects) });
+        }
+
+        /// Where ann may list pods: everywhere, in `n`, or nowhere.
+        fn ann(&self) -> &'static str {
+            let user = User { name: "ann", groups: &[] };
+            let rights = self.compiled.read().rights(&ClusterName::new("a").unwrap(), user, "list", "", "pods");
+            match (rights.lists("other"), rights.lists("n")) {
+                (true, _) => "everywhere",
+                (false, true) => "n",
+                (false, false) => "nowhere",
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_allowed_until_all_four_collections_are_there() {
+        let rights = Fixture::new();
+        let steps: [(RbacKind, &[&str], &str); 4] = [
+            (RbacKind::ClusterRoleBinding, &["readers>reader"], "nowhere"),
+            (RbacKind::ClusterRole, &["reader"], "nowhere"),
+            (RbacKind::RoleBinding, &[], "nowhere"),
+            (RbacKind::Role, &[], "everywhere"),
+        ];
+        for (kind, objects, expected) in steps {
+            assert!(!rights.feed.is_following());
+            rights.synced(kind, objects);
+            assert_eq!(rights.ann(), expected, "{kind}");
+        }
+        assert!(rights.feed.is_following());
+    }
+
+    #[test]
+    fn each_step_is_taken_over() {
+        let rights = Fixture::new();
+        let mut changes = rights.compiled.changes();
+        for kind in RbacKind::ALL {
+            rights.synced(kind, if kind == RbacKind::ClusterRole { &["reader"] } else { &[] });
+        }
+        assert!(changes.has_changed().unwrap());
+        changes.mark_unchanged();
+        let kind = RbacKind::RoleBinding;
+        let (none, one, other) = (state(kind, 8, &[]), state(kind, 9, &["b>reader"]), state(kind, 10, &["!b"]));
+        let tell = |update| rights.feed.of(kind).update(update);
+        let change = |change_type, of: &Snapshot| Change {
+            change_type,
+            object: Arc::clone(of.get("n/b").unwrap()),
+            previous: None,
+        };
+        tell(Update::Progress { snapshot: none.clone() });
+        assert!(!changes.has_changed().unwrap(), "nothing has changed");
+        tell(Update::Changes { changes: vec![change(ChangeType::Added, &one)], snapshot: one.clone() });
+        assert_eq!(rights.ann(), "n");
+        assert!(changes.has_changed().unwrap());
+        tell(Update::Changes { changes: vec![change(ChangeType::Deleted, &one)], snapshot: none.clone() });
+        assert_eq!(rights.ann(), "nowhere");
+        tell(Update::Relisted { before: none.clone(), after: one.clone() });
+        assert_eq!(rights.ann(), "n");
+        tell(Update::Changes { changes: vec![change(ChangeType::Modified, &other)], snapshot: other.clone() });
+        assert_eq!(rights.ann(), "nowhere", "what cannot be read allows nothing");
+        tell(Update::Reset { before: other, after: one.clone() });
+        assert_eq!(rights.ann(), "n");
+        tell(Update::Reset { before: one, after: none });
+        assert_eq!(rights.ann(), "nowhere");
+    }
+
+    #[test]
+    fn another_cluster_of_the_name_begins_with_nothing() {
+        let rights = Fixture::new();
+        for kind in RbacKind::ALL {
+            let objects: &[&str] = match kind {
+                RbacKind::ClusterRole => &["reader"],
+                RbacKind::ClusterRoleBinding => &["readers>reader"],
+                _ => &[],
+            };
+            rights.synced(kind, objects);
+        }
+        assert_eq!(rights.ann(), "everywhere");
+        rights.feed.begin_anew();
+        assert_eq!(rights.ann(), "nowhere");
+        for kind in RbacKind::ALL {
+            assert!(!rights.feed.is_following());
+            let after = state(kind, 3, if kind == RbacKind::ClusterRole { &["reader"] } else { &[] });
+            rights.feed.of(kind).update(Update::Reset { before: Snapshot::default(), after });
+        }
+        assert_eq!((rights.ann(), rights.feed.is_following()), ("nowhere", true));
+        rights.feed.end();
+        rights.feed.of(RbacKind::ClusterRoleBinding).update(Update::Relisted {
+            before: Snapshot::default(),
+            after: state(RbacKind::ClusterRoleBinding, 9, &["readers>reader"]),
+        });
+        assert_eq!(rights.ann(), "nowhere", "what an ended feed is told is of another time");
+    }
+}

@@ -1,0 +1,271 @@
+//! The roles and bindings of all clusters, followed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use parking_lot::{Mutex, RwLockReadGuard};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+use tributary_apimachinery::{ClusterName, GroupVersionResource, ObjectDecoder};
+use tributary_authorization::{Fleet as CompiledFleet, RbacKind};
+use tributary_cacher::{Cacher, CacherConfig, CacherState, ReflectorTuning};
+use tributary_proxy::Transport;
+
+use super::SharedMode;
+use super::compiled::CompiledRights;
+use super::feed::MirrorFeed;
+use super::standing::MirrorStanding;
+use crate::limits::Limits;
+use crate::report::RightsCondition;
+use crate::topology::{Cluster, Fleet, next_state};
+
+/// How often it is looked whether clusters are others than they were, and their credentials: as views do.
+const LOOK_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Within which time watches are opened anew after the credentials were renewed. What they let us read is the same
+/// roles and bindings or none, so this is of no hurry.
+const REOPENED_WITHIN: Duration = Duration::from_secs(50);
+
+/// The mirror of all clusters' roles and bindings.
+pub(crate) struct RightsMirror {
+    fleet: Arc<Fleet>,
+    mode: SharedMode,
+    collection_bytes: u64,
+    compiled: Arc<CompiledRights>,
+    members: Mutex<MirroredClusters>,
+    standings: ArcSwap<BTreeMap<ClusterName, MirrorStanding>>,
+}
+
+/// What mirrors the clusters.
+#[derive(Default)]
+struct MirroredClusters {
+    by_name: BTreeMap<ClusterName, MirroredCluster>,
+    /// Those of which what is known counted when it was last looked.
+    known: BTreeSet<ClusterName>,
+}
+
+/// What mirrors one cluster.
+struct MirroredCluster {
+    /// Which cluster it was started for: a cluster whose configuration changes is another one.
+    cluster: Arc<Cluster>,
+    uid: Option<Arc<String>>,
+    /// How often the credentials had been renewed when the cachers were last told.
+    renewals: u64,
+    feed: Arc<MirrorFeed>,
+    cachers: Vec<Arc<Cacher>>,
+    /// Up to when another one had read this very cluster, before it was reached in another way.
+    earlier: Option<Instant>,
+}
+
+impl RightsMirror {
+    /// Begins to follow all clusters. Must be called within a tokio runtime.
+    pub(crate) fn start(fleet: Arc<Fleet>, mode: SharedMode, limits: &Limits) -> Arc<Self> {
+        let mut changes = fleet.changes();
+        let mirror = Arc::new(Self {
+            fleet,
+            mode,
+            collection_bytes: limits.collection_bytes,
+            compiled: Arc::default(),
+            members: Mutex::default(),
+            standings: ArcSwap::default(),
+        });
+        let weak = Arc::downgrade(&mirror);
+        tokio::spawn(async move {
+            loop {
+                let Some(mirror) = weak.upgrade() else { break };
+                mirror.follow_fleet();
+                let next = mirror.next_look();
+                drop(mirror);
+                tokio::select! {
+                    changed = changes.changed() => if changed.is_err() { break },
+                    () = sleep_until(next) => {}
+                }
+            }
+        });
+        mirror
+    }
+
+    /// The rights of this moment in the clusters that are known. Hold it briefly, and never across an await.
+    pub(crate) fn compiled(&self) -> RwLockReadGuard<'_, CompiledFleet> {
+        self.compiled.read()
+    }
+
+    /// Whether what is known of a cluster counts now. One that has not been read is not known.
+    pub(crate) fn knows(&self, cluster: &ClusterName) -> bool {
+        self.standings.load().get(cluster).is_some_and(|standing| standing.holds(Instant::now()))
+    }
+
+    /// How far what is known of a cluster is.
+    pub(crate) fn condition_of(&self, cluster: &ClusterName) -> RightsCondition {
+        let standings = self.standings.load();
+        standings.get(cluster).map(|standing| standing.condition(Instant::now())).unwrap_or_default()
+    }
+
+    /// Tells when a right may have changed, or whether the rights in a cluster are known.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.compiled.changes()
+    }
+
+    /// When clusters are to be looked at again.
+    fn next_look(&self) -> Instant {
+        let now = Instant::now();
+        let ends = self.standings.load().values().filter_map(MirrorStanding::ends).filter(|end| *end > now).min();
+        let look = now + LOOK_INTERVAL;
+        ends.map_or(look, |end| end.min(look))
+    }
+
+    /// Makes what is mirrored fit the clusters as they are now.
+    fn follow_fleet(self: &Arc<Self>) {
+        let clusters = self.fleet.clusters();
+        let mut members = self.members.lock();
+        members.by_name.retain(|name, member| {
+            let stays = clusters.contains_key(name);
+            if !stays {
+                member.feed.end();
+                self.compiled.leave(name);
+            }
+            stays
+        });
+        for (name, cluster) in clusters.iter() {
+            self.follow(&mut members.by_name, name, cluster);
+        }
+        let standings =
+            clusters.keys().map(|name| (name.clone(), self.standing_of(members.by_name.get(name)))).collect();
+        self.publish(&mut members, standings);
+    }
+
+    /// Mirrors a cluster, or tells what mirrors it what is new.
+    fn follow(
+        self: &Arc<Self>,
+        members: &mut BTreeMap<ClusterName, MirroredCluster>,
+        name: &ClusterName,
+        cluster: &Arc<Cluster>,
+    ) {
+        let earlier = match members.get_mut(name) {
+            Some(member) if Arc::ptr_eq(&member.cluster, cluster) => return member.tell_news(),
+            // Who it is that is reached in another way is not known yet: it may be the one that was read.
+            Some(_) if cluster.discovery().is_none() => return,
+            Some(member) => self.replace(name, member, cluster),
+            None => None,
+        };
+        if let Ok(transport) = cluster.transport() {
+            let member = self.begin(cluster, &transport, earlier);
+            members.insert(name.clone(), member);
+        } else if members.remove(name).is_some() {
+            self.compiled.leave(name);
+        }
+    }
+
+    /// Ends what mirrored a cluster before it was reached in another way. What it said holds on where it is the same
+    /// cluster: gives up to when that is known.
+    fn replace(&self, name: &ClusterName, before: &MirroredCluster, cluster: &Cluster) -> Option<Instant> {
+        before.feed.end();
+        let is_same = before.uid.is_some() && before.uid == cluster.uid();
+        let known = match self.standing_of(Some(before)) {
+            MirrorStanding::Unread => None,
+            MirrorStanding::Current => Some(Instant::now()),
+            MirrorStanding::Behind { since, .. } => Some(since),
+        };
+        let known = known.filter(|_| is_same);
+        if known.is_none() {
+            self.compiled.leave(name);
+        }
+        known
+    }
+
+    fn begin(
+        self: &Arc<Self>,
+        cluster: &Arc<Cluster>,
+        transport: &Transport,
+        earlier: Option<Instant>,
+    ) -> MirroredCluster {
+        let _of_members = self.fleet.enter();
+        let feed = MirrorFeed::new(&self.compiled, cluster.name().clone());
+        let cachers = RbacKind::ALL.into_iter().map(|kind| {
+            let resource = GroupVersionResource::new("rbac.authorization.k8s.io", "v1", kind.resource());
+            let config = CacherConfig {
+                cluster: cluster.name().clone(),
+                decoder: ObjectDecoder::new(&resource.group_version().to_string(), kind.as_str(), [].into()),
+                resource,
+                namespace: None,
+                list_places: cluster.list_places().clone(),
+                tuning: ReflectorTuning { collection_size_max: self.collection_bytes, ..ReflectorTuning::default() },
+            };
+            let cacher = Arc::new(Cacher::start(config, transport.clone(), feed.of(kind)));
+            self.forward_states(cluster, &cacher);
+            cacher
+        });
+        let cachers = cachers.collect();
+        let (uid, renewals) = (cluster.uid(), cluster.renewals());
+        MirroredCluster { cluster: Arc::clone(cluster), uid, renewals, cachers, feed, earlier }
+    }
+
+    /// Notes each change of a cacher's state, and tells it each of its cluster's health, until it is dropped.
+    fn forward_states(self: &Arc<Self>, cluster: &Arc<Cluster>, cacher: &Arc<Cacher>) {
+        let (mirror, name, mut health) = (Arc::downgrade(self), cluster.name().clone(), cluster.health());
+        let (of, mut states): (Weak<Cacher>, _) = (Arc::downgrade(cacher), cacher.states());
+        states.mark_changed();
+        tokio::spawn(async move {
+            while next_state(&of, &mut states, &mut health).await {
+                states.mark_unchanged();
+                let Some(mirror) = mirror.upgrade() else { break };
+                mirror.state_changed(&name);
+            }
+        });
+    }
+
+    fn state_changed(&self, name: &ClusterName) {
+        let mut members = self.members.lock();
+        let Some(member) = members.by_name.get(name) else { return };
+        let mut standings = (**self.standings.load()).clone();
+        standings.insert(name.clone(), self.standing_of(Some(member)));
+        self.publish(&mut members, standings);
+    }
+
+    /// Publishes how far the mirrors are, and says in the log where that means something else.
+    fn publish(&self, members: &mut MirroredClusters, standings: BTreeMap<ClusterName, MirrorStanding>) {
+        let now = Instant::now();
+        let known = standings.iter().filter(|(_, standing)| standing.holds(now)).map(|(cluster, _)| cluster.clone());
+        let known: BTreeSet<_> = known.collect();
+        if members.known == known && **self.standings.load() == standings {
+            return;
+        }
+        for cluster in known.difference(&members.known) {
+            tracing::info!(%cluster, "what users may do in the cluster is known");
+        }
+        for cluster in members.known.difference(&known).filter(|cluster| standings.contains_key(*cluster)) {
+            tracing::warn!(%cluster, "what users may do in the cluster is not known any more");
+        }
+        members.known = known;
+        self.standings.store(Arc::new(standings));
+        self.compiled.note();
+    }
+
+    fn standing_of(&self, member: Option<&MirroredCluster>) -> MirrorStanding {
+        let Some(member) = member else { return MirrorStanding::Unread };
+        let states: Vec<CacherState> = member.cachers.iter().map(|cacher| cacher.state()).collect();
+        let (is_read, cut_off) = (member.feed.is_following(), member.cluster.is_out_of_reach());
+        MirrorStanding::of(&states, is_read, member.earlier, cut_off, self.mode.stale_rights)
+    }
+}
+
+impl MirroredCluster {
+    /// Tells the cachers that the cluster is another one, or that our credentials are.
+    fn tell_news(&mut self) {
+        let uid = self.cluster.uid();
+        if self.uid.is_some() && uid.is_some() && self.uid != uid {
+            // What is held is of another cluster.
+            self.earlier = None;
+            self.feed.begin_anew();
+            self.cachers.iter().for_each(|cacher| cacher.reset());
+        }
+        self.uid = uid.or(self.uid.take());
+        let renewals = self.cluster.renewals();
+        if self.renewals != renewals {
+            self.renewals = renewals;
+            self.cachers.iter().for_each(|cacher| cacher.reopen(REOPENED_WITHIN));
+        }
+    }
+}
