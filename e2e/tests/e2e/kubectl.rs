@@ -6,6 +6,7 @@ mod meant;
 mod pods;
 mod reading;
 mod several;
+mod without_annotation;
 mod writing;
 
 use crate::context::{Case, TestContext, eventually};
@@ -17,7 +18,7 @@ use tributary_e2e::{Kubectl, TestCluster, Tributary, kubectl::KubectlOutput};
 const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) fn cases() -> Vec<Case> {
-    let choosing = [choosing::cases(), meant::cases()].into_iter().flatten();
+    let choosing = [choosing::cases(), meant::cases(), without_annotation::cases()].into_iter().flatten();
     let rest = [pods::cases(), reading::cases(), writing::cases(), several::cases(), compared::cases()];
     choosing.chain(rest.into_iter().flatten()).collect()
 }
