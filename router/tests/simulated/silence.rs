@@ -294,6 +294,30 @@ async fn of_a_member_that_is_not_ready_only_what_comes_is_fresh() {
     }
 }
 
+/// What waits in a buffer until a client takes it came long ago.
+#[tokio::test]
+async fn a_slow_reader_does_not_keep_a_dead_cluster_alive() {
+    let fixture = held().await;
+    let value = "v".repeat(8 << 10);
+    for number in 0..100 {
+        fixture.put("b", &format!("large-{number}"), &value);
+    }
+    fixture.put_and_see("b", "last", "1").await;
+    let followed = format!("/clusters/b{CONFIG_MAPS}?watch=1&resourceVersion=0");
+    let mut followed = fixture.client().call("GET", &followed, &[], "").await.into_body();
+    followed.frame().await.expect("a frame").expect("data");
+    quiet_without_time().await;
+    fixture.member("b").control().half_open(true);
+    for _ in 0..12 {
+        pass(Duration::from_secs(1)).await;
+        quiet_without_time().await;
+        let Some(Ok(_)) = followed.frame().await else { break };
+    }
+    for warnings in warnings(&fixture).await {
+        assert!(age(&warnings) >= 10, "{warnings:?}");
+    }
+}
+
 #[tokio::test]
 async fn what_a_client_follows_ends_when_its_cluster_is_silent() {
     let fixture = held().await;
