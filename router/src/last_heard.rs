@@ -4,11 +4,12 @@
 //! answered since the start counts as one whose objects are not known.
 //!
 //! ```text
-//! fleet, openapi ── news ──▶ a pause ──▶ LastHeard ── text ──▶ KeepLastHeard (the data directory)
+//! fleet, openapi ── news ──▶ a pause ──▶ LastHeard ──▶ KeepLastHeard ── with what others kept, text ──▶ data directory
 //! data directory ── text ──▶ LastHeard ──▶ fleet, openapi of the next process
 //! ```
 
 mod bounds;
+mod others;
 mod text;
 
 use std::collections::BTreeMap;
@@ -20,8 +21,8 @@ use crate::topology::Served;
 pub(crate) use bounds::TEXT_BYTES_MAX;
 pub use text::LastHeardError;
 
-/// Keeps the text of what clusters said last, beyond this process. Called where it may block.
-pub type KeepLastHeard = Box<dyn Fn(&[u8]) + Send + Sync>;
+/// Keeps what the clusters of now said last, beyond this process. Called where it may block.
+pub type KeepLastHeard = Box<dyn Fn(LastHeard) + Send + Sync>;
 
 /// What clusters said when they were last heard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,4 +31,6 @@ pub struct LastHeard {
     pub(crate) discovery: BTreeMap<ClusterName, Served>,
     /// Their OpenAPI documents, as far as clients have read them.
     pub(crate) openapi: KnownOpenApi,
+    /// Clusters that the process which kept this did not have, and when one last had them: seconds since 1970.
+    pub(crate) others: BTreeMap<ClusterName, u64>,
 }

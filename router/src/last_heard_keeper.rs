@@ -21,7 +21,7 @@ const KEEP_INTERVAL: Duration = Duration::from_secs(60);
 impl Router {
     /// What the clusters of now said when they were last heard, by this process or an earlier one.
     fn last_heard(&self) -> LastHeard {
-        LastHeard { discovery: self.fleet.served(), openapi: self.openapi.known() }
+        LastHeard { discovery: self.fleet.served(), openapi: self.openapi.known(), ..LastHeard::default() }
     }
 
     /// Waits until what clusters said last is kept, once [`drain`](Self::drain) was called. Cancelling is safe.
@@ -33,7 +33,7 @@ impl Router {
         }
     }
 
-    /// Keeps what clusters say, some seconds after they said it. What no cluster says any more is not kept on.
+    /// Keeps what the clusters of now say, some seconds after they said it. What they say no more is not kept on.
     pub(crate) fn follow_last_heard(self: &Arc<Self>, keep: Option<KeepLastHeard>) {
         let Some(keep) = keep.map(Arc::new) else { return };
         let (mut changes, news) = (self.fleet.changes(), self.openapi.news());
@@ -53,7 +53,7 @@ impl Router {
                 if kept.as_ref().is_none_or(|(kept, _)| *kept != heard) {
                     let (keep, written) = (Arc::clone(&keep), heard.clone());
                     // It fails only where the runtime ends.
-                    let _ = tokio::task::spawn_blocking(move || keep(&written.to_text())).await;
+                    let _ = tokio::task::spawn_blocking(move || keep(written)).await;
                     kept = Some((heard, Instant::now()));
                 }
                 if is_last {

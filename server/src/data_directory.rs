@@ -231,6 +231,22 @@ impl DataDirectory {
     }
 }
 
+/// What an earlier run kept in a file; nothing where there is none, or where it cannot be read, which is said in these
+/// words.
+pub(crate) fn kept<T: Default>(
+    directory: &DataDirectory,
+    name: &str,
+    unreadable: &str,
+    parse: impl FnOnce(&[u8]) -> anyhow::Result<T>,
+) -> T {
+    let read = directory.read(name).map_err(anyhow::Error::from);
+    let parsed = read.and_then(|bytes| bytes.map_or_else(|| Ok(T::default()), |bytes| parse(&bytes)));
+    parsed.unwrap_or_else(|error| {
+        tracing::warn!(file = name, error = format!("{error:#}"), "{unreadable}");
+        T::default()
+    })
+}
+
 /// Writes a file with mode 0600, replacing one that exists by a rename.
 ///
 /// # Errors

@@ -2,26 +2,19 @@
 
 use tributary_merge::Epochs;
 
-use crate::data_directory::DataDirectory;
+use crate::data_directory::{DataDirectory, kept};
 
 /// Where the lists of clusters that compact resourceVersions refer to are kept.
 pub(crate) const EPOCHS_FILE: &str = "epochs.json";
 
 /// What an earlier run kept. Without it old compact versions are 410, which clients survive: no reason not to start.
 pub(crate) fn read(directory: &DataDirectory) -> Epochs {
-    let read = directory.read(EPOCHS_FILE).map_err(anyhow::Error::from);
-    let parsed = read.and_then(|bytes| match bytes {
-        Some(bytes) => Ok(serde_json::from_slice(&bytes)?),
-        None => Ok(Epochs::default()),
-    });
-    parsed.unwrap_or_else(|error| {
-        tracing::warn!(
-            file = EPOCHS_FILE,
-            error = format!("{error:#}"),
-            "the kept lists of clusters cannot be read; older compact resourceVersions are answered 410"
-        );
-        Epochs::default()
-    })
+    kept(
+        directory,
+        EPOCHS_FILE,
+        "the kept lists of clusters cannot be read; older compact resourceVersions are answered 410",
+        |bytes| Ok(serde_json::from_slice(bytes)?),
+    )
 }
 
 /// Keeps them for later runs. Where that fails those will answer 410, so it is logged and served on.

@@ -1,8 +1,11 @@
 //! What clusters said of themselves when they were last heard, kept in the data directory from one run to the next.
 
+use std::time::SystemTime;
+
+use tokio::runtime::Handle;
 use tributary_router::LastHeard;
 
-use crate::data_directory::DataDirectory;
+use crate::data_directory::{DataDirectory, DataDirectoryError, kept};
 
 /// Where it is kept.
 const LAST_HEARD_FILE: &str = "last-heard.json.gz";
@@ -10,30 +13,33 @@ const LAST_HEARD_FILE: &str = "last-heard.json.gz";
 /// What an earlier run kept. Without it the kinds of a cluster that is down are not known until it answers: no reason
 /// not to start.
 pub(crate) fn read(directory: &DataDirectory) -> LastHeard {
-    let read = directory.read(LAST_HEARD_FILE).map_err(anyhow::Error::from);
-    let parsed = read.and_then(|text| match text {
-        Some(text) => Ok(LastHeard::read(&text)?),
-        None => Ok(LastHeard::default()),
-    });
-    parsed.unwrap_or_else(|error| {
-        tracing::warn!(
-            file = LAST_HEARD_FILE,
-            error = format!("{error:#}"),
-            "what clusters served before cannot be read; the kinds of one that is down are not known until it answers"
-        );
-        LastHeard::default()
-    })
+    kept(
+        directory,
+        LAST_HEARD_FILE,
+        "what clusters served before cannot be read; the kinds of one that is down are not known until it answers",
+        |text| Ok(LastHeard::read(text)?),
+    )
 }
 
-/// Keeps it for later runs. Where that fails the next will know less at its start, so it is logged and served on.
-pub(crate) fn write(directory: &DataDirectory, text: &[u8]) {
-    if let Err(error) = directory.write(LAST_HEARD_FILE, text) {
+/// Keeps it for later runs, with what other processes have kept of clusters that this one does not have. Where that fails
+/// the next will know less at its start, so it is logged and served on. To be called on a
+/// thread of the runtime's that may block: others may hold the directory, for ten seconds at most.
+pub(crate) fn keep(directory: &DataDirectory, heard: LastHeard) {
+    if let Err(error) = try_keep(directory, heard) {
         let error = tributary_apimachinery::explain(&error);
         tracing::warn!(
             error,
             "what clusters serve was not kept; after a restart the kinds of one that is down will not be known"
         );
     }
+}
+
+fn try_keep(directory: &DataDirectory, heard: LastHeard) -> Result<(), DataDirectoryError> {
+    // Whoever writes between our reading and our writing would be undone.
+    let _lock = Handle::current().block_on(directory.lock())?;
+    let earlier = directory.read(LAST_HEARD_FILE).ok().flatten();
+    let earlier = earlier.and_then(|text| LastHeard::read(&text).ok()).unwrap_or_default();
+    directory.write(LAST_HEARD_FILE, &heard.with_others(earlier, SystemTime::now()).to_text())
 }
 
 #[cfg(test)]
@@ -44,6 +50,39 @@ mod tests {
 
     use super::*;
 
+    /// Two runs, each with a cluster of its own that cannot be reached, whose kinds an earlier one knew.
+    #[tokio::test]
+    async fn one_run_takes_nothing_from_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = DataDirectory::open(folder.path().join("data")).unwrap();
+        let of = |cluster: &str| {
+            let document = r#"{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2"}"#;
+            let json = format!(
+                r#"{{"layout":1,"clusters":{{"{cluster}":{{"discovery":{{"address":"x","core":0,"named":0}}}}}},"texts":[{document}],"openapi":[]}}"#
+            );
+            let mut packed = flate2::read::GzEncoder::new(json.as_bytes(), flate2::Compression::fast());
+            let mut text = Vec::new();
+            std::io::Read::read_to_end(&mut packed, &mut text).unwrap();
+            LastHeard::read(&text).unwrap()
+        };
+        let keep = |cluster: &str| {
+            let (directory, heard) = (directory.clone(), of(cluster));
+            tokio::task::spawn_blocking(move || super::keep(&directory, heard))
+        };
+        keep("a").await.unwrap();
+        keep("b").await.unwrap();
+        let both = format!("{:?}", read(&directory));
+        assert!(both.contains("\"a\"") && both.contains("\"b\""), "{both}");
+        // And the other again, while somebody holds the directory.
+        let held = directory.lock().await.unwrap();
+        let waiting = keep("a");
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        assert!(!waiting.is_finished());
+        drop(held);
+        waiting.await.unwrap();
+        assert_eq!(format!("{:?}", read(&directory)).matches("Served").count(), 2);
+    }
+
     #[tokio::test]
     async fn a_damaged_file_is_ignored_and_replaced() {
         let folder = tempfile::tempdir().unwrap();
@@ -53,7 +92,7 @@ mod tests {
         let keep = directory.clone();
         let router = Router::new(RouterConfig {
             last_heard: read(&directory),
-            keep_last_heard: Some(Box::new(move |text| write(&keep, text))),
+            keep_last_heard: Some(Box::new(move |heard| super::keep(&keep, heard))),
             ..RouterConfig::default()
         });
         router.drain();

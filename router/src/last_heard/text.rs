@@ -55,6 +55,9 @@ struct Text {
 /// One cluster.
 #[derive(Default, Serialize, Deserialize)]
 struct ClusterText {
+    /// When a process last had it, if that was not the one that wrote this: seconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    kept_at: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     discovery: Option<DiscoveryText>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -104,6 +107,9 @@ impl LastHeard {
         let (mut documents, mut indexes) = (Shared::new(&texts), Shared::new(&texts));
         let mut heard = Self::default();
         for (name, text) in clusters {
+            if let Some(kept_at) = text.kept_at {
+                heard.others.insert(name.clone(), kept_at);
+            }
             if let Some(DiscoveryText { address, core, named }) = text.discovery {
                 let (core, named) = (documents.get(core)?, documents.get(named)?);
                 let discovery = Arc::new(MemberDiscovery { core, named });
@@ -119,14 +125,24 @@ impl LastHeard {
         Ok(heard)
     }
 
-    /// The text. What does not fit is left out: OpenAPI before discovery, and of clusters those that come last by name.
-    pub(crate) fn to_text(&self) -> Vec<u8> {
+    /// The text. What does not fit is left out: OpenAPI before discovery, others' clusters before own ones, and of those
+    /// that are left the last by name. Cost: some 10 ms for each MB.
+    pub fn to_text(&self) -> Vec<u8> {
         let mut made = TextInTheMaking::default();
-        for (name, served) in &self.discovery {
-            made.discovery(name, served);
+        for is_other in [false, true] {
+            for (name, served) in self.discovery.iter().filter(|(name, _)| self.others.contains_key(*name) == is_other)
+            {
+                made.discovery(name, served);
+            }
         }
-        for (name, known) in &self.openapi.members {
-            made.known(name, known);
+        for is_other in [false, true] {
+            let members = self.openapi.members.iter();
+            for (name, known) in members.filter(|(name, _)| self.others.contains_key(*name) == is_other) {
+                made.known(name, known);
+            }
+        }
+        for (name, kept_at) in &self.others {
+            made.clusters.entry(name.clone()).and_modify(|own| own.kept_at = Some(*kept_at));
         }
         for (key, bytes) in &self.openapi.documents {
             made.document(key, bytes);
@@ -135,7 +151,7 @@ impl LastHeard {
             tracing::warn!(
                 documents = made.left_out,
                 bound_bytes = TEXT_BYTES_MAX,
-                "not everything is kept of what clusters serve; of some that are down at the next start the kinds will be missing"
+                "not everything is kept of what clusters serve; of some that are down at the next start `kubectl explain`, or the kinds themselves, will be missing"
             );
         }
         let text = Text { layout: LAYOUT, clusters: made.clusters, texts: made.texts, openapi: made.openapi };
@@ -296,7 +312,7 @@ mod tests {
             members: [(name("a"), known)].into(),
             documents: vec![(key, bytes::Bytes::from_static(&[0, 159, 146, 150]))],
         };
-        LastHeard { discovery, openapi }
+        LastHeard { discovery, openapi, others: BTreeMap::new() }
     }
 
     #[test]
@@ -307,6 +323,39 @@ mod tests {
         let of = |name: &str| Arc::clone(&read.discovery[&ClusterName::new(name).unwrap()].discovery.named);
         assert!(Arc::ptr_eq(&of("a"), &of("c")) && !Arc::ptr_eq(&of("a"), &of("d")), "equal documents are held once");
         assert_eq!(LastHeard::read(&LastHeard::default().to_text()).unwrap(), LastHeard::default());
+    }
+
+    #[test]
+    fn what_is_of_others_stays_for_a_month() {
+        use std::time::{Duration, SystemTime};
+        let at = |days: u64| SystemTime::UNIX_EPOCH + Duration::from_secs((20_000 + days) * 24 * 3600);
+        // Another process, which has c and a cluster of its own.
+        let mut own = heard();
+        own.discovery.retain(|name, _| name.as_str() == "c");
+        own.discovery.insert(ClusterName::new("z").unwrap(), own.discovery[&ClusterName::new("c").unwrap()].clone());
+        own.openapi = KnownOpenApi::default();
+        let mut text = heard().to_text();
+        for (day, expected) in [(0, "abcdz"), (29, "abcdz"), (30, "abcdz"), (31, "cz")] {
+            let joined = own.clone().with_others(LastHeard::read(&text).unwrap(), at(day));
+            assert_eq!(joined.own_names(), ["c", "z"], "{day}");
+            text = joined.to_text();
+            let read = LastHeard::read(&text).unwrap();
+            assert_eq!(read, joined, "{day}");
+            let names: String = read.discovery.keys().map(ClusterName::as_str).collect();
+            assert_eq!(
+                (&*names, read.openapi.documents.len()),
+                (expected, usize::from(expected.contains('a'))),
+                "{day}"
+            );
+        }
+        // Whoever has them again has them as of now; and a clock that went back takes nothing away.
+        let again = heard().with_others(own.clone().with_others(heard(), at(0)), at(100));
+        assert_eq!(again.others.keys().map(ClusterName::as_str).collect::<Vec<_>>(), ["z"]);
+        let back = own.clone().with_others(own.clone().with_others(heard(), at(50)), at(3));
+        assert_eq!(back.own_names(), ["c", "z"]);
+        let back = own
+            .with_others(LastHeard { others: [(ClusterName::new("a").unwrap(), u64::MAX)].into(), ..heard() }, at(3));
+        assert_eq!(back.others.len(), 3);
     }
 
     #[test]

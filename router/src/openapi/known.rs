@@ -33,6 +33,12 @@ pub(crate) struct KnownMember {
 }
 
 impl KnownMember {
+    /// What tells the contents of its documents apart from others.
+    pub(crate) fn tags(&self) -> impl Iterator<Item = &str> {
+        let of_index = self.index.iter().flat_map(|index| index.hashes());
+        of_index.chain(self.swagger.as_deref())
+    }
+
     /// Whether this cluster said so: it has the same uid, or where one of the two is not known, the same address.
     pub(super) fn is_of(&self, cluster: &Cluster) -> bool {
         match (&self.uid, cluster.uid()) {

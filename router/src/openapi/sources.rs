@@ -13,6 +13,11 @@ use crate::topology::Cluster;
 pub(crate) struct Index(pub(super) BTreeMap<String, Option<String>>);
 
 impl Index {
+    /// The hashes of its documents.
+    pub(super) fn hashes(&self) -> impl Iterator<Item = &str> {
+        self.0.values().filter_map(Option::as_deref)
+    }
+
     /// Reads `/openapi/v3` of a member.
     ///
     /// # Errors

@@ -37,7 +37,7 @@ impl Process {
         let router = Router::new(RouterConfig {
             policies: allow(),
             last_heard,
-            keep_last_heard: Some(Box::new(move |text| *keep.lock() = text.to_vec())),
+            keep_last_heard: Some(Box::new(move |heard| *keep.lock() = heard.to_text())),
             ..RouterConfig::default()
         });
         let fixture = Fixture { members, router };

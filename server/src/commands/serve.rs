@@ -150,7 +150,7 @@ fn router_config(directory: &DataDirectory, arguments: &ServeArguments) -> Route
         epochs: epochs_file::read(directory),
         keep_epochs: Some(Box::new(move |epochs| epochs_file::write(&keep, epochs))),
         last_heard: last_heard_file::read(directory),
-        keep_last_heard: Some(Box::new(move |text| last_heard_file::write(&keep_heard, text))),
+        keep_last_heard: Some(Box::new(move |heard| last_heard_file::keep(&keep_heard, heard))),
         // Until clients can say who they are, one person owns the endpoint.
         shared: None,
     }

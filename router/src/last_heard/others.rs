@@ -1,0 +1,49 @@
+//! What is kept of clusters that a process does not have: another one has them, or a later one will. Two processes that
+//! share a data directory, and one that is started with other contexts for once, take nothing from each other.
+
+use std::collections::HashSet;
+use std::time::{Duration, SystemTime};
+
+use tributary_apimachinery::ClusterName;
+
+use super::LastHeard;
+
+/// How long what a cluster said is kept after the last process that had it. 30 days: whoever looks at other clusters for
+/// a while finds it, and one that is gone for good does not stay for ever.
+const KEPT_FOR: Duration = Duration::from_secs(30 * 24 * 3600);
+
+impl LastHeard {
+    /// This, with what an earlier text has of other clusters that some process had in the last 30 days. `now` is the time
+    /// of the clock, which may stand anywhere: what is from later counts as from now.
+    #[must_use]
+    pub fn with_others(mut self, earlier: Self, now: SystemTime) -> Self {
+        let now = seconds(now);
+        let LastHeard { discovery, openapi, others } = earlier;
+        let kept_at = |name: &ClusterName| others.get(name).copied().unwrap_or(now).min(now);
+        let names = discovery.keys().chain(openapi.members.keys()).cloned().collect::<HashSet<_>>();
+        let is_own = |name: &ClusterName| self.discovery.contains_key(name) || self.openapi.members.contains_key(name);
+        let kept: HashSet<_> =
+            names.into_iter().filter(|name| !is_own(name) && now - kept_at(name) <= KEPT_FOR.as_secs()).collect();
+        self.others = kept.iter().map(|name| (name.clone(), kept_at(name))).collect();
+        self.discovery.extend(discovery.into_iter().filter(|(name, _)| kept.contains(name)));
+        let members: Vec<_> = openapi.members.into_iter().filter(|(name, _)| kept.contains(name)).collect();
+        // What no cluster of those has any more goes.
+        let tags: HashSet<&str> = members.iter().flat_map(|(_, member)| member.tags()).collect();
+        let known: HashSet<_> = self.openapi.documents.iter().map(|(key, _)| key.clone()).collect();
+        let documents = openapi.documents.into_iter();
+        let more = documents.filter(|(key, _)| tags.contains(&*key.tag) && !known.contains(key)).collect::<Vec<_>>();
+        self.openapi.documents.extend(more);
+        self.openapi.members.extend(members);
+        self
+    }
+
+    /// Without what is of others: the clusters of one process.
+    #[cfg(test)]
+    pub(crate) fn own_names(&self) -> Vec<&str> {
+        self.discovery.keys().filter(|name| !self.others.contains_key(*name)).map(ClusterName::as_str).collect()
+    }
+}
+
+fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
