@@ -65,7 +65,7 @@ impl Fixture {
             differing: Shared::default(),
             folder: OnceCell::new(),
             extra: Mutex::default(),
-            own_members: Semaphore::new(2),
+            own_members: Semaphore::new(3),
         })
     }
 
