@@ -1,10 +1,13 @@
 //! The rules that hold in every cluster: what a SelfSubjectRulesReview of many clusters says.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
-/// How many pairs of rules are compared one by one. Beyond that only rules that both clusters spell alike are kept;
-/// thousands of rules are more than anybody reads.
-const PAIRS_MAX: usize = 250_000;
+/// How many patterns are compared with one another at most, for each cluster: some 50 ms of work. The rules of people and
+/// controllers take some thousands. Beyond that only rules that both clusters spell alike are kept: more is more than
+/// anybody reads, and a member chooses how many it sends.
+const COMPARISONS_MAX: usize = 4_000_000;
 
 /// One rule about resources or, where the other lists are empty, about paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,24 +22,53 @@ struct AuthorizationRule {
 
 /// The rules (`resourceRules` or `nonResourceRules`) that two clusters both give.
 pub(super) fn common(ours: &[Value], theirs: &[Value]) -> Vec<Value> {
-    let alike = |a: &[Value], b: &[Value]| a.iter().all(|rule| b.contains(rule));
-    if alike(ours, theirs) && alike(theirs, ours) {
+    let spelled = |rules: &[Value]| rules.iter().map(Value::to_string).collect::<HashSet<_>>();
+    let (own, other) = (spelled(ours), spelled(theirs));
+    if own == other {
         return ours.to_vec();
     }
-    if ours.len().saturating_mul(theirs.len()) > PAIRS_MAX {
-        return ours.iter().filter(|rule| theirs.contains(rule)).cloned().collect();
+    match met(ours, theirs, &mut Comparisons(COMPARISONS_MAX)) {
+        Some(common) => common.iter().map(AuthorizationRule::write).collect(),
+        None => ours.iter().filter(|rule| other.contains(&rule.to_string())).cloned().collect(),
     }
+}
+
+/// What each pair of rules has in common, without what others say already; `None` where that is too much to find out.
+fn met(ours: &[Value], theirs: &[Value], left: &mut Comparisons) -> Option<Vec<AuthorizationRule>> {
     let theirs: Vec<_> = theirs.iter().map(AuthorizationRule::read).collect();
     let mut common: Vec<AuthorizationRule> = Vec::new();
     for own in ours.iter().map(AuthorizationRule::read) {
-        for rule in theirs.iter().filter_map(|other| own.meet(other)) {
-            if !common.iter().any(|known| known.covers(&rule)) {
-                common.retain(|known| !rule.covers(known));
-                common.push(rule);
+        for other in &theirs {
+            let Some(rule) = own.meet(other, left)? else { continue };
+            let mut is_said = false;
+            for known in &common {
+                is_said = is_said || known.covers(&rule, left)?;
             }
+            if is_said {
+                continue;
+            }
+            let mut kept = Vec::with_capacity(common.len() + 1);
+            for known in common {
+                if !rule.covers(&known, left)? {
+                    kept.push(known);
+                }
+            }
+            kept.push(rule);
+            common = kept;
         }
     }
-    common.iter().map(AuthorizationRule::write).collect()
+    Some(common)
+}
+
+/// How many comparisons may still be made.
+struct Comparisons(usize);
+
+impl Comparisons {
+    /// Takes some; `None` once there are none left.
+    fn take(&mut self, count: usize) -> Option<()> {
+        self.0 = self.0.checked_sub(count)?;
+        Some(())
+    }
 }
 
 impl AuthorizationRule {
@@ -68,47 +100,58 @@ impl AuthorizationRule {
         rule
     }
 
-    /// What both allow; `None` if that is nothing.
-    fn meet(&self, other: &Self) -> Option<Self> {
+    /// What both allow, if anything. `None` where that is too much to find out.
+    fn meet(&self, other: &Self, left: &mut Comparisons) -> Option<Option<Self>> {
         let names = match (&self.resource_names[..], &other.resource_names[..]) {
             (all, names) | (names, all) if all.is_empty() => names.to_vec(),
-            (ours, theirs) => some(meet(ours, theirs, |a, b| a == b))?,
+            (ours, theirs) => match meet(ours, theirs, |a, b| a == b, left)? {
+                none if none.is_empty() => return Some(None),
+                names => names,
+            },
         };
-        let verbs = some(meet(&self.verbs, &other.verbs, any))?;
+        let mut met = Self { resource_names: names, ..Self::default() };
+        met.verbs = meet(&self.verbs, &other.verbs, any, left)?;
         if !self.urls.is_empty() || !other.urls.is_empty() {
-            let urls = some(meet(&self.urls, &other.urls, url))?;
-            return Some(Self { verbs, urls, ..Self::default() });
+            let urls = meet(&self.urls, &other.urls, url, left)?;
+            let is_some = !met.verbs.is_empty() && !urls.is_empty();
+            return Some(is_some.then_some(Self { verbs: met.verbs, urls, ..Self::default() }));
         }
-        Some(Self {
-            verbs,
-            api_groups: some(meet(&self.api_groups, &other.api_groups, any))?,
-            resources: some(meet(&self.resources, &other.resources, resource))?,
-            resource_names: names,
-            urls: Vec::new(),
-        })
+        met.api_groups = meet(&self.api_groups, &other.api_groups, any, left)?;
+        met.resources = meet(&self.resources, &other.resources, resource, left)?;
+        let is_some = !met.verbs.is_empty() && !met.api_groups.is_empty() && !met.resources.is_empty();
+        Some(is_some.then_some(met))
     }
 
-    /// Whether everything that the other allows is allowed by this one.
-    fn covers(&self, other: &Self) -> bool {
+    /// Whether everything that the other allows is allowed by this one. `None` where that is too much to find out.
+    fn covers(&self, other: &Self, left: &mut Comparisons) -> Option<bool> {
+        let lists = |rule: &Self| {
+            [&rule.verbs, &rule.api_groups, &rule.resources, &rule.resource_names, &rule.urls].map(|list| list.len())
+        };
+        left.take(1 + lists(self).iter().zip(lists(other)).map(|(own, other)| own * other).sum::<usize>())?;
         let within = |ours: &[String], theirs: &[String], matches: fn(&str, &str) -> bool| {
             theirs.iter().all(|their| ours.iter().any(|own| matches(own, their)))
         };
         let names = self.resource_names.is_empty()
             || (!other.resource_names.is_empty() && within(&self.resource_names, &other.resource_names, |a, b| a == b));
-        names
-            && within(&self.verbs, &other.verbs, any)
-            && within(&self.api_groups, &other.api_groups, any)
-            && within(&self.resources, &other.resources, resource)
-            && within(&self.urls, &other.urls, url)
+        Some(
+            names
+                && within(&self.verbs, &other.verbs, any)
+                && within(&self.api_groups, &other.api_groups, any)
+                && within(&self.resources, &other.resources, resource)
+                && within(&self.urls, &other.urls, url),
+        )
     }
 }
 
-fn some(list: Vec<String>) -> Option<Vec<String>> {
-    (!list.is_empty()).then_some(list)
-}
-
-/// What two lists of patterns have in common: of two patterns the narrower, if one lies within the other.
-fn meet(ours: &[String], theirs: &[String], matches: fn(&str, &str) -> bool) -> Vec<String> {
+/// What two lists of patterns have in common: of two patterns the narrower, if one lies within the other. `None` where
+/// that is too much to find out.
+fn meet(
+    ours: &[String],
+    theirs: &[String],
+    matches: fn(&str, &str) -> bool,
+    left: &mut Comparisons,
+) -> Option<Vec<String>> {
+    left.take(1 + ours.len() * theirs.len())?;
     let mut both: Vec<String> = Vec::new();
     for (a, b) in ours.iter().flat_map(|a| theirs.iter().map(move |b| (a, b))) {
         let narrower = if matches(a, b) {
@@ -118,11 +161,12 @@ fn meet(ours: &[String], theirs: &[String], matches: fn(&str, &str) -> bool) -> 
         } else {
             continue;
         };
+        left.take(both.len())?;
         if !both.contains(narrower) {
             both.push(narrower.clone());
         }
     }
-    both
+    Some(both)
 }
 
 /// Whether a verb or group pattern holds another.
@@ -183,6 +227,27 @@ mod tests {
         for (ours, theirs, expected) in cases {
             assert_eq!(common(&ours, &theirs), expected, "{ours:?} {theirs:?}");
         }
+    }
+
+    /// What takes minutes if everything is compared with everything: whoever sends it holds up all others.
+    #[test]
+    fn what_a_member_sends_costs_no_more_than_it_is_worth() {
+        let names = |count: usize| (0..count).map(|at| format!("n{at}")).collect::<Vec<_>>();
+        let of_names =
+            |names: &[String]| names.iter().map(|name| rule(&["get"], &[""], &["pods"], &[name])).collect::<Vec<_>>();
+        let (few, many) = (of_names(&names(100)), of_names(&names(20_000)));
+        let turned: Vec<_> = many.iter().rev().cloned().collect();
+        assert_eq!(common(&many, &turned).len(), 20_000, "they are the same");
+        assert_eq!(common(&few, &many), few, "what both spell alike");
+        let wide = names(5_000);
+        let wide: Vec<&str> = wide.iter().map(String::as_str).collect();
+        let admin = vec![rule(&["*"], &["*"], &["*"], &[]); 100];
+        let hostile: Vec<_> = (0..50).map(|_| rule(&wide, &wide, &wide, &[])).collect();
+        assert!(common(&hostile, &hostile[1..].iter().chain(&admin).cloned().collect::<Vec<_>>()).len() <= 50);
+        // Those of people are compared.
+        let own: Vec<_> = names(200).iter().map(|name| rule(&["get", "list"], &[""], &[name], &[])).collect();
+        let read = vec![rule(&["get", "list", "watch"], &["", "apps"], &["*"], &[])];
+        assert_eq!(common(&own, &read).len(), 200);
     }
 
     #[test]
