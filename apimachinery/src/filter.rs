@@ -1,6 +1,7 @@
 //! Which objects of a collection a request wants: its namespace, name, labels, fields and clusters, compiled so that
 //! asking one object costs a walk over a few slices and no allocation.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::object::CLUSTER_ANNOTATION;
@@ -15,12 +16,31 @@ pub const CLUSTER_LABEL: &str = CLUSTER_ANNOTATION;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ClusterSelector {
     requirements: Vec<LabelRequirement>,
+    /// The clusters that may be told of at all; `None` for all of them.
+    only: Option<Arc<BTreeSet<ClusterName>>>,
 }
 
 impl ClusterSelector {
     /// Whether every cluster is wanted.
     pub fn is_everything(&self) -> bool {
-        self.requirements.is_empty()
+        self.requirements.is_empty() && self.only.is_none()
+    }
+
+    /// Whether the request says itself which clusters it wants.
+    pub fn has_requirements(&self) -> bool {
+        !self.requirements.is_empty()
+    }
+
+    /// The same, of these clusters alone: for whoever asks there are no others.
+    #[must_use]
+    pub fn within(mut self, only: Arc<BTreeSet<ClusterName>>) -> Self {
+        self.only = Some(only);
+        self
+    }
+
+    /// Whether whoever asks may know of this cluster.
+    pub fn admits(&self, cluster: &ClusterName) -> bool {
+        self.only.as_ref().is_none_or(|only| only.contains(cluster))
     }
 
     /// Takes a label selector apart into what selects objects and what selects clusters.
@@ -34,12 +54,12 @@ impl ClusterSelector {
                 "clusters have no order, so {CLUSTER_LABEL} cannot be compared with > or <"
             )));
         }
-        Ok((labels, Self { requirements }))
+        Ok((labels, Self { requirements, only: None }))
     }
 
     /// Whether this cluster is wanted.
     pub fn matches(&self, cluster: &ClusterName) -> bool {
-        self.requirements.iter().all(|requirement| requirement.matches(Some(cluster.as_str())))
+        self.admits(cluster) && self.requirements.iter().all(|requirement| requirement.matches(Some(cluster.as_str())))
     }
 }
 

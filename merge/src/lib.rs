@@ -64,6 +64,7 @@ pub mod integer;
 pub mod item;
 pub mod list;
 pub mod log;
+pub mod scope_text;
 pub mod version_text;
 pub mod watch;
 
@@ -76,4 +77,5 @@ pub use integer::{ClusterIndex, IntegerError, IntegerResourceVersion};
 pub use item::{ItemEncoder, item};
 pub use list::{ListCursor, ListPage, OpeningList};
 pub use log::{Heads, Log, LogConfig, LogVersion, Past, SnapshotError, TooOld};
+pub use scope_text::{scope_prefix, split_scope};
 pub use watch::{BatchOutcome, EventVersion, ObjectEvent, Progress, SharedKey, WatchEvent, Watcher};

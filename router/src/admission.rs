@@ -16,7 +16,7 @@ use crate::caller::Caller;
 use crate::flow::fair_share::Portion;
 use crate::limits::{NAME_BYTES, QUERY_PARAMETERS};
 use crate::refusal::{Refusal, RequestRefusal};
-use crate::{Router, health};
+use crate::{Router, User, health};
 
 /// A request that was let in.
 pub(crate) struct Admitted {
@@ -35,9 +35,14 @@ pub(crate) fn admit(
     info: &RequestInfo,
     query: Option<&str>,
     message: &Request<Body>,
+    user: &User,
 ) -> Result<Admitted, Refusal> {
     bounded(info, query)?;
     let caller = Caller::of(message.headers(), message.extensions())?;
+    let caller = match router.rights() {
+        Some(mirror) => caller.one_of_many(mirror, user),
+        None => caller,
+    };
     // What lasts takes no place, and how this process does is told however busy it is.
     let takes_place = !info.class().is_long_running() && !health::is_check(info);
     let place = takes_place.then(|| router.requests().take(caller.connection, 1)).transpose()?;

@@ -1,5 +1,8 @@
 //! Who sends a request.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue};
 use tributary_proxy::{GivenIdentity, RequestIdentity};
 
@@ -7,12 +10,19 @@ use crate::answer_room::AnswerRoom;
 use crate::awaited::Awaited;
 use crate::flow::fair_share::Holder;
 use crate::refusal::{Refusal, RequestRefusal};
+use crate::rights::{CallerRights, RightsMirror};
 
-/// Who sends a request, as authentication found.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Who sends a request, as authentication found: what authentication.k8s.io/v1 `UserInfo` has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct User {
     /// The user's name.
     pub name: String,
+    /// Tells users of one name apart; empty where nobody says.
+    pub uid: String,
+    /// The groups; `system:authenticated` among them.
+    pub groups: Vec<String>,
+    /// What else is said of the user, by key.
+    pub extra: BTreeMap<String, Vec<String>>,
 }
 
 /// Who sends a request, and in whose name members are to see it. Made once for each request, before anything is done
@@ -27,6 +37,8 @@ pub(crate) struct Caller {
     pub(crate) answer_room: Option<AnswerRoom>,
     /// The clusters that were asked for it and have not answered yet.
     pub(crate) awaited: Awaited,
+    /// What memory may show; `None` where one person owns the endpoint, for whom all of it is.
+    rights: Option<CallerRights>,
 }
 
 impl Caller {
@@ -39,7 +51,18 @@ impl Caller {
         let given = GivenIdentity::of(headers).map_err(RequestRefusal::Impersonation)?;
         let identity = given.map_or(RequestIdentity::Member, RequestIdentity::AsGiven);
         let (connection, answer_room) = (extensions.get().copied(), extensions.get().cloned());
-        Ok(Self { identity, connection, answer_room, awaited: Awaited::default() })
+        Ok(Self { identity, connection, answer_room, awaited: Awaited::default(), rights: None })
+    }
+
+    /// The same, as one of many users.
+    pub(crate) fn one_of_many(self, mirror: &Arc<RightsMirror>, user: &User) -> Self {
+        let rights = CallerRights::new(mirror, user.name.clone(), user.groups.clone());
+        Self { rights: Some(rights), ..self }
+    }
+
+    /// What memory may show; `None` where one person owns the endpoint.
+    pub(crate) fn rights(&self) -> Option<&CallerRights> {
+        self.rights.as_ref()
     }
 
     /// In whose name members see the request.

@@ -47,7 +47,7 @@ impl Router {
                 let query = query.as_deref();
                 let received = Received { info: &info, query, is_head, preferences: &preferences };
                 let mut source = RequestSource::Refused;
-                let answer = self.answer(message, received, &configuration, &mut source).await;
+                let answer = self.answer(message, received, &configuration, user, &mut source).await;
                 let answer = answer.unwrap_or_else(|refusal| self.refuse(&refusal, &preferences, &info));
                 (RequestLabels::of(&info, &configuration.union, source), answer)
             }
@@ -68,10 +68,11 @@ impl Router {
         message: Request<Body>,
         received: Received<'_>,
         configuration: &ConfigurationSnapshot,
+        user: &User,
         source: &mut RequestSource,
     ) -> Result<Response<Body>, Refusal> {
         let Received { info, query, .. } = received;
-        let Admitted { caller, place: _place } = admission::admit(self, info, query, &message)?;
+        let Admitted { caller, place: _place } = admission::admit(self, info, query, &message, user)?;
         let acted = pin!(async {
             let planned = plan(received, message.headers(), configuration, &caller);
             match planned {
@@ -80,7 +81,7 @@ impl Router {
                     Box::pin(self.answer_anew(message, received, &caller, source)).await
                 }
                 planned => {
-                    let plan = planned?;
+                    let plan = planned?.unless_forwarded(&caller)?;
                     *source = plan.source();
                     self.act(message, received, configuration, &caller, plan).await
                 }
@@ -101,7 +102,7 @@ impl Router {
         let configuration = self.configuration();
         let plan = match plan(received, message.headers(), &configuration, caller) {
             Err(Refusal::NoRoute) => return Err(self.unless_undiscovered(received.info)),
-            planned => planned?,
+            planned => planned?.unless_forwarded(caller)?,
         };
         *source = plan.source();
         self.act(message, received, &configuration, caller, plan).await
@@ -201,6 +202,8 @@ impl Router {
         let status = &refusal.status();
         let mut response = response::status(status, preferences.error_form());
         match info.resource() {
+            // They name clusters, and not everybody may know of each.
+            Some(_) if self.rights.is_some() => {}
             Some(request) if info.cluster.is_none() && !matches!(refusal, Refusal::NoRoute | Refusal::Route(_)) => {
                 // Refused reads are warned of a deprecated version, too.
                 if let Some(view) = self.views.all().find(|view| view.kind.resource == request.resource) {
@@ -278,7 +281,7 @@ mod tests {
     #[tokio::test]
     async fn a_request_in_flight_is_small() {
         let router = Router::new(RouterConfig::default());
-        let user = User { name: "somebody".to_owned() };
+        let user = User { name: "somebody".to_owned(), ..User::default() };
         let bytes = size_of_val(&router.handle(Request::new(body::empty()), &user));
         assert!(bytes <= FUTURE_BYTES_MAX, "{bytes} bytes");
     }

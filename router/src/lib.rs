@@ -37,6 +37,7 @@ pub mod report;
 mod request;
 mod response;
 mod rights;
+mod selection;
 pub mod testing;
 mod topology;
 mod versions;

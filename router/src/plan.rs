@@ -45,6 +45,25 @@ impl Plan<'_> {
         }
     }
 
+    /// The same, unless members would be asked for one of many users: as whom they are to see that user is not settled,
+    /// and our own rights are nobody else's.
+    ///
+    /// # Errors
+    /// 403.
+    pub(crate) fn unless_forwarded(self, caller: &Caller) -> Result<Self, Refusal> {
+        let is_forwarded = match &self {
+            Self::Discovery(_) | Self::Health | Self::Version | Self::OpenApi => false,
+            Self::Resource(_, ResourcePlan::Get { or_elsewhere: false } | ResourcePlan::List | ResourcePlan::Watch) => {
+                false
+            }
+            Self::Cluster(_) | Self::Resource(..) => true,
+        };
+        match caller.rights() {
+            Some(_) if is_forwarded => Err(RequestRefusal::OnlyFromMemory.into()),
+            _ => Ok(self),
+        }
+    }
+
     /// Whether a HEAD is answered. kube-apiserver's resources take none, but for what lies behind a `proxy`; which
     /// documents take one is a part of the plan already.
     pub(crate) fn takes_head(&self, info: &RequestInfo) -> bool {

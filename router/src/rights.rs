@@ -2,21 +2,27 @@
 //!
 //! ```text
 //! topology ─▶ mirror ─▶ four cachers of a cluster ─┬─ what they hold ─▶ feed ─▶ compiled ─┐
-//!                                                  └─ how they are ───▶ standing ─────────┴─▶ who asks what a user may
+//!                                                  └─ how they are ───▶ standing ─────────┴─▶ visible ─▶ Admission of a read
 //! ```
 //!
 //! The objects of `rbac.authorization.k8s.io/v1` of each cluster are held as every other resource is, by cachers, and
 //! compiled into one [`tributary_authorization::Fleet`]. A cluster whose four collections have not all been read allows
 //! nothing to anybody; it is unknown, and never open.
 
+mod audience;
 mod compiled;
 mod feed;
+mod followed;
 mod mirror;
 mod standing;
+mod visible;
 
 use std::time::Duration;
 
+pub(crate) use audience::{Audience, AudienceKey, ItemVersions};
+pub(crate) use followed::{FollowedRights, ScopeChange};
 pub(crate) use mirror::RightsMirror;
+pub(crate) use visible::{Admission, CallerRights, NamespaceRights, ReadPlace};
 
 /// What serves many users beyond one: memory answers each with what they may read.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,11 +8,13 @@ use tributary_apimachinery::{
     ClusterName, ClusterSelector, CollectionVersion, GroupVersionResource, ItemResourceVersions, ResourceVersion,
 };
 use tributary_merge::{
-    CompositeResourceVersion, ContinueError, ContinueToken, Epochs, Foreign, IntegerResourceVersion, VersionDecodeError,
+    CompositeResourceVersion, ContinueError, ContinueToken, Epochs, Foreign, IntegerResourceVersion,
+    VersionDecodeError, scope_prefix, split_scope,
 };
 
 use crate::limits::UNKNOWN_CLUSTERS;
 use crate::refusal::{ClusterRefusal, Refusal, VersionRefusal};
+use crate::rights::{Audience, ItemVersions};
 use crate::topology::{Cluster, ClusterIdentity};
 
 /// Reads and writes the versions of one resource, for one request.
@@ -20,6 +22,7 @@ pub(crate) struct Versions {
     epochs: Arc<Epochs>,
     items: ItemResourceVersions,
     clusters: Arc<BTreeMap<ClusterName, Arc<Cluster>>>,
+    audience: Option<Arc<Audience>>,
 }
 
 /// A version that was handed out here.
@@ -51,7 +54,60 @@ impl Versions {
         items: ItemResourceVersions,
         clusters: Arc<BTreeMap<ClusterName, Arc<Cluster>>>,
     ) -> Self {
-        Self { epochs, items, clusters }
+        Self { epochs, items, clusters, audience: None }
+    }
+
+    /// The same, for whoever may be told these.
+    pub(crate) fn of_audience(self, audience: Option<Arc<Audience>>) -> Self {
+        Self { audience, ..self }
+    }
+
+    /// How the versions of single objects are written.
+    pub(crate) fn item_versions(&self) -> ItemVersions {
+        ItemVersions::new(self.items, self.audience.clone())
+    }
+
+    /// The text of a vector.
+    pub(crate) fn encode(&self, version: &CompositeResourceVersion) -> String {
+        match &self.audience {
+            Some(audience) => audience.encode(version, &self.epochs),
+            None => version.encode(&self.epochs),
+        }
+    }
+
+    /// The text of a continue token.
+    pub(crate) fn encode_token(&self, token: ContinueToken) -> String {
+        let Some((audience, version)) = self.audience.as_ref().zip(token.version.as_ref()) else {
+            return token.encode(&self.epochs);
+        };
+        let told = audience.told(version);
+        let prefix = scope_prefix(audience.scope_of(told.iter().map(|(cluster, _)| cluster)));
+        prefix + &ContinueToken { version: Some(told), ..token }.encode(&self.epochs)
+    }
+
+    /// Whether a version was made under the rights that its caller has now, as far as they concern what it speaks of:
+    /// what may be listed in the clusters that it names. One that joined since is no other scope; one that was lost is.
+    ///
+    /// # Errors
+    /// 410.
+    pub(crate) fn in_scope(&self, text: Option<&str>, wanted: &ReadVersion) -> Result<(), VersionRefusal> {
+        let clusters: Vec<_> = match wanted {
+            ReadVersion::Newest | ReadVersion::Any => return Ok(()),
+            ReadVersion::Item(cluster, _) => vec![cluster],
+            ReadVersion::Version(version) => version.iter().map(|(cluster, _)| cluster).collect(),
+        };
+        // What is no version was refused before.
+        let given = text.and_then(|text| split_scope(text).ok()).and_then(|(scope, _)| scope);
+        self.is_scope(given, clusters.into_iter())
+    }
+
+    fn is_scope<'a>(
+        &self,
+        given: Option<[u8; 16]>,
+        clusters: impl Iterator<Item = &'a ClusterName>,
+    ) -> Result<(), VersionRefusal> {
+        let now = self.audience.as_ref().and_then(|audience| audience.scope_of(clusters));
+        if given == now { Ok(()) } else { Err(VersionRefusal::AnotherScope) }
     }
 
     /// The form that single objects carry.
@@ -78,6 +134,8 @@ impl Versions {
             let owner = owner.ok_or(Foreign::Index(index))?;
             return Ok(ClientVersion::Item(owner.name().clone(), version));
         }
+        // Whoever writes an object has it, under whatever rights.
+        let (_, text) = split_scope(text)?;
         let vector = CompositeResourceVersion::decode(text, &self.epochs)?;
         self.bounded(&vector)?;
         Ok(ClientVersion::Vector(vector))
@@ -88,11 +146,24 @@ impl Versions {
     /// # Errors
     /// [`ContinueError`]; a vector that names too many clusters is foreign.
     pub(crate) fn continued(&self, token: &str) -> Result<ContinueToken, ContinueError> {
-        let token = ContinueToken::decode(token, &self.epochs)?;
+        let (_, text) = split_scope(token).map_err(|_| ContinueError::Invalid("its scope is not one"))?;
+        let token = ContinueToken::decode(text, &self.epochs)?;
         match token.version.as_ref().map_or(Ok(()), |vector| self.bounded(vector)) {
             Ok(()) => Ok(token),
             Err(source) => Err(ContinueError::Foreign { position: token.position, source }),
         }
+    }
+
+    /// Whether a continue token was made under the rights that its caller has now. One without a version shows the
+    /// present, whatever was shown before.
+    ///
+    /// # Errors
+    /// 410.
+    pub(crate) fn token_in_scope(&self, text: &str, token: &ContinueToken) -> Result<(), VersionRefusal> {
+        let Some(version) = &token.version else { return Ok(()) };
+        // What is no token was refused before.
+        let given = split_scope(text).ok().and_then(|(scope, _)| scope);
+        self.is_scope(given, version.iter().map(|(cluster, _)| cluster))
     }
 
     /// Whether a cluster of this name is configured.
@@ -102,7 +173,8 @@ impl Versions {
 
     /// Whether a continue token was given with a page of the merged view, be it of use or not.
     pub(crate) fn gave_token(&self, token: &str) -> bool {
-        !matches!(ContinueToken::decode(token, &self.epochs), Err(ContinueError::Invalid(_)))
+        let decoded = split_scope(token).map(|(_, token)| ContinueToken::decode(token, &self.epochs));
+        !matches!(decoded, Err(_) | Ok(Err(ContinueError::Invalid(_))))
     }
 
     /// Checks that a vector does not name more clusters that are not configured than are looked for. Cost:

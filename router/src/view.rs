@@ -60,7 +60,7 @@ use http::{HeaderMap, header};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
-use tributary_apimachinery::ObjectDecoder;
+use tributary_apimachinery::{ClusterSelector, ObjectDecoder};
 
 use crate::limits::Limits;
 use crate::metrics::Metrics;
@@ -173,9 +173,9 @@ impl View {
         })
     }
 
-    /// Adds what members warn of, and a `Warning` for each cluster that is missing or stale.
-    pub(crate) fn warn(&self, headers: &mut HeaderMap, standings: &Standings) {
-        self.warnings.add_to(headers);
+    /// Adds what members warn of whom the reader may know of, and a `Warning` for each cluster that is missing or stale.
+    pub(crate) fn warn(&self, headers: &mut HeaderMap, standings: &Standings, of: &ClusterSelector) {
+        self.warnings.add_of(of, headers);
         let texts = standing::warnings(&self.kind.resource, standings);
         headers.extend(
             texts.iter().filter_map(|text| standing::warning_header(text)).map(|value| (header::WARNING, value)),

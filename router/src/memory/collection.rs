@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use tributary_apimachinery::{ClusterName, ClusterSelector, FieldSelector, Filter, LabelSelector};
+use tributary_apimachinery::{ClusterName, ClusterSelector, FieldSelector, Filter, LabelSelector, Partial};
 
 use crate::refusal::Refusal;
 use crate::request::ClientRequest;
+use crate::rights::{Admission, ReadPlace};
+use crate::selection::Selection;
 use crate::view::{EarlierStandings, View};
 use crate::views::choice::Lifetime;
 
@@ -17,8 +19,42 @@ pub(crate) struct Collection {
     pub(crate) before: EarlierStandings,
     /// The clusters that serve the resource and are not part of the view.
     pub(crate) left_out: Vec<ClusterName>,
-    /// What is selected.
-    pub(crate) filter: Filter,
+    /// What is selected, as far as the caller may see it.
+    pub(crate) filter: Selection,
+}
+
+impl ClientRequest<'_> {
+    /// What is read, as it is authorized.
+    pub(crate) fn read_place(&self) -> ReadPlace {
+        ReadPlace {
+            resource: self.served.resource.clone(),
+            namespaced: self.served.description.namespaced(),
+            namespace: self.resource.authorization_namespace().to_owned(),
+            name: self.resource.authorization_name().to_owned(),
+        }
+    }
+
+    /// What of the clusters that are wanted the caller may read; `None` where one person owns the endpoint.
+    ///
+    /// # Errors
+    /// As [`CallerRights::admit`](crate::rights::CallerRights::admit).
+    pub(crate) fn admission(
+        &self,
+        verb: &'static str,
+        wanted: &ClusterSelector,
+        partial: Partial,
+    ) -> Result<Option<Admission>, Refusal> {
+        let Some(rights) = self.caller.rights() else { return Ok(None) };
+        let Self { configuration, served, .. } = self;
+        let policy = configuration.policy(&served.resource);
+        let clusters = configuration.clusters.values().filter(|cluster| {
+            // One that has not told yet what it serves may serve this.
+            policy.selects(cluster.name())
+                && (served.clusters.contains(cluster.name()) || cluster.discovery().is_none())
+        });
+        let clusters = clusters.map(|cluster| cluster.name()).filter(|cluster| wanted.matches(cluster));
+        rights.admit(clusters, verb, &self.read_place(), partial).map(Some)
+    }
 }
 
 /// What a list or watch reads.
@@ -29,17 +65,22 @@ pub(crate) async fn collection(
     request: ClientRequest<'_>,
     label_selector: &LabelSelector,
     field_selector: &FieldSelector,
+    admission: Option<&Admission>,
     reading: Lifetime,
 ) -> Result<Collection, Refusal> {
     let served = request.served;
     let namespace = request.resource.namespace.as_deref();
     let (_, clusters) = ClusterSelector::split(label_selector).map_err(Refusal::malformed)?;
+    let clusters = match admission {
+        Some(admission) => clusters.within(Arc::clone(&admission.only)),
+        None => clusters,
+    };
     let partial = request.configuration.policy(&served.resource).partial;
     let (view, before) = request.read(&clusters, partial, reading).await;
     let (name, fields) = (request.resource.name.as_deref(), view.decoder.fields());
     let (resource, namespaced) = (&view.kind.resource, view.kind.namespaced);
     let filter = Filter::compile(namespace, name, label_selector, field_selector, resource, fields, namespaced);
-    let filter = filter.map_err(Refusal::malformed)?;
+    let filter = Selection::new(filter.map_err(Refusal::malformed)?, admission);
     let mut left_out = request.configuration.left_out(served);
     left_out.retain(|cluster| clusters.matches(cluster));
     Ok(Collection { before: before?, left_out, filter, view })

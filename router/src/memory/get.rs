@@ -1,17 +1,20 @@
 //! One object from memory.
 
+use std::sync::Arc;
+
 use http::{Response, StatusCode, header};
-use tributary_apimachinery::{GetOptions, Names};
+use tributary_apimachinery::{ClusterSelector, GetOptions, Names, Partial};
 
 use crate::body::Body;
 use crate::flow::large_bodies::to_write;
-use crate::grounds::{self, Meaning};
+use crate::grounds::{self, Meaning, NoOwner};
 use crate::negotiate::{Encoding, ResponseKind};
-use crate::refusal::Refusal;
+use crate::refusal::{ClusterRefusal, Refusal};
 use crate::request::ClientRequest;
 use crate::response::{self, ObjectContext, ObjectWriter};
-use crate::versions::{ReadVersion, refuse_get, seen};
+use crate::versions::{ReadVersion, of_clusters, refuse_get, seen};
 use crate::view::{Unreached, standing};
+use crate::views::choice::Lifetime;
 
 /// Answers a get.
 ///
@@ -23,9 +26,15 @@ pub(crate) async fn get(request: ClientRequest<'_>) -> Result<Response<Body>, Re
     let form = request.preferences.form(ResponseKind::Object)?;
     let options = GetOptions::parse(request.query).map_err(Refusal::malformed)?;
     let text = options.resource_version.as_deref();
-    let versions = request.configuration.versions(&served.resource);
+    // Of clusters where the caller may not get it nothing is known, and so it does not exist there.
+    let admission = request.admission("get", &ClusterSelector::default(), Partial::Allow)?;
+    let audience = admission.as_ref().map(|admission| Arc::clone(&admission.audience));
+    let clusters = admission.as_ref().map(|admission| ClusterSelector::default().within(Arc::clone(&admission.only)));
+    let clusters = clusters.unwrap_or_default();
+    let versions = request.configuration.versions(&served.resource).of_audience(audience);
     let wanted = versions.wanted(&served.resource, text, refuse_get)?;
-    let (view, mut before) = request.view().await?;
+    let (view, before) = request.read(&clusters, Partial::Allow, Lifetime::Once).await;
+    let mut before = before?;
     let key = request.resource.key();
     match wanted {
         ReadVersion::Newest => {
@@ -35,19 +44,29 @@ pub(crate) async fn get(request: ClientRequest<'_>) -> Result<Response<Body>, Re
         }
         ReadVersion::Any => {}
         ReadVersion::Item(cluster, version) => {
-            view.reached(&seen(&cluster, version)).await.map_err(Unreached::of_object)?;
+            let seen = seen(&cluster, version);
+            view.reached(&of_clusters(&seen, &clusters)).await.map_err(Unreached::of_object)?;
         }
-        ReadVersion::Version(version) => view.reached(&version).await.map_err(Unreached::of_object)?,
+        ReadVersion::Version(version) => {
+            view.reached(&of_clusters(&version, &clusters)).await.map_err(Unreached::of_object)?
+        }
     }
     let (mut found, standings) = view.find(before, &key)?;
-    let clusters: Vec<_> = found.iter().map(|(cluster, _)| cluster).collect();
-    let owner = grounds::owner(&clusters, standings.unknown(), Meaning::Known);
-    let owner = owner.map_err(|none| none.refusal(request, &standings.troubles()))?;
+    found.retain(|(cluster, _)| clusters.matches(cluster));
+    let owners: Vec<_> = found.iter().map(|(cluster, _)| cluster).collect();
+    let owner = grounds::owner(&owners, standings.unknown(), Meaning::Known);
+    let owner = owner.map_err(|none| match none {
+        NoOwner::Nowhere if admission.as_ref().is_some_and(|admission| admission.is_one_unknown) => {
+            let (resource, name) = (served.resource.clone(), request.resource.name.clone().unwrap_or_default());
+            ClusterRefusal::RightsUnknown { resource, name }.into()
+        }
+        none => none.refusal(request, &standings.troubles()),
+    })?;
     let (cluster, object) = found.swap_remove(owner);
     let include = request.finish(form, ResponseKind::Object)?;
     let mark = view.mark(&cluster);
     let mut version = String::new();
-    mark.item_version(versions.items(), object.resource_version(), &mut version);
+    versions.item_versions().write(&mark, object.resource_version(), &mut version);
     let turn = router.large_bodies().turn(request.caller.connection, to_write(form, object.json().len())).await;
     let mut answer = turn.run(|| {
         let mut text = Vec::with_capacity(object.json().len() + 256);
@@ -65,7 +84,7 @@ pub(crate) async fn get(request: ClientRequest<'_>) -> Result<Response<Body>, Re
         response::whole(StatusCode::OK, form, text)
     });
     let is_unique = request.configuration.policy(&served.resource).names == Names::Unique;
-    view.warn(answer.headers_mut(), &standings.trouble_of(&cluster));
+    view.warn(answer.headers_mut(), &standings.trouble_of(&cluster), &clusters);
     let doubts = if is_unique { Vec::new() } else { standings.doubts_of(&cluster) };
     let doubts = standing::doubts(&served.resource, request.resource.name.as_deref().unwrap_or_default(), &doubts);
     answer.headers_mut().extend(doubts.into_iter().map(|warning| (header::WARNING, warning)));

@@ -3,8 +3,8 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use http::Response;
-use tributary_apimachinery::{ClusterSelector, Filter, GroupVersionResource, ListOptions, ResourceVersionMatch};
+use http::{HeaderMap, Response, header};
+use tributary_apimachinery::{ClusterSelector, GroupVersionResource, ListOptions, ResourceVersionMatch};
 use tributary_merge::{
     CompositeResourceVersion, ContinueError, ContinueToken, Heads, ListCursor, ListPage, OpeningList, Position,
 };
@@ -19,6 +19,8 @@ use crate::refusal::{Refusal, VersionRefusal};
 use crate::request::ClientRequest;
 use crate::response::list::{ListAnswer, ListMetadata};
 use crate::response::{FRAME_BYTES, ObjectWriter};
+use crate::rights::Admission;
+use crate::selection::Selection;
 use crate::versions::{ReadVersion, Versions, of_clusters, refuse_list, seen};
 use crate::view::{EarlierStandings, Unreached, View, standing};
 use crate::views::choice::Lifetime;
@@ -48,15 +50,20 @@ pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, R
     let ClientRequest { router, served, .. } = request;
     let form = request.preferences.form(ResponseKind::List)?;
     let options = ListOptions::parse(request.query, limits::SELECTOR).map_err(Refusal::malformed)?;
-    let versions = request.configuration.versions(&served.resource);
+    let (_, wanted) = ClusterSelector::split(&options.label_selector).map_err(Refusal::malformed)?;
+    let partial = request.configuration.policy(&served.resource).partial;
+    let admission = request.admission("list", &wanted, partial)?;
+    let audience = admission.as_ref().map(|admission| Arc::clone(&admission.audience));
+    let versions = request.configuration.versions(&served.resource).of_audience(audience);
     let state = state(&versions, &served.resource, &options)?;
     let (labels, fields) = (&options.label_selector, &options.field_selector);
-    let collection = collection::collection(request, labels, fields, Lifetime::Once).await?;
+    let collection = collection::collection(request, labels, fields, admission.as_ref(), Lifetime::Once).await?;
     let Collection { view, mut before, left_out, filter } = collection;
     // With `0` the limit says nothing, behind a continue token neither: the whole list is at hand.
     let any = options.resource_version.as_deref() == Some("0");
     let limit = if any { 0 } else { usize::try_from(options.limit).unwrap_or(usize::MAX) };
-    let (snapshots, version) = snapshots(request, &view, &state, &filter.clusters, &mut before).await?;
+    let clusters = filter.clusters.clone();
+    let (snapshots, version) = snapshots(request, &versions, &view, &state, &filter.clusters, &mut before).await?;
     let standings = view.standings_with(before, &snapshots)?;
     let include = request.finish(form, ResponseKind::List)?;
     let page = match state {
@@ -67,16 +74,16 @@ pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, R
     };
     let (cursor, share) =
         open(OpeningList::new(snapshots, filter, page), router.lanes(), request.caller.connection).await?;
-    let epochs = &*request.configuration.epochs;
     let remaining = cursor.remaining_item_count();
     let next = cursor.continue_position().map(|position: &Position| {
-        ContinueToken { position: position.clone(), remaining, version: Some(version.clone()) }.encode(epochs)
+        let token = ContinueToken { position: position.clone(), remaining, version: Some(version.clone()) };
+        versions.encode_token(token)
     });
     let metadata = ListMetadata {
-        resource_version: version.encode(epochs),
+        resource_version: versions.encode(&version),
         continue_token: next,
         remaining_item_count: remaining,
-        items: versions.items(),
+        items: versions.item_versions(),
     };
     let answer = ListAnswer {
         view: Arc::clone(&view),
@@ -88,9 +95,19 @@ pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, R
         peer: request.caller.connection,
     };
     let mut response = answer.respond().await?;
-    view.warn(response.headers_mut(), &standings);
+    view.warn(response.headers_mut(), &standings, &clusters);
+    warn_limited(response.headers_mut(), admission.as_ref());
     standing::warn_left_out(response.headers_mut(), &served.resource, &left_out);
     Ok(response)
+}
+
+/// Says that an answer shows what its caller may list, and no more. It names nothing, and counts nothing.
+pub(crate) fn warn_limited(headers: &mut HeaderMap, admission: Option<&Admission>) {
+    let Some(admission) = admission else { return };
+    let limited = admission.by_namespace.as_ref().map(|_| "limited to what you may list");
+    let unknown = admission.is_one_unknown.then_some("what you may list in some clusters is not known, and is missing");
+    let texts = limited.into_iter().chain(unknown);
+    headers.extend(texts.filter_map(standing::warning_header).map(|warning| (header::WARNING, warning)));
 }
 
 /// Looks for where the page ends. What is found by looking at a few objects is found at once; a longer search is work
@@ -99,10 +116,10 @@ pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, R
 /// # Errors
 /// 429 where there is no turn for it in time.
 async fn open(
-    opening: OpeningList<Filter>,
+    opening: OpeningList<Selection>,
     lanes: &Arc<AnswerTurns>,
     peer: Option<Peer>,
-) -> Result<(ListCursor<Filter>, Option<AnswerTurn>), Refusal> {
+) -> Result<(ListCursor<Selection>, Option<AnswerTurn>), Refusal> {
     let mut opening = match opening.step(FRAME_BYTES) {
         ControlFlow::Break(cursor) => return Ok((cursor, None)),
         ControlFlow::Continue(opening) => opening,
@@ -134,6 +151,9 @@ fn state(
         if options.resource_version.as_deref().is_some_and(|version| version != "0") {
             return Err(VersionRefusal::BesidesToken.into());
         }
+        if let Ok(decoded) = &decoded {
+            versions.token_in_scope(token, decoded)?;
+        }
         return decoded.map(RequestedState::Continue).map_err(|error| match error {
             ContinueError::Foreign { position, source } => {
                 let fresh = || Some(ContinueToken::inconsistent(position).encode(epochs));
@@ -145,6 +165,7 @@ fn state(
     }
     let text = options.resource_version.as_deref();
     let wanted = versions.wanted(resource, text, refuse_list)?;
+    versions.in_scope(text, &wanted)?;
     // Before there was a match, a limit pinned the version (`LegacyExact`).
     let is_exact = match options.resource_version_match {
         Some(ResourceVersionMatch::Exact) => true,
@@ -167,12 +188,13 @@ fn state(
 /// from there may want others.
 async fn snapshots(
     request: ClientRequest<'_>,
+    versions: &Versions,
     view: &Arc<View>,
     state: &RequestedState,
     wanted: &ClusterSelector,
     before: &mut EarlierStandings,
 ) -> Result<(Heads, CompositeResourceVersion), Refusal> {
-    reach(request, view, state, wanted, before).await?;
+    reach(request, versions, view, state, wanted, before).await?;
     Ok(match state {
         RequestedState::Exact(version) => {
             let mut vector = view.log().resource_version();
@@ -183,7 +205,7 @@ async fn snapshots(
         }
         RequestedState::Continue(token @ ContinueToken { version: Some(version), .. }) => {
             let state = view.state_at(&of_clusters(&rest(version, token), wanted)).await;
-            (state.map_err(|_| expired(request, token))?, version.clone())
+            (state.map_err(|_| expired(versions, token))?, version.clone())
         }
         RequestedState::NotOlderThan(version) => {
             let log = view.log();
@@ -205,6 +227,7 @@ async fn snapshots(
 /// Waits until what is held has come to a state.
 async fn reach(
     request: ClientRequest<'_>,
+    versions: &Versions,
     view: &Arc<View>,
     state: &RequestedState,
     wanted: &ClusterSelector,
@@ -226,7 +249,7 @@ async fn reach(
             // The first page may have come from another replica, which was further.
             let reached = view.reached_by_members(&of_clusters(&rest(version, token), wanted)).await;
             reached.map_err(|unreached| match unreached {
-                Unreached::WentBack { .. } => expired(request, token),
+                Unreached::WentBack { .. } => expired(versions, token),
                 unreached => unreached.of_collection(),
             })?;
         }
@@ -235,9 +258,9 @@ async fn reach(
 }
 
 /// A page cannot go on at its version: with a token to go on without one.
-fn expired(request: ClientRequest<'_>, token: &ContinueToken) -> Refusal {
+fn expired(versions: &Versions, token: &ContinueToken) -> Refusal {
     let fresh = ContinueToken::inconsistent(token.position.clone());
-    VersionRefusal::ExpiredToken { fresh: Some(fresh.encode(&request.configuration.epochs)) }.into()
+    VersionRefusal::ExpiredToken { fresh: Some(versions.encode_token(fresh)) }.into()
 }
 
 /// The components of a token's version in the clusters that are still to be listed: of the others nothing has to be

@@ -16,9 +16,10 @@ use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use rand::Rng;
 use tokio::time::Instant;
-use tributary_apimachinery::{Filter, ItemResourceVersions, Timeout, WatchOptions};
+use tributary_apimachinery::{ClusterSelector, ItemResourceVersions, Timeout, WatchOptions};
 use tributary_merge::Watcher;
 
+use super::list::warn_limited;
 use super::{Collection, collection};
 use crate::body::{self, Body, BoxError};
 use crate::flow::long_answers::{Length, MEDIUM_BYTES};
@@ -28,6 +29,8 @@ use crate::refusal::Refusal;
 use crate::request::ClientRequest;
 use crate::response::watch::{EventWriter, error};
 use crate::response::{self, ObjectWriter};
+use crate::rights::FollowedRights;
+use crate::selection::Selection;
 use crate::view::{View, standing};
 use crate::views::choice::Lifetime;
 use ahead::CatchingUp;
@@ -49,11 +52,18 @@ pub(crate) async fn watch(request: ClientRequest<'_>) -> Result<Response<Body>, 
     let form = request.preferences.form(ResponseKind::Watch)?;
     let options = WatchOptions::parse(request.query, limits::SELECTOR).map_err(Refusal::malformed)?;
     let (labels, fields) = (&options.label_selector, &options.field_selector);
-    let collection = collection::collection(request, labels, fields, Lifetime::Follows).await?;
+    let (_, wanted) = ClusterSelector::split(labels).map_err(Refusal::malformed)?;
+    let partial = request.configuration.policy(&served.resource).partial;
+    // Before they are asked: what changes from here on is noticed.
+    let followed = caller.rights().map(|rights| FollowedRights::new(rights, request.read_place()));
+    let admission = request.admission("watch", &wanted, partial)?;
+    let collection = collection::collection(request, labels, fields, admission.as_ref(), Lifetime::Follows).await?;
     let Collection { view, before, left_out, filter } = collection;
     let include = request.finish(form, ResponseKind::Watch)?;
     let is_forbidden = before.is_one_forbidden();
-    let versions = request.configuration.versions(&served.resource);
+    let audience = admission.as_ref().map(|admission| Arc::clone(&admission.audience));
+    let versions = request.configuration.versions(&served.resource).of_audience(audience);
+    let clusters = filter.clusters.clone();
     let answer = |body| response::with_content_type(StatusCode::OK, form.encoding.stream_content_type(), body);
     let StartedWatch { watcher, ahead, standings } =
         match start(request, &versions, &view, before, &options, filter).await {
@@ -68,12 +78,13 @@ pub(crate) async fn watch(request: ClientRequest<'_>) -> Result<Response<Body>, 
     let source = LogPosition::new(&view, caller.connection, watcher, is_forbidden);
     let objects = ObjectWriter::new(&view.kind, form, include);
     let epochs = Arc::clone(&request.configuration.epochs);
-    let writer = EventWriter::new(Arc::clone(&view), objects, epochs, versions.items());
+    let writer = EventWriter::new(Arc::clone(&view), objects, epochs, versions.item_versions());
     let bookmarks = bookmarks(&options, versions.items());
     let ahead = CatchingUp::start(&view, ahead);
-    let stream = WatchStream::new(source, phase, ahead, writer, bookmarks, router.draining().clone());
+    let stream = WatchStream::new(source, phase, ahead, writer, bookmarks, router.draining().clone()).under(followed);
     let mut response = answer(frames(stream));
-    view.warn(response.headers_mut(), &standings);
+    view.warn(response.headers_mut(), &standings, &clusters);
+    warn_limited(response.headers_mut(), admission.as_ref());
     standing::warn_left_out(response.headers_mut(), &served.resource, &left_out);
     Ok(response)
 }
@@ -99,7 +110,7 @@ fn frames(stream: WatchStream) -> Body {
 
 /// How long what is told of the present state is; `None` where one turn of a watcher has room for it, or nothing is.
 /// What is filtered by but the scope is not looked at: most watches that select otherwise are of many objects, too.
-fn initial_length(view: &View, watcher: &Watcher<Filter>) -> Option<Length> {
+fn initial_length(view: &View, watcher: &Watcher<Selection>) -> Option<Length> {
     if !watcher.tells_state() {
         return None;
     }

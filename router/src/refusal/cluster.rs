@@ -101,6 +101,14 @@ pub(crate) enum ClusterRefusal {
         /// After how many seconds the client is to come again.
         retry_after: u32,
     },
+    /// What the caller may do in some clusters is not known: 429 for what can be waited for, else 503. They are not
+    /// named, for perhaps the caller may not know of them.
+    RightsUnknown {
+        /// The resource.
+        resource: GroupVersionResource,
+        /// The object; empty for a collection.
+        name: String,
+    },
     /// Several clusters have an object of the name: 409.
     Ambiguous {
         /// The resource.
@@ -211,6 +219,7 @@ impl ClusterRefusal {
             Self::Unread { resource, clusters, reasons, retry_after } => {
                 unread(resource, clusters, reasons, *retry_after)
             }
+            Self::RightsUnknown { resource, name } => rights_unknown(resource, name),
             Self::Ambiguous { resource, name, clusters, path } => ambiguous(resource, name, clusters, path),
             Self::Elsewhere { resource, name, named, owner } => elsewhere(resource, name, named, owner),
             Self::OfOtherContext { resource, name, named, is_configured, cluster } => {
@@ -254,6 +263,18 @@ fn unread(
         message.push_str(&format!("; {cluster}: {reason}"));
     }
     Status::too_many_requests(message, retry_after)
+}
+
+/// How soon somebody is to come again whose rights are not known, in seconds.
+const RIGHTS_RETRY_AFTER: u32 = 1;
+
+fn rights_unknown(resource: &GroupVersionResource, name: &str) -> Status {
+    let what = object(resource, name);
+    let message = format!("{what}: what you may read in some clusters is not known yet");
+    match name {
+        "" => Status::too_many_requests(message, RIGHTS_RETRY_AFTER),
+        name => unavailable(message, resource, name).with_retry_after(RIGHTS_RETRY_AFTER),
+    }
 }
 
 /// A Status of a choice that only the client can make. It begins with what to type, because terminal UIs cut the end.

@@ -2,6 +2,7 @@
 
 use tributary_apimachinery::duration::InvalidDuration;
 use tributary_apimachinery::rewrite::Format;
+use tributary_apimachinery::status::go_quote;
 use tributary_apimachinery::{FieldError, GroupVersionResource, Status, StatusReason};
 use tributary_proxy::InvalidGivenIdentity;
 
@@ -53,6 +54,10 @@ pub(crate) enum RequestRefusal {
         /// What is to be read.
         resource: GroupVersionResource,
     },
+    /// Members would have to be asked for one of many users, which is not done yet: 403.
+    OnlyFromMemory,
+    /// No cluster that the caller may know of allows it: 403.
+    Forbidden(Box<ForbiddenRead>),
     /// The resource can be listed and not watched: 405.
     NotWatched {
         /// What is to be watched.
@@ -60,6 +65,21 @@ pub(crate) enum RequestRefusal {
         /// What to do.
         remedy: String,
     },
+}
+
+/// A read that is not allowed.
+#[derive(Clone, Debug)]
+pub(crate) struct ForbiddenRead {
+    /// Who asks.
+    pub(crate) user: String,
+    /// For what: `list`, `get`, …
+    pub(crate) verb: &'static str,
+    /// The resource.
+    pub(crate) resource: GroupVersionResource,
+    /// The namespace by which it is judged; empty for all and for what has none.
+    pub(crate) namespace: String,
+    /// The name by which it is judged; empty for all.
+    pub(crate) name: String,
 }
 
 impl RequestRefusal {
@@ -84,6 +104,12 @@ impl RequestRefusal {
             Self::VersionOfNew => version_of_new(),
             Self::NotAcceptable(none) => not_acceptable(none),
             Self::ReadForAnother { resource } => read_for_another(resource),
+            Self::OnlyFromMemory => Status::forbidden(
+                None,
+                "",
+                "what members answer themselves is not served to users of this endpoint yet",
+            ),
+            Self::Forbidden(read) => forbidden(read),
             Self::NotWatched { resource, remedy } => not_watched(resource, remedy),
         }
     }
@@ -102,6 +128,18 @@ fn version_of_new() -> Status {
 fn read_for_another(resource: &GroupVersionResource) -> Status {
     let cause = "reads of all clusters cannot be made in another user's name; ask one cluster under /clusters/<name>";
     Status::forbidden(Some(resource), "", cause)
+}
+
+/// kube-apiserver's own words (`forbiddenMessage` in apiserver's `endpoints/handlers/responsewriters/errors.go`).
+fn forbidden(read: &ForbiddenRead) -> Status {
+    let ForbiddenRead { user, verb, resource, namespace, name } = read;
+    let place = match &**namespace {
+        "" => "at the cluster scope".to_owned(),
+        namespace => format!("in the namespace {}", go_quote(namespace)),
+    };
+    let (user, of, group) = (go_quote(user), go_quote(&resource.resource), go_quote(&resource.group));
+    let cause = format!("User {user} cannot {verb} resource {of} in API group {group} {place}");
+    Status::forbidden(Some(resource), name, &cause)
 }
 
 fn not_watched(resource: &GroupVersionResource, remedy: &str) -> Status {

@@ -28,6 +28,9 @@ pub(crate) enum VersionRefusal {
         /// The cluster.
         cluster: ClusterName,
     },
+    /// It was made under other rights than the caller has now: 410, because an informer lists from scratch on that
+    /// alone; of a watch to be told in the stream.
+    AnotherScope,
     /// A watch's version is older than what is remembered: 410, to be told in the stream.
     TooOld(TooOld),
     /// A watch cannot go on from the number of one object: 410, to be told in the stream.
@@ -116,6 +119,7 @@ impl VersionRefusal {
             Self::OfOtherCluster { cluster } => Status::expired(format!(
                 "list /clusters/{cluster} again: the resourceVersion says nothing of cluster {cluster}"
             )),
+            Self::AnotherScope => Status::expired("what you may list has changed since: list again"),
             Self::TooOld(too_old) => Status::expired(too_old.to_string()),
             Self::NotAfterItem { cluster, cause } => not_after_item(cluster, cause),
             Self::ItemNotReached(refusal) => Status::expired(refusal.to_string()),

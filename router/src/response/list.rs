@@ -8,7 +8,7 @@ use futures::stream;
 use http::{Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
-use tributary_apimachinery::{Filter, GroupVersionResource, ItemResourceVersions, Object};
+use tributary_apimachinery::{GroupVersionResource, Object};
 use tributary_merge::ListCursor;
 use tributary_proxy::Peer;
 
@@ -20,6 +20,8 @@ use crate::flow::large_bodies::beside;
 use crate::flow::long_answers::{AnswerTurn, AnswerTurns, Length, MEDIUM_BYTES, NoTurn};
 use crate::negotiate::{AnswerForm, Encoding, Representation};
 use crate::refusal::Refusal;
+use crate::rights::ItemVersions;
+use crate::selection::Selection;
 use crate::topology::ClusterMark;
 use crate::view::View;
 
@@ -38,7 +40,7 @@ pub(crate) struct ListMetadata {
     /// How many objects come after this page, where that is known.
     pub remaining_item_count: Option<u64>,
     /// The form of the versions that the items carry.
-    pub items: ItemResourceVersions,
+    pub items: ItemVersions,
 }
 
 impl ListMetadata {
@@ -58,7 +60,7 @@ impl ListMetadata {
 /// A list that is being written.
 struct ListWriter {
     view: Arc<View>,
-    cursor: ListCursor<Filter>,
+    cursor: ListCursor<Selection>,
     writer: ObjectWriter,
     mark: Option<Arc<ClusterMark>>,
     /// Reused for the version of each item.
@@ -79,7 +81,7 @@ pub(crate) struct ListAnswer<'a> {
     /// What is listed.
     pub view: Arc<View>,
     /// The objects.
-    pub cursor: ListCursor<Filter>,
+    pub cursor: ListCursor<Selection>,
     /// Writes them in the form that was asked for.
     pub writer: ObjectWriter,
     /// The list's own metadata.
@@ -213,7 +215,7 @@ fn next_text(frames: &mut VecDeque<Bytes>, list: &mut ListWriter, share: &mut An
 }
 
 impl ListWriter {
-    fn new(view: Arc<View>, cursor: ListCursor<Filter>, writer: ObjectWriter, metadata: ListMetadata) -> Self {
+    fn new(view: Arc<View>, cursor: ListCursor<Selection>, writer: ObjectWriter, metadata: ListMetadata) -> Self {
         let form = writer.form();
         let indent = (form.pretty && form.encoding == Encoding::Json).then(Indent::default);
         let (version, item) = (String::new(), Vec::new());
@@ -222,7 +224,7 @@ impl ListWriter {
     }
 
     /// Starts anew, as if nothing had been written.
-    fn restart(&mut self, cursor: ListCursor<Filter>) {
+    fn restart(&mut self, cursor: ListCursor<Selection>) {
         self.cursor = cursor;
         self.indent = self.indent.as_ref().map(|_| Indent::default());
         (self.begun, self.any, self.done) = (false, false, false);
@@ -252,7 +254,7 @@ impl ListWriter {
             self.head(&mut out);
         }
         let Self { view, cursor, writer, mark, version, any, metadata, .. } = self;
-        let more = next_items(FRAME_BYTES, cursor, view, metadata.items, mark, version, |object, version, mark| {
+        let more = next_items(FRAME_BYTES, cursor, view, &metadata.items, mark, version, |object, version, mark| {
             if std::mem::replace(any, true) {
                 out.push(b',');
             }
@@ -272,7 +274,7 @@ impl ListWriter {
             out.extend_from_slice(self.around_yaml_items().0.as_bytes());
         }
         let Self { view, cursor, writer, mark, version, item, any, metadata, .. } = self;
-        let more = next_items(YAML_BYTES, cursor, view, metadata.items, mark, version, |object, version, mark| {
+        let more = next_items(YAML_BYTES, cursor, view, &metadata.items, mark, version, |object, version, mark| {
             item.clear();
             writer.write(object, version, mark, ObjectContext::Item, true, item);
             for (at, line) in super::yaml::of_json(item).unwrap_or_default().lines().enumerate() {
@@ -313,7 +315,7 @@ impl ListWriter {
             out.extend_from_slice(&metadata);
         }
         let Self { view, cursor, writer, mark, version, metadata, .. } = self;
-        let more = next_items(FRAME_BYTES, cursor, view, metadata.items, mark, version, |object, version, mark| {
+        let more = next_items(FRAME_BYTES, cursor, view, &metadata.items, mark, version, |object, version, mark| {
             writer.write(object, version, mark, ObjectContext::Item, true, &mut out);
         });
         if !more {
@@ -340,9 +342,9 @@ impl ListWriter {
     }
 
     /// Adds the bytes of a frame's worth of items; false after the last.
-    fn measure_frame(&mut self, cursor: &mut ListCursor<Filter>, length: &mut usize) -> bool {
+    fn measure_frame(&mut self, cursor: &mut ListCursor<Selection>, length: &mut usize) -> bool {
         let Self { view, writer, mark, version, item, metadata, .. } = self;
-        next_items(FRAME_BYTES, cursor, view, metadata.items, mark, version, |object, version, mark| {
+        next_items(FRAME_BYTES, cursor, view, &metadata.items, mark, version, |object, version, mark| {
             item.clear();
             writer.write(object, version, mark, ObjectContext::Item, true, item);
             *length += item.len();
@@ -365,9 +367,9 @@ impl ListWriter {
 /// false after the last.
 fn next_items(
     bytes: usize,
-    cursor: &mut ListCursor<Filter>,
+    cursor: &mut ListCursor<Selection>,
     view: &View,
-    items: ItemResourceVersions,
+    items: &ItemVersions,
     mark: &mut Option<Arc<ClusterMark>>,
     version: &mut String,
     mut write: impl FnMut(&Object, &str, &ClusterMark),
@@ -377,7 +379,7 @@ fn next_items(
             *mark = Some(view.mark(cluster));
         }
         let Some(mark) = mark else { return };
-        mark.item_version(items, object.resource_version(), version);
+        items.write(mark, object.resource_version(), version);
         write(object, version, mark);
     })
 }

@@ -9,6 +9,7 @@ use tributary_merge::{CompositeResourceVersion, Epochs, EventVersion, Log, Objec
 
 use super::{ObjectContext, ObjectWriter, protobuf};
 use crate::negotiate::{AnswerForm, Encoding, Representation};
+use crate::rights::ItemVersions;
 use crate::topology::ClusterMark;
 use crate::view::{BookmarkShape, EncodingKey, RowOptions, View};
 
@@ -17,7 +18,7 @@ pub(crate) struct EventWriter {
     view: Arc<View>,
     writer: ObjectWriter,
     epochs: Arc<Epochs>,
-    items: ItemResourceVersions,
+    items: ItemVersions,
     marks: HashMap<ClusterName, Arc<ClusterMark>>,
     /// Whether the next Table still has to define its columns.
     columns: bool,
@@ -33,7 +34,7 @@ pub(crate) enum Prepared {
 
 impl EventWriter {
     /// A writer for one watch.
-    pub(crate) fn new(view: Arc<View>, writer: ObjectWriter, epochs: Arc<Epochs>, items: ItemResourceVersions) -> Self {
+    pub(crate) fn new(view: Arc<View>, writer: ObjectWriter, epochs: Arc<Epochs>, items: ItemVersions) -> Self {
         Self { view, writer, epochs, items, marks: HashMap::new(), columns: true }
     }
 
@@ -47,19 +48,27 @@ impl EventWriter {
             return Prepared::Encoded(found);
         }
         Prepared::Version(match &event.version {
-            _ if self.items == ItemResourceVersions::Integer => self.item(event, event.native_version),
+            _ if self.items.form() == ItemResourceVersions::Integer => self.item(event, event.native_version),
             EventVersion::Item(version) => self.item(event, *version),
-            EventVersion::Log(version) => log.vector(*version).unwrap_or_default().encode(&self.epochs),
-            EventVersion::Vector(version) => version.encode(&self.epochs),
+            EventVersion::Log(version) => self.vector(&log.vector(*version).unwrap_or_default()),
+            EventVersion::Vector(version) => self.vector(version),
         })
     }
 
     /// The version of an event's object alone.
     fn item(&mut self, event: &ObjectEvent, version: ResourceVersion) -> String {
         let mut text = String::new();
-        let items = self.items;
-        self.mark(&event.cluster).item_version(items, version, &mut text);
+        let mark = self.mark(&event.cluster);
+        self.items.write(&mark, version, &mut text);
         text
+    }
+
+    /// The text of a vector.
+    fn vector(&self, version: &CompositeResourceVersion) -> String {
+        match self.items.audience() {
+            Some(audience) => audience.encode(version, &self.epochs),
+            None => version.encode(&self.epochs),
+        }
     }
 
     /// The frame of an event. An encoding that others can use is kept for them.
@@ -97,8 +106,9 @@ impl EventWriter {
         let is_table = matches!(self.writer.form().shape, Representation::Table(_));
         let columns = std::mem::replace(&mut self.columns, false) && is_table;
         let shape = BookmarkShape { form: self.writer.form(), end, columns, include: self.writer.include() };
+        let told = self.items.audience().map(|audience| audience.encode(version, &self.epochs));
         let Self { view, writer, epochs, .. } = self;
-        view.bookmarks.frame(version, shape, epochs, |text| {
+        let mut make = |text: &str| {
             let mut object = Vec::new();
             writer.write_bookmark(&view.kind, text, end, columns, &mut object);
             let mut out = Vec::with_capacity(object.len() + 64);
@@ -110,7 +120,12 @@ impl EventWriter {
                 out.extend_from_slice(b"}\n");
             }
             out.into()
-        })
+        };
+        match told {
+            // What one audience may be told is no other's.
+            Some(told) => make(&told),
+            None => view.bookmarks.frame(version, shape, epochs, make),
+        }
     }
 
     /// What an event's encoding is known by to others. A Table's ages differ from second to second, and its first event
@@ -119,7 +134,10 @@ impl EventWriter {
         let form = self.writer.form();
         let is_table = matches!(form.shape, Representation::Table(_));
         let row = is_table.then(|| RowOptions { include: self.writer.include(), second: self.writer.now.as_second() });
-        event.shared.filter(|_| !(is_table && self.columns)).map(|key| (key, form, self.items, row))
+        event
+            .shared
+            .filter(|_| !(is_table && self.columns))
+            .map(|key| (key, form, self.items.form(), row, self.items.audience().map(|audience| audience.key())))
     }
 
     /// The frame of an error that ends the stream.

@@ -103,6 +103,11 @@ impl RightsMirror {
         standings.get(cluster).map(|standing| standing.condition(Instant::now())).unwrap_or_default()
     }
 
+    /// The clusters that are configured now.
+    pub(crate) fn clusters(&self) -> Vec<ClusterName> {
+        self.fleet.clusters().keys().cloned().collect()
+    }
+
     /// Tells when a right may have changed, or whether the rights in a cluster are known.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.compiled.changes()

@@ -9,10 +9,11 @@ use tributary_merge::SharedKey;
 
 use crate::negotiate::AnswerForm;
 use crate::response::IncludeObject;
+use crate::rights::AudienceKey;
 
 /// Names one encoding: the event, the form of its object and that of its version,
-/// and what a Table's row depends on besides.
-pub(crate) type EncodingKey = (SharedKey, AnswerForm, ItemResourceVersions, Option<RowOptions>);
+/// what a Table's row depends on besides, and who may be told it: `None` for everybody.
+pub(crate) type EncodingKey = (SharedKey, AnswerForm, ItemResourceVersions, Option<RowOptions>, Option<AudienceKey>);
 
 /// What a Table's row depends on besides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

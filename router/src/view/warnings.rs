@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use http::{HeaderMap, HeaderValue, header};
-use tributary_apimachinery::ClusterName;
+use tributary_apimachinery::{ClusterName, ClusterSelector};
 
 use crate::response::warnings;
 
@@ -41,6 +41,19 @@ impl Warnings {
     /// What a cluster warns of now.
     pub(crate) fn of(&self, cluster: &ClusterName) -> Vec<HeaderValue> {
         self.said.load().by_cluster.get(cluster).cloned().unwrap_or_default()
+    }
+
+    /// Adds those of the clusters that a reader may know of to an answer. Selecting some clusters leaves none out.
+    pub(crate) fn add_of(&self, readers: &ClusterSelector, headers: &mut HeaderMap) {
+        let said = self.said.load();
+        if said.by_cluster.keys().all(|cluster| readers.admits(cluster)) {
+            return self.add_to(headers);
+        }
+        let admitted = said.by_cluster.iter().filter(|(cluster, _)| readers.admits(cluster));
+        let texts = admitted.flat_map(|(cluster, said)| said.iter().map(move |said| (cluster, said)));
+        for warning in warnings::together(texts) {
+            headers.append(header::WARNING, warning);
+        }
     }
 
     /// Adds them to an answer.

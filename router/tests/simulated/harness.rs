@@ -224,12 +224,18 @@ impl Fixture {
 
     /// A client of the router.
     pub(crate) fn client(&self) -> Client {
-        Client { router: Arc::clone(&self.router), peer: None }
+        Client { router: Arc::clone(&self.router), peer: None, user: tester() }
     }
 
     /// A client of the router that has a connection of its own.
     pub(crate) fn connection(&self, port: u16) -> Client {
-        Client { router: Arc::clone(&self.router), peer: Some(Peer(([127, 0, 0, 1], port).into())) }
+        Client { router: Arc::clone(&self.router), peer: Some(Peer(([127, 0, 0, 1], port).into())), user: tester() }
+    }
+
+    /// A client of the router who is this user, in these groups.
+    pub(crate) fn user(&self, name: &str, groups: &[String]) -> Client {
+        let user = User { name: name.to_owned(), groups: groups.to_vec(), ..User::default() };
+        Client { user, ..self.client() }
     }
 
     /// Answers a GET.
@@ -285,12 +291,18 @@ impl Fixture {
     }
 }
 
+fn tester() -> User {
+    User { name: "tester".to_owned(), ..User::default() }
+}
+
 /// Sends requests to a router.
 #[derive(Clone)]
 pub(crate) struct Client {
     pub(crate) router: Arc<Router>,
     /// Its connection; those who have none share what there is for one.
     peer: Option<Peer>,
+    /// Who it is.
+    user: User,
 }
 
 impl Client {
@@ -305,8 +317,7 @@ impl Client {
         if let Some(peer) = self.peer {
             request.extensions_mut().insert(peer);
         }
-        let user = User { name: "tester".to_owned() };
-        tokio::time::timeout(SOON * 6, self.router.handle(request, &user)).await.expect("an answer in time")
+        tokio::time::timeout(SOON * 6, self.router.handle(request, &self.user)).await.expect("an answer in time")
     }
 
     /// Opens a watch, which must begin with 200.
@@ -314,6 +325,11 @@ impl Client {
         let response = self.call("GET", path, &[], "").await;
         assert_eq!(response.status(), 200, "{path}: {response:?}");
         Events::of(response)
+    }
+
+    /// Answers a GET.
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        self.send("GET", path, &[], "").await
     }
 
     /// The whole answer.

@@ -37,6 +37,8 @@ mod replicas;
 mod report;
 mod reviews;
 mod rights;
+mod rights_property;
+mod rights_watched;
 mod selection;
 mod shared_revisions;
 mod silence;
@@ -47,3 +49,11 @@ mod unread;
 mod watches;
 mod worst;
 mod writes;
+
+// The slow and obvious reading of kube-apiserver's code, and roles that meet often, as the compiled rights are tested.
+#[allow(dead_code, reason = "the compiled rights are told of more changes")]
+#[path = "../../../authorization/tests/properties/generated.rs"]
+mod generated;
+#[allow(dead_code, reason = "the compiled rights are told of more changes")]
+#[path = "../../../authorization/tests/properties/reference.rs"]
+mod reference;

@@ -1,4 +1,4 @@
-//! The shared mode: what users may do in each member, mirrored.
+//! The shared mode: what users may do in each member, mirrored, and what memory shows of it.
 
 use std::time::Duration;
 
@@ -9,22 +9,22 @@ use tributary_router::report::RightsCondition;
 use tributary_router::{SharedMode, testing};
 use tributary_simulator::{Rejection, RequestKind, SimulatedCluster};
 
-use crate::harness::{Fixture, allow, pass, until};
+use crate::harness::{Fixture, allow, config_map, items, pass, until, vector, version};
 
-const RBAC: &str = "rbac.authorization.k8s.io";
+pub(crate) const RBAC: &str = "rbac.authorization.k8s.io";
 
 /// How long what was said last holds where only roles and bindings are not followed, and a little more.
 const BEHIND: Duration = Duration::from_secs(5 * 60 + 30);
 
 /// A role of a namespace, or without one a ClusterRole, with one rule: these words each.
-fn role(namespace: &str, name: &str, [verbs, groups, resources, names]: [&[&str]; 4]) -> Value {
+pub(crate) fn role(namespace: &str, name: &str, [verbs, groups, resources, names]: [&[&str]; 4]) -> Value {
     let rule = json!({"verbs": verbs, "apiGroups": groups, "resources": resources, "resourceNames": names});
     let kind = if namespace.is_empty() { "ClusterRole" } else { "Role" };
     rbac(kind, namespace, name, json!({"rules": [rule]}))
 }
 
 /// A binding of a role to a user: in a namespace, or without one everywhere.
-fn binding(namespace: &str, name: &str, (kind, role): (&str, &str), user: &str) -> Value {
+pub(crate) fn binding(namespace: &str, name: &str, (kind, role): (&str, &str), user: &str) -> Value {
     let subject = json!({"kind": "User", "apiGroup": RBAC, "name": user});
     let reference = json!({"apiGroup": RBAC, "kind": kind, "name": role});
     let kind = if namespace.is_empty() { "ClusterRoleBinding" } else { "RoleBinding" };
@@ -42,14 +42,14 @@ fn rbac(kind: &str, namespace: &str, name: &str, mut object: Value) -> Value {
 }
 
 /// Lets a user read ConfigMaps: in a namespace, or without one everywhere.
-fn grant(member: &SimulatedCluster, namespace: &str, user: &str) {
+pub(crate) fn grant(member: &SimulatedCluster, namespace: &str, user: &str) {
     let verbs: &[&str] = &["get", "list", "watch"];
     member.apply(role("", "reader", [verbs, &[""], &["configmaps"], &[]])).unwrap();
     member.apply(binding(namespace, &format!("{user}-reads"), ("ClusterRole", "reader"), user)).unwrap();
 }
 
 /// Where a user may list ConfigMaps of a cluster: `all`, `n` and `m`, `none`; `unknown` where that is not known.
-fn lists(fixture: &Fixture, cluster: &str, user: &str) -> String {
+pub(crate) fn lists(fixture: &Fixture, cluster: &str, user: &str) -> String {
     let (cluster, user) = (ClusterName::new(cluster).unwrap(), User { name: user, groups: &[] });
     let resource = GroupVersionResource::new("", "v1", "configmaps");
     match testing::rights_in(&fixture.router, &cluster, user, "list", &resource) {
@@ -60,8 +60,43 @@ fn lists(fixture: &Fixture, cluster: &str, user: &str) -> String {
     }
 }
 
-async fn listed(fixture: &Fixture, cluster: &str, user: &str, expected: &str) {
+pub(crate) async fn listed(fixture: &Fixture, cluster: &str, user: &str, expected: &str) {
     until(async || lists(fixture, cluster, user) == expected).await;
+}
+
+/// A ConfigMap of a namespace.
+pub(crate) fn config_map_of(namespace: &str, name: &str) -> Value {
+    let mut object = config_map(name, "");
+    object["metadata"]["namespace"] = namespace.into();
+    object
+}
+
+/// The components of a version, without its scope, and whether it has one.
+pub(crate) fn scoped(text: &str) -> (bool, Value) {
+    match text.strip_prefix("s1.").and_then(|rest| rest.split_once('.')) {
+        Some((_, rest)) => (true, vector(rest)),
+        None => (false, vector(text)),
+    }
+}
+
+/// Three members with ConfigMaps `one` and `two` of `shop` and `bank` each. Ann may read all of `a`, what is in `shop` of
+/// `b`, and nothing of `c`; root everything.
+pub(crate) async fn ann() -> Fixture {
+    let fixture = Fixture::shared(["a", "b", "c"], allow(), SharedMode::default()).await;
+    for member in &fixture.members {
+        for (namespace, name) in [("bank", "one"), ("bank", "two"), ("shop", "one"), ("shop", "two")] {
+            let name = format!("{name}-{}", member.name());
+            member.apply(config_map_of(namespace, &name)).unwrap();
+        }
+        grant(member, "", "root");
+    }
+    grant(fixture.member("a"), "", "ann");
+    grant(fixture.member("b"), "shop", "ann");
+    for (cluster, of_ann) in [("a", "all"), ("b", "shop"), ("c", "none")] {
+        listed(&fixture, cluster, "ann", of_ann).await;
+        listed(&fixture, cluster, "root", "all").await;
+    }
+    fixture
 }
 
 async fn conditions(fixture: &Fixture) -> Vec<Option<RightsCondition>> {
@@ -69,7 +104,7 @@ async fn conditions(fixture: &Fixture) -> Vec<Option<RightsCondition>> {
 }
 
 /// Lets all requests of RBAC's resources be refused, or none.
-fn refuse_rbac(member: &SimulatedCluster, refused: bool) {
+pub(crate) fn refuse_rbac(member: &SimulatedCluster, refused: bool) {
     let resources = RbacKind::ALL.map(|kind| format!("{}.{RBAC}", kind.resource())).into();
     member.control().reject(refused.then(|| Rejection { resources, ..Rejection::all(403) }));
 }
@@ -210,4 +245,143 @@ async fn one_person_alone_needs_no_mirror() {
     assert_eq!(conditions(&fixture).await, [None]);
     let log = fixture.member("a").control().request_log();
     assert!(!log.iter().any(|line| line.contains(&format!("/apis/{RBAC}/v1/"))), "{log:?}");
+}
+
+const ALL: &str = "/api/v1/configmaps";
+const LIMITED: &str = "299 - \"limited to what you may list\"";
+
+#[tokio::test]
+async fn a_list_gives_what_its_caller_may_list_and_names_nothing_else() {
+    let fixture = ann().await;
+    let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
+    let answer = ann.get(ALL).await;
+    let list = answer.ok();
+    assert_eq!(items(&list), ["a/one-a", "a/two-a", "a/one-a", "a/two-a", "b/one-b", "b/two-b"]);
+    assert_eq!(answer.warnings(), [LIMITED]);
+    let (is_scoped, components) = scoped(&version(&list));
+    assert!(is_scoped && components.get("c").is_none() && components.get("b").is_some(), "{components}");
+    assert!(!String::from_utf8_lossy(&answer.body).contains("-c"), "nothing of c is told");
+    // Whoever may see everything is told so as if there were one owner.
+    let answer = root.get(ALL).await;
+    let list = answer.ok();
+    assert_eq!(items(&list).len(), 12);
+    assert_eq!(answer.warnings(), [""; 0]);
+    let (is_scoped, components) = scoped(&version(&list));
+    assert!(!is_scoped && components.as_object().unwrap().len() == 3, "{components}");
+}
+
+#[tokio::test]
+async fn pages_count_nothing_and_go_on_under_the_same_rights_alone() {
+    let fixture = ann().await;
+    let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
+    let first = root.get(&format!("{ALL}?limit=5")).await.ok();
+    assert_eq!(first["metadata"]["remainingItemCount"], 7, "whoever may see everything is told how much there is");
+    let foreign = first["metadata"]["continue"].as_str().unwrap().to_owned();
+    let (mut shown, mut query) = (Vec::new(), "?limit=2".to_owned());
+    loop {
+        let page = ann.get(&format!("{ALL}{query}")).await.ok();
+        assert_eq!(page["metadata"].get("remainingItemCount"), None);
+        shown.extend(items(&page));
+        let Some(next) = page["metadata"]["continue"].as_str().filter(|next| !next.is_empty()) else { break };
+        query = format!("?limit=2&continue={next}");
+    }
+    assert_eq!(shown, ["a/one-a", "a/two-a", "a/one-a", "a/two-a", "b/one-b", "b/two-b"]);
+    // Another's token is no way into what one may not see, nor is one's own of another time.
+    ann.get(&format!("{ALL}?limit=2&continue={foreign}")).await.refused(410);
+    let page = ann.get(&format!("{ALL}?limit=1")).await.ok();
+    let next = page["metadata"]["continue"].as_str().unwrap().to_owned();
+    grant(fixture.member("b"), "bank", "ann");
+    listed(&fixture, "b", "ann", "bank shop").await;
+    ann.get(&format!("{ALL}?limit=1&continue={next}")).await.refused(410);
+    let exact = format!("{ALL}?resourceVersion={}&resourceVersionMatch=Exact", version(&page));
+    ann.get(&exact).await.refused(410);
+}
+
+#[tokio::test]
+async fn what_is_allowed_nowhere_is_refused_in_kube_apiservers_words() {
+    let fixture = ann().await;
+    let (ann, bob) = (fixture.user("ann", &[]), fixture.user("bob", &[]));
+    for (path, expected) in [
+        (
+            ALL,
+            "configmaps is forbidden: User \"bob\" cannot list resource \"configmaps\" in API group \"\" at the cluster scope",
+        ),
+        (
+            "/api/v1/namespaces/shop/configmaps",
+            "configmaps is forbidden: User \"bob\" cannot list resource \"configmaps\" in API group \"\" in the namespace \"shop\"",
+        ),
+        (
+            "/api/v1/namespaces/shop/configmaps/one-a",
+            "configmaps \"one-a\" is forbidden: User \"bob\" cannot get resource \"configmaps\" in API group \"\" in the namespace \"shop\"",
+        ),
+        (
+            "/api/v1/configmaps?watch=1",
+            "configmaps is forbidden: User \"bob\" cannot watch resource \"configmaps\" in API group \"\" at the cluster scope",
+        ),
+        (
+            "/apis/apps/v1/deployments",
+            "deployments.apps is forbidden: User \"bob\" cannot list resource \"deployments\" in API group \"apps\" at the cluster scope",
+        ),
+    ] {
+        assert_eq!(bob.get(path).await.refused(403), expected);
+    }
+    // What is in c does not exist for ann, whatever its name; what is in b's bank neither.
+    for missing in ["shop/configmaps/one-c", "bank/configmaps/one-b", "shop/configmaps/nothing"] {
+        ann.get(&format!("/api/v1/namespaces/{missing}")).await.refused(404);
+    }
+    assert_eq!(ann.get("/api/v1/namespaces/shop/configmaps/one-b").await.ok()["metadata"]["name"], "one-b");
+    // Of several objects of a name those count which the caller may get.
+    for member in &fixture.members {
+        member.apply(config_map_of("bank", "same")).unwrap();
+    }
+    let same = "/api/v1/namespaces/bank/configmaps/same";
+    until(async || fixture.user("root", &[]).get(same).await.code == 409).await;
+    assert_eq!(crate::harness::cluster(&ann.get(same).await.ok()), "a");
+}
+
+#[tokio::test]
+async fn members_are_asked_nothing_for_one_of_many_users() {
+    let fixture = ann().await;
+    let root = fixture.user("root", &[]);
+    for member in &fixture.members {
+        member.control().reset_counters();
+    }
+    let body = config_map("new", "").to_string();
+    let json = [("content-type", "application/json")];
+    root.send("POST", "/api/v1/namespaces/default/configmaps", &json, &body).await.refused(403);
+    root.send("DELETE", "/api/v1/namespaces/shop/configmaps/one-a", &[], "").await.refused(403);
+    for path in ["/clusters/a/api/v1/configmaps", "/api/v1/namespaces/shop/pods/x/log"] {
+        root.get(path).await.refused(403);
+    }
+    root.send("GET", ALL, &[("impersonate-user", "ann")], "").await.refused(403);
+    root.send("GET", "/api/v1/namespaces/shop/configmaps/one-a", &[("impersonate-user", "ann")], "").await.refused(403);
+    for member in &fixture.members {
+        let log = member.control().request_log();
+        assert!(!log.iter().any(|line| line.contains("configmaps/") || line.contains("/log")), "{log:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_member_whose_rights_are_not_known_is_unknown_to_its_users_and_not_named() {
+    let fixture = ann().await;
+    let c = fixture.member("c");
+    refuse_rbac(c, true);
+    c.control().cut_streams();
+    until(async || conditions(&fixture).await[2] == Some(RightsCondition::Behind)).await;
+    pass(BEHIND).await;
+    let (ann, root, bob) = (fixture.user("ann", &[]), fixture.user("root", &[]), fixture.user("bob", &[]));
+    let answer = root.get(ALL).await;
+    assert_eq!(items(&answer.ok()).len(), 8, "c is left out");
+    assert_eq!(answer.warnings(), ["299 - \"what you may list in some clusters is not known, and is missing\""]);
+    assert_eq!(items(&ann.get(ALL).await.ok()).len(), 6);
+    bob.get(ALL).await.refused(403);
+    let message = root.get("/api/v1/namespaces/shop/configmaps/one-c").await.refused(503);
+    assert_eq!(message, "configmaps \"one-c\": what you may read in some clusters is not known yet");
+    fixture.router.set_policies(tributary_router::Policies::default());
+    let message = root.get(ALL).await.refused(429);
+    assert_eq!(message, "configmaps: what you may read in some clusters is not known yet");
+    refuse_rbac(c, false);
+    pass(Duration::from_secs(60)).await;
+    listed(&fixture, "c", "root", "all").await;
+    assert_eq!(items(&root.get(ALL).await.ok()).len(), 12);
 }

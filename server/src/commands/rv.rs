@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use serde_json::{Map, Value, json};
-use tributary_merge::{CompositeResourceVersion, Epochs, IntegerResourceVersion};
+use tributary_merge::{CompositeResourceVersion, Epochs, IntegerResourceVersion, split_scope};
 
 use crate::cli::{DecodeArguments, OutputFormat};
 use crate::data_directory::{DataDirectory, default_data_directory};
@@ -21,10 +21,12 @@ pub fn decode(arguments: &DecodeArguments) -> Result<String, Failure> {
     if let Ok(integer) = IntegerResourceVersion::decode(token) {
         return Ok(integer_form(integer, arguments.output));
     }
+    let foreign =
+        || format!("{:?} is not a composite resourceVersion of this endpoint", abbreviate(arguments.token.trim()));
+    // Under which rights it was made says nothing of what it stands for.
+    let (_, token) = split_scope(token).with_context(foreign).map_err(Failure::usage)?;
     let epochs = if token.contains('.') { epochs(arguments.data_dir.clone())? } else { Epochs::default() };
-    let version = CompositeResourceVersion::decode(token, &epochs)
-        .with_context(|| format!("{:?} is not a composite resourceVersion of this endpoint", abbreviate(token)))
-        .map_err(Failure::usage)?;
+    let version = CompositeResourceVersion::decode(token, &epochs).with_context(foreign).map_err(Failure::usage)?;
     Ok(match arguments.output {
         OutputFormat::Table => table(&version),
         OutputFormat::Json => components(&version),
@@ -104,6 +106,8 @@ mod tests {
         let token = "eyJjbHVzdGVyMSI6IjEyMzQiLCJjbHVzdGVyMiI6IjU2NzgifQ";
         let table = decode_with(token, OutputFormat::Table, None).unwrap();
         assert_eq!(table, "CLUSTER    RESOURCEVERSION\ncluster1   1234\ncluster2   5678\n");
+        let scoped = format!("s1.MDEyMzQ1Njc4OWFiY2RlZg.{token}");
+        assert_eq!(decode_with(&scoped, OutputFormat::Table, None).unwrap(), table);
         let json = decode_with("eyJjbHVzdGVyMSI6IjEyMzQifQ", OutputFormat::Json, None).unwrap();
         assert_eq!(json, "{\n  \"cluster1\": \"1234\"\n}\n");
         let integer = decode_with("12340007", OutputFormat::Table, None).unwrap();

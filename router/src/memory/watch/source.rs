@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tributary_apimachinery::Filter;
+use crate::selection::Selection;
 use tributary_merge::{BatchOutcome, CompositeResourceVersion, EventVersion, Log, Progress, WatchEvent, Watcher};
 
 use crate::view::{HeadWaiter, ServedAsHeld, View, Watching};
@@ -15,7 +15,7 @@ pub(super) const EVENTS_PER_TURN: usize = 32;
 /// A place in a view's log.
 pub(super) struct LogPosition {
     watching: Watching,
-    watcher: Watcher<Filter>,
+    watcher: Watcher<Selection>,
     head: HeadWaiter,
     until: Until,
     /// Of one that is followed [until what is held is given up](Until::GivenUp): says so to the views of the namespace.
@@ -39,7 +39,7 @@ enum Until {
 impl LogPosition {
     /// A watcher's place, read over this connection. `is_forbidden`: a cluster forbade to read all when the watch
     /// began.
-    pub(super) fn new(view: &Arc<View>, peer: Option<Peer>, watcher: Watcher<Filter>, is_forbidden: bool) -> Self {
+    pub(super) fn new(view: &Arc<View>, peer: Option<Peer>, watcher: Watcher<Selection>, is_forbidden: bool) -> Self {
         let namespace = watcher.filter().scope().namespace.filter(|_| view.namespace.is_none());
         let (until, as_held) = match namespace {
             None => (Until::End, None),
@@ -117,7 +117,7 @@ impl LogPosition {
 
 #[cfg(test)]
 mod tests {
-    use tributary_apimachinery::{ClusterName, FieldSelector, LabelSelector, ResourceVersion};
+    use tributary_apimachinery::{ClusterName, FieldSelector, Filter, LabelSelector, ResourceVersion};
 
     use super::*;
 
@@ -128,7 +128,7 @@ mod tests {
         let (labels, fields) = (LabelSelector::default(), FieldSelector::default());
         let (resource, selectable) = (&view.kind.resource, view.decoder.fields());
         let filter = Filter::compile(None, None, &labels, &fields, resource, selectable, true).unwrap();
-        let watcher = Watcher::now(&view.log(), filter);
+        let watcher = Watcher::now(&view.log(), Selection::new(filter, None));
         let mut source = LogPosition::new(&view, None, watcher, false);
         let mut take = || {
             let mut events = Vec::new();

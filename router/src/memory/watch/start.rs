@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use tributary_apimachinery::{ClusterName, Filter, ResourceVersion, WatchOptions};
+use tributary_apimachinery::{ClusterName, ResourceVersion, WatchOptions};
 use tributary_merge::{CompositeResourceVersion, Log, TooOld, Watcher};
 
 use super::ahead::{Ahead, members_behind};
 use crate::Router;
 use crate::refusal::{Refusal, VersionRefusal};
 use crate::request::ClientRequest;
+use crate::selection::Selection;
 use crate::versions::{ReadVersion, Versions, of_clusters, refuse_watch, seen};
 use crate::view::{EarlierStandings, Standings, Unreached, View};
 
@@ -22,7 +23,7 @@ pub(super) enum NotStarted {
 
 /// A watch that begins.
 pub(super) struct StartedWatch {
-    pub(super) watcher: Watcher<Filter>,
+    pub(super) watcher: Watcher<Selection>,
     /// The clusters in which the client is ahead.
     pub(super) ahead: Vec<Ahead>,
     /// How each cluster that is wanted stands.
@@ -36,11 +37,12 @@ pub(super) async fn start(
     view: &Arc<View>,
     mut before: EarlierStandings,
     options: &WatchOptions,
-    filter: Filter,
+    filter: Selection,
 ) -> Result<StartedWatch, NotStarted> {
     let resource = &view.kind.resource;
     let wanted =
         versions.wanted(resource, options.resource_version.as_deref(), refuse_watch).map_err(NotStarted::of)?;
+    versions.in_scope(options.resource_version.as_deref(), &wanted)?;
     let ahead = reach(request, view, &mut before, &wanted, options, &filter).await?;
     // Before the log: whoever holds a view's clusters may wait for it.
     let place = WatchFrom::of(request.router, view, wanted, options, &filter)?;
@@ -60,7 +62,7 @@ async fn reach(
     before: &mut EarlierStandings,
     wanted: &ReadVersion,
     options: &WatchOptions,
-    filter: &Filter,
+    filter: &Selection,
 ) -> Result<Vec<Ahead>, NotStarted> {
     let clusters = &filter.clusters;
     match wanted {
@@ -109,7 +111,7 @@ impl WatchFrom {
         view: &View,
         wanted: ReadVersion,
         options: &WatchOptions,
-        filter: &Filter,
+        filter: &Selection,
     ) -> Result<Self, NotStarted> {
         Ok(match wanted {
             _ if options.sends_initial_events() => Self::State { end_bookmark: options.sends_initial_events_end() },
@@ -134,7 +136,7 @@ impl WatchFrom {
     }
 
     /// A watcher at this place of the log.
-    fn watcher(self, view: &View, log: &Log, filter: Filter) -> Result<Watcher<Filter>, NotStarted> {
+    fn watcher(self, view: &View, log: &Log, filter: Selection) -> Result<Watcher<Selection>, NotStarted> {
         match self {
             Self::State { end_bookmark } => Ok(Watcher::initial(log, filter, end_bookmark)),
             Self::Now => Ok(Watcher::now(log, filter)),

@@ -23,6 +23,7 @@ use super::source::LogPosition;
 use crate::flow::long_answers::AnswerTurn;
 use crate::refusal::{Refusal, VersionRefusal};
 use crate::response::watch::{EventWriter, Prepared};
+use crate::rights::{FollowedRights, ScopeChange};
 
 /// Where a stream is.
 pub(super) enum StreamPhase {
@@ -52,12 +53,16 @@ pub(super) struct WatchStream {
     /// For the [next](Bookmarks::next) of the bookmarks' moments.
     timer: Pin<Box<Sleep>>,
     draining: CancellationToken,
+    /// The rights under which it was opened; `None` where one person owns the endpoint.
+    rights: Option<FollowedRights>,
 }
 
 /// Why a stream woke up.
 enum Wake {
     Head,
     Timer,
+    /// The rights under which it was opened may have changed.
+    Rights,
     /// The client is no longer ahead, or never will be caught up with.
     Caught(Option<Refusal>),
 }
@@ -83,13 +88,20 @@ impl WatchStream {
             timer: Box::pin(tokio::time::sleep_until(bookmarks.next())),
             bookmarks,
             draining,
+            rights: None,
         }
+    }
+
+    /// The same, as long as these rights hold.
+    pub(super) fn under(self, rights: Option<FollowedRights>) -> Self {
+        Self { rights, ..self }
     }
 
     /// The next frame; `None` at the end of the stream. A slow reader is simply not asked for more; once the log has
     /// forgotten what comes next the stream ends.
     pub(super) async fn next(&mut self) -> Option<Bytes> {
         loop {
+            self.look_at_rights();
             if let Some(frame) = self.ready.pop_front() {
                 return Some(frame);
             }
@@ -113,6 +125,20 @@ impl WatchStream {
         }
     }
 
+    /// Ends the stream where the rights under which it was opened are others by now. What was about to be told by them is
+    /// not told any more: the client is to list anew.
+    fn look_at_rights(&mut self) {
+        let is_ended = matches!(self.phase, StreamPhase::Ended);
+        match self.rights.as_mut().filter(|_| !is_ended).and_then(FollowedRights::look) {
+            Some(ScopeChange::Another) => {
+                self.ready.clear();
+                self.fail(&VersionRefusal::AnotherScope.into());
+            }
+            Some(ScopeChange::Further) => self.hand_over(),
+            None => {}
+        }
+    }
+
     /// Waits for something to do, and does what is not of the log.
     async fn wait(&mut self) {
         match self.wake().await {
@@ -124,6 +150,8 @@ impl WatchStream {
                 }
             }
             Wake::Timer => self.timer_fired(),
+            // They are looked at before anything else is told.
+            Wake::Rights => {}
             Wake::Caught(refusal) => self.caught(refusal),
         }
     }
@@ -136,6 +164,7 @@ impl WatchStream {
             biased;
             () = self.source.advanced() => Wake::Head,
             () = &mut self.timer => Wake::Timer,
+            () = news(&mut self.rights), if self.rights.is_some() => Wake::Rights,
             refusal = over(&mut self.ahead), if self.ahead.is_some() => Wake::Caught(refusal),
         }
     }
@@ -276,6 +305,14 @@ impl WatchStream {
         let version = if may_look && self.source.is_at_end() { self.source.vector() } else { told };
         self.bookmark(version, false);
         self.phase = StreamPhase::Ended;
+    }
+}
+
+/// Ends when there may be something to look at.
+async fn news(rights: &mut Option<FollowedRights>) {
+    match rights {
+        Some(rights) => rights.news().await,
+        None => std::future::pending().await,
     }
 }
 

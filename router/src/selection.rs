@@ -1,0 +1,62 @@
+//! What a list or a watch shows: what its request selects, as far as its caller may see it. One check for lists, pages,
+//! watches and what is counted.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use tributary_apimachinery::{ClusterName, Filter, Object, Scope};
+use tributary_merge::ObjectFilter;
+
+use crate::rights::{Admission, NamespaceRights};
+
+/// What a list or a watch shows.
+#[derive(Clone, Debug)]
+pub(crate) struct Selection {
+    filter: Filter,
+    /// In which namespaces, where not in all that the filter has.
+    by_namespace: Option<Arc<NamespaceRights>>,
+}
+
+impl Selection {
+    /// What a request selects; all of it where one person owns the endpoint.
+    pub(crate) fn new(mut filter: Filter, admission: Option<&Admission>) -> Self {
+        let Some(admission) = admission else { return Self { filter, by_namespace: None } };
+        filter.clusters = filter.clusters.within(Arc::clone(&admission.only));
+        Self { filter, by_namespace: admission.by_namespace.clone() }
+    }
+}
+
+/// It is read as what the request selects.
+impl Deref for Selection {
+    type Target = Filter;
+
+    fn deref(&self) -> &Filter {
+        &self.filter
+    }
+}
+
+impl ObjectFilter for Selection {
+    fn matches(&self, cluster: &ClusterName, object: &Object) -> bool {
+        self.filter.matches(cluster, object)
+            && self.by_namespace.as_ref().is_none_or(|rights| rights.show(cluster, object))
+    }
+
+    fn wants_cluster(&self, cluster: &ClusterName) -> bool {
+        self.filter.clusters.matches(cluster)
+    }
+
+    fn cost(&self, object: &Object) -> usize {
+        self.filter.cost(object)
+    }
+
+    fn scope(&self) -> Scope<'_> {
+        self.filter.scope()
+    }
+
+    /// What is listed is of the clusters that may be told of alone.
+    fn is_whole_namespace(&self) -> bool {
+        let Filter { name, labels, fields, clusters, .. } = &self.filter;
+        let selects = name.is_some() || !labels.is_empty() || !fields.is_empty() || clusters.has_requirements();
+        !selects && self.by_namespace.is_none()
+    }
+}

@@ -1,0 +1,151 @@
+//! Watches of users whose rights are parts, and change.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout};
+
+use crate::harness::{Events, brief, pass, version};
+use crate::rights::{RBAC, ann, binding, config_map_of, grant, listed, lists, role, scoped};
+
+const ALL: &str = "/api/v1/configmaps?watch=1";
+
+/// How soon a right that was taken away leaves an open watch.
+const REVOKED_WITHIN: Duration = Duration::from_secs(2);
+
+/// A watch from the version of a list that was just made.
+async fn watch(client: &crate::harness::Client) -> Events {
+    let list = client.get("/api/v1/configmaps").await.ok();
+    client.watch(&format!("{ALL}&resourceVersion={}", version(&list))).await
+}
+
+/// Checks that a stream ends with an in-stream 410, and nothing else.
+async fn expires(events: &mut Events) {
+    let event = events.soon().await;
+    assert_eq!((&event["type"], &event["object"]["code"]), (&"ERROR".into(), &410.into()), "{event}");
+    assert_eq!(event["object"]["message"], "what you may list has changed since: list again");
+    assert_eq!(events.next().await, None);
+}
+
+#[tokio::test]
+async fn each_watch_tells_what_its_client_may_list_in_its_own_words() {
+    let fixture = ann().await;
+    let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
+    let (mut of_ann, mut of_root) = (watch(&ann).await, watch(&root).await);
+    let changes = [("c", "shop"), ("b", "bank"), ("b", "shop"), ("c", "bank"), ("a", "bank")];
+    for (member, namespace) in changes {
+        let name = format!("new-{member}-{namespace}");
+        let revision = fixture.member(member).apply(config_map_of(namespace, &name)).unwrap().to_string();
+        let event = of_root.soon().await;
+        assert_eq!(brief(&event), format!("ADDED {member}/{name}"));
+        let (is_scoped, components) = scoped(&version(&event["object"]));
+        assert!(!is_scoped && components[member] == *revision, "{components}");
+        assert_eq!(components.as_object().unwrap().len(), 3);
+        if member != "c" && (member, namespace) != ("b", "bank") {
+            let event = of_ann.soon().await;
+            assert_eq!(brief(&event), format!("ADDED {member}/{name}"));
+            let (is_scoped, components) = scoped(&version(&event["object"]));
+            assert!(is_scoped && components[member] == *revision, "{components}");
+            assert_eq!(components.as_object().unwrap().len(), 2, "what is not ann's is not named");
+        }
+    }
+    of_ann.nothing().await;
+    // It goes on from what it was told, and from the version of one object.
+    let from = {
+        fixture.member("b").apply(config_map_of("shop", "more")).unwrap();
+        version(&of_ann.soon().await["object"])
+    };
+    fixture.member("a").apply(config_map_of("shop", "last")).unwrap();
+    let mut resumed = ann.watch(&format!("{ALL}&resourceVersion={from}")).await;
+    assert_eq!(resumed.brief().await, "ADDED a/last");
+    let object = ann.get("/api/v1/namespaces/shop/configmaps/more").await.ok();
+    let path = "/api/v1/namespaces/shop/configmaps?watch=1&fieldSelector=metadata.name%3Dmore";
+    let mut one = ann.watch(&format!("{path}&resourceVersion={}", version(&object))).await;
+    fixture.member("b").delete("configmaps", "shop", "more").unwrap();
+    assert_eq!(one.brief().await, "DELETED b/more");
+}
+
+#[tokio::test]
+async fn a_bookmark_says_no_more_than_an_event() {
+    let fixture = ann().await;
+    let ann = fixture.user("ann", &[]);
+    let path = format!("{ALL}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true");
+    let mut events = ann.watch(&path).await;
+    for _ in 0..6 {
+        let event = events.soon().await;
+        assert_eq!(event["type"], "ADDED");
+        assert_ne!(crate::harness::cluster(&event["object"]), "c");
+    }
+    let bookmark = events.soon().await;
+    assert_eq!(bookmark["type"], "BOOKMARK");
+    let (is_scoped, components) = scoped(&version(&bookmark["object"]));
+    assert!(is_scoped && components.get("c").is_none(), "{components}");
+}
+
+#[tokio::test]
+async fn a_right_that_is_taken_away_ends_the_watch_at_once() {
+    let fixture = ann().await;
+    let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
+    let (mut of_ann, mut of_root) = (watch(&ann).await, watch(&root).await);
+    let before = version(&ann.get("/api/v1/configmaps").await.ok());
+    let taken = Instant::now();
+    fixture.member("b").delete(&format!("rolebindings.{RBAC}"), "shop", "ann-reads").unwrap();
+    timeout(crate::harness::SOON, expires(&mut of_ann)).await.expect("an end");
+    assert!(taken.elapsed() < REVOKED_WITHIN, "{:?}", taken.elapsed());
+    of_root.nothing().await;
+    // Whoever was cut off meanwhile is not taken back with what they know.
+    expires(&mut ann.watch(&format!("{ALL}&resourceVersion={before}")).await).await;
+    // A role that loses its verb takes as much as a binding that goes.
+    let mut of_ann = watch(&ann).await;
+    fixture.member("a").apply(role("", "reader", [&["get", "list"], &[""], &["configmaps"], &[]])).unwrap();
+    expires(&mut of_ann).await;
+    expires(&mut of_root).await;
+}
+
+#[tokio::test]
+async fn what_is_gained_is_gathered_for_half_a_minute() {
+    let fixture = ann().await;
+    let ann = fixture.user("ann", &[]);
+    let mut of_ann = watch(&ann).await;
+    grant(fixture.member("b"), "bank", "ann");
+    listed(&fixture, "b", "ann", "bank shop").await;
+    of_ann.nothing().await;
+    fixture.member("b").apply(config_map_of("shop", "meanwhile")).unwrap();
+    assert_eq!(of_ann.brief().await, "ADDED b/meanwhile");
+    pass(Duration::from_secs(31)).await;
+    expires(&mut of_ann).await;
+    assert_eq!(ann.get("/api/v1/namespaces/bank/configmaps/one-b").await.code, 200);
+}
+
+#[tokio::test]
+async fn a_further_cluster_is_told_to_who_comes_back() {
+    let fixture = ann().await;
+    let ann = fixture.user("ann", &[]);
+    let mut of_ann = watch(&ann).await;
+    fixture.member("a").apply(config_map_of("shop", "before")).unwrap();
+    let from = version(&of_ann.soon().await["object"]);
+    grant(fixture.member("c"), "shop", "ann");
+    listed(&fixture, "c", "ann", "shop").await;
+    pass(Duration::from_secs(31)).await;
+    assert_eq!(of_ann.next().await, None, "it ends, and nothing is wrong with what its client has");
+    let mut resumed = ann.watch(&format!("{ALL}&resourceVersion={from}")).await;
+    let told = [resumed.brief().await, resumed.brief().await];
+    assert_eq!(told, ["ADDED c/one-c", "ADDED c/two-c"]);
+}
+
+#[tokio::test]
+async fn who_may_list_more_than_watch_is_refused() {
+    let fixture = ann().await;
+    let a = fixture.member("a");
+    a.apply(role("", "lister", [&["list"], &[""], &["configmaps"], &[]])).unwrap();
+    a.apply(role("", "watcher", [&["watch"], &[""], &["configmaps"], &[]])).unwrap();
+    a.apply(binding("", "bob-lists", ("ClusterRole", "lister"), "bob")).unwrap();
+    a.apply(binding("shop", "bob-watches", ("ClusterRole", "watcher"), "bob")).unwrap();
+    listed(&fixture, "a", "bob", "all").await;
+    let bob = fixture.user("bob", &[]);
+    crate::harness::until(async || {
+        bob.get("/api/v1/namespaces/shop/configmaps?watch=1&timeoutSeconds=1").await.code == 200
+    })
+    .await;
+    assert!(bob.get(ALL).await.refused(403).contains("cannot watch"));
+    assert_eq!(lists(&fixture, "b", "bob"), "none");
+}
