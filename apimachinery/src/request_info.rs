@@ -290,7 +290,7 @@ fn selected_name(query: &Query<'_>) -> Option<String> {
 }
 
 /// Whether the text can be a name in a path (`IsPathSegmentName` in apimachinery), and is not empty.
-fn is_path_segment_name(name: &str) -> bool {
+pub fn is_path_segment_name(name: &str) -> bool {
     !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '%'])
 }
 

@@ -399,6 +399,9 @@ async fn a_reference_that_leads_elsewhere_is_no_ground() {
         ("../namespaces/default", "x"),
         ("default", ".."),
         ("default", "../configmaps/x"),
+        // A kube-apiserver reads a part of the path in an escape, too: this is a subresource of x.
+        ("default", "x/status"),
+        ("default", "x%2Fstatus"),
     ] {
         let about = json!({"kind": "ConfigMap", "apiVersion": "v1", "namespace": namespace, "name": name});
         let event = json!({"kind": "Event", "apiVersion": "v1", "involvedObject": about,
@@ -406,6 +409,8 @@ async fn a_reference_that_leads_elsewhere_is_no_ground() {
         let made = fixture.write("POST", "/api/v1/namespaces/default/events", &event).await.ok();
         assert_eq!(cluster(&made), "a", "{namespace} {name}");
     }
+    let asked = ["a", "b"].map(|member| fixture.member(member).control().requests_of(RequestKind::Get, "configmaps"));
+    assert_eq!(asked, [0, 0], "nobody is asked for what is no name");
 }
 
 #[tokio::test]

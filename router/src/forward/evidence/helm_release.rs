@@ -7,6 +7,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tributary_apimachinery::rewrite::{self, BodyKind, Format, ReleaseFacts};
 use tributary_apimachinery::{GroupVersionResource, Object, ResourceRequest, json};
 
+use super::named::is_namespace_name;
 use crate::refusal::ReleaseName;
 
 /// The release that an object belongs to, or is a record of.
@@ -96,8 +97,7 @@ impl Release {
             _ => return None,
         };
         // It becomes a part of a path.
-        let is_one = namespace.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-        is_one.then_some(Self { namespace, name, records: None, state })
+        is_namespace_name(&namespace).then_some(Self { namespace, name, records: None, state })
     }
 
     /// The release that a member's object names.

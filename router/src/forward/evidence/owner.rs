@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use futures::{StreamExt, stream};
 use tributary_apimachinery::rewrite::Reference;
-use tributary_apimachinery::{GroupVersion, Object, ObjectKey, ResourceRequest};
+use tributary_apimachinery::{GroupVersion, Object, ObjectKey, ResourceRequest, is_path_segment_name};
 
-use super::named::object;
+use super::named::{is_namespace_name, object};
 use crate::Router;
 use crate::discovery::ServedResource;
 use crate::forward::buffered::BufferedRequest;
@@ -92,7 +92,8 @@ async fn referenced(request: ClientRequest<'_>, reference: &Reference) -> Result
     }
 }
 
-/// What a reference names, and who serves it.
+/// What a reference names, and who serves it. Its names become parts of a path: what would lead elsewhere is no
+/// reference to anything.
 fn named(
     router: &Router,
     reference: &Reference,
@@ -100,20 +101,13 @@ fn named(
 ) -> Option<(ResourceRequest, Arc<ServedResource>)> {
     let union = router.fleet().union();
     let group_version = GroupVersion::parse(&reference.api_version);
-    let served = union.of_kind(&group_version, &reference.kind).filter(|_| !reference.name.is_empty())?;
+    let served = union.of_kind(&group_version, &reference.kind).filter(|_| is_path_segment_name(&reference.name))?;
     let namespace = Some(&reference.namespace).filter(|own| !own.is_empty()).or(resource.namespace.as_ref());
     let namespace = namespace.filter(|_| served.description.namespaced()).cloned();
-    // They become parts of a path: what leads elsewhere is no reference to anything.
-    let is_elsewhere = matches!(&*reference.name, "." | "..") || namespace.as_deref().is_some_and(|own| !is_label(own));
-    if is_elsewhere {
+    if namespace.as_deref().is_some_and(|own| !is_namespace_name(own)) {
         return None;
     }
     Some((object(served.resource.clone(), namespace, Some(reference.name.clone())), Arc::clone(served)))
-}
-
-/// Whether a text can name a namespace.
-fn is_label(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
 /// The object that an Event is about, if it was deleted a moment ago: the last thing that is told of
