@@ -12,7 +12,7 @@ pub(crate) mod locate;
 mod meant;
 mod missing_namespace;
 pub(crate) mod one_cluster;
-pub(crate) mod owner;
+pub(crate) mod one_object;
 mod rewritten;
 mod room;
 pub(crate) mod self_review;

@@ -156,14 +156,14 @@ impl Router {
         match plan {
             ResourcePlan::Get { or_elsewhere } => match memory::get::get(request).await {
                 Err(refusal) if or_elsewhere && refusal.is_not_found() => {
-                    Box::pin(forward::owner::to_owner(request, message, OwnerRequest::Object)).await
+                    Box::pin(forward::one_object::to_owner(request, message, OwnerRequest::Object)).await
                 }
                 answer => answer,
             },
             ResourcePlan::List => memory::list::list(request).await,
             ResourcePlan::Watch => memory::watch::watch(request).await,
             ResourcePlan::ListLive => Box::pin(forward::list::list(request)).await,
-            ResourcePlan::Owner(kind) => Box::pin(forward::owner::to_owner(request, message, kind)).await,
+            ResourcePlan::Owner(kind) => Box::pin(forward::one_object::to_owner(request, message, kind)).await,
             ResourcePlan::Create => Box::pin(forward::create::create(request, message)).await,
             ResourcePlan::DeleteCollection => {
                 Box::pin(forward::delete_collection::delete_collection(request, message)).await

@@ -22,6 +22,7 @@ mod forward;
 mod grounds;
 mod handle;
 mod health;
+mod helm_record;
 mod identities;
 mod last_heard;
 mod last_heard_keeper;

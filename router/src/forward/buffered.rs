@@ -63,6 +63,11 @@ impl BufferedRequest {
         self.format == Format::ApplyYaml
     }
 
+    /// The cluster that the annotation in its body names.
+    pub(super) fn named_cluster(&self) -> Option<&str> {
+        self.facts.cluster.as_deref()
+    }
+
     /// Whether it only tries what would happen.
     pub(crate) fn is_dry_run(&self) -> bool {
         let query = tributary_apimachinery::Query::parse(self.head.uri.query());

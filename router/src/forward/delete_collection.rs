@@ -11,12 +11,12 @@ use tributary_apimachinery::rewrite::{self, Rewritten};
 use tributary_apimachinery::{ClusterName, ClusterSelector, ListOptions, ObjectKey, ResourceVersion, Verb};
 
 use super::buffered::BufferedRequest;
-use super::evidence::helm_release::is_record;
 use super::rewritten::translating;
 use super::send::send;
 use super::whole::{Reserve, seen_whole};
 use crate::body::Body;
 use crate::discovery::Otherwise;
+use crate::helm_record::is_record;
 use crate::limits::{self, DELETE_OPTIONS_BYTES_MAX};
 use crate::refusal::{MemberRefusal, PreconditionRefusal, Refusal, Trouble};
 use crate::request::ClientRequest;

@@ -8,11 +8,11 @@ pub(crate) mod known_releases;
 mod named;
 mod namespace;
 mod node;
-mod owner;
+mod referenced;
 
 pub(super) use self::gathered::Gathered;
 pub(super) use self::helm_records::of_release;
 pub(super) use self::kind::of_kind;
 pub(super) use self::namespace::of_namespace;
 pub(super) use self::node::of_node;
-pub(super) use self::owner::{Owner, of_owner};
+pub(super) use self::referenced::{Referenced, of_references};

@@ -6,7 +6,7 @@ use tributary_apimachinery::ClusterName;
 
 use super::buffered::BufferedRequest;
 use super::evidence::helm_release::Release;
-use super::evidence::{self, Gathered, Owner};
+use super::evidence::{self, Gathered, Referenced};
 use super::locate::{Found, Located};
 use super::target::OwnerTarget;
 use super::torn_release;
@@ -46,7 +46,7 @@ pub(super) async fn of_new(
     held: &BufferedRequest,
     seen: &[ClientVersion],
 ) -> Result<Option<Meant>, Refusal> {
-    let mut hidden = None;
+    let mut forbidden = None;
     for ground in Ground::OF_NEW {
         let found = match ground {
             Ground::Annotation => annotated(request, held).transpose()?,
@@ -55,11 +55,11 @@ pub(super) async fn of_new(
                 let cluster = cluster.map(|cluster| configured(request, cluster.as_str())).transpose()?;
                 cluster.map(|cluster| Meant::of_new(ground, cluster))
             }
-            Ground::Owner => owner(request, held).await?,
-            Ground::Placement => placed(request, hidden.take())?,
+            Ground::Owner => referenced(request, held).await?,
+            Ground::Placement => placed(request, forbidden.take())?,
             _ => match by_evidence(request, held, ground).await? {
-                Said::Hidden(refusal) => {
-                    hidden = Some(refusal);
+                Said::Forbidden(refusal) => {
+                    forbidden = Some(refusal);
                     None
                 }
                 said => said.meant(ground),
@@ -75,58 +75,72 @@ pub(super) async fn of_new(
 /// The cluster that the configuration names.
 ///
 /// # Errors
-/// As [`configured`]; `hidden`, where that is the only ground and one that comes before it is not shown to the client.
-fn placed(request: ClientRequest<'_>, hidden: Option<Refusal>) -> Result<Option<Meant>, Refusal> {
+/// As [`configured`]; `forbidden`, where that is the only ground and one that comes before it is not shown to the client.
+fn placed(request: ClientRequest<'_>, forbidden: Option<Refusal>) -> Result<Option<Meant>, Refusal> {
     let placement = request.configuration.policy(&request.resource.resource).placement.as_ref();
-    match (placement, hidden) {
+    match (placement, forbidden) {
         (None, _) => Ok(None),
-        (Some(_), Some(hidden)) => Err(hidden),
+        (Some(_), Some(forbidden)) => Err(forbidden),
         (Some(placement), None) => Ok(Some(Meant::of_new(Ground::Placement, configured(request, placement.as_str())?))),
     }
 }
 
 /// The cluster of the object's owner, or of the object that an Event is about.
-async fn owner(request: ClientRequest<'_>, held: &BufferedRequest) -> Result<Option<Meant>, Refusal> {
-    let found = evidence::of_owner(request, held).await?;
-    Ok(found.map(|Owner { cluster, involved }| Meant {
+async fn referenced(request: ClientRequest<'_>, held: &BufferedRequest) -> Result<Option<Meant>, Refusal> {
+    let found = evidence::of_references(request, held).await?;
+    Ok(found.map(|Referenced { cluster, involved }| Meant {
         ground: Ground::Owner,
         target: OwnerTarget { cluster, object: None, involved },
     }))
 }
 
-/// The cluster that a write of a name itself says that it means, by the first ground that applies. `None` where it says
-/// nothing, or only what is true of no cluster that has the name.
+/// What a write of a name itself says of the cluster that it means.
+pub(super) enum OfExisting<'a> {
+    /// It goes to this one, whatever others have of the name.
+    Goes(Meant),
+    /// Of those that have the name it means this one.
+    Chooses(Meant),
+    /// Its annotation names a cluster, which must have the name: what only changes an object makes none.
+    Annotated(&'a str),
+    /// Nothing, or only what is true of no cluster that has the name.
+    Nothing,
+}
+
+/// What a write of a name itself says of the cluster that it means, by the first ground that applies.
 ///
 /// # Errors
 /// As [`of_new`].
-pub(super) async fn of_existing(
+pub(super) async fn of_existing<'a>(
     request: ClientRequest<'_>,
-    held: &BufferedRequest,
+    held: &'a BufferedRequest,
     seen: &[ClientVersion],
     located: &Located,
-) -> Result<Option<Meant>, Refusal> {
+) -> Result<OfExisting<'a>, Refusal> {
     let makes = makes(request, held);
     // What belongs together decides nothing where there is one object of the name alone, and no other can be made.
     let is_open = makes || located.found.len() > 1 || !(located.found.is_empty() || located.unknown.is_empty());
     for ground in Ground::OF_EXISTING {
         let found = match ground {
-            Ground::Annotation => annotated(request, held).filter(|_| makes).transpose()?,
+            Ground::Annotation if makes => annotated(request, held).transpose()?,
+            Ground::Annotation => match held.named_cluster() {
+                Some(named) => return Ok(OfExisting::Annotated(named)),
+                None => None,
+            },
             Ground::Precondition => by_precondition(request, held, seen, &located.found)?,
-            Ground::Owner if is_open => owner(request, held).await?,
+            Ground::Owner if is_open => referenced(request, held).await?,
             Ground::Release if is_open => by_evidence(request, held, ground).await?.meant(ground),
             Ground::Node if located.found.len() > 1 => by_evidence(request, held, ground).await?.meant(ground),
             _ => None,
         };
         let has_it = |meant: &Meant| located.found.iter().any(|(own, _)| own.name() == meant.target.cluster.name());
-        if let Some(meant) = found.filter(|meant| makes || has_it(meant)) {
-            return Ok(Some(meant));
-        }
-        if ground == Ground::Annotation && held.facts.cluster.is_some() {
-            return Ok(None);
+        match found {
+            Some(meant) if makes => return Ok(OfExisting::Goes(meant)),
+            Some(meant) if has_it(&meant) => return Ok(OfExisting::Chooses(meant)),
+            _ => {}
         }
     }
     torn_release::refuse(request, located).await?;
-    Ok(None)
+    Ok(OfExisting::Nothing)
 }
 
 /// Whether a write makes the object where there is none, or changes it where there is one: an apply. It says all that
@@ -137,7 +151,7 @@ pub(super) fn makes(request: ClientRequest<'_>, held: &BufferedRequest) -> bool 
 
 /// The cluster that the annotation names.
 fn annotated(request: ClientRequest<'_>, held: &BufferedRequest) -> Option<Result<Meant, ClusterRefusal>> {
-    let named = held.facts.cluster.as_deref()?;
+    let named = held.named_cluster()?;
     Some(configured(request, named).map(|cluster| Meant::of_new(Ground::Annotation, cluster)))
 }
 
@@ -203,14 +217,14 @@ enum Said {
     /// Nothing.
     Nothing,
     /// It may say something, of which the client is shown nothing: so is refused what rests on a default alone.
-    Hidden(Refusal),
+    Forbidden(Refusal),
 }
 
 impl Said {
     fn meant(self, ground: Ground) -> Option<Meant> {
         match self {
             Self::Cluster(cluster) => Some(Meant::of_new(ground, cluster)),
-            Self::Nothing | Self::Hidden(_) => None,
+            Self::Nothing | Self::Forbidden(_) => None,
         }
     }
 }
@@ -250,8 +264,8 @@ async fn by_evidence(request: ClientRequest<'_>, held: &BufferedRequest, ground:
             let unknown = router.fleet().troubles(&unknown, &told);
             ClusterRefusal::ReleaseUnsure { resource, name, release, unknown }
         }
-        Finding::Hidden(clusters) => {
-            return Ok(Said::Hidden(ClusterRefusal::ReleaseHidden { resource, name, release, clusters }.into()));
+        Finding::Forbidden(clusters) => {
+            return Ok(Said::Forbidden(ClusterRefusal::ReleaseForbidden { resource, name, release, clusters }.into()));
         }
         Finding::Several(clusters) => ClusterRefusal::ReleaseInSeveral { resource, name, release, clusters },
     };

@@ -13,7 +13,7 @@ pub(crate) struct Evidence {
     pub(crate) may: Vec<ClusterName>,
     /// Those that forbid the client to look, where all do: whoever is shown nothing of the kind anywhere does not depend
     /// on it.
-    pub(crate) hidden: Vec<ClusterName>,
+    pub(crate) forbidden: Vec<ClusterName>,
     /// Whether what [`Self::has`] rests on may be anyone's: it decides only where nobody else may have better.
     pub(crate) is_weak: bool,
 }
@@ -33,7 +33,7 @@ pub(crate) enum Finding {
     /// None is known to have what decides, and these clusters may.
     Perhaps(Vec<ClusterName>),
     /// Nobody shows the client what decides: another ground may, if only one cluster is left by it.
-    Hidden(Vec<ClusterName>),
+    Forbidden(Vec<ClusterName>),
     /// It speaks for several, and each would be as wrong as the others.
     Several(Vec<ClusterName>),
     /// It does not apply: the next one decides.
@@ -43,7 +43,7 @@ pub(crate) enum Finding {
 impl Ground {
     /// What speaks for a cluster, or against each. `placement` is the cluster that the configuration names.
     pub(crate) fn judge(self, evidence: Evidence, placement: Option<&ClusterName>) -> Finding {
-        let Evidence { has, mut may, hidden, is_weak } = evidence;
+        let Evidence { has, mut may, forbidden, is_weak } = evidence;
         may.retain(|cluster| !has.contains(cluster));
         match <[ClusterName; 1]>::try_from(has) {
             // What it would be chosen for anyway needs no other ground.
@@ -53,7 +53,9 @@ impl Ground {
             }
             Ok([only]) => Finding::Meant(only),
             Err(none) if none.is_empty() && self == Self::Release && !may.is_empty() => Finding::Perhaps(may),
-            Err(none) if none.is_empty() && self == Self::Release && !hidden.is_empty() => Finding::Hidden(hidden),
+            Err(none) if none.is_empty() && self == Self::Release && !forbidden.is_empty() => {
+                Finding::Forbidden(forbidden)
+            }
             Err(several) if !several.is_empty() && self == Self::Release => Finding::Several(several),
             Err(_) => Finding::Nothing,
         }
@@ -71,12 +73,12 @@ mod tests {
     #[test]
     fn what_nobody_shows_decides_nothing_while_nobody_else_may_have_it() {
         for (has, may, expected) in [
-            ("", "", Finding::Hidden(names("a b"))),
+            ("", "", Finding::Forbidden(names("a b"))),
             ("", "c", Finding::Perhaps(names("c"))),
             ("c", "", Finding::Meant(names("c").remove(0))),
             ("c d", "", Finding::Several(names("c d"))),
         ] {
-            let evidence = Evidence { has: names(has), may: names(may), hidden: names("a b"), is_weak: false };
+            let evidence = Evidence { has: names(has), may: names(may), forbidden: names("a b"), is_weak: false };
             assert_eq!(Ground::Release.judge(evidence, None), expected, "{has}; {may}");
         }
     }

@@ -9,6 +9,7 @@ use tributary_apimachinery::{ClusterName, GroupVersionResource, Status, StatusCa
 use super::Trouble;
 use super::wording::{can_be_typed, first, listed, object};
 use crate::grounds::Ground;
+use crate::helm_record::is_record;
 
 /// A Helm release, as far as it is known.
 #[derive(Clone, Debug, Default)]
@@ -70,7 +71,7 @@ pub(crate) enum ClusterRefusal {
     },
     /// A write belongs to a Helm release of which no cluster shows the client anything, and only a default says where it
     /// would go: 403.
-    ReleaseHidden {
+    ReleaseForbidden {
         /// The resource.
         resource: GroupVersionResource,
         /// The object; empty for one that has no name yet.
@@ -212,8 +213,8 @@ impl ClusterRefusal {
             Self::ReleaseUnsure { resource, name, release, unknown } => {
                 release_unsure((resource, name), release, unknown)
             }
-            Self::ReleaseHidden { resource, name, release, clusters } => {
-                release_hidden((resource, name), release, clusters)
+            Self::ReleaseForbidden { resource, name, release, clusters } => {
+                release_forbidden((resource, name), release, clusters)
             }
             Self::UidInSeveral { resource, name, clusters } => uid_in_several(resource, name, clusters),
             Self::Unread { resource, clusters, reasons, retry_after } => {
@@ -346,15 +347,22 @@ fn cannot_be_asked(unknown: &[Trouble]) -> (String, String) {
     (listed(&clusters), why)
 }
 
-fn ambiguous(resource: &GroupVersionResource, name: &str, clusters: &[ClusterName], path: &str) -> Status {
-    let typed: Vec<_> = clusters.iter().map(|cluster| typed_for(resource, name, cluster)).collect();
-    let message = format!(
-        "{}: {} exists in more than one cluster: {}; the path of each is /clusters/<name>{path}",
-        first(&typed, " or "),
-        object(resource, name),
-        listed(clusters),
-    );
+/// A Status of what is in several clusters: what to type for each, `or` what else would do, and `what` is there.
+fn in_several(
+    (resource, name): (&GroupVersionResource, &str),
+    clusters: &[ClusterName],
+    typed: impl Fn(&ClusterName) -> String,
+    (or, what): (&str, &str),
+) -> Status {
+    let commands: Vec<_> = clusters.iter().map(typed).collect();
+    let message = format!("{}{or}: {what} in more than one cluster: {}", first(&commands, " or "), listed(clusters));
     choose(message, resource, name, clusters)
+}
+
+fn ambiguous(resource: &GroupVersionResource, name: &str, clusters: &[ClusterName], path: &str) -> Status {
+    let typed = |cluster: &ClusterName| typed_for(resource, name, cluster);
+    let status = in_several((resource, name), clusters, typed, ("", &format!("{} exists", object(resource, name))));
+    Status { message: format!("{}; the path of each is /clusters/<name>{path}", status.message), ..status }
 }
 
 /// What to type for an object of one cluster.
@@ -364,10 +372,7 @@ fn typed(cluster: &ClusterName) -> String {
 
 /// What to type for an object, by the tool whose it is.
 fn typed_for(resource: &GroupVersionResource, name: &str, cluster: &ClusterName) -> String {
-    /// How Helm names the records of its releases (`pkg/storage/storage.go` of Helm 3 and 4).
-    const RECORD: &str = "sh.helm.release.v1.";
-    let may_be_record = resource.group.is_empty() && ["secrets", "configmaps"].contains(&&*resource.resource);
-    if may_be_record && name.starts_with(RECORD) { typed_for_helm(cluster) } else { typed(cluster) }
+    if is_record(resource, name.as_bytes()) { typed_for_helm(cluster) } else { typed(cluster) }
 }
 
 fn typed_for_helm(cluster: &ClusterName) -> String {
@@ -436,7 +441,7 @@ fn released(release: &ReleaseName) -> String {
 }
 
 /// Whoever applies an object of a release, and is not Helm, may have no right to read Secrets.
-fn release_hidden(
+fn release_forbidden(
     (resource, name): (&GroupVersionResource, &str),
     release: &ReleaseName,
     clusters: &[ClusterName],
@@ -455,30 +460,14 @@ fn release_hidden(
 }
 
 fn uid_in_several(resource: &GroupVersionResource, name: &str, clusters: &[ClusterName]) -> Status {
-    let typed: Vec<_> = clusters.iter().map(typed).collect();
-    let message = format!(
-        "{}, or set the annotation {CLUSTER_ANNOTATION}: {} has one uid in more than one cluster, which says nothing: {}",
-        first(&typed, " or "),
-        object(resource, name),
-        listed(clusters),
-    );
-    choose(message, resource, name, clusters)
+    let or = format!(", or set the annotation {CLUSTER_ANNOTATION}");
+    let what = format!("{} has one uid", object(resource, name));
+    in_several((resource, name), clusters, typed, (&or, &what))
 }
 
-fn release_in_several(
-    (resource, name): (&GroupVersionResource, &str),
-    release: &ReleaseName,
-    clusters: &[ClusterName],
-) -> Status {
-    let commands: Vec<_> = clusters.iter().map(typed_for_helm).collect();
-    let message = format!(
-        "{}: {} {} in more than one cluster: {}",
-        first(&commands, " or "),
-        released(release),
-        if release.name.is_some() { "is" } else { "are" },
-        listed(clusters),
-    );
-    choose(message, resource, name, clusters)
+fn release_in_several(of: (&GroupVersionResource, &str), release: &ReleaseName, clusters: &[ClusterName]) -> Status {
+    let verb = if release.name.is_some() { "is" } else { "are" };
+    in_several(of, clusters, typed_for_helm, ("", &format!("{} {verb}", released(release))))
 }
 
 fn no_namespace(

@@ -206,7 +206,7 @@ fn a_release_is_named_as_helm_names_it() {
     let clusters = clusters[..2].to_vec();
     let hidden = {
         let (resource, name, release, clusters) = (resource.clone(), name.clone(), release.clone(), clusters.clone());
-        status(ClusterRefusal::ReleaseHidden { resource, name, release, clusters })
+        status(ClusterRefusal::ReleaseForbidden { resource, name, release, clusters })
     };
     assert_eq!((hidden.code, &hidden.reason), (403, &StatusReason::Forbidden));
     assert_eq!(
@@ -241,7 +241,7 @@ fn a_uid_that_is_copied_says_nothing() {
     assert_eq!(
         several.message,
         "kubectl --context c0 … or kubectl --context c1 …, or set the annotation tributary.dev/cluster: pods \"p\" has one \
-         uid in more than one cluster, which says nothing: c0, c1"
+         uid in more than one cluster: c0, c1"
     );
 }
 

@@ -11,12 +11,13 @@ use tokio::time::{Instant, timeout};
 use tributary_apimachinery::{ClusterName, Consistency, GroupVersionResource, Scope, Snapshot};
 
 use super::gathered::Gathered;
-use super::helm_release::{Release, has_type};
+use super::helm_release::Release;
 use super::known_releases::ReleaseKey;
 use super::named::object;
 use crate::discovery::ServedResource;
 use crate::forward::ask::{Patience, Question, Reply, ask_each};
 use crate::grounds::Evidence;
+use crate::helm_record::has_type;
 use crate::metrics::QuestionAbout;
 use crate::refusal::{Refusal, Trouble};
 use crate::request::ClientRequest;
@@ -72,7 +73,7 @@ async fn of_records(request: ClientRequest<'_>, release: &Release, end: Instant)
         Some((_, own)) => (own.evidence.has.iter().collect(), false),
         None => (all(|own| &own.has), true),
     };
-    let evidence = Evidence { has: names(has), may: names(may), hidden: names(all(|own| &own.hidden)), is_weak };
+    let evidence = Evidence { has: names(has), may: names(may), forbidden: names(all(|own| &own.forbidden)), is_weak };
     if !evidence.has.is_empty() && !evidence.is_weak {
         // Who is silent changes nothing then, and is not asked again for each object.
         for Unsure { key, asked_at, evidence } in unsure.into_iter().flatten() {
@@ -128,11 +129,11 @@ async fn of_resource(
 /// Who forbids to look may have some that show this client none, unless all `clusters` do: then nobody there depends on
 /// them.
 fn only_where_all_forbid(found: &mut Gathered, clusters: usize) {
-    let Evidence { may, hidden, .. } = &mut found.evidence;
+    let Evidence { may, forbidden, .. } = &mut found.evidence;
     let cause = || "it forbids to ask for the records of the release".to_owned();
-    found.told.extend(hidden.iter().map(|cluster| Trouble { cluster: cluster.clone(), cause: cause(), age: None }));
-    if hidden.len() < clusters {
-        may.append(hidden);
+    found.told.extend(forbidden.iter().map(|cluster| Trouble { cluster: cluster.clone(), cause: cause(), age: None }));
+    if forbidden.len() < clusters {
+        may.append(forbidden);
     }
 }
 
@@ -227,7 +228,7 @@ fn note(found: &mut Gathered, cluster: &ClusterName, said: RecordsSaid) {
     let of = match said {
         RecordsSaid::Some => &mut evidence.has,
         RecordsSaid::None => return,
-        RecordsSaid::Forbidden => &mut evidence.hidden,
+        RecordsSaid::Forbidden => &mut evidence.forbidden,
         RecordsSaid::Nothing(cause) => {
             told.push(Trouble { cluster: cluster.clone(), cause, age: None });
             &mut evidence.may

@@ -8,6 +8,7 @@ use tributary_apimachinery::rewrite::{self, BodyKind, Format, ReleaseFacts};
 use tributary_apimachinery::{GroupVersionResource, Object, ResourceRequest, json};
 
 use super::named::is_namespace_name;
+use crate::helm_record::{KEY_BEGIN, TYPE, are_records, has_type, is_record, release_of, resources};
 use crate::refusal::ReleaseName;
 
 /// The release that an object belongs to, or is a record of.
@@ -38,15 +39,6 @@ enum State {
 /// Source: `pkg/release` of Helm 3 and `pkg/release/common` of Helm 4 (`Status`).
 const PENDING: [&str; 4] = ["pending-install", "pending-upgrade", "pending-rollback", "uninstalling"];
 
-/// What records may be.
-const RECORDS: [&str; 2] = ["secrets", "configmaps"];
-
-/// The type of Secrets that are records.
-const RECORD_TYPE: &str = "helm.sh/release.v1";
-
-/// What the names of records begin with. The release follows, `.v` and the number of its revision.
-const RECORD_NAME: &str = "sh.helm.release.v1.";
-
 /// The labels of records, and of whatever else Helm writes but hooks (`pkg/action/validate.go`): only an object with one
 /// of them is looked at further.
 const MARKS: [(&str, &str); 2] = [("owner", "helm"), ("app.kubernetes.io/managed-by", "Helm")];
@@ -62,30 +54,13 @@ pub(crate) fn may_be_record(request: &ResourceRequest, answer: &[u8]) -> bool {
     named.map_or_else(|| are_records(&request.resource), |name| is_record(&request.resource, name))
 }
 
-/// Whether an object of this name may be a record of a release.
-pub(crate) fn is_record(resource: &GroupVersionResource, name: &[u8]) -> bool {
-    are_records(resource) && name.starts_with(RECORD_NAME.as_bytes())
-}
-
-/// Whether objects of a resource may be records of a release.
-fn are_records(resource: &GroupVersionResource) -> bool {
-    resource.group.is_empty() && RECORDS.contains(&&*resource.resource)
-}
-
-/// The release whose record has this name.
-fn recorded(name: &str) -> Option<&str> {
-    let (release, revision) = name.strip_prefix(RECORD_NAME)?.rsplit_once(".v")?;
-    let is_number = !revision.is_empty() && revision.bytes().all(|byte| byte.is_ascii_digit());
-    (is_number && !release.is_empty()).then_some(release)
-}
-
 impl Release {
     /// The release that an object of this name names. A hook, which has no annotation of Helm's that does, names it by a
     /// label that most charts give it; one that has not belongs to a release of its namespace.
     pub(in crate::forward) fn of(request: &ResourceRequest, name: Option<&str>, said: &ReleaseFacts) -> Option<Self> {
         let own = request.namespace.clone();
         let is_record = are_records(&request.resource) && said.record_owner.as_deref() == Some("helm");
-        let of_record = name.and_then(recorded).filter(|name| is_record && said.record_name.as_deref() == Some(name));
+        let of_record = name.and_then(release_of).filter(|name| is_record && said.record_name.as_deref() == Some(name));
         if let Some(name) = of_record {
             let (name, records) = (Some(name.to_owned()), Some(request.resource.clone()));
             return Some(Self { namespace: own?, name, records, state: State::Any });
@@ -134,19 +109,19 @@ impl Release {
     pub(super) fn resources(&self) -> Vec<GroupVersionResource> {
         match &self.records {
             Some(resource) => vec![resource.clone()],
-            None => RECORDS.map(|name| GroupVersionResource::new("", "v1", name)).into(),
+            None => resources().into(),
         }
     }
 
     /// What the keys of its records begin with: they lie together in a snapshot.
     pub(super) fn keys(&self) -> String {
         let of_name = self.name.as_ref().map(|name| format!("{name}.v"));
-        format!("{}/{RECORD_NAME}{}", self.namespace, of_name.unwrap_or_default())
+        format!("{}/{KEY_BEGIN}{}", self.namespace, of_name.unwrap_or_default())
     }
 
     /// Whether a record of its kind would have this name.
     pub(super) fn has_name(&self, record: &str) -> bool {
-        recorded(record).is_some_and(|release| self.name.as_deref().is_none_or(|own| own == release))
+        release_of(record).is_some_and(|release| self.name.as_deref().is_none_or(|own| own == release))
     }
 
     /// Whether an object of its namespace is one of its records. What only has their labels is none: whoever may write a
@@ -154,9 +129,9 @@ impl Release {
     pub(super) fn has(&self, resource: &GroupVersionResource, object: &Object) -> bool {
         self.has_name(object.name())
             && object.label("owner") == Some("helm")
-            && object.label("name") == recorded(object.name())
+            && object.label("name") == release_of(object.name())
             && (self.state != State::Pending || object.label("status").is_some_and(|status| PENDING.contains(&status)))
-            && (!has_type(resource) || type_of(object) == Some(RECORD_TYPE.as_bytes()))
+            && (!has_type(resource) || type_of(object) == Some(TYPE.as_bytes()))
     }
 
     /// The question for its records of one resource. Their names are for the answer to tell.
@@ -170,7 +145,7 @@ impl Release {
         let mut path = resource.path(Some(&self.namespace));
         path.push_str(&format!("?labelSelector={labels}&limit={ASKED_FOR}"));
         if has_type(resource) {
-            let fields = format!("type={RECORD_TYPE}");
+            let fields = format!("type={TYPE}");
             path.push_str(&format!("&fieldSelector={}", utf8_percent_encode(&fields, NON_ALPHANUMERIC)));
         }
         path
@@ -186,11 +161,6 @@ impl Release {
 /// Whether a hook is made by `helm test`, at any time, by its annotation: a list of events.
 fn is_of_test(events: &str) -> bool {
     events.split(',').all(|event| matches!(event.trim(), "test" | "test-success" | "test-failure"))
-}
-
-/// Whether the records of a resource have a type.
-pub(super) fn has_type(resource: &GroupVersionResource) -> bool {
-    &*resource.resource == "secrets"
 }
 
 /// The type of a Secret.
@@ -220,21 +190,16 @@ mod tests {
         let release = Release::named("n", "r");
         let any = Release { name: None, ..release.clone() };
         for (name, labels, of_type, expected) in [
-            ("sh.helm.release.v1.r.v1", of_r, RECORD_TYPE, [true, true, true, true]),
+            ("sh.helm.release.v1.r.v1", of_r, TYPE, [true, true, true, true]),
             ("sh.helm.release.v1.r.v12", of_r, "Opaque", [false, false, true, true]),
-            ("sh.helm.release.v1.r.v", of_r, RECORD_TYPE, [false; 4]),
-            ("sh.helm.release.v1.r.v1x", of_r, RECORD_TYPE, [false; 4]),
-            ("r", of_r, RECORD_TYPE, [false; 4]),
+            ("sh.helm.release.v1.r.v", of_r, TYPE, [false; 4]),
+            ("sh.helm.release.v1.r.v1x", of_r, TYPE, [false; 4]),
+            ("r", of_r, TYPE, [false; 4]),
             // Another release's, whose name goes on.
-            (
-                "sh.helm.release.v1.r.v1.v1",
-                r#"{"owner":"helm","name":"r.v1"}"#,
-                RECORD_TYPE,
-                [false, true, false, true],
-            ),
+            ("sh.helm.release.v1.r.v1.v1", r#"{"owner":"helm","name":"r.v1"}"#, TYPE, [false, true, false, true]),
             // The labels tell of another one than the name.
-            ("sh.helm.release.v1.s.v1", of_r, RECORD_TYPE, [false; 4]),
-            ("sh.helm.release.v1.r.v1", r#"{"owner":"me","name":"r"}"#, RECORD_TYPE, [false; 4]),
+            ("sh.helm.release.v1.s.v1", of_r, TYPE, [false; 4]),
+            ("sh.helm.release.v1.r.v1", r#"{"owner":"me","name":"r"}"#, TYPE, [false; 4]),
         ] {
             let object = object(name, labels, of_type);
             let found = [

@@ -12,8 +12,11 @@ use crate::forward::rewritten::translating;
 use crate::refusal::{ClusterRefusal, PreconditionRefusal, Refusal, VersionRefusal};
 use crate::versions::{ClientVersion, Versions};
 
-/// How a composite version begins in its two forms. A continue token begins so, too, or with `v1.`.
+/// How a composite version begins in its two forms. A continue token begins so, too, or as [`OF_TOKEN`] says.
 const BEGINNINGS: [&str; 2] = ["eyJ", "c1."];
+
+/// How else a continue token begins.
+const OF_TOKEN: &str = "v1.";
 
 /// What a body has, if it holds anything of ours.
 const OURS: [&str; 3] = [ANNOTATION_PREFIX, BEGINNINGS[0], BEGINNINGS[1]];
@@ -41,9 +44,9 @@ pub(super) struct KnownObject {
     pub(super) seen: CollectionVersion,
 }
 
-/// Whose a version is.
+/// Where a version comes from.
 #[derive(Debug, PartialEq, Eq)]
-enum Owner {
+enum Origin {
     /// It was not given by the merged view: the cluster's own, or nobody's, as the cluster will say.
     Native,
     /// A version of the merged view that says something of the cluster, and what.
@@ -59,7 +62,7 @@ impl TakenBack<'_> {
     /// 409 for another cluster's version in a write, 410 in a read; 410 for a continue token of the merged view, after
     /// which clients list from the beginning.
     pub(super) fn query(&self, query: &str) -> Result<Option<String>, Refusal> {
-        if !query.contains('%') && !["eyJ", "c1.", "v1."].iter().any(|begin| query.contains(begin)) {
+        if !query.contains('%') && !BEGINNINGS.iter().chain([&OF_TOKEN]).any(|begin| query.contains(begin)) {
             return Ok(None);
         }
         if let Some(token) = Query::parse(Some(query)).get("continue")
@@ -67,12 +70,12 @@ impl TakenBack<'_> {
         {
             return Err(VersionRefusal::ExpiredToken { fresh: None }.into());
         }
-        let version = |_, text: &str| match self.owner(text) {
-            Owner::Native => Ok(text.to_owned()),
+        let version = |_, text: &str| match self.origin(text) {
+            Origin::Native => Ok(text.to_owned()),
             // Of a part of a revision the cluster tells all again, so that nothing is missed.
-            Owner::Given(_, component) if self.is_read() => Ok(component.resume_after().to_string()),
-            Owner::Given(given, component) => Ok(self.precondition(&given, component)),
-            Owner::Other => Err(self.of_other()),
+            Origin::Given(_, component) if self.is_read() => Ok(component.resume_after().to_string()),
+            Origin::Given(given, component) => Ok(self.precondition(&given, component)),
+            Origin::Other => Err(self.of_other()),
         };
         translating(version, |version| rewrite::rewrite_query(query, version)).map(Some)
     }
@@ -107,13 +110,13 @@ impl TakenBack<'_> {
             let name = self.resource.name.clone().or(facts.name).unwrap_or_default();
             return Err(self.of_other_context(name, named).into());
         }
-        let version = |of, text: &str| match (self.owner(text), of) {
-            (Owner::Native, _) => Ok(text.to_owned()),
-            (Owner::Given(given, component), VersionOf::Object) => Ok(self.precondition(&given, component)),
-            (Owner::Given(_, component), VersionOf::Reference) => Ok(component.revision().to_string()),
-            (Owner::Other, VersionOf::Object) => Err(self.of_other()),
+        let version = |of, text: &str| match (self.origin(text), of) {
+            (Origin::Native, _) => Ok(text.to_owned()),
+            (Origin::Given(given, component), VersionOf::Object) => Ok(self.precondition(&given, component)),
+            (Origin::Given(_, component), VersionOf::Reference) => Ok(component.revision().to_string()),
+            (Origin::Other, VersionOf::Object) => Err(self.of_other()),
             // Nothing depends on it.
-            (Owner::Other, VersionOf::Reference) => Ok(String::new()),
+            (Origin::Other, VersionOf::Reference) => Ok(String::new()),
         };
         // The member's own object may have annotations, which an operation that adds an empty map would take away.
         translating(version, |version| rewrite::rewrite(format, shape, body, true, version))
@@ -125,15 +128,15 @@ impl TakenBack<'_> {
         ClusterRefusal::OfOtherContext { resource, name, named, is_configured, cluster }
     }
 
-    /// Whose a version is.
-    fn owner(&self, text: &str) -> Owner {
+    /// Where a version comes from.
+    fn origin(&self, text: &str) -> Origin {
         match self.versions.decode(text) {
             Ok(given) => match given.component(self.cluster) {
-                Some(component) => Owner::Given(given, component),
-                None => Owner::Other,
+                Some(component) => Origin::Given(given, component),
+                None => Origin::Other,
             },
-            Err(VersionDecodeError::Malformed(_) | VersionDecodeError::Foreign(Foreign::Number)) => Owner::Native,
-            Err(VersionDecodeError::Foreign(_)) => Owner::Other,
+            Err(VersionDecodeError::Malformed(_) | VersionDecodeError::Foreign(Foreign::Number)) => Origin::Native,
+            Err(VersionDecodeError::Foreign(_)) => Origin::Other,
         }
     }
 

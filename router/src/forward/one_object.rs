@@ -8,7 +8,7 @@ use tributary_apimachinery::{ClusterName, GetOptions, Names, Query, ResourceRequ
 use super::answer::TranslationOptions;
 use super::buffered::BufferedRequest;
 use super::locate::{self, Located, Lookup, locate};
-use super::meant::{self, Meant, makes};
+use super::meant::{self, Meant, OfExisting, makes};
 use super::missing_namespace::explained;
 use super::send::send;
 use super::target::{OwnerTarget, send_translated};
@@ -115,20 +115,20 @@ async fn write_target(
     mut located: Located,
 ) -> Result<Meant, Refusal> {
     let said = meant::of_existing(request, held, seen, &located).await?;
-    if let Some(meant) = said.as_ref().filter(|_| makes(request, held)) {
-        let cluster = &meant.target.cluster;
-        return Ok(Meant::of_found(meant.ground, (Arc::clone(cluster), located.object_of(cluster.name()))));
-    }
-    let meaning = match (&said, held.facts.cluster.as_deref()) {
-        (_, Some(named)) => Meaning::Annotated(named),
-        (Some(meant), None) => Meaning::Of(meant.target.cluster.name()),
-        (None, None) => bare(request),
+    let (ground, meaning) = match &said {
+        OfExisting::Goes(meant) => {
+            let cluster = &meant.target.cluster;
+            return Ok(Meant::of_found(meant.ground, (Arc::clone(cluster), located.object_of(cluster.name()))));
+        }
+        OfExisting::Chooses(meant) => (meant.ground, Meaning::Of(meant.target.cluster.name())),
+        OfExisting::Annotated(named) => (Ground::Annotation, Meaning::Annotated(named)),
+        OfExisting::Nothing => (Ground::Name, bare(request)),
     };
     if meaning == Meaning::Only {
         located = locate::only(request, located).await;
     }
     match located.owner(meaning) {
-        Ok(found) => Ok(Meant::of_found(said.as_ref().map_or(Ground::Name, |meant| meant.ground), found)),
+        Ok(found) => Ok(Meant::of_found(ground, found)),
         Err(NoOwner::Nowhere) => target_of_new(request, held, seen, &located).await,
         Err(none) => Err(located.refuse(request, none)),
     }
@@ -155,7 +155,7 @@ async fn moved(
 
 /// How the object of a request is looked for.
 fn lookup(held: &BufferedRequest) -> Lookup<'static> {
-    match (held.is_apply(), &held.facts.cluster) {
+    match (held.is_apply(), held.named_cluster()) {
         // A second object of the name would be ambiguous from then on.
         (true, None) => Lookup::ToMake,
         (true, Some(_)) => Lookup::Held,

@@ -1,4 +1,5 @@
-//! Where the owner of an object is, or the object that an Event is about.
+//! Where what an object refers to is: the first of its ownerReferences that is anywhere, or the object that an Event is
+//! about.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use crate::request::ClientRequest;
 use crate::topology::Cluster;
 
 /// What was found by a reference.
-pub(in crate::forward) struct Owner {
+pub(in crate::forward) struct Referenced {
     /// The cluster that has it.
     pub(in crate::forward) cluster: Arc<Cluster>,
     /// The object that an Event is about, as last seen.
@@ -32,19 +33,19 @@ const OWNERS_MAX: usize = 16;
 ///
 /// # Errors
 /// As [`referenced`].
-pub(in crate::forward) async fn of_owner(
+pub(in crate::forward) async fn of_references(
     request: ClientRequest<'_>,
     held: &BufferedRequest,
-) -> Result<Option<Owner>, Refusal> {
+) -> Result<Option<Referenced>, Refusal> {
     if let Some((cluster, _)) = first_owner(request, &held.facts.owners).await? {
-        return Ok(Some(Owner { cluster, involved: None }));
+        return Ok(Some(Referenced { cluster, involved: None }));
     }
     let Some(involved) = &held.facts.involved else { return Ok(None) };
     let found = match just_deleted(request, involved) {
         None => referenced(request, involved).await?,
         deleted => deleted,
     };
-    Ok(found.map(|(cluster, involved)| Owner { cluster, involved }))
+    Ok(found.map(|(cluster, involved)| Referenced { cluster, involved }))
 }
 
 /// The first of some owners that is anywhere. The first one alone is there most often; the others are looked for at once.
