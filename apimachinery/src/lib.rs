@@ -69,7 +69,9 @@ pub use policy::names::Names;
 pub use policy::partial::Partial;
 pub use policy::resource_pattern::{InvalidResourcePattern, ResourcePattern};
 pub use query::Query;
-pub use request_info::{RequestClass, RequestInfo, RequestTarget, ResourceRequest, Verb, is_path_segment_name};
+pub use request_info::{
+    RequestClass, RequestInfo, RequestTarget, ResourceRequest, Verb, is_namespace_name, is_path_segment_name,
+};
 pub use resource::{GroupVersion, GroupVersionResource};
 pub use resource_version::{InvalidResourceVersion, ResourceVersion};
 pub use selectable_fields::selectable_fields;

@@ -294,6 +294,13 @@ pub fn is_path_segment_name(name: &str) -> bool {
     !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '%'])
 }
 
+/// Whether a text can be the name of a namespace: a DNS-1123 label (`ValidateNamespaceName` in
+/// apimachinery's `pkg/api/validation/generic.go`).
+pub fn is_namespace_name(text: &str) -> bool {
+    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    (1..=63).contains(&text.len()) && text.bytes().all(is_inner) && !text.starts_with('-') && !text.ends_with('-')
+}
+
 fn non_resource_verb(method: &str) -> Verb {
     const METHODS: [(&str, &str); 9] = [
         ("GET", "get"),

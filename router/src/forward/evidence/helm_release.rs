@@ -5,9 +5,8 @@
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tributary_apimachinery::rewrite::{self, BodyKind, Format, ReleaseFacts};
-use tributary_apimachinery::{GroupVersionResource, Object, ResourceRequest, json};
+use tributary_apimachinery::{GroupVersionResource, Object, ResourceRequest, is_namespace_name, json};
 
-use super::named::is_namespace_name;
 use crate::helm_record::{KEY_BEGIN, TYPE, are_records, has_type, is_record, release_of, resources};
 use crate::refusal::ReleaseName;
 

@@ -35,13 +35,6 @@ pub(super) async fn of_name(
     Ok(Gathered { evidence: Evidence { has, may, ..Evidence::default() }, told, not_put: located.not_put })
 }
 
-/// Whether a text that a body has can be the name of a namespace: a DNS-1123 label (`ValidateNamespaceName` in
-/// apimachinery's `pkg/api/validation/generic.go`).
-pub(super) fn is_namespace_name(text: &str) -> bool {
-    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    (1..=63).contains(&text.len()) && text.bytes().all(is_inner) && !text.starts_with('-') && !text.ends_with('-')
-}
-
 /// A request for an object, or without a name for a collection.
 pub(super) fn object(
     resource: GroupVersionResource,

@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use futures::{StreamExt, stream};
 use tributary_apimachinery::rewrite::Reference;
-use tributary_apimachinery::{GroupVersion, Object, ObjectKey, ResourceRequest, is_path_segment_name};
+use tributary_apimachinery::{
+    GroupVersion, Object, ObjectKey, ResourceRequest, is_namespace_name, is_path_segment_name,
+};
 
-use super::named::{is_namespace_name, object};
+use super::named::object;
 use crate::Router;
 use crate::discovery::ServedResource;
 use crate::forward::buffered::BufferedRequest;
