@@ -77,7 +77,7 @@ use crate::forward::shared_questions::SharedQuestions;
 use configuration::ConfigurationSnapshot;
 use openapi::OpenApi;
 use report::{ClusterReport, LimitReport};
-use rights::RightsMirror;
+use rights::{Admissions, RightsMirror};
 use topology::{Cluster, EndpointMetrics, Fleet};
 use views::Views;
 use views::held_metrics::HeldMetrics;
@@ -127,6 +127,7 @@ pub struct Router {
     releases: KnownReleases,
     /// What users may do in each cluster; `None` in personal mode.
     rights: Option<Arc<RightsMirror>>,
+    admissions: Admissions,
     started: Instant,
     /// Keeps what clusters said last.
     keeping: Mutex<Option<JoinHandle<()>>>,
@@ -147,6 +148,7 @@ impl Router {
         let rights = config.shared.map(|mode| RightsMirror::start(Arc::clone(&fleet), mode, &config.limits));
         let router = Arc::new(Self {
             rights,
+            admissions: Admissions::default(),
             started: Instant::now(),
             keeping: Mutex::default(),
             views,
@@ -287,6 +289,11 @@ impl Router {
     /// What users may do in each cluster; `None` in personal mode.
     pub(crate) fn rights(&self) -> Option<&Arc<RightsMirror>> {
         self.rights.as_ref()
+    }
+
+    /// The admissions of reads that were made lately.
+    pub(crate) fn admissions(&self) -> &Admissions {
+        &self.admissions
     }
 
     /// The views.

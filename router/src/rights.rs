@@ -9,6 +9,7 @@
 //! compiled into one [`tributary_authorization::Fleet`]. A cluster whose four collections have not all been read allows
 //! nothing to anybody; it is unknown, and never open.
 
+mod admissions;
 mod audience;
 mod compiled;
 mod feed;
@@ -19,6 +20,7 @@ mod visible;
 
 use std::time::Duration;
 
+pub(crate) use admissions::Admissions;
 pub(crate) use audience::{Audience, AudienceKey, ItemVersions};
 pub(crate) use followed::{FollowedRights, ScopeChange};
 pub(crate) use mirror::RightsMirror;

@@ -6,6 +6,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tributary_apimachinery::Partial;
 
+use super::mirror::RightsStamp;
 use super::visible::{CallerRights, ReadPlace, VisibleClusters};
 
 /// For how long what is gained is gathered before a watch ends for it. 30 s: a team that is given ten namespaces one
@@ -28,6 +29,8 @@ pub(crate) struct FollowedRights {
     changes: watch::Receiver<u64>,
     /// What might be listed when it began.
     before: VisibleClusters,
+    /// By what it was last judged.
+    stamp: RightsStamp,
     /// What it ends for, and when.
     due: Option<(Instant, ScopeChange)>,
 }
@@ -35,16 +38,21 @@ pub(crate) struct FollowedRights {
 impl FollowedRights {
     /// Follows them from before they are looked at: what changes from now on is noticed.
     pub(crate) fn new(rights: &CallerRights, place: ReadPlace) -> Self {
-        let changes = rights.changes();
+        let (changes, stamp) = (rights.changes(), rights.stamp());
         let before = rights.visible(&rights.clusters(), "list", &place.resource);
-        Self { rights: rights.clone(), place, changes, before, due: None }
+        Self { rights: rights.clone(), place, changes, before, stamp, due: None }
     }
 
     /// What it is to end for now. Costs one load while nothing has changed.
     pub(crate) fn look(&mut self) -> Option<ScopeChange> {
         if self.changes.has_changed().unwrap_or(true) {
             self.changes.mark_unchanged();
-            self.due = self.judge(Instant::now());
+            // Most changes are others'.
+            let stamp = self.rights.stamp();
+            if !self.stamp.is(&stamp) {
+                self.stamp = stamp;
+                self.due = self.judge(Instant::now());
+            }
         }
         self.due.filter(|(at, _)| *at <= Instant::now()).map(|(_, change)| change)
     }

@@ -9,7 +9,7 @@ use parking_lot::{Mutex, RwLockReadGuard};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tributary_apimachinery::{ClusterName, GroupVersionResource, ObjectDecoder};
-use tributary_authorization::{Fleet as CompiledFleet, RbacKind};
+use tributary_authorization::{Fleet as CompiledFleet, RbacKind, User};
 use tributary_cacher::{Cacher, CacherConfig, CacherState, ReflectorTuning};
 use tributary_proxy::Transport;
 
@@ -35,7 +35,30 @@ pub(crate) struct RightsMirror {
     collection_bytes: u64,
     compiled: Arc<CompiledRights>,
     members: Mutex<MirroredClusters>,
-    standings: ArcSwap<BTreeMap<ClusterName, MirrorStanding>>,
+    standings: ArcSwap<MirrorStandings>,
+}
+
+/// How far the mirrors are.
+#[derive(Default)]
+struct MirrorStandings {
+    by_name: BTreeMap<ClusterName, MirrorStanding>,
+    /// When one of them next ceases to hold.
+    until: Option<Instant>,
+}
+
+/// What tells what somebody may do at one moment from what they may at another.
+#[derive(Clone)]
+pub(super) struct RightsStamp {
+    generation: u64,
+    standings: Arc<MirrorStandings>,
+}
+
+impl RightsStamp {
+    /// Whether nothing has changed up to `now`.
+    pub(super) fn is(&self, now: &Self) -> bool {
+        let holds = self.standings.until.is_none_or(|until| Instant::now() < until);
+        self.generation == now.generation && Arc::ptr_eq(&self.standings, &now.standings) && holds
+    }
 }
 
 /// What mirrors the clusters.
@@ -94,13 +117,20 @@ impl RightsMirror {
 
     /// Whether what is known of a cluster counts now. One that has not been read is not known.
     pub(crate) fn knows(&self, cluster: &ClusterName) -> bool {
-        self.standings.load().get(cluster).is_some_and(|standing| standing.holds(Instant::now()))
+        self.standings.load().by_name.get(cluster).is_some_and(|standing| standing.holds(Instant::now()))
+    }
+
+    /// What tells what a user may do now from what they may at another moment.
+    pub(super) fn stamp(&self, user: User<'_>) -> RightsStamp {
+        // Before the standings: what is read anew is compiled before it is known.
+        let generation = self.compiled.read().generation_of(user);
+        RightsStamp { generation, standings: self.standings.load_full() }
     }
 
     /// How far what is known of a cluster is.
     pub(crate) fn condition_of(&self, cluster: &ClusterName) -> RightsCondition {
         let standings = self.standings.load();
-        standings.get(cluster).map(|standing| standing.condition(Instant::now())).unwrap_or_default()
+        standings.by_name.get(cluster).map(|standing| standing.condition(Instant::now())).unwrap_or_default()
     }
 
     /// The clusters that are configured now.
@@ -116,9 +146,8 @@ impl RightsMirror {
     /// When clusters are to be looked at again.
     fn next_look(&self) -> Instant {
         let now = Instant::now();
-        let ends = self.standings.load().values().filter_map(MirrorStanding::ends).filter(|end| *end > now).min();
         let look = now + LOOK_INTERVAL;
-        ends.map_or(look, |end| end.min(look))
+        self.standings.load().until.filter(|until| *until > now).map_or(look, |until| until.min(look))
     }
 
     /// Makes what is mirrored fit the clusters as they are now.
@@ -224,7 +253,7 @@ impl RightsMirror {
     fn state_changed(&self, name: &ClusterName) {
         let mut members = self.members.lock();
         let Some(member) = members.by_name.get(name) else { return };
-        let mut standings = (**self.standings.load()).clone();
+        let mut standings = self.standings.load().by_name.clone();
         standings.insert(name.clone(), self.standing_of(Some(member)));
         self.publish(&mut members, standings);
     }
@@ -234,7 +263,7 @@ impl RightsMirror {
         let now = Instant::now();
         let known = standings.iter().filter(|(_, standing)| standing.holds(now)).map(|(cluster, _)| cluster.clone());
         let known: BTreeSet<_> = known.collect();
-        if members.known == known && **self.standings.load() == standings {
+        if members.known == known && self.standings.load().by_name == standings {
             return;
         }
         for cluster in known.difference(&members.known) {
@@ -244,7 +273,8 @@ impl RightsMirror {
             tracing::warn!(%cluster, "what users may do in the cluster is not known any more");
         }
         members.known = known;
-        self.standings.store(Arc::new(standings));
+        let until = standings.values().filter_map(MirrorStanding::ends).filter(|end| *end > now).min();
+        self.standings.store(Arc::new(MirrorStandings { by_name: standings, until }));
         self.compiled.note();
     }
 

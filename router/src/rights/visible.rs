@@ -9,11 +9,11 @@ use tributary_apimachinery::{ClusterName, GroupVersionResource, Object, Partial}
 use tributary_authorization::{User, Visible};
 
 use super::audience::Audience;
-use super::mirror::RightsMirror;
+use super::mirror::{RightsMirror, RightsStamp};
 use crate::refusal::{ClusterRefusal, ForbiddenRead, Refusal, RequestRefusal};
 
 /// What is read, as it is authorized.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ReadPlace {
     /// The resource.
     pub(crate) resource: GroupVersionResource,
@@ -32,7 +32,9 @@ pub(crate) struct CallerRights {
     user: Arc<RightsOwner>,
 }
 
-struct RightsOwner {
+/// Whose rights they are, as far as RBAC looks.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(super) struct RightsOwner {
     name: String,
     groups: Vec<String>,
 }
@@ -118,6 +120,16 @@ impl CallerRights {
     /// Tells when they may have changed.
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.mirror.changes()
+    }
+
+    /// Whose they are.
+    pub(super) fn owner(&self) -> &Arc<RightsOwner> {
+        &self.user
+    }
+
+    /// What tells the rights of one moment from those of another. Costs a lookup for each group.
+    pub(super) fn stamp(&self) -> RightsStamp {
+        self.mirror.stamp(User { name: &self.user.name, groups: &self.user.groups })
     }
 
     /// The clusters that are configured now.

@@ -1,0 +1,155 @@
+//! The admissions that were made lately. What a user may read of a resource in a thousand clusters takes milliseconds to
+//! find, and is the same until one of a few things changes.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::mirror::RightsStamp;
+use super::visible::{Admission, CallerRights, ReadPlace, RightsOwner};
+use crate::configuration::ConfigurationSnapshot;
+use crate::refusal::Refusal;
+
+/// How many are kept at least of those that were used last, and half of how many are kept at most: 500 users with four
+/// resources each. One is some 200 bytes and, over a thousand clusters with rights of their own, some 100 KB.
+const KEPT: usize = 2_048;
+
+/// Of whom, and for what.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Asked {
+    user: Arc<RightsOwner>,
+    verb: &'static str,
+    place: ReadPlace,
+}
+
+/// What an admission was made by: it holds as long as all of this is the same.
+struct MadeBy {
+    rights: RightsStamp,
+    configuration: ConfigurationSnapshot,
+}
+
+impl MadeBy {
+    fn is(&self, now: &Self) -> bool {
+        let (own, other) = (&self.configuration, &now.configuration);
+        self.rights.is(&now.rights)
+            && Arc::ptr_eq(&own.policies, &other.policies)
+            && Arc::ptr_eq(&own.union, &other.union)
+            && Arc::ptr_eq(&own.clusters, &other.clusters)
+    }
+}
+
+type Made = (MadeBy, Result<Admission, Refusal>);
+
+/// The admissions that were made lately. Those that nobody asked for since as many others were made are forgotten.
+#[derive(Default)]
+pub(crate) struct Admissions {
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    young: HashMap<Asked, Made>,
+    old: HashMap<Asked, Made>,
+}
+
+impl Admissions {
+    /// The one that was made by the same rights and under the same configuration, or what is made now.
+    ///
+    /// # Errors
+    /// What `make` says, or has said.
+    pub(crate) fn get(
+        &self,
+        rights: &CallerRights,
+        configuration: &ConfigurationSnapshot,
+        (verb, place): (&'static str, ReadPlace),
+        make: impl FnOnce(&ReadPlace) -> Result<Admission, Refusal>,
+    ) -> Result<Admission, Refusal> {
+        // Before it is made: what changes meanwhile is another.
+        let by = MadeBy { rights: rights.stamp(), configuration: configuration.clone() };
+        let asked = Asked { user: Arc::clone(rights.owner()), verb, place };
+        if let Some(found) = self.kept.lock().find(&asked, &by) {
+            return found;
+        }
+        // Two may rarely make one twice.
+        let made = make(&asked.place);
+        self.kept.lock().keep(asked, (by, made.clone()));
+        made
+    }
+}
+
+impl Kept {
+    fn find(&mut self, asked: &Asked, by: &MadeBy) -> Option<Result<Admission, Refusal>> {
+        if let Some((_, made)) = self.young.get(asked).filter(|(own, _)| own.is(by)) {
+            return Some(made.clone());
+        }
+        let (own, made) = self.old.remove(asked)?;
+        let found = own.is(by).then(|| made.clone())?;
+        self.keep(asked.clone(), (own, made));
+        Some(found)
+    }
+
+    fn keep(&mut self, asked: Asked, made: Made) {
+        if self.young.len() >= KEPT && !self.young.contains_key(&asked) {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(asked, made);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use tributary_apimachinery::GroupVersionResource;
+
+    use super::*;
+    use crate::refusal::RequestRefusal;
+    use crate::{Router, RouterConfig, SharedMode};
+
+    fn place(name: &str) -> ReadPlace {
+        let resource = GroupVersionResource::new("", "v1", "pods");
+        ReadPlace { resource, namespaced: true, namespace: String::new(), name: name.to_owned() }
+    }
+
+    #[tokio::test]
+    async fn what_was_found_is_found_again_until_something_changes_and_not_for_another() {
+        let router = Router::new(RouterConfig { shared: Some(SharedMode::default()), ..RouterConfig::default() });
+        let rights = |user: &str| CallerRights::new(router.rights().unwrap(), user.to_owned(), Vec::new());
+        let (made, admissions) = (Cell::new(0), Admissions::default());
+        let ask = |user: &str, verb, name: &str| {
+            let asked = admissions.get(&rights(user), &router.configuration(), (verb, place(name)), |_| {
+                made.set(made.get() + 1);
+                Err(RequestRefusal::OnlyFromMemory.into())
+            });
+            assert!(asked.is_err());
+            made.get()
+        };
+        assert_eq!([ask("ann", "list", ""), ask("ann", "list", "")], [1, 1]);
+        assert_eq!([ask("bob", "list", ""), ask("ann", "watch", ""), ask("ann", "list", "x")], [2, 3, 4]);
+        assert_eq!(ask("ann", "list", ""), 4);
+        router.set_policies(crate::Policies::default());
+        assert_eq!([ask("ann", "list", ""), ask("ann", "list", "")], [5, 5], "the configuration is another");
+    }
+
+    #[tokio::test]
+    async fn those_that_are_used_stay_and_the_others_go() {
+        let router = Router::new(RouterConfig { shared: Some(SharedMode::default()), ..RouterConfig::default() });
+        let rights = CallerRights::new(router.rights().unwrap(), "ann".to_owned(), Vec::new());
+        let (made, admissions, configuration) = (Cell::new(0), Admissions::default(), router.configuration());
+        let ask = |name: &str| {
+            let _refused = admissions.get(&rights, &configuration, ("list", place(name)), |_| {
+                made.set(made.get() + 1);
+                Err(RequestRefusal::OnlyFromMemory.into())
+            });
+        };
+        ask("used");
+        for number in 0..10 * KEPT {
+            ask(&number.to_string());
+            ask("used");
+        }
+        assert_eq!(made.get(), 10 * KEPT + 1);
+        let kept = admissions.kept.lock();
+        assert!(kept.young.len() + kept.old.len() <= 2 * KEPT, "{} {}", kept.young.len(), kept.old.len());
+    }
+}
