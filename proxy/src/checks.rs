@@ -32,6 +32,7 @@ use crate::places::Asker;
 use crate::pool::{Claim, LaneKind};
 use crate::reachability::ReachabilityState;
 use crate::speaker::Speaker;
+use crate::tick::nearest_tick;
 use crate::user::MemberUser;
 
 /// From one question to the next. 5 s: with the time that an answer may take, silence is known within 9 s.
@@ -92,7 +93,7 @@ async fn follow(member: Arc<ClientInner>, endpoint: Arc<Endpoint>) {
     let mut last = None;
     // Members, and replicas, are not to be asked all at once.
     let first = INTERVAL.mul_f64(rand::rng().random());
-    sleep(first).await;
+    sleep_until(nearest_tick(Instant::now() + first)).await;
     loop {
         let asked = Instant::now();
         if let Some(verdict) = check(&member, &endpoint).await {
@@ -102,7 +103,7 @@ async fn follow(member: Arc<ClientInner>, endpoint: Arc<Endpoint>) {
         // Requests may find out meanwhile that it is lost.
         let lost = reachability.wait_for(|known| matches!(known.state, ReachabilityState::Unreachable { .. }));
         let is_not_ready = last == Some(Verdict::Answered { ready: false });
-        if is_not_ready || timeout_at(asked + INTERVAL, lost).await.is_ok() {
+        if is_not_ready || timeout_at(nearest_tick(asked + INTERVAL), lost).await.is_ok() {
             sleep(INTERVAL_UNTIL_WELL).await;
         }
     }

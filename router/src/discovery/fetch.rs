@@ -91,17 +91,23 @@ impl MemberDocuments {
     }
 }
 
-/// Asks a member what it serves. `last` is the answer before this one.
+/// Asks a member what it serves. `last` is the answer before this one; unless `all` is set its core group is taken from
+/// there.
 ///
 /// # Errors
 /// [`FetchError`] says which of the two documents failed, and how.
 pub(crate) async fn fetch(
     transport: Transport,
     last: Option<Arc<Fetched>>,
+    all: bool,
     documents: &MemberDocuments,
 ) -> Result<Fetched, FetchError> {
+    let asks_core = all || last.is_none();
     let before = last.as_deref().cloned().unwrap_or_default();
-    let core = fetch_document(transport.clone(), Root::Core, before.core_tag.clone(), documents).await?;
+    let core = match asks_core {
+        true => fetch_document(transport.clone(), Root::Core, before.core_tag.clone(), documents).await?,
+        false => None,
+    };
     let named = fetch_document(transport, Root::Named, before.named_tag.clone(), documents).await?;
     if core.is_none() && named.is_none() {
         return Ok(before);

@@ -11,12 +11,12 @@ use http::{Request, StatusCode};
 use parking_lot::Mutex;
 use rand::Rng;
 use tokio::sync::{Notify, watch};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 use tributary_apimachinery::{ClusterName, Permit, RequestClass, explain};
 use tributary_cacher::ListPlaces;
-use tributary_proxy::{ClusterClient, Reachability, Transport};
+use tributary_proxy::{ClusterClient, Reachability, Transport, nearest_tick};
 
 use super::mark::ClusterMark;
 use super::served::{ClusterAddress, Served};
@@ -45,9 +45,10 @@ pub struct ClusterSetup {
 /// is served after this time at the latest, at once if it was created through this endpoint.
 const DISCOVERY_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How often a member is asked which version its server is, unless something was wrong with it. A minute: it changes with
-/// an upgrade, for which servers are stopped, and of a hundred members' idle questions it would be every sixth.
-const VERSION_INTERVAL: Duration = Duration::from_secs(60);
+/// How often a member is asked what changes with an upgrade or a restore alone, for which servers are stopped: the core
+/// group, its version and who it is. A minute, and whenever something was wrong with it, it can be reached again, or
+/// somebody asks for what is not known. Of a hundred members' idle questions these would be every second one.
+const RARE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How long a member may take over its discovery document.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(15);
@@ -101,8 +102,8 @@ pub(crate) struct Cluster {
     twin: ArcSwapOption<ClusterName>,
     identity: ArcSwap<ClusterIdentity>,
     version: ArcSwapOption<ServerVersion>,
-    /// When it last said its version.
-    version_told: Mutex<Option<Instant>>,
+    /// When it last answered all questions, those for what hardly ever changes too.
+    asked_all: Mutex<Option<Instant>>,
     problem: Mutex<Option<ClusterProblem>>,
     /// When the last problem ended.
     mended: Mutex<Option<Instant>>,
@@ -212,7 +213,7 @@ impl Cluster {
             documents: Arc::clone(documents),
             identity: ArcSwap::default(),
             version: ArcSwapOption::empty(),
-            version_told: Mutex::default(),
+            asked_all: Mutex::default(),
             problem: Mutex::new(
                 setup.client.as_ref().err().map(|text| ClusterProblem { text: text.clone(), since: Instant::now() }),
             ),
@@ -392,9 +393,10 @@ impl Cluster {
 
     async fn keep_fresh(self: Arc<Self>, tell: impl Fn(ClusterChange) + Send + Sync + 'static) {
         let mut reachability = self.setup.client.as_ref().ok().map(ClusterClient::reachability);
+        let mut all = true;
         loop {
             self.attempts.send_modify(|attempts| attempts.begun += 1);
-            if let Some(news) = Arc::clone(&self).ask().await {
+            if let Some(news) = Arc::clone(&self).ask(all).await {
                 tell(news);
             }
             self.attempts.send_modify(|attempts| attempts.ended = attempts.begun);
@@ -412,22 +414,32 @@ impl Cluster {
             }
             // Jitter parts the members' and the replicas' questions.
             let pause = DISCOVERY_INTERVAL.mul_f64(rand::rng().random_range(0.8..1.2));
-            tokio::select! {
-                () = tokio::time::sleep(pause) => {}
-                () = self.refresh.notified() => {}
-                () = changed(&mut reachability) => {}
-            }
+            all = tokio::select! {
+                () = sleep_until(nearest_tick(Instant::now() + pause)) => has_failed || self.is_rare_due(),
+                () = self.refresh.notified() => true,
+                () = changed(&mut reachability) => true,
+            };
         }
     }
 
-    /// Asks the member once; says what has changed, if anything has.
-    async fn ask(self: Arc<Self>) -> Option<ClusterChange> {
+    fn is_rare_due(&self) -> bool {
+        self.asked_all.lock().is_none_or(|asked| asked.elapsed() >= RARE_INTERVAL)
+    }
+
+    /// Asks the member once, for what hardly ever changes too if `all` is set; says what has changed, if anything has.
+    async fn ask(self: Arc<Self>, all: bool) -> Option<ClusterChange> {
         let Ok(transport) = self.transport() else { return None };
         let before = self.fetched.load_full();
         let asked = tokio::time::timeout(DISCOVERY_TIMEOUT, async {
             let served = self.served().map(|served| served.discovery);
-            let fetched = fetch_all(transport.clone(), before.clone(), served, &self.documents).await?;
-            let (identity, version) = tokio::join!(identity(transport.clone()), self.ask_version(transport));
+            let fetched = fetch_all(transport.clone(), before.clone(), all, served, &self.documents).await?;
+            if !all {
+                return Ok((fetched, ClusterIdentity::Unknown, None));
+            }
+            let (identity, version) = tokio::join!(identity(transport.clone()), server_version(transport));
+            if version.is_some() && identity != ClusterIdentity::Unknown {
+                *self.asked_all.lock() = Some(Instant::now());
+            }
             Ok((fetched, identity, version))
         });
         let answer = asked
@@ -453,17 +465,6 @@ impl Cluster {
         };
         self.asked.store(true, Ordering::Relaxed);
         news
-    }
-
-    /// Which version its server is, where that is to be asked and it says so.
-    async fn ask_version(&self, transport: Transport) -> Option<ServerVersion> {
-        let is_known = self.version_told.lock().is_some_and(|told| told.elapsed() < VERSION_INTERVAL);
-        if is_known && self.problem.lock().is_none() {
-            return None;
-        }
-        let version = server_version(transport).await?;
-        *self.version_told.lock() = Some(Instant::now());
-        Some(version)
     }
 
     /// Takes over who it says that it is, and says whether that is news. What was known stays until it says otherwise.
@@ -504,10 +505,11 @@ impl Cluster {
 async fn fetch_all(
     transport: Transport,
     before: Option<Arc<Fetched>>,
+    all: bool,
     served: Option<Arc<MemberDiscovery>>,
     documents: &MemberDocuments,
 ) -> Result<Fetched, String> {
-    let fetched = fetch(transport.clone(), before, documents).await.map_err(|error| explain(&error))?;
+    let fetched = fetch(transport.clone(), before, all, documents).await.map_err(|error| explain(&error))?;
     let serves_all =
         |served: &Arc<MemberDiscovery>| fetched.discovery == *served || fetched.discovery.serves_all_of(served);
     if served.as_ref().is_none_or(serves_all) {
@@ -516,7 +518,7 @@ async fn fetch_all(
     if !is_ready(transport.clone()).await {
         return Err("it is not ready, and does not serve everything that it served before".to_owned());
     }
-    fetch(transport, None, documents).await.map_err(|error| explain(&error))
+    fetch(transport, None, true, documents).await.map_err(|error| explain(&error))
 }
 
 /// Whether the member is ready, as far as it lets us ask.
