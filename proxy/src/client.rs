@@ -330,6 +330,12 @@ impl ClusterClient {
         statistics.fold(PoolStatistics::default(), PoolStatistics::plus)
     }
 
+    /// How many HTTP/2 connections to the member were made so far. As long as it is the same, whoever answers is who
+    /// answered before.
+    pub fn connections_made(&self) -> u64 {
+        self.member.endpoints.iter().map(|endpoint| endpoint.pool.connections_made()).sum()
+    }
+
     /// How many long-running requests (watches, logs that are followed) of all clients together the connections to the
     /// member carry at once, as far as is known: it depends on the version of HTTP that the member speaks.
     pub fn long_running_for_clients(&self) -> usize {

@@ -46,8 +46,8 @@ pub struct ClusterSetup {
 const DISCOVERY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How often a member is asked what changes with an upgrade or a restore alone, for which servers are stopped: the core
-/// group, its version and who it is. A minute, and whenever something was wrong with it, it can be reached again, or
-/// somebody asks for what is not known. Of a hundred members' idle questions these would be every second one.
+/// group, its version and who it is. A minute, and whenever something was wrong with it, it can be reached again, a
+/// connection was made to it (which another cluster may have answered), or somebody asks for what is not known. Of a hundred members' idle questions these would be every second one.
 const RARE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How long a member may take over its discovery document.
@@ -102,8 +102,9 @@ pub(crate) struct Cluster {
     twin: ArcSwapOption<ClusterName>,
     identity: ArcSwap<ClusterIdentity>,
     version: ArcSwapOption<ServerVersion>,
-    /// When it last answered all questions, those for what hardly ever changes too.
-    asked_all: Mutex<Option<Instant>>,
+    /// When it last answered all questions, those for what hardly ever changes too, and how many connections had been
+    /// made to it before they were asked.
+    asked_all: Mutex<Option<(Instant, u64)>>,
     problem: Mutex<Option<ClusterProblem>>,
     /// When the last problem ended.
     mended: Mutex<Option<Instant>>,
@@ -423,13 +424,19 @@ impl Cluster {
     }
 
     fn is_rare_due(&self) -> bool {
-        self.asked_all.lock().is_none_or(|asked| asked.elapsed() >= RARE_INTERVAL)
+        let made = self.connections_made();
+        self.asked_all.lock().is_none_or(|(asked, before)| asked.elapsed() >= RARE_INTERVAL || made != before)
+    }
+
+    fn connections_made(&self) -> u64 {
+        self.setup.client.as_ref().map_or(0, ClusterClient::connections_made)
     }
 
     /// Asks the member once, for what hardly ever changes too if `all` is set; says what has changed, if anything has.
     async fn ask(self: Arc<Self>, all: bool) -> Option<ClusterChange> {
         let Ok(transport) = self.transport() else { return None };
         let before = self.fetched.load_full();
+        let connections = self.connections_made();
         let asked = tokio::time::timeout(DISCOVERY_TIMEOUT, async {
             let served = self.served().map(|served| served.discovery);
             let fetched = fetch_all(transport.clone(), before.clone(), all, served, &self.documents).await?;
@@ -438,7 +445,7 @@ impl Cluster {
             }
             let (identity, version) = tokio::join!(identity(transport.clone()), server_version(transport));
             if version.is_some() && identity != ClusterIdentity::Unknown {
-                *self.asked_all.lock() = Some(Instant::now());
+                *self.asked_all.lock() = Some((Instant::now(), connections));
             }
             Ok((fetched, identity, version))
         });

@@ -262,6 +262,23 @@ async fn a_list_half_read_when_its_cluster_is_made_anew_is_not_mixed() {
     assert_eq!(events.brief().await, "ADDED a/z");
 }
 
+/// A cluster made anew, or another behind the same load balancer, is met by a new connection without ever having been
+/// out of reach.
+#[tokio::test]
+async fn who_a_cluster_is_is_asked_with_its_new_connections() {
+    let fixture = Fixture::start(["a"]).await;
+    let control = fixture.member("a").control();
+    let asked = || control.request_log().iter().filter(|line| line.contains("/namespaces/kube-system")).count();
+    // It is less than a minute in all, after which it is asked in any case.
+    pass(Duration::from_secs(15)).await;
+    let before = asked();
+    pass(Duration::from_secs(15)).await;
+    assert_eq!(asked(), before, "over the connections that there are nobody else answers: {:?}", control.request_log());
+    control.disconnect();
+    pass(Duration::from_secs(15)).await;
+    assert_eq!(asked(), before + 1, "{:?}", control.request_log());
+}
+
 #[tokio::test]
 async fn a_resource_that_appears_later_arrives_in_the_open_watch() {
     let fixture = Fixture::start(["a", "b"]).await;
