@@ -10,6 +10,8 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 export PROPTEST_CASES=${PROPTEST_CASES:-10000} TRIBUTARY_CHANGES=${TRIBUTARY_CHANGES:-100000} TRIBUTARY_SEEDS=${TRIBUTARY_SEEDS:-20000}
+# Seed and count of the generated questions whether somebody may do something.
+export TRIBUTARY_AUTHORIZATION=${TRIBUTARY_AUTHORIZATION:-7:4000}
 export TRIBUTARY_SPECS_RESULTS=$PWD/e2e/specs/RESULTS.md
 fuzz_seconds=${FUZZ_SECONDS:-120}
 result=PROOF.md
@@ -73,7 +75,7 @@ for name in "${parts[@]}"; do
     bookmarks) part bookmarks 'cargo test --test e2e -- --ignored bookmarks::proof' e2e bookmarks::proof ;;
     silence) part silence 'cargo test --test e2e -- --ignored silence::proof' e2e silence::proof ;;
     oracle) part oracle 'cargo test --test e2e -- --ignored oracle::proof' e2e oracle::proof ;;
-    authorization) part authorization 'cargo test --test e2e -- --ignored authorization::proof' e2e authorization::proof ;;
+    authorization) part authorization "TRIBUTARY_AUTHORIZATION=$TRIBUTARY_AUTHORIZATION cargo test --test e2e -- --ignored authorization::proof" e2e authorization::proof ;;
     faults) part faults 'cargo test -p tributary-server --test serve -- --ignored' cargo test --workspace --locked --test serve -- --ignored ;;
     fuzz) part fuzz "cargo fuzz run, $fuzz_seconds s each" fuzz ;;
     *) echo "no such part: $name" >&2; exit 2 ;;
