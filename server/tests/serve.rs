@@ -614,7 +614,8 @@ async fn the_users_own_kubeconfig_is_joined_and_left() {
     assert_eq!(contexts(&config), ["one", "tributary-all", "tributary-one"]);
     let current = |config: &Path| Kubeconfig::read_from(config).unwrap().current_context;
     assert_eq!(current(&config).as_deref(), Some("one"));
-    assert_eq!(std::fs::metadata(&config).unwrap().permissions().mode() & 0o777, 0o640);
+    // It holds a token now, which its group could read.
+    assert_eq!(std::fs::metadata(&config).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(get(&config, "tributary-all", "/readyz").await.unwrap(), "ok");
     assert!(get(&config, "tributary-one", "/api/v1/namespaces?limit=1").await.is_ok());
     program.signal("HUP");
