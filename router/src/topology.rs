@@ -4,12 +4,12 @@ mod cluster;
 mod endpoints;
 mod fleet;
 mod health;
-mod log;
 mod mark;
 mod report;
 mod served;
 mod server_version;
 mod trouble;
+mod trouble_log;
 
 pub use cluster::ClusterSetup;
 pub(crate) use cluster::{Cluster, ClusterIdentity, MemberShareMetrics};

@@ -192,14 +192,14 @@ impl Versions {
     /// on without that cluster.
     pub(crate) fn undecided(&self, resource: &GroupVersionResource, foreign: &Foreign) -> Option<ClusterRefusal> {
         let Foreign::Epoch(_) = foreign else { return None };
-        let silent = self.clusters.values().filter(|cluster| match &*cluster.identity() {
+        let untold = self.clusters.values().filter(|cluster| match &*cluster.identity() {
             _ if cluster.discovery().is_none() => true,
             // It has told, and the list with it is about to be made.
             ClusterIdentity::Known(uid) => self.epochs.current_uid_of(cluster.name()) != Some(uid.as_str()),
             ClusterIdentity::Withheld => self.epochs.current_uid_of(cluster.name()) != Some(""),
             ClusterIdentity::Unknown => false,
         });
-        let clusters: Vec<_> = silent.map(|cluster| cluster.name().clone()).collect();
+        let clusters: Vec<_> = untold.map(|cluster| cluster.name().clone()).collect();
         (!clusters.is_empty()).then(|| ClusterRefusal::unread(resource, clusters, 1))
     }
 

@@ -238,7 +238,7 @@ impl ServedResource {
     }
 
     /// The clusters of which it is not known what they have: the aggregated server behind the version does not answer.
-    pub fn silent(&self) -> impl Iterator<Item = &ClusterName> {
+    pub fn stale(&self) -> impl Iterator<Item = &ClusterName> {
         self.otherwise.iter().filter(|(_, otherwise)| *otherwise == Otherwise::Stale).map(|(cluster, _)| cluster)
     }
 
@@ -407,7 +407,7 @@ mod tests {
                 "e: the server behind its x.io/v1 does not answer"
             ]
         );
-        assert_eq!((served.left_out().count(), served.silent().count()), (2, 1));
+        assert_eq!((served.left_out().count(), served.stale().count()), (2, 1));
         let clashes: Vec<_> = union.clashes().iter().collect();
         assert_eq!(clashes.len(), 1);
         assert!(

@@ -77,7 +77,7 @@ pub(super) enum Reply {
     /// It was not its turn in time, or there was no room for what it says.
     NotPut(Refusal),
     /// There was no answer, or none that can be read, and why.
-    Silence(String),
+    Unanswered(String),
 }
 
 /// How many members are asked one question at once. 64: a fleet of 1,000 is asked in 16 rounds, half a second at 30 ms
@@ -114,12 +114,12 @@ async fn ask_one(cluster: &Arc<Cluster>, question: &Question) -> Reply {
     let reply = async {
         match send::ask(cluster, &question.caller, question.message(), &question.path).await {
             Ok(answer) => read(cluster, answer, question.answer_bytes_max, room).await,
-            Err(refusal) => Reply::Silence(refusal.status().message),
+            Err(refusal) => Reply::Unanswered(refusal.status().message),
         }
     };
     let (begun, end) = (Instant::now(), question.patience.end());
-    let silent = |_| Reply::Silence(format!("it did not answer within {} s", (end - begun).as_secs_f32().ceil()));
-    timeout_at(end, Box::pin(reply)).await.unwrap_or_else(silent)
+    let late = |_| Reply::Unanswered(format!("it did not answer within {} s", (end - begun).as_secs_f32().ceil()));
+    timeout_at(end, Box::pin(reply)).await.unwrap_or_else(late)
 }
 
 /// An answer, read whole in a room that grows with it.
@@ -132,7 +132,7 @@ async fn read(cluster: &Cluster, answer: Response<Body>, bytes_max: usize, mut r
         Ok(text) => Reply::Answer(code, text, room),
         Err(error) => match error.downcast_ref::<Exceeded>() {
             Some(exceeded) => Reply::NotPut(no_room(cluster, *exceeded)),
-            None => Reply::Silence(format!("its answer: {error}")),
+            None => Reply::Unanswered(format!("its answer: {error}")),
         },
     }
 }

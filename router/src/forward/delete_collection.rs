@@ -78,11 +78,11 @@ fn unknown(request: ClientRequest<'_>, wanted: &ClusterSelector) -> Vec<Trouble>
     let ClientRequest { router, resource, served, .. } = request;
     let undiscovered = router.fleet().undiscovered();
     let undiscovered = undiscovered.iter().filter(|own| selects(request, wanted, own.name())).map(|own| own.trouble());
-    let silent = served.silent().filter(|name| selects(request, wanted, name));
-    let silent = silent.filter_map(|name| router.fleet().cluster(name));
+    let stale = served.stale().filter(|name| selects(request, wanted, name));
+    let stale = stale.filter_map(|name| router.fleet().cluster(name));
     let cause = || Otherwise::Stale.reason(&resource.resource);
-    let silent = silent.map(|own| Trouble { cluster: own.name().clone(), cause: cause(), age: Some(own.age()) });
-    undiscovered.chain(silent).collect()
+    let stale = stale.map(|own| Trouble { cluster: own.name().clone(), cause: cause(), age: Some(own.age()) });
+    undiscovered.chain(stale).collect()
 }
 
 /// A collection that would certainly not be deleted as a whole is not touched. `unknown`: what keeps others from being

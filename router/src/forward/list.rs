@@ -67,8 +67,8 @@ pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, R
     let mut page = GatheredPage::new(token.as_ref(), &request.configuration.epochs)?;
     page.gather(&gathering, &clusters, token).await?;
     let mut standings = std::mem::take(&mut page.standings);
-    let silent = served.silent().filter_map(|cluster| router.fleet().cluster(cluster));
-    standings.extend(router.fleet().undiscovered().into_iter().chain(silent).map(|cluster| {
+    let stale = served.stale().filter_map(|cluster| router.fleet().cluster(cluster));
+    standings.extend(router.fleet().undiscovered().into_iter().chain(stale).map(|cluster| {
         let standing = Standing::of_undiscovered(&cluster, &served.resource);
         (cluster.name().clone(), standing)
     }));

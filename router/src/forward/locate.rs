@@ -169,10 +169,10 @@ async fn left_out(request: ClientRequest<'_>, mut located: Located) -> Located {
     if !names.is_empty() {
         let chosen = |cluster: &Arc<Cluster>| names.contains(cluster.name());
         let asked = live(request, ASKED_WITHIN, chosen).await;
-        let silent = names.into_iter().filter(|name| !request.served.clusters.contains(name));
-        located.unknown.extend(asked.unknown.iter().cloned().chain(silent));
+        let unasked = names.into_iter().filter(|name| !request.served.clusters.contains(name));
+        located.unknown.extend(asked.unknown.iter().cloned().chain(unasked));
         located.forbidden.extend(asked.forbidden.iter().cloned());
-        located.told.extend(asked.told.iter().cloned().chain(silent_servers(request)));
+        located.told.extend(asked.told.iter().cloned().chain(stale_servers(request)));
         located.take(asked);
     }
     located
@@ -257,15 +257,15 @@ async fn as_seen(
 async fn asked_of_all(request: ClientRequest<'_>, within: Duration, chosen: impl Fn(&Arc<Cluster>) -> bool) -> Located {
     let mut located = live(request, within, chosen).await;
     located.unknown.extend(request.router.fleet().undiscovered().iter().map(|cluster| cluster.name().clone()));
-    located.unknown.extend(request.served.silent().cloned());
-    located.told.extend(silent_servers(request));
+    located.unknown.extend(request.served.stale().cloned());
+    located.told.extend(stale_servers(request));
     located
 }
 
 /// What keeps the clusters from being asked whose aggregated server does not answer.
-fn silent_servers(request: ClientRequest<'_>) -> impl Iterator<Item = Trouble> {
+fn stale_servers(request: ClientRequest<'_>) -> impl Iterator<Item = Trouble> {
     let cause = || Otherwise::Stale.reason(&request.resource.resource);
-    let clusters = request.served.silent().filter_map(|name| request.router.fleet().cluster(name));
+    let clusters = request.served.stale().filter_map(|name| request.router.fleet().cluster(name));
     clusters.map(move |own| Trouble { cluster: own.name().clone(), cause: cause(), age: Some(own.age()) })
 }
 

@@ -192,9 +192,9 @@ async fn asked(
     }
     let asked_at = router.releases().generation();
     let found = clusters.iter().filter_map(|name| router.fleet().cluster(name));
-    let (askable, silent): (Vec<_>, Vec<_>) = found.partition(|cluster: &Arc<Cluster>| cluster.problem().is_none());
+    let (askable, troubled): (Vec<_>, Vec<_>) = found.partition(|cluster: &Arc<Cluster>| cluster.problem().is_none());
     let question = question(request, &key, end);
-    let may = silent.iter().map(|own| own.name().clone()).collect();
+    let may = troubled.iter().map(|own| own.name().clone()).collect();
     let mut found = Gathered::from(Evidence { may, ..Evidence::default() });
     for (cluster, reply) in ask_each(askable, question).await {
         note(&mut found, cluster.name(), said(&key.release, reply));
@@ -268,7 +268,7 @@ fn said(release: &Release, reply: Reply) -> RecordsSaid {
         },
         Reply::Answer(code, ..) => RecordsSaid::Nothing(format!("it answered {code}")),
         Reply::NotPut(why) => RecordsSaid::NotPut(why),
-        Reply::Silence(cause) => RecordsSaid::Nothing(cause),
+        Reply::Unanswered(cause) => RecordsSaid::Nothing(cause),
     }
 }
 

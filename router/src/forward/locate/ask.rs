@@ -102,7 +102,7 @@ pub(super) async fn ask(clusters: Vec<Arc<Cluster>>, question: Question) -> Loca
                 located.denied = Some(Refusal::said(StatusCode::FORBIDDEN, &text));
             }
             Reply::Answer(code, ..) => located.not_told(&cluster, format!("it answered {code}")),
-            Reply::Silence(cause) => located.not_told(&cluster, cause),
+            Reply::Unanswered(cause) => located.not_told(&cluster, cause),
             Reply::NotPut(why) => located.not_asked(&cluster, why),
         }
     }

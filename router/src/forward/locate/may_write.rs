@@ -89,7 +89,7 @@ fn doubt(reply: Reply, verb: Verb) -> Option<Doubt> {
         }
         Reply::Answer(code, ..) => unknown(&format!("it answered {code}")),
         Reply::NotPut(why) => Some(Doubt::NotPut(why)),
-        Reply::Silence(cause) => unknown(&cause),
+        Reply::Unanswered(cause) => unknown(&cause),
     }
 }
 
