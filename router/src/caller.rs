@@ -1,9 +1,9 @@
 //! Who sends a request.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue};
+use tributary_authentication::{Authority, Reach, UserInfo};
 use tributary_proxy::{GivenIdentity, RequestIdentity};
 
 use crate::answer_room::AnswerRoom;
@@ -12,17 +12,22 @@ use crate::flow::fair_share::Holder;
 use crate::refusal::{Refusal, RequestRefusal};
 use crate::rights::{CallerRights, RightsMirror};
 
-/// Who sends a request, as authentication found: what authentication.k8s.io/v1 `UserInfo` has.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Who sends a request, as authentication found, and whose word that is: what a member may be told of it goes by both.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
-    /// The user's name.
-    pub name: String,
-    /// Tells users of one name apart; empty where nobody says.
-    pub uid: String,
-    /// The groups; `system:authenticated` among them.
-    pub groups: Vec<String>,
-    /// What else is said of the user, by key.
-    pub extra: BTreeMap<String, Vec<String>>,
+    /// What is said of the user. Of those whom a verifier knows `system:authenticated` is among the groups.
+    pub info: UserInfo,
+    /// Who says so, and where that is good.
+    pub authority: Authority,
+}
+
+impl User {
+    /// One of this name and no more, for whom this endpoint itself vouches in all members. `verifier` is what of it
+    /// knows the user, as [`Authority::verifier`].
+    pub fn named(verifier: &str, name: &str) -> Self {
+        let info = UserInfo { username: name.to_owned(), ..UserInfo::default() };
+        Self { info, authority: Authority { verifier: verifier.to_owned(), reach: Reach::Everywhere } }
+    }
 }
 
 /// Who sends a request, and in whose name members are to see it. Made once for each request, before anything is done
@@ -56,7 +61,7 @@ impl Caller {
 
     /// The same, as one of many users.
     pub(crate) fn one_of_many(self, mirror: &Arc<RightsMirror>, user: &User) -> Self {
-        let rights = CallerRights::new(mirror, user.name.clone(), user.groups.clone());
+        let rights = CallerRights::new(mirror, user.info.username.clone(), user.info.groups.clone());
         Self { rights: Some(rights), ..self }
     }
 

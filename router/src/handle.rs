@@ -42,7 +42,7 @@ impl Router {
         message.extensions_mut().insert(class);
         let (labels, mut response) = match parsed {
             Ok(info) => {
-                tracing::debug!(user = user.name, verb = %info.verb, path, "request");
+                tracing::debug!(user = user.info.username, verb = %info.verb, path, "request");
                 let configuration = self.configuration();
                 let query = query.as_deref();
                 let received = Received { info: &info, query, is_head, preferences: &preferences };
@@ -281,7 +281,7 @@ mod tests {
     #[tokio::test]
     async fn a_request_in_flight_is_small() {
         let router = Router::new(RouterConfig::default());
-        let user = User { name: "somebody".to_owned(), ..User::default() };
+        let user = User::named("test", "somebody");
         let bytes = size_of_val(&router.handle(Request::new(body::empty()), &user));
         assert!(bytes <= FUTURE_BYTES_MAX, "{bytes} bytes");
     }

@@ -18,12 +18,12 @@ const BEARER_SUBPROTOCOL_PREFIX: &str = "base64url.bearer.authorization.k8s.io."
 
 /// The one user of personal mode. Members do not see it: they see the kubeconfig's own users.
 pub fn personal_user() -> User {
-    User { name: "tributary:personal".to_owned(), ..User::default() }
+    User::named("personal", "tributary:personal")
 }
 
 /// Nobody in particular: what plain health checks are answered to.
 pub fn anonymous_user() -> User {
-    User { name: "system:anonymous".to_owned(), ..User::default() }
+    User::named("anonymous", "system:anonymous")
 }
 
 /// What a request turned out to be.

@@ -354,7 +354,7 @@ impl World {
                 request.header("content-type", media_type).body(body::full(object.to_string()))?
             }
         };
-        let (router, user) = (self.router(replica), User { name: "model".to_owned(), ..User::default() });
+        let (router, user) = (self.router(replica), User::named("test", "model"));
         timeout(ANSWER_WITHIN, router.handle(request, &user))
             .await
             .with_context(|| format!("{method} {path} at {replica} was not answered within {ANSWER_WITHIN:?}"))

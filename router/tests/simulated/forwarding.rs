@@ -86,7 +86,7 @@ async fn an_answer_that_stays_away_is_not_waited_for_for_ever() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put_and_see("a", "x", "1").await;
     fixture.member("a").control().answer_writes(WriteAnswers::SilentAfter(20));
-    let user = User { name: "tester".to_owned(), ..User::default() };
+    let user = User::named("test", "tester");
     let object = config_map_in("a", "y", "1").to_string();
     for (method, path, body, code) in [
         ("POST", CONFIG_MAPS.to_owned(), object, 502),
@@ -155,7 +155,7 @@ const WORKLOAD: &str = "/clusters/a/api/v1/namespaces/default/services/web:80/pr
 async fn what_a_workload_is_sent_and_answers_streams() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.get("/api/v1/services").await.ok();
-    let user = User { name: "tester".to_owned(), ..User::default() };
+    let user = User::named("test", "tester");
     for method in ["POST", "PUT", "PATCH", "DELETE"] {
         let (sender, body) = channel();
         let request = Request::builder().method(method).uri(WORKLOAD).header("content-type", "application/json");

@@ -234,7 +234,8 @@ impl Fixture {
 
     /// A client of the router who is this user, in these groups.
     pub(crate) fn user(&self, name: &str, groups: &[String]) -> Client {
-        let user = User { name: name.to_owned(), groups: groups.to_vec(), ..User::default() };
+        let mut user = User::named("test", name);
+        user.info.groups = groups.to_vec();
         Client { user, ..self.client() }
     }
 
@@ -292,7 +293,7 @@ impl Fixture {
 }
 
 fn tester() -> User {
-    User { name: "tester".to_owned(), ..User::default() }
+    User::named("test", "tester")
 }
 
 /// Sends requests to a router.

@@ -42,7 +42,7 @@ async fn send(fixture: &Fixture, from: Peer, method: &str, path: &str, content_t
 
 /// The whole answer to a request.
 async fn answered(fixture: &Fixture, request: Request<Body>) -> Answer {
-    let user = User { name: "tester".to_owned(), ..User::default() };
+    let user = User::named("test", "tester");
     let response: Response<Body> = fixture.router.handle(request, &user).await;
     let (head, body) = response.into_parts();
     Answer { code: head.status.as_u16(), headers: head.headers, body: body.collect().await.unwrap().to_bytes() }

@@ -15,7 +15,7 @@ use crate::harness::{Answer, CONFIG_MAPS, Events, Fixture, allow, config, name, 
 async fn call(fixture: &Fixture, port: u16, path: &str) -> Response<Body> {
     let mut request = Request::get(path);
     request.extensions_mut().unwrap().insert(Peer(([127, 0, 0, 1], port).into()));
-    let user = User { name: "tester".to_owned(), ..User::default() };
+    let user = User::named("test", "tester");
     fixture.router.handle(request.body(body::empty()).unwrap(), &user).await
 }
 
@@ -53,7 +53,7 @@ async fn watches_of_one_client_leave_room_for_others_and_for_what_is_served_from
     // What names a protocol without asking for it is no upgrade, which would have a connection of its own.
     let mut request = Request::get(format!("/clusters/a{CONFIG_MAPS}?watch=1")).header("upgrade", "x");
     request.extensions_mut().unwrap().insert(Peer(([127, 0, 0, 1], 1).into()));
-    let user = User { name: "tester".to_owned(), ..User::default() };
+    let user = User::named("test", "tester");
     assert_eq!(fixture.router.handle(request.body(body::empty()).unwrap(), &user).await.status(), 429);
 
     // Another client's watch is opened, and tells what happens.

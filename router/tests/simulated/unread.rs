@@ -16,7 +16,7 @@ use crate::harness::{
 async fn call(fixture: &Fixture, port: u16, request: http::request::Builder, body: Body) -> Response<Body> {
     let mut request = request.body(body).unwrap();
     request.extensions_mut().insert(Peer(([127, 0, 0, 1], port).into()));
-    let user = User { name: "tester".to_owned(), ..User::default() };
+    let user = User::named("test", "tester");
     fixture.router.handle(request, &user).await
 }
 

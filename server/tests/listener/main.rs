@@ -47,7 +47,7 @@ impl Handler for StandIn {
             }
             _ => {
                 let seen = request.headers().contains_key(header::AUTHORIZATION);
-                Response::new(full(format!("{} {} {seen}", user.name, request.headers().len())))
+                Response::new(full(format!("{} {} {seen}", user.info.username, request.headers().len())))
             }
         }
     }
