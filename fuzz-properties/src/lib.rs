@@ -11,12 +11,14 @@
     reason = "a property that does not hold is a panic, which a fuzzer waits for"
 )]
 
+mod audit;
 mod bodies;
 mod members;
 mod protobuf;
 mod requests;
 mod versions;
 
+pub use audit::audit_policy;
 pub use bodies::{json_body, json_patch, yaml_body};
 pub use members::{frames, list};
 pub use protobuf::protobuf_body;
@@ -27,7 +29,7 @@ pub use versions::{continue_token, version};
 pub type FuzzTarget = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [FuzzTarget; 12] = [
+pub const TARGETS: [FuzzTarget; 13] = [
     ("path", path),
     ("options", options),
     ("selectors", selectors),
@@ -40,6 +42,7 @@ pub const TARGETS: [FuzzTarget; 12] = [
     ("protobuf_body", protobuf_body),
     ("json_patch", json_patch),
     ("accept", accept),
+    ("audit_policy", audit_policy),
 ];
 
 /// Takes the first byte as a choice, and gives the rest.

@@ -7,6 +7,7 @@
 // A test's `unwrap` is an assertion; clippy's exemption for tests does not see a harness of one's own.
 #![allow(clippy::unwrap_used)]
 
+mod audit;
 mod authentication;
 mod authorization;
 mod behind;
@@ -83,6 +84,7 @@ fn main() -> anyhow::Result<()> {
         plugin::cases(),
         taken_back::cases(),
         authentication::cases(),
+        audit::cases(),
     ]
     .into_iter()
     .flatten()

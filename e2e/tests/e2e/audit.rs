@@ -1,0 +1,21 @@
+//! The audit log of a real kube-apiserver, and what `tributary-audit` makes of the same policies and requests.
+
+mod generated;
+mod policies;
+
+use crate::context::{Case, cases};
+use anyhow::Context;
+use policies::policies;
+use serde_json::Value;
+use std::{fs, path::Path};
+
+pub(crate) fn cases() -> Vec<Case> {
+    cases!["audit"; policies]
+}
+
+/// The events of an audit log: its whole lines, for the last one may be half written.
+fn events(log: &Path) -> anyhow::Result<Vec<Value>> {
+    let text = fs::read_to_string(log).with_context(|| format!("read {}", log.display()))?;
+    let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+    whole.lines().map(|line| serde_json::from_str(line).with_context(|| format!("read {line}"))).collect()
+}
