@@ -1,11 +1,26 @@
-//! Which requests are audited: `Policy` of audit.k8s.io/v1, as kube-apiserver reads it.
+//! Which requests are audited, and what is written of them: `Policy` and `Event` of audit.k8s.io/v1, as kube-apiserver
+//! reads and writes them.
 //!
-//! Values only: no I/O, no task, no clock.
+//! ```text
+//! request ─▶ Policy::decide ─▶ AuditDecision ─▶ Secrets::cap ─▶ Event ─▶ a line of JSON for each stage
+//! ```
+//!
+//! Values only: no I/O, no task, no clock. Whoever uses it says what time it is and where events go.
 
+mod body;
 mod checker;
+mod event;
 mod level;
+mod micro_time;
 mod policy;
+mod secrets;
+mod source_ips;
 
+pub use body::{AuditBody, BODY_BYTES_MAX};
 pub use checker::{AuditAttributes, AuditDecision, AuditedResource};
+pub use event::{Annotation, Event, ObjectReference, RequestFacts, ResponseStatus, event_list};
 pub use level::{Level, Stage, Stages};
+pub use micro_time::MicroTime;
 pub use policy::{GroupResources, InvalidPolicy, Policy, PolicyRule};
+pub use secrets::without_tokens;
+pub use source_ips::source_ips;

@@ -1,0 +1,218 @@
+//! Bodies as events have them: JSON, without what is never written.
+
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
+
+use crate::secrets;
+
+/// The longest body that is written, in bytes: the longest that kube-apiserver takes.
+pub const BODY_BYTES_MAX: usize = 3 << 20;
+
+/// The body of a request, or of its answer.
+#[derive(Clone, Copy, Debug)]
+pub enum AuditBody<'a> {
+    /// All of it.
+    Whole {
+        /// The value of its `Content-Type`; empty where it has none.
+        content_type: &'a str,
+        /// Its bytes, not compressed.
+        bytes: &'a [u8],
+    },
+    /// One longer than [`BODY_BYTES_MAX`].
+    TooLong,
+}
+
+/// Why a body is not written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Omitted {
+    /// There is none.
+    Empty,
+    /// It is too long.
+    TooLong,
+    /// It is neither JSON nor YAML.
+    Form,
+    /// It cannot be read.
+    Malformed,
+    /// It holds a Secret or a token.
+    Secret,
+}
+
+impl Omitted {
+    /// The words of the annotation that says so; `None` where nothing is to be said.
+    pub(crate) fn as_annotation(self) -> Option<&'static str> {
+        match self {
+            Self::Empty => None,
+            Self::TooLong => Some("omitted: it is longer than 3 MiB"),
+            Self::Form => Some("omitted: it is neither JSON nor YAML"),
+            Self::Malformed => Some("omitted: it cannot be read"),
+            Self::Secret => Some("omitted: it holds a Secret or a token"),
+        }
+    }
+}
+
+/// What an object says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct ObjectMeta {
+    pub(crate) name: Option<String>,
+    pub(crate) namespace: Option<String>,
+    pub(crate) uid: Option<String>,
+    pub(crate) resource_version: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Named {
+    metadata: ObjectMeta,
+}
+
+impl AuditBody<'_> {
+    /// The body's tree.
+    fn tree(&self) -> Result<Value, Omitted> {
+        let Self::Whole { content_type, bytes } = self else { return Err(Omitted::TooLong) };
+        if bytes.is_empty() {
+            return Err(Omitted::Empty);
+        }
+        match Form::of(content_type) {
+            Form::Json => serde_json::from_slice(bytes).map_err(|_| Omitted::Malformed),
+            Form::Yaml => {
+                let text = std::str::from_utf8(bytes).map_err(|_| Omitted::Malformed)?;
+                serde_saphyr::from_str(text).map_err(|_| Omitted::Malformed)
+            }
+            Form::Other => Err(Omitted::Form),
+        }
+    }
+
+    /// The body as an event has it: JSON, without `managedFields` if these are omitted.
+    ///
+    /// # Errors
+    /// [`Omitted`]: it is not written at all.
+    pub(crate) fn written(&self, omit_managed_fields: bool) -> Result<Box<RawValue>, Omitted> {
+        let mut tree = self.tree()?;
+        if secrets::is_in(&tree) {
+            return Err(Omitted::Secret);
+        }
+        if omit_managed_fields {
+            without_managed_fields(&mut tree);
+        }
+        to_raw_value(&tree).map_err(|_| Omitted::Malformed)
+    }
+
+    /// What the object in the body says of itself; nothing where there is no object, or none that can be read.
+    pub(crate) fn metadata(&self) -> ObjectMeta {
+        let Self::Whole { content_type, bytes } = self else { return ObjectMeta::default() };
+        let named: Option<Named> = match Form::of(content_type) {
+            Form::Json => serde_json::from_slice(bytes).ok(),
+            Form::Yaml => std::str::from_utf8(bytes).ok().and_then(|text| serde_saphyr::from_str(text).ok()),
+            Form::Other => None,
+        };
+        named.unwrap_or_default().metadata
+    }
+
+    /// The bytes of a body in JSON.
+    pub(crate) fn json(&self) -> Option<&[u8]> {
+        match self {
+            Self::Whole { content_type, bytes } if Form::of(content_type) == Form::Json => Some(bytes),
+            _ => None,
+        }
+    }
+}
+
+/// How a body is written.
+#[derive(PartialEq, Eq)]
+enum Form {
+    Json,
+    Yaml,
+    Other,
+}
+
+impl Form {
+    /// The form that a media type says. kube-apiserver takes a body without one for JSON.
+    fn of(content_type: &str) -> Self {
+        let media_type = content_type.split(';').next().unwrap_or_default().trim();
+        let is = |suffix: &str| {
+            let start = media_type.len().saturating_sub(suffix.len());
+            media_type.get(start..).is_some_and(|end| end.eq_ignore_ascii_case(suffix))
+        };
+        match media_type {
+            "" => Self::Json,
+            _ if is("/json") || is("+json") => Self::Json,
+            _ if is("/yaml") || is("+yaml") => Self::Yaml,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// Takes `metadata.managedFields` out of an object, the items of a list and the objects of a Table's rows.
+fn without_managed_fields(tree: &mut Value) {
+    let take_out = |object: &mut Value| {
+        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.remove("managedFields");
+        }
+    };
+    take_out(tree);
+    for item in tree.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten() {
+        take_out(item);
+    }
+    for row in tree.get_mut("rows").and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(object) = row.get_mut("object") {
+            take_out(object);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn whole<'a>(content_type: &'a str, text: &'a str) -> AuditBody<'a> {
+        AuditBody::Whole { content_type, bytes: text.as_bytes() }
+    }
+
+    #[test]
+    fn a_body_is_written_as_json_or_not_at_all() {
+        let secret = "apiVersion: v1\nkind: Secret\ndata: {a: Yg==}";
+        for (content_type, text, expected) in [
+            ("application/json", r#"{"a": 1}"#, Ok(r#"{"a":1}"#)),
+            ("", r#"{"a":1}"#, Ok(r#"{"a":1}"#)),
+            ("application/apply-patch+yaml; charset=utf-8", "a: 1", Ok(r#"{"a":1}"#)),
+            ("application/JSON-patch+JSON", r#"[{"op":"remove"}]"#, Ok(r#"[{"op":"remove"}]"#)),
+            ("application/json", r#"{"a":"#, Err(Omitted::Malformed)),
+            ("application/yaml", secret, Err(Omitted::Secret)),
+            ("application/vnd.kubernetes.protobuf", "k8s\0", Err(Omitted::Form)),
+            ("text/plain", "hello", Err(Omitted::Form)),
+            ("application/json", "", Err(Omitted::Empty)),
+        ] {
+            let written = whole(content_type, text).written(false);
+            assert_eq!(written.as_ref().map(|raw| raw.get()), expected.as_ref().copied(), "{content_type} {text}");
+        }
+        assert_eq!(AuditBody::TooLong.written(false).unwrap_err(), Omitted::TooLong);
+    }
+
+    #[test]
+    fn managed_fields_go_wherever_objects_are() {
+        let object = r#"{"metadata":{"managedFields":[{}],"name":"x"}}"#;
+        let left = r#"{"metadata":{"name":"x"}}"#;
+        for (text, expected) in [
+            (object.to_owned(), left.to_owned()),
+            (format!(r#"{{"items":[{object}],"metadata":{{}}}}"#), format!(r#"{{"items":[{left}],"metadata":{{}}}}"#)),
+            (format!(r#"{{"rows":[{{"object":{object}}}]}}"#), format!(r#"{{"rows":[{{"object":{left}}}]}}"#)),
+        ] {
+            let body = whole("application/json", &text);
+            assert_eq!(body.written(true).unwrap().get(), expected);
+            let same: Value = serde_json::from_str(body.written(false).unwrap().get()).unwrap();
+            assert_eq!(same, serde_json::from_str::<Value>(&text).unwrap());
+        }
+    }
+
+    #[test]
+    fn an_object_says_its_name() {
+        let expected = ObjectMeta { name: Some("x".to_owned()), ..ObjectMeta::default() };
+        assert_eq!(whole("application/json", r#"{"metadata":{"name":"x"},"data":{}}"#).metadata(), expected);
+        assert_eq!(whole("application/yaml", "metadata: {name: x}").metadata(), expected);
+        for text in ["", "[]", "{", r#"{"metadata":1}"#] {
+            assert_eq!(whole("application/json", text).metadata(), ObjectMeta::default(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,200 @@
+use std::time::{Duration, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::Stages;
+
+fn time(seconds: u64) -> MicroTime {
+    MicroTime::of(UNIX_EPOCH + Duration::from_secs(seconds))
+}
+
+fn event(level: Level, method: &str, uri: &str) -> Option<Event> {
+    let decision = AuditDecision { level, omit_stages: Stages::default(), omit_managed_fields: true };
+    let (path, query) = uri.split_once('?').map_or((uri, None), |(path, query)| (path, Some(query)));
+    let info = RequestInfo::parse(method, path, query).ok();
+    let groups = ["people".to_owned()];
+    let user = Some(("ann", groups.as_slice()));
+    let attributes = match &info {
+        Some(info) => AuditAttributes::of(info, user),
+        None => AuditAttributes { user, verb: "get", path, resource: None },
+    };
+    let facts = RequestFacts {
+        audit_id: "one".into(),
+        uri,
+        info: info.as_ref(),
+        user: RawValue::from_string(r#"{"username":"ann","groups":["people"]}"#.to_owned()).ok(),
+        impersonated_user: None,
+        source_ips: vec!["10.0.0.1".parse().unwrap()],
+        user_agent: "kubectl",
+        received: time(1),
+    };
+    Event::received(decision, &attributes, facts)
+}
+
+fn written(event: &mut Event, stage: Stage) -> Value {
+    let line = event.line(stage, time(2));
+    assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1, "one line");
+    serde_json::from_slice(&line).unwrap()
+}
+
+fn json_body(text: &str) -> AuditBody<'_> {
+    AuditBody::Whole { content_type: "application/json", bytes: text.as_bytes() }
+}
+
+#[test]
+fn an_event_has_kube_apiservers_fields() {
+    let mut event =
+        event(Level::RequestResponse, "PUT", "/apis/apps/v1/namespaces/n/deployments/d/status?token=x").unwrap();
+    let received = json!({
+        "kind": "Event", "apiVersion": "audit.k8s.io/v1", "level": "RequestResponse", "auditID": "one",
+        "stage": "RequestReceived", "requestURI": "/apis/apps/v1/namespaces/n/deployments/d/status?token=REDACTED",
+        "verb": "update", "user": {"username": "ann", "groups": ["people"]}, "sourceIPs": ["10.0.0.1"],
+        "userAgent": "kubectl",
+        "objectRef": {
+            "resource": "deployments", "namespace": "n", "name": "d", "apiGroup": "apps", "apiVersion": "v1",
+            "subresource": "status",
+        },
+        "requestReceivedTimestamp": "1970-01-01T00:00:01.000000Z", "stageTimestamp": "1970-01-01T00:00:01.000000Z",
+    });
+    assert_eq!(written(&mut event, Stage::RequestReceived), received);
+    event.set_request_body(&json_body(
+        r#"{"metadata":{"name":"other","uid":"u","resourceVersion":"7","managedFields":[{}]},"spec":{}}"#,
+    ));
+    event.set_response_code(200);
+    event.set_response_body(&json_body(r#"{"kind":"Deployment","metadata":{"managedFields":[1]}}"#));
+    event.annotate(Annotation::Decision, "allow");
+    let mut complete = received;
+    complete["stage"] = "ResponseComplete".into();
+    complete["stageTimestamp"] = "1970-01-01T00:00:02.000000Z".into();
+    complete["objectRef"]["uid"] = "u".into();
+    complete["objectRef"]["resourceVersion"] = "7".into();
+    complete["requestObject"] = json!({"metadata": {"name": "other", "uid": "u", "resourceVersion": "7"}, "spec": {}});
+    complete["responseStatus"] = json!({"metadata": {}, "code": 200});
+    complete["responseObject"] = json!({"kind": "Deployment", "metadata": {}});
+    complete["annotations"] = json!({"tributary.dev/decision": "allow"});
+    assert_eq!(written(&mut event, Stage::ResponseComplete), complete);
+}
+
+#[test]
+fn what_is_not_audited_has_no_event_and_bodies_go_by_the_level() {
+    assert!(event(Level::None, "GET", "/api/v1/pods").is_none());
+    let body = r#"{"kind":"ConfigMap","metadata":{"name":"x"}}"#;
+    for (level, has_request, has_response) in
+        [(Level::Metadata, false, false), (Level::Request, true, false), (Level::RequestResponse, true, true)]
+    {
+        let mut event = event(level, "POST", "/api/v1/namespaces/n/configmaps").unwrap();
+        assert!(event.wants_request_body());
+        event.set_request_body(&json_body(body));
+        event.set_response_code(201);
+        event.set_response_body(&json_body(body));
+        let line = written(&mut event, Stage::ResponseComplete);
+        assert_eq!(line.get("requestObject").is_some(), has_request, "{level:?}");
+        assert_eq!(line.get("responseObject").is_some(), has_response, "{level:?}");
+        assert_eq!(line["objectRef"]["name"], "x", "a new object's name is in its body alone");
+    }
+}
+
+#[test]
+fn which_bodies_are_looked_at() {
+    for (level, method, uri, request, response) in [
+        (Level::Metadata, "GET", "/api/v1/pods", false, false),
+        (Level::RequestResponse, "GET", "/api/v1/pods", false, true),
+        (Level::Metadata, "POST", "/api/v1/namespaces/n/pods", true, true),
+        (Level::Metadata, "PATCH", "/api/v1/namespaces/n/pods/p", false, true),
+        (Level::Request, "PATCH", "/api/v1/namespaces/n/pods/p", true, true),
+        (Level::RequestResponse, "POST", "/api/v1/namespaces/n/pods/p/exec", false, true),
+        (Level::RequestResponse, "GET", "/healthz", false, false),
+        (Level::RequestResponse, "POST", "/nowhere", false, false),
+    ] {
+        let event = event(level, method, uri).unwrap();
+        assert_eq!(event.wants_request_body(), request, "{level:?} {method} {uri}");
+        assert_eq!(event.wants_response_body(200), response, "{level:?} {method} {uri}");
+        assert!(event.wants_response_body(404), "what is wrong is written");
+    }
+}
+
+#[test]
+fn an_error_is_written_as_its_status() {
+    let status = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"no","reason":"NotFound","details":{"name":"x"},"code":404}"#;
+    let mut event = event(Level::Metadata, "GET", "/api/v1/namespaces/n/pods/x").unwrap();
+    event.set_response_code(404);
+    event.set_response_body(&json_body(status));
+    let expected = json!({
+        "metadata": {}, "status": "Failure", "message": "no", "reason": "NotFound", "details": {"name": "x"}, "code": 404,
+    });
+    assert_eq!(written(&mut event, Stage::ResponseComplete)["responseStatus"], expected);
+    event.set_panicked();
+    assert_eq!(written(&mut event, Stage::Panic)["responseStatus"]["code"], 500);
+}
+
+#[test]
+fn secrets_and_tokens_are_never_written() {
+    let canary = "Q0FOQVJZ";
+    let secret =
+        format!(r#"{{"apiVersion":"v1","kind":"Secret","metadata":{{"name":"s"}},"data":{{"a":"{canary}"}}}}"#);
+    let list = format!(r#"{{"apiVersion":"v1","kind":"List","items":[{secret}]}}"#);
+    let review =
+        format!(r#"{{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{{"token":"{canary}"}}}}"#);
+    let refusal = format!(
+        r#"{{"kind":"Status","status":"Failure","reason":"BadRequest","code":400,"message":"offending: {canary}"}}"#
+    );
+    for (method, uri) in [
+        ("POST", "/api/v1/namespaces/n/secrets".to_owned()),
+        ("GET", format!("/api/v1/secrets?access_token={canary}")),
+        ("PATCH", "/clusters/eu/api/v1/namespaces/n/secrets/s".to_owned()),
+        ("POST", "/apis/authentication.k8s.io/v1/tokenreviews".to_owned()),
+        ("POST", "/api/v1/namespaces/n/serviceaccounts/default/token".to_owned()),
+        // One that was sent to the wrong place.
+        ("POST", "/api/v1/namespaces/n/configmaps".to_owned()),
+    ] {
+        for body in [&secret, &list, &review] {
+            let mut event = event(Level::RequestResponse, method, &uri).unwrap();
+            event.set_request_body(&json_body(body));
+            event.set_response_code(201);
+            event.set_response_body(&json_body(body));
+            if !uri.contains("configmaps") {
+                event.set_response_body(&json_body(&refusal));
+            }
+            let line = written(&mut event, Stage::ResponseComplete);
+            assert!(!line.to_string().contains(canary), "{method} {uri}: {line}");
+            let level = if uri.contains("configmaps") { "RequestResponse" } else { "Metadata" };
+            assert_eq!(line["level"], level, "{method} {uri}");
+        }
+    }
+}
+
+#[test]
+fn what_is_left_out_is_said() {
+    let mut event = event(Level::RequestResponse, "POST", "/api/v1/namespaces/n/configmaps").unwrap();
+    event.set_request_body(&AuditBody::Whole { content_type: "application/vnd.kubernetes.protobuf", bytes: b"k8s\0" });
+    event.set_response_body(&AuditBody::TooLong);
+    let annotations = written(&mut event, Stage::ResponseComplete)["annotations"].clone();
+    let expected = json!({
+        "audit.k8s.io/truncated": "true",
+        "tributary.dev/request-object": "omitted: it is neither JSON nor YAML",
+        "tributary.dev/response-object": "omitted: it is longer than 3 MiB",
+    });
+    assert_eq!(annotations, expected);
+}
+
+#[test]
+fn a_path_that_cannot_be_read_and_a_long_name_are_written_all_the_same() {
+    let mut event = event(Level::Metadata, "GET", "/api/v1/namespaces/n/pods/%zz").unwrap();
+    let line = written(&mut event, Stage::RequestReceived);
+    assert_eq!((&line["verb"], &line["requestURI"]), (&json!("get"), &json!("/api/v1/namespaces/n/pods/%zz")));
+    let long = format!("{}ü", "x".repeat(USER_AGENT_MAX - 1));
+    assert_eq!(shortened(&long), format!("{}{TRUNCATED_SUFFIX}", "x".repeat(USER_AGENT_MAX - 1)));
+    assert_eq!(shortened("kubectl"), "kubectl");
+}
+
+#[test]
+fn lines_become_a_list() {
+    let mut event = event(Level::Metadata, "GET", "/api/v1/pods").unwrap();
+    let lines = [event.line(Stage::RequestReceived, time(2)), event.line(Stage::ResponseComplete, time(2))];
+    let list: Value = serde_json::from_slice(&event_list(&lines)).unwrap();
+    assert_eq!((&list["kind"], &list["apiVersion"]), (&json!("EventList"), &json!("audit.k8s.io/v1")));
+    assert_eq!(list["items"][1]["stage"], "ResponseComplete");
+    let none: Value = serde_json::from_slice(&event_list::<Vec<u8>>(&[])).unwrap();
+    assert_eq!(none["items"], json!([]));
+}

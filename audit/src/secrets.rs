@@ -1,0 +1,155 @@
+//! What is never written, whatever a policy says: the data of Secrets, tokens, and bodies that hold either.
+
+use std::borrow::Cow;
+
+use percent_encoding::percent_decode_str;
+use serde_json::Value;
+
+use crate::{AuditedResource, Level};
+
+/// Query parameters whose values are credentials, in lower case: kube-apiserver's `access_token` and `token`
+/// (`NewWebSocketRequest`), and what servers behind the `proxy` subresource are commonly given.
+const TOKEN_PARAMETERS: [&str; 12] = [
+    "access_token",
+    "api_key",
+    "apikey",
+    "auth",
+    "authorization",
+    "bearer",
+    "client_secret",
+    "id_token",
+    "password",
+    "refresh_token",
+    "secret",
+    "token",
+];
+
+/// What stands in place of a value that is not written.
+const REDACTED: &str = "REDACTED";
+
+/// Objects that hold Secrets' data or tokens, by kind and group.
+const SECRET_KINDS: [(&str, &str); 4] = [
+    ("Secret", ""),
+    ("SecretList", ""),
+    ("TokenReview", "authentication.k8s.io"),
+    ("TokenRequest", "authentication.k8s.io"),
+];
+
+/// Whether bodies of requests for a resource, and of their answers, hold Secrets' data or tokens.
+pub(crate) fn holds_secrets(resource: &AuditedResource<'_>) -> bool {
+    match (resource.group, resource.resource) {
+        ("", "secrets") | ("authentication.k8s.io", "tokenreviews") => true,
+        ("", "serviceaccounts") => resource.subresource == "token",
+        _ => false,
+    }
+}
+
+/// The level at which a request is written of: what holds Secrets' data or tokens has no more than its metadata.
+pub(crate) fn cap(level: Level, holds_secrets: bool) -> Level {
+    if holds_secrets { level.min(Level::Metadata) } else { level }
+}
+
+/// Whether a Secret or a token is anywhere in a body: a client may send one to any path.
+pub(crate) fn is_in(body: &Value) -> bool {
+    match body {
+        Value::Array(items) => items.iter().any(is_in),
+        Value::Object(fields) => {
+            let text = |key: &str| fields.get(key).and_then(Value::as_str).unwrap_or_default();
+            let group = text("apiVersion").split_once('/').map_or("", |(group, _)| group);
+            SECRET_KINDS.contains(&(text("kind"), group)) || fields.values().any(is_in)
+        }
+        _ => false,
+    }
+}
+
+/// A request's path and query, with the values of parameters that hold tokens replaced. It is the same text, not
+/// copied, where there is none. A name counts as it decodes, in any case.
+pub fn without_tokens(uri: &str) -> Cow<'_, str> {
+    let Some((path, query)) = uri.split_once('?') else { return Cow::Borrowed(uri) };
+    if !query.split('&').any(holds_token) {
+        return Cow::Borrowed(uri);
+    }
+    let pairs = query.split('&').map(|pair| match pair.split_once('=') {
+        Some((name, _)) if holds_token(pair) => Cow::Owned(format!("{name}={REDACTED}")),
+        _ => Cow::Borrowed(pair),
+    });
+    Cow::Owned(format!("{path}?{}", pairs.collect::<Vec<_>>().join("&")))
+}
+
+/// Whether a pair's name is one of a token. Some servers take `;` for `&`, so each part counts.
+fn holds_token(pair: &str) -> bool {
+    pair.split(';').any(|part| {
+        let Some((name, _)) = part.split_once('=') else { return false };
+        let name = percent_decode_str(name).decode_utf8_lossy();
+        TOKEN_PARAMETERS.iter().any(|own| name.trim().eq_ignore_ascii_case(own))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn secrets_and_tokens_have_no_more_than_metadata() {
+        for (group, resource, subresource, expected) in [
+            ("", "secrets", "", true),
+            ("", "secrets", "status", true),
+            ("authentication.k8s.io", "tokenreviews", "", true),
+            ("", "serviceaccounts", "token", true),
+            ("", "serviceaccounts", "", false),
+            ("", "configmaps", "", false),
+            ("example.io", "secrets", "", false),
+            ("authentication.k8s.io", "selfsubjectreviews", "", false),
+        ] {
+            let asked = AuditedResource { group, resource, subresource, ..AuditedResource::default() };
+            assert_eq!(holds_secrets(&asked), expected, "{group} {resource} {subresource}");
+        }
+        assert_eq!(cap(Level::RequestResponse, true), Level::Metadata);
+        assert_eq!(cap(Level::None, true), Level::None);
+        assert_eq!(cap(Level::RequestResponse, false), Level::RequestResponse);
+    }
+
+    #[test]
+    fn a_secret_is_found_wherever_it_is() {
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "data": {"a": "Yg=="}});
+        let token = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"});
+        for (body, expected) in [
+            (secret.clone(), true),
+            (json!({"apiVersion": "v1", "kind": "List", "items": [{}, secret]}), true),
+            (json!({"kind": "Table", "rows": [{"object": token}]}), true),
+            (json!({"apiVersion": "example.io/v1", "kind": "Secret"}), false),
+            (json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"kind": "Secret"}}), true),
+            (json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "Secret"}}), false),
+        ] {
+            assert_eq!(is_in(&body), expected, "{body}");
+        }
+    }
+
+    #[test]
+    fn tokens_in_queries_are_replaced() {
+        for (uri, expected) in [
+            ("/api/v1/pods?limit=1&watch=true", "/api/v1/pods?limit=1&watch=true"),
+            ("/healthz", "/healthz"),
+            ("/x?access_token=abc&limit=1", "/x?access_token=REDACTED&limit=1"),
+            ("/x?a=b&ToKen=abc=d", "/x?a=b&ToKen=REDACTED"),
+            ("/x?%61ccess_%74oken=abc", "/x?%61ccess_%74oken=REDACTED"),
+            ("/x?a=b;token=abc", "/x?a=REDACTED"),
+            ("/x?continue=token", "/x?continue=token"),
+            ("/x?token", "/x?token"),
+            ("/x?token=%zz", "/x?token=REDACTED"),
+            ("/x?tokens=1", "/x?tokens=1"),
+        ] {
+            assert_eq!(without_tokens(uri), expected, "{uri}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_value_of_a_token_is_left(before in "[a-z=&;%?]{0,20}", value in "[A-Z]{8,12}", after in "[a-z=&;%]{0,20}") {
+            let uri = format!("/x?{before}&access_token={value}&{after}");
+            proptest::prop_assert!(!without_tokens(&uri).contains(&value), "{uri}");
+        }
+    }
+}
