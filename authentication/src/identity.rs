@@ -18,7 +18,7 @@ const AUTHENTICATED_GROUP: &str = "system:authenticated";
 const ANONYMOUS: [&str; 2] = ["system:anonymous", "system:unauthenticated"];
 
 /// What one member is told of users whom others vouch for.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemberRules {
     /// Whether the uid is sent.
     pub uid: bool,
@@ -28,7 +28,7 @@ pub struct MemberRules {
 }
 
 /// Why a member is told nothing, so that the request must not be sent there in the user's name.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum NotSent {
     /// Another cluster vouches for the user.
     #[error("cluster {0} vouches for the user, which is good in that cluster alone")]

@@ -12,7 +12,7 @@ const AUTHENTICATED_GROUP: &str = "system:authenticated";
 pub(crate) const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
 /// A user as authentication.k8s.io/v1 `UserInfo` has it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UserInfo {
     /// The name by which rules know the user.

@@ -133,8 +133,8 @@ mod tests {
         let expected = [
             "spec.credentials.tokn: unknown field; allowed are clientCertificateData, clientCertificateFile, clientKeyData, \
              clientKeyFile, token, tokenFile",
-            "spec.endpoint: unknown field; allowed are caData, caFile, credentials, endpoints, index, insecureSkipVerify, \
-             kubeconfig, proxyURL, tlsServerName",
+            "spec.endpoint: unknown field; allowed are caData, caFile, credentials, endpoints, impersonation, index, \
+             insecureSkipVerify, kubeconfig, proxyURL, tlsServerName",
             "spec.endpoints[1]: a number is not allowed here; give a string",
             "spec.index: 10000 is out of range; allowed are 0 to 9999",
             "spec.insecureSkipVerify: a string is not allowed here; give a boolean",

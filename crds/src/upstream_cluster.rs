@@ -58,9 +58,31 @@ pub struct UpstreamClusterSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<i32>", range(min = 0, max = 9999))]
     pub index: Option<u16>,
+    /// What the cluster is told of users beyond their names and groups, where many users are served.
+    #[serde(skip_serializing_if = "ImpersonationRules::is_default")]
+    pub impersonation: ImpersonationRules,
     /// A proxy on the way to the servers: `http://`, `https://` or `socks5://`.
     #[serde(rename = "proxyURL", skip_serializing_if = "Option::is_none")]
     pub proxy_url: Option<String>,
+}
+
+/// What a cluster is told of users beyond their names and groups. The cluster that vouches for a user is told everything.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ImpersonationRules {
+    /// Whether it is told the user's uid. Tributary's account needs the verb `impersonate` on `uids` there.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub uid: bool,
+    /// The keys of extras that it is told, in lower case. Tributary's account needs the verb `impersonate` on
+    /// `userextras/KEY` there. Keys of kubernetes.io and k8s.io are never told.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub extra: Vec<String>,
+}
+
+impl ImpersonationRules {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// A bearer token, or a client certificate with its key. Data is base64 of PEM text, as in a kubeconfig.

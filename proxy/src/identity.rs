@@ -43,6 +43,9 @@ pub enum InvalidGivenIdentity {
     /// A kube-apiserver would not know it, and what stands before one might.
     #[error("{0} is not known; allowed are Impersonate-User, -Group, -Uid and -Extra-KEY")]
     Unknown(HeaderName),
+    /// What it says is no text.
+    #[error("{0} is not UTF-8")]
+    NotText(HeaderName),
 }
 
 impl GivenIdentity {

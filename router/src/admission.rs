@@ -38,11 +38,7 @@ pub(crate) fn admit(
     user: &User,
 ) -> Result<Admitted, Refusal> {
     bounded(info, query)?;
-    let caller = Caller::of(message.headers(), message.extensions())?;
-    let caller = match router.rights() {
-        Some(mirror) => caller.one_of_many(mirror, user),
-        None => caller,
-    };
+    let caller = Caller::of(message.headers(), message.extensions(), user, router.rights())?;
     // What lasts takes no place, and how this process does is told however busy it is.
     let takes_place = !info.class().is_long_running() && !health::is_check(info);
     let place = takes_place.then(|| router.requests().take(caller.connection, 1)).transpose()?;

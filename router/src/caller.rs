@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue};
 use tributary_authentication::{Authority, Reach, UserInfo};
-use tributary_proxy::{GivenIdentity, RequestIdentity};
+use tributary_proxy::{GivenIdentity, Impersonation, RequestIdentity};
 
 use crate::answer_room::AnswerRoom;
 use crate::awaited::Awaited;
 use crate::flow::fair_share::Holder;
 use crate::refusal::{Refusal, RequestRefusal};
-use crate::rights::{CallerRights, RightsMirror};
+use crate::rights::{Actor, CallerRights, RightsMirror, given_user};
+use crate::topology::ClusterSetup;
 
 /// Who sends a request, as authentication found, and whose word that is: what a member may be told of it goes by both.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,58 +36,99 @@ impl User {
 /// in another name by an oversight.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
-    identity: RequestIdentity,
+    who: Who,
     /// The connection that the request came by: its share of what clients share.
     pub(crate) connection: Holder,
     /// What says whether there is room on it for an answer.
     pub(crate) answer_room: Option<AnswerRoom>,
     /// The clusters that were asked for it and have not answered yet.
     pub(crate) awaited: Awaited,
-    /// What memory may show; `None` where one person owns the endpoint, for whom all of it is.
-    rights: Option<CallerRights>,
+}
+
+#[derive(Clone, Debug)]
+enum Who {
+    /// The one person who owns the endpoint: members see the kubeconfig's user, or whom that user asks to be.
+    Owner(RequestIdentity),
+    /// One of many users: each member sees them as far as it is told, and memory shows what their rights let them see.
+    User(CallerRights),
+}
+
+/// What tells apart those whom members may answer differently.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum CallerKey {
+    /// Whom the one person asks to be, as headers.
+    Owner(Box<[(HeaderName, HeaderValue)]>),
+    /// One of many users.
+    User(Arc<Actor>),
 }
 
 impl Caller {
-    /// Who sent a request, by its parts. In personal mode members see the kubeconfig's user,
-    /// or whom that user asks to be.
+    /// Who sent a request, by its parts. `user` is whom authentication found; `mirror` what users may do in members,
+    /// where many are served.
     ///
     /// # Errors
     /// 400 for `Impersonate-*` headers that a member could take for somebody else's, or for nobody's.
-    pub(crate) fn of(headers: &HeaderMap, extensions: &Extensions) -> Result<Self, Refusal> {
+    pub(crate) fn of(
+        headers: &HeaderMap,
+        extensions: &Extensions,
+        user: &User,
+        mirror: Option<&Arc<RightsMirror>>,
+    ) -> Result<Self, Refusal> {
         let given = GivenIdentity::of(headers).map_err(RequestRefusal::Impersonation)?;
-        let identity = given.map_or(RequestIdentity::Member, RequestIdentity::AsGiven);
-        let (connection, answer_room) = (extensions.get().copied(), extensions.get().cloned());
-        Ok(Self { identity, connection, answer_room, awaited: Awaited::default(), rights: None })
-    }
-
-    /// The same, as one of many users.
-    pub(crate) fn one_of_many(self, mirror: &Arc<RightsMirror>, user: &User) -> Self {
-        let rights = CallerRights::new(mirror, user.info.username.clone(), user.info.groups.clone());
-        Self { rights: Some(rights), ..self }
-    }
-
-    /// What memory may show; `None` where one person owns the endpoint.
-    pub(crate) fn rights(&self) -> Option<&CallerRights> {
-        self.rights.as_ref()
-    }
-
-    /// In whose name members see the request.
-    pub(crate) fn identity(&self) -> &RequestIdentity {
-        &self.identity
-    }
-
-    /// Whether the client asks to be somebody else, of whom memory knows nothing: it holds what our own rights can see.
-    pub(crate) fn is_another(&self) -> bool {
-        !matches!(self.identity, RequestIdentity::Member)
-    }
-
-    /// The headers that say whom the client asks to be: what tells the identities of two requests apart.
-    pub(crate) fn impersonation(&self) -> Box<[(HeaderName, HeaderValue)]> {
-        let headers = match &self.identity {
-            RequestIdentity::Member => return Box::default(),
-            RequestIdentity::AsGiven(given) => given.headers(),
-            RequestIdentity::Impersonate(user) => user.headers(),
+        let who = match mirror {
+            None => Who::Owner(given.map_or(RequestIdentity::Member, RequestIdentity::AsGiven)),
+            Some(mirror) => {
+                let given = given.as_ref().map(given_user).transpose().map_err(RequestRefusal::Impersonation)?;
+                let User { info, authority } = user.clone();
+                Who::User(CallerRights::new(mirror, Actor::new(info, authority, given)))
+            }
         };
-        headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect()
+        let (connection, answer_room) = (extensions.get().copied(), extensions.get().cloned());
+        Ok(Self { who, connection, answer_room, awaited: Awaited::default() })
+    }
+
+    /// What one of many users may do; `None` where one person owns the endpoint.
+    pub(crate) fn rights(&self) -> Option<&CallerRights> {
+        match &self.who {
+            Who::Owner(_) => None,
+            Who::User(rights) => Some(rights),
+        }
+    }
+
+    /// In whose name a cluster sees the request: the one place where that is decided.
+    ///
+    /// # Errors
+    /// Why the cluster must not be sent it at all, of one of many users.
+    pub(crate) fn identity(&self, cluster: &ClusterSetup) -> Result<RequestIdentity, Refusal> {
+        let rights = match &self.who {
+            Who::Owner(identity) => return Ok(identity.clone()),
+            Who::User(rights) => rights,
+        };
+        let UserInfo { username, uid, groups, extra } = rights.identity(&cluster.name, &cluster.impersonation)?;
+        let groups = groups.iter().map(String::as_str);
+        let values = |(key, values): (&'_ String, &'_ Vec<String>)| -> Vec<(String, String)> {
+            values.iter().map(|value| (key.clone(), value.clone())).collect()
+        };
+        let extra: Vec<_> = extra.iter().flat_map(values).collect();
+        let extra = extra.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        let impersonation = Impersonation::new(&username, groups, Some(&uid), extra);
+        Ok(RequestIdentity::Impersonate(impersonation.map_err(RequestRefusal::NotExpressible)?))
+    }
+
+    /// Whether the one person asks to be somebody else, of whom memory knows nothing: it holds what our own rights can
+    /// see. Of many users it knows what each may see.
+    pub(crate) fn is_another(&self) -> bool {
+        matches!(self.who, Who::Owner(RequestIdentity::AsGiven(_) | RequestIdentity::Impersonate(_)))
+    }
+
+    /// What tells the identities of two requests apart.
+    pub(crate) fn key(&self) -> CallerKey {
+        let headers = match &self.who {
+            Who::User(rights) => return CallerKey::User(Arc::clone(rights.actor())),
+            Who::Owner(RequestIdentity::Member) => return CallerKey::Owner(Box::default()),
+            Who::Owner(RequestIdentity::AsGiven(given)) => given.headers(),
+            Who::Owner(RequestIdentity::Impersonate(user)) => user.headers(),
+        };
+        CallerKey::Owner(headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect())
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode, header};
 use tokio::time::Instant;
-use tributary_apimachinery::{RequestClass, RequestInfo, Verb};
+use tributary_apimachinery::{ClusterName, RequestClass, RequestInfo, Verb};
 
 use crate::admission::{self, Admitted};
 use crate::body::{self, Body};
@@ -20,9 +20,10 @@ use crate::plan::{OwnerRequest, Plan, ResourcePlan, plan};
 use crate::refusal::{ClusterRefusal, MemberRefusal, Refusal};
 use crate::report::Report;
 use crate::request::{ClientRequest, Received};
+use crate::rights::Candidates;
 use crate::topology::Cluster;
 use crate::view::standing;
-use crate::{Router, User, deadline, forward, grounds, health, memory, response};
+use crate::{Router, User, asked, candidates, deadline, forward, grounds, health, memory, response};
 
 /// When a client is to come back that asks for a resource which only clusters that were not asked yet may serve,
 /// in seconds.
@@ -81,7 +82,7 @@ impl Router {
                     Box::pin(self.answer_anew(message, received, &caller, source)).await
                 }
                 planned => {
-                    let plan = planned?.unless_forwarded(&caller)?;
+                    let plan = planned?;
                     *source = plan.source();
                     self.act(message, received, configuration, &caller, plan).await
                 }
@@ -101,8 +102,8 @@ impl Router {
         self.fleet.refresh_unknown().await;
         let configuration = self.configuration();
         let plan = match plan(received, message.headers(), &configuration, caller) {
-            Err(Refusal::NoRoute) => return Err(self.unless_undiscovered(received.info)),
-            planned => planned?.unless_forwarded(caller)?,
+            Err(Refusal::NoRoute) => return Err(self.unless_undiscovered(received.info, caller)),
+            planned => planned?,
         };
         *source = plan.source();
         self.act(message, received, &configuration, caller, plan).await
@@ -140,8 +141,25 @@ impl Router {
             Plan::Resource(served, plan) => {
                 let resource = info.resource().ok_or(Refusal::NoRoute)?;
                 let (router, served) = (&**self, &*served);
-                let request =
-                    ClientRequest { router, configuration, caller, info, resource, query, served, preferences };
+                let candidates = match plan {
+                    // Memory goes by what may be read of each object.
+                    ResourcePlan::Get { or_elsewhere: false } | ResourcePlan::List | ResourcePlan::Watch => {
+                        Candidates::default()
+                    }
+                    _ => candidates::candidates(configuration, caller, info, resource, plan)?,
+                };
+                let candidates = &candidates;
+                let request = ClientRequest {
+                    router,
+                    configuration,
+                    caller,
+                    candidates,
+                    info,
+                    resource,
+                    query,
+                    served,
+                    preferences,
+                };
                 self.act_on_resource(message, request, plan).await
             }
         }
@@ -175,16 +193,22 @@ impl Router {
     /// A resource that no known cluster serves may be one of a cluster that has not told yet what it serves, or of an
     /// aggregated server that does not answer: then it is not known to be missing, and a controller must not read it as
     /// gone. What can be listed or watched is to be waited for.
-    fn unless_undiscovered(&self, info: &RequestInfo) -> Refusal {
+    fn unless_undiscovered(&self, info: &RequestInfo, caller: &Caller) -> Refusal {
         let Some(request) = info.resource() else { return Refusal::NoRoute };
         let version = request.resource.group_version();
         let is_unknown = |cluster: &Arc<Cluster>| cluster.discovery().is_none_or(|own| own.is_stale(&version));
         let clusters = self.fleet.clusters();
-        let names: Vec<_> = clusters.iter().filter(|(_, own)| is_unknown(own)).map(|(name, _)| name.clone()).collect();
+        let known = asked::may_know(clusters.values(), caller, info.verb, request);
+        let is_told = |(name, own): &(&ClusterName, &Arc<Cluster>)| is_unknown(own) && known.has(name);
+        let names: Vec<_> = clusters.iter().filter(is_told).map(|(name, _)| name.clone()).collect();
+        let resource = &request.resource;
+        if names.is_empty() && known.is_one_unknown() {
+            let (resource, name) = (resource.clone(), request.name.clone().unwrap_or_default());
+            return ClusterRefusal::RightsUnknown { resource, name }.into();
+        }
         if names.is_empty() {
             return Refusal::NoRoute;
         }
-        let resource = &request.resource;
         match info.verb {
             Verb::List | Verb::Watch => ClusterRefusal::unread(resource, names, UNDISCOVERED_RETRY_AFTER).into(),
             _ => {

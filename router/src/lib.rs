@@ -11,9 +11,11 @@
 
 mod admission;
 mod answer_room;
+mod asked;
 mod awaited;
 pub mod body;
 mod caller;
+mod candidates;
 mod configuration;
 mod deadline;
 mod discovery;
@@ -55,6 +57,7 @@ pub use policy::{Policies, Policy};
 pub use report::Report;
 pub use rights::SharedMode;
 pub use topology::ClusterSetup;
+pub use tributary_authentication::MemberRules;
 pub use tributary_proxy::Peer;
 
 use std::sync::Arc;

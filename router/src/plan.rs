@@ -45,25 +45,6 @@ impl Plan<'_> {
         }
     }
 
-    /// The same, unless members would be asked for one of many users: as whom they are to see that user is not settled,
-    /// and our own rights are nobody else's.
-    ///
-    /// # Errors
-    /// 403.
-    pub(crate) fn unless_forwarded(self, caller: &Caller) -> Result<Self, Refusal> {
-        let is_forwarded = match &self {
-            Self::Discovery(_) | Self::Health | Self::Version | Self::OpenApi => false,
-            Self::Resource(_, ResourcePlan::Get { or_elsewhere: false } | ResourcePlan::List | ResourcePlan::Watch) => {
-                false
-            }
-            Self::Cluster(_) | Self::Resource(..) => true,
-        };
-        match caller.rights() {
-            Some(_) if is_forwarded => Err(RequestRefusal::OnlyFromMemory.into()),
-            _ => Ok(self),
-        }
-    }
-
     /// Whether a HEAD is answered. kube-apiserver's resources take none, but for what lies behind a `proxy`; which
     /// documents take one is a part of the plan already.
     pub(crate) fn takes_head(&self, info: &RequestInfo) -> bool {
@@ -378,7 +359,8 @@ mod tests {
         let headers: HeaderMap = headers.collect();
         let preferences = Preferences::of(&headers, query);
         let received = Received { info: &info, query, is_head: method == "HEAD", preferences: &preferences };
-        let caller = Caller::of(&headers, &http::Extensions::new()).unwrap();
+        let caller =
+            Caller::of(&headers, &http::Extensions::new(), &crate::User::named("test", "owner"), None).unwrap();
         match plan(received, &headers, configuration, &caller) {
             Ok(Plan::Resource(_, ResourcePlan::Owner(kind))) => format!("Owner {kind:?}"),
             Ok(Plan::Resource(_, ResourcePlan::Get { or_elsewhere: false })) => "Get".to_owned(),

@@ -1,14 +1,18 @@
 //! One request for a resource, taken apart once.
 
-use tributary_apimachinery::{GroupVersionResource, Query, RequestInfo, ResourceRequest};
+use std::sync::Arc;
 
-use crate::Router;
+use tributary_apimachinery::{ClusterName, GroupVersionResource, Query, RequestInfo, ResourceRequest};
+
 use crate::caller::Caller;
 use crate::configuration::ConfigurationSnapshot;
 use crate::discovery::ServedResource;
 use crate::negotiate::{AnswerForm, Preferences, Representation, ResponseKind};
 use crate::refusal::{Refusal, RequestRefusal};
 use crate::response::IncludeObject;
+use crate::rights::Candidates;
+use crate::topology::Cluster;
+use crate::{Router, asked};
 
 /// A request as it came, taken apart: what it asks for, and in which form. Cheap to copy.
 #[derive(Clone, Copy)]
@@ -32,6 +36,8 @@ pub(crate) struct ClientRequest<'a> {
     pub(crate) configuration: &'a ConfigurationSnapshot,
     /// Who sends it.
     pub(crate) caller: &'a Caller,
+    /// The clusters that there are for what is asked of members.
+    pub(crate) candidates: &'a Candidates,
     /// What is asked for.
     pub(crate) info: &'a RequestInfo,
     /// The resource part of it.
@@ -44,7 +50,62 @@ pub(crate) struct ClientRequest<'a> {
     pub(crate) preferences: &'a Preferences,
 }
 
-impl ClientRequest<'_> {
+impl<'a> ClientRequest<'a> {
+    /// A request for something else that this one refers to, and the clusters that there are for that.
+    pub(crate) fn about<'b>(
+        self,
+        resource: &'b ResourceRequest,
+        served: &'b ServedResource,
+        candidates: &'b Candidates,
+    ) -> ClientRequest<'b>
+    where
+        'a: 'b,
+    {
+        ClientRequest { resource, served, candidates, ..self }
+    }
+
+    /// The clusters that there are for something that this request refers to: where its caller may do this with it.
+    pub(crate) fn candidates_of(&self, resource: &ResourceRequest, verb: &str) -> Candidates {
+        asked::candidates_of(self.configuration.clusters.keys(), self.caller, resource, verb)
+    }
+
+    /// The cluster of this name, if there is one for this request.
+    pub(crate) fn cluster(&self, name: &ClusterName) -> Option<Arc<Cluster>> {
+        self.router.fleet().cluster(name).filter(|cluster| self.candidates.has(cluster.name()))
+    }
+
+    /// All clusters that there are for this request.
+    pub(crate) fn clusters(&self) -> Vec<Arc<Cluster>> {
+        let clusters = self.router.fleet().clusters();
+        clusters.values().filter(|cluster| self.candidates.has(cluster.name())).cloned().collect()
+    }
+
+    /// Those of them that serve the resource.
+    pub(crate) fn serving(&self) -> impl Iterator<Item = &'a ClusterName> + use<'a> {
+        let Self { served, candidates, .. } = *self;
+        served.clusters.iter().filter(|cluster| candidates.has(cluster))
+    }
+
+    /// Those whose aggregated server does not answer.
+    pub(crate) fn stale(&self) -> impl Iterator<Item = &'a ClusterName> + use<'a> {
+        let Self { served, candidates, .. } = *self;
+        served.stale().filter(|cluster| candidates.has(cluster))
+    }
+
+    /// Those that have not told yet what they serve.
+    pub(crate) fn undiscovered(&self) -> Vec<Arc<Cluster>> {
+        let mut undiscovered = self.router.fleet().undiscovered();
+        undiscovered.retain(|cluster| self.candidates.has(cluster.name()));
+        undiscovered
+    }
+
+    /// Those that serve the resource and are not part of its merged view.
+    pub(crate) fn left_out(&self) -> Vec<ClusterName> {
+        let mut left_out = self.configuration.left_out(self.served);
+        left_out.retain(|cluster| self.candidates.has(cluster));
+        left_out
+    }
+
     /// What is asked of the answer once it is there: whether it has the form's shape, and what a Table's rows carry. A
     /// write asks before it changes anything.
     ///

@@ -9,8 +9,10 @@
 //! compiled into one [`tributary_authorization::Fleet`]. A cluster whose four collections have not all been read allows
 //! nothing to anybody; it is unknown, and never open.
 
+mod actor;
 mod admissions;
 mod audience;
+mod candidates;
 mod compiled;
 mod feed;
 mod followed;
@@ -20,8 +22,10 @@ mod visible;
 
 use std::time::Duration;
 
+pub(crate) use actor::{Actor, given_user};
 pub(crate) use admissions::Admissions;
 pub(crate) use audience::{Audience, AudienceKey, ItemVersions};
+pub(crate) use candidates::Candidates;
 pub(crate) use followed::{FollowedRights, ScopeChange};
 pub(crate) use mirror::RightsMirror;
 pub(crate) use visible::{Admission, CallerRights, NamespaceRights, ReadPlace};

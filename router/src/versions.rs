@@ -311,6 +311,7 @@ pub(crate) mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::MemberRules;
     use crate::topology::{ClusterSetup, MemberShareMetrics};
 
     /// Versions over the clusters `a`, `b` and `c`.
@@ -322,6 +323,7 @@ pub(crate) mod tests {
                 client: Err("a test".to_owned()),
                 fingerprint: String::new(),
                 index,
+                impersonation: MemberRules::default(),
             };
             (name, Cluster::new(setup, None, &Arc::default(), &MemberShareMetrics::default()))
         });

@@ -131,6 +131,7 @@ mod tests {
             user_fingerprint: String::new(),
             warnings: Vec::new(),
             index: *index,
+            impersonation: tributary_router::MemberRules::default(),
             labels: BTreeMap::new(),
         };
         clusters.iter().map(spec).collect()

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::{ClusterName, explain};
 use tributary_proxy::{ClientTuning, ClusterClient};
-use tributary_router::ClusterSetup;
+use tributary_router::{ClusterSetup, MemberRules};
 
 use crate::config_source::ClusterSpec;
 
@@ -56,7 +56,17 @@ impl Clusters {
 
     /// Makes a client. Why there is none is said once, however often it is tried.
     async fn connect(&self, spec: ClusterSpec, before: Option<ConnectedCluster>) -> ConnectedCluster {
-        let ClusterSpec { name, origin, config, further_endpoints, fingerprint, user_fingerprint, index, .. } = spec;
+        let ClusterSpec {
+            name,
+            origin,
+            config,
+            further_endpoints,
+            fingerprint,
+            user_fingerprint,
+            index,
+            impersonation,
+            ..
+        } = spec;
         for problem in spec.warnings {
             tracing::warn!(cluster = %name, origin, problem, "the cluster is used, though its configuration is dangerous");
         }
@@ -83,12 +93,17 @@ impl Clusters {
             Some(index) => format!("{fingerprint} index {index}"),
             None => fingerprint.clone(),
         };
+        let fingerprint_with_index = match impersonation == MemberRules::default() {
+            true => fingerprint_with_index,
+            // In whose name it is asked is settled with the cluster.
+            false => format!("{fingerprint_with_index} told {impersonation:?}"),
+        };
         // The reason is a part: a client that can be made later is another one, though its description is the same.
         let setup_fingerprint = match &client {
             Ok(_) => fingerprint_with_index,
             Err(reason) => format!("{fingerprint_with_index} {reason}"),
         };
-        let setup = ClusterSetup { name, client, fingerprint: setup_fingerprint, index };
+        let setup = ClusterSetup { name, client, fingerprint: setup_fingerprint, index, impersonation };
         ConnectedCluster { origin, fingerprint, user_fingerprint, refused_user: None, shutdown, twin: None, setup }
     }
 
@@ -167,7 +182,10 @@ impl ConnectedCluster {
             None => self.setup.client.is_ok(),
             Some(twin) => names.contains(twin),
         };
-        usable && self.fingerprint == spec.fingerprint && self.setup.index == spec.index
+        usable
+            && self.fingerprint == spec.fingerprint
+            && self.setup.index == spec.index
+            && self.setup.impersonation == spec.impersonation
     }
 }
 
@@ -185,6 +203,7 @@ mod tests {
             user_fingerprint: String::new(),
             warnings: Vec::new(),
             index: None,
+            impersonation: MemberRules::default(),
             labels: BTreeMap::new(),
         }
     }

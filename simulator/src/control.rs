@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
+use http::{HeaderMap, Method};
 use parking_lot::Mutex;
+use serde_json::Value;
 use tokio::sync::watch;
-use tributary_apimachinery::Permit;
+use tributary_apimachinery::{Permit, Status};
 
 use crate::line::MemberLink;
 use crate::store::MemberStore;
@@ -70,6 +72,15 @@ pub enum WriteAnswers {
     SilentAfter(usize),
 }
 
+/// Judges what may be done in a member, by the headers that say who does it.
+pub trait Authorizer: Send + Sync {
+    /// Why a request is refused: a 403. `target` is its path and query.
+    fn refusal(&self, headers: &HeaderMap, method: &Method, target: &str) -> Option<Status>;
+
+    /// Whether a SelfSubjectAccessReview of these `resourceAttributes` says yes.
+    fn allows(&self, headers: &HeaderMap, attributes: &Value) -> bool;
+}
+
 /// The switches and counters that a member's connections and streams look at.
 pub(crate) struct Faults {
     pub(crate) line: Arc<MemberLink>,
@@ -102,6 +113,7 @@ pub(crate) struct Faults {
     /// The kind of requests whose answers never end, if any.
     endless: Mutex<Option<RequestKind>>,
     rejection: Mutex<Option<Rejection>>,
+    authorizer: Mutex<Option<Arc<dyn Authorizer>>>,
     /// Whether writes are refused, whatever else is.
     read_only: AtomicBool,
     /// Tokens that are accepted besides the member's own, and what requests with them meet.
@@ -157,6 +169,7 @@ impl Faults {
             kubelets_refuse: AtomicBool::new(false),
             endless: Mutex::default(),
             rejection: Mutex::default(),
+            authorizer: Mutex::default(),
             read_only: AtomicBool::new(false),
             tokens: Mutex::default(),
             lists_held: watch::Sender::new(false),
@@ -241,6 +254,11 @@ impl Faults {
         let read_only = kind == RequestKind::Write && self.read_only.load(Ordering::SeqCst);
         let rejection = || self.rejection.lock().clone().filter(|own| own.meets(kind, resource, cluster_wide));
         if read_only { Some(Rejection::all(503)) } else { rejection() }
+    }
+
+    /// Who judges what may be done, if anybody does.
+    pub(crate) fn authorizer(&self) -> Option<Arc<dyn Authorizer>> {
+        self.authorizer.lock().clone()
     }
 
     /// Whether a token is accepted, and the refusal that a request of this kind, for this resource, with it meets.
@@ -435,6 +453,11 @@ impl Control {
     /// Refuses requests; `None` stops doing so.
     pub fn reject(&self, rejection: Option<Rejection>) {
         *self.faults.rejection.lock() = rejection;
+    }
+
+    /// Has somebody judge what may be done; `None` lets everybody do everything.
+    pub fn authorize(&self, authorizer: Option<Arc<dyn Authorizer>>) {
+        *self.faults.authorizer.lock() = authorizer;
     }
 
     /// Refuses every write with 503, whatever else is refused, or takes writes again. What is done to the member itself

@@ -16,6 +16,7 @@ const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list",
 const REVIEWS: [(&str, &str); 2] =
     [("selfsubjectaccessreviews", "SelfSubjectAccessReview"), ("selfsubjectrulesreviews", "SelfSubjectRulesReview")];
 const AUTHORIZATION: &str = "authorization.k8s.io";
+const AUTHENTICATION: &str = "authentication.k8s.io";
 
 /// Whether the client takes aggregated discovery.
 pub(crate) fn wants_aggregated(accept: &str) -> bool {
@@ -191,6 +192,12 @@ fn aggregated_list(core: bool) -> Value {
             })
             .collect();
         items.push(aggregated_group(AUTHORIZATION, "v1", resources));
+        let (name, kind) = ("selfsubjectreviews", "SelfSubjectReview");
+        let who = json!({
+            "resource": name, "responseKind": {"group": AUTHENTICATION, "version": "v1", "kind": kind},
+            "scope": "Cluster", "singularResource": "selfsubjectreview", "verbs": ["create"],
+        });
+        items.push(aggregated_group(AUTHENTICATION, "v1", vec![who]));
     }
     json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items})
 }

@@ -57,6 +57,13 @@ impl Api {
             return Ok(if not_ready { not_ok() } else { text("ok") });
         }
         self.authenticate(request.headers(), kind, &resource, cluster_wide)?;
+        let refusal = self.faults().authorizer().and_then(|own| {
+            let target = uri.path_and_query().map_or("/", |target| target.as_str());
+            own.refusal(request.headers(), request.method(), target)
+        });
+        if let Some(refusal) = refusal {
+            return Err(refusal);
+        }
         if self.faults().is_endless(kind) {
             return Ok(json(200, body::endless()));
         }
@@ -259,11 +266,15 @@ impl Api {
             "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
             "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}], "incomplete": false,
         });
-        let bytes = read(request.into_body()).await?;
+        let (head, incoming) = request.into_parts();
+        let bytes = read(incoming).await?;
         let answer = match resource {
             "selfsubjectaccessreviews" => {
-                let asked = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
-                json!({"allowed": !self.forbids(&asked["spec"]["resourceAttributes"]), "reason": "simulated"})
+                let asked: Value = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+                let attributes = &asked["spec"]["resourceAttributes"];
+                let authorizer = self.faults().authorizer();
+                let allows = authorizer.is_none_or(|own| own.allows(&head.headers, attributes));
+                json!({"allowed": allows && !self.forbids(attributes), "reason": "simulated"})
             }
             "selfsubjectrulesreviews" => rules,
             _ => return Err(Status::path_not_found()),

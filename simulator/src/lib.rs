@@ -52,7 +52,7 @@ mod workload;
 mod write;
 
 pub use config::{Churn, SimulatorConfig};
-pub use control::{Control, Listed, Rejection, RequestKind, WriteAnswers};
+pub use control::{Authorizer, Control, Listed, Rejection, RequestKind, WriteAnswers};
 pub use generate::generated;
 pub use kubeconfig::kubeconfig;
 pub use member::{SimulatedCluster, Simulator, StartError};

@@ -118,6 +118,8 @@ impl SimulatedCluster {
         for resource in CATALOG.iter().filter(|resource| resource.group == RBAC_GROUP) {
             control.serve(&resource.qualified(), config.rbac);
         }
+        // A member that knows users can say who one is.
+        control.serve("selfsubjectreviews.authentication.k8s.io", config.rbac);
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         let api = Arc::new(Api::new(config, control.clone(), token.clone(), tasks.clone(), stop.clone()));
         listen(api, &tasks, stop.clone());

@@ -42,6 +42,17 @@ fn clusters_by_themselves() {
             ),
             "",
         ),
+        (&*format!("{GOOD}, impersonation: {{uid: true, extra: [team, example.com/a]}}"), ""),
+        (
+            &*format!("{GOOD}, impersonation: {{extra: [Team]}}"),
+            "E spec.impersonation.extra[0]: \"Team\" has capital letters; write \"team\"",
+        ),
+        (&*format!("{GOOD}, impersonation: {{extra: [a, '']}}"), "E spec.impersonation.extra[1]: is empty"),
+        (&*format!("{GOOD}, impersonation: {{extra: [a, a]}}"), "E spec.impersonation.extra[1]: \"a\" is listed twice"),
+        (
+            &*format!("{GOOD}, impersonation: {{extra: [authentication.kubernetes.io/node-name]}}"),
+            "is a key of Kubernetes itself",
+        ),
         ("kubeconfig: {path: ''}", "E spec.kubeconfig.path: is empty"),
         ("kubeconfig: {path: a}, caFile: b", "E spec.caFile: is given together with spec.kubeconfig"),
         ("caFile: a, credentials: {token: a}", "E spec.endpoints: is empty"),

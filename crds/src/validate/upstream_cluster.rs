@@ -29,6 +29,7 @@ pub(super) fn validate(cluster: &UpstreamCluster, problems: &mut Problems<'_>) {
     if let Some(index) = spec.index.filter(|index| *index > INDEX_MAX) {
         problems.error("spec.index", format!("{index} is out of range; allowed are 0 to {INDEX_MAX}"));
     }
+    extras(&spec.impersonation.extra, problems);
     if let Some(proxy) = &spec.proxy_url {
         let known = ["http://", "https://", "socks5://"].iter().find_map(|scheme| proxy.strip_prefix(scheme));
         if known.is_none_or(|rest| host(rest).is_empty()) {
@@ -37,6 +38,25 @@ pub(super) fn validate(cluster: &UpstreamCluster, problems: &mut Problems<'_>) {
                 "spec.proxyURL",
                 "is not the address of a proxy; allowed are http://, https:// and socks5:// with a host",
             );
+        }
+    }
+}
+
+/// Headers carry keys in lower case, and what Kubernetes keeps for itself names pods and nodes of one cluster.
+fn extras(keys: &[String], problems: &mut Problems<'_>) {
+    for (index, key) in keys.iter().enumerate() {
+        let field = format!("spec.impersonation.extra[{index}]");
+        let domain = key.split_once('/').map(|(domain, _)| domain).unwrap_or_default();
+        let is_kubernetes = |own: &str| domain == own || domain.ends_with(&format!(".{own}"));
+        if key.is_empty() {
+            problems.error(field, "is empty; give the key of an extra");
+        } else if *key != key.to_ascii_lowercase() {
+            problems.error(field, format!("{key:?} has capital letters; write {:?}", key.to_ascii_lowercase()));
+        } else if is_kubernetes("kubernetes.io") || is_kubernetes("k8s.io") {
+            problems
+                .error(field, format!("{key:?} is a key of Kubernetes itself, which no cluster is told; remove it"));
+        } else if keys[..index].contains(key) {
+            problems.error(field, format!("{key:?} is listed twice; remove one of them"));
         }
     }
 }

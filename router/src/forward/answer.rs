@@ -297,7 +297,7 @@ mod tests {
     use crate::discovery::ServedResource;
     use crate::discovery::model::Resource;
     use crate::negotiate::Preferences;
-    use crate::{ClusterSetup, Peer, RouterConfig};
+    use crate::{ClusterSetup, MemberRules, Peer, RouterConfig};
 
     /// As much as takes a turn to be taken apart.
     const LARGE_BYTES: usize = 1 << 20;
@@ -340,7 +340,13 @@ mod tests {
         let router = Router::new(RouterConfig::default());
         let name = ClusterName::new("a").unwrap();
         let client = Err("a test".to_owned());
-        router.set_clusters(vec![ClusterSetup { name: name.clone(), client, fingerprint: String::new(), index: None }]);
+        router.set_clusters(vec![ClusterSetup {
+            name: name.clone(),
+            client,
+            fingerprint: String::new(),
+            index: None,
+            impersonation: MemberRules::default(),
+        }]);
         let cluster = router.fleet().cluster(&name).unwrap();
         let passed = |text: &str| unmarked(&cluster, text.to_owned().into()).map(|text| text.to_vec());
         // No versions: these are no objects to us, and pass.
@@ -364,7 +370,13 @@ mod tests {
         let router = Router::new(RouterConfig::default());
         let name = ClusterName::new("a").unwrap();
         let client = Err("a test".to_owned());
-        router.set_clusters(vec![ClusterSetup { name: name.clone(), client, fingerprint: String::new(), index: None }]);
+        router.set_clusters(vec![ClusterSetup {
+            name: name.clone(),
+            client,
+            fingerprint: String::new(),
+            index: None,
+            impersonation: MemberRules::default(),
+        }]);
         let cluster = router.fleet().cluster(&name).unwrap();
         let described = r#"{"resource": "configmaps", "scope": "Namespaced"}"#;
         let served = ServedResource {
@@ -400,7 +412,14 @@ mod tests {
         let request = ClientRequest {
             router: &router,
             configuration: &router.configuration(),
-            caller: &Caller::of(&HeaderMap::new(), &http::Extensions::new()).unwrap(),
+            caller: &Caller::of(
+                &HeaderMap::new(),
+                &http::Extensions::new(),
+                &crate::User::named("test", "owner"),
+                None,
+            )
+            .unwrap(),
+            candidates: &crate::rights::Candidates::default(),
             info: &RequestInfo::parse("PUT", path, None).unwrap(),
             resource: &resource,
             query: None,

@@ -18,7 +18,7 @@ use crate::body::Body;
 use crate::discovery::Otherwise;
 use crate::helm_record::is_record;
 use crate::limits::{self, DELETE_OPTIONS_BYTES_MAX};
-use crate::refusal::{MemberRefusal, PreconditionRefusal, Refusal, Trouble};
+use crate::refusal::{ClusterRefusal, MemberRefusal, PreconditionRefusal, Refusal, Trouble};
 use crate::request::ClientRequest;
 use crate::topology::Cluster;
 use crate::versions::ClientVersion;
@@ -35,10 +35,14 @@ pub(crate) async fn delete_collection(
     request: ClientRequest<'_>,
     message: Request<Body>,
 ) -> Result<Response<Body>, Refusal> {
-    let ClientRequest { router, info, resource, served, query, .. } = request;
+    let ClientRequest { router, info, resource, query, .. } = request;
     let until = Instant::now() + deadline::time(info, query, router.request_timeout());
     let options = ListOptions::parse(query, limits::SELECTOR).map_err(Refusal::malformed)?;
     let (_, wanted) = ClusterSelector::split(&options.label_selector).map_err(Refusal::malformed)?;
+    if request.candidates.is_one_unknown() {
+        let resource = resource.resource.clone();
+        return Err(ClusterRefusal::RightsUnknown { resource, name: String::new() }.into());
+    }
     let held = BufferedRequest::read(request, Verb::DeleteCollection, message, DELETE_OPTIONS_BYTES_MAX).await?;
     let shared = held.for_all()?;
     let clusters = wanted_clusters(request, &wanted);
@@ -56,15 +60,15 @@ pub(crate) async fn delete_collection(
     outcome(answers)?;
     let success = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}"#;
     let mut response = response::json(StatusCode::OK, success);
-    let left_out = request.configuration.left_out(served);
+    let left_out = request.left_out();
     standing::warn_left_out(response.headers_mut(), &resource.resource, &left_out);
     Ok(response)
 }
 
 /// The clusters in which is deleted: what a list of the collection does not show is not deleted with it.
 fn wanted_clusters(request: ClientRequest<'_>, wanted: &ClusterSelector) -> Vec<Arc<Cluster>> {
-    let selected = request.served.clusters.iter().filter(|name| selects(request, wanted, name));
-    selected.filter_map(|name| request.router.fleet().cluster(name)).collect()
+    let selected = request.serving().filter(|name| selects(request, wanted, name));
+    selected.filter_map(|name| request.cluster(name)).collect()
 }
 
 /// Whether what a cluster has is of the collection.
@@ -75,11 +79,11 @@ fn selects(request: ClientRequest<'_>, wanted: &ClusterSelector, name: &ClusterN
 /// What keeps those wanted clusters from being asked that may serve the resource: they have not said yet what they serve,
 /// or their aggregated server does not answer.
 fn unknown(request: ClientRequest<'_>, wanted: &ClusterSelector) -> Vec<Trouble> {
-    let ClientRequest { router, resource, served, .. } = request;
-    let undiscovered = router.fleet().undiscovered();
+    let resource = request.resource;
+    let undiscovered = request.undiscovered();
     let undiscovered = undiscovered.iter().filter(|own| selects(request, wanted, own.name())).map(|own| own.trouble());
-    let stale = served.stale().filter(|name| selects(request, wanted, name));
-    let stale = stale.filter_map(|name| router.fleet().cluster(name));
+    let stale = request.stale().filter(|name| selects(request, wanted, name));
+    let stale = stale.filter_map(|name| request.cluster(name));
     let cause = || Otherwise::Stale.reason(&resource.resource);
     let stale = stale.map(|own| Trouble { cluster: own.name().clone(), cause: cause(), age: Some(own.age()) });
     undiscovered.chain(stale).collect()

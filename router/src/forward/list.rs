@@ -27,8 +27,9 @@ use tributary_apimachinery::{ClusterName, ClusterSelector, ListOptions, Partial}
 
 use crate::body::Body;
 use crate::limits;
+use crate::memory::list::RIGHTS_UNKNOWN;
 use crate::negotiate::{Representation, ResponseKind};
-use crate::refusal::Refusal;
+use crate::refusal::{ClusterRefusal, Refusal};
 use crate::request::ClientRequest;
 use crate::response::warnings;
 use crate::view::{Standing, Standings, standing};
@@ -57,23 +58,27 @@ pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, R
     let partial = policy.partial;
     let (labels, selected) = ClusterSelector::split(&options.label_selector).map_err(Refusal::malformed)?;
     let wanted = |cluster: &ClusterName| selected.matches(cluster) && policy.selects(cluster);
+    if request.candidates.is_one_unknown() && partial == Partial::Deny {
+        let resource = served.resource.clone();
+        return Err(ClusterRefusal::RightsUnknown { resource, name: String::new() }.into());
+    }
     let question =
         ListQuery::new(request, matches!(form.shape, Representation::Table(_)), &labels.to_string(), options.limit);
     let token = options.continue_token.as_deref().map(LiveContinueToken::decode).transpose()?;
-    let clusters = served.clusters.iter().filter(|name| wanted(name));
-    let clusters: Vec<_> = clusters.filter_map(|name| router.fleet().cluster(name)).collect();
+    let clusters = request.serving().filter(|name| wanted(name));
+    let clusters: Vec<_> = clusters.filter_map(|name| request.cluster(name)).collect();
     let held = router.held_bytes();
     let gathering = Gathering { question, limit: options.limit, partial, held, holder: caller.connection };
     let mut page = GatheredPage::new(token.as_ref(), &request.configuration.epochs)?;
     page.gather(&gathering, &clusters, token).await?;
     let mut standings = std::mem::take(&mut page.standings);
-    let stale = served.stale().filter_map(|cluster| router.fleet().cluster(cluster));
-    standings.extend(router.fleet().undiscovered().into_iter().chain(stale).map(|cluster| {
+    let stale = request.stale().filter_map(|cluster| request.cluster(cluster));
+    standings.extend(request.undiscovered().into_iter().chain(stale).map(|cluster| {
         let standing = Standing::of_undiscovered(&cluster, &served.resource);
         (cluster.name().clone(), standing)
     }));
     standings.extend(Standing::left_out(served));
-    standings.retain(|(cluster, _)| wanted(cluster));
+    standings.retain(|(cluster, _)| wanted(cluster) && request.candidates.has(cluster));
     let standings: Standings = standings.into_iter().collect();
     if let (Partial::Deny, Some(refusal)) = (partial, standing::refusal(&served.resource, &standings)) {
         return Err(refusal.into());
@@ -90,6 +95,9 @@ pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, R
     for warning in said.into_iter().chain(own) {
         response.headers_mut().append(header::WARNING, warning);
     }
-    standing::warn_left_out(response.headers_mut(), &served.resource, &request.configuration.left_out(served));
+    if request.candidates.is_one_unknown() {
+        response.headers_mut().extend(standing::warning_header(RIGHTS_UNKNOWN).map(|it| (header::WARNING, it)));
+    }
+    standing::warn_left_out(response.headers_mut(), &served.resource, &request.left_out());
     Ok(response)
 }

@@ -132,7 +132,7 @@ pub(crate) async fn ask_unknown(request: ClientRequest<'_>, mut located: Located
     if located.found.is_empty() || !request.is_held() || unknown.is_empty() {
         return located;
     }
-    let asked: Vec<_> = request.router.fleet().clusters().values().filter(|own| is_askable(own)).cloned().collect();
+    let asked: Vec<_> = request.clusters().into_iter().filter(|own| is_askable(own)).collect();
     let answers = live(request, ASKED_WITHIN, is_askable).await;
     let has_answered = |name: &ClusterName| {
         request.served.clusters.contains(name)
@@ -154,18 +154,18 @@ async fn in_memory(request: ClientRequest<'_>) -> Result<(Arc<View>, Located), R
     let key = request.resource.key();
     view.own_writes_of_seen(&key).await?;
     let (found, standings) = view.find(before, &key)?;
-    let found: Vec<_> = found
-        .into_iter()
-        .filter_map(|(name, object)| Some((request.router.fleet().cluster(&name)?, Some(object))))
-        .collect();
-    let (unknown, told) = (standings.unknown().cloned().collect(), standings.troubles());
+    let found: Vec<_> =
+        found.into_iter().filter_map(|(name, object)| Some((request.cluster(&name)?, Some(object)))).collect();
+    let unknown = standings.unknown().filter(|name| request.candidates.has(name)).cloned().collect();
+    let mut told = standings.troubles();
+    told.retain(|trouble| request.candidates.has(&trouble.cluster));
     Ok((view, Located { found, unknown, told, ..Located::default() }))
 }
 
 /// Looks for an object that no cluster of the merged view has in the others.
 /// So a name of the view is an object of the view.
 async fn left_out(request: ClientRequest<'_>, mut located: Located) -> Located {
-    let names = request.configuration.left_out(request.served);
+    let names = request.left_out();
     if !names.is_empty() {
         let chosen = |cluster: &Arc<Cluster>| names.contains(cluster.name());
         let asked = live(request, ASKED_WITHIN, chosen).await;
@@ -190,8 +190,8 @@ async fn not_held(request: ClientRequest<'_>, lookup: Lookup<'_>, mut located: L
             located
         }
         // Where there is one cluster there is nothing to choose.
-        Lookup::ToMake if request.router.fleet().clusters().len() > 1 => asked_of_reachable(request, located).await,
-        Lookup::Surely { .. } if request.router.fleet().clusters().len() > 1 => {
+        Lookup::ToMake if request.clusters().len() > 1 => asked_of_reachable(request, located).await,
+        Lookup::Surely { .. } if request.clusters().len() > 1 => {
             let mut asked = asked_of_all(request, ASKED_WITHIN, |_| true).await;
             asked.found.retain(|found| lookup.means(found));
             asked
@@ -204,8 +204,7 @@ async fn not_held(request: ClientRequest<'_>, lookup: Lookup<'_>, mut located: L
 async fn asked_of_reachable(request: ClientRequest<'_>, located: Located) -> Located {
     let is_reachable = |cluster: &Arc<Cluster>| cluster.problem().is_none();
     let mut asked = asked_of_all(request, ASKED_WITHIN, is_reachable).await;
-    let is_out_of_reach =
-        |name: &ClusterName| !request.router.fleet().cluster(name).is_some_and(|own| is_reachable(&own));
+    let is_out_of_reach = |name: &ClusterName| !request.cluster(name).is_some_and(|own| is_reachable(&own));
     asked.unknown.extend(located.unknown.into_iter().filter(is_out_of_reach));
     asked.unknown.sort();
     asked.unknown.dedup();
@@ -256,16 +255,16 @@ async fn as_seen(
 /// whose aggregated server does not answer.
 async fn asked_of_all(request: ClientRequest<'_>, within: Duration, chosen: impl Fn(&Arc<Cluster>) -> bool) -> Located {
     let mut located = live(request, within, chosen).await;
-    located.unknown.extend(request.router.fleet().undiscovered().iter().map(|cluster| cluster.name().clone()));
-    located.unknown.extend(request.served.stale().cloned());
+    located.unknown.extend(request.undiscovered().iter().map(|cluster| cluster.name().clone()));
+    located.unknown.extend(request.stale().cloned());
     located.told.extend(stale_servers(request));
     located
 }
 
 /// What keeps the clusters from being asked whose aggregated server does not answer.
-fn stale_servers(request: ClientRequest<'_>) -> impl Iterator<Item = Trouble> {
-    let cause = || Otherwise::Stale.reason(&request.resource.resource);
-    let clusters = request.served.stale().filter_map(|name| request.router.fleet().cluster(name));
+fn stale_servers<'a>(request: ClientRequest<'a>) -> impl Iterator<Item = Trouble> + use<'a> {
+    let cause = move || Otherwise::Stale.reason(&request.resource.resource);
+    let clusters = request.stale().filter_map(move |name| request.cluster(name));
     clusters.map(move |own| Trouble { cluster: own.name().clone(), cause: cause(), age: Some(own.age()) })
 }
 
@@ -278,12 +277,12 @@ async fn live(request: ClientRequest<'_>, within: Duration, chosen: impl Fn(&Arc
     path.push_str(
         &percent_encoding::utf8_percent_encode(resource.name.as_deref().unwrap_or_default(), PATH_SEGMENT).to_string(),
     );
-    let clusters = request.served.clusters.iter().filter_map(|name| router.fleet().cluster(name)).filter(chosen);
+    let clusters = request.serving().filter_map(|name| request.cluster(name)).filter(chosen);
     let clusters: Vec<_> = clusters.collect();
     let question = LookupKey {
         connection: caller.connection,
         path: path.into(),
-        impersonation: caller.impersonation(),
+        caller: caller.key(),
         clusters: clusters.iter().map(|cluster| cluster.name().clone()).collect(),
         within,
     };

@@ -187,7 +187,7 @@ fn by_precondition(
 
 /// Nothing names the cluster of a new object.
 pub(super) fn not_named(request: ClientRequest<'_>, held: &BufferedRequest) -> ClusterRefusal {
-    let (resource, clusters) = (request.resource.resource.clone(), request.served.clusters.clone());
+    let (resource, clusters) = (request.resource.resource.clone(), request.serving().cloned().collect());
     ClusterRefusal::NotNamed { resource, name: name_of(request, held), clusters }
 }
 
@@ -201,11 +201,11 @@ fn name_of(request: ClientRequest<'_>, held: &BufferedRequest) -> String {
 /// # Errors
 /// 400 naming the clusters that serve the resource.
 fn configured(request: ClientRequest<'_>, name: &str) -> Result<Arc<Cluster>, ClusterRefusal> {
-    let ClientRequest { router, served, .. } = request;
+    let served = request.served;
     let serves = |cluster: &Arc<Cluster>| served.clusters.contains(cluster.name()) || cluster.discovery().is_none();
-    let found = ClusterName::new(name).ok().and_then(|name| router.fleet().cluster(&name)).filter(serves);
+    let found = ClusterName::new(name).ok().and_then(|name| request.cluster(&name)).filter(serves);
     found.ok_or_else(|| {
-        let (resource, clusters) = (served.resource.clone(), served.clusters.clone());
+        let (resource, clusters) = (served.resource.clone(), request.serving().cloned().collect());
         ClusterRefusal::NotServing { resource, named: name.to_owned(), clusters }
     })
 }
@@ -254,6 +254,9 @@ async fn by_evidence(request: ClientRequest<'_>, held: &BufferedRequest, ground:
         return Err(not_put);
     }
     let refusal = match finding {
+        Finding::Meant(_) if ground.rests_on_others() && request.candidates.is_one_unknown() => {
+            ClusterRefusal::RightsUnknown { resource, name }
+        }
         Finding::Meant(cluster) => return Ok(router.fleet().cluster(&cluster).map_or(Said::Nothing, Said::Cluster)),
         Finding::Nothing => return Ok(Said::Nothing),
         Finding::Unsure { known, unknown } => {

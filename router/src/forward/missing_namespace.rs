@@ -26,7 +26,7 @@ pub(super) async fn explained(
 ) -> Result<Response<Body>, Refusal> {
     let Some(namespace) = request.resource.namespace.as_deref() else { return Ok(answer) };
     // Nothing was chosen where there is one cluster.
-    let is_chosen = request.router.fleet().clusters().len() > 1;
+    let is_chosen = request.clusters().len() > 1;
     if answer.status() != StatusCode::NOT_FOUND || !is_chosen {
         return Ok(answer);
     }

@@ -12,6 +12,7 @@ use super::meant::{self, Meant, OfExisting, makes};
 use super::missing_namespace::explained;
 use super::send::send;
 use super::target::{OwnerTarget, send_translated};
+use crate::asked::proxied_name;
 use crate::body::{Body, WHOLE_BODY_BYTES_MAX};
 use crate::grounds::{Ground, Meaning, NoOwner};
 use crate::negotiate::ResponseKind;
@@ -203,7 +204,7 @@ async fn target_of_new(
     let verb = info.verb;
     let makes_objects = makes(request, held) || (resource.subresource.is_none() && verb == Verb::Update);
     // An update of what was in a cluster that has left finds nothing.
-    let has_left = |cluster: &ClusterName| request.router.fleet().cluster(cluster).is_none();
+    let has_left = |cluster: &ClusterName| request.cluster(cluster).is_none();
     let is_left = verb == Verb::Update && seen.iter().filter_map(ClientVersion::only_cluster).any(has_left);
     if !makes_objects || is_left || located.is_refused() {
         return Err(located.refuse(request, NoOwner::Nowhere));
@@ -215,20 +216,9 @@ async fn target_of_new(
     })
 }
 
-/// The object behind a request that passes untouched: what is proxied may be named `[scheme:]name:port`
-/// (`SplitSchemeNamePort` in apimachinery).
+/// The object behind a request that passes untouched.
 fn proxied_object(resource: &ResourceRequest) -> ResourceRequest {
-    let mut object = resource.clone();
-    if resource.subresource.as_deref() == Some("proxy")
-        && let Some(named) = &resource.name
-    {
-        let parts: Vec<_> = named.split(':').collect();
-        object.name = match parts[..] {
-            [name, _] | [_, name, _] => Some(name.to_owned()),
-            _ => object.name,
-        };
-    }
-    object
+    ResourceRequest { name: resource.name.as_ref().map(|_| proxied_name(resource).to_owned()), ..resource.clone() }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Questions about the caller: what it may do, and who it is. Asked of every cluster and answered as one.
 
+mod identity;
 mod join;
 mod rules;
 
@@ -45,18 +46,21 @@ type ReviewRoom = Result<Portion, Exceeded>;
 /// 406 for a Table alone; what a cluster says of the request itself. 503 naming the clusters that cannot be asked, with
 /// `partial: Deny` or where no cluster can. 409 where the clusters know the caller by different names.
 pub(crate) async fn self_review(request: ClientRequest<'_>, message: Request<Body>) -> Result<Response<Body>, Refusal> {
-    let ClientRequest { router, caller, resource, served, preferences, .. } = request;
+    let ClientRequest { caller, resource, served, preferences, .. } = request;
+    if let Some(rights) = caller.rights().filter(|_| &*resource.resource.resource == "selfsubjectreviews") {
+        return identity::answer(request, rights);
+    }
     let form = preferences.form(ResponseKind::Review)?;
     let held = BufferedRequest::read(request, Verb::Create, message, REVIEW_BYTES_MAX).await?;
     let body = held.for_all()?.ok_or(RequestRefusal::VersionInReview)?;
     answer_room::wait(caller.answer_room.as_ref()).await?;
     let (mut said, _rooms): (Vec<ReviewResult>, Vec<ReviewRoom>) = {
-        let clusters: Vec<_> = served.clusters.iter().filter_map(|name| router.fleet().cluster(name)).collect();
+        let clusters: Vec<_> = request.serving().filter_map(|name| request.cluster(name)).collect();
         let ask = |cluster| ask(cluster, request, held.with_body(body.clone(), "application/json"));
         let asked: Vec<_> = clusters.iter().map(ask).collect();
         stream::iter(asked).buffered(ASKED_AT_ONCE).unzip().await
     };
-    let undiscovered = router.fleet().undiscovered();
+    let undiscovered = request.undiscovered();
     let unheard = undiscovered.iter().filter(|cluster| !served.clusters.contains(cluster.name()));
     said.extend(unheard.map(|cluster| (cluster.name().clone(), Err(unavailable(cluster, cluster.trouble().cause)))));
     let partial = request.configuration.policy(&resource.resource).partial;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Request, Response, StatusCode, Uri};
-use tributary_apimachinery::{Permit, RequestClass};
+use http::{Request, Response, StatusCode, Uri, header};
+use tributary_apimachinery::{Permit, RequestClass, Status};
 use tributary_proxy::{ClusterClient, ForwardError, RequestIdentity};
 
 use crate::body::{self, Body};
@@ -24,12 +24,13 @@ pub(crate) async fn send(
     path: &str,
     query: Option<&str>,
 ) -> Result<Response<Body>, Refusal> {
+    let identity = caller.identity(&cluster.setup)?;
     let client = addressed(cluster, &mut request, path, query)?;
     let place = place(cluster, caller, &request)?;
     let waiting = caller.awaited.wait_for(cluster.name());
-    let answer =
-        client.forward(request, caller.identity().clone()).await.map_err(|error| not_forwarded(cluster, error))?;
+    let answer = client.forward(request, identity).await.map_err(|error| not_forwarded(cluster, error))?;
     drop(waiting);
+    let answer = unless_not_let(cluster, caller, answer).await?;
     Ok(match answer.status() {
         // What is switched has a connection of its own from now on, and is counted as such.
         StatusCode::SWITCHING_PROTOCOLS => answer,
@@ -49,8 +50,10 @@ pub(crate) async fn ask(
     request: Request<Body>,
     path: &str,
 ) -> Result<Response<Body>, Refusal> {
+    let identity = caller.identity(&cluster.setup)?;
     let _waiting = caller.awaited.wait_for(cluster.name());
-    ask_as(cluster, caller.identity().clone(), request, path).await
+    let answer = ask_as(cluster, identity, request, path).await?;
+    unless_not_let(cluster, caller, answer).await
 }
 
 /// Asks one cluster in our own name, for what is no client's: what it says may be told to all of them.
@@ -63,6 +66,38 @@ pub(crate) async fn ask_as_ourselves(
     path: &str,
 ) -> Result<Response<Body>, Refusal> {
     ask_as(cluster, RequestIdentity::Member, request, path).await
+}
+
+/// The largest refusal that is read to find out whose fault it is, in bytes. A Status is a few hundred.
+const REFUSAL_BYTES_MAX: usize = 64 << 10;
+
+/// What a kube-apiserver says of whoever may not act as another (apiserver
+/// `pkg/endpoints/filters/impersonation`, by its authorizers' words).
+const NOT_LET: &[u8] = b"cannot impersonate resource";
+
+/// The answer to a request in the name of one of many users, unless the cluster says that this endpoint may not act as
+/// them: that is its administrator's to mend, and no fault of the user's.
+///
+/// # Errors
+/// 503 that says so.
+async fn unless_not_let(
+    cluster: &Arc<Cluster>,
+    caller: &Caller,
+    answer: Response<Body>,
+) -> Result<Response<Body>, Refusal> {
+    let length = answer.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    let is_short = length.is_some_and(|length: usize| length <= REFUSAL_BYTES_MAX);
+    if answer.status() != StatusCode::FORBIDDEN || caller.rights().is_none() || !is_short {
+        return Ok(answer);
+    }
+    let (head, incoming) = answer.into_parts();
+    let text = body::whole_up_to(incoming, REFUSAL_BYTES_MAX).await.unwrap_or_default();
+    if !text.windows(NOT_LET.len()).any(|words| words == NOT_LET) {
+        return Ok(Response::from_parts(head, body::full(text)));
+    }
+    let said = Status::from_response(head.status.as_u16(), &text).message;
+    cluster.note_not_let(&said);
+    Err(MemberRefusal::NotLet { cluster: cluster.name().clone() }.into())
 }
 
 async fn ask_as(

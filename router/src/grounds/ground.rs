@@ -46,7 +46,7 @@ impl Ground {
         [Self::Annotation, Self::Precondition, Self::Owner, Self::Release, Self::Node];
 
     /// Whether it speaks for a cluster only because no other has something: then one that is unknown may have it, too.
-    pub(super) fn rests_on_others(self) -> bool {
+    pub(crate) fn rests_on_others(self) -> bool {
         matches!(self, Self::Name | Self::Node | Self::Kind | Self::Namespace)
     }
 }

@@ -101,11 +101,14 @@ pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, R
     Ok(response)
 }
 
+/// The Warning of an answer that lacks clusters whose rights are not known. It names none.
+pub(crate) const RIGHTS_UNKNOWN: &str = "what you may list in some clusters is not known, and is missing";
+
 /// Says that an answer shows what its caller may list, and no more. It names nothing, and counts nothing.
 pub(crate) fn warn_limited(headers: &mut HeaderMap, admission: Option<&Admission>) {
     let Some(admission) = admission else { return };
     let limited = admission.by_namespace.as_ref().map(|_| "limited to what you may list");
-    let unknown = admission.is_one_unknown.then_some("what you may list in some clusters is not known, and is missing");
+    let unknown = admission.is_one_unknown.then_some(RIGHTS_UNKNOWN);
     let texts = limited.into_iter().chain(unknown);
     headers.extend(texts.filter_map(standing::warning_header).map(|warning| (header::WARNING, warning)));
 }

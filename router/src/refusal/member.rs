@@ -36,6 +36,11 @@ pub(crate) enum MemberRefusal {
     },
     /// The cluster is configured such that nothing can be sent to it: 503.
     NotAskable(Trouble),
+    /// The cluster does not let this endpoint act in its users' names: 503. Its administrator has to.
+    NotLet {
+        /// The cluster.
+        cluster: ClusterName,
+    },
     /// The cluster began to answer, and the answer cannot be given: it broke off, took too long or is too large. What
     /// was asked for may be done: 502.
     Interrupted {
@@ -114,6 +119,7 @@ impl MemberRefusal {
             Self::Said(status) => status.clone(),
             Self::Forward { error, is_out_of_reach, silent_for } => not_forwarded(error, *is_out_of_reach, *silent_for),
             Self::NotAskable(trouble) => Status::service_unavailable(format!("cluster {trouble}")),
+            Self::NotLet { cluster } => Status::service_unavailable(not_let(cluster)),
             Self::Interrupted { cluster, cause } => interrupted(cluster, cause),
             Self::Unavailable { cluster, cause } => {
                 Status::service_unavailable(format!("cluster {} is unavailable: {cause}", go_quote(cluster.as_str())))
@@ -194,6 +200,14 @@ fn not_forwarded(error: &ForwardError, is_out_of_reach: bool, silent_for: Durati
         Sent::No if passes && !is_out_of_reach => status.with_retry_after(RETRY_AFTER),
         Sent::No | Sent::Maybe => status,
     }
+}
+
+fn not_let(cluster: &ClusterName) -> String {
+    format!(
+        "cluster {} does not let this endpoint act in your name; an administrator of that cluster has to grant its account \
+         the verb impersonate (docs/shared-mode.md)",
+        go_quote(cluster.as_str())
+    )
 }
 
 fn interrupted(cluster: &ClusterName, cause: &str) -> Status {

@@ -1,10 +1,13 @@
 //! What is wrong with what a request itself says.
 
+use std::borrow::Cow;
+
 use tributary_apimachinery::duration::InvalidDuration;
 use tributary_apimachinery::rewrite::Format;
 use tributary_apimachinery::status::go_quote;
 use tributary_apimachinery::{FieldError, GroupVersionResource, Status, StatusReason};
-use tributary_proxy::InvalidGivenIdentity;
+use tributary_authentication::NotSent;
+use tributary_proxy::{InvalidGivenIdentity, InvalidImpersonation};
 
 use crate::negotiate::NotAcceptable;
 
@@ -54,10 +57,12 @@ pub(crate) enum RequestRefusal {
         /// What is to be read.
         resource: GroupVersionResource,
     },
-    /// Members would have to be asked for one of many users, which is not done yet: 403.
-    OnlyFromMemory,
+    /// No member is told who asks, so that there is none that could answer: 403.
+    NotSent(NotSent),
+    /// The user cannot be told to members in headers: 403.
+    NotExpressible(InvalidImpersonation),
     /// No cluster that the caller may know of allows it: 403.
-    Forbidden(Box<ForbiddenRead>),
+    Forbidden(Box<ForbiddenRequest>),
     /// The resource can be listed and not watched: 405.
     NotWatched {
         /// What is to be watched.
@@ -67,15 +72,17 @@ pub(crate) enum RequestRefusal {
     },
 }
 
-/// A read that is not allowed.
+/// A request that is not allowed.
 #[derive(Clone, Debug)]
-pub(crate) struct ForbiddenRead {
+pub(crate) struct ForbiddenRequest {
     /// Who asks.
     pub(crate) user: String,
     /// For what: `list`, `get`, …
-    pub(crate) verb: &'static str,
+    pub(crate) verb: Cow<'static, str>,
     /// The resource.
     pub(crate) resource: GroupVersionResource,
+    /// What of it; empty for the object itself.
+    pub(crate) subresource: String,
     /// The namespace by which it is judged; empty for all and for what has none.
     pub(crate) namespace: String,
     /// The name by which it is judged; empty for all.
@@ -104,12 +111,11 @@ impl RequestRefusal {
             Self::VersionOfNew => version_of_new(),
             Self::NotAcceptable(none) => not_acceptable(none),
             Self::ReadForAnother { resource } => read_for_another(resource),
-            Self::OnlyFromMemory => Status::forbidden(
-                None,
-                "",
-                "what members answer themselves is not served to users of this endpoint yet",
-            ),
-            Self::Forbidden(read) => forbidden(read),
+            Self::NotSent(why) => Status::forbidden(None, "", &format!("no cluster can be asked for you: {why}")),
+            Self::NotExpressible(why) => {
+                Status::forbidden(None, "", &format!("no cluster can be asked for you: {why}"))
+            }
+            Self::Forbidden(request) => forbidden(request),
             Self::NotWatched { resource, remedy } => not_watched(resource, remedy),
         }
     }
@@ -131,13 +137,17 @@ fn read_for_another(resource: &GroupVersionResource) -> Status {
 }
 
 /// kube-apiserver's own words (`forbiddenMessage` in apiserver's `endpoints/handlers/responsewriters/errors.go`).
-fn forbidden(read: &ForbiddenRead) -> Status {
-    let ForbiddenRead { user, verb, resource, namespace, name } = read;
+fn forbidden(request: &ForbiddenRequest) -> Status {
+    let ForbiddenRequest { user, verb, resource, subresource, namespace, name } = request;
     let place = match &**namespace {
         "" => "at the cluster scope".to_owned(),
         namespace => format!("in the namespace {}", go_quote(namespace)),
     };
-    let (user, of, group) = (go_quote(user), go_quote(&resource.resource), go_quote(&resource.group));
+    let of = match &**subresource {
+        "" => resource.resource.to_string(),
+        below => format!("{}/{below}", resource.resource),
+    };
+    let (user, of, group) = (go_quote(user), go_quote(&of), go_quote(&resource.group));
     let cause = format!("User {user} cannot {verb} resource {of} in API group {group} {place}");
     Status::forbidden(Some(resource), name, &cause)
 }

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use super::actor::Actor;
 use super::mirror::RightsStamp;
-use super::visible::{Admission, CallerRights, ReadPlace, RightsOwner};
+use super::visible::{Admission, CallerRights, ReadPlace};
 use crate::configuration::ConfigurationSnapshot;
 use crate::refusal::Refusal;
 
@@ -18,7 +19,7 @@ const KEPT: usize = 2_048;
 /// Of whom, and for what.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Asked {
-    user: Arc<RightsOwner>,
+    actor: Arc<Actor>,
     verb: &'static str,
     place: ReadPlace,
 }
@@ -67,7 +68,7 @@ impl Admissions {
     ) -> Result<Admission, Refusal> {
         // Before it is made: what changes meanwhile is another.
         let by = MadeBy { rights: rights.stamp(), configuration: configuration.clone() };
-        let asked = Asked { user: Arc::clone(rights.owner()), verb, place };
+        let asked = Asked { actor: Arc::clone(rights.actor()), verb, place };
         if let Some(found) = self.kept.lock().find(&asked, &by) {
             return found;
         }
@@ -105,7 +106,12 @@ mod tests {
 
     use super::*;
     use crate::refusal::RequestRefusal;
-    use crate::{Router, RouterConfig, SharedMode};
+    use crate::{Router, RouterConfig, SharedMode, User};
+
+    fn actor(name: &str) -> Actor {
+        let User { info, authority } = User::named("test", name);
+        Actor::new(info, authority, None)
+    }
 
     fn place(name: &str) -> ReadPlace {
         let resource = GroupVersionResource::new("", "v1", "pods");
@@ -115,12 +121,12 @@ mod tests {
     #[tokio::test]
     async fn what_was_found_is_found_again_until_something_changes_and_not_for_another() {
         let router = Router::new(RouterConfig { shared: Some(SharedMode::default()), ..RouterConfig::default() });
-        let rights = |user: &str| CallerRights::new(router.rights().unwrap(), user.to_owned(), Vec::new());
+        let rights = |user: &str| CallerRights::new(router.rights().unwrap(), actor(user));
         let (made, admissions) = (Cell::new(0), Admissions::default());
         let ask = |user: &str, verb, name: &str| {
             let asked = admissions.get(&rights(user), &router.configuration(), (verb, place(name)), |_| {
                 made.set(made.get() + 1);
-                Err(RequestRefusal::OnlyFromMemory.into())
+                Err(RequestRefusal::Path.into())
             });
             assert!(asked.is_err());
             made.get()
@@ -135,12 +141,12 @@ mod tests {
     #[tokio::test]
     async fn those_that_are_used_stay_and_the_others_go() {
         let router = Router::new(RouterConfig { shared: Some(SharedMode::default()), ..RouterConfig::default() });
-        let rights = CallerRights::new(router.rights().unwrap(), "ann".to_owned(), Vec::new());
+        let rights = CallerRights::new(router.rights().unwrap(), actor("ann"));
         let (made, admissions, configuration) = (Cell::new(0), Admissions::default(), router.configuration());
         let ask = |name: &str| {
             let _refused = admissions.get(&rights, &configuration, ("list", place(name)), |_| {
                 made.set(made.get() + 1);
-                Err(RequestRefusal::OnlyFromMemory.into())
+                Err(RequestRefusal::Path.into())
             });
         };
         ask("used");

@@ -49,7 +49,8 @@ struct MirrorStandings {
 /// What tells what somebody may do at one moment from what they may at another.
 #[derive(Clone)]
 pub(super) struct RightsStamp {
-    generation: u64,
+    /// Of each of those by whose rights it is judged.
+    generations: [u64; 2],
     standings: Arc<MirrorStandings>,
 }
 
@@ -57,7 +58,7 @@ impl RightsStamp {
     /// Whether nothing has changed up to `now`.
     pub(super) fn is(&self, now: &Self) -> bool {
         let holds = self.standings.until.is_none_or(|until| Instant::now() < until);
-        self.generation == now.generation && Arc::ptr_eq(&self.standings, &now.standings) && holds
+        self.generations == now.generations && Arc::ptr_eq(&self.standings, &now.standings) && holds
     }
 }
 
@@ -120,11 +121,13 @@ impl RightsMirror {
         self.standings.load().by_name.get(cluster).is_some_and(|standing| standing.holds(Instant::now()))
     }
 
-    /// What tells what a user may do now from what they may at another moment.
-    pub(super) fn stamp(&self, user: User<'_>) -> RightsStamp {
+    /// What tells what may be done now, by the rights of these users, from what may at another moment.
+    pub(super) fn stamp(&self, users: [User<'_>; 2]) -> RightsStamp {
         // Before the standings: what is read anew is compiled before it is known.
-        let generation = self.compiled.read().generation_of(user);
-        RightsStamp { generation, standings: self.standings.load_full() }
+        let compiled = self.compiled.read();
+        let generations = users.map(|user| compiled.generation_of(user));
+        drop(compiled);
+        RightsStamp { generations, standings: self.standings.load_full() }
     }
 
     /// How far what is known of a cluster is.

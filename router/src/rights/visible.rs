@@ -6,11 +6,14 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 use tributary_apimachinery::{ClusterName, GroupVersionResource, Object, Partial};
-use tributary_authorization::{User, Visible};
+use tributary_authentication::{MemberRules, NotSent, UserInfo};
+use tributary_authorization::{Attributes, Fleet, ResourceAttributes, Visible};
 
+use super::actor::{Actor, Impersonated};
 use super::audience::Audience;
+use super::candidates::Candidates;
 use super::mirror::{RightsMirror, RightsStamp};
-use crate::refusal::{ClusterRefusal, ForbiddenRead, Refusal, RequestRefusal};
+use crate::refusal::{ClusterRefusal, ForbiddenRequest, Refusal, RequestRefusal};
 
 /// What is read, as it is authorized.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -29,14 +32,18 @@ pub(crate) struct ReadPlace {
 #[derive(Clone)]
 pub(crate) struct CallerRights {
     mirror: Arc<RightsMirror>,
-    user: Arc<RightsOwner>,
+    actor: Arc<Actor>,
 }
 
-/// Whose rights they are, as far as RBAC looks.
-#[derive(Debug, PartialEq, Eq, Hash)]
-pub(super) struct RightsOwner {
-    name: String,
-    groups: Vec<String>,
+/// Whether a cluster is there for somebody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Existence {
+    /// It is told who acts, and lets them act as whom they ask to be.
+    There,
+    /// It is not, or does not.
+    Nowhere,
+    /// What it allows is not known.
+    Unknown,
 }
 
 /// What somebody may do with a resource in each cluster. Where they may nothing, or that is not known, it is not among
@@ -112,9 +119,9 @@ impl NamespaceRights {
 }
 
 impl CallerRights {
-    /// Those of a user.
-    pub(crate) fn new(mirror: &Arc<RightsMirror>, name: String, groups: Vec<String>) -> Self {
-        Self { mirror: Arc::clone(mirror), user: Arc::new(RightsOwner { name, groups }) }
+    /// Those of whoever acts.
+    pub(crate) fn new(mirror: &Arc<RightsMirror>, actor: Actor) -> Self {
+        Self { mirror: Arc::clone(mirror), actor: Arc::new(actor) }
     }
 
     /// Tells when they may have changed.
@@ -123,18 +130,57 @@ impl CallerRights {
     }
 
     /// Whose they are.
-    pub(super) fn owner(&self) -> &Arc<RightsOwner> {
-        &self.user
+    pub(crate) fn actor(&self) -> &Arc<Actor> {
+        &self.actor
     }
 
     /// What tells the rights of one moment from those of another. Costs a lookup for each group.
     pub(super) fn stamp(&self) -> RightsStamp {
-        self.mirror.stamp(User { name: &self.user.name, groups: &self.user.groups })
+        self.mirror.stamp([self.actor.acting(), self.actor.user()])
     }
 
     /// The clusters that are configured now.
     pub(super) fn clusters(&self) -> Vec<ClusterName> {
         self.mirror.clusters()
+    }
+
+    /// Whether a cluster is there for the caller, by what is known of its rights.
+    fn existence(&self, fleet: &Fleet, cluster: &ClusterName) -> Existence {
+        if self.actor.reaches(cluster).is_err() {
+            return Existence::Nowhere;
+        }
+        if !self.mirror.knows(cluster) {
+            return Existence::Unknown;
+        }
+        match self.actor.refused(|user, asked| fleet.allows(cluster, user, asked)) {
+            None => Existence::There,
+            Some(_) => Existence::Nowhere,
+        }
+    }
+
+    /// As whom the caller acts in a cluster: nobody is sent whom the cluster does not let the caller be.
+    ///
+    /// # Errors
+    /// 403 that says why the cluster is not told; 503 where what it allows is not known. 404 where another cluster vouches
+    /// for the caller: this one is not there then.
+    pub(crate) fn identity(&self, cluster: &ClusterName, rules: &MemberRules) -> Result<UserInfo, Refusal> {
+        let told = self.actor.identity(cluster, rules).map_err(|why| match why {
+            NotSent::OfAnotherCluster(_) => Refusal::from(ClusterRefusal::NotConfigured(cluster.clone())),
+            why => RequestRefusal::NotSent(why).into(),
+        })?;
+        // Whoever acts as themselves is the cluster's own to judge.
+        if self.actor.given().is_none() {
+            return Ok(told);
+        }
+        let fleet = self.mirror.compiled();
+        match self.existence(&fleet, cluster) {
+            Existence::There => Ok(told),
+            Existence::Nowhere => Err(self.not_let(&fleet, [cluster])),
+            Existence::Unknown => {
+                let (user, name) = (GroupVersionResource::new("", "v1", "users"), self.actor.acting().name.to_owned());
+                Err(ClusterRefusal::RightsUnknown { resource: user, name }.into())
+            }
+        }
     }
 
     /// What may be done with a resource in each of these clusters now. Costs a look at the user's grants in each.
@@ -144,20 +190,96 @@ impl CallerRights {
         verb: &str,
         resource: &GroupVersionResource,
     ) -> VisibleClusters {
-        let user = User { name: &self.user.name, groups: &self.user.groups };
         let mut visible = VisibleClusters::default();
         let fleet = self.mirror.compiled();
         for cluster in clusters {
-            if !self.mirror.knows(cluster) {
-                visible.unknown.insert(cluster.clone());
-                continue;
-            }
-            let rights = fleet.rights(cluster, user, verb, &resource.group, &resource.resource);
-            if !rights.is_nothing() {
-                visible.by_name.insert(cluster.clone(), rights);
+            match self.existence(&fleet, cluster) {
+                Existence::Nowhere => continue,
+                Existence::Unknown => drop(visible.unknown.insert(cluster.clone())),
+                Existence::There => {
+                    let rights = fleet.rights(cluster, self.actor.acting(), verb, &resource.group, &resource.resource);
+                    if !rights.is_nothing() {
+                        visible.by_name.insert(cluster.clone(), rights);
+                    }
+                }
             }
         }
         visible
+    }
+
+    /// The clusters that there are for a request: those where its caller may do any of what is asked.
+    pub(crate) fn candidates<'a>(
+        &self,
+        clusters: impl IntoIterator<Item = &'a ClusterName>,
+        asked: &[ResourceAttributes<'_>],
+    ) -> Candidates {
+        let (mut only, mut is_one_unknown) = (BTreeSet::new(), false);
+        let fleet = self.mirror.compiled();
+        for cluster in clusters {
+            match self.existence(&fleet, cluster) {
+                Existence::Nowhere => {}
+                Existence::Unknown => is_one_unknown = true,
+                Existence::There => {
+                    let may = |asked| fleet.allows(cluster, self.actor.acting(), &Attributes::Resource(asked));
+                    if asked.iter().copied().any(may) {
+                        only.insert(cluster.clone());
+                    }
+                }
+            }
+        }
+        Candidates::these(only, is_one_unknown)
+    }
+
+    /// The clusters that are there for the caller at all.
+    pub(crate) fn existing<'a>(&self, clusters: impl IntoIterator<Item = &'a ClusterName>) -> Candidates {
+        let (mut only, mut is_one_unknown) = (BTreeSet::new(), false);
+        let fleet = self.mirror.compiled();
+        for cluster in clusters {
+            match self.existence(&fleet, cluster) {
+                Existence::Nowhere => {}
+                Existence::Unknown => is_one_unknown = true,
+                Existence::There => drop(only.insert(cluster.clone())),
+            }
+        }
+        Candidates::these(only, is_one_unknown)
+    }
+
+    /// 403 for somebody for whom no cluster is there, if that is why nothing is allowed: no member is told who acts, or
+    /// none lets the user act as whom they ask to be. In kube-apiserver's words.
+    pub(crate) fn nobody<'a>(&self, clusters: impl IntoIterator<Item = &'a ClusterName>) -> Option<Refusal> {
+        let fleet = self.mirror.compiled();
+        let clusters: Vec<_> = clusters.into_iter().collect();
+        let is_there = |cluster: &&ClusterName| self.existence(&fleet, cluster) != Existence::Nowhere;
+        if clusters.iter().any(is_there) {
+            return None;
+        }
+        let sent = clusters.iter().map(|cluster| self.actor.reaches(cluster));
+        match sent.reduce(|first, other| if first.is_ok() { first } else { other }) {
+            Some(Err(why)) => Some(RequestRefusal::NotSent(why).into()),
+            _ if self.actor.given().is_some() => Some(self.not_let(&fleet, clusters)),
+            _ => None,
+        }
+    }
+
+    /// 403: what none of these clusters lets the user act as.
+    fn not_let<'a>(&self, fleet: &Fleet, clusters: impl IntoIterator<Item = &'a ClusterName>) -> Refusal {
+        let reached = clusters.into_iter().filter(|cluster| self.actor.reaches(cluster).is_ok());
+        let refused =
+            reached.filter_map(|cluster| self.actor.refused(|user, asked| fleet.allows(cluster, user, asked)));
+        // What the most willing cluster says. Where nobody is asked it is as if one refused the first.
+        let refused = refused.max_by_key(|(place, _)| *place).or_else(|| self.actor.refused(|_, _| false));
+        let Some((_, Impersonated { group, resource, subresource, namespace, name })) = refused else {
+            return RequestRefusal::NotSent(NotSent::NoName).into();
+        };
+        RequestRefusal::Forbidden(Box::new(ForbiddenRequest {
+            user: self.actor.user().name.to_owned(),
+            verb: "impersonate".into(),
+            resource: GroupVersionResource::new(group, "v1", resource),
+            subresource: subresource.to_owned(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }))
+        .into()
     }
 
     /// Lets a list, watch or get read what it may of these clusters.
@@ -188,7 +310,12 @@ impl CallerRights {
         let only: BTreeSet<_> = shown.extents(place).map(|(cluster, ..)| cluster.clone()).collect();
         if only.is_empty() {
             let is_unknown = !own.unknown.is_empty() && verb == "get";
-            return Err(if is_unknown { unknown().into() } else { self.forbidden(verb, place) });
+            let clusters = self.clusters();
+            return Err(match self.nobody(&clusters) {
+                Some(refusal) => refusal,
+                None if is_unknown => unknown().into(),
+                None => self.forbidden(verb, place),
+            });
         }
         if verb == "watch" && !covers(&own, &listed, place) {
             return Err(self.forbidden(verb, place));
@@ -205,14 +332,20 @@ impl CallerRights {
 
     fn forbidden(&self, verb: &'static str, place: &ReadPlace) -> Refusal {
         let ReadPlace { resource, namespace, name, .. } = place.clone();
-        RequestRefusal::Forbidden(Box::new(ForbiddenRead {
-            user: self.user.name.clone(),
-            verb,
+        self.forbids(ForbiddenRequest {
+            user: String::new(),
+            verb: verb.into(),
             resource,
+            subresource: String::new(),
             namespace,
             name,
-        }))
-        .into()
+        })
+    }
+
+    /// 403: no cluster that is there for the caller allows it. The user is filled in here.
+    pub(crate) fn forbids(&self, request: ForbiddenRequest) -> Refusal {
+        let user = self.actor.acting().name.to_owned();
+        RequestRefusal::Forbidden(Box::new(ForbiddenRequest { user, ..request })).into()
     }
 }
 
@@ -229,6 +362,6 @@ fn covers(watched: &VisibleClusters, listed: &VisibleClusters, place: &ReadPlace
 
 impl fmt::Debug for CallerRights {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CallerRights").field("user", &self.user.name).finish_non_exhaustive()
+        f.debug_struct("CallerRights").field("user", &self.actor.acting().name).finish_non_exhaustive()
     }
 }

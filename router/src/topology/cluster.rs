@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 use tributary_apimachinery::{ClusterName, Permit, RequestClass, explain};
+use tributary_authentication::MemberRules;
 use tributary_cacher::ListPlaces;
 use tributary_proxy::{ClusterClient, Reachability, Transport, nearest_tick};
 
@@ -39,6 +40,8 @@ pub struct ClusterSetup {
     pub fingerprint: String,
     /// The index of `itemResourceVersions: Integer`, if one is set.
     pub index: Option<u16>,
+    /// What it is told of users beyond their names and groups, in the shared mode.
+    pub impersonation: MemberRules,
 }
 
 /// How often a member is asked what it serves. An unchanged answer is a 304 of a few hundred bytes; a new CRD
@@ -56,6 +59,10 @@ const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(15);
 /// The shortest time between two log lines that a cluster's revisions went back. A minute: by then all of its
 /// collections have found out.
 const RESET_LOG_INTERVAL: Duration = Duration::from_secs(60);
+
+/// The shortest time between two log lines that a cluster does not let us act in users' names. A minute: each request
+/// there finds it out.
+const NOT_LET_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How often a cluster was asked what it serves.
 #[derive(Clone, Copy, Debug, Default)]
@@ -112,6 +119,8 @@ pub(crate) struct Cluster {
     pub(super) told: Mutex<Option<Instant>>,
     /// When it was last said that its revisions went back.
     went_back: Mutex<Option<Instant>>,
+    /// When it was last said that it does not let us act in users' names.
+    not_let: Mutex<Option<Instant>>,
     refresh: Notify,
     attempts: watch::Sender<Attempts>,
     /// Whether one of the attempts is over, and what it said is known.
@@ -221,6 +230,7 @@ impl Cluster {
             mended: Mutex::default(),
             told: Mutex::default(),
             went_back: Mutex::default(),
+            not_let: Mutex::default(),
             refresh: Notify::new(),
             attempts: watch::Sender::default(),
             asked: AtomicBool::new(false),
@@ -348,6 +358,16 @@ impl Cluster {
         if said.is_none_or(|said| said.elapsed() >= RESET_LOG_INTERVAL) {
             *said = Some(Instant::now());
             tracing::warn!(cluster = %self.name(), "the cluster's revisions went back, as after a restore; clients list again");
+        }
+    }
+
+    /// Notes that it does not let us act in users' names, and what it says. Logged once a minute.
+    pub(crate) fn note_not_let(&self, said: &str) {
+        let mut noted = self.not_let.lock();
+        if noted.is_none_or(|noted| noted.elapsed() >= NOT_LET_LOG_INTERVAL) {
+            *noted = Some(Instant::now());
+            let remedy = "grant our account the verb impersonate there, as docs/shared-mode.md shows";
+            tracing::error!(cluster = %self.name(), said, remedy, "the cluster does not let us act in users' names");
         }
     }
 

@@ -68,7 +68,7 @@ impl ClientRequest<'_> {
     /// # Errors
     /// 429 where no further namespace can be held.
     pub(crate) async fn view(&self) -> Result<(Arc<View>, EarlierStandings), Refusal> {
-        let (view, before) = self.read(&ClusterSelector::default(), Partial::Allow, Lifetime::Once).await;
+        let (view, before) = self.read(&self.candidates.selector(), Partial::Allow, Lifetime::Once).await;
         Ok((view, before?))
     }
 

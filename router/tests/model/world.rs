@@ -13,7 +13,7 @@ use tokio::time::{Duration, Instant, timeout};
 use tributary_apimachinery::body::{self, Body};
 use tributary_apimachinery::{ClusterName, Consistency, ItemResourceVersions, Partial};
 use tributary_proxy::{BoxIo, ClientTuning, ClusterClient, Connector};
-use tributary_router::{ClusterSetup, KeepEpochs, Policies, Policy, Router, RouterConfig, User};
+use tributary_router::{ClusterSetup, KeepEpochs, MemberRules, Policies, Policy, Router, RouterConfig, User};
 use tributary_simulator::compact;
 use tributary_simulator::{HistoryEvent, Listed, SimulatedCluster, Simulator, SimulatorConfig};
 
@@ -239,6 +239,7 @@ impl World {
             client: Ok(client),
             fingerprint: format!("{} {salt}", member.token()),
             index: index_of(name),
+            impersonation: MemberRules::default(),
         })
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::Uri;
 use tributary_apimachinery::ClusterName;
 use tributary_proxy::{BoxIo, ClientTuning, ClusterClient, Connector};
-use tributary_router::{ClusterSetup, Policies};
+use tributary_router::{ClusterSetup, MemberRules, Policies};
 use tributary_simulator::{Rejection, RequestKind, SimulatedCluster, Simulator, SimulatorConfig};
 
 use crate::harness::{CONFIG_MAPS, Events, Fixture, SOON, config, config_map, router, until, version};
@@ -26,7 +26,13 @@ pub(crate) async fn setup(member: &Arc<SimulatedCluster>) -> ClusterSetup {
     let name = ClusterName::new(member.name()).unwrap();
     let client =
         ClusterClient::connect_through(connector, name.clone(), config, ClientTuning::default()).await.unwrap();
-    ClusterSetup { name, client: Ok(client), fingerprint: member.token().to_owned(), index: None }
+    ClusterSetup {
+        name,
+        client: Ok(client),
+        fingerprint: member.token().to_owned(),
+        index: None,
+        impersonation: MemberRules::default(),
+    }
 }
 
 /// Starts so many members and a router over them at once, reads, watches and writes.

@@ -14,8 +14,11 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 use tributary_apimachinery::body::{self, Body};
 use tributary_apimachinery::{ClusterName, Partial};
+use tributary_authentication::Reach;
 use tributary_proxy::{ClientTuning, ClusterClient};
-use tributary_router::{ClusterSetup, Limits, Peer, Policies, Policy, Router, RouterConfig, SharedMode, User};
+use tributary_router::{
+    ClusterSetup, Limits, MemberRules, Peer, Policies, Policy, Router, RouterConfig, SharedMode, User,
+};
 use tributary_simulator::{SimulatedCluster, Simulator, SimulatorConfig};
 
 /// How long a test waits for what has to come: a limit for what never comes, not for how fast the machine is.
@@ -115,7 +118,13 @@ pub(crate) async fn setup_through(
     let name = ClusterName::new(name).unwrap();
     let further: Vec<_> = urls[1..].iter().cloned().map(Into::into).collect();
     let client = ClusterClient::connect_to_all(name.clone(), config, &further, tuning).await.map_err(|e| e.to_string());
-    ClusterSetup { name, client, fingerprint: member.token().to_owned(), index: None }
+    ClusterSetup {
+        name,
+        client,
+        fingerprint: member.token().to_owned(),
+        index: None,
+        impersonation: MemberRules::default(),
+    }
 }
 
 impl Fixture {
@@ -234,8 +243,14 @@ impl Fixture {
 
     /// A client of the router who is this user, in these groups.
     pub(crate) fn user(&self, name: &str, groups: &[String]) -> Client {
+        self.user_of(name, groups, Reach::Everywhere)
+    }
+
+    /// As [`user`](Self::user), whom somebody vouches for whose word is good there.
+    pub(crate) fn user_of(&self, name: &str, groups: &[String], reach: Reach) -> Client {
         let mut user = User::named("test", name);
         user.info.groups = groups.to_vec();
+        user.authority.reach = reach;
         Client { user, ..self.client() }
     }
 
@@ -303,7 +318,7 @@ pub(crate) struct Client {
     /// Its connection; those who have none share what there is for one.
     peer: Option<Peer>,
     /// Who it is.
-    user: User,
+    pub(crate) user: User,
 }
 
 impl Client {

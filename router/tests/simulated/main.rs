@@ -23,6 +23,7 @@ mod lasting;
 mod lists;
 mod live;
 mod liveness;
+mod members;
 mod namespaces;
 mod openapi;
 mod pages;

@@ -340,28 +340,6 @@ async fn what_is_allowed_nowhere_is_refused_in_kube_apiservers_words() {
 }
 
 #[tokio::test]
-async fn members_are_asked_nothing_for_one_of_many_users() {
-    let fixture = ann().await;
-    let root = fixture.user("root", &[]);
-    for member in &fixture.members {
-        member.control().reset_counters();
-    }
-    let body = config_map("new", "").to_string();
-    let json = [("content-type", "application/json")];
-    root.send("POST", "/api/v1/namespaces/default/configmaps", &json, &body).await.refused(403);
-    root.send("DELETE", "/api/v1/namespaces/shop/configmaps/one-a", &[], "").await.refused(403);
-    for path in ["/clusters/a/api/v1/configmaps", "/api/v1/namespaces/shop/pods/x/log"] {
-        root.get(path).await.refused(403);
-    }
-    root.send("GET", ALL, &[("impersonate-user", "ann")], "").await.refused(403);
-    root.send("GET", "/api/v1/namespaces/shop/configmaps/one-a", &[("impersonate-user", "ann")], "").await.refused(403);
-    for member in &fixture.members {
-        let log = member.control().request_log();
-        assert!(!log.iter().any(|line| line.contains("configmaps/") || line.contains("/log")), "{log:?}");
-    }
-}
-
-#[tokio::test]
 async fn a_member_whose_rights_are_not_known_is_unknown_to_its_users_and_not_named() {
     let fixture = ann().await;
     let c = fixture.member("c");

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use tributary_apimachinery::ClusterName;
+use tributary_router::MemberRules;
 
 /// A cluster as a source describes it.
 pub struct ClusterSpec {
@@ -24,6 +25,8 @@ pub struct ClusterSpec {
     pub warnings: Vec<String>,
     /// The index of `itemResourceVersions: Integer`, if the source gives one.
     pub index: Option<u16>,
+    /// What it is told of users beyond their names and groups, in the shared mode.
+    pub impersonation: MemberRules,
     /// What registries select by; a context has none.
     pub labels: BTreeMap<String, String>,
 }

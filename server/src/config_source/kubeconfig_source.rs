@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use tributary_router::MemberRules;
+
 use crate::contexts::{ContextSelection, ContextsError, SelectedContext};
 use crate::kubeconfig::{ContextProblem, ContextTarget, KubeconfigFiles, KubeconfigLoadError, Kubeconfigs};
 
@@ -85,6 +87,7 @@ fn spec(chosen: SelectedContext, target: Result<ContextTarget, String>) -> Clust
         user_fingerprint,
         warnings,
         index: None,
+        impersonation: MemberRules::default(),
         labels: BTreeMap::new(),
     }
 }

@@ -11,6 +11,7 @@ use tributary_crds::{
     Credentials, KubeconfigReference, SecretText, Severity, UpstreamCluster, UpstreamClusterSpec, ValidationProblem,
 };
 use tributary_proxy::{Address, without_user_info};
+use tributary_router::MemberRules;
 
 use super::{ClusterSpec, LoadedConfiguration};
 use crate::kubeconfig::{ContextProblem, ContextTarget, KubeconfigFiles, KubeconfigLoadError, Kubeconfigs};
@@ -140,6 +141,7 @@ pub async fn cluster_spec(
         .into_iter()
         .map(|url| Address { proxy: target.proxies.on_the_way_to(&url), url })
         .collect();
+    let told = &cluster.spec.impersonation;
     let spec = ClusterSpec {
         origin: format!("UpstreamCluster {name}"),
         config: Ok(target.config),
@@ -149,6 +151,7 @@ pub async fn cluster_spec(
         warnings: cluster.spec.kubeconfig.as_ref().map(|_| target.warnings).unwrap_or_default(),
         further_endpoints,
         index: cluster.spec.index,
+        impersonation: MemberRules { uid: told.uid, extra: told.extra.iter().cloned().collect() },
         labels: cluster.metadata.labels.clone().unwrap_or_default(),
         name,
     };

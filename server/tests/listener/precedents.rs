@@ -21,7 +21,7 @@ use tokio_rustls::client::TlsStream;
 use tributary_apimachinery::ClusterName;
 use tributary_apimachinery::body::{Body, full};
 use tributary_proxy::{ClientTuning, ClusterClient};
-use tributary_router::{ClusterSetup, Report, Router, RouterConfig, User};
+use tributary_router::{ClusterSetup, MemberRules, Report, Router, RouterConfig, User};
 use tributary_server::handler::Handler;
 
 use crate::fixture::{SOON, Server, start, text};
@@ -97,7 +97,13 @@ async fn over(member: &Member) -> Server {
     let client =
         ClusterClient::connect(name.clone(), config, ClientTuning::default()).await.map_err(|error| error.to_string());
     let router = Router::new(RouterConfig::default());
-    router.set_clusters(vec![ClusterSetup { name, client, fingerprint: String::new(), index: None }]);
+    router.set_clusters(vec![ClusterSetup {
+        name,
+        client,
+        fingerprint: String::new(),
+        index: None,
+        impersonation: MemberRules::default(),
+    }]);
     start(router).await
 }
 

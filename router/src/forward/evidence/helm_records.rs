@@ -29,7 +29,7 @@ use crate::topology::Cluster;
 ///
 /// Takes 3 s at most: all that may have records are asked at once, Secrets and ConfigMaps together.
 pub(in crate::forward) async fn of_release(request: ClientRequest<'_>, release: &Release) -> Gathered {
-    if request.router.fleet().clusters().len() < 2 {
+    if request.clusters().len() < 2 {
         return Gathered::default();
     }
     let end = Instant::now() + ANSWERED_WITHIN;
@@ -52,13 +52,12 @@ pub(in crate::forward) async fn of_release(request: ClientRequest<'_>, release: 
 
 /// Which clusters have records of a release, as long as there is time.
 async fn of_records(request: ClientRequest<'_>, release: &Release, end: Instant) -> Gathered {
-    let fleet = request.router.fleet();
-    let union = fleet.union();
+    let union = request.router.fleet().union();
     let resources = release.resources();
     let served: Vec<_> = resources.iter().filter_map(|resource| union.get(resource)).collect();
     let asked = served.iter().map(|served| Box::pin(of_resource(request, release, served, end)));
     let (of_each, unsure): (Vec<_>, Vec<_>) = join_all(asked).await.into_iter().unzip();
-    let undiscovered = fleet.undiscovered();
+    let undiscovered = request.undiscovered();
     let undiscovered = undiscovered.iter().map(|cluster| cluster.name());
     let all = |of: fn(&Evidence) -> &Vec<ClusterName>| {
         of_each.iter().flat_map(|found| of(&found.evidence)).collect::<BTreeSet<_>>()
@@ -104,11 +103,13 @@ async fn of_resource(
     end: Instant,
 ) -> (Gathered, Option<Unsure>) {
     let wanted = object(served.resource.clone(), Some(release.namespace().to_owned()), None);
-    let of_records = ClientRequest { resource: &wanted, served, ..request };
+    let candidates = request.candidates_of(&wanted, "list");
+    let of_records = request.about(&wanted, served, &candidates);
+    let serving: Vec<_> = of_records.serving().cloned().collect();
     let is_read = !request.caller.is_another()
         && of_records.is_held()
         && request.router.views().get(&served.resource, None).is_some()
-        && request.configuration.left_out(served).is_empty();
+        && of_records.left_out().is_empty();
     let known = match is_read {
         true => timeout(REMEMBERED_WITHIN, in_memory(of_records, release)).await.ok().and_then(Result::ok),
         false => None,
@@ -120,9 +121,9 @@ async fn of_resource(
             answered.evidence.has.extend(known.has);
             (answered, unsure)
         }
-        None => asked(of_records, release, &served.clusters, end).await,
+        None => asked(of_records, release, &serving, end).await,
     };
-    only_where_all_forbid(&mut found, served.clusters.len());
+    only_where_all_forbid(&mut found, serving.len());
     (found, unsure)
 }
 
@@ -143,12 +144,13 @@ async fn in_memory(request: ClientRequest<'_>, release: &Release) -> Result<Evid
     view.newest(&mut before, Consistency::Cached).await?;
     let held = Arc::clone(view.log().head());
     let mut has = Vec::new();
-    for (cluster, snapshot) in held.iter() {
+    for (cluster, snapshot) in held.iter().filter(|(cluster, _)| request.candidates.has(cluster)) {
         if has_record(snapshot, release, &request.served.resource).await {
             has.push(cluster.clone());
         }
     }
-    let may = view.standings_with(before, &held)?.unknown().cloned().collect();
+    let standings = view.standings_with(before, &held)?;
+    let may = standings.unknown().filter(|name| request.candidates.has(name)).cloned().collect();
     Ok(Evidence { has, may, ..Evidence::default() })
 }
 
@@ -185,13 +187,13 @@ async fn asked(
 ) -> (Gathered, Option<Unsure>) {
     let ClientRequest { router, caller, .. } = request;
     let resource = request.served.resource.clone();
-    let (impersonation, release) = (caller.impersonation(), release.clone());
-    let key = ReleaseKey { impersonation, resource, release, clusters: clusters.into() };
+    let (caller, release) = (caller.key(), release.clone());
+    let key = ReleaseKey { caller, resource, release, clusters: clusters.into() };
     if let Some(known) = router.releases().get(&key) {
         return (known.into(), None);
     }
     let asked_at = router.releases().generation();
-    let found = clusters.iter().filter_map(|name| router.fleet().cluster(name));
+    let found = clusters.iter().filter_map(|name| request.cluster(name));
     let (askable, troubled): (Vec<_>, Vec<_>) = found.partition(|cluster: &Arc<Cluster>| cluster.problem().is_none());
     let question = question(request, &key, end);
     let may = troubled.iter().map(|own| own.name().clone()).collect();

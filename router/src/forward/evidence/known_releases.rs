@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use http::{HeaderName, HeaderValue};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tributary_apimachinery::{ClusterName, GroupVersionResource};
 
 use super::helm_release::Release;
+use crate::caller::CallerKey;
 use crate::grounds::Evidence;
 
 /// Where releases are that members were asked for a moment ago: one upgrade writes dozens of objects.
@@ -25,8 +25,8 @@ struct Known {
 /// Which question was asked, in whose name.
 #[derive(PartialEq, Eq, Hash)]
 pub(super) struct ReleaseKey {
-    /// Whom the client asks to be, if it does.
-    pub(super) impersonation: Box<[(HeaderName, HeaderValue)]>,
+    /// Who asked.
+    pub(super) caller: CallerKey,
     /// What its records are.
     pub(super) resource: GroupVersionResource,
     /// Whose they are.
@@ -77,7 +77,7 @@ mod tests {
 
     fn key(clusters: &[&str]) -> ReleaseKey {
         ReleaseKey {
-            impersonation: Box::default(),
+            caller: CallerKey::Owner(Box::default()),
             resource: GroupVersionResource::new("", "v1", "secrets"),
             release: Release::named("n", "r"),
             clusters: clusters.iter().map(|name| name.parse().unwrap()).collect(),

@@ -80,7 +80,8 @@ async fn first_owner(request: ClientRequest<'_>, owners: &[Reference]) -> Result
 async fn referenced(request: ClientRequest<'_>, reference: &Reference) -> Result<Option<Found>, Refusal> {
     let ClientRequest { router, resource, .. } = request;
     let Some((wanted, served)) = named(router, reference, resource) else { return Ok(None) };
-    let wanted = ClientRequest { resource: &wanted, served: &served, ..request };
+    let candidates = request.candidates_of(&wanted, "get");
+    let wanted = request.about(&wanted, &served, &candidates);
     let uid = Some(&*reference.uid).filter(|uid| !uid.is_empty() && *uid != reference.name);
     let located = locate(wanted, Lookup::Surely { uid }, &[]).await?;
     match located.owner(Meaning::Known) {
@@ -122,11 +123,13 @@ fn just_deleted(request: ClientRequest<'_>, reference: &Reference) -> Option<Fou
     let is_meant = |object: &Object| object.uid() == reference.uid;
     let namespaces = [None, wanted.namespace.as_deref()].into_iter();
     let views = namespaces.filter_map(|namespace| router.views().get(&wanted.resource, namespace));
+    let candidates = request.candidates_of(&wanted, "get");
     let mut deleted = views.filter_map(|view| {
         let log = view.log();
-        let is_there = log.find(key.as_str()).iter().any(|(_, object)| is_meant(object));
+        let is_there =
+            log.find(key.as_str()).iter().any(|(cluster, object)| candidates.has(cluster) && is_meant(object));
         if is_there { None } else { log.find_deleted(key.as_str(), is_meant) }
     });
-    let (name, object) = deleted.next()?;
+    let (name, object) = deleted.find(|(cluster, _)| candidates.has(cluster))?;
     Some((router.fleet().cluster(&name)?, Some(object)))
 }

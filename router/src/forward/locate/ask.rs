@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderName, HeaderValue, StatusCode};
+use http::StatusCode;
 use tributary_apimachinery::{ClusterName, Object, ObjectDecodeError, ObjectDecoder};
 
+use crate::caller::CallerKey;
 use crate::flow::fair_share::{Holder, Portion};
 use crate::forward::ask::{Question, Reply, ask_each};
 use crate::refusal::{Refusal, Trouble};
@@ -76,8 +77,8 @@ pub(crate) struct LookupKey {
     /// keep others from those.
     pub(super) connection: Holder,
     pub(super) path: Arc<str>,
-    /// Whom the client asks to be, if it does.
-    pub(super) impersonation: Box<[(HeaderName, HeaderValue)]>,
+    /// Who asks.
+    pub(super) caller: CallerKey,
     pub(super) clusters: Box<[ClusterName]>,
     /// How long each may take.
     pub(super) within: Duration,
@@ -111,11 +112,12 @@ pub(super) async fn ask(clusters: Vec<Arc<Cluster>>, question: Question) -> Loca
 
 #[cfg(test)]
 mod tests {
-    use http::{Extensions, HeaderMap};
+    use http::{Extensions, HeaderMap, HeaderValue};
     use prometheus_client::metrics::counter::Counter;
     use tokio::time::timeout;
 
     use super::*;
+    use crate::MemberRules;
     use crate::body::WHOLE_BODY_BYTES_MAX;
     use crate::caller::Caller;
     use crate::flow::fair_share::{FairShare, ShareMetrics};
@@ -126,9 +128,16 @@ mod tests {
     async fn who_was_not_asked_is_not_known() {
         let name = ClusterName::new("a").unwrap();
         let (client, fingerprint) = (Err("a test".to_owned()), String::new());
-        let setup = ClusterSetup { name: name.clone(), client, fingerprint, index: None };
+        let setup = ClusterSetup {
+            name: name.clone(),
+            client,
+            fingerprint,
+            index: None,
+            impersonation: MemberRules::default(),
+        };
         let cluster = Cluster::new(setup, None, &Arc::default(), &MemberShareMetrics::default());
-        let caller = Caller::of(&HeaderMap::new(), &Extensions::new()).unwrap();
+        let caller =
+            Caller::of(&HeaderMap::new(), &Extensions::new(), &crate::User::named("test", "owner"), None).unwrap();
         let within = Duration::from_secs(3);
         let mut turns = Vec::new();
         while let Ok(turn) = timeout(within, cluster.question(caller.connection)).await {

@@ -26,8 +26,7 @@ pub(super) async fn ask(request: ClientRequest<'_>, mut located: Located) -> Loc
     if located.found.len() != 1 || located.forbidden.is_empty() {
         return located;
     }
-    let fleet = request.router.fleet();
-    let clusters = located.forbidden.iter().filter_map(|name| fleet.cluster(name)).collect();
+    let clusters = located.forbidden.iter().filter_map(|name| request.cluster(name)).collect();
     let verb = request.info.verb;
     for (cluster, reply) in ask_each(clusters, question(request, verb)).await {
         let doubt = doubt(reply, verb);

@@ -275,6 +275,7 @@ mod tests {
                 user_fingerprint: String::new(),
                 warnings: Vec::new(),
                 index: None,
+                impersonation: tributary_router::MemberRules::default(),
                 labels: BTreeMap::new(),
             };
             assert_eq!(different_from(address, std::slice::from_ref(&spec)).is_ok(), expected, "{server}");

@@ -1,0 +1,69 @@
+//! What a request asks of members, in the words by which they judge it.
+
+use std::sync::Arc;
+
+use tributary_apimachinery::request_info::ResourceRequest;
+use tributary_apimachinery::{ClusterName, Verb};
+use tributary_authorization::ResourceAttributes;
+
+use crate::caller::Caller;
+use crate::rights::Candidates;
+use crate::topology::Cluster;
+
+/// The clusters that there are for what a request refers to: where its caller may do this with it.
+pub(crate) fn candidates_of<'a>(
+    clusters: impl IntoIterator<Item = &'a ClusterName>,
+    caller: &Caller,
+    resource: &ResourceRequest,
+    verb: &str,
+) -> Candidates {
+    match caller.rights() {
+        None => Candidates::default(),
+        Some(rights) => rights.candidates(clusters, &[attributes(resource, verb)]),
+    }
+}
+
+/// Whether a cluster that has not told what it serves may be told of to whoever asks for this.
+pub(crate) fn may_know<'a>(
+    clusters: impl IntoIterator<Item = &'a Arc<Cluster>>,
+    caller: &Caller,
+    verb: Verb,
+    resource: &ResourceRequest,
+) -> Candidates {
+    let verb = match verb {
+        Verb::Create | Verb::List | Verb::Watch | Verb::DeleteCollection => "list",
+        _ => "get",
+    };
+    candidates_of(clusters.into_iter().map(|cluster| cluster.name()), caller, resource, verb)
+}
+
+/// A verb on an object, or on a collection, without what lies below it.
+pub(crate) fn attributes<'a>(resource: &'a ResourceRequest, verb: &'a str) -> ResourceAttributes<'a> {
+    ResourceAttributes {
+        verb,
+        group: &resource.resource.group,
+        resource: &resource.resource.resource,
+        subresource: "",
+        namespace: resource.authorization_namespace(),
+        name: resource.authorization_name(),
+    }
+}
+
+/// Whether a review is of whoever asks for it.
+pub(crate) fn is_of_oneself(resource: &ResourceRequest) -> bool {
+    resource.resource.resource.starts_with("selfsubject")
+}
+
+/// The name of the object that a request passes through to: what is proxied may be named `[scheme:]name:port`
+/// (`SplitSchemeNamePort` in apimachinery).
+pub(crate) fn proxied_name(resource: &ResourceRequest) -> &str {
+    let named = resource.name.as_deref().unwrap_or_default();
+    if resource.subresource.as_deref() != Some("proxy") {
+        return named;
+    }
+    let parts: Vec<_> = named.split(':').collect();
+    match parts[..] {
+        [name, _] | [_, name, _] => name,
+        _ => named,
+    }
+}

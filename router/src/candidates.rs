@@ -1,0 +1,71 @@
+//! The clusters that there are for a request: those where its caller may do what is asked, or look at its object.
+
+use tributary_apimachinery::request_info::{RequestInfo, ResourceRequest};
+use tributary_authorization::ResourceAttributes;
+
+use crate::asked::{attributes, is_of_oneself, proxied_name};
+use crate::caller::Caller;
+use crate::configuration::ConfigurationSnapshot;
+use crate::plan::ResourcePlan;
+use crate::refusal::{ClusterRefusal, ForbiddenRequest, Refusal};
+use crate::rights::Candidates;
+
+/// The clusters that there are for a request that members answer: where its caller may do what is asked, or may get the
+/// object, or list the collection, that it is asked of. All of them where one person owns the endpoint.
+///
+/// # Errors
+/// 403 where there are none, in kube-apiserver's words; 503, or 429 of a collection, where that may only be because it
+/// is not known what the caller may do in some.
+pub(crate) fn candidates(
+    configuration: &ConfigurationSnapshot,
+    caller: &Caller,
+    info: &RequestInfo,
+    resource: &ResourceRequest,
+    plan: ResourcePlan,
+) -> Result<Candidates, Refusal> {
+    let Some(rights) = caller.rights() else { return Ok(Candidates::default()) };
+    let clusters = configuration.clusters.keys();
+    let asked = ResourceAttributes {
+        verb: info.verb.as_str(),
+        subresource: resource.subresource.as_deref().unwrap_or_default(),
+        ..attributes(resource, "")
+    };
+    let candidates = match plan {
+        // Everybody may ask about themselves.
+        ResourcePlan::SelfReview if is_of_oneself(resource) => rights.existing(clusters.clone()),
+        ResourcePlan::SelfReview => rights.candidates(clusters.clone(), &[asked]),
+        ResourcePlan::Create | ResourcePlan::DeleteCollection => {
+            rights.candidates(clusters.clone(), &[asked, attributes(resource, "list")])
+        }
+        ResourcePlan::List | ResourcePlan::ListLive | ResourcePlan::Watch => {
+            rights.candidates(clusters.clone(), &[asked])
+        }
+        ResourcePlan::Get { .. } | ResourcePlan::Owner(_) => {
+            let name = proxied_name(resource);
+            let object = ResourceAttributes { name, ..attributes(resource, "get") };
+            rights.candidates(clusters.clone(), &[asked, object])
+        }
+    };
+    // Whoever is nobody in any cluster is told who they are all the same, and whoever may not be somebody else is not.
+    let is_who = plan == ResourcePlan::SelfReview
+        && &*resource.resource.resource == "selfsubjectreviews"
+        && rights.actor().given().is_none();
+    if !candidates.is_empty() || is_who {
+        return Ok(candidates);
+    }
+    if let Some(refusal) = rights.nobody(clusters) {
+        return Err(refusal);
+    }
+    if candidates.is_one_unknown() {
+        let (resource, name) = (resource.resource.clone(), resource.name.clone().unwrap_or_default());
+        return Err(ClusterRefusal::RightsUnknown { resource, name }.into());
+    }
+    Err(rights.forbids(ForbiddenRequest {
+        user: String::new(),
+        verb: asked.verb.to_owned().into(),
+        resource: resource.resource.clone(),
+        subresource: asked.subresource.to_owned(),
+        namespace: asked.namespace.to_owned(),
+        name: asked.name.to_owned(),
+    }))
+}

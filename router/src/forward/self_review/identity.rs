@@ -1,0 +1,65 @@
+//! Who a client is, in the shared mode: what was found here, and where members are told less.
+
+use http::{HeaderValue, Response, StatusCode, header};
+use serde_json::json;
+use tributary_authentication::UserInfo;
+
+use crate::body::Body;
+use crate::negotiate::ResponseKind;
+use crate::refusal::Refusal;
+use crate::request::ClientRequest;
+use crate::response;
+use crate::rights::CallerRights;
+use crate::view::standing;
+
+/// Answers a SelfSubjectReview. A Warning says what some of the clusters are not told: it names none, for perhaps the
+/// client may not know of them, and each says itself whom it sees.
+///
+/// # Errors
+/// 406 for a Table alone.
+pub(super) fn answer(request: ClientRequest<'_>, rights: &CallerRights) -> Result<Response<Body>, Refusal> {
+    let form = request.preferences.form(ResponseKind::Review)?;
+    let user = rights.actor().shown();
+    let review = json!({
+        "kind": "SelfSubjectReview",
+        "apiVersion": request.resource.resource.group_version().to_string(),
+        "metadata": {"creationTimestamp": null},
+        "status": {"userInfo": user},
+    });
+    let text = serde_json::to_vec(&review).unwrap_or_default();
+    let mut response = response::whole(StatusCode::CREATED, form, text);
+    response.headers_mut().extend(untold(request, rights, &user).map(|warning| (header::WARNING, warning)));
+    Ok(response)
+}
+
+/// What is not told to all clusters that are told of the user.
+fn untold(request: ClientRequest<'_>, rights: &CallerRights, user: &UserInfo) -> Option<HeaderValue> {
+    let (mut uid, mut groups, mut extras) = (false, Vec::new(), Vec::new());
+    for cluster in request.configuration.clusters.values() {
+        let Ok(told) = rights.actor().identity(cluster.name(), &cluster.setup.impersonation) else { continue };
+        uid |= told.uid != user.uid;
+        groups.extend(user.groups.iter().filter(|group| !is_told(group, &told)));
+        extras.extend(user.extra.keys().filter(|key| !told.extra.contains_key(&key.to_ascii_lowercase())));
+    }
+    let listed = |what: &str, mut names: Vec<&String>| {
+        names.sort();
+        names.dedup();
+        let names: Vec<_> = names.into_iter().map(String::as_str).collect();
+        (!names.is_empty()).then(|| format!("the {what} {}", names.join(", ")))
+    };
+    let parts = [uid.then(|| "the uid".to_owned()), listed("groups", groups), listed("extras", extras)];
+    let parts: Vec<_> = parts.into_iter().flatten().collect();
+    if parts.is_empty() {
+        return None;
+    }
+    let text = format!(
+        "some clusters are not told {}; kubectl --context NAME auth whoami says what one is told",
+        parts.join(", ")
+    );
+    standing::warning_header(&text)
+}
+
+/// Whether a cluster knows of a group: one it adds by itself.
+fn is_told(group: &str, told: &UserInfo) -> bool {
+    group == "system:authenticated" || told.groups.iter().any(|own| own == group)
+}

@@ -1,0 +1,202 @@
+//! As whom a request acts in members, in the shared mode: one user, as far as members are told of it. Pure: what is sent
+//! and what memory shows both go by it, so that nobody reads what they could not ask for.
+
+use std::collections::BTreeMap;
+
+use http::HeaderMap;
+use percent_encoding::percent_decode_str;
+use tributary_apimachinery::ClusterName;
+use tributary_authentication::{Authority, MemberRules, NotSent, Reach, UserInfo, identity_for};
+use tributary_authorization::{Attributes, ResourceAttributes, User};
+use tributary_proxy::{GivenIdentity, InvalidGivenIdentity};
+
+/// What begins a ServiceAccount's name; namespace and name follow.
+const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
+/// The group of all ServiceAccounts; with a colon and a namespace behind it, of those of that namespace.
+const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
+/// kube-apiserver adds it to everybody who acts.
+const AUTHENTICATED: &str = "system:authenticated";
+/// The group of uids and extras that somebody asks to have.
+const AUTHENTICATION: &str = "authentication.k8s.io";
+
+/// Who sends a request, and whom they ask to be, if anybody else. Equal for those whom members cannot tell apart.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Actor {
+    user: UserInfo,
+    authority: Authority,
+    /// Whom the client asks to be, in its own `Impersonate-*` headers.
+    given: Option<UserInfo>,
+    /// The groups by which members judge the user.
+    user_groups: Vec<String>,
+    /// The groups by which members judge whoever acts.
+    groups: Vec<String>,
+    /// Why no member is told of it, where that is so.
+    not_sent: Option<NotSent>,
+}
+
+/// One thing that somebody must be allowed to impersonate: kube-apiserver asks for each by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Impersonated<'a> {
+    pub(crate) group: &'static str,
+    pub(crate) resource: &'static str,
+    /// The key of an extra.
+    pub(crate) subresource: &'a str,
+    /// Of a ServiceAccount.
+    pub(crate) namespace: &'a str,
+    pub(crate) name: &'a str,
+}
+
+impl Impersonated<'_> {
+    fn attributes(&self) -> Attributes<'_> {
+        let Self { group, resource, subresource, namespace, name } = *self;
+        Attributes::Resource(ResourceAttributes { verb: "impersonate", group, resource, subresource, namespace, name })
+    }
+}
+
+impl Actor {
+    /// A user, or whom the user asks to be.
+    pub(crate) fn new(user: UserInfo, authority: Authority, given: Option<UserInfo>) -> Self {
+        let (groups, user_groups, not_sent) = (Vec::new(), Vec::new(), None);
+        let mut actor = Self { user, authority, given, user_groups, groups, not_sent };
+        // What is sent as name and groups is the same in all members that are told of it.
+        match actor.told_to_some() {
+            Ok((user, acting)) => (actor.user_groups, actor.groups) = (judged_groups(user), judged_groups(acting)),
+            Err(error) => actor.not_sent = Some(error),
+        }
+        actor
+    }
+
+    /// As whom one of the members that are told sees the user, and whoever acts.
+    fn told_to_some(&self) -> Result<(UserInfo, UserInfo), NotSent> {
+        let member = match &self.authority.reach {
+            Reach::Member(cluster) => cluster.clone(),
+            Reach::Everywhere => ClusterName::new("any").map_err(|_| NotSent::NoName)?,
+        };
+        let rules = MemberRules::default();
+        let user = identity_for(&self.user, &self.authority, &member, &rules)?;
+        Ok((user, self.identity(&member, &rules)?))
+    }
+
+    /// Whether a member is told of it, as far as that is not the member's own choice.
+    ///
+    /// # Errors
+    /// Why it is not.
+    pub(crate) fn reaches(&self, member: &ClusterName) -> Result<(), NotSent> {
+        match (&self.not_sent, &self.authority.reach) {
+            (Some(error), _) => Err(error.clone()),
+            (None, Reach::Member(cluster)) if cluster != member => Err(NotSent::OfAnotherCluster(cluster.clone())),
+            (None, _) => Ok(()),
+        }
+    }
+
+    /// As whom a member that is told so much of users sees it. Whom the user asks to be is whom the member itself lets the
+    /// user be, and so means what it means there.
+    ///
+    /// # Errors
+    /// Why the member is not told.
+    pub(crate) fn identity(&self, member: &ClusterName, rules: &MemberRules) -> Result<UserInfo, NotSent> {
+        let user = identity_for(&self.user, &self.authority, member, rules)?;
+        let Some(given) = &self.given else { return Ok(user) };
+        let own = Authority { verifier: self.authority.verifier.clone(), reach: Reach::Member(member.clone()) };
+        identity_for(given, &own, member, rules)
+    }
+
+    /// Who sends the request, as rules know it.
+    pub(crate) fn user(&self) -> User<'_> {
+        User { name: &self.user.username, groups: &self.user_groups }
+    }
+
+    /// Who is sent, as rules know it.
+    pub(crate) fn acting(&self) -> User<'_> {
+        let acting = self.given.as_ref().unwrap_or(&self.user);
+        User { name: &acting.username, groups: &self.groups }
+    }
+
+    /// Who this is, as a SelfSubjectReview shows it.
+    pub(crate) fn shown(&self) -> UserInfo {
+        match &self.given {
+            Some(given) => UserInfo { groups: self.groups.clone(), ..given.clone() },
+            None => self.user.clone(),
+        }
+    }
+
+    /// What its client asks to be.
+    pub(crate) fn given(&self) -> Option<&UserInfo> {
+        self.given.as_ref()
+    }
+
+    /// What the user asks to impersonate, each thing by itself; nothing for most.
+    /// (apiserver `pkg/endpoints/filters/impersonation`, `buildImpersonationRequests`)
+    fn impersonated(&self) -> impl Iterator<Item = Impersonated<'_>> {
+        self.given.iter().flat_map(impersonated)
+    }
+
+    /// The first thing that the user asks to be and may not, by what `allows` says, and which of all it is.
+    pub(crate) fn refused(
+        &self,
+        allows: impl Fn(User<'_>, &Attributes<'_>) -> bool,
+    ) -> Option<(usize, Impersonated<'_>)> {
+        self.impersonated().enumerate().find(|(_, own)| !allows(self.user(), &own.attributes()))
+    }
+}
+
+fn impersonated(given: &UserInfo) -> impl Iterator<Item = Impersonated<'_>> {
+    let core = |resource, namespace, name| Impersonated { group: "", resource, subresource: "", namespace, name };
+    let of_authentication = |resource, subresource, name| {
+        let (group, namespace) = (AUTHENTICATION, "");
+        Impersonated { group, resource, subresource, namespace, name }
+    };
+    let user = match service_account(&given.username) {
+        Some((namespace, name)) => core("serviceaccounts", namespace, name),
+        None => core("users", "", &given.username),
+    };
+    let groups = given.groups.iter().map(move |group| core("groups", "", group));
+    let uid = Some(&*given.uid).filter(|uid| !uid.is_empty()).map(|uid| of_authentication("uids", "", uid));
+    let extras = given
+        .extra
+        .iter()
+        .flat_map(move |(key, values)| values.iter().map(move |value| of_authentication("userextras", key, value)));
+    std::iter::once(user).chain(groups).chain(extras).chain(uid)
+}
+
+/// Namespace and name of a ServiceAccount (apiserver `serviceaccount.SplitUsername`).
+fn service_account(username: &str) -> Option<(&str, &str)> {
+    let (namespace, name) = username.strip_prefix(SERVICE_ACCOUNT)?.split_once(':')?;
+    (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some((namespace, name))
+}
+
+/// The groups by which a member judges somebody whom it is told of: it adds its own, as kube-apiserver's filter does.
+fn judged_groups(told: UserInfo) -> Vec<String> {
+    let mut groups = told.groups;
+    if let Some((namespace, _)) = service_account(&told.username).filter(|_| groups.is_empty()) {
+        groups.extend([SERVICE_ACCOUNTS.to_owned(), format!("{SERVICE_ACCOUNTS}:{namespace}")]);
+    }
+    if !groups.iter().any(|group| group == AUTHENTICATED) {
+        groups.push(AUTHENTICATED.to_owned());
+    }
+    groups
+}
+
+/// Whom a client asks to be, from its headers.
+///
+/// # Errors
+/// Where a header is no text, or the key of an extra none.
+pub(crate) fn given_user(given: &GivenIdentity) -> Result<UserInfo, InvalidGivenIdentity> {
+    let headers: &HeaderMap = given.headers();
+    let mut user = UserInfo { username: String::new(), uid: String::new(), groups: Vec::new(), extra: BTreeMap::new() };
+    for (name, value) in headers {
+        let not_text = || InvalidGivenIdentity::NotText(name.clone());
+        let value = String::from_utf8(value.as_bytes().to_vec()).map_err(|_| not_text())?;
+        match name.as_str() {
+            "impersonate-user" => user.username = value,
+            "impersonate-uid" => user.uid = value,
+            "impersonate-group" => user.groups.push(value),
+            extra => {
+                let key = extra.strip_prefix("impersonate-extra-").unwrap_or_default();
+                let key = percent_decode_str(key).decode_utf8().map_err(|_| not_text())?;
+                user.extra.entry(key.to_lowercase()).or_default().push(value);
+            }
+        }
+    }
+    Ok(user)
+}

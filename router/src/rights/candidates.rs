@@ -1,0 +1,46 @@
+//! The clusters that there are for one request. What its caller may not know does not exist for them: whatever asks
+//! members, or says what they have, sees these alone.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use tributary_apimachinery::{ClusterName, ClusterSelector};
+
+/// The clusters that there are for one request.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Candidates {
+    /// `None` for all: one person owns the endpoint.
+    only: Option<Arc<BTreeSet<ClusterName>>>,
+    /// Whether it is not known of some cluster whether it is one of them. Nobody is told its name.
+    is_one_unknown: bool,
+}
+
+impl Candidates {
+    /// These alone.
+    pub(super) fn these(only: BTreeSet<ClusterName>, is_one_unknown: bool) -> Self {
+        Self { only: Some(Arc::new(only)), is_one_unknown }
+    }
+
+    /// Whether a cluster is one of them.
+    pub(crate) fn has(&self, cluster: &ClusterName) -> bool {
+        self.only.as_ref().is_none_or(|only| only.contains(cluster))
+    }
+
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.only.as_ref().is_some_and(|only| only.is_empty())
+    }
+
+    /// Whether it is not known of some cluster whether it is one of them.
+    pub(crate) fn is_one_unknown(&self) -> bool {
+        self.is_one_unknown
+    }
+
+    /// What selects them.
+    pub(crate) fn selector(&self) -> ClusterSelector {
+        match &self.only {
+            Some(only) => ClusterSelector::default().within(Arc::clone(only)),
+            None => ClusterSelector::default(),
+        }
+    }
+}
