@@ -1,5 +1,6 @@
 //! Questions about the caller: what it may do, and who it is. Asked of every cluster and answered as one.
 
+mod asked;
 mod identity;
 mod join;
 mod rules;
@@ -10,11 +11,13 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream;
-use http::{Request, Response, StatusCode, header};
+use http::{HeaderValue, Request, Response, StatusCode, header};
 use serde_json::Value;
 use tributary_apimachinery::Verb;
+use tributary_apimachinery::rewrite::Rewritten;
 
-use self::join::ReviewResult;
+use self::asked::AskedRight;
+use self::join::{Joining, ReviewResult};
 use super::buffered::BufferedRequest;
 use super::send::send;
 use crate::answer_room;
@@ -25,6 +28,7 @@ use crate::negotiate::ResponseKind;
 use crate::refusal::{MemberRefusal, Refusal, RequestRefusal};
 use crate::request::ClientRequest;
 use crate::response;
+use crate::rights::Candidates;
 use crate::topology::Cluster;
 
 /// How many clusters are asked at once. 64: as for where an object is;
@@ -37,7 +41,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// What an answer occupies of the bytes that may be held, as long as it is.
 type ReviewRoom = Result<Portion, Exceeded>;
 
-/// Asks every cluster.
+/// Asks every cluster that there is for the caller.
 ///
 /// Clusters that are known to be out of reach are not asked. With `partial: Allow` the others decide: the answer says
 /// which clusters it lacks, and each of them decides about every request that it gets.
@@ -47,13 +51,63 @@ type ReviewRoom = Result<Portion, Exceeded>;
 /// `partial: Deny` or where no cluster can. 409 where the clusters know the caller by different names.
 pub(crate) async fn self_review(request: ClientRequest<'_>, message: Request<Body>) -> Result<Response<Body>, Refusal> {
     let ClientRequest { caller, resource, served, preferences, .. } = request;
+    let form = preferences.form(ResponseKind::Review)?;
     if let Some(rights) = caller.rights().filter(|_| &*resource.resource.resource == "selfsubjectreviews") {
         return identity::answer(request, rights);
     }
-    let form = preferences.form(ResponseKind::Review)?;
     let held = BufferedRequest::read(request, Verb::Create, message, REVIEW_BYTES_MAX).await?;
     let body = held.for_all()?.ok_or(RequestRefusal::VersionInReview)?;
     answer_room::wait(caller.answer_room.as_ref()).await?;
+    let scope = ReviewScope::of(request, &held);
+    let candidates = scope.candidates.as_ref().unwrap_or(request.candidates);
+    let request = request.about(resource, served, candidates);
+    let (review, warnings) = match scope.candidates.is_some() && candidates.is_empty() {
+        true => (join::of_nobody(resource, &scope.asked, candidates.is_one_unknown()), Vec::new()),
+        false => of_clusters(request, &held, &body, &scope).await?,
+    };
+    let mut response = response::whole(StatusCode::CREATED, form, serde_json::to_vec(&review).unwrap_or_default());
+    response.headers_mut().extend(warnings.into_iter().map(|warning| (header::WARNING, warning)));
+    Ok(response)
+}
+
+/// What a review is about, and how what clusters say of it comes together.
+struct ReviewScope {
+    asked: AskedRight,
+    /// The clusters that the caller may know of by it; `None` where it is for all that the request is for.
+    candidates: Option<Candidates>,
+    joining: Joining,
+}
+
+impl ReviewScope {
+    /// One person's right is one that every cluster gives. One of many users has what any cluster gives that they may read,
+    /// and may write what each does that they may know of.
+    fn of(request: ClientRequest<'_>, held: &BufferedRequest) -> Self {
+        let resource = &*request.resource.resource.resource;
+        let is_of_rules = resource == "selfsubjectrulesreviews";
+        let asked = AskedRight::read(held.format, &held.body, is_of_rules);
+        let Some(rights) = request.caller.rights().filter(|_| is_of_rules || resource == "selfsubjectaccessreviews")
+        else {
+            return Self { asked, candidates: None, joining: Joining::Each };
+        };
+        let clusters = request.configuration.clusters.keys();
+        let (candidates, joining) = match () {
+            () if is_of_rules => (Some(rights.with_rules(clusters, &asked.namespace)), Joining::AnyRead),
+            () if asked.is_of_path => (None, Joining::AnyRead),
+            () if asked.is_read() => (Some(rights.candidates(clusters, &asked.attributes())), Joining::AnyRead),
+            () => (Some(rights.candidates(clusters, &asked.attributes())), Joining::Each),
+        };
+        Self { asked, candidates, joining }
+    }
+}
+
+/// What the clusters say together.
+async fn of_clusters(
+    request: ClientRequest<'_>,
+    held: &BufferedRequest,
+    body: &Rewritten,
+    scope: &ReviewScope,
+) -> Result<(Value, Vec<HeaderValue>), Refusal> {
+    let ClientRequest { resource, served, .. } = request;
     let (mut said, _rooms): (Vec<ReviewResult>, Vec<ReviewRoom>) = {
         let clusters: Vec<_> = request.serving().filter_map(|name| request.cluster(name)).collect();
         let ask = |cluster| ask(cluster, request, held.with_body(body.clone(), "application/json"));
@@ -64,11 +118,12 @@ pub(crate) async fn self_review(request: ClientRequest<'_>, message: Request<Bod
     let unheard = undiscovered.iter().filter(|cluster| !served.clusters.contains(cluster.name()));
     said.extend(unheard.map(|cluster| (cluster.name().clone(), Err(unavailable(cluster, cluster.trouble().cause)))));
     let partial = request.configuration.policy(&resource.resource).partial;
-    let joined = join::joined(resource, said, partial)?;
-    let mut response =
-        response::whole(StatusCode::CREATED, form, serde_json::to_vec(&joined.review).unwrap_or_default());
-    response.headers_mut().extend(joined.warnings().map(|warning| (header::WARNING, warning)));
-    Ok(response)
+    let mut joined = join::joined(resource, said, partial, scope.joining)?;
+    if request.candidates.is_one_unknown() {
+        join::note_unknown(&mut joined.review);
+    }
+    let warnings = joined.warnings().collect();
+    Ok((joined.review, warnings))
 }
 
 /// Asks one cluster, unless it is known to be out of reach: a client that asks before each of its views is not to wait

@@ -15,7 +15,7 @@ const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 /// The group of all ServiceAccounts; with a colon and a namespace behind it, of those of that namespace.
 const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
 /// kube-apiserver adds it to everybody who acts.
-const AUTHENTICATED: &str = "system:authenticated";
+pub(super) const AUTHENTICATED: &str = "system:authenticated";
 /// The group of uids and extras that somebody asks to have.
 const AUTHENTICATION: &str = "authentication.k8s.io";
 

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tributary_apimachinery::{ClusterName, GroupVersionResource, Object, Partial};
 use tributary_authentication::{MemberRules, NotSent, UserInfo};
-use tributary_authorization::{Attributes, Fleet, ResourceAttributes, Visible};
+use tributary_authorization::{Attributes, Fleet, ResourceAttributes, User, Visible};
 
-use super::actor::{Actor, Impersonated};
+use super::actor::{AUTHENTICATED, Actor, Impersonated};
 use super::audience::Audience;
 use super::candidates::Candidates;
 use super::mirror::{RightsMirror, RightsStamp};
@@ -239,6 +239,30 @@ impl CallerRights {
                 Existence::Nowhere => {}
                 Existence::Unknown => is_one_unknown = true,
                 Existence::There => drop(only.insert(cluster.clone())),
+            }
+        }
+        Candidates::these(only, is_one_unknown)
+    }
+
+    /// The clusters that give the caller rules in a namespace which not everybody has there.
+    pub(crate) fn with_rules<'a>(
+        &self,
+        clusters: impl IntoIterator<Item = &'a ClusterName>,
+        namespace: &str,
+    ) -> Candidates {
+        let (mut only, mut is_one_unknown) = (BTreeSet::new(), false);
+        let (fleet, everybody) = (self.mirror.compiled(), [AUTHENTICATED.to_owned()]);
+        let anybody = User { name: "", groups: &everybody };
+        for cluster in clusters {
+            match self.existence(&fleet, cluster) {
+                Existence::Nowhere => {}
+                Existence::Unknown => is_one_unknown = true,
+                Existence::There => {
+                    let own = fleet.rules(cluster, self.actor.acting(), namespace).len();
+                    if own > fleet.rules(cluster, anybody, namespace).len() {
+                        only.insert(cluster.clone());
+                    }
+                }
             }
         }
         Candidates::these(only, is_one_unknown)

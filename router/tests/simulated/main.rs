@@ -24,6 +24,7 @@ mod lists;
 mod live;
 mod liveness;
 mod members;
+mod members_property;
 mod namespaces;
 mod openapi;
 mod pages;

@@ -4,9 +4,22 @@ use http::HeaderValue;
 use serde_json::{Value, json};
 use tributary_apimachinery::{ClusterName, Partial, ResourceRequest};
 
+use super::asked::AskedRight;
 use super::rules;
 use crate::refusal::{ClusterRefusal, MemberRefusal, Refusal};
 use crate::response::warnings::lacking;
+
+/// How a right comes of those in clusters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Joining {
+    /// Each has to give it.
+    Each,
+    /// What is read any may give: what memory answers is what they allow together. What is written each has to allow.
+    AnyRead,
+}
+
+/// What is said of clusters whose rights are not known: nobody is told their names.
+const UNKNOWN: &str = "what you may do in some clusters is not known";
 
 /// What one cluster says: its answer, or why there is none.
 pub(super) type ReviewResult = (ClusterName, Result<Value, Refusal>);
@@ -32,15 +45,21 @@ impl Joined {
 /// # Errors
 /// 503 for clusters that cannot be asked, with `partial: Deny` or where there are no others; 409 where the clusters
 /// know the caller by different names; what a cluster says of the request itself.
-pub(super) fn joined(resource: &ResourceRequest, said: Vec<ReviewResult>, partial: Partial) -> Result<Joined, Refusal> {
+pub(super) fn joined(
+    resource: &ResourceRequest,
+    said: Vec<ReviewResult>,
+    partial: Partial,
+    joining: Joining,
+) -> Result<Joined, Refusal> {
     let (answers, unknown) = part(said)?;
-    if answers.is_empty() || (partial == Partial::Deny && !unknown.is_empty()) {
+    let is_decided = joining == Joining::AnyRead && answers.iter().any(|(_, answer)| is_allowed(answer));
+    if answers.is_empty() || (partial == Partial::Deny && !unknown.is_empty() && !is_decided) {
         return Err(MemberRefusal::Undecided { unknown }.into());
     }
     let (mut review, is_evaluated) = match &*resource.resource.resource {
-        "selfsubjectrulesreviews" => (join_rules(answers), true),
+        "selfsubjectrulesreviews" => (join_rules(answers, joining), true),
         "selfsubjectreviews" => (join_identities(resource, answers)?, false),
-        _ => (join_decisions(answers), true),
+        _ => (join_decisions(answers, joining), !is_decided),
     };
     if is_evaluated && !unknown.is_empty() {
         review["status"]["evaluationError"] = json!(format!("clusters that cannot be asked: {}", unknown.join("; ")));
@@ -70,11 +89,56 @@ fn part(said: Vec<ReviewResult>) -> Result<Parted, Refusal> {
     Ok((answers, unknown))
 }
 
-/// One decision of all: the first answer, allowed only where every one is; the reason names those that do not allow it.
-fn join_decisions(answers: Vec<(ClusterName, Value)>) -> Value {
+/// The answer to somebody who may know of no cluster by what they ask.
+pub(super) fn of_nobody(resource: &ResourceRequest, asked: &AskedRight, is_one_unknown: bool) -> Value {
+    let api_version = resource.resource.group_version().to_string();
+    let (kind, spec, status) = match &*resource.resource.resource {
+        "selfsubjectrulesreviews" => {
+            let status = json!({"resourceRules": [], "nonResourceRules": [], "incomplete": is_one_unknown});
+            ("SelfSubjectRulesReview", json!({"namespace": asked.namespace}), status)
+        }
+        _ => ("SelfSubjectAccessReview", asked.spec(), json!({"allowed": false})),
+    };
+    let metadata = json!({"creationTimestamp": null});
+    let mut review =
+        json!({"kind": kind, "apiVersion": api_version, "metadata": metadata, "spec": spec, "status": status});
+    if is_one_unknown {
+        note_unknown(&mut review);
+    }
+    review
+}
+
+/// Says that the rights in some clusters are not known.
+pub(super) fn note_unknown(review: &mut Value) {
+    let status = &mut review["status"];
+    if status["allowed"] == json!(true) {
+        return;
+    }
+    let error = match status["evaluationError"].as_str().filter(|error| !error.is_empty()) {
+        Some(error) => format!("{error}; {UNKNOWN}"),
+        None => UNKNOWN.to_owned(),
+    };
+    status["evaluationError"] = error.into();
+    if status.get("incomplete").is_some() {
+        status["incomplete"] = json!(true);
+    }
+}
+
+fn is_allowed(answer: &Value) -> bool {
+    answer["status"]["allowed"] == Value::Bool(true)
+}
+
+/// One decision of all: the first answer, allowed only where every one is, or of what is read where any is; the reason
+/// names those that do not allow it.
+fn join_decisions(mut answers: Vec<(ClusterName, Value)>, joining: Joining) -> Value {
+    if let Some(place) =
+        answers.iter().position(|(_, answer)| is_allowed(answer)).filter(|_| joining == Joining::AnyRead)
+    {
+        return answers.swap_remove(place).1;
+    }
     let mut refusals = Vec::new();
     for (cluster, answer) in &answers {
-        if answer["status"]["allowed"] != Value::Bool(true) {
+        if !is_allowed(answer) {
             let reason = answer["status"]["reason"].as_str().filter(|reason| !reason.is_empty());
             refusals.push(match reason {
                 Some(reason) => format!("{cluster}: {reason}"),
@@ -90,17 +154,28 @@ fn join_decisions(answers: Vec<(ClusterName, Value)>) -> Value {
     joined
 }
 
-/// The rules that every cluster has.
-fn join_rules(answers: Vec<(ClusterName, Value)>) -> Value {
+/// The rules that every cluster has, and for what is read those of any.
+fn join_rules(answers: Vec<(ClusterName, Value)>, joining: Joining) -> Value {
+    let list = |review: &Value, member: &str| review["status"][member].as_array().cloned().unwrap_or_default();
     let mut answers = answers.into_iter().map(|(_, answer)| answer);
     let mut joined = answers.next().unwrap_or_default();
+    let members = ["resourceRules", "nonResourceRules"];
+    let mut reads = members.map(|member| rules::reads(&list(&joined, member)));
+    let mut is_one = true;
     for answer in answers {
-        for member in ["resourceRules", "nonResourceRules"] {
-            let list = |review: &Value| review["status"][member].as_array().cloned().unwrap_or_default();
-            joined["status"][member] = Value::Array(rules::common(&list(&joined), &list(&answer)));
+        is_one = false;
+        for (member, reads) in members.into_iter().zip(&mut reads) {
+            let theirs = list(&answer, member);
+            reads.extend(rules::reads(&theirs));
+            joined["status"][member] = Value::Array(rules::common(&list(&joined, member), &theirs));
         }
         if answer["status"]["incomplete"] == json!(true) {
             joined["status"]["incomplete"] = json!(true);
+        }
+    }
+    if joining == Joining::AnyRead && !is_one {
+        for (member, reads) in members.into_iter().zip(reads) {
+            joined["status"][member] = Value::Array(rules::with(list(&joined, member), reads));
         }
     }
     joined
@@ -152,7 +227,7 @@ mod tests {
     fn join(question: usize, said: Vec<ReviewResult>, partial: Partial) -> Result<Joined, Refusal> {
         let (group, resource) = GROUPS[question];
         let info = RequestInfo::parse("POST", &format!("/apis/{group}/v1/{resource}"), None).unwrap();
-        joined(info.resource().unwrap(), said, partial)
+        joined(info.resource().unwrap(), said, partial, Joining::Each)
     }
 
     fn status(question: usize, said: Vec<ReviewResult>) -> Value {
@@ -175,6 +250,47 @@ mod tests {
         refused.push((name("e"), Err(Refusal::said(StatusCode::BAD_REQUEST, b"no"))));
         let refused = join(0, refused, Partial::Allow).unwrap_err();
         assert!(refused.said_by_member().is_some_and(|said| said.code == 400));
+    }
+
+    fn of_any(question: usize, said: Vec<ReviewResult>, partial: Partial) -> Result<Value, Refusal> {
+        let (group, resource) = GROUPS[question];
+        let info = RequestInfo::parse("POST", &format!("/apis/{group}/v1/{resource}"), None).unwrap();
+        let joined = joined(info.resource().unwrap(), said, partial, Joining::AnyRead)?;
+        Ok(joined.review["status"].clone())
+    }
+
+    #[test]
+    fn what_is_read_any_cluster_may_allow_and_no_other_is_needed_then() {
+        let (yes, no) = (json!({"allowed": true, "reason": "RBAC"}), json!({"allowed": false}));
+        for (partial, said) in [
+            (Partial::Allow, answers(&[no.clone(), yes.clone()])),
+            (Partial::Deny, answers(&[yes.clone(), no.clone()])),
+            (Partial::Deny, with_silent(answers(&[no.clone(), yes.clone()]))),
+        ] {
+            assert_eq!(of_any(0, said, partial).unwrap(), yes);
+        }
+        let none = of_any(0, answers(&[no.clone(), no.clone()]), Partial::Deny).unwrap();
+        assert_eq!((&none["allowed"], &none["reason"]), (&json!(false), &json!("not allowed in a; b")));
+        assert!(is_undecided(&of_any(0, with_silent(answers(&[no])), Partial::Deny).unwrap_err()));
+    }
+
+    #[test]
+    fn rules_are_those_that_every_cluster_has_and_what_any_lets_one_read() {
+        let rules = |rules: &[(&[&str], &str)]| {
+            let rule = |(verbs, resource): &(&[&str], &str)| json!({"verbs": verbs, "apiGroups": [""], "resources": [resource]});
+            json!({"resourceRules": rules.iter().map(rule).collect::<Vec<_>>(), "nonResourceRules": [], "incomplete": false})
+        };
+        let ours = rules(&[(&["*"], "pods"), (&["delete"], "nodes")]);
+        let theirs = rules(&[(&["list", "create"], "pods"), (&["get"], "secrets")]);
+        let both = of_any(1, answers(&[ours.clone(), theirs]), Partial::Deny).unwrap();
+        let expected = rules(&[
+            (&["list", "create"], "pods"),
+            (&["get", "list", "watch"], "pods"),
+            (&["list"], "pods"),
+            (&["get"], "secrets"),
+        ]);
+        assert_eq!(both, expected);
+        assert_eq!(of_any(1, answers(std::slice::from_ref(&ours)), Partial::Deny).unwrap(), ours);
     }
 
     #[test]

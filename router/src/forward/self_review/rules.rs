@@ -33,6 +33,29 @@ pub(super) fn common(ours: &[Value], theirs: &[Value]) -> Vec<Value> {
     }
 }
 
+/// What rules let somebody read, as rules that say no more.
+pub(super) fn reads(rules: &[Value]) -> Vec<Value> {
+    let of_reads = |rule: &Value| {
+        let verbs: Vec<_> = rule["verbs"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let reads = READS.into_iter().filter(|read| verbs.contains(read) || verbs.contains(&"*"));
+        let reads: Vec<_> = reads.collect();
+        let mut rule = rule.clone();
+        rule["verbs"] = json!(reads);
+        (!reads.is_empty()).then_some(rule)
+    };
+    rules.iter().filter_map(of_reads).collect()
+}
+
+/// The verbs that read.
+const READS: [&str; 3] = ["get", "list", "watch"];
+
+/// Rules, and those others that they do not spell already.
+pub(super) fn with(mut rules: Vec<Value>, others: Vec<Value>) -> Vec<Value> {
+    let mut spelled: HashSet<_> = rules.iter().map(Value::to_string).collect();
+    rules.extend(others.into_iter().filter(|rule| spelled.insert(rule.to_string())));
+    rules
+}
+
 /// What each pair of rules has in common, without what others say already; `None` where that is too much to find out.
 fn met(ours: &[Value], theirs: &[Value], left: &mut Comparisons) -> Option<Vec<AuthorizationRule>> {
     let theirs: Vec<_> = theirs.iter().map(AuthorizationRule::read).collect();
