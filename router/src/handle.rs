@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode, header};
 use tokio::time::Instant;
-use tributary_apimachinery::{ClusterName, RequestClass, RequestInfo, Verb};
+use tributary_apimachinery::{RequestClass, RequestInfo, Verb};
 
 use crate::admission::{self, Admitted};
 use crate::body::{self, Body};
@@ -198,11 +198,11 @@ impl Router {
         let version = request.resource.group_version();
         let is_unknown = |cluster: &Arc<Cluster>| cluster.discovery().is_none_or(|own| own.is_stale(&version));
         let clusters = self.fleet.clusters();
-        let known = asked::may_know(clusters.values(), caller, info.verb, request);
-        let is_told = |(name, own): &(&ClusterName, &Arc<Cluster>)| is_unknown(own) && known.has(name);
-        let names: Vec<_> = clusters.iter().filter(is_told).map(|(name, _)| name.clone()).collect();
+        let unheard: Vec<_> = clusters.values().filter(|own| is_unknown(own)).collect();
+        let told = asked::may_know(unheard.iter().copied(), caller, info.verb, request);
+        let names: Vec<_> = unheard.iter().map(|own| own.name().clone()).filter(|name| told.has(name)).collect();
         let resource = &request.resource;
-        if names.is_empty() && known.is_one_unknown() {
+        if names.is_empty() && told.is_one_unknown() {
             let (resource, name) = (resource.clone(), request.name.clone().unwrap_or_default());
             return ClusterRefusal::RightsUnknown { resource, name }.into();
         }

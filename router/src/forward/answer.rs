@@ -24,6 +24,7 @@ use crate::refusal::{MemberRefusal, Refusal};
 use crate::request::ClientRequest;
 use crate::response::warnings;
 use crate::response::{self, IncludeObject, ObjectContext, ObjectWriter, ResourceKind};
+use crate::rights::ItemVersions;
 use crate::topology::Cluster;
 use crate::view::Deletion;
 
@@ -147,11 +148,7 @@ fn translated(
         }
     };
     let mut version = String::new();
-    cluster.mark.item_version(
-        request.configuration.items(&request.resource.resource),
-        object.resource_version(),
-        &mut version,
-    );
+    item_versions(request, cluster).write(&cluster.mark, object.resource_version(), &mut version);
     let mut out = Vec::with_capacity(text.len() + 256);
     let mut writer = ObjectWriter::new(&kind(request.resource), written_form(wish.form), wish.include);
     writer.write(&object, &version, &cluster.mark, ObjectContext::Alone, true, &mut out);
@@ -161,6 +158,13 @@ fn translated(
     let mut response = response::whole(head.status, wish.form, out);
     keep_headers(&head.headers, response.headers_mut());
     Ok(response)
+}
+
+/// How the version of an object of a cluster is written for whoever asks: as memory writes it.
+fn item_versions(request: ClientRequest<'_>, cluster: &Cluster) -> ItemVersions {
+    let resource = &request.resource.resource;
+    let audience = request.caller.rights().map(|rights| rights.audience_of(cluster.name(), resource));
+    ItemVersions::new(request.configuration.items(resource), audience.map(Arc::new))
 }
 
 /// What is passed on as it is, without an annotation that says whose it is: that is for us alone to say.

@@ -29,8 +29,17 @@ impl Located {
     /// Why there is none.
     pub(crate) fn owner(&self, meaning: Meaning<'_>) -> Result<Found, NoOwner> {
         let clusters: Vec<_> = self.found.iter().map(|(cluster, _)| cluster.name()).collect();
-        let owner = grounds::owner(&clusters, self.unknown.iter(), meaning)?;
-        Ok(self.found[owner].clone())
+        let owner = grounds::owner(&clusters, self.unknown.iter(), meaning);
+        let is_guess = |owner: &usize| match meaning {
+            Meaning::Known | Meaning::Annotated(_) => false,
+            Meaning::Only => true,
+            Meaning::Of(cluster) => self.found[*owner].0.name() != cluster,
+        };
+        match owner {
+            Err(NoOwner::Nowhere) if self.is_one_unknown => Err(NoOwner::RightsUnknown),
+            Ok(owner) if self.is_one_unknown && is_guess(&owner) => Err(NoOwner::RightsUnknown),
+            owner => Ok(self.found[owner?].clone()),
+        }
     }
 
     /// The object of a cluster, as last seen.
@@ -93,6 +102,12 @@ pub(crate) async fn locate(
     lookup: Lookup<'_>,
     seen: &[ClientVersion],
 ) -> Result<Located, Refusal> {
+    let located = located(request, lookup, seen).await?;
+    Ok(Located { is_one_unknown: request.candidates.is_one_unknown(), ..located })
+}
+
+/// As [`locate`], among the clusters of which it is known that they are candidates.
+async fn located(request: ClientRequest<'_>, lookup: Lookup<'_>, seen: &[ClientVersion]) -> Result<Located, Refusal> {
     if let Lookup::Elsewhere(before) = lookup {
         return Ok(asked_of_all(request, ASKED_WITHIN, |cluster| cluster.name() != before).await);
     }

@@ -118,7 +118,8 @@ pub(super) async fn of_existing<'a>(
 ) -> Result<OfExisting<'a>, Refusal> {
     let makes = makes(request, held);
     // What belongs together decides nothing where there is one object of the name alone, and no other can be made.
-    let is_open = makes || located.found.len() > 1 || !(located.found.is_empty() || located.unknown.is_empty());
+    let may_be_others = located.is_one_unknown || !located.unknown.is_empty();
+    let is_open = makes || located.found.len() > 1 || (!located.found.is_empty() && may_be_others);
     for ground in Ground::OF_EXISTING {
         let found = match ground {
             Ground::Annotation if makes => annotated(request, held).transpose()?,
@@ -249,14 +250,18 @@ async fn by_evidence(request: ClientRequest<'_>, held: &BufferedRequest, ground:
     let release = Box::new(release.map(Release::into_name).unwrap_or_default());
     let placement = configuration.policy(&resource).placement.as_ref();
     let Gathered { evidence, told, not_put } = gathered;
+    // What an unnamed cluster has might speak for it.
+    let is_one_unknown = request.candidates.is_one_unknown();
+    let is_of_unknown_release = is_one_unknown && ground == Ground::Release;
+    let rests_on_unknown = is_one_unknown && (ground.rests_on_others() || evidence.is_weak);
     let finding = ground.judge(evidence, placement);
     if let (Finding::Unsure { .. } | Finding::Perhaps(_), Some(not_put)) = (&finding, not_put) {
         return Err(not_put);
     }
     let refusal = match finding {
-        Finding::Meant(_) if ground.rests_on_others() && request.candidates.is_one_unknown() => {
-            ClusterRefusal::RightsUnknown { resource, name }
-        }
+        Finding::Meant(cluster) if rests_on_unknown && placement == Some(&cluster) => return Ok(Said::Nothing),
+        Finding::Meant(_) if rests_on_unknown => ClusterRefusal::RightsUnknown { resource, name },
+        Finding::Nothing if is_of_unknown_release => ClusterRefusal::RightsUnknown { resource, name },
         Finding::Meant(cluster) => return Ok(router.fleet().cluster(&cluster).map_or(Said::Nothing, Said::Cluster)),
         Finding::Nothing => return Ok(Said::Nothing),
         Finding::Unsure { known, unknown } => {

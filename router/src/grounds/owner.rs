@@ -15,6 +15,8 @@ pub(crate) enum NoOwner {
     Nowhere,
     /// The clusters that are known do not have it, or not the one that is named; these may.
     Unknown(Vec<ClusterName>),
+    /// Some cluster may have it of which it is not known whether the caller may know of it.
+    RightsUnknown,
     /// These have it, and none is named.
     Several(Vec<ClusterName>),
     /// One has it, and those may have one of the name, too, of which nothing is known: a write would be a guess.
@@ -99,6 +101,7 @@ impl NoOwner {
         let name = request.resource.name.clone().unwrap_or_default();
         let refusal = match self {
             Self::Nowhere => ClusterRefusal::NotFound { resource, name },
+            Self::RightsUnknown => ClusterRefusal::RightsUnknown { resource, name },
             Self::Unknown(clusters) => unknown(request.router.fleet(), resource, name, (&clusters, told)),
             Self::Unsure { owner, unknown } => {
                 let (ground, unknown) = (Ground::Name, request.router.fleet().troubles(&unknown, told));

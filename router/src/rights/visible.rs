@@ -244,6 +244,12 @@ impl CallerRights {
         Candidates::these(only, is_one_unknown)
     }
 
+    /// Those who may be given the same version of an object of a cluster.
+    pub(crate) fn audience_of(&self, cluster: &ClusterName, resource: &GroupVersionResource) -> Audience {
+        let visible = self.visible([cluster], "list", resource);
+        Audience::new(Arc::new([cluster.clone()].into()), visible.by_name)
+    }
+
     /// The clusters that give the caller rules in a namespace which not everybody has there.
     pub(crate) fn with_rules<'a>(
         &self,

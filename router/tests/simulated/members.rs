@@ -504,3 +504,65 @@ async fn a_right_is_asked_of_the_clusters_that_one_may_know_of() {
     let answer = write(&ann, "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", &review).await;
     assert!(answer.warnings().is_empty() && answer.ok()["status"].get("evaluationError").is_none(), "{answer:?}");
 }
+
+/// T1: what a write is answered with carries the scope of its writer's rights, as what memory shows does, and is taken back.
+#[tokio::test]
+async fn versions_of_written_objects_are_those_that_memory_shows() {
+    let (fixture, rbac) = fixture(["a", "b"]).await;
+    for (member, rbac) in fixture.members.iter().zip(&rbac) {
+        allow_to(member, "shop", "carl", ALL_VERBS);
+        rbac.learn(member);
+        listed(&fixture, member.name(), "carl", "shop").await;
+    }
+    let carl = fixture.user("carl", &[]);
+    let path = format!("{SHOP}/of-b");
+    for client in [carl, fixture.user("root", &[])] {
+        let mut object = client.get(&path).await.ok();
+        let mut seen = Vec::new();
+        for value in ["1", "2"] {
+            object["data"] = json!({ "k": value });
+            object = write(&client, "PUT", &path, &object).await.ok();
+            seen.push(crate::harness::version(&object));
+            assert_eq!(crate::harness::version(&client.get(&path).await.ok()), seen[seen.len() - 1]);
+        }
+        object["metadata"]["resourceVersion"] = seen[0].clone().into();
+        write(&client, "PUT", &path, &object).await.refused(409);
+        write(&client, "PUT", &format!("/clusters/b{path}"), &object).await.refused(409);
+        object["metadata"]["resourceVersion"] = seen[1].clone().into();
+        write(&client, "PUT", &format!("/clusters/b{path}"), &object).await.ok();
+    }
+}
+
+/// A cluster of which it is not known what it allows may have what is asked for: nothing is guessed, and it is not named.
+#[tokio::test]
+async fn where_it_is_not_known_what_one_may_do_nothing_is_guessed() {
+    let (fixture, rbac) = fixture(["a", "b", "c"]).await;
+    let root = fixture.user("root", &[]);
+    fixture.router.set_policies(tributary_router::Policies::default());
+    crate::rights::refuse_rbac(fixture.member("c"), true);
+    fixture.member("c").control().cut_streams();
+    until(async || {
+        let report = fixture.router.report().await;
+        report.clusters[2].rights == Some(tributary_router::report::RightsCondition::Behind)
+    })
+    .await;
+    crate::harness::pass(std::time::Duration::from_secs(5 * 60 + 30)).await;
+    rbac.iter().for_each(|own| drop(own.came()));
+    let unknown = |name: &str| format!("configmaps{name}: what you may read in some clusters is not known yet");
+    for (name, code) in [("of-a", 503), ("nothing", 503), ("of-c", 503)] {
+        let path = format!("{SHOP}/{name}");
+        assert_eq!(root.send("DELETE", &path, &[], "").await.refused(code), unknown(&format!(" \"{name}\"")));
+    }
+    for name in ["nothing", "of-c"] {
+        assert_eq!(root.get(&format!("{SHOP}/{name}")).await.refused(503), unknown(&format!(" \"{name}\"")));
+    }
+    assert_eq!(root.send("DELETE", SHOP, &[], "").await.refused(429), unknown(""));
+    assert!(rbac.iter().all(|own| own.came().iter().all(|own| own.line.starts_with("GET "))));
+    assert!(rbac[2].came().is_empty());
+    // Who says where is not in doubt.
+    root.get(&format!("{SHOP}/of-a")).await.ok();
+    root.get(&format!("{SHOP}/of-a/nothing")).await.refused(404);
+    let mut named = config_map_of("shop", "of-a");
+    named["metadata"]["annotations"] = json!({"tributary.dev/cluster": "a"});
+    write(&root, "PUT", &format!("{SHOP}/of-a"), &named).await.ok();
+}

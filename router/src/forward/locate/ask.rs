@@ -23,6 +23,9 @@ pub(crate) struct Located {
     pub(crate) found: Vec<Found>,
     /// The clusters of which it is not known.
     pub(crate) unknown: Vec<ClusterName>,
+    /// Whether some cluster may have one of which it is not known whether the caller may know of it: nobody is told its
+    /// name.
+    pub(crate) is_one_unknown: bool,
     /// What keeps some of those from being asked, as far as more is known than of the clusters as such.
     pub(crate) told: Vec<Trouble>,
     /// The clusters that forbid the client to ask for it. For a write of the name itself they are asked whether they
