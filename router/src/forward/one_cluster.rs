@@ -27,7 +27,7 @@ use crate::refusal::{ClusterRefusal, Refusal, RequestRefusal};
 use crate::request::Received;
 use crate::response::watch::error;
 use crate::topology::Cluster;
-use crate::{openapi, response};
+use crate::{asked, openapi, response};
 
 /// An extension of an answer: the stream of a member's watch, passed as it comes.
 /// Nothing in it knows when this server drains.
@@ -56,7 +56,7 @@ pub(crate) async fn forward(
     let Some(resource) = info.resource().filter(|resource| !resource.is_opaque()) else {
         return passed(&cluster, caller, request, info, query).await;
     };
-    let given = taken_back(router, configuration, name, info.verb, resource);
+    let given = taken_back(router, configuration, caller, name, info.verb, resource);
     let query = match query.map(|query| given.query(query)).transpose() {
         Ok(changed) => changed.flatten().map(Cow::Owned).or(query.map(Cow::Borrowed)),
         // Clients treat an HTTP 410 as no answer to a watch, and come back with the same version.
@@ -77,21 +77,26 @@ pub(crate) async fn forward(
 fn taken_back<'a>(
     router: &'a Router,
     configuration: &ConfigurationSnapshot,
+    caller: &Caller,
     cluster: &'a ClusterName,
     verb: Verb,
     resource: &'a ResourceRequest,
 ) -> TakenBack<'a> {
+    let candidates = asked::candidates_of(configuration.clusters.keys(), caller, resource, "get");
     let key = resource.key();
     // What all namespaces have is not held where it is forbidden to read them all.
     let namespaces = [None, resource.namespace.as_deref()].into_iter();
     let mut views = namespaces.filter_map(|namespace| router.views().get(&resource.resource, namespace));
     let known = views.find_map(|view| {
+        if !candidates.has(cluster) {
+            return None;
+        }
         let log = view.log();
         let held = log.snapshot(cluster)?;
         let version = held.get(key.as_str())?.resource_version();
         Some(KnownObject { version, seen: held.resource_version() })
     });
-    TakenBack { cluster, verb, resource, versions: configuration.composite_versions(), known }
+    TakenBack { cluster, verb, resource, versions: configuration.composite_versions(), candidates, known }
 }
 
 /// A request whose body is not looked at.

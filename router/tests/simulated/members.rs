@@ -329,6 +329,13 @@ async fn nothing_names_a_hidden_cluster() {
             annotated["metadata"]["annotations"] = json!({"tributary.dev/cluster": "x"});
             write(&ann, "POST", SHOP, &annotated).await.refused(400)
         });
+        let mut elsewhere = Vec::new();
+        for named in ["c", "x"] {
+            annotated["metadata"]["annotations"] = json!({"tributary.dev/cluster": named});
+            let refused = write(&ann, "POST", &format!("/clusters/a{SHOP}"), &annotated).await.refused(409);
+            elsewhere.push(refused.replace(&format!("\"{named}\""), "\"?\""));
+        }
+        assert_eq!(elsewhere[0], elsewhere[1]);
         said.push(ann.get(&format!("{SHOP}/nothing")).await.refused(404));
         said.push(ann.send("DELETE", &format!("{SHOP}/nothing"), &[], "").await.refused(404));
         with.member("c").control().stop_listening().await;

@@ -10,6 +10,7 @@ use tributary_merge::{Foreign, VersionDecodeError};
 use crate::forward::list::is_live_token;
 use crate::forward::rewritten::translating;
 use crate::refusal::{ClusterRefusal, PreconditionRefusal, Refusal, VersionRefusal};
+use crate::rights::Candidates;
 use crate::versions::{ClientVersion, Versions};
 
 /// How a composite version begins in its two forms. A continue token begins so, too, or as [`OF_TOKEN`] says.
@@ -31,6 +32,8 @@ pub(super) struct TakenBack<'a> {
     pub(super) resource: &'a ResourceRequest,
     /// Reads composite versions.
     pub(super) versions: Versions,
+    /// The clusters of which the caller may know.
+    pub(super) candidates: Candidates,
     /// What the merged view knows of the object.
     pub(super) known: Option<KnownObject>,
 }
@@ -123,7 +126,8 @@ impl TakenBack<'_> {
     }
 
     fn of_other_context(&self, name: String, named: String) -> ClusterRefusal {
-        let is_configured = ClusterName::new(&named).is_ok_and(|named| self.versions.has_cluster(&named));
+        let is_told = |named: ClusterName| self.versions.has_cluster(&named) && self.candidates.has(&named);
+        let is_configured = ClusterName::new(&named).is_ok_and(is_told);
         let (resource, cluster) = (self.resource.resource.clone(), self.cluster.clone());
         ClusterRefusal::OfOtherContext { resource, name, named, is_configured, cluster }
     }
@@ -257,6 +261,7 @@ mod tests {
             verb,
             resource: info.resource().unwrap(),
             versions: versions(ItemResourceVersions::Composite),
+            candidates: Candidates::default(),
             known: Some(known),
         };
         let mut request = Request::new(body.into());
