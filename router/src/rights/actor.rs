@@ -74,7 +74,11 @@ impl Actor {
         };
         let rules = MemberRules::default();
         let user = identity_for(&self.user, &self.authority, &member, &rules)?;
-        Ok((user, self.identity(&member, &rules)?))
+        let acting = match &self.given {
+            Some(_) => self.identity(&member, &rules)?,
+            None => user.clone(),
+        };
+        Ok((user, acting))
     }
 
     /// Whether a member is told of it, as far as that is not the member's own choice.
@@ -199,4 +203,144 @@ pub(crate) fn given_user(given: &GivenIdentity) -> Result<UserInfo, InvalidGiven
         }
     }
     Ok(user)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderName, HeaderValue};
+
+    use super::*;
+
+    fn strings(texts: &[&str]) -> Vec<String> {
+        texts.iter().map(|&text| text.to_owned()).collect()
+    }
+
+    fn user(name: &str, groups: &[&str]) -> UserInfo {
+        UserInfo { username: name.to_owned(), groups: strings(groups), ..UserInfo::default() }
+    }
+
+    fn cluster(name: &str) -> ClusterName {
+        ClusterName::new(name).unwrap()
+    }
+
+    fn actor(user: UserInfo, reach: Reach, given: Option<UserInfo>) -> Actor {
+        Actor::new(user, Authority { verifier: "test".to_owned(), reach }, given)
+    }
+
+    #[test]
+    fn rules_know_an_actor_as_a_member_does() {
+        let (a, everywhere) = (Reach::Member(cluster("a")), Reach::Everywhere);
+        let account = "system:serviceaccount:n:s";
+        for (who, reach, given, expected) in [
+            (user("ann", &["dev"]), &everywhere, None, Some(("ann", &["dev", "system:authenticated"][..]))),
+            (
+                user("ann", &["system:masters", "system:authenticated"]),
+                &everywhere,
+                None,
+                Some(("ann", &["system:authenticated"][..])),
+            ),
+            (user(account, &[]), &everywhere, None, None),
+            (
+                user(account, &[]),
+                &a,
+                None,
+                Some((account, &["system:serviceaccounts", "system:serviceaccounts:n", "system:authenticated"][..])),
+            ),
+            // Whom a member lets somebody be means what it means there.
+            (
+                user("ann", &["dev"]),
+                &everywhere,
+                Some(user(account, &[])),
+                Some((account, &["system:serviceaccounts", "system:serviceaccounts:n", "system:authenticated"][..])),
+            ),
+            (
+                user("ann", &["dev"]),
+                &everywhere,
+                Some(user(account, &["ops"])),
+                Some((account, &["ops", "system:authenticated"][..])),
+            ),
+            (
+                user("ann", &[]),
+                &everywhere,
+                Some(user("bob", &["system:masters"])),
+                Some(("bob", &["system:authenticated"][..])),
+            ),
+            (user("ann", &[]), &everywhere, Some(user("system:node:n", &[])), None),
+            (user("ann", &[]), &everywhere, Some(user("system:anonymous", &[])), None),
+            (user(account, &[]), &everywhere, Some(user("bob", &[])), None),
+        ] {
+            let actor = actor(who, reach.clone(), given);
+            let known =
+                actor.reaches(&cluster("a")).is_ok().then(|| (actor.acting().name, actor.acting().groups.to_vec()));
+            assert_eq!(known, expected.map(|(name, groups)| (name, strings(groups))), "{actor:?}");
+            assert_eq!(actor.reaches(&cluster("b")).is_ok(), expected.is_some() && *reach == everywhere, "{actor:?}");
+            let told = actor.identity(&cluster("a"), &MemberRules::default());
+            assert_eq!(told.is_ok(), expected.is_some(), "{actor:?}");
+        }
+    }
+
+    #[test]
+    fn each_thing_that_is_asked_for_is_to_be_allowed() {
+        let mut given = user("system:serviceaccount:n:s", &["dev", "ops"]);
+        given.uid = "u".to_owned();
+        given.extra.insert("scope".to_owned(), strings(&["x", "y"]));
+        let actor = actor(user("ann", &[]), Reach::Everywhere, Some(given));
+        let asked = [
+            "serviceaccounts n/s",
+            "groups /dev",
+            "groups /ops",
+            "userextras/scope /x",
+            "userextras/scope /y",
+            "uids /u",
+        ];
+        for (place, refused) in asked.into_iter().enumerate() {
+            let named = |attributes: &Attributes<'_>| {
+                let Attributes::Resource(own) = attributes else { panic!("{attributes:?}") };
+                let of_core = matches!(own.resource, "users" | "groups" | "serviceaccounts");
+                assert_eq!((own.verb, own.group.is_empty()), ("impersonate", of_core));
+                let below = if own.subresource.is_empty() { String::new() } else { format!("/{}", own.subresource) };
+                format!("{}{below} {}/{}", own.resource, own.namespace, own.name)
+            };
+            let found = actor.refused(|user, attributes| {
+                assert_eq!(user.name, "ann");
+                named(attributes) != refused
+            });
+            assert_eq!(found.map(|(place, _)| place), Some(place), "{refused}");
+        }
+        assert_eq!(actor.refused(|_, _| true), None);
+        for (name, expected) in [
+            ("system:serviceaccount:n:s", Some(("n", "s"))),
+            ("system:serviceaccount:n:", None),
+            ("system:serviceaccount::s", None),
+            ("system:serviceaccount:n:s:t", None),
+            ("bob", None),
+        ] {
+            assert_eq!(service_account(name), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn headers_are_read_as_kube_apiserver_reads_them() {
+        let given = |lines: &[(&'static str, &[u8])]| {
+            let mut headers = HeaderMap::new();
+            for (name, value) in lines {
+                headers.append(HeaderName::from_static(name), HeaderValue::from_bytes(value).unwrap());
+            }
+            given_user(&GivenIdentity::of(&headers).unwrap().unwrap())
+        };
+        let read = given(&[
+            ("impersonate-user", "j\u{fc}rgen".as_bytes()),
+            ("impersonate-group", b"a"),
+            ("impersonate-group", b"b"),
+            ("impersonate-uid", b"u"),
+            ("impersonate-extra-example.com%2fteam", b"x"),
+            ("impersonate-extra-example.com%2fteam", b"y"),
+        ]);
+        let mut expected = user("j\u{fc}rgen", &["a", "b"]);
+        expected.uid = "u".to_owned();
+        expected.extra.insert("example.com/team".to_owned(), strings(&["x", "y"]));
+        assert_eq!(read, Ok(expected));
+        assert!(given(&[("impersonate-user", b"\xff")]).is_err());
+        assert!(given(&[("impersonate-user", b"a"), ("impersonate-extra-%ff", b"x")]).is_err());
+    }
 }
