@@ -1,6 +1,7 @@
 //! What is occupied for as long as something lasts.
 
 use std::fmt;
+use std::sync::{Arc, Mutex};
 
 /// Something that is occupied until this is dropped: a share of a connection, a place among requests in flight, a count
 /// of them. An answer's body carries one, which may stand for several. Cost: a box.
@@ -30,6 +31,17 @@ impl Drop for Permit {
 impl fmt::Debug for Permit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Permit")
+    }
+}
+
+/// What a request occupies for as long as its connection is used after it was switched (exec, port-forward, a WebSocket):
+/// among the request's extensions, for whoever joins both ends to keep until they part. Clones are one.
+#[derive(Clone, Debug)]
+pub struct TunnelPermit(#[expect(dead_code, reason = "it is dropped, never read")] Arc<Mutex<Permit>>);
+
+impl From<Permit> for TunnelPermit {
+    fn from(permit: Permit) -> Self {
+        Self(Arc::new(Mutex::new(permit)))
     }
 }
 

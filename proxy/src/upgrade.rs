@@ -12,6 +12,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper::upgrade::OnUpgrade;
 use tributary_apimachinery::body::{self, Body};
+use tributary_apimachinery::permit::TunnelPermit;
 use tributary_apimachinery::{Permit, explain};
 
 use crate::credentials::Current;
@@ -41,6 +42,7 @@ pub(crate) async fn forward(
     }
     let client =
         request.extensions_mut().remove::<OnUpgrade>().ok_or_else(|| refused("the connection cannot switch"))?;
+    let tunnel = request.extensions_mut().remove::<TunnelPermit>();
     request.extensions_mut().clear();
     let place = member.tuning.tunnel_places.take().ok_or_else(|| member.tunnels_are_full())?;
     let credentials = member.credentials(user).await?;
@@ -53,7 +55,7 @@ pub(crate) async fn forward(
     held.endpoint.spoke(speaker);
     // Its connection is its own until the answer has ended, switched or not.
     let endpoint = held.endpoint.clone();
-    let permit = Permit::keeping((held, place));
+    let permit = Permit::keeping((held, place, tunnel));
     match response.status() {
         StatusCode::SWITCHING_PROTOCOLS if headers::upgrade_protocol(response.headers()) == Ok(Some(protocol)) => {
             Ok(join(member, endpoint, client, response, protocol, permit))

@@ -7,6 +7,7 @@ use tributary_authentication::{Authority, Reach, UserInfo};
 use tributary_proxy::{GivenIdentity, Impersonation, RequestIdentity};
 
 use crate::answer_room::AnswerRoom;
+use crate::audit_trace::AuditTrace;
 use crate::awaited::Awaited;
 use crate::flow::fair_share::Holder;
 use crate::refusal::{Refusal, RequestRefusal};
@@ -43,6 +44,8 @@ pub(crate) struct Caller {
     pub(crate) answer_room: Option<AnswerRoom>,
     /// The clusters that were asked for it and have not answered yet.
     pub(crate) awaited: Awaited,
+    /// What the audit log is told; `None` where the request is not audited.
+    pub(crate) audit: Option<AuditTrace>,
 }
 
 #[derive(Clone, Debug)]
@@ -84,7 +87,8 @@ impl Caller {
             }
         };
         let (connection, answer_room) = (extensions.get().copied(), extensions.get().cloned());
-        Ok(Self { who, connection, answer_room, awaited: Awaited::default() })
+        let (awaited, audit) = (Awaited::default(), extensions.get().cloned());
+        Ok(Self { who, connection, answer_room, awaited, audit })
     }
 
     /// What one of many users may do; `None` where one person owns the endpoint.

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use tributary_apimachinery::{RequestClass, RequestInfo, Verb};
 
 use crate::admission::{self, Admitted};
+use crate::audit_trace::AuditTrace;
 use crate::body::{self, Body};
 use crate::caller::Caller;
 use crate::configuration::ConfigurationSnapshot;
@@ -41,6 +42,7 @@ impl Router {
         let class = parsed.as_ref().map_or(RequestClass::Short, RequestInfo::class);
         // Whoever sends it on to a member goes by this one reading of it.
         message.extensions_mut().insert(class);
+        let audit = message.extensions().get::<AuditTrace>().cloned();
         let (labels, mut response) = match parsed {
             Ok(info) => {
                 tracing::debug!(user = user.info.username, verb = %info.verb, path, "request");
@@ -49,6 +51,9 @@ impl Router {
                 let received = Received { info: &info, query, is_head, preferences: &preferences };
                 let mut source = RequestSource::Refused;
                 let answer = self.answer(message, received, &configuration, user, &mut source).await;
+                if let Some(audit) = audit {
+                    audit.note_source(source);
+                }
                 let answer = answer.unwrap_or_else(|refusal| self.refuse(&refusal, &preferences, &info));
                 (RequestLabels::of(&info, &configuration.union, source), answer)
             }

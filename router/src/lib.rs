@@ -12,6 +12,7 @@
 mod admission;
 mod answer_room;
 mod asked;
+mod audit_trace;
 mod awaited;
 pub mod body;
 mod caller;
@@ -47,6 +48,7 @@ mod versions;
 mod view;
 mod views;
 
+pub use crate::audit_trace::AuditTrace;
 pub use crate::forward::one_cluster::ForwardedWatch;
 pub use answer_room::AnswerRoom;
 pub use caller::User;

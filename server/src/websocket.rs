@@ -27,6 +27,7 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
+use tributary_apimachinery::permit::TunnelPermit;
 use tributary_apimachinery::{RequestInfo, Verb};
 
 use crate::authentication::is_websocket;
@@ -42,6 +43,8 @@ const FAREWELL: Duration = Duration::from_secs(5);
 /// What a client said to open a WebSocket, kept while its watch is opened.
 pub(crate) struct Handshake {
     client: Option<OnUpgrade>,
+    /// Kept for as long as the WebSocket is open.
+    tunnel: Option<TunnelPermit>,
     accepted: Result<Accepted, HandshakeError>,
 }
 
@@ -74,7 +77,8 @@ pub(crate) fn take(head: &mut Parts) -> Option<Handshake> {
     ] {
         head.headers.remove(name);
     }
-    Some(Handshake { client: head.extensions.remove::<OnUpgrade>(), accepted })
+    let (client, tunnel) = (head.extensions.remove::<OnUpgrade>(), head.extensions.remove::<TunnelPermit>());
+    Some(Handshake { client, tunnel, accepted })
 }
 
 /// Reads the handshake, in the order in which Go's package finds fault with it.
@@ -129,7 +133,12 @@ impl Handshake {
             headers.append(WARNING, warning.clone());
         }
         let is_json = watch.headers().get(CONTENT_TYPE).is_some_and(|kind| kind == "application/json");
-        tokio::spawn(serve(client, Events { body: watch.into_body(), buffer: BytesMut::new(), searched: 0, is_json }));
+        let events = Events { body: watch.into_body(), buffer: BytesMut::new(), searched: 0, is_json };
+        let tunnel = self.tunnel;
+        tokio::spawn(async move {
+            serve(client, events).await;
+            drop(tunnel);
+        });
         response
     }
 }

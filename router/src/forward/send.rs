@@ -26,6 +26,7 @@ pub(crate) async fn send(
 ) -> Result<Response<Body>, Refusal> {
     let identity = caller.identity(&cluster.setup)?;
     let client = addressed(cluster, &mut request, path, query)?;
+    note(cluster, caller, &mut request);
     let place = place(cluster, caller, &request)?;
     let waiting = caller.awaited.wait_for(cluster.name());
     let answer = client.forward(request, identity).await.map_err(|error| not_forwarded(cluster, error))?;
@@ -47,10 +48,11 @@ pub(crate) async fn send(
 pub(crate) async fn ask(
     cluster: &Arc<Cluster>,
     caller: &Caller,
-    request: Request<Body>,
+    mut request: Request<Body>,
     path: &str,
 ) -> Result<Response<Body>, Refusal> {
     let identity = caller.identity(&cluster.setup)?;
+    note(cluster, caller, &mut request);
     let _waiting = caller.awaited.wait_for(cluster.name());
     let answer = ask_as(cluster, identity, request, path).await?;
     unless_not_let(cluster, caller, answer).await
@@ -108,6 +110,13 @@ async fn ask_as(
 ) -> Result<Response<Body>, Refusal> {
     let client = addressed(cluster, &mut request, path, None)?;
     Ok(client.ask(request, identity).await.map_err(|error| not_forwarded(cluster, error))?)
+}
+
+/// Has the audit log say that the cluster is asked, and the cluster's own say for which request of ours.
+fn note(cluster: &Cluster, caller: &Caller, request: &mut Request<Body>) {
+    if let Some(audit) = &caller.audit {
+        audit.ask(cluster.name(), request.headers_mut());
+    }
 }
 
 /// Gives a request its path and query at a cluster. Gives who sends it.

@@ -1,0 +1,91 @@
+//! What an audit log says of a request that the router alone knows: who was asked for it. And what members are told, so
+//! that their logs can be laid beside it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use parking_lot::Mutex;
+use tributary_apimachinery::ClusterName;
+
+use crate::metrics::RequestSource;
+
+/// The header by which members, as all kube-apiservers, take a request's ID over.
+const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+
+/// How many clusters are named; of further ones the number is told.
+const NAMED_MAX: usize = 50;
+
+/// An audited request, among the request's extensions. Clones are of the same request. Requests that are not audited
+/// have none.
+#[derive(Clone, Debug)]
+pub struct AuditTrace(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    id: HeaderValue,
+    found: Mutex<Found>,
+}
+
+#[derive(Debug, Default)]
+struct Found {
+    from_memory: bool,
+    asked: BTreeSet<ClusterName>,
+}
+
+impl AuditTrace {
+    /// Of a request with this audit ID.
+    pub fn new(id: HeaderValue) -> Self {
+        Self(Arc::new(Inner { id, found: Mutex::default() }))
+    }
+
+    /// Who answered, as far as is known by now: `memory`, the names of the clusters that were asked, both, or
+    /// `tributary`, for what this process says by itself: discovery, health, refusals.
+    pub fn answered_by(&self) -> String {
+        let found = self.0.found.lock();
+        let memory = found.from_memory.then_some("memory");
+        let names: Vec<&str> = memory.into_iter().chain(found.asked.iter().map(ClusterName::as_str)).collect();
+        match names.len().saturating_sub(NAMED_MAX) {
+            _ if names.is_empty() => "tributary".to_owned(),
+            0 => names.join(","),
+            more => format!("{},and {more} more", names[..NAMED_MAX].join(",")),
+        }
+    }
+
+    /// Notes that a cluster is asked, and tells it the ID.
+    pub(crate) fn ask(&self, cluster: &ClusterName, headers: &mut HeaderMap) {
+        headers.insert(AUDIT_ID, self.0.id.clone());
+        self.0.found.lock().asked.insert(cluster.clone());
+    }
+
+    /// Notes who answers.
+    pub(crate) fn note_source(&self, source: RequestSource) {
+        self.0.found.lock().from_memory = source == RequestSource::Memory;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_was_asked_is_told_once_and_gets_the_id() {
+        let trace = AuditTrace::new(HeaderValue::from_static("one"));
+        assert_eq!(trace.answered_by(), "tributary");
+        trace.note_source(RequestSource::Memory);
+        assert_eq!(trace.answered_by(), "memory");
+        let mut headers = HeaderMap::new();
+        for name in ["us", "eu", "us"] {
+            trace.clone().ask(&ClusterName::new(name).unwrap(), &mut headers);
+        }
+        assert_eq!(trace.answered_by(), "memory,eu,us");
+        trace.note_source(RequestSource::Member);
+        assert_eq!(trace.answered_by(), "eu,us");
+        assert_eq!(headers.get_all("audit-id").iter().collect::<Vec<_>>(), ["one"]);
+        for number in 0..100 {
+            trace.ask(&ClusterName::new(&format!("c{number:03}")).unwrap(), &mut headers);
+        }
+        let text = trace.answered_by();
+        assert!(text.starts_with("c000,c001,") && text.ends_with(",c049,and 52 more"), "{text}");
+    }
+}
