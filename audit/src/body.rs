@@ -1,8 +1,8 @@
 //! Bodies as events have them: JSON, without what is never written.
 
-use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
+use tributary_apimachinery::rewrite::{BodyKind, Facts, Format, read};
 
 use crate::secrets;
 
@@ -51,22 +51,6 @@ impl Omitted {
     }
 }
 
-/// What an object says of itself.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub(crate) struct ObjectMeta {
-    pub(crate) name: Option<String>,
-    pub(crate) namespace: Option<String>,
-    pub(crate) uid: Option<String>,
-    pub(crate) resource_version: Option<String>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Named {
-    metadata: ObjectMeta,
-}
-
 impl AuditBody<'_> {
     /// The body's tree.
     fn tree(&self) -> Result<Value, Omitted> {
@@ -74,13 +58,15 @@ impl AuditBody<'_> {
         if bytes.is_empty() {
             return Err(Omitted::Empty);
         }
-        match Form::of(content_type) {
-            Form::Json => serde_json::from_slice(bytes).map_err(|_| Omitted::Malformed),
-            Form::Yaml => {
+        match Format::from_content_type(content_type) {
+            Some(Format::Json | Format::JsonPatch | Format::MergePatch | Format::StrategicMergePatch) => {
+                serde_json::from_slice(bytes).map_err(|_| Omitted::Malformed)
+            }
+            Some(Format::Yaml | Format::ApplyYaml) => {
                 let text = std::str::from_utf8(bytes).map_err(|_| Omitted::Malformed)?;
                 serde_saphyr::from_str(text).map_err(|_| Omitted::Malformed)
             }
-            Form::Other => Err(Omitted::Form),
+            Some(Format::Protobuf) | None => Err(Omitted::Form),
         }
     }
 
@@ -100,46 +86,19 @@ impl AuditBody<'_> {
     }
 
     /// What the object in the body says of itself; nothing where there is no object, or none that can be read.
-    pub(crate) fn metadata(&self) -> ObjectMeta {
-        let Self::Whole { content_type, bytes } = self else { return ObjectMeta::default() };
-        let named: Option<Named> = match Form::of(content_type) {
-            Form::Json => serde_json::from_slice(bytes).ok(),
-            Form::Yaml => std::str::from_utf8(bytes).ok().and_then(|text| serde_saphyr::from_str(text).ok()),
-            Form::Other => None,
-        };
-        named.unwrap_or_default().metadata
+    pub(crate) fn facts(&self) -> Facts {
+        let Self::Whole { content_type, bytes } = self else { return Facts::default() };
+        let format = Format::from_content_type(content_type);
+        format.and_then(|format| read(format, BodyKind::Object, bytes).ok()).unwrap_or_default()
     }
 
     /// The bytes of a body in JSON.
     pub(crate) fn json(&self) -> Option<&[u8]> {
         match self {
-            Self::Whole { content_type, bytes } if Form::of(content_type) == Form::Json => Some(bytes),
-            _ => None,
-        }
-    }
-}
-
-/// How a body is written.
-#[derive(PartialEq, Eq)]
-enum Form {
-    Json,
-    Yaml,
-    Other,
-}
-
-impl Form {
-    /// The form that a media type says. kube-apiserver takes a body without one for JSON.
-    fn of(content_type: &str) -> Self {
-        let media_type = content_type.split(';').next().unwrap_or_default().trim();
-        let is = |suffix: &str| {
-            let start = media_type.len().saturating_sub(suffix.len());
-            media_type.get(start..).is_some_and(|end| end.eq_ignore_ascii_case(suffix))
-        };
-        match media_type {
-            "" => Self::Json,
-            _ if is("/json") || is("+json") => Self::Json,
-            _ if is("/yaml") || is("+yaml") => Self::Yaml,
-            _ => Self::Other,
+            Self::Whole { content_type, bytes } => {
+                (Format::from_content_type(content_type) == Some(Format::Json)).then_some(*bytes)
+            }
+            Self::TooLong => None,
         }
     }
 }
@@ -207,12 +166,19 @@ mod tests {
     }
 
     #[test]
-    fn an_object_says_its_name() {
-        let expected = ObjectMeta { name: Some("x".to_owned()), ..ObjectMeta::default() };
-        assert_eq!(whole("application/json", r#"{"metadata":{"name":"x"},"data":{}}"#).metadata(), expected);
-        assert_eq!(whole("application/yaml", "metadata: {name: x}").metadata(), expected);
-        for text in ["", "[]", "{", r#"{"metadata":1}"#] {
-            assert_eq!(whole("application/json", text).metadata(), ObjectMeta::default(), "{text}");
+    fn an_object_says_its_name_in_each_form() {
+        let protobuf = b"k8s\0\x12\x05\x0a\x03\x0a\x01x";
+        for (content_type, bytes) in [
+            ("application/json", &br#"{"metadata":{"name":"x"},"data":{}}"#[..]),
+            ("application/yaml", b"metadata: {name: x}"),
+            ("application/vnd.kubernetes.protobuf", protobuf),
+        ] {
+            let facts = AuditBody::Whole { content_type, bytes }.facts();
+            assert_eq!(facts.name.as_deref(), Some("x"), "{content_type}");
         }
+        for text in ["", "[]", "{", r#"{"metadata":1}"#] {
+            assert_eq!(whole("application/json", text).facts(), Facts::default(), "{text}");
+        }
+        assert_eq!(whole("text/plain", "x").facts(), Facts::default());
     }
 }

@@ -250,12 +250,12 @@ impl Event {
         if self.is_object
             && let Some(reference) = &mut self.object_ref
         {
-            let metadata = body.metadata();
+            let facts = body.facts();
             for (field, value) in [
-                (&mut reference.name, metadata.name),
-                (&mut reference.namespace, metadata.namespace),
-                (&mut reference.uid, metadata.uid),
-                (&mut reference.resource_version, metadata.resource_version),
+                (&mut reference.name, facts.name),
+                (&mut reference.namespace, facts.namespace),
+                (&mut reference.uid, facts.uid),
+                (&mut reference.resource_version, facts.resource_version),
             ] {
                 if let Some(value) = value.filter(|_| field.is_empty()) {
                     *field = value;

@@ -1,5 +1,6 @@
 //! The command line.
 
+pub mod audit;
 mod completion;
 #[cfg(feature = "demo")]
 mod demo;
@@ -16,6 +17,7 @@ use tributary_router::Limits;
 
 use crate::listener::{Bounds, ListenAddress};
 use crate::log::{LogFormat, LogLevel};
+use audit::AuditArguments;
 pub use completion::CompletionArguments;
 #[cfg(feature = "demo")]
 pub use demo::DemoArguments;
@@ -218,6 +220,9 @@ pub struct ServeArguments {
     /// What is held at most.
     #[command(flatten)]
     pub limits: LimitArguments,
+    /// What is written of requests, and where.
+    #[command(flatten)]
+    pub audit: AuditArguments,
 }
 
 /// What is held at most. Bytes and seconds are whole numbers without a suffix. Each bound is a metric, too.

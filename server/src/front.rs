@@ -1,5 +1,5 @@
 //! What every request passes before the handler: authentication, `/metrics`, `/tributary/status`, WebSockets, the
-//! catching of panics, the request log.
+//! catching of panics, the request log, the audit log.
 
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
@@ -7,13 +7,15 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use http::header::CONTENT_TYPE;
+use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tributary_router::{ForwardedWatch, Peer};
+use tributary_router::{ForwardedWatch, Peer, User};
 
+use crate::audit::{Auditor, Panicked, Received};
 use crate::authentication::{Authentication, Authenticator, anonymous_user};
 use crate::drain;
 use crate::handler::{Body, Handler, full};
@@ -40,6 +42,7 @@ pub struct Front<H> {
     authenticator: Authenticator,
     metrics: ServerMetrics,
     stop: CancellationToken,
+    audit: Option<Arc<Auditor>>,
 }
 
 impl<H: Handler> Front<H> {
@@ -47,7 +50,16 @@ impl<H: Handler> Front<H> {
     pub fn new(handler: Arc<H>, authenticator: Authenticator, stop: CancellationToken) -> Self {
         let metrics = ServerMetrics::default();
         handler.register_metrics(&mut |registry| metrics.register(registry));
-        Self { handler, authenticator, metrics, stop }
+        Self { handler, authenticator, metrics, stop, audit: None }
+    }
+
+    /// Has requests written to an audit log.
+    #[must_use]
+    pub fn audited(self, audit: Option<Arc<Auditor>>) -> Self {
+        if let Some(audit) = &audit {
+            self.handler.register_metrics(&mut |registry| audit.register(registry));
+        }
+        Self { audit, ..self }
     }
 
     /// The handler behind.
@@ -98,6 +110,7 @@ impl<H: Handler> Front<H> {
         has_room: bool,
     ) -> Response<Body> {
         let (mut head, body) = request.into_parts();
+        let received = self.audit.as_ref().map(|audit| Received::take_up(audit, &mut head));
         let authentication = self.authenticator.authenticate(&mut head);
         let is_known = matches!(authentication, Authentication::User(_));
         let user = match authentication {
@@ -110,9 +123,20 @@ impl<H: Handler> Front<H> {
             Authentication::Unauthorized => {
                 self.metrics.count_authentication(false);
                 note(AuthenticationOutcome::Unauthorized);
-                return status::unauthorized();
+                return match received {
+                    Some(received) => received.refuse(&head).await,
+                    None => status::unauthorized(),
+                };
             }
         };
+        let Some(received) = received else { return self.respond(head, body, user, is_known, has_room).await };
+        match received.begin(&mut head, body, &user).await {
+            Ok((trail, body)) => trail.finish(self.respond(head, body, user, is_known, has_room).await).await,
+            Err(refusal) => *refusal,
+        }
+    }
+
+    async fn respond(&self, mut head: Parts, body: Body, user: User, is_known: bool, has_room: bool) -> Response<Body> {
         if head.uri.path() == "/metrics" {
             return self.scrape(&head.method).await;
         }
@@ -136,7 +160,9 @@ impl<H: Handler> Front<H> {
             // The panic hook has logged the place.
             Err(_) => {
                 self.metrics.panics.inc();
-                status::internal_error()
+                let mut response = status::internal_error();
+                response.extensions_mut().insert(Panicked);
+                response
             }
         }
     }

@@ -9,6 +9,7 @@
 //! A library beside the binary, so that tests reach its parts. Invariant: only this crate knows flags, files and
 //! listening sockets; what answers requests stands behind [`handler::Handler`].
 
+pub mod audit;
 pub mod authentication;
 pub mod cli;
 pub mod cluster_indices;

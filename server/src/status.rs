@@ -21,6 +21,12 @@ pub fn internal_error() -> Response<Body> {
     response(&Status::new(500, StatusReason::InternalError, message))
 }
 
+/// 500: the request's first audit event cannot be written, and nothing may be done that is not; kube-apiserver's words
+/// (apiserver `pkg/endpoints/filters/audit.go`).
+pub fn not_audited() -> Response<Body> {
+    response(&Status::new(500, StatusReason::InternalError, "failed to store audit event"))
+}
+
 /// 405: this path knows other methods.
 pub fn method_not_allowed(allowed: &'static str) -> Response<Body> {
     let message = format!("only {allowed} is allowed here");

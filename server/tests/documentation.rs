@@ -117,6 +117,7 @@ fn tables() -> Vec<(String, String)> {
     }
     let serve = program.find_subcommand("serve").unwrap();
     tables.push(("serve limits".to_owned(), flags(serve, Some("Limits"))));
+    tables.push(("serve audit".to_owned(), flags(serve, Some("Audit"))));
     for definition in tributary_crds::render::definitions() {
         let kind = definition.spec.names.kind.clone();
         let definition = serde_json::to_value(definition).unwrap();

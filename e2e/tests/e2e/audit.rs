@@ -1,16 +1,18 @@
 //! The audit log of a real kube-apiserver, and what `tributary-audit` makes of the same policies and requests.
 
+mod beside;
 mod generated;
 mod policies;
 
 use crate::context::{Case, cases};
 use anyhow::Context;
+use beside::beside_members;
 use policies::policies;
 use serde_json::Value;
 use std::{fs, path::Path};
 
 pub(crate) fn cases() -> Vec<Case> {
-    cases!["audit"; policies]
+    cases!["audit"; policies, beside_members]
 }
 
 /// The events of an audit log: its whole lines, for the last one may be half written.

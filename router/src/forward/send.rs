@@ -26,8 +26,8 @@ pub(crate) async fn send(
 ) -> Result<Response<Body>, Refusal> {
     let identity = caller.identity(&cluster.setup)?;
     let client = addressed(cluster, &mut request, path, query)?;
-    note(cluster, caller, &mut request);
     let place = place(cluster, caller, &request)?;
+    note(cluster, caller, &mut request);
     let waiting = caller.awaited.wait_for(cluster.name());
     let answer = client.forward(request, identity).await.map_err(|error| not_forwarded(cluster, error))?;
     drop(waiting);

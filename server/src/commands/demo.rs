@@ -7,6 +7,7 @@ use tributary_apimachinery::ItemResourceVersions;
 use tributary_simulator::{Churn, SimulatedCluster, Simulator, SimulatorConfig, kubeconfig};
 
 use super::serve::{Ready, serve};
+use crate::cli::audit::AuditArguments;
 use crate::cli::{DemoArguments, LimitArguments, MergeArguments, ServeArguments};
 use crate::credentials::{BearerToken, Certificates};
 use crate::data_directory::{DataDirectory, write_private};
@@ -45,6 +46,7 @@ pub async fn demo(arguments: DemoArguments) -> Result<(), Failure> {
         replicas: None,
         data_dir: Some(directory.0.join("data")),
         limits: LimitArguments::default(),
+        audit: AuditArguments::default(),
     };
     let served = serve(serve_arguments, |ready| print(&lines_to_try(&arguments, ready, &written))).await;
     // After a second signal nothing is waited for; the files still go.

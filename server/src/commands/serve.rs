@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tributary_proxy::ClientTuning;
 use tributary_router::{Policies, Router, RouterConfig};
 
+use crate::audit::{AuditError, Auditor};
 use crate::authentication::Authenticator;
 use crate::cli::ServeArguments;
 use crate::clusters::Clusters;
@@ -61,6 +62,10 @@ async fn serve_until(
     on_ready: impl FnOnce(&Ready<'_>),
 ) -> Result<(), Failure> {
     let (sources, merged_kubeconfig) = (sources(&arguments)?, merged_kubeconfig(&arguments)?);
+    let audit = Auditor::open(&arguments.audit).await.map_err(|error| match error {
+        AuditError::Log { .. } => Failure::runtime(error),
+        _ => Failure::usage(error),
+    })?;
     let Some(configuration) = stop.run_until_cancelled(sources.read()).await else { return Ok(()) };
     let configuration = configuration.map_err(Failure::usage)?;
     let Some(identity) = stop.run_until_cancelled(ServingIdentity::open(&arguments)).await else { return Ok(()) };
@@ -90,7 +95,7 @@ async fn serve_until(
     let Some(started) = stop.run_until_cancelled(running.start(configuration)).await else { return Ok(()) };
     started?;
 
-    let serving = answer_clients(&running, Arc::clone(&router), &clients, socket, stop)?;
+    let serving = answer_clients(&running, (Arc::clone(&router), audit.clone()), &clients, socket, stop)?;
     running.write_kubeconfigs().await.map_err(Failure::runtime)?;
     running.announce(on_ready);
 
@@ -98,6 +103,9 @@ async fn serve_until(
     let drained = serving.await.context("the listener ended").map_err(Failure::runtime)?;
     router.last_heard_is_kept().await;
     shutdown.cancel();
+    if let Some(audit) = audit {
+        audit.shut_down().await;
+    }
     tracing::info!(cut = drained.cut, "stopped");
     Ok(())
 }
@@ -127,13 +135,13 @@ fn merged_kubeconfig(arguments: &ServeArguments) -> Result<Option<PathBuf>, Fail
 /// Begins to answer clients on their threads, until `stop` is cancelled and everything has drained.
 fn answer_clients(
     running: &Running,
-    router: Arc<Router>,
+    (router, audit): (Arc<Router>, Option<Arc<Auditor>>),
     clients: &Threads,
     socket: TcpListener,
     stop: &CancellationToken,
 ) -> Result<JoinHandle<Drained>, Failure> {
     let authenticator = Authenticator::new(running.identity.token.digest());
-    let front = Arc::new(Front::new(Arc::new(router), authenticator, stop.clone()));
+    let front = Arc::new(Front::new(Arc::new(router), authenticator, stop.clone()).audited(audit));
     let tls = server_config(Arc::clone(&running.identity.certificate)).map_err(Failure::runtime)?;
     let limits = &running.arguments.limits;
     let connections = descriptors::for_clients(limits.max_connections);

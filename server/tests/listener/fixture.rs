@@ -17,6 +17,7 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_util::sync::CancellationToken;
+use tributary_server::audit::Auditor;
 use tributary_server::authentication::Authenticator;
 use tributary_server::credentials::{BearerToken, Certificates, certificates};
 use tributary_server::data_directory::DataDirectory;
@@ -49,6 +50,11 @@ pub(crate) async fn start(handler: impl Handler) -> Server {
 
 /// The same, with bounds.
 pub(crate) async fn start_within(bounds: Bounds, handler: impl Handler) -> Server {
+    start_audited(bounds, handler, None).await
+}
+
+/// The same, with an audit log.
+pub(crate) async fn start_audited(bounds: Bounds, handler: impl Handler, audit: Option<Arc<Auditor>>) -> Server {
     let parent = tempfile::tempdir().unwrap();
     let directory = DataDirectory::open(parent.path().to_owned()).unwrap();
     let listen: ListenAddress = "127.0.0.1:0".parse().unwrap();
@@ -59,7 +65,7 @@ pub(crate) async fn start_within(bounds: Bounds, handler: impl Handler) -> Serve
     let tls = server_config(ServingCertificate::new(made.certified_key().unwrap())).unwrap();
     let stop = CancellationToken::new();
     let authenticator = Authenticator::new(token.digest());
-    let front = Arc::new(Front::new(Arc::new(handler), authenticator, stop.clone()));
+    let front = Arc::new(Front::new(Arc::new(handler), authenticator, stop.clone()).audited(audit));
     let connections = front.own_metrics().connections.clone();
     let unread = front.own_metrics().unread_bytes.clone();
     let serving = tokio::spawn(listener::serve(socket, tls, front, bounds));

@@ -1,0 +1,26 @@
+//! The audit log: who asked for what, and what it came to (`crate audit`), written to a file and sent to a webhook.
+//!
+//! ```text
+//! Front ─▶ Received::begin ─▶ Trail ─▶ Trail::finish ─▶ AuditedBody ─▶ Sinks ─▶ log, webhook
+//!           RequestReceived              ResponseStarted   ResponseComplete
+//! ```
+//!
+//! Without `--audit-policy-file` there is no [`Auditor`], and nothing here runs.
+
+mod auditor;
+mod bodies;
+mod emission;
+mod error;
+mod id;
+mod log;
+mod log_file;
+mod metrics;
+mod received;
+mod sinks;
+mod trail;
+mod webhook;
+
+pub use auditor::Auditor;
+pub use error::AuditError;
+pub(crate) use received::Received;
+pub(crate) use trail::Panicked;

@@ -1,0 +1,157 @@
+//! The policy and the backends: what is written of a request, and that it is.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue};
+use prometheus_client::registry::Registry;
+use serde_json::value::{RawValue, to_raw_value};
+use tributary_apimachinery::RequestInfo;
+use tributary_audit::{Annotation, AuditAttributes, Event, Level, MicroTime, Policy, RequestFacts, Stage, source_ips};
+use tributary_authentication::UserInfo;
+use tributary_router::{Peer, User};
+
+use super::emission::Emission;
+use super::error::AuditError;
+use super::metrics::AuditMetrics;
+use super::sinks::Sinks;
+use crate::cli::audit::AuditArguments;
+
+/// Writes what a policy says of each request. One per process.
+pub struct Auditor {
+    policy: Policy,
+    sinks: Sinks,
+    /// What is counted.
+    pub(crate) metrics: Arc<AuditMetrics>,
+}
+
+impl Auditor {
+    /// What the flags ask for; `None` without a policy.
+    ///
+    /// # Errors
+    /// [`AuditError`].
+    pub async fn open(arguments: &AuditArguments) -> Result<Option<Arc<Self>>, AuditError> {
+        let Some(path) = arguments.audit_policy_file.clone() else { return Ok(None) };
+        let text =
+            std::fs::read_to_string(&path).map_err(|source| AuditError::PolicyFile { path: path.clone(), source })?;
+        let (policy, warnings) =
+            Policy::parse(&text).map_err(|problem| AuditError::Policy { path: path.clone(), problem })?;
+        if !warnings.is_empty() {
+            let unknown = warnings.join(", ");
+            tracing::warn!(path = %path.display(), unknown, "the audit policy has fields that are ignored");
+        }
+        let metrics = Arc::new(AuditMetrics::default());
+        let sinks = Sinks::open(arguments, &metrics).await?;
+        if sinks.is_empty() {
+            tracing::warn!("an audit policy is given, but neither --audit-log-path nor --audit-webhook-config-file");
+        }
+        Ok(Some(Arc::new(Self { policy, sinks, metrics })))
+    }
+
+    /// Adds what is counted to a registry.
+    pub fn register(&self, registry: &mut Registry) {
+        self.metrics.register(registry);
+    }
+
+    /// Writes and sends what waits. For as long as that takes: the log's disk, and some seconds for the webhook.
+    pub async fn shut_down(&self) {
+        self.sinks.shut_down().await;
+    }
+
+    /// The event of a request that arrived at a time with an ID; `None` where the policy says nothing of it. `head` has its
+    /// peer among its extensions.
+    pub(crate) fn event(
+        &self,
+        (id, at): (&HeaderValue, MicroTime),
+        head: &Parts,
+        info: Option<&RequestInfo>,
+        user: Option<&User>,
+    ) -> Option<Event> {
+        let method = head.method.as_str().to_ascii_lowercase();
+        let who = user.map(|user| (user.info.username.as_str(), user.info.groups.as_slice()));
+        let attributes = match info {
+            Some(info) => AuditAttributes::of(info, who),
+            None => AuditAttributes { user: who, verb: &method, path: head.uri.path(), resource: None },
+        };
+        let decision = self.policy.decide(&attributes);
+        self.metrics.count_level(decision.level);
+        if decision.level == Level::None {
+            return None;
+        }
+        let client = head.extensions.get::<Peer>().map_or(Ipv4Addr::UNSPECIFIED.into(), |Peer(client)| client.ip());
+        let text = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let impersonated_user = user.and_then(|_| impersonated(&head.headers));
+        let is_impersonating = impersonated_user.is_some();
+        let facts = RequestFacts {
+            audit_id: String::from_utf8_lossy(id.as_bytes()),
+            uri: head.uri.path_and_query().map_or("", |target| target.as_str()),
+            info,
+            user: user.and_then(|user| to_raw_value(&user.info).ok()),
+            impersonated_user,
+            source_ips: source_ips(text("x-forwarded-for"), text("x-real-ip"), client),
+            user_agent: text("user-agent"),
+            received: at,
+        };
+        let mut event = Event::received(decision, &attributes, facts)?;
+        if is_impersonating {
+            event.annotate(Annotation::Impersonation, "decided by each cluster");
+        }
+        Some(event)
+    }
+
+    /// Writes an event at a stage. Whether a request may go on: false only in a strict mode.
+    pub(crate) fn write(&self, event: &mut Event, stage: Stage) -> Emission {
+        self.metrics.events.inc();
+        self.sinks.write(event.line(stage, MicroTime::of(SystemTime::now())).into())
+    }
+}
+
+/// Whom the client asks to be, as authentication.k8s.io/v1 `UserInfo`.
+fn impersonated(headers: &HeaderMap) -> Option<Box<RawValue>> {
+    let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+    let username = text(headers.get("impersonate-user")?);
+    let groups: Vec<_> = headers.get_all("impersonate-group").iter().map(text).collect();
+    let mut extra = BTreeMap::<String, Vec<String>>::new();
+    for (name, value) in headers {
+        if let Some(key) = name.as_str().strip_prefix("impersonate-extra-") {
+            let key: Cow<'_, str> = percent_encoding::percent_decode_str(key).decode_utf8_lossy();
+            extra.entry(key.into_owned()).or_default().push(text(value));
+        }
+    }
+    let uid = headers.get("impersonate-uid").map(text).unwrap_or_default();
+    to_raw_value(&UserInfo { username, uid, groups, extra }).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderName;
+
+    use super::*;
+
+    #[test]
+    fn who_is_asked_to_be_is_read_from_headers() {
+        let headers = |pairs: &[(&'static str, &'static str)]| {
+            let pairs =
+                pairs.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
+            let mut headers = HeaderMap::new();
+            for (name, value) in pairs {
+                headers.append(name, value);
+            }
+            headers
+        };
+        assert!(impersonated(&headers(&[("impersonate-group", "g")])).is_none());
+        let read = impersonated(&headers(&[
+            ("impersonate-user", "jane"),
+            ("impersonate-group", "g"),
+            ("impersonate-group", "h"),
+            ("impersonate-uid", "u"),
+            ("impersonate-extra-acme%2fproject", "one"),
+        ]));
+        let expected = r#"{"username":"jane","uid":"u","groups":["g","h"],"extra":{"acme/project":["one"]}}"#;
+        assert_eq!(read.unwrap().get(), expected);
+    }
+}

@@ -1,0 +1,176 @@
+//! Bodies that are looked at while they pass.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::Body as _;
+use http_body_util::BodyExt;
+use hyper::body::{Frame, SizeHint};
+use parking_lot::Mutex;
+use tributary_audit::BODY_BYTES_MAX;
+
+use super::emission::Emission;
+use crate::handler::{Body, BoxError};
+
+/// What has passed of a body. Frames are shared with whoever they go to, not copied.
+#[derive(Debug, Default)]
+pub(crate) struct Passed {
+    frames: Vec<Bytes>,
+    bytes: usize,
+    /// Whether that is all of it.
+    pub(crate) is_whole: bool,
+}
+
+impl Passed {
+    fn add(&mut self, data: &Bytes) {
+        self.bytes = self.bytes.saturating_add(data.len());
+        match self.is_too_long() {
+            true => self.frames = Vec::new(),
+            false => self.frames.push(data.clone()),
+        }
+    }
+
+    /// Whether it is longer than what is written of a body.
+    pub(crate) fn is_too_long(&self) -> bool {
+        self.bytes > BODY_BYTES_MAX
+    }
+
+    /// How many bytes are kept.
+    pub(crate) fn kept(&self) -> usize {
+        if self.is_too_long() { 0 } else { self.bytes }
+    }
+
+    /// What was kept, in one piece.
+    pub(crate) fn text(&self) -> Vec<u8> {
+        self.frames.concat()
+    }
+}
+
+/// The body of a request, which the handler may read in part or not at all.
+pub(crate) fn noted(body: Body) -> (Body, Arc<Mutex<Passed>>) {
+    let passed = Arc::new(Mutex::new(Passed::default()));
+    passed.lock().is_whole = body.is_end_stream();
+    let noted = NotedBody { body, passed: Arc::clone(&passed) };
+    (noted.boxed_unsync(), passed)
+}
+
+struct NotedBody {
+    body: Body,
+    passed: Arc<Mutex<Passed>>,
+}
+
+impl hyper::body::Body for NotedBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        let mut passed = self.passed.lock();
+        if let Some(Ok(frame)) = &frame
+            && let Some(data) = frame.data_ref()
+        {
+            passed.add(data);
+        }
+        passed.is_whole = frame.is_none() || self.body.is_end_stream();
+        drop(passed);
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// What is done at the end of an answer: with what passed of it, where that was kept.
+type Ending = Box<dyn FnOnce(Option<Passed>) -> Emission + Send>;
+
+/// The body of an answer. Its end is written before the client sees it, or when the client goes away.
+pub(crate) struct AuditedBody {
+    body: Body,
+    /// `None` once it has been begun.
+    ending: Option<Ending>,
+    /// What has passed, where the event says something of it.
+    passed: Option<Passed>,
+    /// The event on its way, and the frame that waits for it.
+    emission: Option<Emission>,
+    held: Option<Frame<Bytes>>,
+}
+
+impl AuditedBody {
+    /// Follows a body to its end, and keeps what passes if the event is to say something of it.
+    pub(crate) fn boxed(
+        body: Body,
+        keeps: bool,
+        ending: impl FnOnce(Option<Passed>) -> Emission + Send + 'static,
+    ) -> Body {
+        let passed = keeps.then(Passed::default);
+        Self { body, ending: Some(Box::new(ending)), passed, emission: None, held: None }.boxed_unsync()
+    }
+
+    /// Begins to write that nothing more comes.
+    fn end(&mut self, is_whole: bool) -> Option<Emission> {
+        let passed = self.passed.take().map(|passed| Passed { is_whole, ..passed });
+        self.ending.take().map(|ending| ending(passed))
+    }
+}
+
+impl hyper::body::Body for AuditedBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        if self.emission.is_none() && self.ending.is_some() {
+            match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+                Some(Ok(frame)) => {
+                    if let (Some(passed), Some(data)) = (&mut self.passed, frame.data_ref()) {
+                        passed.add(data);
+                    }
+                    if !self.body.is_end_stream() {
+                        return Poll::Ready(Some(Ok(frame)));
+                    }
+                    // The client takes the last frame for the end.
+                    self.held = Some(frame);
+                    self.emission = self.end(true);
+                }
+                Some(Err(error)) => {
+                    if let Some(emission) = self.end(false) {
+                        emission.detach();
+                    }
+                    return Poll::Ready(Some(Err(error)));
+                }
+                None => self.emission = self.end(true),
+            }
+        }
+        if let Some(emission) = &mut self.emission {
+            // The answer is under way: it is not taken back.
+            ready!(Pin::new(emission).poll(cx));
+            self.emission = None;
+        }
+        Poll::Ready(self.held.take().map(Ok))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.ending.is_none() && self.emission.is_none() && self.held.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self.held {
+            Some(_) => SizeHint::default(),
+            None => self.body.size_hint(),
+        }
+    }
+}
+
+impl Drop for AuditedBody {
+    fn drop(&mut self) {
+        if let Some(emission) = self.emission.take().or_else(|| self.end(false)) {
+            emission.detach();
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! The ID by which a request is known in every log.
+
+use http::{HeaderName, HeaderValue, Response};
+
+use crate::handler::Body;
+
+/// The header by which it travels, to members and back to the client.
+pub(crate) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+
+/// A new ID: a random UUID (RFC 9562, version 4).
+pub(crate) fn new_audit_id() -> HeaderValue {
+    let bits = rand::random::<u128>() & !(0xf << 76 | 0b11 << 62) | 4 << 76 | 0b10 << 62;
+    let hex = format!("{bits:032x}");
+    let text = format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]);
+    HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static("0"))
+}
+
+/// Tells the client a request's ID.
+pub(crate) fn marked(mut response: Response<Body>, id: HeaderValue) -> Response<Body> {
+    response.headers_mut().insert(AUDIT_ID, id);
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_id_is_a_random_uuid() {
+        let [one, two] = [(); 2].map(|()| new_audit_id().to_str().unwrap().to_owned());
+        assert_ne!(one, two);
+        for id in [one, two] {
+            let parts: Vec<_> = id.split('-').map(str::len).collect();
+            assert_eq!(parts, [8, 4, 4, 4, 12], "{id}");
+            assert_eq!(&id[14..15], "4", "{id}: the version");
+            assert!("89ab".contains(&id[19..20]), "{id}: the variant");
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! The log backend: lines to a file or to standard output.
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+use super::emission::Emission;
+use super::error::AuditError;
+use super::log_file::{LogFile, Rotation};
+use super::metrics::AuditMetrics;
+use crate::cli::audit::{AuditLogArguments, AuditMode};
+
+/// Bytes of one megabyte of `--audit-log-maxsize`, as lumberjack counts them.
+const MEGABYTE: u64 = 1 << 20;
+
+/// Where lines are written.
+pub(crate) struct Output {
+    writer: Box<dyn Write + Send>,
+    /// Whether the last line may have been written in part.
+    torn: bool,
+    /// Whether writing fails, which is logged once.
+    failing: bool,
+    metrics: Arc<AuditMetrics>,
+}
+
+impl Output {
+    /// Writes a line, whole or counted as lost. Whether it was written.
+    fn write(&mut self, line: &[u8]) -> bool {
+        let torn = std::mem::take(&mut self.torn);
+        let written = (|| {
+            if torn {
+                // What is left of the last line shall not spoil this one.
+                self.writer.write_all(b"\n")?;
+            }
+            self.writer.write_all(line)?;
+            self.writer.flush()
+        })();
+        match written {
+            Ok(()) => {
+                if std::mem::take(&mut self.failing) {
+                    tracing::info!("the audit log is written again");
+                }
+                true
+            }
+            Err(error) => {
+                self.torn = true;
+                self.metrics.count_lost("log", 1);
+                if !std::mem::replace(&mut self.failing, true) {
+                    tracing::error!(%error, "the audit log cannot be written");
+                }
+                false
+            }
+        }
+    }
+}
+
+/// The log.
+pub(crate) enum LogSink {
+    /// Lines are written before their answers go on.
+    Blocking {
+        /// Where to.
+        output: Mutex<Output>,
+        /// Whether what is not written is not done.
+        strict: bool,
+    },
+    /// Lines are written by a thread.
+    Batch(Batch),
+}
+
+/// A thread that writes, and the buffer before it.
+pub(crate) struct Batch {
+    sender: Mutex<Option<SyncSender<Bytes>>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    metrics: Arc<AuditMetrics>,
+}
+
+impl LogSink {
+    /// The log that the flags ask for; none without a path.
+    ///
+    /// # Errors
+    /// [`AuditError::Log`].
+    pub(crate) fn open(arguments: &AuditLogArguments, metrics: &Arc<AuditMetrics>) -> Result<Option<Self>, AuditError> {
+        let Some(path) = &arguments.audit_log_path else { return Ok(None) };
+        let failed = |source| AuditError::Log { path: path.clone(), source };
+        let writer: Box<dyn Write + Send> = match path == Path::new("-") {
+            true => Box::new(io::stdout()),
+            false => {
+                let rotation = Rotation {
+                    max_bytes: arguments.audit_log_maxsize.saturating_mul(MEGABYTE),
+                    max_backups: arguments.audit_log_maxbackup,
+                    max_age_days: arguments.audit_log_maxage,
+                };
+                Box::new(LogFile::open(path, rotation).map_err(failed)?)
+            }
+        };
+        let (mode, buffer) = (arguments.audit_log_mode, arguments.audit_log_batch_buffer_size);
+        Self::new(writer, mode, buffer, metrics).map(Some).map_err(failed)
+    }
+
+    fn new(
+        writer: Box<dyn Write + Send>,
+        mode: AuditMode,
+        buffer: usize,
+        metrics: &Arc<AuditMetrics>,
+    ) -> io::Result<Self> {
+        let output = Output { writer, torn: false, failing: false, metrics: Arc::clone(metrics) };
+        if mode != AuditMode::Batch {
+            return Ok(Self::Blocking { output: Mutex::new(output), strict: mode == AuditMode::BlockingStrict });
+        }
+        let (sender, receiver) = sync_channel(buffer);
+        let thread =
+            std::thread::Builder::new().name("audit-log".to_owned()).spawn(move || drain(output, &receiver))?;
+        let (sender, thread) = (Mutex::new(Some(sender)), Mutex::new(Some(thread)));
+        Ok(Self::Batch(Batch { sender, thread, metrics: Arc::clone(metrics) }))
+    }
+
+    /// Gives a line to the log.
+    pub(crate) fn write(&self, line: &Bytes) -> Emission {
+        match self {
+            Self::Blocking { output, strict } => Emission::Done(output.lock().write(line) || !strict),
+            Self::Batch(Batch { sender, metrics, .. }) => {
+                let sent = sender.lock().as_ref().map(|sender| sender.try_send(line.clone()));
+                if let Some(Err(TrySendError::Full(_) | TrySendError::Disconnected(_))) | None = sent {
+                    metrics.count_lost("buffered", 1);
+                }
+                Emission::Done(true)
+            }
+        }
+    }
+
+    /// Writes what waits.
+    pub(crate) async fn shut_down(&self) {
+        let Self::Batch(batch) = self else { return };
+        drop(batch.sender.lock().take());
+        let thread = batch.thread.lock().take();
+        // The thread writes what is in the buffer, and ends.
+        let _ = tokio::task::spawn_blocking(move || thread.map(JoinHandle::join)).await;
+    }
+}
+
+/// Writes lines until nobody sends any.
+fn drain(mut output: Output, lines: &Receiver<Bytes>) {
+    while let Ok(line) = lines.recv() {
+        output.write(&line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is written, and how many of the next writes fail, each after a few bytes.
+    #[derive(Clone, Default)]
+    struct Disk(Arc<Mutex<(Vec<u8>, usize)>>);
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let (written, failures) = &mut *self.0.lock();
+            match failures {
+                0 => {
+                    written.extend_from_slice(bytes);
+                    Ok(bytes.len())
+                }
+                _ if bytes.len() > 2 => {
+                    written.extend_from_slice(&bytes[..2]);
+                    Ok(2)
+                }
+                _ => {
+                    *failures -= 1;
+                    Err(io::ErrorKind::StorageFull.into())
+                }
+            }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn sink(mode: AuditMode, buffer: usize) -> (LogSink, Disk, Arc<AuditMetrics>) {
+        let (disk, metrics) = (Disk::default(), Arc::new(AuditMetrics::default()));
+        let sink = LogSink::new(Box::new(disk.clone()), mode, buffer, &metrics).unwrap();
+        (sink, disk, metrics)
+    }
+
+    fn lost(metrics: &AuditMetrics, plugin: &'static str) -> u64 {
+        metrics.errors.get_or_create(&super::super::metrics::PluginLabels { plugin }).get()
+    }
+
+    #[tokio::test]
+    async fn a_failure_is_counted_and_refuses_only_in_the_strict_mode() {
+        for (mode, goes_on) in [(AuditMode::Blocking, true), (AuditMode::BlockingStrict, false)] {
+            let (sink, disk, metrics) = sink(mode, 1);
+            assert!(sink.write(&Bytes::from_static(b"{one}\n")).await);
+            disk.0.lock().1 = 1;
+            assert_eq!(sink.write(&Bytes::from_static(b"{two}\n")).await, goes_on, "{mode:?}");
+            assert!(sink.write(&Bytes::from_static(b"{three}\n")).await);
+            assert_eq!(lost(&metrics, "log"), 1);
+            let written = String::from_utf8(disk.0.lock().0.clone()).unwrap();
+            let lines: Vec<_> = written.lines().collect();
+            assert_eq!((lines[0], lines[lines.len() - 1]), ("{one}", "{three}"), "whole lines stay whole: {written}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_batch_is_written_to_its_end_and_drops_what_it_has_no_room_for() {
+        let (sink, disk, metrics) = sink(AuditMode::Batch, 2);
+        // While the disk is busy, nothing is taken out of the buffer but the line in hand.
+        {
+            let _busy = disk.0.lock();
+            for _ in 0..10 {
+                assert!(matches!(sink.write(&Bytes::from_static(b"{}\n")), Emission::Done(true)));
+            }
+        }
+        sink.shut_down().await;
+        let (dropped, written) = (lost(&metrics, "buffered"), disk.0.lock().0.len() as u64 / 3);
+        assert_eq!(dropped + written, 10);
+        assert!((7..=8).contains(&dropped), "{dropped} of 10 were dropped");
+        sink.write(&Bytes::from_static(b"{}\n")).await;
+        assert_eq!(lost(&metrics, "buffered"), dropped + 1, "nothing is taken after the end");
+    }
+}

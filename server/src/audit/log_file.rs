@@ -1,0 +1,218 @@
+//! A file that is rotated by its size, as lumberjack does it for kube-apiserver
+//! (`gopkg.in/natefinch/lumberjack.v2`): `audit.log` becomes `audit-2026-11-23T17-02-03.000.log`, in UTC.
+//!
+//! By hand, because no crate has lumberjack's names, and its bounds by number and by age together.
+
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
+
+/// How a rotated file's name says when: lumberjack's `2006-01-02T15-04-05.000`.
+const TIME_FORMAT: &str = "%Y-%m-%dT%H-%M-%S%.3f";
+
+/// When a file is rotated, and which rotated files are kept. Zero is no bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rotation {
+    /// The size, in bytes, that it may have.
+    pub(crate) max_bytes: u64,
+    /// How many are kept.
+    pub(crate) max_backups: usize,
+    /// For how many days.
+    pub(crate) max_age_days: u32,
+}
+
+/// A file that lines are added to. A line is never split between two files.
+pub(crate) struct LogFile {
+    path: PathBuf,
+    rotation: Rotation,
+    file: File,
+    bytes: u64,
+}
+
+impl LogFile {
+    /// Opens a file to add to it; makes it (0600), and its directory (0700), where there is none.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn open(path: &Path, rotation: Rotation) -> io::Result<Self> {
+        if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
+        }
+        let file = open(path)?;
+        let bytes = file.metadata()?.len();
+        Ok(Self { path: path.to_owned(), rotation, file, bytes })
+    }
+
+    /// Puts the file aside and begins a new one, if it has no room for so many bytes more. If that fails, lines go on to
+    /// the old one.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn make_room(&mut self, bytes: usize, now: Timestamp) -> io::Result<()> {
+        let Rotation { max_bytes, .. } = self.rotation;
+        if max_bytes == 0 || self.bytes == 0 || self.bytes.saturating_add(bytes as u64) <= max_bytes {
+            return Ok(());
+        }
+        let aside = (0..1000)
+            .filter_map(|later| now.checked_add(SignedDuration::from_millis(later)).ok())
+            .map(|time| name_of(&self.path, time))
+            .find(|path| !path.exists())
+            .ok_or(io::ErrorKind::AlreadyExists)?;
+        fs::rename(&self.path, aside)?;
+        self.file = open(&self.path)?;
+        self.bytes = 0;
+        self.remove_old(now);
+        Ok(())
+    }
+
+    /// Removes the rotated files that are too many or too old. What cannot be removed is tried again the next time.
+    fn remove_old(&self, now: Timestamp) {
+        let Rotation { max_backups, max_age_days, .. } = self.rotation;
+        let parent = self.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let entries = fs::read_dir(parent).into_iter().flatten().flatten();
+        let mut backups: Vec<_> =
+            entries.filter_map(|entry| Some((time_of(&self.path, &entry.file_name())?, entry.path()))).collect();
+        backups.sort();
+        backups.reverse();
+        let oldest =
+            now.checked_sub(SignedDuration::from_hours(24 * i64::from(max_age_days))).unwrap_or(Timestamp::MIN);
+        for (number, (time, path)) in backups.iter().enumerate() {
+            let is_too_many = max_backups > 0 && number >= max_backups;
+            let is_too_old = max_age_days > 0 && *time < oldest;
+            if (is_too_many || is_too_old)
+                && let Err(error) = fs::remove_file(path)
+            {
+                tracing::warn!(path = %path.display(), %error, "an old audit log cannot be removed");
+            }
+        }
+    }
+}
+
+impl Write for LogFile {
+    /// Writes all of a line, or fails.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        // A log that cannot be rotated is still a log.
+        if let Err(error) = self.make_room(line.len(), Timestamp::now()) {
+            tracing::warn!(path = %self.path.display(), %error, "the audit log cannot be rotated");
+        }
+        let written = self.file.write(line)?;
+        self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().append(true).create(true).mode(0o600).open(path)
+}
+
+/// The name's part before the time, and the one after it.
+fn parts(path: &Path) -> (String, String) {
+    let text = |part: Option<&OsStr>| part.map(|part| part.to_string_lossy().into_owned()).unwrap_or_default();
+    let extension = path.extension().map(|extension| format!(".{}", extension.to_string_lossy())).unwrap_or_default();
+    (format!("{}-", text(path.file_stem())), extension)
+}
+
+/// The path of a file that was put aside at a time.
+fn name_of(path: &Path, time: Timestamp) -> PathBuf {
+    let (before, after) = parts(path);
+    let time = time.to_zoned(TimeZone::UTC).strftime(TIME_FORMAT).to_string();
+    path.with_file_name(format!("{before}{time}{after}"))
+}
+
+/// When a file was put aside; `None` for a file that was not.
+fn time_of(path: &Path, name: &OsStr) -> Option<Timestamp> {
+    let (before, after) = parts(path);
+    let time = name.to_str()?.strip_prefix(&before)?.strip_suffix(&after)?;
+    DateTime::strptime(TIME_FORMAT, time).ok()?.to_zoned(TimeZone::UTC).ok().map(|time| time.timestamp())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    const NO_BOUNDS: Rotation = Rotation { max_bytes: 0, max_backups: 0, max_age_days: 0 };
+
+    fn time(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    /// The files of a folder by name, and what is in them.
+    fn files(folder: &Path) -> Vec<(String, String)> {
+        let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
+        let mut files: Vec<_> = entries
+            .map(|entry| (entry.file_name().into_string().unwrap(), fs::read_to_string(entry.path()).unwrap()))
+            .collect();
+        files.sort();
+        files
+    }
+
+    #[test]
+    fn names_are_lumberjacks_and_are_read_back() {
+        let now = time("2026-11-23T17:02:03.04Z");
+        for (path, expected) in [
+            ("/var/log/audit.log", "/var/log/audit-2026-11-23T17-02-03.040.log"),
+            ("audit", "audit-2026-11-23T17-02-03.040"),
+            ("a.b.log", "a.b-2026-11-23T17-02-03.040.log"),
+        ] {
+            let path = Path::new(path);
+            let named = name_of(path, now);
+            assert_eq!(named, Path::new(expected));
+            assert_eq!(time_of(path, named.file_name().unwrap()), Some(now));
+            for other in ["audit.log", "audit-yesterday.log", "other-2026-11-23T17-02-03.040.log"] {
+                assert_eq!(time_of(path, OsStr::new(other)), None, "{other}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_full_file_is_put_aside_and_no_line_is_split() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("logs/audit.log");
+        let rotation = Rotation { max_bytes: 10, ..NO_BOUNDS };
+        let mut log = LogFile::open(&path, rotation).unwrap();
+        for line in ["one\n", "two\n", "three\n", "much longer than ten\n", "four\n"] {
+            log.write_all(line.as_bytes()).unwrap();
+        }
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o700));
+        let texts: Vec<_> = files(path.parent().unwrap()).into_iter().map(|(_, text)| text).collect();
+        assert_eq!(texts, ["one\ntwo\n", "three\n", "much longer than ten\n", "four\n"]);
+        drop(log);
+        // A file that is there already is gone on with, and counts.
+        let mut log = LogFile::open(&path, rotation).unwrap();
+        log.write_all(b"five\n").unwrap();
+        log.write_all(b"six\n").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "six\n");
+    }
+
+    #[test]
+    fn of_rotated_files_the_newest_are_kept_and_none_too_old() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.log");
+        let now = time("2026-11-23T00:00:00Z");
+        for day in ["20", "21", "22"] {
+            fs::write(name_of(&path, time(&format!("2026-11-{day}T12:00:00Z"))), day).unwrap();
+        }
+        fs::write(folder.path().join("audit-of-others.log"), "kept").unwrap();
+        let left = |rotation| {
+            LogFile::open(&path, rotation).unwrap().remove_old(now);
+            files(folder.path()).len() - 2
+        };
+        assert_eq!(left(NO_BOUNDS), 3);
+        assert_eq!(left(Rotation { max_age_days: 2, ..NO_BOUNDS }), 2);
+        assert_eq!(left(Rotation { max_backups: 1, ..NO_BOUNDS }), 1);
+        assert_eq!(files(folder.path())[0].1, "22", "the newest");
+    }
+}

@@ -1,0 +1,56 @@
+//! What kube-apiserver counts of its audit log (apiserver `pkg/audit/metrics.go`), under the same names.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::Registry;
+use tributary_audit::Level;
+
+/// Where events were lost.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct PluginLabels {
+    /// `log`, `webhook`, or `buffered` where the buffer before either was full.
+    pub(crate) plugin: &'static str,
+}
+
+/// What a policy said.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct LevelLabels {
+    level: &'static str,
+}
+
+/// The counters.
+#[derive(Debug, Default)]
+pub(crate) struct AuditMetrics {
+    /// Events that were made.
+    pub(crate) events: Counter,
+    /// Events that were lost.
+    pub(crate) errors: Family<PluginLabels, Counter>,
+    levels: Family<LevelLabels, Counter>,
+    /// Requests that were refused because their first event could not be written.
+    pub(crate) requests_rejected: Counter,
+}
+
+impl AuditMetrics {
+    /// Adds the counters to a registry.
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        let help = "Audit events generated and sent to the audit backends";
+        registry.register("apiserver_audit_event", help, self.events.clone());
+        let help = "Audit events that failed to be audited properly, by the part that lost them";
+        registry.register("apiserver_audit_error", help, self.errors.clone());
+        let help = "Requests by the level of the policy's rule for them";
+        registry.register("apiserver_audit_level", help, self.levels.clone());
+        let help = "Requests rejected because their first audit event could not be written";
+        registry.register("apiserver_audit_requests_rejected", help, self.requests_rejected.clone());
+    }
+
+    /// Counts a request at its level.
+    pub(crate) fn count_level(&self, level: Level) {
+        self.levels.get_or_create(&LevelLabels { level: level.as_str() }).inc();
+    }
+
+    /// Counts events that were lost.
+    pub(crate) fn count_lost(&self, plugin: &'static str, events: usize) {
+        self.errors.get_or_create(&PluginLabels { plugin }).inc_by(events as u64);
+    }
+}

@@ -1,0 +1,113 @@
+//! A request before its handler.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use http::request::Parts;
+use http::{HeaderValue, Response};
+use tributary_apimachinery::{Query, RequestInfo};
+use tributary_audit::{MicroTime, Stage};
+use tributary_router::{AuditTrace, User};
+
+use super::auditor::Auditor;
+use super::id::{AUDIT_ID, marked, new_audit_id};
+use super::trail::Trail;
+use crate::handler::Body;
+use crate::status;
+
+/// Which credentials came with a request, by their names in kube-apiserver's words; looked at before they are taken out.
+struct Presented(Vec<&'static str>);
+
+impl Presented {
+    /// Of a request's head (apiserver `pkg/endpoints/filters/authn_audit.go`, `getAuthMethods`).
+    fn of(head: &Parts) -> Self {
+        let authorization = head.headers.get(http::header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let scheme = authorization.and_then(|value| value.trim().split_once(' ')).map(|(scheme, _)| scheme);
+        let has = |name: &str| scheme.is_some_and(|scheme| scheme.eq_ignore_ascii_case(name));
+        let in_query = Query::parse(head.uri.query()).get("access_token").is_some_and(|token| !token.trim().is_empty());
+        let methods = [("basic", has("basic")), ("bearer", has("bearer")), ("access_token", in_query)];
+        Self(methods.into_iter().filter(|(_, has)| *has).map(|(name, _)| name).collect())
+    }
+
+    fn message(&self) -> String {
+        match self.0.as_slice() {
+            [] => "Authentication failed, no credentials provided".to_owned(),
+            methods => format!("Authentication failed, attempted: {}", methods.join(", ")),
+        }
+    }
+}
+
+/// A request that has its audit ID, of which nothing is written yet.
+pub(crate) struct Received {
+    auditor: Arc<Auditor>,
+    id: HeaderValue,
+    trace: AuditTrace,
+    presented: Presented,
+    at: MicroTime,
+}
+
+impl Received {
+    /// Takes up a request before anything is known of who sends it: gives it its audit ID.
+    pub(crate) fn take_up(auditor: &Arc<Auditor>, head: &mut Parts) -> Self {
+        let given = head.headers.get(AUDIT_ID).filter(|given| !given.is_empty()).cloned();
+        let id = given.unwrap_or_else(new_audit_id);
+        let trace = AuditTrace::new(id.clone());
+        head.headers.insert(AUDIT_ID, id.clone());
+        head.extensions.insert(trace.clone());
+        let (presented, at) = (Presented::of(head), MicroTime::of(SystemTime::now()));
+        Self { auditor: Arc::clone(auditor), id, trace, presented, at }
+    }
+
+    /// Writes that the request has been received, and follows it from there. `head` has its peer among its extensions.
+    ///
+    /// # Errors
+    /// 500 where the event cannot be written, and nothing may be done that is not written.
+    pub(crate) async fn begin(
+        self,
+        head: &mut Parts,
+        body: Body,
+        user: &User,
+    ) -> Result<(Trail, Body), Box<Response<Body>>> {
+        let info = RequestInfo::parse(head.method.as_str(), head.uri.path(), head.uri.query()).ok();
+        let mut event = self.auditor.event((&self.id, self.at), head, info.as_ref(), Some(user));
+        if let Some(event) = event.as_mut().filter(|event| event.has(Stage::RequestReceived))
+            && !self.auditor.write(event, Stage::RequestReceived).await
+        {
+            self.auditor.metrics.requests_rejected.inc();
+            return Err(Box::new(marked(status::not_audited(), self.id)));
+        }
+        let class = info.as_ref().map(RequestInfo::class).unwrap_or_default();
+        Ok(Trail::begin((self.auditor, self.id, self.trace), event, class.is_long_running(), head, body))
+    }
+
+    /// The answer to a request of which nobody knows who sends it. That is written once, as kube-apiserver does.
+    pub(crate) async fn refuse(self, head: &Parts) -> Response<Body> {
+        let info = RequestInfo::parse(head.method.as_str(), head.uri.path(), head.uri.query()).ok();
+        let event = self.auditor.event((&self.id, self.at), head, info.as_ref(), None);
+        if let Some(mut event) = event.filter(|event| event.has(Stage::ResponseStarted)) {
+            event.set_response_message(self.presented.message());
+            event.set_response_code(401);
+            self.auditor.write(&mut event, Stage::ResponseStarted).await;
+        }
+        marked(status::unauthorized(), self.id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn which_credentials_were_tried_is_said_as_kube_apiserver_says_it() {
+        for (uri, authorization, expected) in [
+            ("/x", "", "Authentication failed, no credentials provided"),
+            ("/x", "Bearer a", "Authentication failed, attempted: bearer"),
+            ("/x", "basic a", "Authentication failed, attempted: basic"),
+            ("/x?access_token=a", "bearer b", "Authentication failed, attempted: bearer, access_token"),
+            ("/x?access_token=", "bearer", "Authentication failed, no credentials provided"),
+        ] {
+            let request = http::Request::get(uri).header("authorization", authorization).body(()).unwrap();
+            assert_eq!(Presented::of(&request.into_parts().0).message(), expected, "{uri} {authorization}");
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! One audited request, from when it was received to when nothing more is sent.
+
+use std::sync::Arc;
+
+use http::request::Parts;
+use http::{HeaderValue, Response, StatusCode};
+use hyper::upgrade::OnUpgrade;
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use tributary_apimachinery::{Permit, permit::TunnelPermit};
+use tributary_audit::{Annotation, AuditBody, BODY_BYTES_MAX, Event, Stage};
+use tributary_router::AuditTrace;
+
+use super::auditor::Auditor;
+use super::bodies::{AuditedBody, Passed, noted};
+use super::emission::Emission;
+use super::id::marked;
+use crate::handler::Body;
+
+/// Bodies above so many bytes are read, and written as JSON, by a thread for long work: at some 100 MB a second this is
+/// half a millisecond, and no client is to wait for another's events.
+const LONG_BYTES: usize = 64 << 10;
+
+/// Said by the front of an answer that takes the place of a handler's that panicked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Panicked;
+
+/// What is being written of one request.
+pub(crate) struct Trail {
+    auditor: Arc<Auditor>,
+    id: HeaderValue,
+    /// `None` where the policy says nothing of the request, and once the last stage has been written.
+    event: Option<Event>,
+    /// Who was asked.
+    trace: AuditTrace,
+    is_long_running: bool,
+    request: Option<NotedRequest>,
+    /// The content type of the answer, once its body is looked at.
+    response_type: String,
+    /// Resolves when whoever took the connection over has ended.
+    tunnel: Option<oneshot::Receiver<()>>,
+}
+
+/// The body of the request, as far as it was read.
+struct NotedRequest {
+    content_type: String,
+    passed: Arc<Mutex<Passed>>,
+}
+
+impl Trail {
+    /// Follows a request whose event has been made.
+    pub(crate) fn begin(
+        (auditor, id, trace): (Arc<Auditor>, HeaderValue, AuditTrace),
+        event: Option<Event>,
+        is_long_running: bool,
+        head: &mut Parts,
+        body: Body,
+    ) -> (Self, Body) {
+        let wants_body = !is_long_running && event.as_ref().is_some_and(Event::wants_request_body);
+        let (request, body) = match wants_body {
+            false => (None, body),
+            true => {
+                let (body, passed) = noted(body);
+                (Some(NotedRequest { content_type: content_type(&head.headers), passed }), body)
+            }
+        };
+        let may_switch = event.is_some() && head.extensions.get::<OnUpgrade>().is_some();
+        let tunnel = may_switch.then(|| {
+            let (ended, tunnel) = oneshot::channel();
+            head.extensions.insert(TunnelPermit::from(Permit::keeping(ended)));
+            tunnel
+        });
+        let response_type = String::new();
+        (Self { auditor, id, event, trace, is_long_running, request, response_type, tunnel }, body)
+    }
+
+    /// Takes up the answer: writes that it has begun, or follows its body to the end.
+    pub(crate) async fn finish(mut self, response: Response<Body>) -> Response<Body> {
+        let mut response = marked(response, self.id.clone());
+        let code = response.status();
+        let panicked = response.extensions_mut().remove::<Panicked>().is_some();
+        let Some(event) = &mut self.event else { return response };
+        event.set_response_code(code.as_u16());
+        let decision = if code == StatusCode::FORBIDDEN { "forbid" } else { "allow" };
+        event.annotate(Annotation::Decision, decision);
+        if panicked {
+            event.set_panicked();
+            self.end(Stage::Panic, None).await;
+            return response;
+        }
+        if self.is_long_running {
+            self.write(Stage::ResponseStarted).await;
+        }
+        if code == StatusCode::SWITCHING_PROTOCOLS {
+            tokio::spawn(self.follow_tunnel());
+            return response;
+        }
+        let wants_body = self.event.as_ref().is_some_and(|event| event.wants_response_body(code.as_u16()));
+        let is_error = code.is_client_error() || code.is_server_error();
+        let keeps = wants_body && (is_error || !self.is_long_running);
+        self.response_type = content_type(response.headers());
+        if response.headers().contains_key(http::header::CONTENT_ENCODING) {
+            self.response_type = format!("{GZIP}{}", self.response_type);
+        }
+        if hyper::body::Body::is_end_stream(response.body()) {
+            self.end(Stage::ResponseComplete, None).await;
+            return response;
+        }
+        response.map(|body| AuditedBody::boxed(body, keeps, move |passed| self.complete(passed)))
+    }
+
+    /// Writes that nothing more is sent. What passed of the answer's body is looked at if it is whole.
+    fn complete(mut self, passed: Option<Passed>) -> Emission {
+        self.end(Stage::ResponseComplete, passed)
+    }
+
+    /// Waits until a connection that was switched is closed.
+    async fn follow_tunnel(mut self) {
+        if let Some(tunnel) = self.tunnel.take() {
+            // It fails when it ends, which is when the permit is dropped.
+            let _ = tunnel.await;
+        }
+        self.end(Stage::ResponseComplete, None).await;
+    }
+
+    fn write(&mut self, stage: Stage) -> Emission {
+        match &mut self.event {
+            Some(event) if event.has(stage) => {
+                event.annotate(Annotation::AnsweredBy, self.trace.answered_by());
+                self.auditor.write(event, stage)
+            }
+            _ => Emission::Done(true),
+        }
+    }
+
+    /// Writes the last stage.
+    fn end(&mut self, stage: Stage, answer: Option<Passed>) -> Emission {
+        let Some(mut event) = self.event.take() else { return Emission::Done(true) };
+        if !event.has(stage) {
+            return Emission::Done(true);
+        }
+        event.annotate(Annotation::AnsweredBy, self.trace.answered_by());
+        let request = self.request.take();
+        let response_type = std::mem::take(&mut self.response_type);
+        let auditor = Arc::clone(&self.auditor);
+        let kept = request.as_ref().map_or(0, |request| request.passed.lock().kept())
+            + answer.as_ref().map_or(0, Passed::kept);
+        let fill = move |event: &mut Event| {
+            if let Some(NotedRequest { content_type, passed }) = &request {
+                with_body(&passed.lock(), content_type, |body| event.set_request_body(body));
+            }
+            if let Some(answer) = &answer {
+                with_body(answer, &response_type, |body| event.set_response_body(body));
+            }
+        };
+        if kept <= LONG_BYTES {
+            fill(&mut event);
+            return auditor.write(&mut event, stage);
+        }
+        Emission::waiting(async move {
+            let filled = tokio::task::spawn_blocking(move || {
+                fill(&mut event);
+                event
+            });
+            match filled.await {
+                Ok(mut event) => auditor.write(&mut event, stage).await,
+                // The runtime ends.
+                Err(_) => true,
+            }
+        })
+    }
+}
+
+impl Drop for Trail {
+    /// The client went away before it was answered.
+    fn drop(&mut self) {
+        if let Some(event) = &mut self.event {
+            event.set_response_message("Connection closed early".to_owned());
+            event.set_response_code(StatusCode::OK.as_u16());
+            if self.is_long_running {
+                self.write(Stage::ResponseStarted).detach();
+            }
+            self.end(Stage::ResponseComplete, None).detach();
+        }
+    }
+}
+
+/// Put before the content type of a body that is compressed.
+const GZIP: &str = "gzip:";
+
+/// Shows a body that has passed whole, or that it is too long.
+fn with_body(passed: &Passed, content_type: &str, note: impl FnOnce(&AuditBody<'_>)) {
+    if passed.is_too_long() {
+        note(&AuditBody::TooLong);
+        return;
+    }
+    if !passed.is_whole {
+        return;
+    }
+    let text = passed.text();
+    let Some(content_type) = content_type.strip_prefix(GZIP) else {
+        note(&AuditBody::Whole { content_type, bytes: &text });
+        return;
+    };
+    let mut bytes = Vec::new();
+    let decoder = flate2::read::MultiGzDecoder::new(text.as_slice());
+    let limit = BODY_BYTES_MAX as u64 + 1;
+    match std::io::Read::read_to_end(&mut std::io::Read::take(decoder, limit), &mut bytes) {
+        Ok(read) if read > BODY_BYTES_MAX => note(&AuditBody::TooLong),
+        Ok(_) => note(&AuditBody::Whole { content_type, bytes: &bytes }),
+        // Another encoding than gzip, which no answer of ours has.
+        Err(_) => {}
+    }
+}
+
+fn content_type(headers: &http::HeaderMap) -> String {
+    let value = headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    value.unwrap_or_default().to_owned()
+}

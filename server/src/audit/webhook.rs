@@ -1,0 +1,300 @@
+//! The webhook backend: events posted as EventLists to where a kubeconfig says.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Uri};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use parking_lot::Mutex;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tributary_apimachinery::explain;
+use tributary_audit::event_list;
+
+use super::emission::Emission;
+use super::error::AuditError;
+use super::metrics::AuditMetrics;
+use crate::cli::audit::{AuditMode, AuditWebhookArguments};
+
+/// How long the webhook may take to answer, as kube-apiserver gives it (apiserver `pkg/util/webhook`).
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often events are sent before they are given up, and how much longer each pause is than the one before
+/// (`DefaultRetryBackoffWithInitialDelay`).
+const TRIES: u32 = 5;
+const BACKOFF_FACTOR: f64 = 1.5;
+/// Lists on their way at once: kube-apiserver sends up to 15 at once, and 10 a second.
+const IN_FLIGHT: usize = 15;
+/// How long what waits at the end may take. The drain of the connections comes before, within a kubelet's 30 s.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// Where events are posted.
+struct Webhook {
+    client: kube::Client,
+    target: Uri,
+    backoff: Duration,
+    metrics: Arc<AuditMetrics>,
+}
+
+/// The webhook.
+pub(crate) struct WebhookSink {
+    webhook: Arc<Webhook>,
+    mode: Mode,
+}
+
+enum Mode {
+    /// An answer waits until its event has been taken; `strict`: what is not taken is not done.
+    Blocking { strict: bool },
+    /// A task gathers events.
+    Batch { sender: Mutex<Option<mpsc::Sender<Bytes>>>, task: Mutex<Option<JoinHandle<()>>> },
+}
+
+impl WebhookSink {
+    /// The webhook that the flags ask for; none without a kubeconfig.
+    ///
+    /// # Errors
+    /// [`AuditError::Webhook`].
+    pub(crate) async fn open(
+        arguments: &AuditWebhookArguments,
+        metrics: &Arc<AuditMetrics>,
+    ) -> Result<Option<Self>, AuditError> {
+        let Some(path) = &arguments.audit_webhook_config_file else { return Ok(None) };
+        let (client, target) =
+            client(path).await.map_err(|problem| AuditError::Webhook { path: path.clone(), problem })?;
+        let (backoff, metrics) = (arguments.audit_webhook_initial_backoff, Arc::clone(metrics));
+        let webhook = Arc::new(Webhook { client, target, backoff, metrics });
+        let mode = match arguments.audit_webhook_mode {
+            AuditMode::Blocking => Mode::Blocking { strict: false },
+            AuditMode::BlockingStrict => Mode::Blocking { strict: true },
+            AuditMode::Batch => {
+                let (sender, receiver) = mpsc::channel(arguments.audit_webhook_batch_buffer_size);
+                let (size, wait) = (arguments.audit_webhook_batch_max_size, arguments.audit_webhook_batch_max_wait);
+                let task = tokio::spawn(gather(Arc::clone(&webhook), receiver, size, wait));
+                Mode::Batch { sender: Mutex::new(Some(sender)), task: Mutex::new(Some(task)) }
+            }
+        };
+        Ok(Some(Self { webhook, mode }))
+    }
+
+    /// Gives a line to the webhook.
+    pub(crate) fn write(&self, line: Bytes) -> Emission {
+        match &self.mode {
+            Mode::Blocking { strict } => {
+                let (webhook, strict) = (Arc::clone(&self.webhook), *strict);
+                Emission::waiting(async move { webhook.deliver(vec![line]).await || !strict })
+            }
+            Mode::Batch { sender, .. } => {
+                if sender.lock().as_ref().is_none_or(|sender| sender.try_send(line).is_err()) {
+                    self.webhook.metrics.count_lost("buffered", 1);
+                }
+                Emission::Done(true)
+            }
+        }
+    }
+
+    /// Sends what waits, for some seconds.
+    pub(crate) async fn shut_down(&self) {
+        let Mode::Batch { sender, task } = &self.mode else { return };
+        drop(sender.lock().take());
+        let task = task.lock().take();
+        if let Some(task) = task
+            && timeout(FAREWELL, task).await.is_err()
+        {
+            tracing::warn!("audit events are lost: their webhook does not take them");
+        }
+    }
+}
+
+/// Gathers events and sends them, until nobody gives any.
+async fn gather(webhook: Arc<Webhook>, mut events: mpsc::Receiver<Bytes>, size: usize, wait: Duration) {
+    let places = Arc::new(Semaphore::new(IN_FLIGHT));
+    while let Some(first) = events.recv().await {
+        let mut lines = vec![first];
+        let deadline = Instant::now() + wait;
+        while lines.len() < size {
+            match timeout_at(deadline, events.recv()).await {
+                Ok(Some(line)) => lines.push(line),
+                Ok(None) | Err(_) => break,
+            }
+        }
+        // It is never closed.
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        let webhook = Arc::clone(&webhook);
+        tokio::spawn(async move {
+            webhook.deliver(lines).await;
+            drop(place);
+        });
+    }
+    // Until the last has been taken or given up.
+    let _ = places.acquire_many(u32::try_from(IN_FLIGHT).unwrap_or(u32::MAX)).await;
+}
+
+impl Webhook {
+    /// Posts events until they are taken, or given up and counted. Whether they were taken.
+    async fn deliver(&self, lines: Vec<Bytes>) -> bool {
+        let body = Bytes::from(event_list(&lines));
+        let mut pause = self.backoff;
+        for attempt in 1..=TRIES {
+            match self.post(body.clone()).await {
+                Ok(()) => return true,
+                Err(problem) if attempt == TRIES => {
+                    tracing::error!(problem, events = lines.len(), "audit events are lost");
+                }
+                Err(problem) => {
+                    tracing::debug!(problem, events = lines.len(), "audit events were not taken; they are sent again");
+                    sleep(pause).await;
+                    pause = pause.mul_f64(BACKOFF_FACTOR);
+                }
+            }
+        }
+        self.metrics.count_lost("webhook", lines.len());
+        false
+    }
+
+    async fn post(&self, body: Bytes) -> Result<(), String> {
+        let request = Request::post(self.target.clone())
+            .header(http::header::CONTENT_TYPE, "application/json")
+            .header(http::header::ACCEPT, "application/json")
+            .body(kube::client::Body::from(body.to_vec()))
+            .map_err(|error| error.to_string())?;
+        match timeout(REQUEST_TIMEOUT, self.client.send(request)).await {
+            Ok(Ok(answer)) if answer.status().is_success() => Ok(()),
+            Ok(Ok(answer)) => Err(format!("it answered {}", answer.status())),
+            Ok(Err(error)) => Err(explain(&error)),
+            Err(_) => Err(format!("it did not answer within {} s", REQUEST_TIMEOUT.as_secs())),
+        }
+    }
+}
+
+/// A client of the kubeconfig's current context, and the path that events are posted to: the server's, as it is written.
+async fn client(path: &Path) -> Result<(kube::Client, Uri), String> {
+    let kubeconfig = Kubeconfig::read_from(path).map_err(|error| explain(&error))?;
+    let options = KubeConfigOptions::default();
+    let mut config =
+        kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|error| explain(&error))?;
+    // kube puts the server's path before each request's, with a slash between them.
+    let server = std::mem::take(&mut config.cluster_url).into_parts();
+    let target = server.path_and_query.as_ref().map_or("/", |target| target.as_str());
+    let target = target.parse::<Uri>().map_err(|error| error.to_string())?;
+    let (scheme, authority) = (server.scheme.ok_or("the server has no scheme")?, server.authority);
+    let authority = authority.ok_or("the server has no host")?;
+    config.cluster_url = Uri::builder()
+        .scheme(scheme)
+        .authority(authority)
+        .path_and_query("/")
+        .build()
+        .map_err(|error| error.to_string())?;
+    // Events are sent again here, and their number is bounded.
+    config.default_retry = false;
+    Ok((kube::Client::try_from(config).map_err(|error| explain(&error))?, target))
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+    use hyper::service::service_fn;
+    use hyper_util::rt::TokioIo;
+    use serde_json::Value;
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::audit::metrics::PluginLabels;
+
+    /// A webhook that refuses as many requests as it is told, and keeps the others: path and number of events.
+    async fn webhook(refusals: usize) -> (String, mpsc::UnboundedReceiver<(String, usize)>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (taken, received) = mpsc::unbounded_channel();
+        let left = Arc::new(std::sync::atomic::AtomicUsize::new(refusals));
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (taken, left) = (taken.clone(), Arc::clone(&left));
+                let service = service_fn(move |request: Request<hyper::body::Incoming>| {
+                    let (taken, left) = (taken.clone(), Arc::clone(&left));
+                    async move {
+                        let path = request.uri().to_string();
+                        let body = request.into_body().collect().await.unwrap().to_bytes();
+                        let list: Value = serde_json::from_slice(&body).unwrap();
+                        let relaxed = std::sync::atomic::Ordering::Relaxed;
+                        let refused = left.fetch_update(relaxed, relaxed, |left| left.checked_sub(1)).is_ok();
+                        if !refused {
+                            taken.send((path, list["items"].as_array().unwrap().len())).unwrap();
+                        }
+                        let mut answer = http::Response::new(String::new());
+                        *answer.status_mut() = http::StatusCode::from_u16(if refused { 500 } else { 200 }).unwrap();
+                        Ok::<_, std::convert::Infallible>(answer)
+                    }
+                });
+                tokio::spawn(
+                    hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service),
+                );
+            }
+        });
+        (format!("http://{address}/audit?from=tributary"), received)
+    }
+
+    async fn sink(server: &str, mode: AuditMode, size: usize) -> (WebhookSink, Arc<AuditMetrics>) {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("webhook.kubeconfig");
+        let kubeconfig = format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{{name: a, context: {{cluster: a, user: a}}}}]\n\
+             clusters: [{{name: a, cluster: {{server: '{server}'}}}}]\nusers: [{{name: a, user: {{}}}}]\n"
+        );
+        std::fs::write(&path, kubeconfig).unwrap();
+        let arguments = AuditWebhookArguments {
+            audit_webhook_config_file: Some(path),
+            audit_webhook_mode: mode,
+            audit_webhook_batch_buffer_size: 100,
+            audit_webhook_batch_max_size: size,
+            audit_webhook_batch_max_wait: Duration::from_millis(50),
+            audit_webhook_initial_backoff: Duration::from_millis(1),
+        };
+        let metrics = Arc::new(AuditMetrics::default());
+        (WebhookSink::open(&arguments, &metrics).await.unwrap().unwrap(), metrics)
+    }
+
+    fn lost(metrics: &AuditMetrics) -> u64 {
+        metrics.errors.get_or_create(&PluginLabels { plugin: "webhook" }).get()
+    }
+
+    const LINE: Bytes = Bytes::from_static(b"{}\n");
+
+    #[tokio::test]
+    async fn a_batch_goes_when_it_is_full_or_old_and_again_after_a_failure() {
+        let (server, mut received) = webhook(2).await;
+        let (sink, metrics) = sink(&server, AuditMode::Batch, 3).await;
+        for _ in 0..4 {
+            assert!(sink.write(LINE).await);
+        }
+        let mut sizes = Vec::new();
+        for _ in 0..2 {
+            let (path, size) = received.recv().await.unwrap();
+            assert_eq!(path, "/audit?from=tributary", "as the kubeconfig has it");
+            sizes.push(size);
+        }
+        sizes.sort_unstable();
+        assert_eq!(sizes, [1, 3]);
+        assert!(sink.write(LINE).await);
+        sink.shut_down().await;
+        assert_eq!(received.recv().await.unwrap().1, 1, "what waits at the end is sent");
+        assert_eq!(lost(&metrics), 0);
+        assert!(sink.write(LINE).await);
+        let buffered = metrics.errors.get_or_create(&PluginLabels { plugin: "buffered" }).get();
+        assert_eq!(buffered, 1, "nothing is taken after the end");
+    }
+
+    #[tokio::test]
+    async fn what_is_given_up_is_counted_and_refuses_only_in_the_strict_mode() {
+        for (mode, goes_on) in [(AuditMode::Blocking, true), (AuditMode::BlockingStrict, false)] {
+            let (server, mut received) = webhook(TRIES as usize).await;
+            let (sink, metrics) = sink(&server, mode, 1).await;
+            assert_eq!(sink.write(LINE).await, goes_on, "{mode:?}");
+            assert_eq!(lost(&metrics), 1);
+            assert!(sink.write(LINE).await);
+            assert_eq!(received.recv().await.unwrap().1, 1);
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! The flags of the audit log: kube-apiserver's names, defaults and words (apiserver `pkg/server/options/audit.go`).
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::RangedU64ValueParser;
+use clap::{Args, ValueEnum};
+use tributary_apimachinery::duration;
+
+/// What is written of requests, and where.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Audit")]
+pub struct AuditArguments {
+    /// The audit.k8s.io/v1 Policy that says which requests are audited, and how much is written of them
+    #[arg(long, value_name = "FILE")]
+    pub audit_policy_file: Option<PathBuf>,
+    /// Where the log is written.
+    #[command(flatten)]
+    pub log: AuditLogArguments,
+    /// Where events are sent.
+    #[command(flatten)]
+    pub webhook: AuditWebhookArguments,
+}
+
+/// The audit log's file.
+#[derive(Args, Clone, Debug)]
+pub struct AuditLogArguments {
+    /// Write audit events to this file, a line of JSON each; - is standard output
+    #[arg(long, value_name = "FILE", requires = "audit_policy_file")]
+    pub audit_log_path: Option<PathBuf>,
+    /// Megabytes that the audit log may have before it is rotated; 0 never rotates it
+    #[arg(long, value_name = "MB", default_value_t = 100)]
+    pub audit_log_maxsize: u64,
+    /// Days for which rotated audit logs are kept, by the time in their names; 0 keeps them however old they are
+    #[arg(long, value_name = "DAYS", default_value_t = 366)]
+    pub audit_log_maxage: u32,
+    /// Rotated audit logs that are kept; 0 keeps all
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pub audit_log_maxbackup: usize,
+    /// How events are written: each before its answer goes on (blocking); so, and a request whose first event cannot be
+    /// written is refused (blocking-strict); or behind the answers, from a buffer that drops what it has no room for
+    /// (batch)
+    #[arg(long, value_enum, value_name = "MODE", default_value = "blocking")]
+    pub audit_log_mode: AuditMode,
+    /// Events that wait to be written, in batch mode
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = count())]
+    pub audit_log_batch_buffer_size: usize,
+}
+
+/// The audit webhook.
+#[derive(Args, Clone, Debug)]
+pub struct AuditWebhookArguments {
+    /// A kubeconfig that says where audit events are posted, as EventLists
+    #[arg(long, value_name = "FILE", requires = "audit_policy_file")]
+    pub audit_webhook_config_file: Option<PathBuf>,
+    /// How events are sent; as --audit-log-mode
+    #[arg(long, value_enum, value_name = "MODE", default_value = "batch")]
+    pub audit_webhook_mode: AuditMode,
+    /// Events that wait to be sent, in batch mode
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = count())]
+    pub audit_webhook_batch_buffer_size: usize,
+    /// Events that are sent together at most, in batch mode
+    #[arg(long, value_name = "N", default_value_t = 400, value_parser = count())]
+    pub audit_webhook_batch_max_size: usize,
+    /// How long an event may wait for others to be sent with, in batch mode
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_duration)]
+    pub audit_webhook_batch_max_wait: Duration,
+    /// How long after a failure events are sent again, for the first time; each further time it is half as long again,
+    /// up to five in all
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
+    pub audit_webhook_initial_backoff: Duration,
+}
+
+/// How events are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum AuditMode {
+    /// Behind the answers.
+    Batch,
+    /// Before the answers.
+    #[default]
+    Blocking,
+    /// Before the answers; what cannot be written is not done.
+    BlockingStrict,
+}
+
+/// A number above 0.
+fn count() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..)
+}
+
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    match duration::parse(text) {
+        Ok(duration) if duration.is_zero() => Err("must be above 0".to_owned()),
+        Ok(duration) => Ok(duration),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// What clap makes of no flags at all, for who starts a server without a command line.
+impl Default for AuditArguments {
+    fn default() -> Self {
+        let log = AuditLogArguments {
+            audit_log_path: None,
+            audit_log_maxsize: 100,
+            audit_log_maxage: 366,
+            audit_log_maxbackup: 100,
+            audit_log_mode: AuditMode::Blocking,
+            audit_log_batch_buffer_size: 10_000,
+        };
+        let webhook = AuditWebhookArguments {
+            audit_webhook_config_file: None,
+            audit_webhook_mode: AuditMode::Batch,
+            audit_webhook_batch_buffer_size: 10_000,
+            audit_webhook_batch_max_size: 400,
+            audit_webhook_batch_max_wait: Duration::from_secs(30),
+            audit_webhook_initial_backoff: Duration::from_secs(10),
+        };
+        Self { audit_policy_file: None, log, webhook }
+    }
+}

@@ -1,0 +1,251 @@
+//! The audit log of a listener: which stages are written of which requests, and when.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use http::{Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Empty, StreamBody};
+use hyper::body::Frame;
+use hyper_util::rt::TokioIo;
+use prometheus_client::registry::Registry;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tributary_apimachinery::body::{Body, empty, full};
+use tributary_apimachinery::permit::TunnelPermit;
+use tributary_router::{Report, User};
+use tributary_server::audit::Auditor;
+use tributary_server::cli::audit::{AuditArguments, AuditMode};
+use tributary_server::handler::Handler;
+use tributary_server::listener::Bounds;
+
+use crate::fixture::{SOON, Server, start_audited, text};
+
+/// Answers as a router would, a pod, a watch, an exec, and panics.
+struct StandIn;
+
+impl Handler for StandIn {
+    async fn handle(&self, mut request: Request<Body>, _user: User) -> Response<Body> {
+        match request.uri().path() {
+            "/api/v1/namespaces/n/pods/panic" => panic!("a handler's fault"),
+            "/api/v1/namespaces/n/pods/gone" => {
+                let status = json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "message": "gone", "code": 404});
+                let mut response = Response::new(full(status.to_string()));
+                *response.status_mut() = StatusCode::NOT_FOUND;
+                response
+                    .headers_mut()
+                    .insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
+                response
+            }
+            "/api/v1/pods" => {
+                let first = futures::stream::iter([Ok(Frame::data(Bytes::from_static(b"ADDED\n")))]);
+                Response::new(StreamBody::new(first.chain(futures::stream::pending())).boxed_unsync())
+            }
+            "/api/v1/namespaces/n/pods/p/exec" => {
+                let tunnel = request.extensions_mut().remove::<TunnelPermit>();
+                let upgrade = hyper::upgrade::on(&mut request);
+                tokio::spawn(async move {
+                    let mut io = TokioIo::new(upgrade.await.unwrap());
+                    let mut buffer = [0; 8];
+                    while let Ok(1..) = io.read(&mut buffer).await {}
+                    drop(tunnel);
+                });
+                let mut response = Response::new(empty());
+                *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+                response.headers_mut().insert(header::CONNECTION, header::HeaderValue::from_static("upgrade"));
+                response.headers_mut().insert(header::UPGRADE, header::HeaderValue::from_static("spdy/3.1"));
+                response
+            }
+            _ => {
+                let id = request.headers().get("audit-id").cloned();
+                let text = id.map(|id| id.to_str().unwrap().to_owned()).unwrap_or_default();
+                Response::new(full(text))
+            }
+        }
+    }
+
+    async fn drain(&self) {}
+
+    fn register_metrics(&self, _register: &mut dyn FnMut(&mut Registry)) {}
+
+    async fn report(&self) -> Report {
+        Report::default()
+    }
+
+    fn expose_metrics(&self) -> String {
+        String::new()
+    }
+}
+
+const POLICY: &str = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [
+    {"level": "None", "nonResourceURLs": ["/version"]},
+    {"level": "Metadata", "nonResourceURLs": ["/healthz"], "omitStages": ["RequestReceived"]},
+    {"level": "Metadata"}
+]}"#;
+
+struct Audited {
+    server: Server,
+    log: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Audited {
+    async fn start(log: Option<&str>, mode: AuditMode) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let policy = folder.path().join("policy.yaml");
+        std::fs::write(&policy, POLICY).unwrap();
+        let log = log.map_or_else(|| folder.path().join("audit.log"), PathBuf::from);
+        let mut arguments = AuditArguments { audit_policy_file: Some(policy), ..AuditArguments::default() };
+        arguments.log.audit_log_path = Some(log.clone());
+        arguments.log.audit_log_mode = mode;
+        arguments.log.audit_log_maxsize = 0;
+        let auditor: Option<Arc<Auditor>> = Auditor::open(&arguments).await.unwrap();
+        let server = start_audited(Bounds::default(), StandIn, auditor).await;
+        Self { server, log, _folder: folder }
+    }
+
+    /// The events of an audit ID.
+    fn events(&self, id: &str) -> Vec<Value> {
+        let all = events(&self.log);
+        all.into_iter().filter(|event| event["auditID"] == id).collect()
+    }
+
+    /// Stage and code of each event of an audit ID.
+    fn stages(&self, id: &str) -> Vec<(String, u64)> {
+        let stage = |event: &Value| event["stage"].as_str().unwrap().to_owned();
+        let code = |event: &Value| event["responseStatus"]["code"].as_u64().unwrap_or_default();
+        self.events(id).iter().map(|event| (stage(event), code(event))).collect()
+    }
+
+    async fn eventually_has(&self, id: &str, stages: &[(&str, u64)]) {
+        let expected: Vec<_> = stages.iter().map(|(stage, code)| ((*stage).to_owned(), *code)).collect();
+        let written = async {
+            while self.stages(id) != expected {
+                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            }
+        };
+        let waited = tokio::time::timeout(SOON, written).await;
+        assert!(waited.is_ok(), "{id}: {:?}, not {expected:?}", self.stages(id));
+    }
+}
+
+fn events(log: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(log).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn ended(builder: http::request::Builder, id: &str) -> Request<Empty<Bytes>> {
+    builder.header("audit-id", id).body(Empty::new()).unwrap()
+}
+
+#[tokio::test]
+async fn the_end_of_an_answer_is_written_before_its_client_sees_it() {
+    let audited = Audited::start(None, AuditMode::Blocking).await;
+    let server = &audited.server;
+    let mut client = server.http2().await;
+    for (id, path, expected) in [
+        ("pod", "/api/v1/namespaces/n/pods/p", &[("RequestReceived", 0), ("ResponseComplete", 200)][..]),
+        ("gone", "/api/v1/namespaces/n/pods/gone", &[("RequestReceived", 0), ("ResponseComplete", 404)]),
+        ("panic", "/api/v1/namespaces/n/pods/panic", &[("RequestReceived", 0), ("Panic", 500)]),
+        ("metrics", "/metrics", &[("RequestReceived", 0), ("ResponseComplete", 200)]),
+        ("version", "/version", &[]),
+    ] {
+        let response = client.send_request(ended(server.request(path), id)).await.unwrap();
+        assert_eq!(response.headers()["audit-id"], id);
+        text(response).await;
+        // No wait: blocking means that it is there.
+        let written = audited.stages(id);
+        let written: Vec<_> = written.iter().map(|(stage, code)| (stage.as_str(), *code)).collect();
+        assert_eq!(written, expected, "{path}");
+    }
+    let gone = audited.events("gone").pop().unwrap();
+    assert_eq!((&gone["responseStatus"]["message"], &gone["verb"]), (&json!("gone"), &json!("get")));
+    assert_eq!(gone["user"]["username"], "tributary:personal");
+    assert_eq!(gone["sourceIPs"], json!(["127.0.0.1"]));
+    assert_eq!(gone["annotations"]["tributary.dev/answered-by"], "tributary");
+    assert_eq!(gone["objectRef"]["name"], "gone");
+}
+
+#[tokio::test]
+async fn a_request_without_an_id_gets_one_that_everybody_is_told() {
+    let audited = Audited::start(None, AuditMode::Blocking).await;
+    let server = &audited.server;
+    let mut client = server.http2().await;
+    let request = server.request("/api/v1/namespaces/n/pods/p").body(Empty::new()).unwrap();
+    let response = client.send_request(request).await.unwrap();
+    let id = response.headers()["audit-id"].to_str().unwrap().to_owned();
+    assert_eq!(text(response).await, id, "the handler is told the same");
+    assert_eq!(audited.stages(&id).len(), 2);
+}
+
+#[tokio::test]
+async fn who_is_not_known_is_written_of_once_and_never_by_the_credential() {
+    let audited = Audited::start(None, AuditMode::Blocking).await;
+    let server = &audited.server;
+    for (id, token, message) in [
+        ("none", None, "Authentication failed, no credentials provided"),
+        ("wrong", Some("Bearer CANARY"), "Authentication failed, attempted: bearer"),
+    ] {
+        let mut client = server.http2().await;
+        let mut request = ended(server.bare("/api/v1/pods?access_token="), id);
+        if let Some(token) = token {
+            request.headers_mut().insert(header::AUTHORIZATION, token.parse().unwrap());
+        }
+        let response = client.send_request(request).await.unwrap();
+        assert_eq!(
+            (response.status(), &response.headers()["audit-id"]),
+            (StatusCode::UNAUTHORIZED, &id.parse().unwrap())
+        );
+        let [event] = &audited.events(id)[..] else { panic!("one event: {:?}", audited.stages(id)) };
+        assert_eq!((&event["stage"], &event["user"]), (&json!("ResponseStarted"), &json!({})));
+        assert_eq!(event["responseStatus"], json!({"metadata": {}, "message": message, "code": 401}));
+    }
+    assert!(!std::fs::read_to_string(&audited.log).unwrap().contains("CANARY"));
+    let health = ended(server.bare("/healthz"), "health");
+    server.http2().await.send_request(health).await.unwrap();
+    audited.eventually_has("health", &[("ResponseComplete", 200)]).await;
+    assert_eq!(audited.events("health")[0]["user"]["username"], "system:anonymous");
+}
+
+#[tokio::test]
+async fn a_long_running_request_is_written_of_when_it_begins_and_when_it_ends() {
+    let audited = Audited::start(None, AuditMode::Blocking).await;
+    let server = &audited.server;
+    let mut client = server.http2().await;
+    let mut watch = client.send_request(ended(server.request("/api/v1/pods?watch=1"), "watch")).await.unwrap();
+    watch.body_mut().frame().await.unwrap().unwrap();
+    let begun = [("RequestReceived", 0), ("ResponseStarted", 200)];
+    audited.eventually_has("watch", &begun).await;
+    drop(watch);
+    audited.eventually_has("watch", &[begun[0], begun[1], ("ResponseComplete", 200)]).await;
+
+    let exec = server.request("/api/v1/namespaces/n/pods/p/exec?command=id").method("POST");
+    let exec = exec.header(header::CONNECTION, "upgrade").header(header::UPGRADE, "spdy/3.1");
+    let mut response = server.http1().await.send_request(ended(exec, "exec")).await.unwrap();
+    assert_eq!(response.status(), StatusCode::SWITCHING_PROTOCOLS);
+    let mut tunnel = TokioIo::new(hyper::upgrade::on(&mut response).await.unwrap());
+    tunnel.write_all(b"hello").await.unwrap();
+    let begun = [("RequestReceived", 0), ("ResponseStarted", 101)];
+    audited.eventually_has("exec", &begun).await;
+    drop(tunnel);
+    audited.eventually_has("exec", &[begun[0], begun[1], ("ResponseComplete", 101)]).await;
+}
+
+#[tokio::test]
+async fn where_nothing_can_be_written_only_the_strict_mode_does_nothing() {
+    // Each write to it fails as on a disk without room.
+    let full = Some("/dev/full");
+    for (mode, status) in
+        [(AuditMode::Blocking, StatusCode::OK), (AuditMode::BlockingStrict, StatusCode::INTERNAL_SERVER_ERROR)]
+    {
+        let audited = Audited::start(full, mode).await;
+        let server = &audited.server;
+        let request = ended(server.request("/api/v1/namespaces/n/pods/p"), "pod");
+        let response = server.http2().await.send_request(request).await.unwrap();
+        assert_eq!(response.status(), status, "{mode:?}");
+        if status != StatusCode::OK {
+            assert!(text(response).await.contains("failed to store audit event"));
+        }
+    }
+}
