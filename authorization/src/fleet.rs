@@ -46,6 +46,21 @@ struct Shares {
     changed: u64,
 }
 
+/// The clusters that allow something.
+#[derive(Debug)]
+pub struct AllowingClusters<'a> {
+    fleet: &'a Fleet,
+    /// Whether each does, by its slot.
+    slots: Vec<bool>,
+}
+
+impl AllowingClusters<'_> {
+    /// Whether a cluster is one of them. One that is not known is not.
+    pub fn contains(&self, cluster: &ClusterName) -> bool {
+        self.fleet.clusters.get(cluster).is_some_and(|slot| self.slots[*slot])
+    }
+}
+
 /// Who a subject of a binding is, for lookups: a ServiceAccount is a user.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Principal {
@@ -286,6 +301,21 @@ impl Fleet {
         let asked = Marks::of_request(attributes);
         let mut shares = self.shares_of(user).filter_map(|shares| shares.get(*slot));
         is_master(user) || shares.any(|share| share.allows(attributes, asked))
+    }
+
+    /// The clusters that allow one of these requests, as [`Self::allows`] says of each. Costs a lookup for each group, and
+    /// for the clusters in which any of them has the same rules what it costs for one.
+    pub fn allowing(&self, user: User<'_>, asked: &[Attributes<'_>]) -> AllowingClusters<'_> {
+        let marked: Vec<_> = asked.iter().map(|attributes| (attributes, Marks::of_request(attributes))).collect();
+        let mut slots = vec![is_master(user) && !asked.is_empty(); self.members.len()];
+        let mut known: HashMap<*const Share, bool> = HashMap::new();
+        for (slot, share) in self.shares_of(user).flat_map(|shares| &shares.by_cluster) {
+            if !slots[*slot] {
+                let allows = || marked.iter().any(|(attributes, marks)| share.allows(attributes, *marks));
+                slots[*slot] = *known.entry(Arc::as_ptr(share)).or_insert_with(allows);
+            }
+        }
+        AllowingClusters { fleet: self, slots }
     }
 
     /// In which namespaces and with which names a cluster allows a verb (`list`, `watch`, `get`, …) of a resource. Costs

@@ -59,7 +59,7 @@ mod share;
 pub mod visible;
 
 pub use attributes::{Attributes, ResourceAttributes, User};
-pub use fleet::Fleet;
+pub use fleet::{AllowingClusters, Fleet};
 pub use ground::Ground;
 pub use object::{InvalidRbacObject, RbacKind, RbacObject};
 pub use review::{Doubt, RulesReview};

@@ -74,6 +74,13 @@ proptest! {
                 }
                 prop_assert_eq!(fleet.knows(&name(cluster)), known.is_some());
             }
+            for asked in [&asked[..], &asked[..asked.len().min(1)], &[]] {
+                let allowing = fleet.allowing(user, asked);
+                for cluster in CLUSTERS.map(name) {
+                    let expected = asked.iter().any(|attributes| fleet.allows(&cluster, user, attributes));
+                    prop_assert_eq!(allowing.contains(&cluster), expected, "{:?} {:?} {}", user, asked, cluster);
+                }
+            }
         }
     }
 

@@ -213,18 +213,25 @@ impl CallerRights {
         clusters: impl IntoIterator<Item = &'a ClusterName>,
         asked: &[ResourceAttributes<'_>],
     ) -> Candidates {
-        let (mut only, mut is_one_unknown) = (BTreeSet::new(), false);
         let fleet = self.mirror.compiled();
+        let asked: Vec<_> = asked.iter().copied().map(Attributes::Resource).collect();
+        let allowing = fleet.allowing(self.actor.acting(), &asked);
+        self.those(&fleet, clusters, |cluster| allowing.contains(cluster))
+    }
+
+    /// Those of some clusters that are there for the caller and are wanted.
+    fn those<'a>(
+        &self,
+        fleet: &Fleet,
+        clusters: impl IntoIterator<Item = &'a ClusterName>,
+        is_wanted: impl Fn(&ClusterName) -> bool,
+    ) -> Candidates {
+        let (mut only, mut is_one_unknown) = (BTreeSet::new(), false);
         for cluster in clusters {
-            match self.existence(&fleet, cluster) {
-                Existence::Nowhere => {}
+            match self.existence(fleet, cluster) {
                 Existence::Unknown => is_one_unknown = true,
-                Existence::There => {
-                    let may = |asked| fleet.allows(cluster, self.actor.acting(), &Attributes::Resource(asked));
-                    if asked.iter().copied().any(may) {
-                        only.insert(cluster.clone());
-                    }
-                }
+                Existence::There if is_wanted(cluster) => drop(only.insert(cluster.clone())),
+                Existence::There | Existence::Nowhere => {}
             }
         }
         Candidates::these(only, is_one_unknown)
@@ -232,16 +239,7 @@ impl CallerRights {
 
     /// The clusters that are there for the caller at all.
     pub(crate) fn existing<'a>(&self, clusters: impl IntoIterator<Item = &'a ClusterName>) -> Candidates {
-        let (mut only, mut is_one_unknown) = (BTreeSet::new(), false);
-        let fleet = self.mirror.compiled();
-        for cluster in clusters {
-            match self.existence(&fleet, cluster) {
-                Existence::Nowhere => {}
-                Existence::Unknown => is_one_unknown = true,
-                Existence::There => drop(only.insert(cluster.clone())),
-            }
-        }
-        Candidates::these(only, is_one_unknown)
+        self.those(&self.mirror.compiled(), clusters, |_| true)
     }
 
     /// Those who may be given the same version of an object of a cluster.
@@ -256,22 +254,10 @@ impl CallerRights {
         clusters: impl IntoIterator<Item = &'a ClusterName>,
         namespace: &str,
     ) -> Candidates {
-        let (mut only, mut is_one_unknown) = (BTreeSet::new(), false);
         let (fleet, everybody) = (self.mirror.compiled(), [AUTHENTICATED.to_owned()]);
         let anybody = User { name: "", groups: &everybody };
-        for cluster in clusters {
-            match self.existence(&fleet, cluster) {
-                Existence::Nowhere => {}
-                Existence::Unknown => is_one_unknown = true,
-                Existence::There => {
-                    let own = fleet.rules(cluster, self.actor.acting(), namespace).len();
-                    if own > fleet.rules(cluster, anybody, namespace).len() {
-                        only.insert(cluster.clone());
-                    }
-                }
-            }
-        }
-        Candidates::these(only, is_one_unknown)
+        let rules = |cluster: &ClusterName, user| fleet.rules(cluster, user, namespace).len();
+        self.those(&fleet, clusters, |cluster| rules(cluster, self.actor.acting()) > rules(cluster, anybody))
     }
 
     /// 403 for somebody for whom no cluster is there, if that is why nothing is allowed: no member is told who acts, or
