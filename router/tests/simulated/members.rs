@@ -573,3 +573,101 @@ async fn where_it_is_not_known_what_one_may_do_nothing_is_guessed() {
     named["metadata"]["annotations"] = json!({"tributary.dev/cluster": "a"});
     write(&root, "PUT", &format!("{SHOP}/of-a"), &named).await.ok();
 }
+
+/// T6: no ground of a write sees what its writer may not: an owner, or the records of a Helm release, in a cluster that is
+/// hidden are nowhere.
+#[tokio::test]
+async fn grounds_see_nothing_hidden() {
+    let (fixture, rbac) = fixture(["a", "b", "c"]).await;
+    let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
+    let mut record = config_map_of("shop", "sh.helm.release.v1.web.v1");
+    record["metadata"]["labels"] = json!({"owner": "helm", "name": "web", "status": "deployed"});
+    fixture.member("c").apply(record).unwrap();
+    until(async || root.get(&format!("{SHOP}/sh.helm.release.v1.web.v1")).await.code == 200).await;
+    let uid = |name: &str| fixture.member("c").get("configmaps", "shop", name).unwrap()["metadata"]["uid"].clone();
+    let owned = |name: &str, uid: &Value| {
+        let mut object = config_map_of("shop", "new");
+        object["metadata"]["ownerReferences"] =
+            json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uid}]);
+        object
+    };
+    let released = |release: &str| {
+        let mut object = config_map_of("shop", "new");
+        object["metadata"]["annotations"] =
+            json!({"meta.helm.sh/release-name": release, "meta.helm.sh/release-namespace": "shop"});
+        object
+    };
+    let pairs = [[owned("of-c", &uid("of-c")), owned("nothing", &json!("0-0-0"))], [released("web"), released("none")]];
+    for pair in pairs {
+        // Whoever may look is sent there.
+        let made = write(&root, "POST", &format!("{SHOP}?dryRun=All"), &pair[0]).await.ok();
+        assert_eq!(crate::harness::cluster(&made), "c");
+        rbac.iter().for_each(|own| drop(own.came()));
+        let mut said = Vec::new();
+        for object in &pair {
+            let message = write(&ann, "POST", &format!("{SHOP}?dryRun=All"), object).await.refused(400);
+            said.push((message, rbac.iter().map(|own| own.came().len()).collect::<Vec<_>>()));
+        }
+        assert_eq!(said[0], said[1]);
+        assert_eq!(said[0].1[2], 0, "{said:?}");
+    }
+}
+
+/// What memory does not hold is asked of the clusters that let the caller list it, in the caller's name, and of no others.
+#[tokio::test]
+async fn a_live_list_is_of_the_clusters_that_allow_it() {
+    let (fixture, rbac) = fixture(["a", "b", "c"]).await;
+    fixture.router.set_policies(tributary_router::Policies { registered: Some(Vec::new()), ..allow() });
+    fixture.member("c").control().stop_listening().await;
+    fixture.out_of_reach("c").await;
+    let ann = fixture.user("ann", &[]);
+    for (path, expected) in [("/api/v1/configmaps", &["a"][..]), (SHOP, &["a", "b"])] {
+        rbac.iter().for_each(|own| drop(own.came()));
+        let answer = ann.get(path).await;
+        let listed = answer.ok();
+        let mut shown: Vec<_> = listed["items"].as_array().unwrap().iter().map(crate::harness::cluster).collect();
+        shown.dedup();
+        assert_eq!(shown, expected, "{path}");
+        assert!(answer.warnings().is_empty(), "{:?}", answer.warnings());
+        let asked: Vec<_> = rbac.iter().map(|own| own.came().len()).collect();
+        assert_eq!(asked, [1, expected.len() - 1, 0], "{path}");
+    }
+    fixture.user("eve", &[]).get("/api/v1/configmaps").await.refused(403);
+}
+
+/// Precedent 9: users who ask the same at once, by one connection, are never answered as another.
+#[tokio::test]
+async fn users_who_ask_the_same_at_once_are_never_crossed() {
+    let fixture = Fixture::shared(["a", "b"], allow(), SharedMode::default()).await;
+    fixture.router.set_policies(tributary_router::Policies { registered: Some(Vec::new()), ..allow() });
+    let users: Vec<_> = (0..100).map(|number| (format!("user-{number}"), ["a", "b"][number % 2])).collect();
+    for member in &fixture.members {
+        member.apply(config_map_of("shop", "same")).unwrap();
+        let own = users.iter().filter(|(_, cluster)| *cluster == member.name());
+        own.for_each(|(user, _)| allow_to(member, "shop", user, ALL_VERBS));
+    }
+    let rbac: Vec<_> = fixture.members.iter().map(Rbac::judge).collect();
+    for (user, cluster) in &users {
+        listed(&fixture, cluster, user, "shop").await;
+    }
+    let path = format!("{SHOP}/same");
+    for _ in 0..3 {
+        let asked = users.iter().map(|(user, cluster)| {
+            let (client, path) = (fixture.user(user, &[]), path.clone());
+            async move {
+                let (read, write) = tokio::join!(client.get(&path), async {
+                    client.send("DELETE", &format!("{path}?dryRun=All"), &[], "").await
+                });
+                assert_eq!(crate::harness::cluster(&read.ok()), *cluster, "{user}");
+                write.ok();
+            }
+        });
+        futures::future::join_all(asked).await;
+        for (member, rbac) in fixture.members.iter().zip(&rbac) {
+            for came in rbac.came() {
+                let own = users.iter().find(|(user, _)| came.user.as_ref() == Some(user)).unwrap();
+                assert_eq!(own.1, member.name(), "{came:?}");
+            }
+        }
+    }
+}
