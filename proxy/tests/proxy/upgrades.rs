@@ -10,7 +10,9 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tributary_apimachinery::Permit;
 use tributary_apimachinery::body::{Body, BoxError};
+use tributary_apimachinery::permit::TunnelPermit;
 use tributary_proxy::{ClientTuning, ClusterClient, Places, RequestIdentity, Sent};
 
 use crate::member::{self, Authority, Member, Options, Port, SOON, eventually, get, text};
@@ -77,13 +79,22 @@ pub(crate) async fn read_head(stream: &mut (impl tokio::io::AsyncRead + Unpin)) 
 
 /// A server that forwards everything to one member.
 pub(crate) async fn front(client: ClusterClient) -> SocketAddr {
+    front_that_keeps(client, || ()).await
+}
+
+/// The same; what `keep` makes is kept for as long as a request's tunnel lasts.
+async fn front_that_keeps<K: Send + 'static>(
+    client: ClusterClient,
+    keep: impl Fn() -> K + Clone + Send + 'static,
+) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         while let Ok((tcp, _)) = listener.accept().await {
-            let client = client.clone();
-            let service = service_fn(move |request: Request<Incoming>| {
+            let (client, keep) = (client.clone(), keep.clone());
+            let service = service_fn(move |mut request: Request<Incoming>| {
                 let client = client.clone();
+                request.extensions_mut().insert(TunnelPermit::from(Permit::keeping(keep())));
                 async move {
                     let request = request.map(|body| body.map_err(BoxError::from).boxed_unsync());
                     let response = client.forward(request, RequestIdentity::Member).await;
@@ -196,6 +207,30 @@ async fn tunnels_end_on_shutdown() {
     tuning.shutdown.cancel();
     tokio::time::timeout(SOON, tuning.tunnels.wait()).await.expect("a tunnel goes on");
     assert!(matches!(tcp.read(&mut [0; 1]).await, Ok(0) | Err(_)));
+}
+
+#[tokio::test]
+async fn what_is_kept_for_a_tunnel_is_let_go_when_it_ends_or_when_there_is_none() {
+    for (answer, lasts) in [
+        ("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", true),
+        ("HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n", false),
+    ] {
+        let member = RawMember::start(answer).await;
+        let client = member::connect(member.config.clone(), ClientTuning::default()).await;
+        let kept = Arc::new(());
+        let each = Arc::clone(&kept);
+        let address = front_that_keeps(client, move || Arc::clone(&each)).await;
+        // The front has one of its own, and one for each connection that it has taken.
+        let (mut tcp, head) = ask(address, WEBSOCKET).await;
+        assert_eq!(head.starts_with("HTTP/1.1 101"), lasts, "{head}");
+        if lasts {
+            tcp.write_all(b"x").await.unwrap();
+            assert_eq!(tcp.read_u8().await.unwrap(), b'X');
+            assert_eq!(Arc::strong_count(&kept), 3, "kept while bytes flow");
+        }
+        drop(tcp);
+        eventually("it is let go", || Arc::strong_count(&kept) == 2).await;
+    }
 }
 
 #[tokio::test]

@@ -21,6 +21,7 @@ use tributary_server::handler::Handler;
 use tributary_server::listener::Bounds;
 
 use crate::fixture::{SOON, Server, start_audited, text};
+use crate::slow_readers::watch_over_websocket;
 
 /// Answers as a router would, a pod, a watch, an exec, and panics.
 struct StandIn;
@@ -40,7 +41,8 @@ impl Handler for StandIn {
             }
             "/api/v1/pods" => {
                 let first = futures::stream::iter([Ok(Frame::data(Bytes::from_static(b"ADDED\n")))]);
-                Response::new(StreamBody::new(first.chain(futures::stream::pending())).boxed_unsync())
+                let body = StreamBody::new(first.chain(futures::stream::pending())).boxed_unsync();
+                Response::builder().header(header::CONTENT_TYPE, "application/json").body(body).unwrap()
             }
             "/api/v1/namespaces/n/pods/p/exec" => {
                 let tunnel = request.extensions_mut().remove::<TunnelPermit>();
@@ -230,6 +232,14 @@ async fn a_long_running_request_is_written_of_when_it_begins_and_when_it_ends() 
     audited.eventually_has("exec", &begun).await;
     drop(tunnel);
     audited.eventually_has("exec", &[begun[0], begun[1], ("ResponseComplete", 101)]).await;
+
+    let mut websocket = watch_over_websocket(server, "/api/v1/pods?watch=1&limit=7").await;
+    websocket.read_u8().await.unwrap();
+    let of_websocket = |event: &Value| event["requestURI"] == "/api/v1/pods?watch=1&limit=7";
+    let id = events(&audited.log).into_iter().find(of_websocket).unwrap()["auditID"].as_str().unwrap().to_owned();
+    audited.eventually_has(&id, &begun).await;
+    drop(websocket);
+    audited.eventually_has(&id, &[begun[0], begun[1], ("ResponseComplete", 101)]).await;
 }
 
 #[tokio::test]

@@ -687,7 +687,7 @@ async fn who_reads_gets_every_byte_however_many_answers_there_are() {
 }
 
 /// Opens a watch over WebSocket. What is sent on it, and what comes, are bytes as they are.
-async fn watch_over_websocket(server: &Server, path: &str) -> TokioIo<Upgraded> {
+pub(crate) async fn watch_over_websocket(server: &Server, path: &str) -> TokioIo<Upgraded> {
     let mut client = server.http1().await;
     let request = server
         .request(path)
