@@ -82,7 +82,7 @@ fn taken_back<'a>(
     verb: Verb,
     resource: &'a ResourceRequest,
 ) -> TakenBack<'a> {
-    let candidates = asked::candidates_of(configuration.clusters.keys(), caller, resource, "get");
+    let candidates = asked::candidates_of([cluster], caller, resource, "get");
     let key = resource.key();
     // What all namespaces have is not held where it is forbidden to read them all.
     let namespaces = [None, resource.namespace.as_deref()].into_iter();
