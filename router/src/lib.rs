@@ -146,7 +146,8 @@ impl Router {
         metrics.set_limits(&config.limits);
         let endpoints = EndpointMetrics::of(&fleet);
         metrics.register(|registry| registry.register_collector(Box::new(endpoints)));
-        let policies = Arc::new(ArcSwap::from_pointee(config.policies));
+        let policies = Policies { secrets_by_name: config.shared.is_some(), ..config.policies };
+        let policies = Arc::new(ArcSwap::from_pointee(policies));
         let views = Views::new(Arc::clone(&fleet), Arc::clone(&policies), Arc::clone(&metrics), config.limits.clone());
         let held = HeldMetrics::of(&views);
         metrics.register(|registry| registry.register_collector(Box::new(held)));
@@ -191,8 +192,10 @@ impl Router {
     }
 
     /// Takes over new policies. Lists and watches that are open go on under the old ones, but that clusters which are
-    /// selected or no longer selected come and go in them at once.
+    /// selected or no longer selected come and go in them at once. Where many users are served, Secrets are held by name
+    /// alone, whatever the policies say.
     pub fn set_policies(&self, policies: Policies) {
+        let policies = Policies { secrets_by_name: self.rights.is_some(), ..policies };
         self.policies.store(Arc::new(policies));
         for view in self.views.all() {
             view.follow_fleet();

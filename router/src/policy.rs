@@ -6,6 +6,9 @@ use tributary_apimachinery::{
     ClusterName, Consistency, GroupVersionResource, ItemResourceVersions, Names, Partial, ResourcePattern,
 };
 
+/// The core group's resource whose objects are held by name alone where many users are served.
+const SECRETS: &str = "secrets";
+
 /// How one resource is treated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
@@ -55,6 +58,10 @@ pub struct Policies {
     pub rules: Vec<(Vec<ResourcePattern>, Policy)>,
     /// The resources that are cached; `None` for every one that can be.
     pub registered: Option<Vec<ResourcePattern>>,
+    /// Whether Secrets are cached only where [`registered`](Self::registered) names them, so that `*` and `None` leave
+    /// them out. A router that serves many users sets it: whoever runs such an endpoint says so before the Secrets of
+    /// every cluster lie in the memory of one process.
+    pub secrets_by_name: bool,
 }
 
 impl Policies {
@@ -70,9 +77,14 @@ impl Policies {
         all.any(|policy| policy.item_resource_versions == ItemResourceVersions::Integer)
     }
 
-    /// Whether a resource is to be cached.
+    /// Whether a resource is to be cached. Cost: a walk over the patterns, without an allocation.
     pub fn is_registered(&self, resource: &GroupVersionResource) -> bool {
-        self.registered.as_ref().is_none_or(|patterns| patterns.iter().any(|pattern| pattern.matches(resource)))
+        let by_name = self.secrets_by_name && resource.group.is_empty() && *resource.resource == *SECRETS;
+        let is_meant = |pattern: &ResourcePattern| match pattern {
+            ResourcePattern::All => !by_name,
+            ResourcePattern::Resource { .. } => pattern.matches(resource),
+        };
+        self.registered.as_ref().map_or(!by_name, |patterns| patterns.iter().any(is_meant))
     }
 }
 
@@ -93,6 +105,30 @@ mod tests {
         ] {
             assert_eq!(policy.holds(namespaced, namespace), held, "{namespace:?}");
             assert_eq!(policy.view_of(namespaced, namespace), view, "{namespace:?}");
+        }
+    }
+
+    #[test]
+    fn secrets_of_many_users_are_registered_by_name_alone() {
+        let registered = |texts: &[&str]| Some(texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<_>>());
+        let all = || registered(&["*"]);
+        for (registered, secrets_by_name, group, resource, expected) in [
+            (None, false, "", "secrets", true),
+            (None, true, "", "secrets", false),
+            (None, true, "", "configmaps", true),
+            (None, true, "example.com", "secrets", true),
+            (all(), false, "", "secrets", true),
+            (all(), true, "", "secrets", false),
+            (all(), true, "", "pods", true),
+            (all(), true, "example.com", "secrets", true),
+            (registered(&["*", "secrets"]), true, "", "secrets", true),
+            (registered(&["v1/secrets"]), true, "", "secrets", true),
+            (registered(&["pods"]), true, "", "secrets", false),
+            (registered(&["secrets.example.com"]), true, "", "secrets", false),
+        ] {
+            let policies = Policies { registered, secrets_by_name, ..Policies::default() };
+            let resource = GroupVersionResource::new(group, "v1", resource);
+            assert_eq!(policies.is_registered(&resource), expected, "{resource} {policies:?}");
         }
     }
 }

@@ -90,7 +90,7 @@ pub fn policies(
         (true, false) => Some(rules.iter().flat_map(|(patterns, _)| patterns.clone()).collect()),
         (true, true) => None,
     };
-    Ok(Policies { default, rules: named_first(rules), registered })
+    Ok(Policies { default, rules: named_first(rules), registered, ..Policies::default() })
 }
 
 /// Puts `*` behind whatever names resources, in the same registry and in others: a registry for all is no reason to

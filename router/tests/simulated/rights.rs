@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tributary_apimachinery::{ClusterName, GroupVersionResource};
 use tributary_authorization::{RbacKind, User, Visible};
 use tributary_router::report::RightsCondition;
-use tributary_router::{SharedMode, testing};
+use tributary_router::{Policies, SharedMode, testing};
 use tributary_simulator::{Rejection, RequestKind, SimulatedCluster};
 
 use crate::harness::{Fixture, allow, config_map, items, pass, until, vector, version};
@@ -355,11 +355,45 @@ async fn a_member_whose_rights_are_not_known_is_unknown_to_its_users_and_not_nam
     bob.get(ALL).await.refused(403);
     let message = root.get("/api/v1/namespaces/shop/configmaps/one-c").await.refused(503);
     assert_eq!(message, "configmaps \"one-c\": what you may read in some clusters is not known yet");
-    fixture.router.set_policies(tributary_router::Policies::default());
+    fixture.router.set_policies(Policies::default());
     let message = root.get(ALL).await.refused(429);
     assert_eq!(message, "configmaps: what you may read in some clusters is not known yet");
     refuse_rbac(c, false);
     pass(Duration::from_secs(60)).await;
     listed(&fixture, "c", "root", "all").await;
     assert_eq!(items(&root.get(ALL).await.ok()).len(), 12);
+}
+
+#[tokio::test]
+async fn secrets_are_held_only_where_a_registry_names_them() {
+    const SECRETS: &str = "/api/v1/namespaces/shop/secrets";
+    let registered = |texts: &[&str]| Policies {
+        registered: Some(texts.iter().map(|text| text.parse().unwrap()).collect()),
+        ..allow()
+    };
+    // As configured at the start, and as reloaded later.
+    let fixture = Fixture::shared(["a"], allow(), SharedMode::default()).await;
+    let member = fixture.member("a");
+    member.apply(role("", "reader", [&["get", "list", "watch"], &[""], &["configmaps", "secrets"], &[]])).unwrap();
+    member.apply(binding("", "root-reads", ("ClusterRole", "reader"), "root")).unwrap();
+    let mut secret = config_map_of("shop", "key");
+    secret["kind"] = "Secret".into();
+    member.apply(secret).unwrap();
+    listed(&fixture, "a", "root", "all").await;
+    let root = fixture.user("root", &[]);
+    for reloaded in [None, Some(allow()), Some(registered(&["*"])), Some(registered(&["configmaps", "*"]))] {
+        if let Some(policies) = reloaded {
+            fixture.router.set_policies(policies);
+        }
+        assert_eq!(items(&root.get(SECRETS).await.ok()).len(), 1, "the member is asked");
+        root.get(&format!("{SECRETS}/key")).await.ok();
+        let message = root.get(&format!("{SECRETS}?watch=1")).await.refused(405);
+        assert!(message.contains("add it to --resources or to a ResourceRegistry"), "{message}");
+        assert_eq!(member.control().requests_of(RequestKind::Watch, "secrets"), 0, "nothing of them is held");
+    }
+    root.watch("/api/v1/namespaces/shop/configmaps?watch=1").await.nothing().await;
+    fixture.router.set_policies(registered(&["*", "secrets"]));
+    let mut watched = root.watch(&format!("{SECRETS}?watch=1")).await;
+    assert_eq!(crate::harness::name(&watched.soon().await["object"]), "key");
+    assert_eq!(member.control().requests_of(RequestKind::Watch, "secrets"), 1);
 }
