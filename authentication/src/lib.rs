@@ -1,8 +1,8 @@
 //! Who asks. A certificate, a token or a front proxy's headers become a [`UserInfo`], with whose word that is
 //! ([`Authority`]) and the rules of what of it a member may be told ([`identity_for`]).
 //!
-//! It decides and does no I/O: keys, files and the time are arguments. The server is to ask it once per request, before
-//! the router sees the request; until that is wired nothing listens with it.
+//! It decides and does no I/O: keys, files and the time are arguments. The server asks it once per request, before the
+//! router sees the request. Of tokens it decides too, but nothing brings it their issuers' keys yet.
 //!
 //! Where it departs from kube-apiserver it refuses what that accepts, never the other way round. The cases of
 //! `e2e/tests/e2e/authentication.rs` give the same certificates and tokens to both.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use rustls::RootCertStore;
@@ -62,6 +63,8 @@ pub struct ClientCertificates {
 /// One authority and how long it lasts. webpki does not ask for the expiry of a root, Go does.
 #[derive(Debug)]
 struct TrustedAuthority {
+    /// Its name, as DER.
+    subject: Vec<u8>,
     not_before: i64,
     not_after: i64,
     verifier: Arc<dyn ClientCertVerifier>,
@@ -86,20 +89,27 @@ impl ClientCertificates {
         Ok(())
     }
 
-    /// Goes up with each reload: TLS sessions are kept per generation.
+    /// Goes up with each reload: TLS sessions, and what was found of a chain, are kept per generation.
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
+    /// The names of the authorities, as DER: a handshake asks for certificates of theirs, and clients choose by them.
+    pub fn subjects(&self) -> Vec<Vec<u8>> {
+        self.authorities.load().iter().map(|authority| authority.subject.clone()).collect()
+    }
+
     /// Checks that an authority vouches for a chain, leaf first, at this time and for use by a client (extended key
-    /// usage clientAuth, or none at all). Takes a signature check per certificate, about 0.1 ms.
+    /// usage clientAuth, or none at all). The answer is the time until which that holds, if the bundle stays: the
+    /// first end among the certificates of the chain and the authority. Takes a signature check per certificate, about
+    /// 0.1 ms.
     ///
     /// Stricter than kube-apiserver: certificates of version 1, those with `anyExtendedKeyUsage` alone, and authorities
     /// that are themselves shown as the client's certificate are refused.
     ///
     /// # Errors
     /// [`CertificateError`].
-    pub fn verify(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Result<(), CertificateError> {
+    pub fn verify(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Result<UnixTime, CertificateError> {
         let (leaf, intermediates) = chain.split_first().ok_or(CertificateError::Missing)?;
         if intermediates.len() > MAX_INTERMEDIATES {
             return Err(CertificateError::TooMany);
@@ -111,22 +121,31 @@ impl ClientCertificates {
                 continue;
             }
             match authority.verifier.verify_client_cert(leaf, intermediates, now) {
-                Ok(_) => return Ok(()),
+                Ok(_) => return Ok(until(chain, authority)),
                 Err(error) => problem = error.to_string(),
             }
         }
         Err(CertificateError::NotVerified(problem))
     }
 
-    /// The user whom a verified chain names: the common name, the organizations as groups, the uid, and the
-    /// certificate's SHA-256 as credential id.
+    /// The user whom a verified chain names, and until when: the common name, the organizations as groups, the uid, and
+    /// the certificate's SHA-256 as credential id.
     ///
     /// # Errors
     /// [`CertificateError`].
-    pub fn user(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Result<UserInfo, CertificateError> {
-        self.verify(chain, now)?;
-        user_of(chain.first().ok_or(CertificateError::Missing)?)
+    pub fn user(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Result<(UserInfo, UnixTime), CertificateError> {
+        let until = self.verify(chain, now)?;
+        Ok((user_of(chain.first().ok_or(CertificateError::Missing)?)?, until))
     }
+}
+
+/// The first end among the certificates of a chain and an authority. One that cannot be read has ended.
+fn until(chain: &[CertificateDer<'_>], authority: &TrustedAuthority) -> UnixTime {
+    let end = |certificate: &CertificateDer<'_>| {
+        X509Certificate::from_der(certificate).map_or(0, |(_, parsed)| parsed.validity().not_after.timestamp())
+    };
+    let seconds = chain.iter().map(end).fold(authority.not_after, i64::min);
+    UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
 }
 
 fn authorities(bundle: &[u8]) -> Result<Vec<TrustedAuthority>, CertificateError> {
@@ -136,6 +155,7 @@ fn authorities(bundle: &[u8]) -> Result<Vec<TrustedAuthority>, CertificateError>
         let certificate = certificate.map_err(|error| invalid(&error))?;
         let (_, parsed) = X509Certificate::from_der(&certificate).map_err(|error| invalid(&error))?;
         let validity = parsed.validity();
+        let subject = parsed.subject().as_raw().to_vec();
         let (not_before, not_after) = (validity.not_before.timestamp(), validity.not_after.timestamp());
         let mut roots = RootCertStore::empty();
         roots.add(certificate.clone()).map_err(|error| invalid(&error))?;
@@ -143,7 +163,7 @@ fn authorities(bundle: &[u8]) -> Result<Vec<TrustedAuthority>, CertificateError>
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
             .build()
             .map_err(|error| invalid(&error))?;
-        found.push(TrustedAuthority { not_before, not_after, verifier });
+        found.push(TrustedAuthority { subject, not_before, not_after, verifier });
     }
     if found.is_empty() {
         return Err(invalid(&"it holds no certificate"));
@@ -203,13 +223,14 @@ fn fingerprint(certificate: &CertificateDer<'_>) -> String {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::time::Duration;
-
     use rcgen::{
         BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, date_time_ymd,
     };
 
     use super::*;
+
+    /// The beginning of the year 2040, in seconds since 1970.
+    const AUTHORITY_ENDS: u64 = 2_208_988_800;
 
     /// An authority whose own certificate ends with the year 2039.
     pub(crate) struct TestAuthority(String, Issuer<'static, KeyPair>);
@@ -245,7 +266,8 @@ pub(crate) mod tests {
         let authority = TestAuthority::new();
         let certificates = ClientCertificates::new(authority.pem().as_bytes()).unwrap();
         let chain = authority.client("ann", &[(&[2, 5, 4, 10], "dev"), (&UID, "u-1")]);
-        let user = certificates.user(&chain, UnixTime::now()).unwrap();
+        let (user, until) = certificates.user(&chain, UnixTime::now()).unwrap();
+        assert_eq!(until.as_secs(), AUTHORITY_ENDS, "the authority ends before the certificate");
         assert_eq!((user.username.as_str(), user.uid.as_str(), user.groups), ("ann", "u-1", vec!["dev".to_owned()]));
         assert!(user.extra[CREDENTIAL_ID][0].starts_with("X509SHA256="));
         let unnamed = certificates.user(&authority.client("", &[]), UnixTime::now());
@@ -259,7 +281,7 @@ pub(crate) mod tests {
         let authority = TestAuthority::new();
         let certificates = ClientCertificates::new(authority.pem().as_bytes()).unwrap();
         let chain = authority.client("ann", &[]);
-        assert_eq!(certificates.verify(&chain, UnixTime::now()), Ok(()));
+        assert!(certificates.verify(&chain, UnixTime::now()).is_ok());
         for seconds in AFTER {
             let then = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
             assert!(certificates.verify(&chain, then).is_err(), "{seconds}");

@@ -10,7 +10,7 @@ use crate::answer_room::AnswerRoom;
 use crate::audit_trace::AuditTrace;
 use crate::awaited::Awaited;
 use crate::flow::fair_share::Holder;
-use crate::refusal::{Refusal, RequestRefusal};
+use crate::refusal::{ForbiddenPath, Refusal, RequestRefusal};
 use crate::rights::{Actor, CallerRights, RightsMirror, given_user};
 use crate::topology::ClusterSetup;
 
@@ -96,6 +96,20 @@ impl Caller {
         match &self.who {
             Who::Owner(_) => None,
             Who::User(rights) => Some(rights),
+        }
+    }
+
+    /// Whether the caller may see what is told of all clusters at once, at a path that is no resource.
+    ///
+    /// # Errors
+    /// 403.
+    pub(crate) fn may_visit(&self, path: &str) -> Result<(), Refusal> {
+        match self.rights() {
+            Some(rights) if !rights.may_visit(path) => {
+                let user = rights.actor().acting().name.to_owned();
+                Err(RequestRefusal::ForbiddenPath(ForbiddenPath { user, path: path.to_owned() }).into())
+            }
+            _ => Ok(()),
         }
     }
 

@@ -30,16 +30,17 @@ pub(crate) fn candidates(
         subresource: resource.subresource.as_deref().unwrap_or_default(),
         ..attributes(resource, "")
     };
-    let candidates = match plan {
-        // Everybody may ask about themselves.
+    // Where the caller may do it. Everybody may ask about themselves.
+    let doing = match plan {
         ResourcePlan::SelfReview if is_of_oneself(resource) => rights.existing(clusters.clone()),
-        ResourcePlan::SelfReview => rights.candidates(clusters.clone(), &[asked]),
+        _ => rights.candidates(clusters.clone(), &[asked]),
+    };
+    let candidates = match plan {
+        ResourcePlan::SelfReview => doing.clone(),
         ResourcePlan::Create | ResourcePlan::DeleteCollection => {
             rights.candidates(clusters.clone(), &[asked, attributes(resource, "list")])
         }
-        ResourcePlan::List | ResourcePlan::ListLive | ResourcePlan::Watch => {
-            rights.candidates(clusters.clone(), &[asked])
-        }
+        ResourcePlan::List | ResourcePlan::ListLive | ResourcePlan::Watch => doing.clone(),
         ResourcePlan::Get { .. } | ResourcePlan::Owner(_) => {
             let name = proxied_name(resource);
             let object = ResourceAttributes { name, ..attributes(resource, "get") };
@@ -50,7 +51,9 @@ pub(crate) fn candidates(
     let is_who = plan == ResourcePlan::SelfReview
         && &*resource.resource.resource == "selfsubjectreviews"
         && rights.actor().given().is_none();
-    if !candidates.is_empty() || is_who {
+    // What is nowhere allowed is refused before anybody looks whether the object exists, as a kube-apiserver does it.
+    let may_ask = |doing: Candidates| !doing.is_empty() || doing.is_one_unknown();
+    if is_who || (!candidates.is_empty() && may_ask(doing)) {
         return Ok(candidates);
     }
     if let Some(refusal) = rights.nobody(clusters) {

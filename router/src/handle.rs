@@ -19,7 +19,7 @@ use crate::metrics::{RequestLabels, RequestSource};
 use crate::negotiate::Preferences;
 use crate::plan::{OwnerRequest, Plan, ResourcePlan, plan};
 use crate::refusal::{ClusterRefusal, MemberRefusal, Refusal};
-use crate::report::Report;
+use crate::report::{self, Report};
 use crate::request::{ClientRequest, Received};
 use crate::rights::Candidates;
 use crate::topology::Cluster;
@@ -66,6 +66,21 @@ impl Router {
         response.extensions_mut().insert(class);
         self.metrics.observe(RequestLabels { code: response.status().as_u16(), ..labels }, started.elapsed());
         response
+    }
+
+    /// Whether what tells of all clusters at once, and is no part of the API, may be answered: metrics and the report.
+    /// One person's endpoint tells its owner everything.
+    ///
+    /// # Errors
+    /// The answer to give instead: 403, in kube-apiserver's words.
+    pub fn may_visit(&self, head: &Parts, user: &User) -> Result<(), Box<Response<Body>>> {
+        let (path, query) = (head.uri.path(), head.uri.query());
+        let preferences = Preferences::of(&head.headers, query);
+        let caller = Caller::of(&head.headers, &head.extensions, user, self.rights());
+        match caller.and_then(|caller| caller.may_visit(path)) {
+            Ok(()) => Ok(()),
+            Err(refusal) => Err(Box::new(response::status(&refusal.status(), preferences.error_form()))),
+        }
     }
 
     /// The stages of a request whose path was read, in their order; each may refuse it. `source` is told who answers.
@@ -135,7 +150,14 @@ impl Router {
             }
             Plan::Health => {
                 let draining = self.draining.is_cancelled();
-                let report = match health::tells_of_clusters(&info.path, query, draining) {
+                // Everybody may ask members for their health; which clusters there are is another question.
+                let may_visit = caller.may_visit(report::PATH);
+                // That a process drains is told to everybody, and nothing else then.
+                let tells_of_clusters = health::tells_of_clusters(&info.path, query, draining) && may_visit.is_ok();
+                if health::asks_of_clusters(&info.path, query) {
+                    may_visit?;
+                }
+                let report = match tells_of_clusters {
                     true => Box::pin(self.report()).await,
                     false => Report::default(),
                 };

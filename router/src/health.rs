@@ -24,8 +24,14 @@ fn parts(path: &str) -> (&str, &str) {
 
 /// Whether the answer to a health check has lines of clusters, for which a report has to be made.
 pub(crate) fn tells_of_clusters(path: &str, query: Option<&str>, draining: bool) -> bool {
-    let (check, wanted) = parts(path);
-    check == "readyz" && (draining || !wanted.is_empty() || Query::parse(query).get("verbose").is_some())
+    let (check, _) = parts(path);
+    check == "readyz" && (draining || asks_of_clusters(path, query))
+}
+
+/// Whether a health check asks for more than one word.
+pub(crate) fn asks_of_clusters(path: &str, query: Option<&str>) -> bool {
+    let (_, wanted) = parts(path);
+    !wanted.is_empty() || Query::parse(query).get("verbose").is_some()
 }
 
 /// The answer to a health check. `draining` makes `/readyz` fail, so that load balancers send new clients elsewhere. Of

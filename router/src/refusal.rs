@@ -34,7 +34,7 @@ pub(crate) use cluster::{ClusterRefusal, ReleaseName};
 pub(crate) use limit::LimitRefusal;
 pub(crate) use member::{MemberRefusal, says_forbidden, says_never, says_not_served, says_of_list};
 pub(crate) use precondition::PreconditionRefusal;
-pub(crate) use request::{ForbiddenRequest, RequestRefusal};
+pub(crate) use request::{ForbiddenPath, ForbiddenRequest, RequestRefusal};
 pub(crate) use route::RouteRefusal;
 pub(crate) use trouble::Trouble;
 pub(crate) use version::VersionRefusal;

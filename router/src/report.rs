@@ -14,6 +14,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+/// Where the [report](Report) stands, as JSON, and by which it is decided who may read what names all clusters. No
+/// Kubernetes API has this root, nor has a cluster's own view, which begins with `/clusters`.
+pub const PATH: &str = "/tributary/status";
+
 /// From which part of a bound on it is worth a look, in percent. 75: of what is shared among clients one alone is refused
 /// from 37 % on and the last quarter is for those who hold little, so beyond this somebody is refused, or soon will be.
 const NEAR_PERCENT: u64 = 75;

@@ -1,20 +1,29 @@
-//! Who sends a request: personal mode's one bearer token, in the two places where kube-apiserver takes one.
+//! Who sends a request. In personal mode that is whoever has the one bearer token; in the shared mode whom the configured
+//! authorities vouch for.
 //!
-//! The credential is taken out of the request here, so that nothing behind this file ever sees it.
+//! ```text
+//! request ─▶ bearer (taken out) ─┬─ personal: the token's digest
+//!                                └─ shared:   front proxy's headers ─▶ client certificate ─▶ 401
+//!                                             (what a connection proved is remembered: client_chain)
+//! ```
+//!
+//! Credentials are taken out of the request here, so that nothing behind this folder ever sees them.
 
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use http::header::{AUTHORIZATION, CONNECTION, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
+mod bearer;
+mod client_chain;
+mod cross_origin;
+mod files;
+mod shared;
+
+use http::Method;
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Method};
 use tributary_router::User;
 
 use crate::credentials::TokenDigest;
-
-/// The subprotocol that carries a token, for browsers, which cannot set `Authorization` on a WebSocket.
-///
-/// Source: kubernetes/apiserver `pkg/authentication/request/websocket/protocol.go`.
-const BEARER_SUBPROTOCOL_PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
+pub(crate) use bearer::is_websocket;
+pub use client_chain::ClientChain;
+pub use files::{AuthenticationFiles, AuthenticationFilesError};
+pub use shared::SharedAuthenticator;
 
 /// The one user of personal mode. Members do not see it: they see the kubeconfig's own users.
 pub fn personal_user() -> User {
@@ -35,35 +44,37 @@ pub enum Authentication {
     AnonymousHealthCheck,
     /// Neither: 401.
     Unauthorized,
+    /// A known user's browser, sent by a page of another site: 403.
+    CrossOrigin(User),
 }
 
-/// Knows the one credential of personal mode.
-#[derive(Clone, Copy, Debug)]
-pub struct Authenticator {
-    token: TokenDigest,
+/// Knows who sends a request.
+#[derive(Debug)]
+pub enum Authenticator {
+    /// The one credential of personal mode.
+    Personal(TokenDigest),
+    /// Many users. The generated credential is nobody's then.
+    Shared(SharedAuthenticator),
 }
 
 impl Authenticator {
-    /// Accepts the token with this digest and nothing else.
-    pub fn new(token: TokenDigest) -> Self {
-        Self { token }
-    }
-
     /// Decides who sends a request, and takes credentials out of its head.
     ///
     /// Plain `/healthz`, `/livez` and `/readyz` are open, as kube-apiserver's `system:public-info-viewer` role opens
     /// them: their answer is one word. With a query (`?verbose` names clusters) or a longer path they are not.
-    pub fn authenticate(&self, head: &mut Parts) -> Authentication {
-        let presented = [bearer_header(&head.headers), bearer_subprotocol(&head.headers)];
-        let known = presented.iter().flatten().any(|token| self.token.matches(token));
-        head.headers.remove(AUTHORIZATION);
-        remove_bearer_subprotocols(&mut head.headers);
-        if known {
-            Authentication::User(personal_user())
-        } else if is_plain_health_check(head) {
-            Authentication::AnonymousHealthCheck
-        } else {
-            Authentication::Unauthorized
+    pub fn authenticate(&self, head: &mut Parts, chain: &ClientChain) -> Authentication {
+        let tokens = bearer::take(&mut head.headers);
+        let known = match self {
+            Self::Personal(digest) => {
+                let known = tokens.iter().any(|token| digest.matches(token));
+                known.then(|| Authentication::User(personal_user()))
+            }
+            Self::Shared(shared) => shared.authenticate(head, chain),
+        };
+        match known {
+            Some(known) => known,
+            None if is_plain_health_check(head) => Authentication::AnonymousHealthCheck,
+            None => Authentication::Unauthorized,
         }
     }
 }
@@ -74,58 +85,13 @@ fn is_plain_health_check(head: &Parts) -> bool {
         && matches!(head.uri.path(), "/healthz" | "/livez" | "/readyz")
 }
 
-/// The token of an `Authorization` header; with several headers the first counts, as in Go's `Header.Get`.
-fn bearer_header(headers: &HeaderMap) -> Option<Vec<u8>> {
-    let value = headers.get(AUTHORIZATION)?.as_bytes().trim_ascii();
-    let space = value.iter().position(|byte| *byte == b' ')?;
-    let (scheme, token) = value.split_at(space);
-    scheme.eq_ignore_ascii_case(b"bearer").then(|| token.trim_ascii().to_vec())
-}
-
-/// The token of a WebSocket handshake's subprotocols. Another subprotocol must stand beside it, for the answer to name.
-fn bearer_subprotocol(headers: &HeaderMap) -> Option<Vec<u8>> {
-    if !is_websocket(headers) {
-        return None;
-    }
-    let mut tokens = subprotocols(headers).filter_map(|protocol| protocol.strip_prefix(BEARER_SUBPROTOCOL_PREFIX));
-    let token = tokens.next()?;
-    let others = subprotocols(headers).any(|protocol| !protocol.starts_with(BEARER_SUBPROTOCOL_PREFIX));
-    (tokens.next().is_none() && others).then(|| URL_SAFE_NO_PAD.decode(token).ok()).flatten()
-}
-
-/// Whether a request asks for a WebSocket.
-pub(crate) fn is_websocket(headers: &HeaderMap) -> bool {
-    let has = |name, word: &str| {
-        headers
-            .get_all(name)
-            .iter()
-            .filter_map(|value: &HeaderValue| value.to_str().ok())
-            .any(|value| value.split(',').any(|token| token.trim().eq_ignore_ascii_case(word)))
-    };
-    has(CONNECTION, "upgrade") && has(UPGRADE, "websocket")
-}
-
-fn subprotocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
-    let values = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
-    values.flat_map(|value| value.split(',')).map(str::trim).filter(|protocol| !protocol.is_empty())
-}
-
-/// Removes the bearer subprotocols and keeps the others, in their order; a header that cannot be read goes whole.
-fn remove_bearer_subprotocols(headers: &mut HeaderMap) {
-    if !headers.contains_key(SEC_WEBSOCKET_PROTOCOL) {
-        return;
-    }
-    let others: Vec<&str> =
-        subprotocols(headers).filter(|protocol| !protocol.starts_with(BEARER_SUBPROTOCOL_PREFIX)).collect();
-    let kept = (!others.is_empty()).then(|| HeaderValue::from_str(&others.join(", ")).ok()).flatten();
-    headers.remove(SEC_WEBSOCKET_PROTOCOL);
-    if let Some(kept) = kept {
-        headers.insert(SEC_WEBSOCKET_PROTOCOL, kept);
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use base64::Engine;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+    use http::header::{AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL};
+
+    use super::bearer::BEARER_SUBPROTOCOL_PREFIX;
     use super::*;
 
     fn head(uri: &str, headers: &[(&str, &str)]) -> Parts {
@@ -136,8 +102,8 @@ mod tests {
         request.body(()).unwrap().into_parts().0
     }
 
-    fn authenticator() -> Authenticator {
-        Authenticator::new(TokenDigest::of(b"secret"))
+    fn authenticate(head: &mut Parts) -> Authentication {
+        Authenticator::Personal(TokenDigest::of(b"secret")).authenticate(head, &ClientChain::default())
     }
 
     #[test]
@@ -163,7 +129,7 @@ mod tests {
             ([&upgrade[..], &[("sec-websocket-protocol", wrong.as_str())]].concat(), false),
         ];
         for (headers, known) in cases {
-            let got = authenticator().authenticate(&mut head("/api", &headers));
+            let got = authenticate(&mut head("/api", &headers));
             assert_eq!(got == Authentication::User(personal_user()), known, "{headers:?}");
         }
     }
@@ -180,7 +146,7 @@ mod tests {
                 ("sec-websocket-protocol", &subprotocol),
             ],
         );
-        authenticator().authenticate(&mut head);
+        authenticate(&mut head);
         assert!(!head.headers.contains_key(AUTHORIZATION));
         assert_eq!(head.headers[SEC_WEBSOCKET_PROTOCOL], "v5.channel.k8s.io, v4.channel.k8s.io");
     }
@@ -198,10 +164,10 @@ mod tests {
             ("/", Authentication::Unauthorized),
         ];
         for (uri, expected) in cases {
-            assert_eq!(authenticator().authenticate(&mut head(uri, &[])), expected, "{uri}");
+            assert_eq!(authenticate(&mut head(uri, &[])), expected, "{uri}");
         }
         let mut post = head("/healthz", &[]);
         post.method = Method::POST;
-        assert_eq!(authenticator().authenticate(&mut post), Authentication::Unauthorized);
+        assert_eq!(authenticate(&mut post), Authentication::Unauthorized);
     }
 }

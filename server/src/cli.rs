@@ -6,6 +6,7 @@ mod completion;
 mod demo;
 mod kubeconfig;
 mod plugin;
+mod shared;
 mod words;
 
 use std::path::PathBuf;
@@ -25,6 +26,7 @@ pub use kubeconfig::{KubeconfigCommand, MergeArguments, RemoveArguments};
 pub use plugin::{
     DiffArguments, EndpointArguments, ObjectArguments, PluginCli, PluginCommand, WhichArguments, WhichOutput,
 };
+pub use shared::{SharedArguments, TlsVersion};
 
 /// What stands at the end of every command's help.
 const EXIT_CODES: &str = "Exit codes:\n  \
@@ -115,6 +117,8 @@ Security:
   Only this machine can connect. Requests need the bearer token that is kept in the data
   directory (0600) and stands in the kubeconfig of --write-kubeconfig; only plain /healthz, /livez
   and /readyz need none. The clusters see the kubeconfig's own users.
+  With --client-ca-file or --requestheader-client-ca-file many users are served instead, from any
+  address: each sees and does what they may in each cluster, under their own name.
 
 Signals:
   SIGTERM, SIGINT  drain: bookmarks, GOAWAY, at most 10 s (for exec, port-forward, logs -f);
@@ -179,7 +183,7 @@ pub struct ServeArguments {
     /// UpstreamClusters and ResourceRegistries in a YAML file, or in the .yaml, .yml and .json files of a directory
     #[arg(long, value_name = "FILE|DIR")]
     pub config: Option<PathBuf>,
-    /// The loopback address to listen on; port 0 is a free port
+    /// The address to listen on: a loopback address, unless the endpoint is shared; port 0 is a free port
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:7443")]
     pub listen: ListenAddress,
     /// Write a kubeconfig for clients to this file, with the context 'all' and one for each cluster
@@ -217,6 +221,9 @@ pub struct ServeArguments {
     /// Where the certificates, the token and what clusters served last are kept [default: $XDG_DATA_HOME/tributary, else ~/.local/share/tributary]
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
+    /// Who may connect, and how.
+    #[command(flatten)]
+    pub shared: SharedArguments,
     /// What is held at most.
     #[command(flatten)]
     pub limits: LimitArguments,
@@ -473,7 +480,10 @@ mod tests {
         assert_eq!(serve.limits.router(), Limits::default());
         for wrong in [
             "tributary",
-            "tributary serve --listen 0.0.0.0:7443",
+            "tributary serve --tls-cert-file a",
+            "tributary serve --tls-min-version VersionTLS11",
+            "tributary serve --requestheader-allowed-names a",
+            "tributary demo --listen 0.0.0.0:7443",
             "tributary serve --listen nonsense",
             "tributary serve --create-in A_B",
             "tributary serve --partial maybe",

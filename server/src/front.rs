@@ -13,27 +13,46 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tributary_router::{ForwardedWatch, Peer, User};
+use tributary_router::{ForwardedWatch, Peer, User, report};
 
 use crate::audit::{Auditor, Panicked, Received};
-use crate::authentication::{Authentication, Authenticator, anonymous_user};
+use crate::authentication::{Authentication, Authenticator, ClientChain, anonymous_user};
 use crate::drain;
 use crate::handler::{Body, Handler, full};
 use crate::metrics::{self, ServerMetrics};
 use crate::status;
 use crate::websocket;
 
-/// Where the [report](tributary_router::Report) stands, as JSON. No Kubernetes API has this root, nor has a cluster's own
-/// view, which begins with `/clusters`.
-pub const STATUS_PATH: &str = "/tributary/status";
+/// Where the metrics stand, in Prometheus' text.
+const METRICS_PATH: &str = "/metrics";
+
+/// How a request that is answered stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// A known user's.
+    Known,
+    /// A known user's, by the doing of another site's page: it is refused.
+    CrossOrigin,
+    /// Nobody's: a plain health check.
+    Anonymous,
+}
 
 /// What the authentication of a request came to, for the connection that it came by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuthenticationOutcome {
-    /// The request had the token.
+    /// The request is a known user's.
     Known,
-    /// It had not, and is answered 401.
+    /// It is nobody's, and is answered 401.
     Unauthorized,
+}
+
+/// Whom a connection is with.
+#[derive(Debug)]
+pub struct Client {
+    /// Where it comes from.
+    pub address: SocketAddr,
+    /// The certificates that it proved itself by.
+    pub chain: ClientChain,
 }
 
 /// The front of the server: one per process, shared by all connections.
@@ -86,7 +105,7 @@ impl<H: Handler> Front<H> {
     pub async fn call(
         &self,
         request: Request<Incoming>,
-        client: SocketAddr,
+        client: &Client,
         note: impl FnOnce(AuthenticationOutcome),
         has_room: bool,
     ) -> Response<Body> {
@@ -94,8 +113,8 @@ impl<H: Handler> Front<H> {
         let line = tracing::enabled!(tracing::Level::DEBUG)
             .then(|| (request.method().clone(), request.uri().path().to_owned()));
         let mut request = request.map(|body| body.map_err(Into::into).boxed_unsync());
-        request.extensions_mut().insert(Peer(client));
-        let response = self.answer(request, note, has_room).await;
+        request.extensions_mut().insert(Peer(client.address));
+        let response = self.answer(request, client, note, has_room).await;
         if let Some((method, path)) = line {
             let latency_ms = start.elapsed().as_secs_f64() * 1e3;
             tracing::debug!(%method, path, status = response.status().as_u16(), latency_ms, "request");
@@ -106,20 +125,17 @@ impl<H: Handler> Front<H> {
     async fn answer(
         &self,
         request: Request<Body>,
+        client: &Client,
         note: impl FnOnce(AuthenticationOutcome),
         has_room: bool,
     ) -> Response<Body> {
         let (mut head, body) = request.into_parts();
         let received = self.audit.as_ref().map(|audit| Received::take_up(audit, &mut head));
-        let authentication = self.authenticator.authenticate(&mut head);
-        let is_known = matches!(authentication, Authentication::User(_));
-        let user = match authentication {
-            Authentication::User(user) => {
-                self.metrics.count_authentication(true);
-                note(AuthenticationOutcome::Known);
-                user
-            }
-            Authentication::AnonymousHealthCheck => anonymous_user(),
+        let authentication = self.authenticator.authenticate(&mut head, &client.chain);
+        let (user, standing) = match authentication {
+            Authentication::User(user) => (user, Standing::Known),
+            Authentication::CrossOrigin(user) => (user, Standing::CrossOrigin),
+            Authentication::AnonymousHealthCheck => (anonymous_user(), Standing::Anonymous),
             Authentication::Unauthorized => {
                 self.metrics.count_authentication(false);
                 note(AuthenticationOutcome::Unauthorized);
@@ -129,27 +145,46 @@ impl<H: Handler> Front<H> {
                 };
             }
         };
-        let Some(received) = received else { return self.respond(head, body, user, is_known, has_room).await };
+        if standing != Standing::Anonymous {
+            self.metrics.count_authentication(true);
+            note(AuthenticationOutcome::Known);
+        }
+        let Some(received) = received else { return self.respond(head, body, user, standing, has_room).await };
         match received.begin(&mut head, body, &user).await {
-            Ok((trail, body)) => trail.finish(self.respond(head, body, user, is_known, has_room).await).await,
+            Ok((trail, body)) => trail.finish(self.respond(head, body, user, standing, has_room).await).await,
             Err(refusal) => *refusal,
         }
     }
 
-    async fn respond(&self, mut head: Parts, body: Body, user: User, is_known: bool, has_room: bool) -> Response<Body> {
-        if head.uri.path() == "/metrics" {
+    async fn respond(
+        &self,
+        mut head: Parts,
+        body: Body,
+        user: User,
+        standing: Standing,
+        has_room: bool,
+    ) -> Response<Body> {
+        if standing == Standing::CrossOrigin {
+            return status::cross_origin();
+        }
+        if matches!(head.uri.path(), METRICS_PATH | report::PATH)
+            && let Err(refusal) = self.handler.may_visit(&head, &user)
+        {
+            return *refusal;
+        }
+        if head.uri.path() == METRICS_PATH {
             return self.scrape(&head.method).await;
         }
         if !has_room {
             return status::too_many_unread();
         }
-        if head.uri.path() == STATUS_PATH {
+        if head.uri.path() == report::PATH {
             return self.tell_status(&head.method).await;
         }
         let handshake = websocket::take(&mut head);
         let handled = AssertUnwindSafe(self.handler.handle(Request::from_parts(head, body), user)).catch_unwind();
         match handled.await {
-            Ok(response) if !is_known => status::one_word(&response),
+            Ok(response) if standing == Standing::Anonymous => status::one_word(&response),
             Ok(response) if response.extensions().get::<ForwardedWatch>().is_some() => {
                 drain::end_with(self.stop.clone(), response)
             }

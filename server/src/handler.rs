@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
+use http::request::Parts;
 use http::{Request, Response};
 use prometheus_client::registry::Registry;
 use tributary_router::{Report, Router, User};
@@ -16,6 +17,12 @@ pub trait Handler: Send + Sync + 'static {
     /// A request that may be upgraded keeps hyper's `OnUpgrade` among its extensions. Cancel: the future is dropped
     /// when the client goes away.
     fn handle(&self, request: Request<Body>, user: User) -> impl Future<Output = Response<Body>> + Send;
+
+    /// Whether a user may see what tells of everything behind it: metrics and the report.
+    ///
+    /// # Errors
+    /// The answer to give instead.
+    fn may_visit(&self, head: &Parts, user: &User) -> Result<(), Box<Response<Body>>>;
 
     /// Ends what is open with bookmarks: watches close, new ones are refused. Streams that are open may
     /// outlive the call; the listener waits for them.
@@ -34,6 +41,10 @@ pub trait Handler: Send + Sync + 'static {
 impl Handler for Arc<Router> {
     async fn handle(&self, request: Request<Body>, user: User) -> Response<Body> {
         Router::handle(self, request, &user).await
+    }
+
+    fn may_visit(&self, head: &Parts, user: &User) -> Result<(), Box<Response<Body>>> {
+        Router::may_visit(self, head, user)
     }
 
     async fn drain(&self) {

@@ -14,6 +14,7 @@ mod bounds;
 mod coalesce;
 mod connection;
 mod outgoing;
+mod strangers;
 mod tasks;
 pub mod tls;
 mod unread;
@@ -26,7 +27,6 @@ use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tributary_apimachinery::Permit;
@@ -34,9 +34,11 @@ use tributary_apimachinery::Permit;
 use crate::front::Front;
 use crate::handler::Handler;
 
-pub use address::ListenAddress;
+pub use address::{ListenAddress, ListenAddressError};
 pub use bounds::{Bounds, CONNECTIONS_MAX};
 use connection::ClientConnection;
+use strangers::Strangers;
+use tls::TlsSettings;
 pub use unread::UNREAD_BYTES_MAX;
 use unread::Unread;
 
@@ -101,7 +103,7 @@ pub struct Drained {
 /// [`Front::stop`] instead.
 pub async fn serve<H: Handler>(
     listener: TcpListener,
-    tls: Arc<rustls::ServerConfig>,
+    tls: Arc<TlsSettings>,
     front: Arc<Front<H>>,
     bounds: Bounds,
 ) -> Drained {
@@ -110,10 +112,11 @@ pub async fn serve<H: Handler>(
     metrics.set_bounds(&bounds);
     let unread = Unread::new(metrics.unread_bytes.clone(), bounds.unread_bytes);
     let server = Server {
-        tls: tls.into(),
+        tls,
         slots: Arc::new(Semaphore::new(bounds.connections)),
         connections_max: bounds.connections,
         unread,
+        strangers: Strangers::of(bounds.connections),
         sockets: TaskTracker::new(),
         stop: stop.clone(),
         front,
@@ -125,7 +128,7 @@ pub async fn serve<H: Handler>(
 }
 
 struct Server<H> {
-    tls: TlsAcceptor,
+    tls: Arc<TlsSettings>,
     slots: Arc<Semaphore>,
     connections_max: usize,
     /// Holds a token for every open socket, upgraded ones included.
@@ -133,6 +136,7 @@ struct Server<H> {
     stop: CancellationToken,
     front: Arc<Front<H>>,
     unread: Unread,
+    strangers: Arc<Strangers>,
 }
 
 impl<H: Handler> Server<H> {
@@ -178,8 +182,15 @@ impl<H: Handler> Server<H> {
     }
 
     fn spawn(&self, stream: TcpStream, client: SocketAddr, slot: OwnedSemaphorePermit) {
-        let (tls, front, stop) = (self.tls.clone(), Arc::clone(&self.front), self.stop.clone());
-        let connection = ClientConnection { tls, front, stop, client, unread: self.unread.clone() };
+        let (tls, front, stop) = (self.tls.acceptor(), Arc::clone(&self.front), self.stop.clone());
+        let connection = ClientConnection {
+            tls,
+            front,
+            stop,
+            client,
+            unread: self.unread.clone(),
+            stranger: self.strangers.admit(),
+        };
         tokio::spawn(connection.run(stream, self.socket(slot)));
     }
 

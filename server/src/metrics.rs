@@ -29,6 +29,8 @@ pub struct ServerMetrics {
     pub connections: Gauge,
     /// Connections that were closed because their clients took nothing of their answers.
     pub connections_stuck: Counter,
+    /// Connections that were closed because nobody was known on them when others needed the room.
+    pub strangers_sent_away: Counter,
     /// Answers that were cut because their clients took nothing of them.
     pub answers_stuck: Counter,
     /// Bytes of answers that clients have not taken.
@@ -62,6 +64,11 @@ impl ServerMetrics {
             "tributary_connections_stuck",
             "Connections closed because their clients read none of their answers",
             self.connections_stuck.clone(),
+        );
+        registry.register(
+            "tributary_strangers_sent_away",
+            "Connections that were closed because nobody was known on them when others needed the room",
+            self.strangers_sent_away.clone(),
         );
         registry.register(
             "tributary_answers_stuck",

@@ -15,6 +15,13 @@ pub fn unauthorized() -> Response<Body> {
     response
 }
 
+/// 403: a page of another site had a browser send its user's certificate.
+pub fn cross_origin() -> Response<Body> {
+    let message =
+        "a page of another site asks with the certificate of this browser's user; pages of this host alone may";
+    response(&Status::new(403, StatusReason::Forbidden, message))
+}
+
 /// 500: the handler panicked. The message of the panic stays inside, because it may quote what the client may not see.
 pub fn internal_error() -> Response<Body> {
     let message = "the request was not answered because of an internal error; the log says where";

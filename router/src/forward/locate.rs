@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderValue;
-use tributary_apimachinery::{ClusterName, Object};
+use tributary_apimachinery::{ClusterName, Object, Verb};
 use tributary_merge::CompositeResourceVersion;
 
 pub(crate) use self::ask::{Found, Located, LookupKey};
@@ -51,7 +51,11 @@ impl Located {
     /// Why there is no owner, as the client is told: that a cluster was not asked, which is worth to try again; or in the
     /// words of one that forbids to ask.
     pub(crate) fn refuse(&self, request: ClientRequest<'_>, none: NoOwner) -> Refusal {
-        match (none, &self.not_put, &self.denied) {
+        // Of many users it is known what they may do, and of what is held that it is nowhere: that somebody may not get
+        // what they may write is no answer to a write.
+        let is_known = request.caller.rights().is_some() && request.is_held() && request.info.verb != Verb::Get;
+        let denied = self.denied.as_ref().filter(|_| !is_known);
+        match (none, &self.not_put, denied) {
             (NoOwner::Nowhere | NoOwner::Unknown(_) | NoOwner::Unsure { .. }, Some(not_put), _) => not_put.clone(),
             (NoOwner::Nowhere, None, Some(denied)) => denied.clone(),
             (none, ..) => none.refusal(request, &self.told),

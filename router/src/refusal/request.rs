@@ -63,6 +63,8 @@ pub(crate) enum RequestRefusal {
     NotExpressible(InvalidImpersonation),
     /// No cluster that the caller may know of allows it: 403.
     Forbidden(Box<ForbiddenRequest>),
+    /// What tells of all clusters is not for whoever asks.
+    ForbiddenPath(ForbiddenPath),
     /// The resource can be listed and not watched: 405.
     NotWatched {
         /// What is to be watched.
@@ -70,6 +72,15 @@ pub(crate) enum RequestRefusal {
         /// What to do.
         remedy: String,
     },
+}
+
+/// A request for what is no resource, which is not allowed.
+#[derive(Clone, Debug)]
+pub(crate) struct ForbiddenPath {
+    /// Who asks.
+    pub(crate) user: String,
+    /// The path.
+    pub(crate) path: String,
 }
 
 /// A request that is not allowed.
@@ -112,6 +123,9 @@ impl RequestRefusal {
             Self::NotAcceptable(none) => not_acceptable(none),
             Self::ReadForAnother { resource } => read_for_another(resource),
             Self::NotSent(why) => Status::forbidden(None, "", &format!("no cluster can be asked for you: {why}")),
+            Self::ForbiddenPath(it) => {
+                Status::forbidden(None, "", &format!("User {:?} cannot get path {:?}", it.user, it.path))
+            }
             Self::NotExpressible(why) => {
                 Status::forbidden(None, "", &format!("no cluster can be asked for you: {why}"))
             }

@@ -260,6 +260,25 @@ impl CallerRights {
         self.those(&fleet, clusters, |cluster| rules(cluster, self.actor.acting()) > rules(cluster, anybody))
     }
 
+    /// Whether the caller may see what is told of all clusters at once: metrics, the report, a detailed health check. It
+    /// names each, so each whose rules are known must let them `get` its path, and one must be known.
+    pub(crate) fn may_visit(&self, path: &str) -> bool {
+        let asked = Attributes::NonResource { verb: "get", path: path.into() };
+        let fleet = self.mirror.compiled();
+        let (mut is_one_known, mut is_allowed) = (false, true);
+        for cluster in &self.clusters() {
+            match self.existence(&fleet, cluster) {
+                Existence::Unknown => {}
+                Existence::Nowhere => is_allowed = false,
+                Existence::There => {
+                    is_one_known = true;
+                    is_allowed &= fleet.allows(cluster, self.actor.acting(), &asked);
+                }
+            }
+        }
+        is_one_known && is_allowed
+    }
+
     /// 403 for somebody for whom no cluster is there, if that is why nothing is allowed: no member is told who acts, or
     /// none lets the user act as whom they ask to be. In kube-apiserver's words.
     pub(crate) fn nobody<'a>(&self, clusters: impl IntoIterator<Item = &'a ClusterName>) -> Option<Refusal> {

@@ -210,8 +210,12 @@ impl Fixture {
 
     /// Waits until the router knows that it cannot reach a cluster.
     pub(crate) async fn out_of_reach(&self, cluster: &str) {
-        let path = format!("/readyz/cluster/{cluster}");
-        until(async || self.get(&path).await.code == 500).await;
+        until(async || {
+            let report = self.router.report().await;
+            let own = report.clusters.iter().find(|own| own.name == cluster);
+            own.is_some_and(|own| own.problem.is_some() || own.refusal.is_some())
+        })
+        .await;
     }
 
     /// Sees to it that clients have a connection of each kind to a member, for what is to happen [`at_once`]: a dial

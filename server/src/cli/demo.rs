@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::listener::ListenAddress;
+use crate::listener::{ListenAddress, ListenAddressError};
 
 pub(super) const EXAMPLES: &str = "Examples:
   tributary demo
@@ -22,7 +22,7 @@ pub struct DemoArguments {
     #[arg(long, value_name = "RATE", default_value = "2", value_parser = parse_rate)]
     pub churn: f64,
     /// The loopback address to listen on; port 0 is a free port
-    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:0")]
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:0", value_parser = loopback)]
     pub listen: ListenAddress,
 }
 
@@ -33,4 +33,8 @@ fn parse_rate(text: &str) -> Result<f64, String> {
         Ok(rate) if (0.0..=RATE_MAX).contains(&rate) => Ok(rate),
         _ => Err(format!("must be a number between 0 and {RATE_MAX}")),
     }
+}
+
+fn loopback(text: &str) -> Result<ListenAddress, ListenAddressError> {
+    text.parse::<ListenAddress>()?.for_one_person()
 }

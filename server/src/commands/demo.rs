@@ -8,7 +8,7 @@ use tributary_simulator::{Churn, SimulatedCluster, Simulator, SimulatorConfig, k
 
 use super::serve::{Ready, serve};
 use crate::cli::audit::AuditArguments;
-use crate::cli::{DemoArguments, LimitArguments, MergeArguments, ServeArguments};
+use crate::cli::{DemoArguments, LimitArguments, MergeArguments, ServeArguments, SharedArguments};
 use crate::credentials::{BearerToken, Certificates};
 use crate::data_directory::{DataDirectory, write_private};
 use crate::exit::Failure;
@@ -33,6 +33,7 @@ pub async fn demo(arguments: DemoArguments) -> Result<(), Failure> {
     write_private(&source, kubeconfig(&members).as_bytes()).map_err(Failure::runtime)?;
     let written = directory.0.join("kubeconfig");
     let serve_arguments = ServeArguments {
+        shared: SharedArguments::default(),
         kubeconfig: Some(source),
         contexts: None,
         config: None,

@@ -1,10 +1,12 @@
 //! `tributary serve`: wires sources, router and listener together, and keeps them in step until told to stop.
 
+mod clients;
 mod identity;
 mod running;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use tokio::net::TcpListener;
@@ -12,7 +14,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tributary_proxy::ClientTuning;
-use tributary_router::{Policies, Router, RouterConfig};
+use tributary_router::{Policies, Router, RouterConfig, SharedMode};
 
 use crate::audit::{AuditError, Auditor};
 use crate::authentication::Authenticator;
@@ -29,10 +31,11 @@ use crate::front::Front;
 use crate::kubeconfig::users_file;
 use crate::kubeconfig::write::check_replaceable;
 use crate::last_heard_file;
-use crate::listener::tls::server_config;
+use crate::listener::tls::{TLS_1_2, TlsSettings};
 use crate::listener::{self, Drained};
 use crate::signals::Signals;
 use crate::threads::Threads;
+use clients::SharedClients;
 use identity::ServingIdentity;
 pub use running::Ready;
 use running::Running;
@@ -61,6 +64,7 @@ async fn serve_until(
     arguments: ServeArguments,
     on_ready: impl FnOnce(&Ready<'_>),
 ) -> Result<(), Failure> {
+    check_access(&arguments).map_err(Failure::Usage)?;
     let (sources, merged_kubeconfig) = (sources(&arguments)?, merged_kubeconfig(&arguments)?);
     let audit = Auditor::open(&arguments.audit).await.map_err(|error| match error {
         AuditError::Log { .. } => Failure::runtime(error),
@@ -70,6 +74,8 @@ async fn serve_until(
     let configuration = configuration.map_err(Failure::usage)?;
     let Some(identity) = stop.run_until_cancelled(ServingIdentity::open(&arguments)).await else { return Ok(()) };
     let identity = identity?;
+    let is_shared = arguments.shared.is_shared();
+    let shared = is_shared.then(|| SharedClients::open(&arguments.shared, &identity.certificate)).transpose()?;
     // What members say is taken in on the threads of this task, and what clients ask is answered on these.
     let clients = Threads::start("clients", 1).map_err(Failure::runtime)?;
     let socket = {
@@ -87,6 +93,7 @@ async fn serve_until(
         watch: FileWatch::new(),
         sources,
         identity,
+        clients: shared,
         arguments,
         merged_kubeconfig,
         address,
@@ -140,13 +147,44 @@ fn answer_clients(
     socket: TcpListener,
     stop: &CancellationToken,
 ) -> Result<JoinHandle<Drained>, Failure> {
-    let authenticator = Authenticator::new(running.identity.token.digest());
+    let (authenticator, tls) = known_clients(running)?;
     let front = Arc::new(Front::new(Arc::new(router), authenticator, stop.clone()).audited(audit));
-    let tls = server_config(Arc::clone(&running.identity.certificate)).map_err(Failure::runtime)?;
     let limits = &running.arguments.limits;
     let connections = descriptors::for_clients(limits.max_connections);
     let bounds = listener::Bounds { connections, unread_bytes: limits.max_unread_bytes };
     Ok(clients.spawn(listener::serve(socket, tls, front, bounds)))
+}
+
+/// Who the clients are, and how connections with them are encrypted.
+fn known_clients(running: &Running) -> Result<(Authenticator, Arc<TlsSettings>), Failure> {
+    if let Some(clients) = &running.clients {
+        return Ok((clients.authenticator(), clients.tls()));
+    }
+    let token =
+        running.identity.token.as_ref().context("there is no credential for a client").map_err(Failure::runtime)?;
+    let tls = TlsSettings::new(Arc::clone(&running.identity.certificate), TLS_1_2).map_err(Failure::runtime)?;
+    Ok((Authenticator::Personal(token.digest()), Arc::new(tls)))
+}
+
+/// Whether who may connect, and from where, fits together.
+fn check_access(arguments: &ServeArguments) -> anyhow::Result<()> {
+    let shared = &arguments.shared;
+    if !shared.is_shared() {
+        arguments.listen.for_one_person()?;
+        anyhow::ensure!(
+            shared.tls_cert_file.is_none(),
+            "--tls-cert-file is for an endpoint that many users share, and nobody vouches for clients; give \
+             --client-ca-file or --requestheader-client-ca-file, or leave it out"
+        );
+        return Ok(());
+    }
+    arguments.listen.for_many(shared.tls_cert_file.is_some())?;
+    anyhow::ensure!(
+        arguments.write_kubeconfig.is_none() && arguments.merge.merge_into_kubeconfig.is_none(),
+        "--write-kubeconfig and --merge-into-kubeconfig write the credential of the endpoint's one user, and a shared \
+         endpoint has none: each user has a kubeconfig with a credential of their own (docs/shared-mode.md)"
+    );
+    Ok(())
 }
 
 fn router_config(directory: &DataDirectory, arguments: &ServeArguments) -> RouterConfig {
@@ -159,7 +197,9 @@ fn router_config(directory: &DataDirectory, arguments: &ServeArguments) -> Route
         keep_epochs: Some(Box::new(move |epochs| epochs_file::write(&keep, epochs))),
         last_heard: last_heard_file::read(directory),
         keep_last_heard: Some(Box::new(move |heard| last_heard_file::keep(&keep_heard, heard))),
-        // Until clients can say who they are, one person owns the endpoint.
-        shared: None,
+        shared: arguments
+            .shared
+            .is_shared()
+            .then(|| SharedMode { stale_rights: Duration::from_secs(arguments.shared.stale_rights) }),
     }
 }

@@ -1,4 +1,5 @@
-//! Which address may be listened on: loopback only, as long as clients bring no identity of their own.
+//! Which address may be listened on: loopback only, as long as clients bring no identity of their own, or the serving
+//! certificate is one that only this machine believes.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -16,12 +17,18 @@ pub enum ListenAddressError {
     #[error(
         "{0} is not a loopback address, and client authentication is not configured: everybody who can reach it and \
          learns the one credential acts with this kubeconfig's users; listen on 127.0.0.1:{port}, and reach it from \
-         elsewhere by `ssh -L {port}:127.0.0.1:{port} HOST`", port = .0.port()
+         elsewhere by `ssh -L {port}:127.0.0.1:{port} HOST`, or share the endpoint by --client-ca-file", port = .0.port()
     )]
     NotLoopback(SocketAddr),
+    /// Others can connect, and cannot believe the certificate that they would see.
+    #[error(
+        "{0} is not a loopback address, and the serving certificate that is made here speaks for loopback names alone; \
+         give one of your own by --tls-cert-file and --tls-private-key-file"
+    )]
+    NoCertificate(SocketAddr),
 }
 
-/// A loopback address to listen on.
+/// An address to listen on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListenAddress(SocketAddr);
 
@@ -29,6 +36,26 @@ impl ListenAddress {
     /// The address.
     pub fn socket_address(self) -> SocketAddr {
         self.0
+    }
+
+    /// The address, if one person alone may use the endpoint: others must not be able to connect.
+    ///
+    /// # Errors
+    /// [`ListenAddressError::NotLoopback`].
+    pub fn for_one_person(self) -> Result<Self, ListenAddressError> {
+        if self.is_loopback() { Ok(self) } else { Err(ListenAddressError::NotLoopback(self.0)) }
+    }
+
+    /// The address, if clients say who they are: wherever the certificate that they see can be believed.
+    ///
+    /// # Errors
+    /// [`ListenAddressError::NoCertificate`].
+    pub fn for_many(self, has_certificate: bool) -> Result<Self, ListenAddressError> {
+        if has_certificate || self.is_loopback() { Ok(self) } else { Err(ListenAddressError::NoCertificate(self.0)) }
+    }
+
+    fn is_loopback(self) -> bool {
+        self.0.ip().to_canonical().is_loopback()
     }
 
     /// The names and addresses that a serving certificate for this address carries.
@@ -50,11 +77,7 @@ impl FromStr for ListenAddress {
             Some(port) => port.parse().ok().map(|port| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)),
             None => text.parse().ok(),
         };
-        let address = address.ok_or_else(|| ListenAddressError::Syntax(text.to_owned()))?;
-        if !address.ip().to_canonical().is_loopback() {
-            return Err(ListenAddressError::NotLoopback(address));
-        }
-        Ok(Self(address))
+        address.map(Self).ok_or_else(|| ListenAddressError::Syntax(text.to_owned()))
     }
 }
 
@@ -69,17 +92,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loopback_alone_may_be_listened_on() {
+    fn one_person_listens_on_loopback_and_many_where_their_certificate_is_believed() {
         for (text, expected) in [
             ("127.0.0.1:7443", "127.0.0.1:7443"),
             ("127.0.0.2:0", "127.0.0.2:0"),
             ("localhost:7443", "127.0.0.1:7443"),
             ("[::1]:7443", "[::1]:7443"),
         ] {
-            assert_eq!(text.parse::<ListenAddress>().unwrap().to_string(), expected);
+            let address = text.parse::<ListenAddress>().unwrap();
+            assert_eq!(address.to_string(), expected);
+            assert!(address.for_one_person().is_ok() && address.for_many(false).is_ok(), "{text}");
         }
         for text in ["0.0.0.0:7443", "[::]:7443", "10.0.0.1:7443", "[fe80::1]:1", "[::ffff:10.0.0.1]:1"] {
-            let error = text.parse::<ListenAddress>().unwrap_err();
+            let address = text.parse::<ListenAddress>().unwrap();
+            assert!(address.for_many(true).is_ok(), "{text}");
+            let error = address.for_many(false).unwrap_err().to_string();
+            assert!(error.contains("--tls-cert-file"), "{error}");
+            let error = address.for_one_person().unwrap_err();
             assert!(matches!(error, ListenAddressError::NotLoopback(_)), "{text}");
             assert!(error.to_string().contains("ssh -L"), "{error}");
         }

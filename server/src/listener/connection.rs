@@ -22,12 +22,14 @@ use tokio_rustls::server::TlsStream;
 
 use super::coalesce::Coalesce;
 use super::outgoing::Outgoing;
+use super::strangers::Stranger;
 use super::tasks::StreamTasks;
 use super::unread::Unread;
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::Permit;
 
-use crate::front::{AuthenticationOutcome, Front};
+use crate::authentication::ClientChain;
+use crate::front::{AuthenticationOutcome, Client, Front};
 use crate::handler::Handler;
 
 /// The limit of a TLS handshake: Go's `net/http` clients give it 10 s, too.
@@ -71,6 +73,8 @@ pub(super) struct ClientConnection<H> {
     pub(super) stop: CancellationToken,
     pub(super) client: SocketAddr,
     pub(super) unread: Unread,
+    /// Its place among those on which nobody is known yet.
+    pub(super) stranger: Stranger,
 }
 
 impl<H: Handler> ClientConnection<H> {
@@ -96,7 +100,17 @@ impl<H: Handler> ClientConnection<H> {
             self.tls.accept(Coalesce::new(stream)).await
         };
         let handshake = tokio::time::timeout(TLS_HANDSHAKE_TIMEOUT, handshake);
-        let failure = match self.stop.run_until_cancelled(handshake).await? {
+        let handshake = async {
+            tokio::select! {
+                ended = handshake => Some(ended),
+                () = self.stranger.sent_away() => None,
+            }
+        };
+        let Some(ended) = self.stop.run_until_cancelled(handshake).await? else {
+            self.front.own_metrics().strangers_sent_away.inc();
+            return None;
+        };
+        let failure = match ended {
             Ok(Ok(mut stream)) => {
                 if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
                     stream.get_mut().0.defer_flushes();
@@ -113,17 +127,22 @@ impl<H: Handler> ClientConnection<H> {
 
     /// Answers requests until either side closes the connection.
     async fn serve(self, stream: TlsStream<Coalesce<TcpStream>>, socket: Permit) {
-        let (front, client) = (self.front, self.client);
-        let (acquaintance, outgoing) = (Arc::new(Acquaintance::default()), Arc::new(Outgoing::new(self.unread)));
+        let front = self.front;
+        let chain = ClientChain::new(stream.get_ref().1.peer_certificates().unwrap_or_default());
+        let client = Arc::new(Client { address: self.client, chain });
+        let (acquaintance, outgoing) =
+            (Arc::new(Acquaintance::new(self.stranger)), Arc::new(Outgoing::new(self.unread)));
         let (known, answers, own) = (Arc::clone(&acquaintance), Arc::clone(&outgoing), Arc::clone(&front));
+        let asking = Arc::clone(&client);
         let service = service_fn(move |mut request: Request<Incoming>| {
             let (front, known, answers) = (Arc::clone(&front), Arc::clone(&known), Arc::clone(&answers));
+            let client = Arc::clone(&asking);
             async move {
                 let has_room = answers.room(head_bytes(&request)).await;
                 let method = request.method().clone();
                 request.extensions_mut().insert(answers.answer_room(&method));
                 // Boxed, so that a stream whose answer goes on for hours is not as large as the whole way of a request.
-                let answer = Box::pin(front.call(request, client, |outcome| known.note(outcome), has_room)).await;
+                let answer = Box::pin(front.call(request, &client, |outcome| known.note(outcome), has_room)).await;
                 Ok::<_, Infallible>(answers.meter(&method, answer))
             }
         });
@@ -139,14 +158,19 @@ impl<H: Handler> ClientConnection<H> {
                 connection.as_mut().graceful_shutdown();
                 tokio::time::timeout(STRANGER_FAREWELL, connection).await.unwrap_or(Ok(()))
             }
+            () = acquaintance.sent_away() => {
+                own.own_metrics().strangers_sent_away.inc();
+                tracing::debug!(client = %client.address, "nobody is known on the connection, and it makes room for another");
+                return;
+            }
             () = outgoing.stuck(&own.own_metrics().answers_stuck) => {
                 own.own_metrics().connections_stuck.inc();
-                tracing::debug!(%client, "the client reads none of its answers; its connection is closed");
+                tracing::debug!(client = %client.address, "the client reads none of its answers; its connection is closed");
                 return;
             }
         };
         if let Err(error) = ended {
-            tracing::debug!(%client, error, "connection ended");
+            tracing::debug!(client = %client.address, error, "connection ended");
         }
     }
 }
@@ -190,16 +214,32 @@ static BUILDER: LazyLock<auto::Builder<StreamTasks>> = LazyLock::new(|| {
 
 /// Whether a request of a connection has had the token. One that never had is closed: after a 401, as kube-apiserver
 /// does it against floods of requests that cost the sender nothing (CVE-2023-44487), or after a while.
-#[derive(Default)]
 struct Acquaintance {
+    stranger: Stranger,
     known: AtomicBool,
     unauthorized: Notify,
 }
 
 impl Acquaintance {
+    fn new(stranger: Stranger) -> Self {
+        Self { stranger, known: AtomicBool::new(false), unauthorized: Notify::new() }
+    }
+
+    /// Ends when a connection on which nobody is known has to make room for another. Cancel: safe.
+    async fn sent_away(&self) {
+        self.stranger.sent_away().await;
+        if self.known.load(Ordering::Relaxed) {
+            std::future::pending().await
+        }
+    }
+
     fn note(&self, outcome: AuthenticationOutcome) {
         match outcome {
-            AuthenticationOutcome::Known => self.known.store(true, Ordering::Relaxed),
+            AuthenticationOutcome::Known => {
+                if !self.known.swap(true, Ordering::Relaxed) {
+                    self.stranger.is_known();
+                }
+            }
             AuthenticationOutcome::Unauthorized => self.unauthorized.notify_one(),
         }
     }

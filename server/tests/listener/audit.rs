@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::StreamExt;
+use http::request::Parts;
 use http::{Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Empty, StreamBody};
 use hyper::body::Frame;
@@ -65,6 +66,10 @@ impl Handler for StandIn {
                 Response::new(full(text))
             }
         }
+    }
+
+    fn may_visit(&self, _head: &Parts, _user: &User) -> Result<(), Box<Response<Body>>> {
+        Ok(())
     }
 
     async fn drain(&self) {}

@@ -23,7 +23,7 @@ use tributary_server::credentials::{BearerToken, Certificates, certificates};
 use tributary_server::data_directory::DataDirectory;
 use tributary_server::front::Front;
 use tributary_server::handler::Handler;
-use tributary_server::listener::tls::{ServingCertificate, server_config};
+use tributary_server::listener::tls::{ServingCertificate, TLS_1_2, TlsSettings};
 use tributary_server::listener::{self, Bounds, Drained, ListenAddress};
 
 /// How long a test waits for what has to come: a limit for what never comes, not for how fast the machine is.
@@ -62,13 +62,13 @@ pub(crate) async fn start_audited(bounds: Bounds, handler: impl Handler, audit: 
     let made = Certificates::open(&directory, &listen.certificate_names(), certificates::now()).unwrap();
     let socket = listener::bind(listen.socket_address()).unwrap();
     let address = socket.local_addr().unwrap();
-    let tls = server_config(ServingCertificate::new(made.certified_key().unwrap())).unwrap();
+    let tls = TlsSettings::new(ServingCertificate::new(made.certified_key().unwrap()), TLS_1_2).unwrap();
     let stop = CancellationToken::new();
-    let authenticator = Authenticator::new(token.digest());
+    let authenticator = Authenticator::Personal(token.digest());
     let front = Arc::new(Front::new(Arc::new(handler), authenticator, stop.clone()).audited(audit));
     let connections = front.own_metrics().connections.clone();
     let unread = front.own_metrics().unread_bytes.clone();
-    let serving = tokio::spawn(listener::serve(socket, tls, front, bounds));
+    let serving = tokio::spawn(listener::serve(socket, Arc::new(tls), front, bounds));
     let (token, authority) = (token.expose().to_owned(), made.authority_pem().to_owned());
     Server { address, token, authority, stop, serving, connections, unread, _directory: parent }
 }

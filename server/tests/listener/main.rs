@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt;
+use http::request::Parts;
 use http::{Request, Response, StatusCode, Version, header};
 use http_body_util::{BodyExt, Empty, StreamBody};
 use hyper::body::Frame;
@@ -23,9 +24,9 @@ use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::body::{Body, full};
 use tributary_router::{ForwardedWatch, Report, User};
 use tributary_server::handler::Handler;
-use tributary_server::listener::{self, BindError, Drained};
+use tributary_server::listener::{self, BindError, Bounds, Drained};
 
-use crate::fixture::{SOON, start, text};
+use crate::fixture::{SOON, start, start_within, text};
 
 /// Answers a few paths as the router would, and a watch that ends with a bookmark when drained.
 #[derive(Default)]
@@ -51,6 +52,10 @@ impl Handler for StandIn {
                 Response::new(full(format!("{} {} {seen}", user.info.username, request.headers().len())))
             }
         }
+    }
+
+    fn may_visit(&self, _head: &Parts, _user: &User) -> Result<(), Box<Response<Body>>> {
+        Ok(())
     }
 
     async fn drain(&self) {
@@ -136,6 +141,21 @@ async fn plain_http_is_told_so() {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.0 400") && answer.contains("HTTP request to an HTTPS server"), "{answer}");
+}
+
+#[tokio::test]
+async fn strangers_have_a_quarter_of_the_connections() {
+    let server = start_within(Bounds { connections: 8, ..Bounds::default() }, StandIn::default()).await;
+    let mut known = server.http2().await;
+    let answer = known.send_request(server.request("/api").body(Empty::new()).unwrap()).await.unwrap();
+    assert_eq!(answer.status(), 200);
+    let mut first = server.connect(&rustls::version::TLS13, "h2").await;
+    let (_second, _third) =
+        (server.connect(&rustls::version::TLS13, "h2").await, server.connect(&rustls::version::TLS13, "h2").await);
+    let ended = tokio::time::timeout(SOON, first.read_to_end(&mut Vec::new())).await;
+    assert!(ended.is_ok(), "the oldest stranger is sent away");
+    let answer = known.send_request(server.request("/api").body(Empty::new()).unwrap()).await.unwrap();
+    assert_eq!(answer.status(), 200, "who is known stays");
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::request::Parts;
 use http::{HeaderMap, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
@@ -395,6 +396,10 @@ impl Handler for Counting {
             self.0.fetch_add(1, Ordering::SeqCst);
         }
         Response::new(full("ok"))
+    }
+
+    fn may_visit(&self, _head: &Parts, _user: &User) -> Result<(), Box<Response<Body>>> {
+        Ok(())
     }
 
     async fn drain(&self) {}

@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::join_all;
 use futures::{FutureExt, StreamExt};
+use http::request::Parts;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Empty, StreamBody};
 use hyper::body::{Frame, Incoming};
@@ -231,6 +232,10 @@ impl Handler for Talker {
             "/promised" => Response::new(Promised { first: Some(Bytes::from_static(b"x")) }.boxed_unsync()),
             _ => Response::new(full("ok")),
         }
+    }
+
+    fn may_visit(&self, _head: &Parts, _user: &User) -> Result<(), Box<Response<Body>>> {
+        Ok(())
     }
 
     async fn drain(&self) {}

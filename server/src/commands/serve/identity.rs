@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::authentication::AuthenticationFiles;
 use crate::cli::ServeArguments;
 use crate::credentials::{BearerToken, Certificates, certificates};
 use crate::data_directory::{DataDirectory, default_data_directory};
@@ -9,12 +10,14 @@ use crate::exit::Failure;
 use crate::listener::ListenAddress;
 use crate::listener::tls::ServingCertificate;
 
-/// What this endpoint proves itself by, and what its clients do.
+/// What this endpoint proves itself by, and what its one client does.
 pub(super) struct ServingIdentity {
     pub(super) directory: DataDirectory,
-    pub(super) token: BearerToken,
+    /// The one credential of personal mode; none is made where many users are served.
+    pub(super) token: Option<BearerToken>,
     listen: ListenAddress,
-    pub(super) authority_pem: String,
+    /// The authority of the certificate, PEM, for kubeconfigs; `None` where the certificate is a file's.
+    pub(super) authority_pem: Option<String>,
     pub(super) certificate: Arc<ServingCertificate>,
 }
 
@@ -27,24 +30,30 @@ impl ServingIdentity {
         let directory = DataDirectory::open(path).map_err(Failure::runtime)?;
         // Two processes that begin at once must not make two authorities.
         let _lock = directory.lock().await.map_err(Failure::runtime)?;
-        let token = BearerToken::open(&directory).map_err(Failure::runtime)?;
-        let names = arguments.listen.certificate_names();
-        let made = Certificates::open(&directory, &names, certificates::now()).map_err(Failure::runtime)?;
-        Ok(Self {
-            authority_pem: made.authority_pem().to_owned(),
-            certificate: ServingCertificate::new(made.certified_key().map_err(Failure::runtime)?),
-            listen: arguments.listen,
-            directory,
-            token,
-        })
+        let is_shared = arguments.shared.is_shared();
+        let token = (!is_shared).then(|| BearerToken::open(&directory)).transpose().map_err(Failure::runtime)?;
+        let given = AuthenticationFiles::of(&arguments.shared).serving_certificate().map_err(Failure::usage)?;
+        let (certificate, authority_pem) = match given {
+            Some(given) => (given, None),
+            None => {
+                let names = arguments.listen.certificate_names();
+                let made = Certificates::open(&directory, &names, certificates::now()).map_err(Failure::runtime)?;
+                (made.certified_key().map_err(Failure::runtime)?, Some(made.authority_pem().to_owned()))
+            }
+        };
+        let certificate = ServingCertificate::new(certificate);
+        Ok(Self { directory, token, listen: arguments.listen, authority_pem, certificate })
     }
 
-    /// Replaces the serving certificate when its end is near.
+    /// Replaces the serving certificate when its end is near. One that a file has is replaced by whoever wrote it.
     pub(super) async fn renew(&mut self) -> Result<(), certificates::CertificateError> {
+        if self.authority_pem.is_none() {
+            return Ok(());
+        }
         let _lock = self.directory.lock().await?;
         let made = Certificates::open(&self.directory, &self.listen.certificate_names(), certificates::now())?;
         self.certificate.replace(made.certified_key()?);
-        self.authority_pem = made.authority_pem().to_owned();
+        self.authority_pem = Some(made.authority_pem().to_owned());
         Ok(())
     }
 }

@@ -10,6 +10,7 @@ use tokio::time::MissedTickBehavior;
 use tributary_apimachinery::ClusterName;
 use tributary_router::Router;
 
+use super::clients::SharedClients;
 use super::identity::ServingIdentity;
 use crate::cli::ServeArguments;
 use crate::cluster_indices;
@@ -56,6 +57,8 @@ pub(super) struct Running {
     pub(super) router: Arc<Router>,
     pub(super) watch: FileWatch,
     pub(super) identity: ServingIdentity,
+    /// How clients are known where there are many.
+    pub(super) clients: Option<SharedClients>,
     /// Where this endpoint listens.
     pub(super) address: SocketAddr,
     /// Why the configuration that was read last is not the one that is served.
@@ -108,7 +111,11 @@ impl Running {
         loop {
             tokio::select! {
                 () = self.watch.changed() => self.reload("the files have changed").await,
-                () = reload.notified() => self.reload("SIGHUP").await,
+                () = changed(&mut self.clients) => self.reload_clients(),
+                () = reload.notified() => {
+                    self.reload_clients();
+                    self.reload("SIGHUP").await;
+                }
                 _ = same_cluster.tick() => self.refuse_same_clusters(),
                 _ = certificate.tick() => self.renew_certificate().await,
                 _ = retry.tick() => if self.refused.is_some() || self.clusters.any_failed() {
@@ -134,6 +141,12 @@ impl Running {
                     self.report_change(why, &before).await;
                 }
             }
+        }
+    }
+
+    fn reload_clients(&mut self) {
+        if let Some(clients) = &mut self.clients {
+            clients.reload();
         }
     }
 
@@ -182,12 +195,11 @@ impl Running {
     /// Writes the kubeconfig for clients, and puts its contexts into the user's own.
     pub(super) async fn write_kubeconfigs(&self) -> anyhow::Result<()> {
         let clusters = self.clusters.names();
-        let kubeconfig = ClientKubeconfig {
-            url: &self.url(),
-            authority_pem: &self.identity.authority_pem,
-            token: &self.identity.token,
-            clusters: &clusters,
+        // Many users have credentials of their own; the flags that would write ours are refused then.
+        let (Some(token), Some(authority_pem)) = (&self.identity.token, &self.identity.authority_pem) else {
+            return Ok(());
         };
+        let kubeconfig = ClientKubeconfig { url: &self.url(), authority_pem, token, clusters: &clusters };
         if let Some(path) = &self.arguments.write_kubeconfig {
             kubeconfig.write(path)?;
         }
@@ -205,7 +217,7 @@ impl Running {
         if let Some(path) = &self.merged_kubeconfig {
             let context = format!("{}{ALL}", self.arguments.merge.kubeconfig_prefix);
             tracing::info!(path = %path.display(), context, "the kubeconfig has the contexts");
-        } else if self.arguments.write_kubeconfig.is_none() {
+        } else if self.arguments.write_kubeconfig.is_none() && self.clients.is_none() {
             tracing::info!("no kubeconfig is written for clients; --write-kubeconfig FILE does");
         }
         on_ready(&Ready { url: &url, directory: &self.identity.directory, clusters: &clusters });
@@ -214,6 +226,14 @@ impl Running {
     /// The URL of the merged view.
     fn url(&self) -> String {
         format!("https://{}", self.address)
+    }
+}
+
+/// Waits until files of the shared mode have changed; for ever where there are none.
+async fn changed(clients: &mut Option<SharedClients>) {
+    match clients {
+        Some(clients) => clients.changed().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -12,9 +12,9 @@ use tributary_proxy::{ClientTuning, ClusterClient, ForwardError, RequestIdentity
 
 use crate::cli::StatusArguments;
 use crate::exit::Failure;
-use crate::front::STATUS_PATH;
 use crate::kubeconfig::ChosenContext;
 use crate::terminal::plain;
+use tributary_router::report;
 
 /// How long an answer may take. 10 s: it is made in milliseconds, and the server may be on another continent.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
@@ -59,7 +59,7 @@ impl Server {
     }
 
     async fn ask_patiently(&self) -> Result<String, Failure> {
-        let request = Request::get(STATUS_PATH).body(body::empty()).map_err(Failure::runtime)?;
+        let request = Request::get(report::PATH).body(body::empty()).map_err(Failure::runtime)?;
         let answer = self.client.forward(request, RequestIdentity::Member).await;
         let answer = answer.map_err(|error| self.unanswered(&error))?;
         match answer.status() {

@@ -1,0 +1,70 @@
+//! The bearer tokens of a request, in the two places where kube-apiserver takes one.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::header::{AUTHORIZATION, CONNECTION, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
+use http::{HeaderMap, HeaderValue};
+
+/// The subprotocol that carries a token, for browsers, which cannot set `Authorization` on a WebSocket.
+///
+/// Source: kubernetes/apiserver `pkg/authentication/request/websocket/protocol.go`.
+pub(super) const BEARER_SUBPROTOCOL_PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
+
+/// Takes the tokens out of a request's head, so that nothing behind ever sees them: of the header, then of the
+/// subprotocols. At most two, in the order in which kube-apiserver tries them.
+pub(super) fn take(headers: &mut HeaderMap) -> Vec<Vec<u8>> {
+    let presented = [bearer_header(headers), bearer_subprotocol(headers)];
+    headers.remove(AUTHORIZATION);
+    remove_bearer_subprotocols(headers);
+    presented.into_iter().flatten().collect()
+}
+
+/// The token of an `Authorization` header; with several headers the first counts, as in Go's `Header.Get`.
+fn bearer_header(headers: &HeaderMap) -> Option<Vec<u8>> {
+    let value = headers.get(AUTHORIZATION)?.as_bytes().trim_ascii();
+    let space = value.iter().position(|byte| *byte == b' ')?;
+    let (scheme, token) = value.split_at(space);
+    scheme.eq_ignore_ascii_case(b"bearer").then(|| token.trim_ascii().to_vec())
+}
+
+/// The token of a WebSocket handshake's subprotocols. Another subprotocol must stand beside it, for the answer to name.
+fn bearer_subprotocol(headers: &HeaderMap) -> Option<Vec<u8>> {
+    if !is_websocket(headers) {
+        return None;
+    }
+    let mut tokens = subprotocols(headers).filter_map(|protocol| protocol.strip_prefix(BEARER_SUBPROTOCOL_PREFIX));
+    let token = tokens.next()?;
+    let others = subprotocols(headers).any(|protocol| !protocol.starts_with(BEARER_SUBPROTOCOL_PREFIX));
+    (tokens.next().is_none() && others).then(|| URL_SAFE_NO_PAD.decode(token).ok()).flatten()
+}
+
+/// Whether a request asks for a WebSocket.
+pub(crate) fn is_websocket(headers: &HeaderMap) -> bool {
+    let has = |name, word: &str| {
+        headers
+            .get_all(name)
+            .iter()
+            .filter_map(|value: &HeaderValue| value.to_str().ok())
+            .any(|value| value.split(',').any(|token| token.trim().eq_ignore_ascii_case(word)))
+    };
+    has(CONNECTION, "upgrade") && has(UPGRADE, "websocket")
+}
+
+fn subprotocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    let values = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).map(str::trim).filter(|protocol| !protocol.is_empty())
+}
+
+/// Removes the bearer subprotocols and keeps the others, in their order; a header that cannot be read goes whole.
+fn remove_bearer_subprotocols(headers: &mut HeaderMap) {
+    if !headers.contains_key(SEC_WEBSOCKET_PROTOCOL) {
+        return;
+    }
+    let others: Vec<&str> =
+        subprotocols(headers).filter(|protocol| !protocol.starts_with(BEARER_SUBPROTOCOL_PREFIX)).collect();
+    let kept = (!others.is_empty()).then(|| HeaderValue::from_str(&others.join(", ")).ok()).flatten();
+    headers.remove(SEC_WEBSOCKET_PROTOCOL);
+    if let Some(kept) = kept {
+        headers.insert(SEC_WEBSOCKET_PROTOCOL, kept);
+    }
+}

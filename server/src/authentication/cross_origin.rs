@@ -1,0 +1,72 @@
+//! Whether a browser sends a request for a page of another site.
+//!
+//! A certificate is sent by a browser by itself, whoever's page asks: without this check any page that a user opens could
+//! write to their clusters. A token is not, so requests with one are not looked at.
+
+use http::HeaderMap;
+use http::header::{HOST, HeaderName, ORIGIN};
+use http::request::Parts;
+
+/// What a browser says of the page that asks (W3C Fetch Metadata).
+const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// Whether a page of another origin asks. Programs send neither header, and are no browsers.
+///
+/// `Sec-Fetch-Site` decides where it is sent: pages cannot set it. Else `Origin` must be this host's own; browsers send
+/// it with each request that may change something, and with each WebSocket.
+pub(super) fn is_cross_origin(head: &Parts) -> bool {
+    if let Some(site) = head.headers.get(FETCH_SITE) {
+        return !matches!(site.as_bytes(), b"same-origin" | b"none");
+    }
+    let Some(origin) = head.headers.get(ORIGIN) else { return false };
+    let own = head.uri.authority().map(|authority| authority.as_str()).or_else(|| host(&head.headers));
+    let same = origin.to_str().ok().and_then(|origin| origin.strip_prefix("https://")).zip(own);
+    !same.is_some_and(|(origin, own)| without_port(origin).eq_ignore_ascii_case(without_port(own)))
+}
+
+fn host(headers: &HeaderMap) -> Option<&str> {
+    headers.get(HOST)?.to_str().ok()
+}
+
+/// A host without the port that https has by itself, which browsers leave out.
+fn without_port(authority: &str) -> &str {
+    authority.strip_suffix(":443").unwrap_or(authority)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_of_other_sites_are_known() {
+        let table: &[(&[(&str, &str)], bool)] = &[
+            (&[], false),
+            (&[("origin", "https://here:7443")], false),
+            (&[("origin", "https://HERE:7443")], false),
+            (&[("origin", "http://here:7443")], true),
+            (&[("origin", "https://here")], true),
+            (&[("origin", "https://evil.example")], true),
+            (&[("origin", "null")], true),
+            (&[("origin", "https://here:7443.evil.example")], true),
+            (&[("sec-fetch-site", "same-origin")], false),
+            (&[("sec-fetch-site", "none")], false),
+            (&[("sec-fetch-site", "same-site")], true),
+            (&[("sec-fetch-site", "cross-site")], true),
+            (&[("sec-fetch-site", "cross-site"), ("origin", "https://here:7443")], true),
+            (&[("sec-fetch-site", "same-origin"), ("origin", "https://evil.example")], false),
+        ];
+        for (headers, expected) in table {
+            for absolute in [true, false] {
+                let uri = if absolute { "https://here:7443/api" } else { "/api" };
+                let mut request = http::Request::builder().uri(uri).header(HOST, "here:7443");
+                for (name, value) in *headers {
+                    request = request.header(*name, *value);
+                }
+                let (head, ()) = request.body(()).unwrap().into_parts();
+                assert_eq!(is_cross_origin(&head), *expected, "{headers:?}");
+            }
+        }
+        let request = http::Request::builder().uri("/").header(HOST, "here:443").header(ORIGIN, "https://here");
+        assert!(!is_cross_origin(&request.body(()).unwrap().into_parts().0));
+    }
+}

@@ -1,0 +1,172 @@
+//! The files that say who vouches for clients, and by which certificate the endpoint proves itself. Read at the start, and
+//! again whenever they change.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::sign::CertifiedKey;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use tributary_authentication::{CertificateError, ClientCertificates, RequestHeaders};
+
+use super::shared::SharedAuthenticator;
+use crate::cli::SharedArguments;
+
+/// Why a file cannot be used. Each names the flag, the file and what is wrong.
+#[derive(Debug, thiserror::Error)]
+pub enum AuthenticationFilesError {
+    /// It cannot be read.
+    #[error("{flag} {}: it cannot be read", path.display())]
+    Read {
+        /// The flag that names it.
+        flag: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// It is no bundle of authorities.
+    #[error("{flag} {}", path.display())]
+    Authorities {
+        /// The flag that names it.
+        flag: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        #[source]
+        source: CertificateError,
+    },
+    /// It is no certificate, or no key.
+    #[error("{flag} {}: {problem}", path.display())]
+    Serving {
+        /// The flag that names it.
+        flag: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        problem: String,
+    },
+    /// Each client could say that it is another.
+    #[error(
+        "--requestheader-client-ca-file and --client-ca-file name the same authority, and \
+         --requestheader-allowed-names is not given: each client with a certificate could name any user; give the names \
+         of the proxies, or an authority that vouches for proxies alone"
+    )]
+    EveryClientIsAProxy,
+}
+
+/// The files that the flags name.
+#[derive(Clone, Debug)]
+pub struct AuthenticationFiles {
+    client_ca: Option<PathBuf>,
+    front_proxy_ca: Option<PathBuf>,
+    serving: Option<(PathBuf, PathBuf)>,
+}
+
+impl AuthenticationFiles {
+    /// Those of the flags.
+    pub fn of(arguments: &SharedArguments) -> Self {
+        let serving = arguments.tls_cert_file.clone().zip(arguments.tls_private_key_file.clone());
+        let (client_ca, front_proxy_ca) = (&arguments.client_ca_file, &arguments.requestheader_client_ca_file);
+        Self { client_ca: client_ca.clone(), front_proxy_ca: front_proxy_ca.clone(), serving }
+    }
+
+    /// All of them, to be watched.
+    pub fn paths(&self) -> Vec<PathBuf> {
+        let serving = self.serving.iter().flat_map(|(certificate, key)| [certificate, key]);
+        self.client_ca.iter().chain(&self.front_proxy_ca).chain(serving).cloned().collect()
+    }
+
+    /// Reads who vouches for clients.
+    ///
+    /// # Errors
+    /// [`AuthenticationFilesError`].
+    pub fn authenticator(&self, arguments: &SharedArguments) -> Result<SharedAuthenticator, AuthenticationFilesError> {
+        let certificates = self.client_ca.as_deref().map(|path| authorities(CLIENT_CA, path)).transpose()?;
+        let front_proxy = self.front_proxy_ca.as_deref().map(|path| authorities(FRONT_PROXY_CA, path)).transpose()?;
+        let front_proxy = front_proxy.map(|authorities| RequestHeaders {
+            authorities,
+            allowed_names: arguments.requestheader_allowed_names.clone(),
+            username: arguments.requestheader_username_headers.clone(),
+            uid: arguments.requestheader_uid_headers.clone(),
+            group: arguments.requestheader_group_headers.clone(),
+            extra_prefixes: arguments.requestheader_extra_headers_prefix.clone(),
+        });
+        let authenticator =
+            SharedAuthenticator { certificates: certificates.map(Arc::new), front_proxy: front_proxy.map(Arc::new) };
+        if authenticator.every_client_is_a_proxy() {
+            return Err(AuthenticationFilesError::EveryClientIsAProxy);
+        }
+        Ok(authenticator)
+    }
+
+    /// Reads the authorities anew into an authenticator that is in use. What cannot be used stays as it was, all of it.
+    ///
+    /// # Errors
+    /// [`AuthenticationFilesError`].
+    pub fn reload(
+        &self,
+        arguments: &SharedArguments,
+        authenticator: &SharedAuthenticator,
+    ) -> Result<(), AuthenticationFilesError> {
+        // Everything is looked at before anything is exchanged.
+        self.authenticator(arguments)?;
+        let reload = |flag, path: &Option<PathBuf>, authorities: Option<&ClientCertificates>| {
+            let (Some(path), Some(authorities)) = (path, authorities) else { return Ok(()) };
+            authorities.reload(&read(flag, path)?).map_err(|source| AuthenticationFilesError::Authorities {
+                flag,
+                path: path.clone(),
+                source,
+            })
+        };
+        reload(CLIENT_CA, &self.client_ca, authenticator.certificates.as_deref())?;
+        let front_proxy = authenticator.front_proxy.as_deref().map(|proxy| &proxy.authorities);
+        reload(FRONT_PROXY_CA, &self.front_proxy_ca, front_proxy)
+    }
+
+    /// Reads the serving certificate; `None` where none is named.
+    ///
+    /// # Errors
+    /// [`AuthenticationFilesError::Read`], [`AuthenticationFilesError::Serving`].
+    pub fn serving_certificate(&self) -> Result<Option<CertifiedKey>, AuthenticationFilesError> {
+        const FLAGS: [&str; 2] = ["--tls-cert-file", "--tls-private-key-file"];
+        let Some((certificate_path, key_path)) = &self.serving else { return Ok(None) };
+        let problem = |flag, path: &Path, problem: String| AuthenticationFilesError::Serving {
+            flag,
+            path: path.to_owned(),
+            problem,
+        };
+        let text = read(FLAGS[0], certificate_path)?;
+        let chain: Result<Vec<CertificateDer<'static>>, _> = CertificateDer::pem_slice_iter(&text).collect();
+        let chain = chain.map_err(|error| problem(FLAGS[0], certificate_path, error.to_string()))?;
+        if chain.is_empty() {
+            return Err(problem(FLAGS[0], certificate_path, "it holds no certificate".to_owned()));
+        }
+        // What the parser says of a key could quote it.
+        let key = PrivateKeyDer::from_pem_slice(&read(FLAGS[1], key_path)?)
+            .map_err(|_| problem(FLAGS[1], key_path, "it holds no private key".to_owned()))?;
+        let provider = rustls::crypto::aws_lc_rs::default_provider();
+        let key = CertifiedKey::from_der(chain, key, &provider);
+        key.map(Some).map_err(|error| {
+            problem(FLAGS[1], key_path, format!("it is not the key of {}: {error}", certificate_path.display()))
+        })
+    }
+}
+
+const CLIENT_CA: &str = "--client-ca-file";
+const FRONT_PROXY_CA: &str = "--requestheader-client-ca-file";
+
+fn read(flag: &'static str, path: &Path) -> Result<Vec<u8>, AuthenticationFilesError> {
+    fs::read(path).map_err(|source| AuthenticationFilesError::Read { flag, path: path.to_owned(), source })
+}
+
+fn authorities(flag: &'static str, path: &Path) -> Result<ClientCertificates, AuthenticationFilesError> {
+    let bundle = read(flag, path)?;
+    ClientCertificates::new(&bundle).map_err(|source| AuthenticationFilesError::Authorities {
+        flag,
+        path: path.to_owned(),
+        source,
+    })
+}

@@ -1,0 +1,83 @@
+//! The shared mode's users: whom a front proxy names, or a client certificate.
+
+use std::sync::Arc;
+
+use http::request::Parts;
+use rustls_pki_types::UnixTime;
+use tributary_authentication::{Authority, ClientCertificates, Reach, RequestHeaders, UserInfo};
+use tributary_router::User;
+
+use super::Authentication;
+use super::client_chain::ClientChain;
+use super::cross_origin::is_cross_origin;
+
+/// The verifiers, as [`Authority`] names them.
+const X509: &str = "x509";
+const FRONT_PROXY: &str = "front-proxy";
+
+/// Who vouches for clients. Cheap to clone; its authorities are exchanged where they are.
+#[derive(Clone, Debug, Default)]
+pub struct SharedAuthenticator {
+    /// `--client-ca-file`.
+    pub certificates: Option<Arc<ClientCertificates>>,
+    /// `--requestheader-*`.
+    pub front_proxy: Option<Arc<RequestHeaders>>,
+}
+
+impl SharedAuthenticator {
+    /// The names of all authorities, as DER, for the handshake.
+    pub fn subjects(&self) -> Vec<Vec<u8>> {
+        let own = self.certificates.iter().flat_map(|certificates| certificates.subjects());
+        own.chain(self.front_proxy.iter().flat_map(|proxy| proxy.authorities.subjects())).collect()
+    }
+
+    /// Whether an authority vouches for clients and for proxies alike, and any name may be a proxy's.
+    pub(super) fn every_client_is_a_proxy(&self) -> bool {
+        let (Some(certificates), Some(proxy)) = (&self.certificates, &self.front_proxy) else { return false };
+        let clients = certificates.subjects();
+        proxy.allowed_names.is_empty() && proxy.authorities.subjects().iter().any(|subject| clients.contains(subject))
+    }
+
+    /// Who sends a request; `None` where nobody vouches for anybody. In kube-apiserver's order
+    /// (`pkg/kubeapiserver/authenticator/config.go`): a credential that fails does not spoil the next.
+    pub(super) fn authenticate(&self, head: &mut Parts, chain: &ClientChain) -> Option<Authentication> {
+        let now = UnixTime::now();
+        let named = self.of_front_proxy(head, chain, now);
+        if let Some(proxy) = &self.front_proxy {
+            // Whoever sent them: nothing behind may believe them.
+            proxy.remove_from(&mut head.headers);
+        }
+        let (user, verifier) = match named {
+            Some(user) => (user, FRONT_PROXY),
+            None => (self.of_certificate(chain, now)?, X509),
+        };
+        let authority = Authority { verifier: verifier.to_owned(), reach: Reach::Everywhere };
+        let user = User { info: user.authenticated(), authority };
+        // Which pages may ask through a front proxy is the proxy's to say: the host that browsers know is its own.
+        let is_ambient = user.authority.verifier == X509;
+        Some(if is_ambient && is_cross_origin(head) {
+            Authentication::CrossOrigin(user)
+        } else {
+            Authentication::User(user)
+        })
+    }
+
+    fn of_front_proxy(&self, head: &Parts, chain: &ClientChain, now: UnixTime) -> Option<UserInfo> {
+        let proxy = self.front_proxy.as_ref()?;
+        // A client with a certificate of its own, or none, that a proxy's headers came along with, is only itself.
+        if chain.is_empty() || !proxy.name_a_user(&head.headers) {
+            return None;
+        }
+        let named = chain.is_of_proxy(proxy, now).and_then(|()| proxy.read(&head.headers));
+        named.inspect_err(|error| tracing::debug!(%error, "headers that name a user are not believed")).ok().flatten()
+    }
+
+    fn of_certificate(&self, chain: &ClientChain, now: UnixTime) -> Option<UserInfo> {
+        let certificates = self.certificates.as_ref()?;
+        if chain.is_empty() {
+            return None;
+        }
+        let user = chain.user(certificates, now);
+        user.inspect_err(|error| tracing::debug!(%error, "a client certificate is not taken")).ok()
+    }
+}

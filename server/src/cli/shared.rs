@@ -1,0 +1,93 @@
+//! The flags of the shared mode. They have kube-apiserver's names and forms wherever it has them.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use http::header::HeaderName;
+use tributary_router::SharedMode;
+
+/// Who may connect, and how: many users, each with their own rights.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Shared mode: many users, each with their own rights")]
+pub struct SharedArguments {
+    /// Certificates of the authorities that vouch for clients: the common name is the user, organizations are groups.
+    /// With this flag, or --requestheader-client-ca-file, the endpoint is shared: its generated token is refused, and
+    /// each user sees and does what they may in each cluster
+    #[arg(long, value_name = "FILE")]
+    pub client_ca_file: Option<PathBuf>,
+    /// The serving certificate, followed by its intermediates; without it one for loopback names is made
+    #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
+    pub tls_cert_file: Option<PathBuf>,
+    /// The key of --tls-cert-file
+    #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
+    pub tls_private_key_file: Option<PathBuf>,
+    /// The oldest TLS that is spoken
+    #[arg(long, value_enum, value_name = "VERSION", default_value = "VersionTLS12")]
+    pub tls_min_version: TlsVersion,
+    /// Certificates of the authorities that vouch for a proxy in front, which names users in headers
+    #[arg(long, value_name = "FILE")]
+    pub requestheader_client_ca_file: Option<PathBuf>,
+    /// The common names that such a proxy may have; without it each that the authorities vouch for
+    #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "requestheader_client_ca_file")]
+    pub requestheader_allowed_names: Vec<String>,
+    /// The headers of the user's name, the first of which counts that is there
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "x-remote-user")]
+    pub requestheader_username_headers: Vec<HeaderName>,
+    /// The headers of the user's uid, none if not given; X-Remote-Uid is usual
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub requestheader_uid_headers: Vec<HeaderName>,
+    /// The headers of groups
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "x-remote-group")]
+    pub requestheader_group_headers: Vec<HeaderName>,
+    /// How the headers of extras begin
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "x-remote-extra-", value_parser = header_prefix)]
+    pub requestheader_extra_headers_prefix: Vec<String>,
+    /// Seconds for which the last known rights in a cluster hold that is cut off as a whole
+    #[arg(long, value_name = "SECONDS", default_value_t = Self::default().stale_rights)]
+    pub stale_rights: u64,
+}
+
+impl Default for SharedArguments {
+    /// One person's endpoint.
+    fn default() -> Self {
+        Self {
+            client_ca_file: None,
+            tls_cert_file: None,
+            tls_private_key_file: None,
+            tls_min_version: TlsVersion::Tls12,
+            requestheader_client_ca_file: None,
+            requestheader_allowed_names: Vec::new(),
+            requestheader_username_headers: vec![HeaderName::from_static("x-remote-user")],
+            requestheader_uid_headers: Vec::new(),
+            requestheader_group_headers: vec![HeaderName::from_static("x-remote-group")],
+            requestheader_extra_headers_prefix: vec!["x-remote-extra-".to_owned()],
+            stale_rights: SharedMode::default().stale_rights.as_secs(),
+        }
+    }
+}
+
+impl SharedArguments {
+    /// Whether many users are served, each with their own rights.
+    pub fn is_shared(&self) -> bool {
+        self.client_ca_file.is_some() || self.requestheader_client_ca_file.is_some()
+    }
+}
+
+/// The oldest TLS, in kube-apiserver's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TlsVersion {
+    /// TLS 1.2 and later.
+    #[value(name = "VersionTLS12")]
+    Tls12,
+    /// TLS 1.3 alone.
+    #[value(name = "VersionTLS13")]
+    Tls13,
+}
+
+/// The beginning of a header's name, in lower case. An empty one would take every header for an extra.
+fn header_prefix(text: &str) -> Result<String, String> {
+    match text.parse::<HeaderName>() {
+        Ok(name) => Ok(name.as_str().to_owned()),
+        Err(_) => Err("must be the beginning of a header's name".to_owned()),
+    }
+}

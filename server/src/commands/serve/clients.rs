@@ -1,0 +1,82 @@
+//! How clients of the shared mode are known, kept in step with the files that say so.
+
+use std::sync::Arc;
+
+use crate::authentication::{AuthenticationFiles, AuthenticationFilesError, Authenticator, SharedAuthenticator};
+use crate::cli::SharedArguments;
+use crate::cli::TlsVersion;
+use crate::config_source::watch::FileWatch;
+use crate::exit::Failure;
+use crate::listener::tls::{ServingCertificate, TLS_1_2, TLS_1_3, TlsSettings};
+
+/// Who vouches for clients, the files that say so, and what the handshake asks for.
+pub(super) struct SharedClients {
+    arguments: SharedArguments,
+    files: AuthenticationFiles,
+    authenticator: SharedAuthenticator,
+    certificate: Arc<ServingCertificate>,
+    tls: Arc<TlsSettings>,
+    watch: FileWatch,
+}
+
+impl SharedClients {
+    /// Reads the files for the first time.
+    ///
+    /// # Errors
+    /// A usage failure that names the flag and the file.
+    pub(super) fn open(arguments: &SharedArguments, certificate: &Arc<ServingCertificate>) -> Result<Self, Failure> {
+        let files = AuthenticationFiles::of(arguments);
+        let authenticator = files.authenticator(arguments).map_err(Failure::usage)?;
+        let versions = match arguments.tls_min_version {
+            TlsVersion::Tls12 => TLS_1_2,
+            TlsVersion::Tls13 => TLS_1_3,
+        };
+        let tls = TlsSettings::new(Arc::clone(certificate), versions).map_err(Failure::runtime)?;
+        tls.ask_for(authenticator.subjects()).map_err(Failure::runtime)?;
+        let mut watch = FileWatch::new();
+        watch.set(files.paths());
+        let (arguments, certificate) = (arguments.clone(), Arc::clone(certificate));
+        Ok(Self { arguments, files, authenticator, certificate, tls: Arc::new(tls), watch })
+    }
+
+    /// What knows the clients.
+    pub(super) fn authenticator(&self) -> Authenticator {
+        Authenticator::Shared(self.authenticator.clone())
+    }
+
+    /// How connections are encrypted.
+    pub(super) fn tls(&self) -> Arc<TlsSettings> {
+        Arc::clone(&self.tls)
+    }
+
+    /// Waits until one of the files has changed. Cancel: safe.
+    pub(super) async fn changed(&mut self) {
+        self.watch.changed().await;
+    }
+
+    /// Reads the files anew. Requests on open connections are judged by what they say now; what cannot be used is
+    /// logged, and nothing changes.
+    pub(super) fn reload(&mut self) {
+        match self.reload_all() {
+            Ok(()) => tracing::info!("the authorities for clients, and the serving certificate, were read anew"),
+            Err(error) => {
+                let reason = tributary_apimachinery::explain(&error);
+                tracing::error!(reason, "the new authorities or certificates are refused; the old ones stay");
+            }
+        }
+        // Links may lead elsewhere now.
+        self.watch.set(self.files.paths());
+    }
+
+    fn reload_all(&self) -> Result<(), AuthenticationFilesError> {
+        let serving = self.files.serving_certificate()?;
+        self.files.reload(&self.arguments, &self.authenticator)?;
+        if let Some(serving) = serving {
+            self.certificate.replace(serving);
+        }
+        if let Err(error) = self.tls.ask_for(self.authenticator.subjects()) {
+            tracing::error!(%error, "new connections are still asked for certificates of the old authorities");
+        }
+        Ok(())
+    }
+}

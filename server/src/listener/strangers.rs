@@ -1,0 +1,96 @@
+//! Connections on which nobody is known yet: a part of all, so that whoever has no credential cannot take the room of
+//! those who have one.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+
+/// The part of all connections that strangers may have: one in four. Clients become known with their first request, some
+/// milliseconds after they connect, so few are strangers at once unless somebody floods.
+const PART: usize = 4;
+
+/// The connections on which nobody is known yet. One more than they may be sends away the one that has been so for
+/// longest: a client that means to say who it is has done so by then.
+#[derive(Debug)]
+pub(super) struct Strangers {
+    max: usize,
+    waiting: Mutex<Waiting>,
+}
+
+/// By the order in which they came.
+#[derive(Debug, Default)]
+struct Waiting {
+    next: u64,
+    connections: BTreeMap<u64, CancellationToken>,
+}
+
+/// The place of one connection, until somebody is known on it or it is dropped.
+#[derive(Debug)]
+pub(super) struct Stranger {
+    number: u64,
+    sent_away: CancellationToken,
+    among: Arc<Strangers>,
+}
+
+impl Strangers {
+    /// A part of so many connections.
+    pub(super) fn of(connections: usize) -> Arc<Self> {
+        Arc::new(Self { max: (connections / PART).max(1), waiting: Mutex::default() })
+    }
+
+    /// Takes in one more, and sends the oldest away where they are too many.
+    pub(super) fn admit(self: &Arc<Self>) -> Stranger {
+        let sent_away = CancellationToken::new();
+        let mut waiting = self.waiting.lock();
+        let number = waiting.next;
+        waiting.next += 1;
+        waiting.connections.insert(number, sent_away.clone());
+        if waiting.connections.len() > self.max
+            && let Some((_, oldest)) = waiting.connections.pop_first()
+        {
+            oldest.cancel();
+        }
+        Stranger { number, sent_away, among: Arc::clone(self) }
+    }
+}
+
+impl Stranger {
+    /// Somebody is known on the connection: it is no stranger's any more. Whoever was sent away stays so.
+    pub(super) fn is_known(&self) {
+        self.among.waiting.lock().connections.remove(&self.number);
+    }
+
+    /// Ends when the connection has to make room for another. Cancel: safe.
+    pub(super) async fn sent_away(&self) {
+        self.sent_away.cancelled().await;
+    }
+}
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        self.is_known();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_stranger_makes_room() {
+        let strangers = Strangers::of(8);
+        let is_away = |stranger: &Stranger| stranger.sent_away.is_cancelled();
+        let (first, second) = (strangers.admit(), strangers.admit());
+        first.is_known();
+        let third = strangers.admit();
+        assert!(![&first, &second, &third].into_iter().any(is_away));
+        let fourth = strangers.admit();
+        assert_eq!([&first, &second, &third, &fourth].map(is_away), [false, true, false, false]);
+        drop(third);
+        let fifth = strangers.admit();
+        assert!(!is_away(&fourth) && !is_away(&fifth));
+        assert_eq!(Strangers::of(1).max, 1);
+    }
+}
