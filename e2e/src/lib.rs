@@ -28,6 +28,7 @@ mod kwok;
 pub mod member;
 pub mod metrics_server;
 pub mod namespace;
+pub mod person;
 pub mod ports;
 pub mod process;
 pub mod tools;
@@ -40,6 +41,7 @@ pub use self::{
     kubectl::Kubectl,
     member::{MemberBuilder, TestCluster},
     metrics_server::MetricsServer,
+    person::PeopleAuthority,
     process::Process,
     tools::Tools,
     tributary::{Tributary, TributaryBuilder},

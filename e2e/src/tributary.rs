@@ -1,8 +1,11 @@
 //! The `tributary` binary, run as a user runs it.
 
+use crate::kubeconfig::Entries;
 use crate::{HttpClient, Kubectl, Process, Tools, guard, kubectl::KubectlOutput};
 use anyhow::{Context, bail};
+use base64::{Engine, engine::general_purpose::STANDARD};
 use rustix::process::Signal;
+use serde_json::{Value, json};
 use std::{
     ffi::OsString,
     path::{Path, PathBuf},
@@ -71,9 +74,18 @@ pub struct TributaryBuilder {
     environment: Vec<(String, OsString)>,
     folder: Option<PathBuf>,
     listen: String,
+    shared: bool,
 }
 
 impl TributaryBuilder {
+    /// Serves many users, for whom this authority vouches, and so writes no kubeconfig: [`Tributary::kubeconfig_of`]
+    /// makes one for each.
+    #[must_use]
+    pub fn shared(mut self, client_ca_file: &Path) -> Self {
+        self.shared = true;
+        self.argument(format!("--client-ca-file={}", client_ca_file.display()))
+    }
+
     /// Listens here instead of at a free port of 127.0.0.1.
     #[must_use]
     pub fn listen(mut self, address: impl Into<String>) -> Self {
@@ -131,13 +143,14 @@ impl TributaryBuilder {
             .arg(&self.kubeconfig)
             .args(["--contexts", &self.contexts.join(",")])
             .args(["--listen", &self.listen])
-            .arg("--write-kubeconfig")
-            .arg(&kubeconfig)
             .arg("--data-dir")
             .arg(folder.join("data"))
             .args(&self.arguments)
             .envs(self.environment)
             .current_dir(&folder);
+        if !self.shared {
+            command.arg("--write-kubeconfig").arg(&kubeconfig);
+        }
         let (out, log) = (folder.join("tributary.out"), folder.join("tributary.log"));
         // A second start in the same folder must not find the first one's ready line.
         let _absent = std::fs::remove_file(&out);
@@ -176,7 +189,27 @@ impl Tributary {
             environment: Vec::new(),
             folder: None,
             listen: "127.0.0.1:0".to_owned(),
+            shared: false,
         }
+    }
+
+    /// Writes a kubeconfig for one of its many users: the context `all`, and one for each of these clusters.
+    ///
+    /// # Errors
+    /// When its serving certificate's authority cannot be read, or the file cannot be written.
+    pub fn kubeconfig_of(&self, path: &Path, user: &Value, clusters: &[&str]) -> anyhow::Result<()> {
+        let authority = std::fs::read(self.folder.join("data/ca.crt")).context("read the serving authority")?;
+        let entries = |name: &str, path: String| Entries {
+            name: name.to_owned(),
+            cluster: json!({
+                "server": format!("{}{path}", self.url),
+                "certificate-authority-data": STANDARD.encode(&authority),
+            }),
+            user: user.clone(),
+        };
+        let own = clusters.iter().map(|cluster| entries(cluster, format!("/clusters/{cluster}")));
+        let all: Vec<_> = std::iter::once(entries("all", String::new())).chain(own).collect();
+        crate::kubeconfig::write_entries(path, &all)
     }
 
     /// Where it serves.

@@ -80,7 +80,7 @@ async fn certificates(member: &TestCluster, authority: &ClientAuthority) -> anyh
             ..AuthInfo::default()
         };
         let there = known_as(member, auth).await.context(case.name)?;
-        let here = verifier.user(&case.chain, rustls_pki_types::UnixTime::now());
+        let here = verifier.user(&case.chain, rustls_pki_types::UnixTime::now()).map(|(user, _)| user);
         let here = here.map(UserInfo::authenticated).map_err(|error| error.to_string());
         wrong.extend(compare(case.name, there, here, case.stricter));
     }

@@ -32,6 +32,7 @@ mod plugin;
 mod precedents;
 mod rights;
 mod same_names;
+mod shared_mode;
 mod silence;
 mod specs;
 mod tables;
@@ -70,6 +71,7 @@ fn main() -> anyhow::Result<()> {
         topology::cases(),
         behind::cases(),
         rights::cases(),
+        shared_mode::cases(),
         authorization::cases(),
         same_names::cases(),
         differing::cases(),

@@ -1,0 +1,195 @@
+//! Many users of one endpoint over two real members, each known by a certificate: what they see, what they do, and what
+//! they are refused.
+
+mod matrix;
+
+use crate::context::{Case, TestContext, cases, eventually};
+use anyhow::{Context, ensure};
+use serde_json::{Value, json};
+use std::{fs, path::PathBuf, sync::Arc, time::Duration};
+use tributary_e2e::{HttpClient, Kubectl, PeopleAuthority, TestCluster, Tributary, guard, namespace};
+
+/// How long a change of rights or of a file may take to be seen on a busy machine.
+const SOON: Duration = Duration::from_secs(30);
+
+pub(crate) fn cases() -> Vec<Case> {
+    let mut cases = cases!["shared_mode"; people_act_as_themselves, authorities_are_exchanged];
+    cases.extend(matrix::cases());
+    cases
+}
+
+/// An endpoint that people share, and what makes people of it.
+struct Shared {
+    tributary: Arc<Tributary>,
+    people: PeopleAuthority,
+    client_ca: PathBuf,
+    members: [Arc<TestCluster>; 2],
+    folder: tempfile::TempDir,
+}
+
+impl Shared {
+    async fn start(context: &TestContext) -> anyhow::Result<Self> {
+        let folder = guard::temporary_folder("shared")?;
+        let people = PeopleAuthority::new("the people's authority")?;
+        let client_ca = folder.path().join("clients.crt");
+        fs::write(&client_ca, people.pem())?;
+        let members = context.fixture.pair().await?.clone();
+        let kubeconfig = context.fixture.pair_kubeconfig().await?;
+        let tributary = Tributary::builder(&kubeconfig, ["member1", "member2"]).shared(&client_ca).start().await?;
+        let tributary = context.fixture.watch_log(tributary).await;
+        Ok(Self { tributary, people, client_ca, members, folder })
+    }
+
+    /// A kubeconfig of somebody, with a certificate of their own.
+    fn kubeconfig(&self, name: &str, groups: &[&str]) -> anyhow::Result<PathBuf> {
+        let path = self.folder.path().join(namespace::unique_name("person"));
+        self.tributary.kubeconfig_of(&path, &self.people.user(name, groups)?, &["member1", "member2"])?;
+        Ok(path)
+    }
+
+    async fn http(&self, name: &str, groups: &[&str]) -> anyhow::Result<HttpClient> {
+        HttpClient::from_kubeconfig(&self.kubeconfig(name, groups)?, None).await
+    }
+
+    async fn kubectl(&self, context: &TestContext, name: &str, groups: &[&str]) -> anyhow::Result<Kubectl> {
+        Kubectl::new(context.fixture.tools().await?, &self.kubeconfig(name, groups)?)
+    }
+}
+
+/// Makes a role with these rules, in a namespace or (with an empty one) everywhere, and gives it to a user.
+async fn grant(member: &TestCluster, namespace: &str, name: &str, user: &str, rules: Value) -> anyhow::Result<()> {
+    let (kind, place) = match namespace {
+        "" => ("ClusterRole", String::new()),
+        namespace => ("Role", format!("/namespaces/{namespace}")),
+    };
+    let api = "rbac.authorization.k8s.io";
+    let plural = |suffix: &str| format!("/apis/{api}/v1{place}/{}{suffix}", kind.to_lowercase());
+    let role = json!({"apiVersion": format!("{api}/v1"), "kind": kind, "metadata": {"name": name}, "rules": rules});
+    member.http().post(&plural("s"), &role).send().await?.expect(201)?;
+    let binding = json!({
+        "apiVersion": format!("{api}/v1"), "kind": format!("{kind}Binding"), "metadata": {"name": name},
+        "subjects": [{"apiGroup": api, "kind": "User", "name": user}],
+        "roleRef": {"apiGroup": api, "kind": kind, "name": name},
+    });
+    member.http().post(&plural("bindings"), &binding).send().await?.expect(201)?;
+    Ok(())
+}
+
+async fn people_act_as_themselves(context: TestContext) -> anyhow::Result<()> {
+    let shared = Shared::start(&context).await?;
+    let [one, two] = &shared.members;
+    let own = context.namespace("shared", &shared.members).await?;
+    let (ann, eve) = (namespace::unique_name("ann"), namespace::unique_name("eve"));
+    let rules = json!([
+        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch", "create", "patch", "delete"]},
+    ]);
+    grant(one, &own, &ann, &ann, rules.clone()).await?;
+    grant(two, "", &ann, &ann, json!([{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}])).await?;
+    let kubectl = shared.kubectl(&context, &ann, &["dev"]).await?;
+
+    // Whom members see is the user, and whom the endpoint knows.
+    let who = kubectl.ok(&["auth", "whoami", "-o", "json"]).await?;
+    let who: Value = serde_json::from_str(&who)?;
+    let info = &who["status"]["userInfo"];
+    ensure!(info["username"] == json!(ann) && info["groups"] == json!(["dev", "system:authenticated"]), "{who}");
+    eventually(SOON, async || {
+        let answer = kubectl.run(&["auth", "can-i", "list", "configmaps", "-n", &own]).await?;
+        ensure!(answer.stdout.trim() == "yes", "{} {}", answer.stdout, answer.stderr);
+        Ok(())
+    })
+    .await?;
+
+    // A write goes to the only cluster that there is for her, in her name.
+    kubectl.ok(&["create", "configmap", "hers", "-n", &own]).await?;
+    let made = one.http().get(&format!("/api/v1/namespaces/{own}/configmaps/hers")).send().await?.expect(200)?;
+    ensure!(!made.text().contains("tributary"), "{}", made.text());
+    two.http().get(&format!("/api/v1/namespaces/{own}/configmaps/hers")).send().await?.expect(404)?;
+    // What is elsewhere is nowhere for her.
+    let hidden = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "hidden"}});
+    two.http().post(&format!("/api/v1/namespaces/{own}/configmaps"), &hidden).send().await?.expect(201)?;
+    eventually(SOON, async || {
+        let listed = kubectl.ok(&["get", "configmaps", "-n", &own, "-o", "name"]).await?;
+        ensure!(listed.lines().any(|line| line == "configmap/hers"), "{listed}");
+        ensure!(!listed.contains("hidden"), "{listed}");
+        Ok(())
+    })
+    .await?;
+    let refused = kubectl.run(&["get", "configmap", "hidden", "-n", &own]).await?;
+    ensure!(refused.stderr.contains("NotFound") && !refused.stderr.contains("member2"), "{}", refused.stderr);
+    let refused = kubectl.run(&["get", "pods", "-n", &own]).await?;
+    let words = format!("User \"{ann}\" cannot list resource \"pods\" in API group \"\" in the namespace \"{own}\"");
+    ensure!(refused.stderr.contains(&words), "{}", refused.stderr);
+    kubectl.ok(&["delete", "configmap", "hers", "-n", &own]).await?;
+
+    // Nobody becomes somebody else: not by headers, not by a certificate that says so.
+    let refused = kubectl.run(&["get", "configmaps", "-n", &own, "--as", &eve]).await?;
+    ensure!(refused.code != Some(0) && refused.stderr.contains("cannot impersonate"), "{}", refused.stderr);
+    let masters = shared.http(&eve, &["system:masters", "system:nodes"]).await?;
+    masters.get("/api/v1/nodes").send().await?.expect(403)?;
+    masters.get(&format!("/api/v1/namespaces/{own}/configmaps")).send().await?.expect(403)?;
+    masters.get("/clusters/member1/api/v1/nodes").send().await?.expect(403)?;
+    let system = shared.http("system:kube-controller-manager", &[]).await?;
+    system.get("/api/v1/nodes").send().await?.expect(403)?;
+    strangers(&shared).await?;
+    told_of_all(&shared, &ann, &[one, two]).await
+}
+
+/// Who has no certificate, or one of another authority, is nobody, and may ask whether the endpoint lives.
+async fn strangers(shared: &Shared) -> anyhow::Result<()> {
+    let elsewhere = PeopleAuthority::new("the people's authority")?;
+    for user in [json!({}), elsewhere.user("ann", &["system:masters"])?, json!({"token": "guessed"})] {
+        let path = shared.folder.path().join("stranger");
+        shared.tributary.kubeconfig_of(&path, &user, &[])?;
+        for target in ["/api/v1/pods", "/version", "/metrics", "/readyz?verbose"] {
+            // A connection on which nobody was known is closed.
+            HttpClient::from_kubeconfig(&path, None).await?.get(target).send().await?.expect(401)?;
+        }
+        let http = HttpClient::from_kubeconfig(&path, None).await?;
+        ensure!(http.get("/readyz").send().await?.expect(200)?.text() == "ok");
+    }
+    let token = shared.tributary.folder().join("data/token");
+    ensure!(!token.exists(), "no credential is made for one person");
+    Ok(())
+}
+
+/// What tells of all clusters is for whom each of them lets read it.
+async fn told_of_all(shared: &Shared, ann: &str, members: &[&Arc<TestCluster>; 2]) -> anyhow::Result<()> {
+    let http = shared.http(ann, &[]).await?;
+    for path in ["/metrics", "/tributary/status", "/readyz?verbose", "/readyz/cluster/member1"] {
+        let refused = http.get(path).send().await?.expect(403)?.text();
+        ensure!(refused.contains("cannot get path") && !refused.contains("member"), "{path}: {refused}");
+    }
+    http.get("/readyz").send().await?.expect(200)?;
+    http.get("/version").send().await?.expect(200)?;
+    let rules = json!([{"nonResourceURLs": ["/metrics", "/tributary/status"], "verbs": ["get"]}]);
+    grant(members[0], "", &format!("{ann}-metrics"), ann, rules).await?;
+    eventually(SOON, async || http.get("/metrics").send().await?.expect(200).map(drop)).await?;
+    http.get("/readyz?verbose").send().await?.expect(403)?;
+    // A page of another site has a browser send the certificate along.
+    let page = http.get("/metrics").header("origin", "https://evil.example");
+    page.send().await?.expect(403)?;
+    Ok(())
+}
+
+async fn authorities_are_exchanged(context: TestContext) -> anyhow::Result<()> {
+    let shared = Shared::start(&context).await?;
+    let http = shared.http("ann", &[]).await?;
+    http.get("/version").send().await?.expect(200)?;
+    // What cannot be used changes nothing.
+    fs::write(&shared.client_ca, "no certificate")?;
+    eventually(SOON, async || {
+        let log = shared.tributary.log();
+        ensure!(log.contains("--client-ca-file") && log.contains("the old ones stay"), "{log}");
+        Ok(())
+    })
+    .await?;
+    http.get("/version").send().await?.expect(200)?;
+    // Another authority counts on connections that are open, too.
+    let others = PeopleAuthority::new("the next authority")?;
+    fs::write(&shared.client_ca, others.pem())?;
+    eventually(SOON, async || http.get("/version").send().await?.expect(401).map(drop)).await?;
+    let path = shared.folder.path().join("next");
+    shared.tributary.kubeconfig_of(&path, &others.user("ann", &[])?, &[])?;
+    HttpClient::from_kubeconfig(&path, None).await?.get("/version").send().await?.expect(200).context("the next")?;
+    Ok(())
+}
