@@ -143,6 +143,11 @@ impl<'a> Token<'a> {
         self.key_id.as_deref()
     }
 
+    /// Whether one of these keys made the signature; says nothing of what the claims are worth.
+    pub fn is_signed_by(&self, keys: &JsonWebKeySet) -> bool {
+        keys.verifies(self.algorithm, self.key_id(), self.message.as_bytes(), &self.signature)
+    }
+
     /// Verifies the token by an issuer's keys and rules. The signature comes first: of what nobody signed, nothing else
     /// is told.
     ///
@@ -157,7 +162,7 @@ impl<'a> Token<'a> {
         keys: &JsonWebKeySet,
         now: SystemTime,
     ) -> Result<Verified, TokenError> {
-        if !keys.verifies(self.algorithm, self.key_id(), self.message.as_bytes(), &self.signature) {
+        if !self.is_signed_by(keys) {
             return Err(TokenError::Signature);
         }
         if self.unverified_issuer() != Some(issuer.issuer_url.as_str()) {

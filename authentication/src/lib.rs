@@ -13,6 +13,7 @@ mod jwk;
 mod jwt;
 mod request_header;
 mod user;
+mod verifiers;
 mod x509;
 
 pub use configuration::{AuthenticationConfiguration, ClaimMapping, InvalidConfiguration, JwtAuthenticator};
@@ -21,4 +22,5 @@ pub use jwk::{JsonWebKeySet, SigningAlgorithm};
 pub use jwt::{Token, TokenError, Verified};
 pub use request_header::{FrontProxyError, RequestHeaders};
 pub use user::{Authority, Reach, UserInfo};
+pub use verifiers::{Addressed, BearerToken, Refused, Verifier, VerifierRules};
 pub use x509::{CertificateError, ClientCertificates};

@@ -1,0 +1,136 @@
+//! Who is asked about a bearer token, and in which order. Pure: nothing is sent for a token before this has decided.
+
+use tributary_apimachinery::ClusterName;
+
+use crate::configuration::JwtAuthenticator;
+use crate::jwk::JsonWebKeySet;
+use crate::jwt::{Token, TokenError};
+use crate::user::{Authority, Reach, UserInfo};
+
+/// Names that mean something in each cluster by themselves.
+const SYSTEM: &str = "system:";
+
+/// A bearer token by its shape.
+#[derive(Debug)]
+pub enum BearerToken<'a> {
+    /// A JWT, which says who claims to have issued it.
+    Jwt(Token<'a>),
+    /// Anything else: only a cluster that reviews tokens can know it.
+    Opaque,
+}
+
+impl<'a> BearerToken<'a> {
+    /// Reads a token's shape. What has three parts is a JWT: if it cannot be read as one, another verifier might read
+    /// in it an issuer that is not seen here, so it is refused and not passed on as opaque.
+    ///
+    /// # Errors
+    /// [`TokenError::Malformed`], [`TokenError::Algorithm`].
+    pub fn parse(text: &'a str) -> Result<Self, TokenError> {
+        if text.bytes().filter(|&byte| byte == b'.').count() == 2 {
+            return Token::parse(text).map(Self::Jwt);
+        }
+        Ok(Self::Opaque)
+    }
+}
+
+/// One who is asked about a token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verifier<'a> {
+    /// An issuer of the AuthenticationConfiguration; its keys verify the token here.
+    Issuer(&'a JwtAuthenticator),
+    /// The cluster of `--token-review-cluster`, which this endpoint's own configuration trusts with names.
+    TokenReviewCluster(&'a ClusterName),
+    /// A member that is asked about its own users.
+    Member(&'a ClusterName),
+}
+
+impl Verifier<'_> {
+    /// Whose word `user` is, of whom this verifier has said that the token is theirs.
+    ///
+    /// Names that begin with `system:` are those of the cluster that said them, even where its word is otherwise good
+    /// everywhere: `system:serviceaccount:kube-system:default` is somebody else in each cluster.
+    pub fn authority(&self, user: &UserInfo) -> Authority {
+        match self {
+            Self::Issuer(issuer) => Authority { verifier: issuer.issuer_url.clone(), reach: Reach::Everywhere },
+            Self::TokenReviewCluster(cluster) if !user.username.starts_with(SYSTEM) => {
+                Authority { verifier: cluster.to_string(), reach: Reach::Everywhere }
+            }
+            Self::TokenReviewCluster(cluster) | Self::Member(cluster) => {
+                Authority { verifier: cluster.to_string(), reach: Reach::Member((*cluster).clone()) }
+            }
+        }
+    }
+}
+
+/// The cluster whose own path or host a request addresses.
+#[derive(Clone, Copy, Debug)]
+pub struct Addressed<'a> {
+    /// Its name.
+    pub cluster: &'a ClusterName,
+    /// Whether its UpstreamCluster says that it is asked about tokens.
+    pub reviews_tokens: bool,
+}
+
+/// Who may be asked about tokens.
+#[derive(Clone, Copy, Debug)]
+pub struct VerifierRules<'a> {
+    /// The issuers of the AuthenticationConfiguration.
+    pub issuers: &'a [JwtAuthenticator],
+    /// `--token-review-cluster`.
+    pub token_review_cluster: Option<&'a ClusterName>,
+    /// The clusters whose `/openid/v1/jwks` is known, each once.
+    pub members: &'a [(ClusterName, JsonWebKeySet)],
+}
+
+/// Why nobody is asked about a token. Names no cluster: a stranger reads it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// Several clusters serve the key that signed it (cloned clusters), so it is nobody's in particular.
+    #[error("several clusters serve the key that signed the token")]
+    SeveralClusters,
+    /// Nobody here claims such a token.
+    #[error("no verifier is configured for the token")]
+    Nobody,
+}
+
+impl<'a> VerifierRules<'a> {
+    /// The verifiers of a token, in the order in which they are asked; never empty. The next one is asked only where
+    /// one has said that it does not know the token: a verifier that fails is no reason to become somebody else.
+    ///
+    /// A configured issuer's token is verified by that issuer and nobody else, and one that a single member's keys
+    /// verify is reviewed by that member and nobody else: no cluster is shown a token that is for another. A member
+    /// whose keys are not known is as if it had none; its tokens can then be reviewed where it is addressed.
+    ///
+    /// # Errors
+    /// [`Refused`]: the request is answered 401 and nothing is sent.
+    pub fn order(
+        &self,
+        token: &BearerToken<'_>,
+        addressed: Option<Addressed<'a>>,
+    ) -> Result<Vec<Verifier<'a>>, Refused> {
+        if let BearerToken::Jwt(token) = token {
+            let issuer = token.unverified_issuer();
+            if let Some(issuer) = self.issuers.iter().find(|configured| issuer == Some(configured.issuer_url.as_str()))
+            {
+                return Ok(vec![Verifier::Issuer(issuer)]);
+            }
+            let mut signers = self.members.iter().filter(|(_, keys)| token.is_signed_by(keys));
+            match (signers.next(), signers.next()) {
+                (Some((member, _)), None) => return Ok(vec![Verifier::Member(member)]),
+                (Some(_), Some(_)) => return Err(Refused::SeveralClusters),
+                (None, _) => {}
+            }
+        }
+        let hub = self.token_review_cluster;
+        let own = addressed.filter(|addressed| addressed.reviews_tokens && Some(addressed.cluster) != hub);
+        let order: Vec<_> = hub
+            .map(Verifier::TokenReviewCluster)
+            .into_iter()
+            .chain(own.map(|addressed| Verifier::Member(addressed.cluster)))
+            .collect();
+        if order.is_empty() { Err(Refused::Nobody) } else { Ok(order) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

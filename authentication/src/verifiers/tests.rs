@@ -1,0 +1,129 @@
+use std::collections::BTreeMap;
+
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde_json::json;
+
+use super::*;
+use crate::configuration::ClaimMapping;
+
+fn cluster(name: &str) -> ClusterName {
+    ClusterName::new(name).unwrap()
+}
+
+fn issuer(url: &str) -> JwtAuthenticator {
+    JwtAuthenticator {
+        issuer_url: url.to_owned(),
+        discovery_url: String::new(),
+        certificate_authority: None,
+        audiences: vec!["me".to_owned()],
+        required_claims: BTreeMap::new(),
+        username: ClaimMapping { claim: "sub".to_owned(), prefix: String::new() },
+        groups: None,
+        uid: None,
+    }
+}
+
+fn pair() -> EcdsaKeyPair {
+    EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap()
+}
+
+fn keys(pair: &EcdsaKeyPair) -> JsonWebKeySet {
+    let (x, y) = pair.public_key().as_ref()[1..].split_at(32);
+    let (x, y) = (URL_SAFE_NO_PAD.encode(x), URL_SAFE_NO_PAD.encode(y));
+    let set = json!({"keys": [{"kty": "EC", "kid": "k", "crv": "P-256", "x": x, "y": y}]});
+    JsonWebKeySet::parse(set.to_string().as_bytes()).unwrap()
+}
+
+fn signed(pair: &EcdsaKeyPair, claims: &str) -> String {
+    let header = URL_SAFE_NO_PAD.encode(r#"{"alg":"ES256","kid":"k"}"#);
+    let message = format!("{header}.{}", URL_SAFE_NO_PAD.encode(claims));
+    let made = pair.sign(&SystemRandom::new(), message.as_bytes()).unwrap();
+    format!("{message}.{}", URL_SAFE_NO_PAD.encode(made))
+}
+
+/// What an order is, in short: `issuer URL`, `hub NAME`, `member NAME`.
+fn order(rules: &VerifierRules<'_>, token: &str, addressed: Option<(&ClusterName, bool)>) -> Result<String, Refused> {
+    let addressed = addressed.map(|(cluster, reviews_tokens)| Addressed { cluster, reviews_tokens });
+    let order = rules.order(&BearerToken::parse(token).unwrap(), addressed)?;
+    let words = order.iter().map(|verifier| match verifier {
+        Verifier::Issuer(issuer) => format!("issuer {}", issuer.issuer_url),
+        Verifier::TokenReviewCluster(cluster) => format!("hub {cluster}"),
+        Verifier::Member(cluster) => format!("member {cluster}"),
+    });
+    Ok(words.collect::<Vec<_>>().join(", "))
+}
+
+#[test]
+fn who_is_asked_about_a_token() {
+    let (of_a, of_clones, stranger) = (pair(), pair(), pair());
+    let (a, b, hub) = (cluster("a"), cluster("b"), cluster("hub"));
+    let members = [(a.clone(), keys(&of_a)), (b.clone(), keys(&of_clones)), (cluster("c"), keys(&of_clones))];
+    let issuers = [issuer("https://one"), issuer("https://two")];
+    let account = r#"{"iss":"https://kubernetes.default.svc.cluster.local"}"#;
+    let (opaque, one) = ("opaque".to_owned(), r#"{"iss":"https://one"}"#);
+    let without_hub = VerifierRules { issuers: &issuers, token_review_cluster: None, members: &members };
+    let with_hub = VerifierRules { token_review_cluster: Some(&hub), ..without_hub };
+    let (nobody, several) = (Err(Refused::Nobody), Err(Refused::SeveralClusters));
+    let ok = |words: &str| Ok(words.to_owned());
+    type Row<'a> = (&'a str, &'a VerifierRules<'a>, String, Option<(&'a ClusterName, bool)>, Result<String, Refused>);
+    let table: Vec<Row<'_>> = vec![
+        ("a configured issuer alone", &with_hub, signed(&stranger, one), Some((&a, true)), ok("issuer https://one")),
+        ("even if a member signed it", &with_hub, signed(&of_a, one), Some((&a, true)), ok("issuer https://one")),
+        ("iss exactly", &without_hub, signed(&stranger, r#"{"iss":"https://one/"}"#), None, nobody.clone()),
+        ("iss is text", &without_hub, signed(&stranger, r#"{"iss":["https://one"]}"#), None, nobody.clone()),
+        ("the member that signed", &with_hub, signed(&of_a, account), None, ok("member a")),
+        ("wherever it is sent", &with_hub, signed(&of_a, account), Some((&b, true)), ok("member a")),
+        ("whatever iss says", &with_hub, signed(&of_a, "{}"), Some((&a, false)), ok("member a")),
+        ("clones", &with_hub, signed(&of_clones, account), None, several.clone()),
+        ("clones, addressed", &with_hub, signed(&of_clones, account), Some((&b, true)), several),
+        ("nobody's signature", &with_hub, signed(&stranger, account), None, ok("hub hub")),
+        ("nobody's, addressed", &with_hub, signed(&stranger, account), Some((&a, true)), ok("hub hub, member a")),
+        ("opaque", &with_hub, opaque.clone(), None, ok("hub hub")),
+        ("opaque, addressed", &with_hub, opaque.clone(), Some((&a, true)), ok("hub hub, member a")),
+        ("addressed, not asked", &with_hub, opaque.clone(), Some((&a, false)), ok("hub hub")),
+        ("the hub is asked once", &with_hub, opaque.clone(), Some((&hub, true)), ok("hub hub")),
+        ("no hub", &without_hub, opaque.clone(), None, nobody.clone()),
+        ("no hub, not asked", &without_hub, opaque.clone(), Some((&a, false)), nobody),
+        ("no hub, addressed", &without_hub, opaque, Some((&a, true)), ok("member a")),
+    ];
+    for (name, rules, token, addressed, expected) in table {
+        assert_eq!(order(rules, &token, addressed), expected, "{name}");
+    }
+}
+
+#[test]
+fn what_looks_like_a_jwt_is_never_opaque() {
+    let encode = |text: &str| URL_SAFE_NO_PAD.encode(text);
+    let header = encode(r#"{"alg":"ES256"}"#);
+    let twice = format!("{header}.{}.AA", encode(r#"{"iss":"https://one","iss":"https://x"}"#));
+    let other_algorithm = format!("{}.{}.AA", encode(r#"{"alg":"EdDSA"}"#), encode(r#"{"iss":"https://one"}"#));
+    let padded = format!("{header}.{}=.AA", encode(r#"{"iss":"https://one"}"#));
+    for text in ["a.b.c", "..", &twice, &other_algorithm, &padded] {
+        assert!(BearerToken::parse(text).is_err(), "{text}");
+    }
+    for text in ["", "opaque", "ya29.a0", "a.b.c.d.e"] {
+        assert!(matches!(BearerToken::parse(text), Ok(BearerToken::Opaque)), "{text}");
+    }
+}
+
+#[test]
+fn whose_word_a_user_is() {
+    let (one, a) = (issuer("https://one"), cluster("a"));
+    let account = "system:serviceaccount:kube-system:default";
+    let member = || Reach::Member(a.clone());
+    let table = [
+        (Verifier::Issuer(&one), "ann", "https://one", Reach::Everywhere),
+        (Verifier::TokenReviewCluster(&a), "ann", "a", Reach::Everywhere),
+        (Verifier::TokenReviewCluster(&a), account, "a", member()),
+        (Verifier::TokenReviewCluster(&a), "system:admin", "a", member()),
+        (Verifier::Member(&a), "ann", "a", member()),
+        (Verifier::Member(&a), account, "a", member()),
+    ];
+    for (verifier, name, whose, reach) in table {
+        let user = UserInfo { username: name.to_owned(), ..UserInfo::default() };
+        assert_eq!(verifier.authority(&user), Authority { verifier: whose.to_owned(), reach }, "{verifier:?} {name}");
+    }
+}
