@@ -7,7 +7,7 @@ use tributary_apimachinery::ClusterName;
 use crate::user::{Authority, Reach, UserInfo};
 
 /// Names that mean something in each cluster by themselves.
-const SYSTEM: &str = "system:";
+pub(crate) const SYSTEM: &str = "system:";
 /// A node of a cluster.
 const NODE: &str = "system:node:";
 /// Groups that no member is ever told: the first may do everything, the second is what kubelets are.

@@ -3,12 +3,10 @@
 use tributary_apimachinery::ClusterName;
 
 use crate::configuration::JwtAuthenticator;
+use crate::identity::SYSTEM;
 use crate::jwk::JsonWebKeySet;
 use crate::jwt::{Token, TokenError};
 use crate::user::{Authority, Reach, UserInfo};
-
-/// Names that mean something in each cluster by themselves.
-const SYSTEM: &str = "system:";
 
 /// A bearer token by its shape.
 #[derive(Debug)]
