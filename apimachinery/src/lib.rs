@@ -63,6 +63,7 @@ pub use object::render::Rendering;
 pub use object::{ClusterAnnotation, Object, ObjectKey, SelectableField};
 pub use options::{GetOptions, ListOptions, ResourceVersionMatch, Timeout, WatchOptions};
 pub use permit::Permit;
+pub use policy::cluster_authorization::ClusterAuthorization;
 pub use policy::consistency::Consistency;
 pub use policy::item_resource_versions::ItemResourceVersions;
 pub use policy::names::Names;

@@ -1,5 +1,6 @@
 //! How a resource is to be treated, in the words of a registry and of the command line.
 
+pub mod cluster_authorization;
 pub mod consistency;
 pub mod item_resource_versions;
 pub mod names;

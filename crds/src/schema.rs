@@ -133,14 +133,18 @@ mod tests {
         let expected = [
             "spec.credentials.tokn: unknown field; allowed are clientCertificateData, clientCertificateFile, clientKeyData, \
              clientKeyFile, token, tokenFile",
-            "spec.endpoint: unknown field; allowed are caData, caFile, credentials, endpoints, impersonation, index, \
-             insecureSkipVerify, kubeconfig, proxyURL, tlsServerName",
+            "spec.endpoint: unknown field; allowed are authorization, caData, caFile, credentials, endpoints, impersonation, \
+             index, insecureSkipVerify, kubeconfig, proxyURL, tlsServerName",
             "spec.endpoints[1]: a number is not allowed here; give a string",
             "spec.index: 10000 is out of range; allowed are 0 to 9999",
             "spec.insecureSkipVerify: a string is not allowed here; give a boolean",
             "spec.kubeconfig.path: is required",
         ];
         assert_eq!(found, expected);
+        assert_eq!(
+            violations(0, &serde_json::json!({"authorization": "Rbac"})),
+            ["spec.authorization: \"Rbac\" is not allowed; allowed are \"Auto\", \"RBAC\", \"Review\", \"Live\""]
+        );
         let found = violations(1, &serde_json::json!({"resources": [], "partial": "Maybe"}));
         assert_eq!(
             found,

@@ -5,6 +5,7 @@
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tributary_apimachinery::ClusterAuthorization;
 
 use crate::SecretText;
 
@@ -61,9 +62,19 @@ pub struct UpstreamClusterSpec {
     /// What the cluster is told of users beyond their names and groups, where many users are served.
     #[serde(skip_serializing_if = "ImpersonationRules::is_default")]
     pub impersonation: ImpersonationRules,
+    /// By what it is decided which of the cluster's objects users are shown from memory, where many users are served.
+    /// `RBAC`: by its roles and bindings. `Review`: by asking it (SubjectAccessReview). `Auto`: by its roles and
+    /// bindings as long as it is seen that it decides by these alone, else by asking it. `Live`: nothing of it is shown
+    /// from memory; its users ask under `/clusters/<name>`.
+    #[serde(skip_serializing_if = "is_auto")]
+    pub authorization: ClusterAuthorization,
     /// A proxy on the way to the servers: `http://`, `https://` or `socks5://`.
     #[serde(rename = "proxyURL", skip_serializing_if = "Option::is_none")]
     pub proxy_url: Option<String>,
+}
+
+fn is_auto(authorization: &ClusterAuthorization) -> bool {
+    *authorization == ClusterAuthorization::Auto
 }
 
 /// What a cluster is told of users beyond their names and groups. The cluster that vouches for a user is told everything.

@@ -73,6 +73,8 @@ pub enum RightsCondition {
     Behind,
     /// They were last followed too long ago: users are shown nothing of it.
     Outdated,
+    /// They are not looked at: users are shown nothing of it from memory, as its configuration says.
+    Live,
 }
 
 /// One cluster.

@@ -311,8 +311,8 @@ pub(crate) mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::MemberRules;
     use crate::topology::{ClusterSetup, MemberShareMetrics};
+    use crate::{ClusterAuthorization, MemberRules};
 
     /// Versions over the clusters `a`, `b` and `c`.
     pub(crate) fn versions(items: ItemResourceVersions) -> Versions {
@@ -324,6 +324,7 @@ pub(crate) mod tests {
                 fingerprint: String::new(),
                 index,
                 impersonation: MemberRules::default(),
+                authorization: ClusterAuthorization::Auto,
             };
             (name, Cluster::new(setup, None, &Arc::default(), &MemberShareMetrics::default()))
         });

@@ -132,6 +132,7 @@ mod tests {
             warnings: Vec::new(),
             index: *index,
             impersonation: tributary_router::MemberRules::default(),
+            authorization: tributary_router::ClusterAuthorization::Auto,
             labels: BTreeMap::new(),
         };
         clusters.iter().map(spec).collect()

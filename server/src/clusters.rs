@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::{ClusterName, explain};
 use tributary_proxy::{ClientTuning, ClusterClient};
-use tributary_router::{ClusterSetup, MemberRules};
+use tributary_router::{ClusterAuthorization, ClusterSetup, MemberRules};
 
 use crate::config_source::ClusterSpec;
 
@@ -65,6 +65,7 @@ impl Clusters {
             user_fingerprint,
             index,
             impersonation,
+            authorization,
             ..
         } = spec;
         for problem in spec.warnings {
@@ -98,12 +99,17 @@ impl Clusters {
             // In whose name it is asked is settled with the cluster.
             false => format!("{fingerprint_with_index} told {impersonation:?}"),
         };
+        let fingerprint_with_index = match authorization {
+            ClusterAuthorization::Auto => fingerprint_with_index,
+            // By what it is authorized is settled with the cluster.
+            authorization => format!("{fingerprint_with_index} authorized by {authorization:?}"),
+        };
         // The reason is a part: a client that can be made later is another one, though its description is the same.
         let setup_fingerprint = match &client {
             Ok(_) => fingerprint_with_index,
             Err(reason) => format!("{fingerprint_with_index} {reason}"),
         };
-        let setup = ClusterSetup { name, client, fingerprint: setup_fingerprint, index, impersonation };
+        let setup = ClusterSetup { name, client, fingerprint: setup_fingerprint, index, impersonation, authorization };
         ConnectedCluster { origin, fingerprint, user_fingerprint, refused_user: None, shutdown, twin: None, setup }
     }
 
@@ -186,6 +192,7 @@ impl ConnectedCluster {
             && self.fingerprint == spec.fingerprint
             && self.setup.index == spec.index
             && self.setup.impersonation == spec.impersonation
+            && self.setup.authorization == spec.authorization
     }
 }
 
@@ -204,6 +211,7 @@ mod tests {
             warnings: Vec::new(),
             index: None,
             impersonation: MemberRules::default(),
+            authorization: ClusterAuthorization::Auto,
             labels: BTreeMap::new(),
         }
     }

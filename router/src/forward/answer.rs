@@ -301,7 +301,7 @@ mod tests {
     use crate::discovery::ServedResource;
     use crate::discovery::model::Resource;
     use crate::negotiate::Preferences;
-    use crate::{ClusterSetup, MemberRules, Peer, RouterConfig};
+    use crate::{ClusterAuthorization, ClusterSetup, MemberRules, Peer, RouterConfig};
 
     /// As much as takes a turn to be taken apart.
     const LARGE_BYTES: usize = 1 << 20;
@@ -350,6 +350,7 @@ mod tests {
             fingerprint: String::new(),
             index: None,
             impersonation: MemberRules::default(),
+            authorization: ClusterAuthorization::Auto,
         }]);
         let cluster = router.fleet().cluster(&name).unwrap();
         let passed = |text: &str| unmarked(&cluster, text.to_owned().into()).map(|text| text.to_vec());
@@ -380,6 +381,7 @@ mod tests {
             fingerprint: String::new(),
             index: None,
             impersonation: MemberRules::default(),
+            authorization: ClusterAuthorization::Auto,
         }]);
         let cluster = router.fleet().cluster(&name).unwrap();
         let described = r#"{"resource": "configmaps", "scope": "Namespaced"}"#;

@@ -8,7 +8,7 @@ use arc_swap::ArcSwap;
 use parking_lot::{Mutex, RwLockReadGuard};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
-use tributary_apimachinery::{ClusterName, GroupVersionResource, ObjectDecoder};
+use tributary_apimachinery::{ClusterAuthorization, ClusterName, GroupVersionResource, ObjectDecoder};
 use tributary_authorization::{Fleet as CompiledFleet, RbacKind, User};
 use tributary_cacher::{Cacher, CacherConfig, CacherState, ReflectorTuning};
 use tributary_proxy::Transport;
@@ -166,10 +166,16 @@ impl RightsMirror {
             stays
         });
         for (name, cluster) in clusters.iter() {
-            self.follow(&mut members.by_name, name, cluster);
+            match is_live(cluster) {
+                true => self.forget(&mut members.by_name, name),
+                false => self.follow(&mut members.by_name, name, cluster),
+            }
         }
-        let standings =
-            clusters.keys().map(|name| (name.clone(), self.standing_of(members.by_name.get(name)))).collect();
+        let standing = |(name, cluster): (&ClusterName, &Arc<Cluster>)| match is_live(cluster) {
+            true => MirrorStanding::Live,
+            false => self.standing_of(members.by_name.get(name)),
+        };
+        let standings = clusters.iter().map(|it| (it.0.clone(), standing(it))).collect();
         self.publish(&mut members, standings);
     }
 
@@ -195,13 +201,21 @@ impl RightsMirror {
         }
     }
 
+    /// Mirrors a cluster no longer.
+    fn forget(&self, members: &mut BTreeMap<ClusterName, MirroredCluster>, name: &ClusterName) {
+        if let Some(member) = members.remove(name) {
+            member.feed.end();
+            self.compiled.leave(name);
+        }
+    }
+
     /// Ends what mirrored a cluster before it was reached in another way. What it said holds on where it is the same
     /// cluster: gives up to when that is known.
     fn replace(&self, name: &ClusterName, before: &MirroredCluster, cluster: &Cluster) -> Option<Instant> {
         before.feed.end();
         let is_same = before.uid.is_some() && before.uid == cluster.uid();
         let known = match self.standing_of(Some(before)) {
-            MirrorStanding::Unread => None,
+            MirrorStanding::Unread | MirrorStanding::Live => None,
             MirrorStanding::Current => Some(Instant::now()),
             MirrorStanding::Behind { since, .. } => Some(since),
         };
@@ -286,6 +300,14 @@ impl RightsMirror {
         let states: Vec<CacherState> = member.cachers.iter().map(|cacher| cacher.state()).collect();
         let (is_read, cut_off) = (member.feed.is_following(), member.cluster.is_out_of_reach());
         MirrorStanding::of(&states, is_read, member.earlier, cut_off, self.mode.stale_rights)
+    }
+}
+
+/// Whether nothing of a cluster is shown to users from memory.
+fn is_live(cluster: &Cluster) -> bool {
+    match cluster.setup.authorization {
+        ClusterAuthorization::Auto | ClusterAuthorization::Rbac => false,
+        ClusterAuthorization::Review | ClusterAuthorization::Live => true,
     }
 }
 

@@ -17,6 +17,8 @@ const BEHIND_MAX: Duration = Duration::from_secs(5 * 60);
 pub(crate) enum MirrorStanding {
     /// Its roles and bindings have never all been read: nothing is known.
     Unread,
+    /// It is not asked what users may do there: they are shown nothing of it from memory.
+    Live,
     /// What is known is of now.
     Current,
     /// What is known is of an earlier time.
@@ -32,7 +34,7 @@ impl MirrorStanding {
     /// Whether what is known counts at a moment.
     pub(crate) fn holds(&self, now: Instant) -> bool {
         match self {
-            Self::Unread => false,
+            Self::Unread | Self::Live => false,
             Self::Current => true,
             Self::Behind { until, .. } => now < *until,
         }
@@ -42,6 +44,7 @@ impl MirrorStanding {
     pub(crate) fn condition(&self, now: Instant) -> RightsCondition {
         match self {
             Self::Unread => RightsCondition::Unread,
+            Self::Live => RightsCondition::Live,
             Self::Current => RightsCondition::Current,
             Self::Behind { .. } if self.holds(now) => RightsCondition::Behind,
             Self::Behind { .. } => RightsCondition::Outdated,
@@ -52,7 +55,7 @@ impl MirrorStanding {
     pub(super) fn ends(&self) -> Option<Instant> {
         match self {
             Self::Behind { until, .. } => Some(*until),
-            Self::Unread | Self::Current => None,
+            Self::Unread | Self::Live | Self::Current => None,
         }
     }
 

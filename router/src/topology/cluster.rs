@@ -14,7 +14,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
-use tributary_apimachinery::{ClusterName, Permit, RequestClass, explain};
+use tributary_apimachinery::{ClusterAuthorization, ClusterName, Permit, RequestClass, explain};
 use tributary_authentication::MemberRules;
 use tributary_cacher::ListPlaces;
 use tributary_proxy::{ClusterClient, Reachability, Transport, nearest_tick};
@@ -42,6 +42,8 @@ pub struct ClusterSetup {
     pub index: Option<u16>,
     /// What it is told of users beyond their names and groups, in the shared mode.
     pub impersonation: MemberRules,
+    /// By what it is decided which of its objects users are shown from memory, in the shared mode.
+    pub authorization: ClusterAuthorization,
 }
 
 /// How often a member is asked what it serves. An unchanged answer is a 304 of a few hundred bytes; a new CRD

@@ -13,7 +13,9 @@ use tokio::time::{Duration, Instant, timeout};
 use tributary_apimachinery::body::{self, Body};
 use tributary_apimachinery::{ClusterName, Consistency, ItemResourceVersions, Partial};
 use tributary_proxy::{BoxIo, ClientTuning, ClusterClient, Connector};
-use tributary_router::{ClusterSetup, KeepEpochs, MemberRules, Policies, Policy, Router, RouterConfig, User};
+use tributary_router::{
+    ClusterAuthorization, ClusterSetup, KeepEpochs, MemberRules, Policies, Policy, Router, RouterConfig, User,
+};
 use tributary_simulator::compact;
 use tributary_simulator::{HistoryEvent, Listed, SimulatedCluster, Simulator, SimulatorConfig};
 
@@ -240,6 +242,7 @@ impl World {
             fingerprint: format!("{} {salt}", member.token()),
             index: index_of(name),
             impersonation: MemberRules::default(),
+            authorization: ClusterAuthorization::Auto,
         })
     }
 

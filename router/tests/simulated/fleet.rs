@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::Uri;
 use tributary_apimachinery::ClusterName;
 use tributary_proxy::{BoxIo, ClientTuning, ClusterClient, Connector};
-use tributary_router::{ClusterSetup, MemberRules, Policies};
+use tributary_router::{ClusterAuthorization, ClusterSetup, MemberRules, Policies};
 use tributary_simulator::{Rejection, RequestKind, SimulatedCluster, Simulator, SimulatorConfig};
 
 use crate::harness::{CONFIG_MAPS, Events, Fixture, SOON, config, config_map, router, until, version};
@@ -32,6 +32,7 @@ pub(crate) async fn setup(member: &Arc<SimulatedCluster>) -> ClusterSetup {
         fingerprint: member.token().to_owned(),
         index: None,
         impersonation: MemberRules::default(),
+        authorization: ClusterAuthorization::Auto,
     }
 }
 

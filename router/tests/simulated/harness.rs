@@ -17,7 +17,8 @@ use tributary_apimachinery::{ClusterName, Partial};
 use tributary_authentication::Reach;
 use tributary_proxy::{ClientTuning, ClusterClient};
 use tributary_router::{
-    ClusterSetup, Limits, MemberRules, Peer, Policies, Policy, Router, RouterConfig, SharedMode, User,
+    ClusterAuthorization, ClusterSetup, Limits, MemberRules, Peer, Policies, Policy, Router, RouterConfig, SharedMode,
+    User,
 };
 use tributary_simulator::{SimulatedCluster, Simulator, SimulatorConfig};
 
@@ -124,6 +125,7 @@ pub(crate) async fn setup_through(
         fingerprint: member.token().to_owned(),
         index: None,
         impersonation: MemberRules::default(),
+        authorization: ClusterAuthorization::Auto,
     }
 }
 

@@ -5,8 +5,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tributary_apimachinery::{ClusterName, GroupVersionResource};
 use tributary_authorization::{RbacKind, User, Visible};
+use tributary_router::ClusterAuthorization::{Auto, Live, Rbac};
 use tributary_router::report::RightsCondition;
-use tributary_router::{Policies, SharedMode, testing};
+use tributary_router::{ClusterSetup, Policies, SharedMode, testing};
 use tributary_simulator::{Rejection, RequestKind, SimulatedCluster};
 
 use crate::harness::{Fixture, allow, config_map, items, pass, until, vector, version};
@@ -362,6 +363,32 @@ async fn a_member_whose_rights_are_not_known_is_unknown_to_its_users_and_not_nam
     pass(Duration::from_secs(60)).await;
     listed(&fixture, "c", "root", "all").await;
     assert_eq!(items(&root.get(ALL).await.ok()).len(), 12);
+}
+
+#[tokio::test]
+async fn nothing_of_a_live_member_is_shown_from_memory_and_its_own_path_forwards() {
+    let fixture = ann().await;
+    let root = fixture.user("root", &[]);
+    let mut watch = root.watch(&format!("{ALL}?watch=1&resourceVersion={}", version(&root.get(ALL).await.ok()))).await;
+    let mut setups = Vec::new();
+    for (member, authorization) in fixture.members.iter().zip([Auto, Rbac, Live]) {
+        let own = crate::harness::setup(member, member.name()).await;
+        let fingerprint = format!("{} {authorization:?}", own.fingerprint);
+        setups.push(ClusterSetup { authorization, fingerprint, ..own });
+    }
+    fixture.router.set_clusters(setups);
+    listed(&fixture, "b", "root", "all").await;
+    listed(&fixture, "c", "root", "unknown").await;
+    assert_eq!(conditions(&fixture).await[2], Some(RightsCondition::Live));
+    let answer = root.get(ALL).await;
+    assert_eq!(items(&answer.ok()).len(), 8, "c is left out");
+    assert_eq!(answer.warnings(), ["299 - \"what you may list in some clusters is not known, and is missing\""]);
+    assert!(!String::from_utf8_lossy(&answer.body).contains("-c"), "nothing of c is told");
+    root.get("/api/v1/namespaces/shop/configmaps/one-c").await.refused(503);
+    assert_eq!(watch.soon().await["type"], "ERROR", "what was shown of it is not followed any more");
+    // What it answers itself is its own to judge.
+    root.get("/clusters/c/api/v1/namespaces/shop/configmaps/one-c").await.ok();
+    assert_eq!(root.get("/clusters/c/api/v1/configmaps").await.ok()["items"].as_array().map(Vec::len), Some(4));
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use tributary_apimachinery::ClusterName;
-use tributary_router::MemberRules;
+use tributary_router::{ClusterAuthorization, MemberRules};
 
 /// A cluster as a source describes it.
 pub struct ClusterSpec {
@@ -27,6 +27,8 @@ pub struct ClusterSpec {
     pub index: Option<u16>,
     /// What it is told of users beyond their names and groups, in the shared mode.
     pub impersonation: MemberRules,
+    /// By what it is decided which of its objects users are shown from memory, in the shared mode.
+    pub authorization: ClusterAuthorization,
     /// What registries select by; a context has none.
     pub labels: BTreeMap<String, String>,
 }

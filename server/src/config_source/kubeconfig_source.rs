@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tributary_router::MemberRules;
+use tributary_router::{ClusterAuthorization, MemberRules};
 
 use crate::contexts::{ContextSelection, ContextsError, SelectedContext};
 use crate::kubeconfig::{ContextProblem, ContextTarget, KubeconfigFiles, KubeconfigLoadError, Kubeconfigs};
@@ -88,6 +88,7 @@ fn spec(chosen: SelectedContext, target: Result<ContextTarget, String>) -> Clust
         warnings,
         index: None,
         impersonation: MemberRules::default(),
+        authorization: ClusterAuthorization::Auto,
         labels: BTreeMap::new(),
     }
 }

@@ -152,6 +152,7 @@ pub async fn cluster_spec(
         further_endpoints,
         index: cluster.spec.index,
         impersonation: MemberRules { uid: told.uid, extra: told.extra.iter().cloned().collect() },
+        authorization: cluster.spec.authorization,
         labels: cluster.metadata.labels.clone().unwrap_or_default(),
         name,
     };

@@ -22,7 +22,7 @@ use tokio_rustls::client::TlsStream;
 use tributary_apimachinery::ClusterName;
 use tributary_apimachinery::body::{Body, full};
 use tributary_proxy::{ClientTuning, ClusterClient};
-use tributary_router::{ClusterSetup, MemberRules, Report, Router, RouterConfig, User};
+use tributary_router::{ClusterAuthorization, ClusterSetup, MemberRules, Report, Router, RouterConfig, User};
 use tributary_server::handler::Handler;
 
 use crate::fixture::{SOON, Server, start, text};
@@ -104,6 +104,7 @@ async fn over(member: &Member) -> Server {
         fingerprint: String::new(),
         index: None,
         impersonation: MemberRules::default(),
+        authorization: ClusterAuthorization::Auto,
     }]);
     start(router).await
 }

@@ -120,12 +120,12 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::MemberRules;
     use crate::body::WHOLE_BODY_BYTES_MAX;
     use crate::caller::Caller;
     use crate::flow::fair_share::{FairShare, ShareMetrics};
     use crate::forward::ask::Patience;
     use crate::topology::{ClusterSetup, MemberShareMetrics};
+    use crate::{ClusterAuthorization, MemberRules};
 
     #[tokio::test(start_paused = true)]
     async fn who_was_not_asked_is_not_known() {
@@ -137,6 +137,7 @@ mod tests {
             fingerprint,
             index: None,
             impersonation: MemberRules::default(),
+            authorization: ClusterAuthorization::Auto,
         };
         let cluster = Cluster::new(setup, None, &Arc::default(), &MemberShareMetrics::default());
         let caller =

@@ -296,6 +296,7 @@ mod tests {
                 warnings: Vec::new(),
                 index: None,
                 impersonation: tributary_router::MemberRules::default(),
+                authorization: tributary_router::ClusterAuthorization::Auto,
                 labels: BTreeMap::new(),
             };
             assert_eq!(different_from(address, std::slice::from_ref(&spec)).is_ok(), expected, "{server}");
