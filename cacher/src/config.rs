@@ -5,6 +5,7 @@ use std::time::Duration;
 use tributary_apimachinery::{ClusterName, GroupVersionResource, ObjectDecoder};
 
 use crate::list_places::ListPlaces;
+use crate::precedence::Precedence;
 
 /// What one cacher holds.
 #[derive(Clone, Debug)]
@@ -19,6 +20,8 @@ pub struct CacherConfig {
     pub decoder: ObjectDecoder,
     /// What all collections of the member share.
     pub list_places: ListPlaces,
+    /// What is to be known of the member before this collection is read on, once contact was lost.
+    pub precedence: Precedence,
     /// Times and sizes; `Tuning::default()` is right but for tests and measurements.
     pub tuning: ReflectorTuning,
 }

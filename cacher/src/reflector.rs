@@ -52,6 +52,7 @@ impl Reflector {
     async fn wait(&mut self, failures: u32, at_least: Option<Duration>) -> Result<Input, ResetAsked> {
         self.reading = ReflectorStream::Nothing;
         self.list_place = None;
+        self.failed_at = Some(Instant::now());
         let tuning = &self.shared.config.tuning;
         let at_least = at_least.map(|asked| asked.min(tuning.retry_after_max));
         let delay = backoff::delay(tuning.backoff_min, tuning.backoff_max, failures, at_least, rand::random());

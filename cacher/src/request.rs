@@ -309,6 +309,7 @@ mod tests {
             namespace: namespace.map(str::to_owned),
             decoder: ObjectDecoder::new("apps/v1", "Deployment", [].into()),
             list_places: ListPlaces::default(),
+            precedence: crate::precedence::Precedence::default(),
             tuning: ReflectorTuning {
                 watch_timeout: (Duration::from_secs(9), Duration::from_secs(9)),
                 watch_list_timeout: (Duration::from_secs(3600), Duration::from_secs(3600)),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use common::*;
 use tokio::time::{Instant, sleep, timeout};
 use tributary_cacher::{
-    Cacher, CacherConfig, CacherState, ListPlaces, MemberHealth, MemberLoss, ReflectorTuning, StaleReason,
+    Cacher, CacherConfig, CacherState, ListPlaces, MemberHealth, MemberLoss, Precedence, ReflectorTuning, StaleReason,
 };
 
 /// How soon a collection is to be fresh once its member is well: what is promised, less the time in which that is found
@@ -221,4 +221,30 @@ async fn collections_are_listed_again_a_few_at_a_time() {
     assert_eq!(count(&all), 19);
     assert!(begun.elapsed() < Duration::from_secs(3));
     drop(feed);
+}
+
+/// Who may see an object is said by other objects: what comes after a failure must not be shown before these are known.
+#[tokio::test(start_paused = true)]
+async fn what_comes_first_is_known_before_events_are_read_on() {
+    let precedence = Precedence::default();
+    precedence.begin();
+    let config = CacherConfig { precedence: precedence.clone(), ..config(ReflectorTuning::default()) };
+    let (cacher, mut member, mut updates) = start_of_config(config);
+    let feed = member.sync(&[], 5).await;
+    updates.synced().await;
+    precedence.known(Instant::now());
+    sleep(Duration::from_secs(1)).await;
+    feed.cut();
+    member.expect(&["limit=1"]).await.text(list(&[], 5, None));
+    sleep(Duration::from_secs(20)).await;
+    assert!(!member.is_asked(), "what was known before the failure is not enough");
+    assert!(matches!(cacher.state(), CacherState::Stale { .. }), "{cacher:?}");
+    precedence.wanted().await;
+    precedence.known(Instant::now());
+    let feed = member.expect(&["watch=1"]).await.stream();
+    feed.send(event("ADDED", &pod("a", 6)));
+    assert!(matches!(updates.next().await, tributary_cacher::Update::Changes { .. }));
+    // A watch that ends in order is resumed at once.
+    drop(feed);
+    member.expect(&["watch=1"]).await;
 }

@@ -14,6 +14,7 @@ mod admissions;
 mod audience;
 mod candidates;
 mod compiled;
+mod confirmation;
 mod feed;
 mod followed;
 mod mirror;

@@ -26,6 +26,9 @@ impl Reflector {
     /// Sends a request in place of what is being read.
     pub(super) async fn open(&mut self, target: ReflectorRequest) -> Result<Input, ResetAsked> {
         self.reading = ReflectorStream::Nothing;
+        if target.begins_list() || matches!(target, ReflectorRequest::Watch { .. }) {
+            self.let_precede().await?;
+        }
         if !matches!(target, ReflectorRequest::Page { continue_token: Some(_), .. }) {
             self.list_place = None;
             self.keep_pace().await?;
@@ -71,6 +74,16 @@ impl Reflector {
                 Ok(self.failed(StaleReason::Other(reason)))
             }
         }
+    }
+
+    /// After a failure, waits until what comes first is known as of later than that.
+    async fn let_precede(&mut self) -> Result<(), ResetAsked> {
+        if let Some(failed_at) = self.failed_at {
+            let precedence = self.shared.config.precedence.clone();
+            self.attend(precedence.known_since(failed_at)).await?;
+            self.failed_at = None;
+        }
+        Ok(())
     }
 
     /// A list begins with nothing, and the version that it shows is the answer to a question that is asked now.

@@ -52,6 +52,8 @@ pub(crate) struct Reflector {
     pub(super) wakes: Wakes,
     /// The place of the list that is under way, where it takes one.
     pub(super) list_place: Option<ListPlace>,
+    /// When the last attempt failed, until what comes first is known as of a later moment.
+    pub(super) failed_at: Option<Instant>,
     /// Whether a request has been begun.
     pub(super) has_asked: bool,
     pub(super) announced: Announced,
@@ -86,6 +88,7 @@ impl Reflector {
             recoveries: 0,
             wakes: Wakes::default(),
             list_place: None,
+            failed_at: None,
             has_asked: false,
             transport,
             observer,

@@ -8,13 +8,15 @@ use arc_swap::ArcSwap;
 use parking_lot::{Mutex, RwLockReadGuard};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
+use tokio_util::task::AbortOnDropHandle;
 use tributary_apimachinery::{ClusterAuthorization, ClusterName, GroupVersionResource, ObjectDecoder};
 use tributary_authorization::{Fleet as CompiledFleet, RbacKind, User};
-use tributary_cacher::{Cacher, CacherConfig, CacherState, ReflectorTuning};
+use tributary_cacher::{Cacher, CacherConfig, CacherState, Precedence, ReflectorTuning};
 use tributary_proxy::Transport;
 
 use super::SharedMode;
 use super::compiled::CompiledRights;
+use super::confirmation;
 use super::feed::MirrorFeed;
 use super::standing::MirrorStanding;
 use crate::limits::Limits;
@@ -70,6 +72,21 @@ struct MirroredClusters {
     known: BTreeSet<ClusterName>,
 }
 
+impl MirroredClusters {
+    /// Says what comes before objects where these are the rights that count.
+    fn set_precedence(&self, known: &BTreeSet<ClusterName>, standings: &BTreeMap<ClusterName, MirrorStanding>) {
+        for (name, member) in &self.by_name {
+            let precedence = member.cluster.precedence();
+            match standings.get(name) {
+                Some(MirrorStanding::Current) => precedence.begin(),
+                Some(MirrorStanding::Behind { .. }) if known.contains(name) => precedence.lost(),
+                // Of what nobody may see nothing comes first.
+                _ => precedence.nothing(),
+            }
+        }
+    }
+}
+
 /// What mirrors one cluster.
 struct MirroredCluster {
     /// Which cluster it was started for: a cluster whose configuration changes is another one.
@@ -79,6 +96,8 @@ struct MirroredCluster {
     renewals: u64,
     feed: Arc<MirrorFeed>,
     cachers: Vec<Arc<Cacher>>,
+    /// Says when they are known anew after contact was lost.
+    _confirmation: AbortOnDropHandle<()>,
     /// Up to when another one had read this very cluster, before it was reached in another way.
     earlier: Option<Instant>,
 }
@@ -242,15 +261,18 @@ impl RightsMirror {
                 resource,
                 namespace: None,
                 list_places: cluster.list_places().clone(),
+                precedence: Precedence::default(),
                 tuning: ReflectorTuning { collection_size_max: self.collection_bytes, ..ReflectorTuning::default() },
             };
             let cacher = Arc::new(Cacher::start(config, transport.clone(), feed.of(kind)));
             self.forward_states(cluster, &cacher);
             cacher
         });
-        let cachers = cachers.collect();
+        let cachers: Vec<_> = cachers.collect();
+        let confirmation = tokio::spawn(confirmation::confirm(cachers.clone(), cluster.precedence().clone()));
+        let _confirmation = AbortOnDropHandle::new(confirmation);
         let (uid, renewals) = (cluster.uid(), cluster.renewals());
-        MirroredCluster { cluster: Arc::clone(cluster), uid, renewals, cachers, feed, earlier }
+        MirroredCluster { cluster: Arc::clone(cluster), uid, renewals, cachers, _confirmation, feed, earlier }
     }
 
     /// Notes each change of a cacher's state, and tells it each of its cluster's health, until it is dropped.
@@ -280,6 +302,7 @@ impl RightsMirror {
         let now = Instant::now();
         let known = standings.iter().filter(|(_, standing)| standing.holds(now)).map(|(cluster, _)| cluster.clone());
         let known: BTreeSet<_> = known.collect();
+        members.set_precedence(&known, &standings);
         if members.known == known && self.standings.load().by_name == standings {
             return;
         }

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 use tributary_apimachinery::{ClusterAuthorization, ClusterName, Permit, RequestClass, explain};
 use tributary_authentication::MemberRules;
-use tributary_cacher::ListPlaces;
+use tributary_cacher::{ListPlaces, Precedence};
 use tributary_proxy::{ClusterClient, Reachability, Transport, nearest_tick};
 
 use super::mark::ClusterMark;
@@ -131,6 +131,7 @@ pub(crate) struct Cluster {
     questions: Arc<FairLine>,
     /// Which of its collections may be listed again.
     list_places: ListPlaces,
+    precedence: Precedence,
     /// What lasts of clients' requests to it: watches of its own view, logs that are followed.
     lasting: Arc<FairShare>,
     /// The others of clients' requests to it.
@@ -208,6 +209,12 @@ impl Cluster {
         &self.list_places
     }
 
+    /// What is to be known of it before its collections are read on, once contact was lost: in the shared mode its roles
+    /// and bindings.
+    pub(crate) fn precedence(&self) -> &Precedence {
+        &self.precedence
+    }
+
     /// A cluster about which nothing is known yet, but what was served under its name before, if that is known.
     pub(crate) fn new(
         setup: ClusterSetup,
@@ -238,6 +245,7 @@ impl Cluster {
             asked: AtomicBool::new(false),
             questions: FairLine::new(QUESTIONS_AT_ONCE),
             list_places: ListPlaces::default(),
+            precedence: Precedence::default(),
             lasting: FairShare::new("long-running requests", 0, shares.lasting.clone()),
             short: FairShare::new("short requests", 0, shares.short.clone()),
             cancelled: CancellationToken::new(),

@@ -53,6 +53,7 @@ impl View {
             namespace: self.namespace.clone(),
             decoder: self.decoder.clone(),
             list_places: cluster.list_places().clone(),
+            precedence: cluster.precedence().clone(),
             tuning: ReflectorTuning { collection_size_max: self.collection_bytes, ..ReflectorTuning::default() },
         };
         let cacher = Arc::new(Cacher::start(config, transport, feed.clone()));

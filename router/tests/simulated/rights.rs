@@ -424,3 +424,32 @@ async fn secrets_are_held_only_where_a_registry_names_them() {
     assert_eq!(crate::harness::name(&watched.soon().await["object"]), "key");
     assert_eq!(member.control().requests_of(RequestKind::Watch, "secrets"), 1);
 }
+
+#[tokio::test]
+async fn what_was_revoked_while_a_member_was_away_is_not_shown_when_it_is_back() {
+    let fixture = Fixture::shared(["a", "b"], allow(), SharedMode::default()).await;
+    let a = fixture.member("a");
+    grant(a, "shop", "ann");
+    a.apply(config_map_of("shop", "known")).unwrap();
+    let ann = fixture.user("ann", &[]);
+    let path = "/api/v1/namespaces/shop/configmaps";
+    until(|| async { ann.get(path).await.code == 200 }).await;
+    for round in 0..10 {
+        a.control().stop_listening().await;
+        a.control().disconnect();
+        fixture.out_of_reach("a").await;
+        a.delete(&format!("rolebindings.{RBAC}"), "shop", "ann-reads").unwrap();
+        let hidden = format!("hidden-{round}");
+        a.apply(config_map_of("shop", &hidden)).unwrap();
+        a.control().start_listening().await;
+        until(|| async {
+            let answer = ann.get(path).await;
+            let told = String::from_utf8_lossy(&answer.body).into_owned();
+            assert!(!told.contains(&hidden), "what was made after the loss is shown: {told}");
+            answer.code == 403
+        })
+        .await;
+        grant(a, "shop", "ann");
+        until(|| async { ann.get(path).await.code == 200 }).await;
+    }
+}
