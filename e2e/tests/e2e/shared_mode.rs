@@ -1,12 +1,21 @@
 //! Many users of one endpoint over two real members, each known by a certificate: what they see, what they do, and what
 //! they are refused.
 
+mod crowd;
+mod informers;
 mod matrix;
+mod races;
 
 use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
-use std::{fs, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 use tributary_e2e::{HttpClient, Kubectl, PeopleAuthority, TestCluster, Tributary, guard, namespace};
 
 /// How long a change of rights or of a file may take to be seen on a busy machine.
@@ -14,7 +23,10 @@ const SOON: Duration = Duration::from_secs(30);
 
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = cases!["shared_mode"; people_act_as_themselves, authorities_are_exchanged];
+    cases.extend(crowd::cases());
+    cases.extend(informers::cases());
     cases.extend(matrix::cases());
+    cases.extend(races::cases());
     cases
 }
 
@@ -28,22 +40,39 @@ struct Shared {
 }
 
 impl Shared {
+    /// Over the two members of all tests.
     async fn start(context: &TestContext) -> anyhow::Result<Self> {
+        let kubeconfig = context.fixture.pair_kubeconfig().await?;
+        Self::over(context, context.fixture.pair().await?.clone(), &kubeconfig, &[]).await
+    }
+
+    /// Over these members, whose contexts the kubeconfig has, with further arguments.
+    async fn over(
+        context: &TestContext,
+        members: [Arc<TestCluster>; 2],
+        kubeconfig: &Path,
+        arguments: &[&str],
+    ) -> anyhow::Result<Self> {
         let folder = guard::temporary_folder("shared")?;
         let people = PeopleAuthority::new("the people's authority")?;
         let client_ca = folder.path().join("clients.crt");
         fs::write(&client_ca, people.pem())?;
-        let members = context.fixture.pair().await?.clone();
-        let kubeconfig = context.fixture.pair_kubeconfig().await?;
-        let tributary = Tributary::builder(&kubeconfig, ["member1", "member2"]).shared(&client_ca).start().await?;
+        let builder = Tributary::builder(kubeconfig, [members[0].name(), members[1].name()]);
+        let tributary = builder.shared(&client_ca).arguments(arguments.iter().copied()).start().await?;
         let tributary = context.fixture.watch_log(tributary).await;
         Ok(Self { tributary, people, client_ca, members, folder })
     }
 
     /// A kubeconfig of somebody, with a certificate of their own.
     fn kubeconfig(&self, name: &str, groups: &[&str]) -> anyhow::Result<PathBuf> {
+        self.kubeconfig_with(&self.people.user(name, groups)?)
+    }
+
+    /// A kubeconfig with this entry of a user.
+    fn kubeconfig_with(&self, user: &Value) -> anyhow::Result<PathBuf> {
         let path = self.folder.path().join(namespace::unique_name("person"));
-        self.tributary.kubeconfig_of(&path, &self.people.user(name, groups)?, &["member1", "member2"])?;
+        let clusters = [self.members[0].name(), self.members[1].name()];
+        self.tributary.kubeconfig_of(&path, user, &clusters)?;
         Ok(path)
     }
 
@@ -73,6 +102,36 @@ async fn grant(member: &TestCluster, namespace: &str, name: &str, user: &str, ru
     });
     member.http().post(&plural("bindings"), &binding).send().await?.expect(201)?;
     Ok(())
+}
+
+/// Takes away what [`grant`] gave in a namespace.
+async fn revoke(member: &TestCluster, namespace: &str, name: &str) -> anyhow::Result<()> {
+    let path = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings/{name}");
+    member.http().delete(&path).send().await?.expect(200).map(drop)
+}
+
+/// Rules for somebody who reads ConfigMaps.
+fn reads_config_maps() -> Value {
+    json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"]}])
+}
+
+/// Makes a ConfigMap whose text has this many bytes.
+async fn make_config_map(member: &TestCluster, namespace: &str, name: &str, bytes: usize) -> anyhow::Result<()> {
+    let metadata = json!({"name": name});
+    let map =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"text": "x".repeat(bytes)}});
+    member.http().post(&format!("/api/v1/namespaces/{namespace}/configmaps"), &map).send().await?.expect(201).map(drop)
+}
+
+/// The names of the ConfigMaps of a list, with their namespaces and clusters, but for what each namespace has.
+fn config_maps(list: &Value) -> BTreeSet<(String, String, String)> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let of = |metadata: &Value| {
+        let cluster = text(&metadata["annotations"]["tributary.dev/cluster"]);
+        (cluster, text(&metadata["namespace"]), text(&metadata["name"]))
+    };
+    let items = list["items"].as_array().into_iter().flatten().map(|item| of(&item["metadata"]));
+    items.filter(|(.., name)| name != "kube-root-ca.crt").collect()
 }
 
 async fn people_act_as_themselves(context: TestContext) -> anyhow::Result<()> {

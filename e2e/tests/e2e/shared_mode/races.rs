@@ -1,0 +1,283 @@
+//! Rights that change between two requests of a client, or during one, and rights that cannot be followed.
+
+use super::{SOON, Shared, config_maps, grant, make_config_map, reads_config_maps, revoke};
+use crate::context::{Case, TestContext, cases, eventually};
+use anyhow::{Context, ensure};
+use futures::{StreamExt, TryStreamExt, stream};
+use serde_json::{Value, json};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use tributary_e2e::{HttpClient, TestCluster, guard, kubeconfig, namespace};
+use tributary_simulator::{Relay, Weather};
+
+/// How many bytes there are in all in the initial events of a watch: more than buffers on the way hold.
+const INITIAL_BYTES: usize = 40 << 20;
+
+/// How long a cluster may take to be seen as cut off, or as being there again.
+const CUT_OFF: Duration = Duration::from_secs(60);
+
+pub(super) fn cases() -> Vec<Case> {
+    cases!["shared_mode::races";
+        a_version_of_other_rights_is_not_resumed, pages_of_other_rights_do_not_go_on,
+        initial_events_end_with_the_right_to_them, proof_initial_events_of_ten_thousand,
+        rights_of_a_cluster_that_is_cut_off_end, what_was_taken_away_meanwhile_is_never_shown,
+    ]
+}
+
+/// Somebody who reads the ConfigMaps of two namespaces of the first member, the second of which is taken away.
+struct Reader {
+    shared: Shared,
+    name: String,
+    kept: String,
+    lost: String,
+    http: HttpClient,
+}
+
+impl Reader {
+    async fn start(context: &TestContext, shared: Shared) -> anyhow::Result<Self> {
+        let name = namespace::unique_name("ann");
+        let kept = context.namespace("kept", &shared.members).await?;
+        let lost = context.namespace("lost", &shared.members).await?;
+        for namespace in [&kept, &lost] {
+            grant(&shared.members[0], namespace, &name, &name, reads_config_maps()).await?;
+        }
+        let http = shared.http(&name, &[]).await?;
+        Ok(Self { shared, name, kept, lost, http })
+    }
+
+    fn member(&self) -> &TestCluster {
+        &self.shared.members[0]
+    }
+
+    async fn make(&self, namespace: &str, names: &[&str]) -> anyhow::Result<()> {
+        for name in names {
+            make_config_map(self.member(), namespace, name, 10).await?;
+        }
+        Ok(())
+    }
+
+    async fn list(&self) -> anyhow::Result<Value> {
+        self.http.get("/api/v1/configmaps").send().await?.expect(200)?.json()
+    }
+
+    /// Waits until a list has these namespaces' objects, by name, and no others.
+    async fn lists(&self, expected: &[(&str, &str)]) -> anyhow::Result<Value> {
+        let expected = expected.iter().map(|(namespace, name)| self.key(namespace, name)).collect::<BTreeSet<_>>();
+        eventually(SOON, async || {
+            let list = self.list().await?;
+            ensure!(config_maps(&list) == expected, "{list}");
+            Ok(())
+        })
+        .await?;
+        self.list().await
+    }
+
+    fn key(&self, namespace: &str, name: &str) -> (String, String, String) {
+        (self.member().name().to_owned(), namespace.to_owned(), name.to_owned())
+    }
+
+    async fn loses(&self) -> anyhow::Result<()> {
+        revoke(self.member(), &self.lost, &self.name).await
+    }
+}
+
+fn version(list: &Value) -> String {
+    list["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned()
+}
+
+async fn a_version_of_other_rights_is_not_resumed(context: TestContext) -> anyhow::Result<()> {
+    let reader = Reader::start(&context, Shared::start(&context).await?).await?;
+    let (kept, lost) = (reader.kept.as_str(), reader.lost.as_str());
+    reader.make(kept, &["one"]).await?;
+    reader.make(lost, &["two"]).await?;
+    let before = version(&reader.lists(&[(kept, "one"), (lost, "two")]).await?);
+    let from = format!("/api/v1/configmaps?watch=1&resourceVersion={before}");
+    let mut open = reader.http.watch(&from).await?;
+    reader.loses().await?;
+    // What is open ends with what an informer recovers from.
+    let end = open.expect(SOON).await?;
+    ensure!(end["type"] == "ERROR" && end["object"]["code"] == 410, "{end}");
+    reader.make(lost, &["hidden"]).await?;
+    reader.make(kept, &["three"]).await?;
+    for _ in 0..10 {
+        let resumed = reader.http.get(&format!("{from}&timeoutSeconds=1")).send().await?;
+        ensure!(resumed.text().contains("410") && !resumed.text().contains("hidden"), "{}", resumed.text());
+    }
+    let after = version(&reader.lists(&[(kept, "one"), (kept, "three")]).await?);
+    let mut open = reader.http.watch(&format!("/api/v1/configmaps?watch=1&resourceVersion={after}")).await?;
+    reader.make(lost, &["hidden-too"]).await?;
+    reader.make(kept, &["four"]).await?;
+    let event = open.expect(SOON).await?;
+    ensure!(event["object"]["metadata"]["name"] == "four", "{event}");
+    Ok(())
+}
+
+async fn pages_of_other_rights_do_not_go_on(context: TestContext) -> anyhow::Result<()> {
+    let reader = Reader::start(&context, Shared::start(&context).await?).await?;
+    let (kept, lost) = (reader.kept.as_str(), reader.lost.as_str());
+    reader.make(kept, &["one", "two"]).await?;
+    reader.make(lost, &["three", "four"]).await?;
+    reader.lists(&[(kept, "one"), (kept, "two"), (lost, "three"), (lost, "four")]).await?;
+    let first = reader.http.get("/api/v1/configmaps?limit=2").send().await?.expect(200)?.json()?;
+    ensure!(first["metadata"].get("remainingItemCount").is_none(), "a count tells of what others have: {first}");
+    let next = first["metadata"]["continue"].as_str().context("there is more")?;
+    let next = format!("/api/v1/configmaps?limit=2&continue={next}");
+    reader.http.get(&next).send().await?.expect(200)?;
+    reader.loses().await?;
+    eventually(SOON, async || reader.http.get(&next).send().await?.expect(410).map(drop)).await?;
+    let refused = reader.http.get(&next).send().await?.expect(410)?.json()?;
+    ensure!(refused["reason"] == "Expired" && !refused.to_string().contains(lost), "{refused}");
+    reader.lists(&[(kept, "one"), (kept, "two")]).await.map(drop)
+}
+
+async fn initial_events_end_with_the_right_to_them(context: TestContext) -> anyhow::Result<()> {
+    initial_events(&context, 1_000).await
+}
+
+async fn proof_initial_events_of_ten_thousand(context: TestContext) -> anyhow::Result<()> {
+    initial_events(&context, 10_000).await
+}
+
+/// A client that reads the initial events of a watch at its leisure has the right to them taken away.
+async fn initial_events(context: &TestContext, count: usize) -> anyhow::Result<()> {
+    let reader = Reader::start(context, Shared::start(context).await?).await?;
+    let making = (0..count).map(|at| {
+        let reader = &reader;
+        async move { make_config_map(reader.member(), &reader.lost, &format!("m{at}"), INITIAL_BYTES / count).await }
+    });
+    let making: Vec<_> = making.collect();
+    stream::iter(making).buffer_unordered(16).try_collect::<()>().await?;
+    let path = format!("/api/v1/namespaces/{}/configmaps", reader.lost);
+    eventually(SOON, async || {
+        let list = reader.http.get(&path).send().await?.expect(200)?.json()?;
+        ensure!(config_maps(&list).len() == count, "not all are there");
+        Ok(())
+    })
+    .await?;
+    let options = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    let mut events = reader.http.watch(&format!("{path}?{options}")).await?;
+    let first = events.expect(SOON).await?;
+    ensure!(first["type"] == "ADDED", "{first}");
+    reader.loses().await?;
+    eventually(SOON, async || reader.http.get(&path).send().await?.expect(403).map(drop)).await?;
+    let mut seen = 1;
+    loop {
+        let event = events.expect(SOON).await?;
+        match event["type"].as_str() {
+            Some("ADDED") => seen += 1,
+            Some("ERROR") => {
+                ensure!(event["object"]["code"] == 410, "{event}");
+                break;
+            }
+            _ => anyhow::bail!("after {seen} of {count}: {event}"),
+        }
+    }
+    ensure!(seen < count, "all {count} events were sent, whatever the right to them");
+    Ok(())
+}
+
+/// A member of the test's own behind a wire that can be cut, beside the second of all tests.
+async fn behind_a_wire(context: &TestContext, arguments: &[&str]) -> anyhow::Result<(Reader, Relay)> {
+    let member = Arc::new(TestCluster::builder("apart").start(context.fixture.tools().await?).await?);
+    let other = Arc::clone(&context.fixture.pair().await?[1]);
+    let wire = Relay::start(member.apiserver_port(), 0).await?;
+    let mut entries = member.access().entries();
+    entries.cluster["server"] = json!(format!("https://127.0.0.1:{}", wire.port()));
+    let folder = guard::temporary_folder("apart")?;
+    let path = folder.path().join("kubeconfig");
+    kubeconfig::write_entries(&path, &[entries, other.access().entries()])?;
+    let shared = Shared::over(context, [member, other], &path, arguments).await?;
+    let reader = Reader::start(context, shared).await?;
+    // What she may elsewhere stays whatever becomes of the first.
+    grant(&reader.shared.members[1], &reader.kept, &reader.name, &reader.name, reads_config_maps()).await?;
+    Ok((reader, wire))
+}
+
+fn cut(wire: &Relay) {
+    wire.set(Weather::Cut { within: 0 });
+    wire.cut();
+}
+
+async fn rights_of_a_cluster_that_is_cut_off_end(context: TestContext) -> anyhow::Result<()> {
+    let (reader, wire) = behind_a_wire(&context, &["--stale-rights=15"]).await?;
+    let (kept, lost) = (reader.kept.as_str(), reader.lost.as_str());
+    reader.make(kept, &["one"]).await?;
+    reader.make(lost, &["two"]).await?;
+    reader.lists(&[(kept, "one"), (lost, "two")]).await?;
+    cut(&wire);
+    // At first the last known rights hold, and who cannot be asked is said.
+    eventually(CUT_OFF, async || {
+        let list = reader.http.get("/api/v1/configmaps").send().await?.expect(200)?;
+        ensure!(list.header("warning").contains("apart"), "{}", list.header("warning"));
+        ensure!(config_maps(&list.json()?).contains(&reader.key(kept, "one")), "{}", list.text());
+        Ok(())
+    })
+    .await?;
+    // Then nobody knows what she may there, and for her the cluster is not there.
+    eventually(CUT_OFF, async || {
+        let list = reader.http.get("/api/v1/configmaps").send().await?.expect(200)?;
+        ensure!(config_maps(&list.json()?).is_empty(), "{}", list.text());
+        ensure!(!list.header("warning").contains("apart"), "{}", list.header("warning"));
+        Ok(())
+    })
+    .await?;
+    let refused = reader.http.get(&format!("/api/v1/namespaces/{lost}/configmaps/two")).send().await?;
+    ensure!(!refused.status.is_success() && !refused.text().contains("apart"), "{}", refused.text());
+    wire.set(Weather::Clear);
+    eventually(CUT_OFF, async || {
+        ensure!(config_maps(&reader.list().await?).contains(&reader.key(lost, "two")), "not there again");
+        Ok(())
+    })
+    .await
+}
+
+/// While a cluster is cut off somebody loses a right there, and what they may see no longer changes. With the connection
+/// both come back, and no answer may show the one without the other.
+async fn what_was_taken_away_meanwhile_is_never_shown(context: TestContext) -> anyhow::Result<()> {
+    let (reader, wire) = behind_a_wire(&context, &[]).await?;
+    let (kept, lost) = (reader.kept.as_str(), reader.lost.as_str());
+    reader.make(kept, &["one"]).await?;
+    reader.make(lost, &["two"]).await?;
+    reader.lists(&[(kept, "one"), (lost, "two")]).await?;
+    for round in 0..3 {
+        cut(&wire);
+        eventually(CUT_OFF, async || {
+            let list = reader.http.get("/api/v1/configmaps").send().await?.expect(200)?;
+            ensure!(list.header("warning").contains("apart"), "{}", list.header("warning"));
+            Ok(())
+        })
+        .await?;
+        reader.loses().await?;
+        let hidden = format!("hidden-{round}");
+        reader.make(lost, &[&hidden]).await?;
+        wire.set(Weather::Clear);
+        let path = format!("/api/v1/namespaces/{lost}/configmaps");
+        eventually(CUT_OFF, async || {
+            let list = reader.list().await?;
+            if config_maps(&list).contains(&reader.key(lost, &hidden)) {
+                panic!("what was made after the loss is shown: {list}");
+            }
+            ensure!(!config_maps(&list).contains(&reader.key(lost, "two")), "the loss is not known yet");
+            reader.http.get(&path).send().await?.expect(403).map(drop)
+        })
+        .await?;
+        regain(&reader).await?;
+    }
+    Ok(())
+}
+
+/// Gives back by the first binding what was taken away.
+async fn regain(reader: &Reader) -> anyhow::Result<()> {
+    let api = "rbac.authorization.k8s.io";
+    let binding = json!({
+        "apiVersion": format!("{api}/v1"), "kind": "RoleBinding", "metadata": {"name": reader.name},
+        "subjects": [{"apiGroup": api, "kind": "User", "name": reader.name}],
+        "roleRef": {"apiGroup": api, "kind": "Role", "name": reader.name},
+    });
+    let path = format!("/apis/{api}/v1/namespaces/{}/rolebindings", reader.lost);
+    reader.member().http().post(&path, &binding).send().await?.expect(201)?;
+    eventually(SOON, async || {
+        let list = reader.http.get(&format!("/api/v1/namespaces/{}/configmaps", reader.lost)).send().await?;
+        list.expect(200).map(drop)
+    })
+    .await
+}
