@@ -218,6 +218,8 @@ impl Fixture {
             own.is_some_and(|own| own.problem.is_some() || own.refusal.is_some())
         })
         .await;
+        // What is held of it is told by a channel.
+        quiet_without_time().await;
     }
 
     /// Sees to it that clients have a connection of each kind to a member, for what is to happen [`at_once`]: a dial
