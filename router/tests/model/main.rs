@@ -13,7 +13,7 @@
 //! them from the seed, and nothing runs in another thread, so a seed is the same run each time.
 //!
 //! * `cargo test -p tributary-router --test model` runs 200 seeds and those that once failed;
-//! * `… -- seed=7` one, `… -- seeds=0..5000` many; with `TRIBUTARY_TRACE=1` a failure shows all that happened,
+//! * `… -- seed=7` one, `… -- seed=0..5000` many, `… -- rights=7` one of users whose rights change; with `TRIBUTARY_TRACE=1` a failure shows all that happened,
 //!   not its end;
 //! * `… -- --ignored proof` as many as `TRIBUTARY_SEEDS` says, 20,000 by default.
 
@@ -24,6 +24,7 @@ mod client;
 mod corruption;
 mod follower;
 mod ledger;
+mod rights;
 mod run;
 mod schedule;
 mod truth;
@@ -36,8 +37,13 @@ use std::process::Command;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
+use run::RunKind;
+
 /// How many seeds run with every test.
 const SEEDS: u64 = 200;
+
+/// How many runs of users whose rights change.
+const RIGHTS_SEEDS: u64 = 100;
 
 /// How many seeds are one test.
 const SEEDS_PER_TRIAL: u64 = 50;
@@ -73,11 +79,12 @@ fn main() -> anyhow::Result<()> {
         .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
         .with_writer(std::io::stderr)
         .init();
-    let given = std::env::args()
-        .find_map(|argument| argument.strip_prefix("seed=").or(argument.strip_prefix("seeds=")).map(str::to_owned));
-    if let Some(given) = given {
-        let seeds = run::seeds(&given)?;
-        let well = if seeds.clone().count() == 1 { run::run_one(seeds.start) } else { run_each(seeds).is_ok() };
+    for argument in std::env::args() {
+        let Some((word, given)) = argument.split_once('=') else { continue };
+        let Some(kind) = RunKind::of(word) else { continue };
+        let seeds = run::seeds(given)?;
+        let well =
+            if seeds.clone().count() == 1 { run::run_one(kind, seeds.start) } else { run_each(kind, seeds).is_ok() };
         std::process::exit(i32::from(!well));
     }
     let mut arguments = Arguments::from_args();
@@ -86,22 +93,29 @@ fn main() -> anyhow::Result<()> {
     let mut trials = corruption::trials();
     trials.push(Trial::test("a_seed_is_the_same_run_each_time", || same_runs(&[9, 12, 13])));
     for (seed, what) in FAILED_ONCE {
-        trials.push(Trial::test(format!("failed_once::{seed}::{what}"), move || run_each(seed..seed + 1)));
+        trials.push(Trial::test(format!("failed_once::{seed}::{what}"), move || {
+            run_each(RunKind::Versions, seed..seed + 1)
+        }));
     }
     for from in (0..SEEDS).step_by(SEEDS_PER_TRIAL as usize) {
         let to = from + SEEDS_PER_TRIAL;
-        trials.push(Trial::test(format!("seeds_{from}_to_{to}"), move || run_each(from..to)));
+        trials.push(Trial::test(format!("seeds_{from}_to_{to}"), move || run_each(RunKind::Versions, from..to)));
     }
+    for from in (0..RIGHTS_SEEDS).step_by(SEEDS_PER_TRIAL as usize) {
+        let to = from + SEEDS_PER_TRIAL;
+        trials.push(Trial::test(format!("rights_{from}_to_{to}"), move || run_each(RunKind::Rights, from..to)));
+    }
+    trials.push(Trial::test("leaks_are_told", rights::truth::leaks_are_told));
     trials.push(Trial::test("proof_seeds", move || proof(cores as u64)).with_ignored_flag(true));
     libtest_mimic::run(&arguments, trials).exit()
 }
 
 /// Runs seeds one after the other, each in a process of its own: what a process has done before must not matter. What
 /// failed goes to stderr at once.
-fn run_each(seeds: std::ops::Range<u64>) -> Result<(), Failed> {
+fn run_each(kind: RunKind, seeds: std::ops::Range<u64>) -> Result<(), Failed> {
     let mut failed = Vec::new();
     for seed in seeds {
-        let output = run_alone(seed)?;
+        let output = run_alone(kind, seed)?;
         std::io::stderr().write_all(&output.stderr)?;
         if !output.status.success() {
             failed.push(seed);
@@ -126,8 +140,15 @@ fn same_runs(seeds: &[u64]) -> Result<(), Failed> {
     Ok(())
 }
 
-fn run_alone(seed: u64) -> std::io::Result<std::process::Output> {
-    Command::new(std::env::current_exe()?).arg(format!("seed={seed}")).output()
+fn run_alone(kind: RunKind, seed: u64) -> std::io::Result<std::process::Output> {
+    Command::new(std::env::current_exe()?).arg(format!("{}={seed}", kind.word())).output()
+}
+
+/// Both kinds of runs, of the second a tenth as many.
+fn run_both(seeds: std::ops::Range<u64>) -> Result<(), Failed> {
+    let (of_versions, of_rights) = (seeds.clone(), seeds.step_by(10));
+    run_each(RunKind::Versions, of_versions)?;
+    of_rights.into_iter().try_for_each(|seed| run_each(RunKind::Rights, seed..seed + 1))
 }
 
 /// Many seeds, on all cores.
@@ -136,6 +157,6 @@ fn proof(cores: u64) -> Result<(), Failed> {
     let share = seeds.div_ceil(cores).max(1);
     let starts = (SEEDS..SEEDS + seeds).step_by(usize::try_from(share)?);
     let threads: Vec<_> =
-        starts.map(|from| std::thread::spawn(move || run_each(from..(from + share).min(SEEDS + seeds)))).collect();
+        starts.map(|from| std::thread::spawn(move || run_both(from..(from + share).min(SEEDS + seeds)))).collect();
     threads.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(|_| Err("a thread panicked".into())))
 }

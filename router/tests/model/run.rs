@@ -13,7 +13,7 @@ use crate::follower::Follower;
 use crate::schedule::{self, Profile};
 use crate::truth::{Lie, Selection, State};
 use crate::world::{REPLICAS, RESOURCE, World};
-use crate::{writer, writes};
+use crate::{rights, writer, writes};
 
 /// How many clients list and watch.
 const CLIENTS: u64 = 5;
@@ -22,12 +22,38 @@ const CLIENTS: u64 = 5;
 /// question after the members' discovery.
 const REST_WITHIN: Duration = Duration::from_secs(240);
 
+/// What a run is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RunKind {
+    /// Versions, writes and clients of one person.
+    Versions,
+    /// Users whose rights change.
+    Rights,
+}
+
+impl RunKind {
+    pub(crate) const ALL: [Self; 2] = [Self::Versions, Self::Rights];
+
+    /// The one of this word.
+    pub(crate) fn of(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.word() == word)
+    }
+
+    /// Its word on the command line.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Versions => "seed",
+            Self::Rights => "rights",
+        }
+    }
+}
+
 /// How a run ended.
-pub(crate) struct Outcome {
+struct Outcome {
     /// Why it failed.
-    pub(crate) failure: Option<String>,
+    failure: Option<String>,
     /// What happened.
-    pub(crate) trace: Vec<String>,
+    trace: Vec<String>,
 }
 
 /// One client as seen from outside.
@@ -38,13 +64,13 @@ struct Watched {
 }
 
 /// Runs a seed in a thread and a runtime of its own, whose clock stands still while anything can be done.
-pub(crate) fn run(seed: u64) -> Outcome {
+fn run(kind: RunKind, seed: u64) -> Outcome {
     // Everything that draws numbers of its own (hash maps, timers' jitter, the order in which tasks are woken) draws
     // them from the system: so that is what the seed decides.
     seed_the_system(seed);
     let thread = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-        runtime.map(|runtime| runtime.block_on(in_runtime(seed)))
+        runtime.map(|runtime| runtime.block_on(in_runtime(kind, seed)))
     });
     match thread.join() {
         Ok(Ok(outcome)) => outcome,
@@ -61,7 +87,11 @@ fn seed_the_system(seed: u64) {
     *mad_turmoil::rand::get_rng() = generator();
 }
 
-async fn in_runtime(seed: u64) -> Outcome {
+async fn in_runtime(kind: RunKind, seed: u64) -> Outcome {
+    if kind == RunKind::Rights {
+        let (failure, trace) = rights::run(seed).await;
+        return Outcome { failure, trace };
+    }
     let profile = Profile::of(seed);
     let world = match World::start(profile).await {
         Ok(world) => world,
@@ -169,8 +199,8 @@ fn difference(has: &Objects, there_is: &Objects) -> Option<String> {
 }
 
 /// Runs a seed and says whether all went well; what failed goes to stderr.
-pub(crate) fn run_one(seed: u64) -> bool {
-    let outcome = run(seed);
+pub(crate) fn run_one(kind: RunKind, seed: u64) -> bool {
+    let outcome = run(kind, seed);
     let traced = std::env::var_os("TRIBUTARY_TRACE").is_some();
     let shown = match outcome.failure {
         _ if traced => usize::MAX,
@@ -183,7 +213,7 @@ pub(crate) fn run_one(seed: u64) -> bool {
     if let Some(failure) = &outcome.failure {
         eprintln!("seed {seed} failed: {failure}");
         eprintln!("alone, with everything that happened:");
-        eprintln!("TRIBUTARY_TRACE=1 cargo test -p tributary-router --test model -- seed={seed}");
+        eprintln!("TRIBUTARY_TRACE=1 cargo test -p tributary-router --test model -- {}={seed}", kind.word());
     }
     outcome.failure.is_none()
 }

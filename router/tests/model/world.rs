@@ -44,7 +44,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(150);
 const LEARNT_WITHIN: Duration = Duration::from_secs(2);
 
 /// When generated objects were created, in seconds since 1970: any time will do that is always the same.
-const EPOCH: i64 = 1_700_000_000;
+pub(crate) const EPOCH: i64 = 1_700_000_000;
 
 /// Everything that a run is made of.
 pub(crate) struct World {
@@ -220,30 +220,10 @@ impl World {
     async fn setups(&self) -> anyhow::Result<Vec<ClusterSetup>> {
         let (configured, mut setups) = (self.configured().1, Vec::new());
         for (name, member) in configured {
-            setups.push(self.setup(&name, &self.members[member]).await?);
+            let salt = self.fingerprints.load(Ordering::Relaxed);
+            setups.push(connect(&name, &self.members[member], salt).await?);
         }
         Ok(setups)
-    }
-
-    async fn setup(&self, name: &str, member: &Arc<SimulatedCluster>) -> anyhow::Result<ClusterSetup> {
-        let mut config = kube::Config::new(Uri::from_static("http://member.invalid"));
-        config.auth_info.token = Some(member.token().to_owned().into());
-        let dialed = Arc::clone(member);
-        let connector = Connector::new(tower::service_fn(move |_: Uri| {
-            std::future::ready(dialed.dial().map(|stream| -> BoxIo { Box::new(stream) }).map_err(Into::into))
-        }));
-        let cluster = ClusterName::new(name)?;
-        let client =
-            ClusterClient::connect_through(connector, cluster.clone(), config, ClientTuning::default()).await?;
-        let salt = self.fingerprints.load(Ordering::Relaxed);
-        Ok(ClusterSetup {
-            name: cluster,
-            client: Ok(client),
-            fingerprint: format!("{} {salt}", member.token()),
-            index: index_of(name),
-            impersonation: MemberRules::default(),
-            authorization: ClusterAuthorization::Auto,
-        })
     }
 
     /// Whether a refusal of a version is explained by a list that a router took anew: it does not know what was between
@@ -547,6 +527,26 @@ impl World {
     pub(crate) fn failure(&self) -> Option<String> {
         self.failure.lock().clone()
     }
+}
+
+/// What a router is told of a member that is to be the cluster of this name. Another salt is another configuration.
+pub(crate) async fn connect(name: &str, member: &Arc<SimulatedCluster>, salt: u64) -> anyhow::Result<ClusterSetup> {
+    let mut config = kube::Config::new(Uri::from_static("http://member.invalid"));
+    config.auth_info.token = Some(member.token().to_owned().into());
+    let dialed = Arc::clone(member);
+    let connector = Connector::new(tower::service_fn(move |_: Uri| {
+        std::future::ready(dialed.dial().map(|stream| -> BoxIo { Box::new(stream) }).map_err(Into::into))
+    }));
+    let cluster = ClusterName::new(name)?;
+    let client = ClusterClient::connect_through(connector, cluster.clone(), config, ClientTuning::default()).await?;
+    Ok(ClusterSetup {
+        name: cluster,
+        client: Ok(client),
+        fingerprint: format!("{} {salt}", member.token()),
+        index: index_of(name),
+        impersonation: MemberRules::default(),
+        authorization: ClusterAuthorization::Auto,
+    })
 }
 
 /// An object of the resource.

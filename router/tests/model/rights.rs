@@ -1,0 +1,366 @@
+//! Users whose rights change while members fail: nobody is shown what they may not see, and in the end everybody has all
+//! that they may.
+//!
+//! A run of its own beside the one over services: here there are few objects, one router, and roles and bindings that
+//! come and go. What is checked of each object that somebody is shown is in `truth`; who looks is in `reader`.
+
+mod reader;
+pub(crate) mod truth;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use http::Request;
+use http_body_util::BodyExt;
+use parking_lot::Mutex;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio::time::{Duration, Instant, sleep};
+use tributary_apimachinery::Partial;
+use tributary_apimachinery::body::{self, Body};
+use tributary_router::{Policies, Policy, Router, RouterConfig, SharedMode, User};
+use tributary_simulator::{Rejection, SimulatedCluster, Simulator, SimulatorConfig};
+
+use self::reader::Reader;
+use self::truth::MemberTruth;
+use crate::world::{EPOCH, RESOURCE, connect, service};
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+/// The members, the users, and the places where they may read: the first is everywhere.
+const MEMBERS: [&str; 2] = ["eu", "us"];
+const USERS: [&str; 3] = ["ann", "ben", "eve"];
+const PLACES: [&str; 4] = ["", "a", "b", "c"];
+const NAMES: [&str; 4] = ["w", "x", "y", "z"];
+
+/// How many steps there are, between which time passes.
+const STEPS: usize = 120;
+
+/// How long things may take to come to rest: the longest delay between attempts to reach a member, twice, and what is
+/// gained, which is gathered for half a minute.
+const REST_WITHIN: Duration = Duration::from_secs(240);
+
+/// Members, a router over them, and the truth.
+struct World {
+    members: Vec<Arc<SimulatedCluster>>,
+    router: Arc<Router>,
+    truth: Mutex<Vec<MemberTruth>>,
+    /// How many faults of each member have not ended.
+    faults: [AtomicU64; MEMBERS.len()],
+    quiet: AtomicBool,
+    started: Instant,
+    trace: Mutex<Vec<String>>,
+    failure: Mutex<Option<String>>,
+}
+
+/// What somebody holds: the value of each object, by cluster, namespace and name.
+type Objects = BTreeMap<(String, String, String), String>;
+
+/// Runs a seed in the runtime that it is called in; why it failed, and what happened.
+pub(crate) async fn run(seed: u64) -> (Option<String>, Vec<String>) {
+    let world = match World::start().await {
+        Ok(world) => Arc::new(world),
+        Err(error) => return (Some(format!("it did not start: {error:#}")), Vec::new()),
+    };
+    let mut random = StdRng::seed_from_u64(seed);
+    let (mut readers, mut held) = (JoinSet::new(), Vec::new());
+    for user in USERS {
+        let reader = Reader::new(&world, user, random.random());
+        held.push((user, reader.held()));
+        readers.spawn(reader.run());
+    }
+    for _ in 0..STEPS {
+        world.step(&mut random).await;
+        let pause = match random.random_range(0..10) {
+            0..5 => random.random_range(0..50),
+            5..9 => random.random_range(50..3000),
+            _ => random.random_range(3000..40_000),
+        };
+        sleep(Duration::from_millis(pause)).await;
+        if world.failure.lock().is_some() {
+            break;
+        }
+    }
+    world.end_of_trouble().await;
+    if let Err(error) = world.rest(&held).await {
+        world.fail(&format!("in the end: {error:#}"));
+    }
+    while let Some(ended) = readers.try_join_next() {
+        if ended.is_err() {
+            world.fail("a reader panicked");
+        }
+    }
+    readers.shutdown().await;
+    (world.failure.lock().clone(), world.trace.lock().clone())
+}
+
+impl World {
+    async fn start() -> anyhow::Result<Self> {
+        let mut members = Vec::new();
+        for (number, name) in MEMBERS.into_iter().enumerate() {
+            let config = SimulatorConfig {
+                name: name.to_owned(),
+                pods: 0,
+                namespaces: 1,
+                nodes: 1,
+                rbac: true,
+                seed: number as u64,
+                epoch: EPOCH,
+                ..SimulatorConfig::default()
+            };
+            let member = Arc::new(Simulator::start_in_process(config)?);
+            let rule = json!({"verbs": ["get", "list", "watch"], "apiGroups": [""], "resources": [RESOURCE]});
+            member.apply(rbac("ClusterRole", "", "reader", &json!({"rules": [rule]})))?;
+            members.push(member);
+        }
+        let default = Policy { partial: Partial::Allow, ..Policy::default() };
+        let policies = Policies { default, ..Policies::default() };
+        let shared = Some(SharedMode::default());
+        let router = Router::new(RouterConfig { policies, shared, alone: true, ..RouterConfig::default() });
+        let mut setups = Vec::new();
+        for member in &members {
+            setups.push(connect(member.name(), member, 0).await?);
+        }
+        router.set_clusters(setups);
+        router.asked_once(Duration::from_secs(20)).await;
+        Ok(Self {
+            members,
+            router,
+            truth: Mutex::new(MEMBERS.map(|_| MemberTruth::default()).into()),
+            faults: Default::default(),
+            quiet: AtomicBool::new(false),
+            started: Instant::now(),
+            trace: Mutex::default(),
+            failure: Mutex::default(),
+        })
+    }
+
+    /// Something happens.
+    async fn step(self: &Arc<Self>, random: &mut StdRng) {
+        let number = random.random_range(0..MEMBERS.len());
+        match random.random_range(0..10) {
+            0..5 => self.write(number, random),
+            5..8 => self.give_or_take(number, random),
+            _ => self.trouble(number, random).await,
+        }
+    }
+
+    /// Puts or deletes an object.
+    fn write(&self, number: usize, random: &mut StdRng) {
+        let (member, mut truth) = (&self.members[number], self.truth.lock());
+        let namespace = PLACES[random.random_range(1..PLACES.len())];
+        let name = NAMES[random.random_range(0..NAMES.len())];
+        if random.random_bool(0.3) {
+            if let Some(revision) = member.delete(RESOURCE, namespace, name) {
+                truth[number].deleted(namespace, name, revision);
+                self.trace(|| format!("{}: {namespace}/{name} is deleted at {revision}", MEMBERS[number]));
+            }
+            return;
+        }
+        let value = format!("{}-{}", MEMBERS[number], truth[number].count());
+        match member.apply(service(namespace, name, &value, "red", "ClusterIP")) {
+            Ok(revision) => {
+                self.trace(|| format!("{}: {namespace}/{name} is {value} at {revision}", MEMBERS[number]));
+                truth[number].put(namespace, name, &value, revision);
+            }
+            Err(error) => self.fail(&format!("a write: {error}")),
+        }
+    }
+
+    /// Lets somebody read somewhere, or no longer.
+    fn give_or_take(&self, number: usize, random: &mut StdRng) {
+        let (member, mut truth) = (&self.members[number], self.truth.lock());
+        let user = USERS[random.random_range(0..USERS.len())];
+        // Everywhere less often.
+        let place = PLACES[if random.random_bool(0.1) { 0 } else { random.random_range(1..PLACES.len()) }];
+        let (kind, plural) = match place {
+            "" => ("ClusterRoleBinding", format!("clusterrolebindings.{RBAC}")),
+            _ => ("RoleBinding", format!("rolebindings.{RBAC}")),
+        };
+        if truth[number].may_read_at(user, place) {
+            let Some(revision) = member.delete(&plural, place, user) else { return self.fail("a binding is gone") };
+            truth[number].taken(user, place, revision, Instant::now());
+            self.trace(|| format!("{}: {user} loses {place:?} at {revision}", MEMBERS[number]));
+            return;
+        }
+        let subjects = [json!({"kind": "User", "apiGroup": RBAC, "name": user})];
+        let role = json!({"kind": "ClusterRole", "apiGroup": RBAC, "name": "reader"});
+        match member.apply(rbac(kind, place, user, &json!({"subjects": subjects, "roleRef": role}))) {
+            Ok(revision) => {
+                truth[number].given(user, place, revision);
+                self.trace(|| format!("{}: {user} may read {place:?} at {revision}", MEMBERS[number]));
+            }
+            Err(error) => self.fail(&format!("a binding: {error}")),
+        }
+    }
+
+    /// One fault, which ends by itself. None is of roles and bindings alone: those may be behind by minutes, as
+    /// documented, and nothing could be said of what is shown.
+    async fn trouble(self: &Arc<Self>, number: usize, random: &mut StdRng) {
+        let control = self.members[number].control().clone();
+        let lasts = Duration::from_millis(match random.random_range(0..10) {
+            0..7 => random.random_range(10..5000),
+            _ => random.random_range(5000..60_000),
+        });
+        let short = lasts.min(Duration::from_secs(5));
+        let kind = random.random_range(0..8);
+        self.trace(|| format!("{}: fault {kind} for {lasts:?}", MEMBERS[number]));
+        let world = Arc::clone(self);
+        self.faults[number].fetch_add(1, Ordering::Relaxed);
+        match kind {
+            0 => control.cut_streams(),
+            1 => control.disconnect(),
+            2 => control.expire_watches(),
+            3 => control.compact(),
+            4 => control.half_open(true),
+            5 => control.lag_watches(Duration::from_millis(random.random_range(10..2000))),
+            6 => control.reject(Some(Rejection::all([429, 500, 503][random.random_range(0..3)]))),
+            _ => {
+                control.stop_listening().await;
+                control.disconnect();
+            }
+        }
+        tokio::spawn(async move {
+            sleep(if kind == 6 { short } else { lasts }).await;
+            match kind {
+                4 => control.half_open(false),
+                5 => control.lag_watches(Duration::ZERO),
+                6 => control.reject(None),
+                7 => control.start_listening().await,
+                _ => {}
+            }
+            world.faults[number].fetch_sub(1, Ordering::Relaxed);
+            world.truth.lock()[number].troubled(Instant::now());
+        });
+    }
+
+    async fn end_of_trouble(&self) {
+        self.trace(|| "everything comes to rest".to_owned());
+        while self.faults.iter().any(|faults| faults.load(Ordering::Relaxed) > 0) {
+            sleep(Duration::from_secs(1)).await;
+        }
+        self.quiet.store(true, Ordering::Relaxed);
+    }
+
+    /// Waits until everybody is listed, and holds, what they may see.
+    async fn rest(&self, held: &[(&str, Arc<Mutex<Objects>>)]) -> anyhow::Result<()> {
+        let step = Duration::from_secs(5);
+        let mut missing = String::new();
+        for _ in 0..REST_WITHIN.as_secs() / step.as_secs() {
+            sleep(step).await;
+            if self.failure.lock().is_some() {
+                return Ok(());
+            }
+            match self.difference(held).await? {
+                Some(difference) => missing = difference,
+                None => return Ok(()),
+            }
+        }
+        anyhow::bail!("it does not come to rest: {missing}")
+    }
+
+    async fn difference(&self, held: &[(&str, Arc<Mutex<Objects>>)]) -> anyhow::Result<Option<String>> {
+        for (user, held) in held {
+            let expected = self.expected(user);
+            let (code, list) = self.get(user, &format!("/api/v1/{RESOURCE}")).await?;
+            let listed = list.as_ref().map(objects);
+            if code != if expected.is_some() { 200 } else { 403 } || (code == 200 && listed != expected) {
+                return Ok(Some(format!("{user} is listed {code} {listed:?} instead of {expected:?}")));
+            }
+            let held = held.lock().clone();
+            if expected.as_ref().is_some_and(|expected| *expected != held) {
+                return Ok(Some(format!("{user} holds {held:?} instead of {expected:?}")));
+            }
+        }
+        Ok(None)
+    }
+
+    /// What somebody may see now; `None` where nothing anywhere may be listed.
+    fn expected(&self, user: &str) -> Option<Objects> {
+        let truth = self.truth.lock();
+        let mut seen: Option<Objects> = None;
+        for (member, truth) in MEMBERS.iter().zip(&*truth) {
+            for place in PLACES {
+                if truth.may_read_at(user, place) {
+                    let objects = truth.objects(place).map(|(namespace, name, value)| {
+                        (((*member).to_owned(), namespace.to_owned(), name.to_owned()), value.to_owned())
+                    });
+                    seen.get_or_insert_default().extend(objects);
+                }
+            }
+        }
+        seen
+    }
+
+    /// Whether somebody may be shown this, by an answer that was begun at that moment.
+    fn shown(&self, user: &str, object: &Value, begun: Instant) {
+        let (cluster, namespace, _) = place(object);
+        let value = text(&object["metadata"]["annotations"]["value"]);
+        let Some(number) = MEMBERS.iter().position(|name| *name == cluster) else {
+            return self.fail(&format!("an object of {cluster:?}"));
+        };
+        let is_well = self.faults[number].load(Ordering::Relaxed) == 0;
+        if let Err(lie) = self.truth.lock()[number].may_be_shown(user, &namespace, &value, begun, is_well) {
+            self.fail(&format!("{user} is shown {value} of {cluster}: {lie}"));
+        }
+    }
+
+    async fn call(&self, user: &str, path: &str) -> anyhow::Result<(u16, Body)> {
+        let request = Request::builder().uri(path).body(body::empty())?;
+        let (head, body) = self.router.handle(request, &User::named("model", user)).await.into_parts();
+        Ok((head.status.as_u16(), body))
+    }
+
+    async fn get(&self, user: &str, path: &str) -> anyhow::Result<(u16, Option<Value>)> {
+        let (code, body) = self.call(user, path).await?;
+        let text = body.collect().await.map_err(|error| anyhow::anyhow!("an answer broke off: {error}"))?.to_bytes();
+        Ok((code, if code == 200 { Some(serde_json::from_slice(&text)?) } else { None }))
+    }
+
+    fn trace(&self, text: impl FnOnce() -> String) {
+        self.trace.lock().push(format!("{:>9.3} {}", self.started.elapsed().as_secs_f64(), text()));
+    }
+
+    /// Notes what must not be; the first counts.
+    fn fail(&self, what: &str) {
+        self.trace(|| format!("FAILED {what}"));
+        self.failure.lock().get_or_insert_with(|| what.to_owned());
+    }
+}
+
+/// A role or a binding; without a namespace one of the cluster.
+fn rbac(kind: &str, namespace: &str, name: &str, of: &Value) -> Value {
+    let mut object = of.clone();
+    object["kind"] = kind.into();
+    object["apiVersion"] = format!("{RBAC}/v1").into();
+    object["metadata"] = json!({"name": name});
+    if !namespace.is_empty() {
+        object["metadata"]["namespace"] = namespace.into();
+    }
+    object
+}
+
+/// Where an object is: cluster, namespace and name.
+fn place(object: &Value) -> (String, String, String) {
+    let metadata = &object["metadata"];
+    (text(&metadata["annotations"]["tributary.dev/cluster"]), text(&metadata["namespace"]), text(&metadata["name"]))
+}
+
+/// What a list has, but for what a member has of itself.
+fn objects(list: &Value) -> Objects {
+    let items = list["items"].as_array().into_iter().flatten();
+    let ours = items.filter(|item| is_ours(item));
+    ours.map(|item| (place(item), text(&item["metadata"]["annotations"]["value"]))).collect()
+}
+
+/// Whether the run made it.
+fn is_ours(object: &Value) -> bool {
+    PLACES[1..].contains(&object["metadata"]["namespace"].as_str().unwrap_or_default())
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}

@@ -1,0 +1,168 @@
+//! What one member holds and whom it lets see it, by its revisions, and whether an object may be shown to somebody.
+
+use std::collections::BTreeMap;
+
+use tokio::time::{Duration, Instant};
+
+/// How much later than an object the loss of the right to it may come while nothing is wrong: a watch may lag by 2 s,
+/// and one that is refused for 5 s is opened anew after a pause.
+const LATE: Duration = Duration::from_secs(15);
+
+/// How long after the last fault of a member a loss may go unnoticed: as long as attempts are apart, and an attempt.
+const NOTICED_WITHIN: Duration = Duration::from_secs(75);
+
+/// One member.
+#[derive(Debug, Default)]
+pub(crate) struct MemberTruth {
+    /// Every state that an object ever had, by its value, which no other has.
+    states: BTreeMap<String, State>,
+    /// When somebody might read in a place; the empty one is everywhere.
+    rights: BTreeMap<(String, String), Vec<Right>>,
+    /// When the last fault ended.
+    troubled: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct State {
+    namespace: String,
+    name: String,
+    from: u64,
+    /// The revision of the next state, or of its end.
+    until: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Right {
+    from: u64,
+    until: Option<(u64, Instant)>,
+}
+
+/// Why an object may not be shown.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Leak {
+    #[error("no object ever was so")]
+    Unknown,
+    #[error("it was made after the right to it had been taken away, {0:?} before")]
+    Later(Duration),
+    #[error("there never was a right to it")]
+    Never,
+    #[error("the right to it was taken away {0:?} ago, and nothing has been wrong for long")]
+    Still(Duration),
+}
+
+impl MemberTruth {
+    pub(crate) fn put(&mut self, namespace: &str, name: &str, value: &str, revision: u64) {
+        self.deleted(namespace, name, revision);
+        let (namespace, name) = (namespace.to_owned(), name.to_owned());
+        self.states.insert(value.to_owned(), State { namespace, name, from: revision, until: None });
+    }
+
+    pub(crate) fn deleted(&mut self, namespace: &str, name: &str, revision: u64) {
+        let is_it = |state: &&mut State| state.namespace == namespace && state.name == name && state.until.is_none();
+        if let Some(state) = self.states.values_mut().find(is_it) {
+            state.until = Some(revision);
+        }
+    }
+
+    pub(crate) fn given(&mut self, user: &str, place: &str, revision: u64) {
+        let rights = self.rights.entry((user.to_owned(), place.to_owned())).or_default();
+        rights.push(Right { from: revision, until: None });
+    }
+
+    pub(crate) fn taken(&mut self, user: &str, place: &str, revision: u64, at: Instant) {
+        if let Some(right) = self.rights_at(user, place).last().filter(|right| right.until.is_none()).map(|it| it.from)
+        {
+            let rights = self.rights.get_mut(&(user.to_owned(), place.to_owned()));
+            let right = rights.into_iter().flatten().find(|it| it.from == right);
+            right.into_iter().for_each(|right| right.until = Some((revision, at)));
+        }
+    }
+
+    pub(crate) fn troubled(&mut self, at: Instant) {
+        self.troubled = Some(at);
+    }
+
+    /// How many states there have been.
+    pub(crate) fn count(&self) -> usize {
+        self.states.len()
+    }
+
+    /// Whether somebody may read by a right to this very place.
+    pub(crate) fn may_read_at(&self, user: &str, place: &str) -> bool {
+        self.rights_at(user, place).last().is_some_and(|right| right.until.is_none())
+    }
+
+    /// What there is now in a place: namespace, name and value.
+    pub(crate) fn objects(&self, place: &str) -> impl Iterator<Item = (&str, &str, &str)> {
+        let now = self.states.iter().filter(|(_, state)| state.until.is_none());
+        let there = now.filter(move |(_, state)| place.is_empty() || state.namespace == place);
+        there.map(|(value, state)| (&*state.namespace, &*state.name, &**value))
+    }
+
+    /// Whether somebody may be shown a state by an answer that was begun at that moment. `is_well`: no fault is being
+    /// played.
+    pub(crate) fn may_be_shown(
+        &self,
+        user: &str,
+        namespace: &str,
+        value: &str,
+        begun: Instant,
+        is_well: bool,
+    ) -> Result<(), Leak> {
+        let state = self.states.get(value).filter(|state| state.namespace == namespace).ok_or(Leak::Unknown)?;
+        let rights = || self.rights_at(user, namespace).iter().chain(self.rights_at(user, ""));
+        if rights().any(|right| right.until.is_none()) {
+            return Ok(());
+        }
+        let lost = rights().filter_map(|right| right.until).max_by_key(|(revision, _)| *revision);
+        let Some((_, lost_at)) = lost else { return Err(Leak::Never) };
+        let since = |moment: Instant| begun.saturating_duration_since(moment);
+        let overlaps = |right: &Right| {
+            let begins = state.until.is_none_or(|until| right.from <= until);
+            begins && right.until.is_none_or(|(until, _)| until >= state.from)
+        };
+        if !rights().any(overlaps) && since(lost_at) > LATE {
+            return Err(Leak::Later(since(lost_at)));
+        }
+        let calm_since = self.troubled.map_or(lost_at, |troubled| troubled.max(lost_at));
+        if is_well && since(calm_since) > NOTICED_WITHIN {
+            return Err(Leak::Still(since(lost_at)));
+        }
+        Ok(())
+    }
+
+    fn rights_at(&self, user: &str, place: &str) -> &[Right] {
+        self.rights.get(&(user.to_owned(), place.to_owned())).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// What is told from what, by table.
+pub(crate) fn leaks_are_told() -> Result<(), libtest_mimic::Failed> {
+    let begin = Instant::now();
+    let at = |seconds| begin + Duration::from_secs(seconds);
+    let mut truth = MemberTruth::default();
+    truth.put("a", "x", "old", 1);
+    truth.given("ann", "a", 2);
+    truth.taken("ann", "a", 5, at(100));
+    truth.put("a", "x", "new", 6);
+    truth.given("ben", "", 7);
+    let cases = [
+        ("ann", "nothing", 100, true, Err(Leak::Unknown)),
+        ("eve", "old", 100, true, Err(Leak::Never)),
+        ("ben", "new", 10_000, true, Ok(())),
+        ("ann", "old", 101, true, Ok(())),
+        ("ann", "old", 176, true, Err(Leak::Still(Duration::from_secs(76)))),
+        ("ann", "old", 176, false, Ok(())),
+        ("ann", "new", 110, true, Ok(())),
+        ("ann", "new", 116, false, Err(Leak::Later(Duration::from_secs(16)))),
+    ];
+    for (user, value, seconds, is_well, expected) in cases {
+        let told = truth.may_be_shown(user, "a", value, at(seconds), is_well);
+        if told != expected {
+            return Err(format!("{user} {value} at {seconds}: {told:?} instead of {expected:?}").into());
+        }
+    }
+    truth.troubled(at(150));
+    truth.may_be_shown("ann", "a", "old", at(176), true).map_err(|leak| leak.to_string())?;
+    Ok(())
+}
