@@ -185,6 +185,11 @@ impl RequestInfo {
         }
     }
 
+    /// Whether a node or a workload reads the request, to which its server passes it on whole: `proxy`.
+    pub fn is_for_workload(&self) -> bool {
+        self.resource().is_some_and(|request| request.subresource.as_deref() == Some("proxy"))
+    }
+
     /// The resource request, where it is one.
     pub fn resource(&self) -> Option<&ResourceRequest> {
         match &self.target {

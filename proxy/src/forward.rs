@@ -10,7 +10,7 @@ use tributary_apimachinery::body::Body;
 
 use crate::error::ForwardError;
 use crate::exchange::Replay;
-use crate::headers::{self, UpgradeProtocol};
+use crate::headers::{self, Recipient, UpgradeProtocol};
 use crate::identity::RequestIdentity;
 use crate::member::ClientInner;
 use crate::peer::Peer;
@@ -37,7 +37,8 @@ pub(crate) fn prepare(
     }
     member.endpoints.check(request.uri()).map_err(|problem| member.bad_path(request.uri(), problem))?;
     let peer = request.extensions().get::<Peer>().copied();
-    headers::prepare_request(request.headers_mut(), upgrade);
+    let recipient = request.extensions().get::<Recipient>().copied().unwrap_or_default();
+    headers::prepare_request(request.headers_mut(), upgrade, recipient);
     member.set_identity(request.headers_mut(), identity, user)?;
     if let Some(value) = peer.and_then(|Peer(address)| HeaderValue::try_from(address.ip().to_string()).ok()) {
         request.headers_mut().insert(X_FORWARDED_FOR, value);

@@ -64,7 +64,60 @@ pub fn upgrade_protocol(headers: &HeaderMap) -> Result<Option<UpgradeProtocol>, 
     }
 }
 
+/// Who reads a request in the end. A mark on the request says it; without one it is the API.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Recipient {
+    /// The member's API, or whatever stands before it.
+    #[default]
+    Api,
+    /// A node or a workload, to which the member passes it on whole.
+    Workload,
+}
+
+/// The headers that an API takes. What stands before members trusts headers of its own (`X-SSL-Client-…`,
+/// `X-Teleport-…`), which no list of what is forbidden has all of.
+const OF_THE_API: [&str; 17] = [
+    "accept",
+    "accept-charset",
+    "accept-encoding",
+    "accept-language",
+    "audit-id",
+    "content-encoding",
+    "content-type",
+    "if-match",
+    "if-modified-since",
+    "if-none-match",
+    "if-range",
+    "if-unmodified-since",
+    "origin",
+    "range",
+    "traceparent",
+    "tracestate",
+    "user-agent",
+];
+
+/// Those by which kubectl says what command it runs (KEP-859), and those of upgrades: of websockets, and of SPDY's
+/// streams (`k8s.io/apimachinery/pkg/util/httpstream`).
+const PREFIXES_OF_THE_API: [&str; 3] = ["kubectl-", "sec-websocket-", "x-stream-protocol-version"];
+
+/// Those by which what stands before a member is told by another of its kind who a client is. A workload may want any
+/// other header, so on the way to one these alone are kept from whatever is passed.
+const PREFIXES_OF_FRONTS: [&str; 6] =
+    ["client-cert", "ssl-client-", "x-api-tunnel-", "x-client-", "x-ssl-", "x-teleport-"];
+
+/// Whether a header may pass to whoever reads the request.
+fn may_pass(name: &HeaderName, recipient: Recipient) -> bool {
+    let name = name.as_str();
+    match recipient {
+        Recipient::Api => {
+            OF_THE_API.contains(&name) || PREFIXES_OF_THE_API.iter().any(|prefix| name.starts_with(prefix))
+        }
+        Recipient::Workload => !PREFIXES_OF_FRONTS.iter().any(|prefix| has_prefix_with_dashes(name, prefix)),
+    }
+}
+
 /// Removes from a client's request what must not reach a member:
+/// - on its way to the API whatever is not known to be of it, on its way to a workload what fronts of members trust;
 /// - hop-by-hop headers (RFC 9110 §7.6.1): `Connection` and those it names, `Keep-Alive`, `Proxy-*`, `TE` unless it is
 ///   `trailers`, `Trailer`, `Transfer-Encoding`, `Upgrade`, `HTTP2-Settings`;
 /// - `Host`, `Content-Length` and `Expect`, which the connection to the member sets anew (the length from the body
@@ -74,10 +127,12 @@ pub fn upgrade_protocol(headers: &HeaderMap) -> Result<Option<UpgradeProtocol>, 
 /// - claims of origin: `Forwarded`, `X-Forwarded-*`, `X-Real-Ip`; kube-apiserver would write them into its audit log.
 ///
 /// For an upgrade, `Connection` and `Upgrade` are then set anew.
-pub fn prepare_request(headers: &mut HeaderMap, upgrade: Option<UpgradeProtocol>) {
+pub fn prepare_request(headers: &mut HeaderMap, upgrade: Option<UpgradeProtocol>, recipient: Recipient) {
     let trailers = headers.get_all(TE).iter().any(|value| value.as_bytes().eq_ignore_ascii_case(b"trailers"));
     remove_named_by_connection(headers);
-    remove_where(headers, |name| is_hop_by_hop(name) || is_set_anew(name) || is_credential_or_claim(name));
+    remove_where(headers, |name| {
+        !may_pass(name, recipient) || is_hop_by_hop(name) || is_set_anew(name) || is_credential_or_claim(name)
+    });
     remove_bearer_subprotocols(headers);
     if trailers && upgrade.is_none() {
         headers.insert(TE, HeaderValue::from_static("trailers"));
@@ -289,9 +344,54 @@ mod tests {
         ];
         for (given, expected) in table {
             let mut headers = map(given);
-            prepare_request(&mut headers, None);
+            prepare_request(&mut headers, None, Recipient::Workload);
             assert_eq!(lines(&headers), *expected, "{given:?}");
+            // Whatever is kept from a workload is kept from the API, which takes fewer.
+            let mut headers = map(given);
+            prepare_request(&mut headers, None, Recipient::Api);
+            let words_of_the_api = ["accept", "sec-websocket-", "te: ", "user-agent"];
+            let taken = |line: &&&str| words_of_the_api.iter().any(|word| line.starts_with(word));
+            assert_eq!(lines(&headers), expected.iter().filter(taken).copied().collect::<Vec<_>>(), "{given:?}");
         }
+    }
+
+    #[test]
+    fn the_api_is_sent_what_it_takes_and_nothing_else() {
+        let taken = [
+            ("Accept", "application/json"),
+            ("Accept-Encoding", "gzip"),
+            ("Content-Type", "application/apply-patch+yaml"),
+            ("If-None-Match", "\"a\""),
+            ("Kubectl-Command", "kubectl get"),
+            ("Kubectl-Session", "b"),
+            ("Sec-WebSocket-Key", "c"),
+            ("Sec-WebSocket-Version", "13"),
+            ("Traceparent", "00-d"),
+            ("User-Agent", "e"),
+            ("X-Stream-Protocol-Version", "v4.channel.k8s.io"),
+        ];
+        let foreign = [
+            ("X-SSL-Client-CN", "admin"),
+            ("X-Teleport-User", "admin"),
+            ("X-API-Tunnel-Agent", "1"),
+            ("X-HTTP-Method-Override", "DELETE"),
+            ("X-Original-URL", "/admin"),
+            ("Client-Cert", "1"),
+            ("True-Client-IP", "1"),
+            ("Referer", "https://example.com"),
+            ("Sec_WebSocket_Key", "1"),
+        ];
+        let mut headers = map(&[&taken[..], &foreign].concat());
+        prepare_request(&mut headers, None, Recipient::Api);
+        assert_eq!(lines(&headers), lines(&map(&taken)));
+        let mut headers = map(&foreign);
+        prepare_request(&mut headers, None, Recipient::Workload);
+        let of_workloads =
+            ["referer", "sec_websocket_key", "true-client-ip", "x-http-method-override", "x-original-url"];
+        assert_eq!(
+            headers.keys().map(HeaderName::as_str).collect::<std::collections::BTreeSet<_>>(),
+            of_workloads.into()
+        );
     }
 
     #[test]
@@ -300,7 +400,7 @@ mod tests {
             map(&[("Connection", "Upgrade, X-A"), ("Upgrade", "WebSocket"), ("X-A", "1"), ("TE", "trailers")]);
         let protocol = upgrade_protocol(&headers).unwrap();
         assert_eq!(protocol, Some(UpgradeProtocol::Websocket));
-        prepare_request(&mut headers, protocol);
+        prepare_request(&mut headers, protocol, Recipient::Api);
         assert_eq!(lines(&headers), ["connection: Upgrade", "upgrade: websocket"]);
     }
 

@@ -7,6 +7,7 @@ use http::request::Parts;
 use http::{Method, Request, Response, StatusCode, header};
 use tokio::time::Instant;
 use tributary_apimachinery::{RequestClass, RequestInfo, Verb};
+use tributary_proxy::headers::Recipient;
 
 use crate::admission::{self, Admitted};
 use crate::audit_trace::AuditTrace;
@@ -24,7 +25,7 @@ use crate::request::{ClientRequest, Received};
 use crate::rights::Candidates;
 use crate::topology::Cluster;
 use crate::view::standing;
-use crate::{Router, User, asked, candidates, deadline, forward, grounds, health, memory, response};
+use crate::{Router, User, asked, candidates, confinement, deadline, forward, grounds, health, memory, response};
 
 /// When a client is to come back that asks for a resource which only clusters that were not asked yet may serve,
 /// in seconds.
@@ -42,6 +43,9 @@ impl Router {
         let class = parsed.as_ref().map_or(RequestClass::Short, RequestInfo::class);
         // Whoever sends it on to a member goes by this one reading of it.
         message.extensions_mut().insert(class);
+        if parsed.as_ref().is_ok_and(RequestInfo::is_for_workload) {
+            message.extensions_mut().insert(Recipient::Workload);
+        }
         let audit = message.extensions().get::<AuditTrace>().cloned();
         let (labels, mut response) = match parsed {
             Ok(info) => {
@@ -61,6 +65,9 @@ impl Router {
         };
         if is_head {
             *response.body_mut() = body::empty();
+        }
+        if self.rights().is_some() {
+            confinement::confine(&mut response);
         }
         // How long its reader may take is judged by the connection.
         response.extensions_mut().insert(class);

@@ -18,6 +18,7 @@ pub mod body;
 mod caller;
 mod candidates;
 mod configuration;
+mod confinement;
 mod deadline;
 mod discovery;
 mod flow;

@@ -124,6 +124,8 @@ fn forged(connection: &str) -> Request<Body> {
         ("x-forwarded-for", "1.2.3.4"),
         ("connection", connection),
         ("x-hop", "1"),
+        ("x-teleport-user", "admin"),
+        ("x-ssl-client-cn", "admin"),
         ("te", "trailers"),
         ("accept", "application/json"),
         ("user-agent", "kubectl/v1.36.3"),

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod bounds;
+mod browsers;
 mod clusters;
 mod discovery;
 mod endpoints;

@@ -250,14 +250,14 @@ async fn request_smuggling_by_bare_line_feeds_is_one_request() {
     let member = Member::start().await;
     let server = over(&member).await;
     let bare =
-        format!("{}X-One: a\nContent-Length: {}\nConnection: close\n\n{BODY}", head(&server, "POST"), BODY.len());
+        format!("{}Traceparent: a\nContent-Length: {}\nConnection: close\n\n{BODY}", head(&server, "POST"), BODY.len());
     for bytes in [bare.clone(), bare.replace("\r\n", "\n")] {
         let before = member.asked(ASKED).len();
         let answers = exchange(&server, bytes.as_bytes()).await;
         assert_eq!(codes(&answers), ["200"], "{answers}");
         let asked = member.asked(ASKED);
         assert_eq!(
-            (asked.len() - before, &asked[before].headers["x-one"], &asked[before].body[..]),
+            (asked.len() - before, &asked[before].headers["traceparent"], &asked[before].body[..]),
             (1, &"a".parse().unwrap(), BODY.as_bytes())
         );
         assert!(!asked[before].headers.contains_key(header::AUTHORIZATION));
@@ -347,13 +347,13 @@ async fn request_smuggling_from_http2_to_http1_is_refused_before_the_member() {
     let injected = format!("a\r\n\r\n{smuggled}");
     type Headers<'a> = Vec<(&'a str, &'a [u8])>;
     let cases: [(&str, Headers<'_>); 11] = [
-        (&path, vec![("x-one", b"a\r\nImpersonate-User: root")]),
-        (&path, vec![("x-one", injected.as_bytes())]),
-        (&path, vec![("x-one", b"a\nb")]),
-        (&path, vec![("x-one", b"a\rb")]),
-        (&path, vec![("x-one", b"a\0b")]),
-        (&path, vec![("x-one\r\nimpersonate-user", b"root")]),
-        (&path, vec![("x-one: a\r\nx", b"b")]),
+        (&path, vec![("traceparent", b"a\r\nImpersonate-User: root")]),
+        (&path, vec![("traceparent", injected.as_bytes())]),
+        (&path, vec![("traceparent", b"a\nb")]),
+        (&path, vec![("traceparent", b"a\rb")]),
+        (&path, vec![("traceparent", b"a\0b")]),
+        (&path, vec![("traceparent\r\nimpersonate-user", b"root")]),
+        (&path, vec![("traceparent: a\r\nx", b"b")]),
         (&path, vec![("X-Upper", b"a")]),
         (&path, vec![("transfer-encoding", b"chunked")]),
         (&path, vec![("connection", b"upgrade"), ("upgrade", b"websocket")]),

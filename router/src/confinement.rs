@@ -1,0 +1,63 @@
+//! What a browser may do with an answer in the shared mode.
+//!
+//! All clusters are one origin here: a page that a workload of one serves through `proxy` would speak for whoever looks
+//! at it, with their client certificate, in every other. So what is no answer of an API is shown without scripts, as of
+//! an origin of its own, and as what it says that it is.
+
+use http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderMap, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use http::{Response, StatusCode};
+
+/// The media types of APIs, which no browser runs. `application/vnd.kubernetes.` is protobuf and streams of it.
+const OF_APIS: [&str; 3] = ["application/json", "application/yaml", "application/vnd.kubernetes."];
+
+/// Confines an answer, unless it is an API's or no answer but a tunnel.
+pub(crate) fn confine<T>(response: &mut Response<T>) {
+    if response.status() != StatusCode::SWITCHING_PROTOCOLS && !is_of_an_api(response.headers()) {
+        let headers = response.headers_mut();
+        // Beside a policy of its own: browsers obey both.
+        headers.append(CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox"));
+        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    }
+}
+
+fn is_of_an_api(headers: &HeaderMap) -> bool {
+    let mut types = headers.get_all(CONTENT_TYPE).iter();
+    match (types.next().map(HeaderValue::as_bytes), types.next()) {
+        (Some(media_type), None) => OF_APIS.iter().any(|known| media_type.starts_with(known.as_bytes())),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_apis_is_shown_without_scripts() {
+        let cases = [
+            (200, &["application/json"][..], false),
+            (404, &["application/json; charset=utf-8"], false),
+            (200, &["application/vnd.kubernetes.protobuf;stream=watch"], false),
+            (200, &["application/yaml"], false),
+            (101, &[], false),
+            (200, &[], true),
+            (204, &[], true),
+            (200, &["text/html"], true),
+            (200, &["image/svg+xml"], true),
+            (200, &["text/plain"], true),
+            (200, &["application/json", "text/html"], true),
+        ];
+        for (status, types, is_confined) in cases {
+            let mut response = Response::builder().status(status);
+            for media_type in types {
+                response = response.header(CONTENT_TYPE, *media_type);
+            }
+            let mut response = response.header(CONTENT_SECURITY_POLICY, "default-src *").body(()).unwrap();
+            confine(&mut response);
+            let policies: Vec<_> = response.headers().get_all(CONTENT_SECURITY_POLICY).iter().collect();
+            assert_eq!(policies.len(), if is_confined { 2 } else { 1 }, "{status} {types:?}");
+            let sniffing = response.headers().get(X_CONTENT_TYPE_OPTIONS).map(HeaderValue::as_bytes);
+            assert_eq!(sniffing, is_confined.then_some(&b"nosniff"[..]), "{status} {types:?}");
+        }
+    }
+}
