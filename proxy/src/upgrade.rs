@@ -25,6 +25,7 @@ use crate::member_body::{BodySource, MemberBody, Reader};
 use crate::pool::LaneKind;
 use crate::speaker::Speaker;
 use crate::tunnel::joined;
+use crate::tunnel_end::TunnelEnd;
 use crate::unauthorized::About;
 use crate::user::MemberUser;
 
@@ -43,6 +44,7 @@ pub(crate) async fn forward(
     let client =
         request.extensions_mut().remove::<OnUpgrade>().ok_or_else(|| refused("the connection cannot switch"))?;
     let tunnel = request.extensions_mut().remove::<TunnelPermit>();
+    let end = request.extensions_mut().remove::<TunnelEnd>();
     request.extensions_mut().clear();
     let place = member.tuning.tunnel_places.take().ok_or_else(|| member.tunnels_are_full())?;
     let credentials = member.credentials(user).await?;
@@ -58,7 +60,7 @@ pub(crate) async fn forward(
     let permit = Permit::keeping((held, place, tunnel));
     match response.status() {
         StatusCode::SWITCHING_PROTOCOLS if headers::upgrade_protocol(response.headers()) == Ok(Some(protocol)) => {
-            Ok(join(member, endpoint, client, response, protocol, permit))
+            Ok(join(member, endpoint, client, response, protocol, (permit, end)))
         }
         StatusCode::SWITCHING_PROTOCOLS => {
             let problem = format!("101 without Upgrade: {}", protocol.as_str());
@@ -108,14 +110,14 @@ async fn connect(
 }
 
 /// The 101 for the client, and a task that joins both connections once it has been sent. What the request occupies it
-/// keeps for as long as they last.
+/// keeps for as long as they last: until either side parts, or `end` has come.
 fn join(
     member: &ClientInner,
     endpoint: Arc<Endpoint>,
     client: OnUpgrade,
     mut response: Response<Incoming>,
     protocol: UpgradeProtocol,
-    permit: Permit,
+    (permit, end): (Permit, Option<TunnelEnd>),
 ) -> Response<Body> {
     let upgraded = hyper::upgrade::on(&mut response);
     let (mut head, _nothing) = response.into_parts();
@@ -127,6 +129,7 @@ fn join(
         let _permit = permit;
         tokio::select! {
             () = shutdown.cancelled() => {}
+            () = async { match end { Some(end) => end.come().await, None => std::future::pending().await } } => {}
             ended = joined(client, upgraded, Arc::clone(&endpoint)) => {
                 if let Some(error) = ended {
                     endpoint.broke_off(&cluster, &error);

@@ -1,5 +1,7 @@
 //! Bodies of requests and answers.
 
+mod ending;
+
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -14,6 +16,7 @@ use tributary_proxy::Transport;
 
 use crate::flow::fair_share::Portion;
 
+pub use ending::{Ending, ended_by};
 pub(crate) use tributary_apimachinery::body::{Body, BoxError, empty, full};
 
 /// The largest body of a request, and of a member's answer to a write, that is held whole to be rewritten, in bytes.

@@ -1,8 +1,10 @@
 //! Who sends a request.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue};
+use tokio::time::Instant;
 use tributary_authentication::{Authority, Reach, UserInfo};
 use tributary_proxy::{GivenIdentity, Impersonation, RequestIdentity};
 
@@ -12,6 +14,7 @@ use crate::awaited::Awaited;
 use crate::flow::fair_share::Holder;
 use crate::refusal::{ForbiddenPath, Refusal, RequestRefusal};
 use crate::rights::{Actor, CallerRights, RightsMirror, given_user};
+use crate::stream_over::StreamOver;
 use crate::topology::ClusterSetup;
 
 /// Who sends a request, as authentication found, and whose word that is: what a member may be told of it goes by both.
@@ -32,6 +35,22 @@ impl User {
     }
 }
 
+/// Among a request's extensions: until when it is known who sends it. What lasts is over then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AuthenticatedUntil(Instant);
+
+impl AuthenticatedUntil {
+    /// So long from now; `None` for an end that no clock reaches.
+    pub fn after(time: Duration) -> Option<Self> {
+        Instant::now().checked_add(time).map(Self)
+    }
+
+    /// When that is.
+    pub fn instant(self) -> Instant {
+        self.0
+    }
+}
+
 /// Who sends a request, and in whose name members are to see it. Made once for each request, before anything is done
 /// for it; whatever is sent to a member for a client takes it as an argument, so that nothing is sent
 /// in another name by an oversight.
@@ -40,6 +59,8 @@ pub(crate) struct Caller {
     who: Who,
     /// The connection that the request came by: its share of what clients share.
     pub(crate) connection: Holder,
+    /// Until when it is known who it is.
+    authenticated_until: Option<AuthenticatedUntil>,
     /// What says whether there is room on it for an answer.
     pub(crate) answer_room: Option<AnswerRoom>,
     /// The clusters that were asked for it and have not answered yet.
@@ -88,7 +109,8 @@ impl Caller {
         };
         let (connection, answer_room) = (extensions.get().copied(), extensions.get().cloned());
         let (awaited, audit) = (Awaited::default(), extensions.get().cloned());
-        Ok(Self { who, connection, answer_room, awaited, audit })
+        let authenticated_until = extensions.get().copied();
+        Ok(Self { who, connection, authenticated_until, answer_room, awaited, audit })
     }
 
     /// What one of many users may do; `None` where one person owns the endpoint.
@@ -97,6 +119,14 @@ impl Caller {
             Who::Owner(_) => None,
             Who::User(rights) => Some(rights),
         }
+    }
+
+    /// When what lasts and is begun now is over, and why; `None` for what may last as long as it will.
+    pub(crate) fn stream_end(&self) -> Option<(Instant, StreamOver)> {
+        let expiry = self.authenticated_until.map(|AuthenticatedUntil(until)| (until, StreamOver::Expired));
+        let age = self.rights().and_then(CallerRights::max_stream_age);
+        let age = age.and_then(|age| Some((Instant::now().checked_add(age)?, StreamOver::Age)));
+        expiry.into_iter().chain(age).min_by_key(|(at, _)| *at)
     }
 
     /// Whether the caller may see what is told of all clusters at once, at a path that is no resource.

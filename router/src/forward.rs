@@ -7,6 +7,7 @@ pub(crate) mod create;
 pub(crate) mod delete_collection;
 pub(crate) mod evidence;
 pub(crate) mod integers;
+mod lasting;
 pub(crate) mod list;
 pub(crate) mod locate;
 mod meant;

@@ -17,6 +17,7 @@ mod compiled;
 mod confirmation;
 mod feed;
 mod followed;
+mod granted;
 mod mirror;
 mod standing;
 mod visible;
@@ -28,6 +29,7 @@ pub(crate) use admissions::Admissions;
 pub(crate) use audience::{Audience, AudienceKey, ItemVersions};
 pub(crate) use candidates::Candidates;
 pub(crate) use followed::{FollowedRights, ScopeChange};
+pub(crate) use granted::FollowedGrant;
 pub(crate) use mirror::RightsMirror;
 pub(crate) use visible::{Admission, CallerRights, NamespaceRights, ReadPlace};
 
@@ -36,11 +38,17 @@ pub(crate) use visible::{Admission, CallerRights, NamespaceRights, ReadPlace};
 pub struct SharedMode {
     /// How long the last rights of a cluster hold that is cut off as a whole. Its objects are as old.
     pub stale_rights: Duration,
+    /// How long what lasts may last (watches, logs that are followed, exec, attach, port-forward); `None` as long as it
+    /// will. What the mirror does not see taken away is taken away then: rights by another authorizer than RBAC, and
+    /// groups that whoever vouches for a user no longer names.
+    pub max_stream_age: Option<Duration>,
 }
 
 impl Default for SharedMode {
-    /// 12 hours: a night for whoever mends the line, while people go on reading what they could.
+    /// 12 hours: a night for whoever mends the line, while people go on reading what they could. A day for what lasts:
+    /// a port-forward lives through a working day, and nobody who has left a team keeps one for a second.
     fn default() -> Self {
-        Self { stale_rights: Duration::from_secs(12 * 60 * 60) }
+        let hours = |hours: u64| Duration::from_secs(hours * 60 * 60);
+        Self { stale_rights: hours(12), max_stream_age: Some(hours(24)) }
     }
 }

@@ -4,17 +4,13 @@
 //! drain's time is up and be cut in the middle of an event; here it ends between two events, which every client takes
 //! for the ordinary end of a watch.
 
-use std::pin::Pin;
-use std::task::{Context, Poll};
-
-use bytes::Bytes;
+use futures::FutureExt;
 use http::Response;
 use http::header::CONTENT_TYPE;
-use http_body_util::BodyExt;
-use hyper::body::{Frame, SizeHint};
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tokio_util::sync::CancellationToken;
+use tributary_router::{Ending, ended_by};
 
-use crate::handler::{Body, BoxError};
+use crate::handler::Body;
 
 /// Lets the answer to a watch end between two events once `stop` is cancelled. Only JSON events end with a newline;
 /// answers in another form stay as they are.
@@ -24,51 +20,19 @@ pub(crate) fn end_with(stop: CancellationToken, response: Response<Body>) -> Res
     {
         return response;
     }
-    response.map(|body| {
-        EndsBetweenLines { body, stop: Box::pin(stop.cancelled_owned()), stopping: false, between: true }.boxed_unsync()
-    })
-}
-
-/// A body of lines that ends after a whole line once it is told to.
-struct EndsBetweenLines {
-    body: Body,
-    stop: Pin<Box<WaitForCancellationFutureOwned>>,
-    stopping: bool,
-    /// Whether all lines that were begun have ended.
-    between: bool,
-}
-
-impl hyper::body::Body for EndsBetweenLines {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        self.stopping = self.stopping || self.stop.as_mut().poll(cx).is_ready();
-        if self.stopping && self.between {
-            return Poll::Ready(None);
-        }
-        let polled = Pin::new(&mut self.body).poll_frame(cx);
-        if let Poll::Ready(Some(Ok(frame))) = &polled
-            && let Some(last) = frame.data_ref().and_then(|data| data.last())
-        {
-            self.between = *last == b'\n';
-        }
-        polled
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
+    let stopped = async move {
+        stop.cancelled_owned().await;
+        Ending::AfterLine
+    };
+    response.map(|body| ended_by(body, true, stopped.boxed()))
 }
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
     use futures::StreamExt;
-    use http_body_util::{BodyDataStream, StreamBody};
+    use http_body_util::{BodyDataStream, BodyExt, StreamBody};
+    use hyper::body::Frame;
     use tokio::sync::mpsc;
 
     use super::*;

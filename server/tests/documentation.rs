@@ -118,6 +118,8 @@ fn tables() -> Vec<(String, String)> {
     let serve = program.find_subcommand("serve").unwrap();
     tables.push(("serve limits".to_owned(), flags(serve, Some("Limits"))));
     tables.push(("serve audit".to_owned(), flags(serve, Some("Audit"))));
+    let shared = "Shared mode: many users, each with their own rights";
+    tables.push(("serve shared".to_owned(), flags(serve, Some(shared))));
     for definition in tributary_crds::render::definitions() {
         let kind = definition.spec.names.kind.clone();
         let definition = serde_json::to_value(definition).unwrap();

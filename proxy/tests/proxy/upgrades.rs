@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
-use http::{Request, Response, StatusCode};
+use http::{Extensions, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tributary_apimachinery::Permit;
 use tributary_apimachinery::body::{Body, BoxError};
 use tributary_apimachinery::permit::TunnelPermit;
-use tributary_proxy::{ClientTuning, ClusterClient, Places, RequestIdentity, Sent};
+use tributary_proxy::{ClientTuning, ClusterClient, Places, RequestIdentity, Sent, TunnelEnd};
 
 use crate::member::{self, Authority, Member, Options, Port, SOON, eventually, get, text};
 
@@ -87,14 +87,20 @@ async fn front_that_keeps<K: Send + 'static>(
     client: ClusterClient,
     keep: impl Fn() -> K + Clone + Send + 'static,
 ) -> SocketAddr {
+    front_that_adds(client, move |extensions| drop(extensions.insert(TunnelPermit::from(Permit::keeping(keep())))))
+        .await
+}
+
+/// The same; this is added to each request.
+async fn front_that_adds(client: ClusterClient, add: impl Fn(&mut Extensions) + Clone + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         while let Ok((tcp, _)) = listener.accept().await {
-            let (client, keep) = (client.clone(), keep.clone());
+            let (client, add) = (client.clone(), add.clone());
             let service = service_fn(move |mut request: Request<Incoming>| {
                 let client = client.clone();
-                request.extensions_mut().insert(TunnelPermit::from(Permit::keeping(keep())));
+                add(request.extensions_mut());
                 async move {
                     let request = request.map(|body| body.map_err(BoxError::from).boxed_unsync());
                     let response = client.forward(request, RequestIdentity::Member).await;
@@ -207,6 +213,40 @@ async fn tunnels_end_on_shutdown() {
     tuning.shutdown.cancel();
     tokio::time::timeout(SOON, tuning.tunnels.wait()).await.expect("a tunnel goes on");
     assert!(matches!(tcp.read(&mut [0; 1]).await, Ok(0) | Err(_)));
+}
+
+#[tokio::test]
+async fn a_tunnel_ends_when_it_is_told_to_and_no_other() {
+    let answer = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+    let member = RawMember::start(answer).await;
+    let tuning = ClientTuning::default();
+    let client = member::connect(member.config.clone(), tuning.clone()).await;
+    let (told, enders) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
+    let all = Arc::clone(&enders);
+    let address = front_that_adds(client, move |extensions| {
+        let (end, ender) = TunnelEnd::new();
+        extensions.insert(end);
+        all.lock().unwrap().push(ender);
+    })
+    .await;
+    let (mut first, mut second) = (ask(address, WEBSOCKET).await.0, ask(address, WEBSOCKET).await.0);
+    for (place, ender) in enders.lock().unwrap().drain(..).enumerate() {
+        let (end, ended) = tokio::sync::oneshot::channel::<()>();
+        told.lock().unwrap().push(end);
+        // Nobody says when the second is to end.
+        if place == 0 {
+            ender.end_when(Box::pin(async { drop(ended.await) }));
+        }
+    }
+    for tunnel in [&mut first, &mut second] {
+        tunnel.write_all(b"x").await.unwrap();
+        assert_eq!(tunnel.read_u8().await.unwrap(), b'X');
+    }
+    told.lock().unwrap().clear();
+    assert!(matches!(first.read(&mut [0; 1]).await, Ok(0) | Err(_)));
+    eventually("it is over", || tuning.tunnels.len() == 1).await;
+    second.write_all(b"x").await.unwrap();
+    assert_eq!(second.read_u8().await.unwrap(), b'X');
 }
 
 #[tokio::test]

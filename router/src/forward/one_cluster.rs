@@ -13,6 +13,7 @@ use tributary_apimachinery::{ClusterName, Query, RequestClass, RequestInfo, Reso
 use self::taken_back::{KnownObject, TakenBack};
 use super::answer::{content_type, note};
 use super::buffered::unreadable;
+use super::lasting::pass;
 use super::room;
 use super::send::send;
 use super::whole::seen_in_passing;
@@ -107,7 +108,7 @@ async fn passed(
     info: &RequestInfo,
     query: Option<&str>,
 ) -> Result<Response<Body>, Refusal> {
-    let mut answer = send(cluster, caller, request, &info.path, query).await?;
+    let mut answer = pass(cluster, caller, request, info, query).await?;
     if info.class() == RequestClass::Watch && answer.status().is_success() {
         answer.extensions_mut().insert(ForwardedWatch);
     }

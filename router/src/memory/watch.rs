@@ -79,7 +79,7 @@ pub(crate) async fn watch(request: ClientRequest<'_>) -> Result<Response<Body>, 
     let objects = ObjectWriter::new(&view.kind, form, include);
     let epochs = Arc::clone(&request.configuration.epochs);
     let writer = EventWriter::new(Arc::clone(&view), objects, epochs, versions.item_versions());
-    let bookmarks = bookmarks(&options, versions.items());
+    let bookmarks = bookmarks(&options, versions.items(), caller.stream_end().map(|(at, _)| at));
     let ahead = CatchingUp::start(&view, ahead);
     let stream = WatchStream::new(source, phase, ahead, writer, bookmarks, router.draining().clone()).under(followed);
     let mut response = answer(frames(stream));
@@ -89,15 +89,17 @@ pub(crate) async fn watch(request: ClientRequest<'_>) -> Result<Response<Body>, 
     Ok(response)
 }
 
-/// When a watch with these parameters is sent bookmarks, and ends.
-fn bookmarks(options: &WatchOptions, items: ItemResourceVersions) -> BookmarkSchedule {
+/// When a watch with these parameters is sent bookmarks, and ends: by its own time, and `until` then at the latest.
+fn bookmarks(options: &WatchOptions, items: ItemResourceVersions, until: Option<Instant>) -> BookmarkSchedule {
     let kind = match (options.allow_watch_bookmarks, items) {
         (false, _) => BookmarkFrequency::None,
         (true, ItemResourceVersions::Composite) => BookmarkFrequency::Regular,
         (true, ItemResourceVersions::Integer) => BookmarkFrequency::AfterEvents,
     };
     let own_choice = || Timeout::new(Duration::from_secs(rand::rng().random_range(TIMEOUT_SECONDS)));
-    BookmarkSchedule::new(kind, Instant::now(), options.timeout.unwrap_or_else(own_choice))
+    let (now, timeout) = (Instant::now(), options.timeout.unwrap_or_else(own_choice));
+    let left = until.map_or(Timeout::MAX, |until| until.saturating_duration_since(now));
+    BookmarkSchedule::new(kind, now, Timeout::new(left.min(timeout.duration())))
 }
 
 /// A stream as a body. It is boxed, because each frame moves it in and out of a future.

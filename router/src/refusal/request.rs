@@ -10,6 +10,7 @@ use tributary_authentication::NotSent;
 use tributary_proxy::{InvalidGivenIdentity, InvalidImpersonation};
 
 use crate::negotiate::NotAcceptable;
+use crate::stream_over::StreamOver;
 
 /// What is wrong with what a request itself says.
 #[derive(Clone, Debug)]
@@ -65,6 +66,8 @@ pub(crate) enum RequestRefusal {
     Forbidden(Box<ForbiddenRequest>),
     /// What tells of all clusters is not for whoever asks.
     ForbiddenPath(ForbiddenPath),
+    /// It would last, and was over before anybody answered: 403, or 401 where it is not known any more who asks.
+    Over(StreamOver),
     /// The resource can be listed and not watched: 405.
     NotWatched {
         /// What is to be watched.
@@ -126,6 +129,8 @@ impl RequestRefusal {
             Self::ForbiddenPath(it) => {
                 Status::forbidden(None, "", &format!("User {:?} cannot get path {:?}", it.user, it.path))
             }
+            Self::Over(StreamOver::Expired) => Status::unauthorized(),
+            Self::Over(why) => Status::forbidden(None, "", &why.to_string()),
             Self::NotExpressible(why) => {
                 Status::forbidden(None, "", &format!("no cluster can be asked for you: {why}"))
             }

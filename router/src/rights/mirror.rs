@@ -155,6 +155,11 @@ impl RightsMirror {
         standings.by_name.get(cluster).map(|standing| standing.condition(Instant::now())).unwrap_or_default()
     }
 
+    /// How long what lasts may last.
+    pub(crate) fn max_stream_age(&self) -> Option<Duration> {
+        self.mode.max_stream_age
+    }
+
     /// The clusters that are configured now.
     pub(crate) fn clusters(&self) -> Vec<ClusterName> {
         self.fleet.clusters().keys().cloned().collect()

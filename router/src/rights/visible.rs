@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::watch;
 use tributary_apimachinery::{ClusterName, GroupVersionResource, Object, Partial};
@@ -155,6 +156,21 @@ impl CallerRights {
         match self.actor.refused(|user, asked| fleet.allows(cluster, user, asked)) {
             None => Existence::There,
             Some(_) => Existence::Nowhere,
+        }
+    }
+
+    /// How long what lasts may last.
+    pub(crate) fn max_stream_age(&self) -> Option<Duration> {
+        self.mirror.max_stream_age()
+    }
+
+    /// Whether a cluster's rules let the caller do something; `None` where they are not known.
+    pub(super) fn grants(&self, cluster: &ClusterName, asked: ResourceAttributes<'_>) -> Option<bool> {
+        let fleet = self.mirror.compiled();
+        match self.existence(&fleet, cluster) {
+            Existence::Unknown => None,
+            Existence::Nowhere => Some(false),
+            Existence::There => Some(fleet.allows(cluster, self.actor.acting(), &Attributes::Resource(asked))),
         }
     }
 

@@ -47,6 +47,7 @@ mod shared_revisions;
 mod silence;
 mod slow_lines;
 mod storm;
+mod streams;
 mod topology;
 mod unread;
 mod watches;

@@ -204,7 +204,7 @@ async fn rights_that_are_not_followed_hold_for_five_minutes() {
 
 #[tokio::test]
 async fn the_last_rights_of_a_member_that_is_cut_off_hold_for_as_long_as_is_configured() {
-    let mode = SharedMode { stale_rights: Duration::from_secs(20 * 60) };
+    let mode = SharedMode { stale_rights: Duration::from_secs(20 * 60), ..SharedMode::default() };
     let fixture = Fixture::shared(["a", "b"], allow(), mode).await;
     let a = fixture.member("a");
     grant(a, "shop", "ann");

@@ -26,8 +26,8 @@ struct Remembered<T> {
 }
 
 impl<T: Clone> Remembered<T> {
-    fn at(&self, generation: u64, now: UnixTime) -> Option<T> {
-        (self.generation == generation && now <= self.until).then(|| self.found.clone())
+    fn at(&self, generation: u64, now: UnixTime) -> Option<(T, UnixTime)> {
+        (self.generation == generation && now <= self.until).then(|| (self.found.clone(), self.until))
     }
 }
 
@@ -43,39 +43,43 @@ impl ClientChain {
         self.certificates.is_empty()
     }
 
-    /// The user whom the certificates name, if `authorities` vouch for them now.
+    /// The user whom the certificates name, if `authorities` vouch for them now, and until when they do.
     ///
     /// # Errors
     /// [`CertificateError`]. Failures are not remembered: their connection is closed.
-    pub(super) fn user(&self, authorities: &ClientCertificates, now: UnixTime) -> Result<UserInfo, CertificateError> {
+    pub(super) fn user(
+        &self,
+        authorities: &ClientCertificates,
+        now: UnixTime,
+    ) -> Result<(UserInfo, UnixTime), CertificateError> {
         let verify = || authorities.user(&self.certificates, now);
         remembered(&self.user, authorities.generation(), now, verify)
     }
 
-    /// Checks that the connection is a front proxy's.
+    /// Checks that the connection is a front proxy's, and says until when.
     ///
     /// # Errors
     /// [`FrontProxyError`].
-    pub(super) fn is_of_proxy(&self, proxy: &RequestHeaders, now: UnixTime) -> Result<(), FrontProxyError> {
+    pub(super) fn is_of_proxy(&self, proxy: &RequestHeaders, now: UnixTime) -> Result<UnixTime, FrontProxyError> {
         let verify = || proxy.verify_proxy(&self.certificates, now).map(|until| ((), until));
-        remembered(&self.proxy, proxy.authorities.generation(), now, verify)
+        remembered(&self.proxy, proxy.authorities.generation(), now, verify).map(|((), until)| until)
     }
 }
 
-/// What is remembered, else what is found now. The generation is that of before the question, so that what was found
+/// What is remembered, else what is found now, and until when it holds. The generation is that of before the question, so that what was found
 /// while the authorities were exchanged is not believed afterwards.
 fn remembered<T: Clone, E>(
     memory: &Mutex<Option<Remembered<T>>>,
     generation: u64,
     now: UnixTime,
     find: impl FnOnce() -> Result<(T, UnixTime), E>,
-) -> Result<T, E> {
+) -> Result<(T, UnixTime), E> {
     if let Some(found) = memory.lock().as_ref().and_then(|remembered| remembered.at(generation, now)) {
         return Ok(found);
     }
     let (found, until) = find()?;
     *memory.lock() = Some(Remembered { found: found.clone(), generation, until });
-    Ok(found)
+    Ok((found, until))
 }
 
 #[cfg(test)]
@@ -96,11 +100,11 @@ mod tests {
             })
         };
         for (generation, now, expected, questions) in [
-            (0, 10, Ok(0), 1),
-            (0, 20, Ok(0), 1),
-            (0, 21, Ok(0), 2),
-            (1, 10, Ok(1), 3),
-            (1, 11, Ok(1), 3),
+            (0, 10, Ok((0, at(20))), 1),
+            (0, 20, Ok((0, at(20))), 1),
+            (0, 21, Ok((0, at(20))), 2),
+            (1, 10, Ok((1, at(20))), 3),
+            (1, 11, Ok((1, at(20))), 3),
             (1, 31, Err("expired"), 4),
             (1, 31, Err("expired"), 5),
         ] {

@@ -1,11 +1,12 @@
 //! The shared mode's users: whom a front proxy names, or a client certificate.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::request::Parts;
 use rustls_pki_types::UnixTime;
 use tributary_authentication::{Authority, ClientCertificates, Reach, RequestHeaders, UserInfo};
-use tributary_router::User;
+use tributary_router::{AuthenticatedUntil, User};
 
 use super::Authentication;
 use super::client_chain::ClientChain;
@@ -47,10 +48,14 @@ impl SharedAuthenticator {
             // Whoever sent them: nothing behind may believe them.
             proxy.remove_from(&mut head.headers);
         }
-        let (user, verifier) = match named {
-            Some(user) => (user, FRONT_PROXY),
+        let ((user, until), verifier) = match named {
+            Some(named) => (named, FRONT_PROXY),
             None => (self.of_certificate(chain, now)?, X509),
         };
+        let left = Duration::from_secs(until.as_secs().saturating_sub(now.as_secs()));
+        if let Some(until) = AuthenticatedUntil::after(left) {
+            head.extensions.insert(until);
+        }
         let authority = Authority { verifier: verifier.to_owned(), reach: Reach::Everywhere };
         let user = User { info: user.authenticated(), authority };
         // Which pages may ask through a front proxy is the proxy's to say: the host that browsers know is its own.
@@ -62,22 +67,63 @@ impl SharedAuthenticator {
         })
     }
 
-    fn of_front_proxy(&self, head: &Parts, chain: &ClientChain, now: UnixTime) -> Option<UserInfo> {
+    fn of_front_proxy(&self, head: &Parts, chain: &ClientChain, now: UnixTime) -> Option<(UserInfo, UnixTime)> {
         let proxy = self.front_proxy.as_ref()?;
         // A client with a certificate of its own, or none, that a proxy's headers came along with, is only itself.
         if chain.is_empty() || !proxy.name_a_user(&head.headers) {
             return None;
         }
-        let named = chain.is_of_proxy(proxy, now).and_then(|()| proxy.read(&head.headers));
+        let named = chain.is_of_proxy(proxy, now).and_then(|until| Ok(proxy.read(&head.headers)?.zip(Some(until))));
         named.inspect_err(|error| tracing::debug!(%error, "headers that name a user are not believed")).ok().flatten()
     }
 
-    fn of_certificate(&self, chain: &ClientChain, now: UnixTime) -> Option<UserInfo> {
+    fn of_certificate(&self, chain: &ClientChain, now: UnixTime) -> Option<(UserInfo, UnixTime)> {
         let certificates = self.certificates.as_ref()?;
         if chain.is_empty() {
             return None;
         }
         let user = chain.user(certificates, now);
         user.inspect_err(|error| tracing::debug!(%error, "a client certificate is not taken")).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+    use rustls_pki_types::CertificateDer;
+    use tokio::time::Instant;
+
+    use super::*;
+
+    /// An authority, and a certificate of ann's that ends after so long.
+    fn authority_and_ann(time: Duration) -> (Arc<ClientCertificates>, CertificateDer<'static>) {
+        let mut authority = CertificateParams::new(Vec::<String>::new()).unwrap();
+        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let pem = authority.self_signed(&key).unwrap().pem();
+        let issuer = Issuer::new(authority, key);
+        let mut ann = CertificateParams::new(Vec::<String>::new()).unwrap();
+        ann.distinguished_name.push(DnType::CommonName, "ann");
+        ann.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        ann.not_after = (std::time::SystemTime::now() + time).into();
+        let certificate = ann.signed_by(&KeyPair::generate().unwrap(), &issuer).unwrap().der().clone();
+        (Arc::new(ClientCertificates::new(pem.as_bytes()).unwrap()), certificate)
+    }
+
+    #[test]
+    fn what_lasts_ends_with_the_certificate() {
+        const TIME: Duration = Duration::from_secs(600);
+        let (certificates, certificate) = authority_and_ann(TIME);
+        let authenticator = SharedAuthenticator { certificates: Some(certificates), ..SharedAuthenticator::default() };
+        let chain = ClientChain::new(&[certificate]);
+        // Also by what is remembered of the connection.
+        for _ in 0..2 {
+            let (mut head, ()) = http::Request::get("/api").body(()).unwrap().into_parts();
+            let known = authenticator.authenticate(&mut head, &chain);
+            assert!(matches!(known, Some(Authentication::User(user)) if user.info.username == "ann"));
+            let until = head.extensions.get::<AuthenticatedUntil>().unwrap().instant();
+            let left = until.duration_since(Instant::now());
+            assert!(left <= TIME && left > TIME - Duration::from_secs(60), "{left:?}");
+        }
     }
 }

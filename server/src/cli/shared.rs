@@ -1,6 +1,7 @@
 //! The flags of the shared mode. They have kube-apiserver's names and forms wherever it has them.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use http::header::HeaderName;
@@ -45,6 +46,9 @@ pub struct SharedArguments {
     /// Seconds for which the last known rights in a cluster hold that is cut off as a whole
     #[arg(long, value_name = "SECONDS", default_value_t = Self::default().stale_rights)]
     pub stale_rights: u64,
+    /// Seconds after which what lasts is ended: watches, logs that are followed, exec, attach, port-forward; 0 for never
+    #[arg(long, value_name = "SECONDS", default_value_t = Self::default().max_stream_age)]
+    pub max_stream_age: u64,
 }
 
 impl Default for SharedArguments {
@@ -62,11 +66,18 @@ impl Default for SharedArguments {
             requestheader_group_headers: vec![HeaderName::from_static("x-remote-group")],
             requestheader_extra_headers_prefix: vec!["x-remote-extra-".to_owned()],
             stale_rights: SharedMode::default().stale_rights.as_secs(),
+            max_stream_age: SharedMode::default().max_stream_age.map_or(0, |age| age.as_secs()),
         }
     }
 }
 
 impl SharedArguments {
+    /// How many users are served.
+    pub fn mode(&self) -> SharedMode {
+        let max_stream_age = Some(self.max_stream_age).filter(|age| *age > 0).map(Duration::from_secs);
+        SharedMode { stale_rights: Duration::from_secs(self.stale_rights), max_stream_age }
+    }
+
     /// Whether many users are served, each with their own rights.
     pub fn is_shared(&self) -> bool {
         self.client_ca_file.is_some() || self.requestheader_client_ca_file.is_some()

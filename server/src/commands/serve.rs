@@ -6,7 +6,6 @@ mod running;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context;
 use tokio::net::TcpListener;
@@ -14,7 +13,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tributary_proxy::ClientTuning;
-use tributary_router::{Policies, Router, RouterConfig, SharedMode};
+use tributary_router::{Policies, Router, RouterConfig};
 
 use crate::audit::{AuditError, Auditor};
 use crate::authentication::Authenticator;
@@ -197,9 +196,6 @@ fn router_config(directory: &DataDirectory, arguments: &ServeArguments) -> Route
         keep_epochs: Some(Box::new(move |epochs| epochs_file::write(&keep, epochs))),
         last_heard: last_heard_file::read(directory),
         keep_last_heard: Some(Box::new(move |heard| last_heard_file::keep(&keep_heard, heard))),
-        shared: arguments
-            .shared
-            .is_shared()
-            .then(|| SharedMode { stale_rights: Duration::from_secs(arguments.shared.stale_rights) }),
+        shared: arguments.shared.is_shared().then(|| arguments.shared.mode()),
     }
 }

@@ -1,0 +1,150 @@
+//! Bodies that are ended from outside.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http_body::{Frame, SizeHint};
+use http_body_util::BodyExt;
+
+use super::{Body, BoxError};
+
+/// How a body is ended.
+#[derive(Debug)]
+pub enum Ending {
+    /// Once the line that was begun is whole.
+    AfterLine,
+    /// At once: between two lines by its end, else by this error, so that nobody takes for whole what is not.
+    AtOnce(BoxError),
+}
+
+/// The same body, until `end` is over. Of one that is made of `lines` each is passed on whole.
+pub fn ended_by(body: Body, lines: bool, end: BoxFuture<'static, Ending>) -> Body {
+    EndedFromOutside { body: Some(body), end: Some(end), ending: None, between: lines, lines }.boxed_unsync()
+}
+
+struct EndedFromOutside {
+    /// `None` once it has been ended.
+    body: Option<Body>,
+    end: Option<BoxFuture<'static, Ending>>,
+    ending: Option<Ending>,
+    lines: bool,
+    /// Whether all lines that were begun have ended.
+    between: bool,
+}
+
+impl EndedFromOutside {
+    /// Looks whether it is to be ended.
+    fn look(&mut self, cx: &mut Context<'_>) {
+        if let Some(end) = &mut self.end
+            && let Poll::Ready(ending) = end.as_mut().poll(cx)
+        {
+            (self.end, self.ending) = (None, Some(ending));
+        }
+    }
+}
+
+impl http_body::Body for EndedFromOutside {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        // First: a body that always has something would never be ended.
+        self.look(cx);
+        if self.ending.is_some() && self.between {
+            self.body = None;
+        } else if let Some(Ending::AtOnce(error)) = self.ending.take_if(|ending| matches!(ending, Ending::AtOnce(_))) {
+            self.body = None;
+            return Poll::Ready(Some(Err(error)));
+        }
+        let Some(body) = &mut self.body else { return Poll::Ready(None) };
+        let polled = Pin::new(body).poll_frame(cx);
+        if let Poll::Ready(Some(Ok(frame))) = &polled
+            && let Some(last) = frame.data_ref().and_then(|data| data.last())
+        {
+            self.between = self.lines && *last == b'\n';
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.as_ref().is_none_or(http_body::Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.as_ref().map(http_body::Body::size_hint).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::{FutureExt, StreamExt};
+    use http_body_util::{BodyDataStream, StreamBody};
+    use tokio::sync::{mpsc, oneshot};
+
+    use super::*;
+
+    /// A body of what is sent, until an end is.
+    fn body(lines: bool) -> (mpsc::UnboundedSender<&'static str>, oneshot::Sender<Ending>, BodyDataStream<Body>) {
+        let (sender, receiver) = mpsc::unbounded_channel::<&'static str>();
+        let (end, ended) = oneshot::channel();
+        let frames = futures::stream::unfold(receiver, |mut receiver| async {
+            let text = receiver.recv().await?;
+            Some((Ok(Frame::data(Bytes::from_static(text.as_bytes()))), receiver))
+        });
+        let body = StreamBody::new(frames).boxed_unsync();
+        (sender, end, BodyDataStream::new(ended_by(body, lines, async { ended.await.unwrap() }.boxed())))
+    }
+
+    async fn next(stream: &mut BodyDataStream<Body>) -> String {
+        match stream.next().await {
+            Some(Ok(data)) => String::from_utf8(data.to_vec()).unwrap(),
+            Some(Err(error)) => format!("error: {error}"),
+            None => "end".to_owned(),
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_made_of_lines_ends_between_two() {
+        for (at_once, begun, expected) in [
+            (false, "{}\n{\"a\":", vec!["1}\n", "end"]),
+            (false, "{}\n", vec!["end"]),
+            (true, "{}\n{\"a\":", vec!["error: over", "end"]),
+            (true, "{}\n", vec!["end"]),
+        ] {
+            let (sender, end, mut stream) = body(true);
+            sender.send(begun).unwrap();
+            assert_eq!(next(&mut stream).await, begun);
+            end.send(if at_once { Ending::AtOnce("over".into()) } else { Ending::AfterLine }).unwrap();
+            sender.send("1}\n").unwrap();
+            sender.send("{}\n").unwrap();
+            for expected in expected {
+                assert_eq!(next(&mut stream).await, expected, "{begun} {at_once}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn anything_else_breaks_off() {
+        for begun in ["a line\n", "half"] {
+            let (sender, end, mut stream) = body(false);
+            sender.send(begun).unwrap();
+            assert_eq!(next(&mut stream).await, begun);
+            end.send(Ending::AtOnce("over".into())).unwrap();
+            sender.send("more").unwrap();
+            assert_eq!([next(&mut stream).await, next(&mut stream).await], ["error: over", "end"]);
+        }
+        let (_sender, end, mut stream) = body(false);
+        end.send(Ending::AtOnce("over".into())).unwrap();
+        assert_eq!(next(&mut stream).await, "error: over", "also what had not begun");
+    }
+
+    #[tokio::test]
+    async fn what_ends_by_itself_ends() {
+        let (sender, _end, mut stream) = body(true);
+        sender.send("{}\n").unwrap();
+        drop(sender);
+        assert_eq!([next(&mut stream).await, next(&mut stream).await], ["{}\n", "end"]);
+    }
+}
