@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # What takes longer than continuous integration should: `make proof` runs it, or the parts that are named as arguments.
 #
-#   proof.sh [property] [model] [fleet] [specs] [reads] [bookmarks] [silence] [oracle] [authorization] [faults] [fuzz]
+#   proof.sh [property] [model] [fleet] [specs] [reads] [bookmarks] [silence] [oracle] [authorization] [races]
+#            [faults] [fuzz]
 #
 # Each part writes one line of ../PROOF.md: the day, the commit, the command, how it ended, how long it took. Lines of parts that
 # did not run stay. New lines are appended, so nothing may stand below the table.
@@ -63,7 +64,7 @@ fuzz() {
 e2e() { cargo test --workspace --locked --test e2e -- --ignored "$1"; }
 
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(property model fleet specs reads bookmarks silence oracle authorization faults fuzz)
+[ ${#parts[@]} -gt 0 ] || parts=(property model fleet specs reads bookmarks silence oracle authorization races faults fuzz)
 cargo build --workspace --bin tributary --locked || exit 1
 for name in "${parts[@]}"; do
   case $name in
@@ -76,6 +77,7 @@ for name in "${parts[@]}"; do
     silence) part silence 'cargo test --test e2e -- --ignored silence::proof' e2e silence::proof ;;
     oracle) part oracle 'cargo test --test e2e -- --ignored oracle::proof' e2e oracle::proof ;;
     authorization) part authorization "TRIBUTARY_AUTHORIZATION=$TRIBUTARY_AUTHORIZATION cargo test --test e2e -- --ignored authorization::proof" e2e authorization::proof ;;
+    races) part races 'cargo test --test e2e -- --ignored shared_mode::races::proof' e2e shared_mode::races::proof ;;
     faults) part faults 'cargo test -p tributary-server --test serve -- --ignored' cargo test --workspace --locked --test serve -- --ignored ;;
     fuzz) part fuzz "cargo fuzz run, $fuzz_seconds s each" fuzz ;;
     *) echo "no such part: $name" >&2; exit 2 ;;
