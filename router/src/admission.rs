@@ -41,7 +41,7 @@ pub(crate) fn admit(
     let caller = Caller::of(message.headers(), message.extensions(), user, router.rights())?;
     // What lasts takes no place, and how this process does is told however busy it is.
     let takes_place = !info.class().is_long_running() && !health::is_check(info);
-    let place = takes_place.then(|| router.requests().take(caller.connection, 1)).transpose()?;
+    let place = takes_place.then(|| router.requests().take(caller.holder, 1)).transpose()?;
     Ok(Admitted { caller, place })
 }
 

@@ -6,12 +6,12 @@ use std::time::Duration;
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue};
 use tokio::time::Instant;
 use tributary_authentication::{Authority, Reach, UserInfo};
-use tributary_proxy::{GivenIdentity, Impersonation, RequestIdentity};
+use tributary_proxy::{GivenIdentity, Impersonation, Peer, RequestIdentity};
 
 use crate::answer_room::AnswerRoom;
 use crate::audit_trace::AuditTrace;
 use crate::awaited::Awaited;
-use crate::flow::fair_share::Holder;
+use crate::flow::holder::Holder;
 use crate::refusal::{ForbiddenPath, Refusal, RequestRefusal};
 use crate::rights::{Actor, CallerRights, RightsMirror, given_user};
 use crate::stream_over::StreamOver;
@@ -57,10 +57,12 @@ impl AuthenticatedUntil {
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     who: Who,
-    /// The connection that the request came by: its share of what clients share.
-    pub(crate) connection: Holder,
     /// Until when it is known who it is.
     authenticated_until: Option<AuthenticatedUntil>,
+    /// The connection that the request came by.
+    pub(crate) connection: Option<Peer>,
+    /// Whose share of what clients share it takes.
+    pub(crate) holder: Holder,
     /// What says whether there is room on it for an answer.
     pub(crate) answer_room: Option<AnswerRoom>,
     /// The clusters that were asked for it and have not answered yet.
@@ -99,18 +101,31 @@ impl Caller {
         mirror: Option<&Arc<RightsMirror>>,
     ) -> Result<Self, Refusal> {
         let given = GivenIdentity::of(headers).map_err(RequestRefusal::Impersonation)?;
-        let who = match mirror {
-            None => Who::Owner(given.map_or(RequestIdentity::Member, RequestIdentity::AsGiven)),
+        let connection = extensions.get().copied();
+        let (who, holder) = match mirror {
+            None => {
+                let identity = given.map_or(RequestIdentity::Member, RequestIdentity::AsGiven);
+                (Who::Owner(identity), Holder::connection(connection))
+            }
             Some(mirror) => {
                 let given = given.as_ref().map(given_user).transpose().map_err(RequestRefusal::Impersonation)?;
                 let User { info, authority } = user.clone();
-                Who::User(CallerRights::new(mirror, Actor::new(info, authority, given)))
+                let who = Who::User(CallerRights::new(mirror, Actor::new(info, authority, given)));
+                (who, Holder::user(&user.authority.verifier, &user.info.username))
             }
         };
-        let (connection, answer_room) = (extensions.get().copied(), extensions.get().cloned());
-        let (awaited, audit) = (Awaited::default(), extensions.get().cloned());
+        let (answer_room, audit) = (extensions.get().cloned(), extensions.get().cloned());
         let authenticated_until = extensions.get().copied();
-        Ok(Self { who, connection, authenticated_until, answer_room, awaited, audit })
+        Ok(Self { who, authenticated_until, connection, holder, answer_room, awaited: Awaited::default(), audit })
+    }
+
+    /// By whose writes this caller's reads wait until they are seen: by those of the same user, or by all that went
+    /// through a process which one person owns.
+    pub(crate) fn writer(&self) -> Holder {
+        match self.who {
+            Who::Owner(_) => Holder::Unknown,
+            Who::User(_) => self.holder,
+        }
     }
 
     /// What one of many users may do; `None` where one person owns the endpoint.

@@ -3,5 +3,6 @@
 
 pub(crate) mod fair_line;
 pub(crate) mod fair_share;
+pub(crate) mod holder;
 pub(crate) mod large_bodies;
 pub(crate) mod long_answers;

@@ -60,7 +60,7 @@ pub const NAME_BYTES: usize = 8 << 10;
 /// untouched, and not counted. kube-apiserver has no bound but the length of a request.
 pub const QUERY_PARAMETERS: usize = 64;
 
-/// 4,000: a connection alone may have 1,500 of its 2,000 streams, which no client comes near, and dozens share the
+/// 4,000: a client alone may have 1,500 of its 2,000 streams, which no client comes near, and dozens share the
 /// rest. Each costs some 10 KiB until it is answered. kube-apiserver's 400 and 200 (`--max-requests-inflight`,
 /// `--max-mutating-requests-inflight`) protect its etcd; here there is none, and a member that is frozen keeps the
 /// requests for it for a minute, which must not refuse those for others.
@@ -121,7 +121,7 @@ pub(crate) const BYTES: &str = "held_bytes";
 /// 256: more namespaces than a person or a controller goes about in. In a cluster that forbids to watch all, a watch of
 /// each is 11 % of the 2,400 streams that there are for them over HTTP/2; over HTTP/1.1 there are 64 places for them,
 /// and up to 128 where others leave these, and a cluster is unknown in the namespaces that find none. Those that are in
-/// use are shared among connections: one alone may have 96, as of [`fair_share`](crate::flow::fair_share).
+/// use are shared among clients: one alone may have 96, as of [`fair_share`](crate::flow::fair_share).
 const NAMESPACE_VIEWS: usize = 256;
 
 /// How long a namespace is held beside the view of all that nobody reads or watches. 2 minutes: whoever goes through

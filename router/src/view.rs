@@ -43,7 +43,7 @@ pub(crate) use bookmarks::BookmarkForm as BookmarkShape;
 pub(crate) use contents::Contents;
 pub(crate) use earlier::EarlierStandings;
 pub(crate) use encodings::{EncodingKey, RowOptions};
-pub(crate) use fences::Deletion;
+pub(crate) use fences::{Deletion, WrittenBy};
 pub(crate) use head::HeadWaiter;
 pub(crate) use known::KNOWN_WITHIN;
 pub(crate) use namespace::ServedAsHeld;

@@ -20,7 +20,8 @@ use tokio::time::{Instant, timeout};
 use tributary_apimachinery::{GroupVersionResource, ObjectDecoder};
 
 use crate::discovery::ServedResource;
-use crate::flow::fair_share::{self, Holder};
+use crate::flow::fair_share;
+use crate::flow::holder::Holder;
 use crate::limits::{Limits, NAMESPACE_UNUSED_AFTER};
 use crate::metrics::Metrics;
 use crate::policy::Policies;
@@ -295,7 +296,7 @@ impl Views {
             let (fleet, policies, metrics) = (&self.fleet, &self.policies, &self.metrics);
             let (fleet, policies, metrics) = (Arc::clone(fleet), Arc::clone(policies), Arc::clone(metrics));
             let view = View::of(kind, namespace.clone(), decoder, fleet, policies, metrics, &self.limits);
-            HeldView { view, described, user: None }
+            HeldView { view, described, user: Holder::Unknown }
         };
         let (view, outdated) = match self.by_key.lock().entry((served.resource.clone(), namespace.clone())) {
             Entry::Occupied(known) if is_of_kind(&known.get().view, served) => (Arc::clone(&known.get().view), None),
@@ -315,11 +316,11 @@ impl Views {
     }
 
     /// The view of one namespace beside that of all, started if it is not held yet. Where too many are held, it takes
-    /// the place of the one that was used least lately. Those that are used are shared among connections as
+    /// the place of the one that was used least lately. Those that are used are shared among clients as
     /// [`fair_share`] says.
     ///
     /// # Errors
-    /// 429 that names the bound, where this connection's share of it is being read or watched.
+    /// 429 that names the bound, where this client's share of it is being read or watched.
     pub(crate) fn get_or_start_part(
         &self,
         whole: &Arc<View>,
@@ -373,7 +374,7 @@ impl Views {
     }
 
     /// Makes room for one more namespace beside a view of all: ends one of which `is_idle` says that nothing is held,
-    /// though it is watched, and says whether there was one, and one is enough. It is one that the same connection
+    /// though it is watched, and says whether there was one, and one is enough. It is one that the same client
     /// began, if there is any. Its watches end with a bookmark, as they do now and then in a kube-apiserver.
     pub(crate) fn end_idle_part(&self, whole: &Arc<View>, user: Holder, is_idle: impl Fn(&Arc<View>) -> bool) -> bool {
         let resource = &whole.kind.resource;
@@ -429,7 +430,7 @@ fn is_unused(view: &Arc<View>) -> bool {
 #[derive(Clone, Copy)]
 struct Used {
     all: usize,
-    /// Those of one connection.
+    /// Those of one client.
     own: usize,
 }
 
@@ -448,7 +449,7 @@ impl Used {
         })
     }
 
-    /// Whether the connection may use one more.
+    /// Whether the client may use one more.
     fn leave_room_in(self, max: usize) -> bool {
         fair_share::has_room(max, self.all, self.own, 1)
     }

@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tributary_apimachinery::Permit;
 
-use crate::flow::fair_share::Holder;
-use crate::flow::long_answers::ConnectionQueues;
+use crate::flow::holder::Holder;
+use crate::flow::long_answers::HolderQueues;
 
 /// How many wait before those are looked for that have gone away.
 const SWEPT_FROM: usize = 64;
@@ -29,7 +29,7 @@ pub(crate) struct FairLine {
 struct FairLineQueue {
     taken: usize,
     by_holder: HashMap<Holder, usize>,
-    waiting: ConnectionQueues<oneshot::Sender<Permit>>,
+    waiting: HolderQueues<oneshot::Sender<Permit>>,
     /// How many wait when those are looked for next that have gone away.
     sweep_at: usize,
 }
@@ -40,7 +40,7 @@ impl FairLine {
         let state = FairLineQueue {
             taken: 0,
             by_holder: HashMap::new(),
-            waiting: ConnectionQueues::default(),
+            waiting: HolderQueues::default(),
             sweep_at: SWEPT_FROM,
         };
         Arc::new(Self { at_once: at_once.max(1), state: Mutex::new(state) })
@@ -115,10 +115,10 @@ mod tests {
     use futures::FutureExt;
 
     use super::*;
-    use tributary_proxy::Peer;
+    use crate::flow::holder::Holder;
 
     fn client(port: u16) -> Holder {
-        Some(Peer(([127, 0, 0, 1], port).into()))
+        Holder::Connection(([127, 0, 0, 1], port).into())
     }
 
     type Asked<'a> = Pin<Box<dyn Future<Output = Option<Permit>> + 'a>>;

@@ -14,10 +14,7 @@ use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 
-use tributary_proxy::Peer;
-
-/// Whose portion something is: the connection's. Requests without one share a portion.
-pub(crate) type Holder = Option<Peer>;
+use crate::flow::holder::Holder;
 
 /// Which part of the bound a client may hold where the others have taken all that is shared: a 256th, 15 requests of
 /// 4,000 and 512 KiB of 128 MiB. People and controllers have fewer under way;
@@ -60,7 +57,7 @@ pub(crate) struct Portion {
 /// There is not so much left for this client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "too many {what}: of {max}, other connections hold {others} and this one holds {own}; a connection may hold at most half of what others do not hold"
+    "too many {what}: of {max}, other clients hold {others} and this one holds {own}; a client may hold at most half of what others do not hold"
 )]
 pub(crate) struct Exceeded {
     what: &'static str,
@@ -230,7 +227,7 @@ mod tests {
     use super::*;
 
     fn peer(port: u16) -> Holder {
-        Some(Peer(([127, 0, 0, 1], port).into()))
+        Holder::Connection(([127, 0, 0, 1], port).into())
     }
 
     fn share(max: usize) -> Arc<FairShare> {
@@ -288,7 +285,7 @@ mod tests {
         assert!(held.grow(1).is_err());
         let exceeded = share.take(peer(1), 1).unwrap_err().to_string();
         assert!(
-            exceeded.starts_with("too many requests in flight: of 10, other connections hold 0 and this one holds 4"),
+            exceeded.starts_with("too many requests in flight: of 10, other clients hold 0 and this one holds 4"),
             "{exceeded}"
         );
         assert_eq!(share.metrics.refused.get(), 2);

@@ -15,7 +15,7 @@ use tokio::task::block_in_place;
 use tributary_apimachinery::Permit;
 
 use crate::flow::fair_line::FairLine;
-use crate::flow::fair_share::Holder;
+use crate::flow::holder::Holder;
 use crate::negotiate::{AnswerForm, Encoding};
 
 /// From how many bytes on a body is large. 64 KiB are read in one to two milliseconds,
@@ -68,7 +68,7 @@ impl LargeBodies {
         Self(FairLine::new(1))
     }
 
-    /// Waits until this connection's body of so many bytes may be read; a small one is read at once.
+    /// Waits until this client's body of so many bytes may be read; a small one is read at once.
     ///
     /// Cancel safe: whoever gives up waiting loses its place, and nothing else.
     pub(crate) async fn turn(&self, holder: Holder, bytes: usize) -> BodyTurn {
@@ -97,20 +97,20 @@ mod tests {
     use futures::FutureExt;
 
     use super::*;
-    use tributary_proxy::Peer;
+    use crate::flow::holder::Holder;
 
     fn client(port: u16) -> Holder {
-        Some(Peer(([127, 0, 0, 1], port).into()))
+        Holder::Connection(([127, 0, 0, 1], port).into())
     }
 
     #[tokio::test]
     async fn a_small_body_waits_for_no_large_one() {
         let bodies = LargeBodies::one_at_a_time();
-        let large = bodies.turn(None, LARGE_BYTES).await;
-        assert!(bodies.turn(None, LARGE_BYTES).now_or_never().is_none(), "its turn is taken");
-        assert_eq!(bodies.turn(None, LARGE_BYTES - 1).await.run(|| 1), 1);
+        let large = bodies.turn(Holder::Unknown, LARGE_BYTES).await;
+        assert!(bodies.turn(Holder::Unknown, LARGE_BYTES).now_or_never().is_none(), "its turn is taken");
+        assert_eq!(bodies.turn(Holder::Unknown, LARGE_BYTES - 1).await.run(|| 1), 1);
         assert_eq!(large.run(|| 2), 2);
-        assert!(bodies.turn(None, LARGE_BYTES).now_or_never().is_some(), "the turn is over");
+        assert!(bodies.turn(Holder::Unknown, LARGE_BYTES).now_or_never().is_some(), "the turn is over");
     }
 
     #[tokio::test]
@@ -138,7 +138,7 @@ mod tests {
         let (go_on, told) = mpsc::channel::<()>();
         let bodies = Arc::new(LargeBodies::default());
         let reader = tokio::spawn(async move {
-            let turn = bodies.turn(None, LARGE_BYTES).await;
+            let turn = bodies.turn(Holder::Unknown, LARGE_BYTES).await;
             turn.run(|| {
                 begun.send(()).unwrap();
                 told.recv_timeout(Duration::from_secs(60))

@@ -1,12 +1,12 @@
-//! Who may write a long answer now: at most a few at once, and connections in turn.
+//! Who may write a long answer now: at most a few at once, and clients in turn.
 //!
 //! A list of 10,000 objects is gathered in milliseconds, but it goes through buffers of the frame, of HTTP/2 and of
 //! TLS, and while a thousand are under way together nobody else gets the processor. So an answer that does not fit one
 //! frame takes a turn first. Whoever waits holds a snapshot (two words per cluster) and no bytes. Turns are given to
-//! connections round robin, so that one which asks for a thousand lists delays another's by one.
+//! clients round robin, so that one which asks for a thousand lists delays another's by one.
 //!
 //! ```text
-//! take ──▶ waiting (in its connection's line) ──▶ active ──▶ done: given back when dropped
+//! take ──▶ waiting (in its client's line) ──▶ active ──▶ done: given back when dropped
 //!             ▲                                     │
 //!             └───── next use ◀── overdue ◀─────────┘ not used for OVERDUE while somebody waits: its reader is slow
 //! ```
@@ -18,15 +18,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::flow::holder::Holder;
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
-use tributary_proxy::Peer;
 
 pub(crate) use lanes::{AnswerTurn, AnswerTurnMetrics, AnswerTurns, Length, MEDIUM_BYTES};
-pub(crate) use lines::ConnectionQueues;
+pub(crate) use lines::HolderQueues;
 
 /// How many answers of each length are written at once. A turn may hold a frame of 64 KiB here, what HTTP/2 has taken
 /// of it, and while a frame is compressed some 300 KiB. Two cores are busy with two, but readers far away take 10 MB/s
@@ -80,7 +80,7 @@ struct TurnQueue {
     next: u64,
     /// The turns that are taken, and when each was last used.
     active: HashMap<u64, Instant>,
-    lines: ConnectionQueues<oneshot::Sender<WriteTurn>>,
+    lines: HolderQueues<oneshot::Sender<WriteTurn>>,
 }
 
 /// The right to write a long answer. Given back when dropped. No `Permit`: it may be lost before, and its holder asks
@@ -106,7 +106,7 @@ impl Turns {
     ///
     /// # Errors
     /// [`NoTurn`].
-    pub(crate) async fn take(self: &Arc<Self>, peer: Option<Peer>) -> Result<WriteTurn, NoTurn> {
+    pub(crate) async fn take(self: &Arc<Self>, holder: Holder) -> Result<WriteTurn, NoTurn> {
         let place = {
             let mut state = self.state.lock();
             if state.lines.waiting() == 0 && state.active.len() < self.at_once {
@@ -116,7 +116,7 @@ impl Turns {
                 self.metrics.refused.inc();
                 return Err(NoTurn::Crowded);
             }
-            self.line_up(&mut state, peer)
+            self.line_up(&mut state, holder)
         };
         let mut place = QueuedTurn { turns: self, turn: place, served: false };
         let deadline = Instant::now() + WAITS_MAX;
@@ -147,10 +147,10 @@ impl Turns {
         WriteTurn { id: state.next, turns: Arc::clone(self) }
     }
 
-    fn line_up(&self, state: &mut TurnQueue, peer: Option<Peer>) -> oneshot::Receiver<WriteTurn> {
+    fn line_up(&self, state: &mut TurnQueue, holder: Holder) -> oneshot::Receiver<WriteTurn> {
         let (give, place) = oneshot::channel();
         self.metrics.waiting.inc();
-        state.lines.push(peer, give);
+        state.lines.push(holder, give);
         place
     }
 
@@ -258,8 +258,8 @@ mod tests {
 
     use super::*;
 
-    fn peer(port: u16) -> Option<Peer> {
-        Some(Peer(([127, 0, 0, 1], port).into()))
+    fn peer(port: u16) -> Holder {
+        Holder::Connection(([127, 0, 0, 1], port).into())
     }
 
     async fn settle() {
@@ -322,7 +322,7 @@ mod tests {
         drop(first);
         stays.await.unwrap();
         assert_eq!((turns.metrics.active.get(), turns.metrics.waiting.get()), (0, 0));
-        assert!(turns.take(None).now_or_never().unwrap().is_ok());
+        assert!(turns.take(Holder::Unknown).now_or_never().unwrap().is_ok());
     }
 
     #[tokio::test(start_paused = true)]

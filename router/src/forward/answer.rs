@@ -18,6 +18,7 @@ use super::whole::{Interrupted, whole};
 use crate::Router;
 use crate::body::{self, Body};
 use crate::flow::fair_share::Portion;
+use crate::flow::holder::Holder;
 use crate::flow::large_bodies::{at_once, to_write};
 use crate::negotiate::{AnswerForm, Encoding, MetaVersion, Representation};
 use crate::refusal::{MemberRefusal, Refusal};
@@ -87,7 +88,9 @@ pub(crate) async fn translate(
     let form = if head.status.is_success() { wish.form } else { wish.error_form };
     if wish.writes && head.status.is_success() {
         // Before its turn: whoever gives up waiting for that has written all the same.
-        at_once(text.len(), || note(request.router, cluster, request.resource, &head.headers, &text));
+        at_once(text.len(), || {
+            note(request.router, request.caller.writer(), cluster, request.resource, &head.headers, &text)
+        });
     }
     let turn = request.router.large_bodies().turn(room.holder(), text.len().max(to_write(form, text.len()))).await;
     turn.run(|| match head.status.is_success() {
@@ -247,6 +250,7 @@ pub(crate) fn content_type(headers: &HeaderMap) -> &str {
 /// resource's versions.
 pub(crate) fn note(
     router: &Router,
+    writer: Holder,
     cluster: &Arc<Cluster>,
     request: &ResourceRequest,
     headers: &HeaderMap,
@@ -273,11 +277,11 @@ pub(crate) fn note(
             // A new object has the name that the answer says.
             (WriteResult::At { version, name }, asked) => {
                 let key = asked.as_deref().or(name.as_deref()).map(key);
-                view.fences.wrote(cluster.name(), key.as_deref(), *version);
+                view.fences.wrote(writer, cluster.name(), key.as_deref(), *version);
             }
             (WriteResult::Gone { uid }, Some(name)) if request.subresource.is_none() => {
                 let deletion = Deletion { key: key(name), uid: uid.clone(), before: None };
-                view.fences.deleted(cluster.name(), [deletion]);
+                view.fences.deleted(writer, cluster.name(), [deletion]);
             }
             (WriteResult::Gone { .. }, _) => {}
         }
@@ -301,7 +305,7 @@ mod tests {
     use crate::discovery::ServedResource;
     use crate::discovery::model::Resource;
     use crate::negotiate::Preferences;
-    use crate::{ClusterAuthorization, ClusterSetup, MemberRules, Peer, RouterConfig};
+    use crate::{ClusterAuthorization, ClusterSetup, MemberRules, RouterConfig};
 
     /// As much as takes a turn to be taken apart.
     const LARGE_BYTES: usize = 1 << 20;
@@ -394,7 +398,8 @@ mod tests {
         };
         let view = router.views().get_or_start(&served, None).await;
 
-        let ask = |port: u16| router.large_bodies().turn(Some(Peer(([127, 0, 0, 1], port).into())), LARGE_BYTES);
+        let ask =
+            |port: u16| router.large_bodies().turn(Holder::Connection(([127, 0, 0, 1], port).into()), LARGE_BYTES);
         let all_turns: Vec<_> = (1..).map_while(|port| ask(port).now_or_never()).collect();
         let padding = "x".repeat(LARGE_BYTES);
         let text = format!(
@@ -412,7 +417,7 @@ mod tests {
         };
         let (form, include) = (AnswerForm::JSON, IncludeObject::default());
         let wish = TranslationOptions { form, error_form: form, include, writes: true };
-        let room = router.held_bytes().take(None, 0).unwrap();
+        let room = router.held_bytes().take(Holder::Unknown, 0).unwrap();
         // It gives up, as where its time is over.
         let path = "/api/v1/namespaces/n/configmaps/x";
         let request = ClientRequest {
@@ -433,7 +438,7 @@ mod tests {
             preferences: &Preferences::of(&HeaderMap::new(), None),
         };
         assert!(translate(request, &cluster, answer, room, &wish).now_or_never().is_none(), "it waits for its turn");
-        let noted = view.fences.pending_of("n/x");
+        let noted = view.fences.pending_of(crate::view::WrittenBy::Anybody, "n/x");
         assert_eq!(noted.len(), 1, "later reads wait until the write is seen");
         drop(all_turns);
     }

@@ -98,7 +98,7 @@ pub(super) async fn ask_each(clusters: Vec<Arc<Cluster>>, question: Question) ->
 }
 
 async fn ask_one(cluster: &Arc<Cluster>, question: &Question) -> Reply {
-    let holder = question.caller.connection;
+    let holder = question.caller.holder;
     let turn = timeout_at(question.patience.end(), cluster.question(holder)).await;
     // Those before may have given up their turns when the time was over for all.
     let is_over = || question.patience.end() <= Instant::now();

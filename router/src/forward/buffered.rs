@@ -41,7 +41,7 @@ impl BufferedRequest {
     ) -> Result<Self, Refusal> {
         let (head, incoming) = message.into_parts();
         let shape = BodyKind::of(verb, request.resource);
-        let mut portion = request.router.held_bytes().take(request.caller.connection, 0)?;
+        let mut portion = request.router.held_bytes().take(request.caller.holder, 0)?;
         if matches!(head.method, Method::GET | Method::HEAD) {
             let (body, facts, format) = (Bytes::new(), Facts::default(), Format::Json);
             return Ok(Self { head, body, facts, format, shape, _portion: portion });

@@ -163,7 +163,7 @@ async fn delete_in(
         translating(&mut version, |version| rewrite::rewrite_query(&rewrite::without_clusters(query)?, version))
     };
     let query = query.map(rewritten).transpose()?;
-    let room = router.held_bytes().take(request.caller.connection, 0)?;
+    let room = router.held_bytes().take(request.caller.holder, 0)?;
     let answer = send(cluster, request.caller, message, &info.path, query.as_deref()).await?;
     let code = answer.status();
     let look = |text: &[u8]| {
@@ -196,7 +196,7 @@ fn note(request: ClientRequest<'_>, cluster: &Cluster, answer: &[u8]) {
     }
     let namespaced = resource.namespace.as_deref().map(|namespace| router.views().get(resource_name, Some(namespace)));
     for view in [router.views().get(resource_name, None), namespaced.flatten()].into_iter().flatten() {
-        view.fences.deleted(cluster.name(), deletions.iter().cloned());
+        view.fences.deleted(request.caller.writer(), cluster.name(), deletions.iter().cloned());
     }
 }
 

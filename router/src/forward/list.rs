@@ -68,7 +68,7 @@ pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, R
     let clusters = request.serving().filter(|name| wanted(name));
     let clusters: Vec<_> = clusters.filter_map(|name| request.cluster(name)).collect();
     let held = router.held_bytes();
-    let gathering = Gathering { question, limit: options.limit, partial, held, holder: caller.connection };
+    let gathering = Gathering { question, limit: options.limit, partial, held, holder: caller.holder };
     let mut page = GatheredPage::new(token.as_ref(), &request.configuration.epochs)?;
     page.gather(&gathering, &clusters, token).await?;
     let mut standings = std::mem::take(&mut page.standings);
@@ -88,7 +88,7 @@ pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, R
     let wish = ListForm { form, include, items: request.configuration.items(&served.resource) };
     let answer =
         LiveAnswer::new(page, gathering.question, partial, wish, served, Arc::clone(&request.configuration.epochs));
-    let mut response = answer.respond(router.lanes(), caller.connection).await?;
+    let mut response = answer.respond(router.lanes(), caller.holder).await?;
     let own = standing::warnings(&served.resource, &standings);
     let own = own.iter().filter_map(|text| standing::warning_header(text));
     let said = warnings::together(warned.iter().map(|(cluster, said)| (cluster, said)));

@@ -20,7 +20,7 @@ use crate::refusal::{Refusal, Trouble};
 use crate::request::ClientRequest;
 use crate::topology::Cluster;
 use crate::versions::ClientVersion;
-use crate::view::{KNOWN_WITHIN, View};
+use crate::view::{KNOWN_WITHIN, View, WrittenBy};
 
 impl Located {
     /// The owner, by what the request says of it.
@@ -171,7 +171,8 @@ pub(crate) async fn ask_unknown(request: ClientRequest<'_>, mut located: Located
 async fn in_memory(request: ClientRequest<'_>) -> Result<(Arc<View>, Located), Refusal> {
     let (view, before) = request.view().await?;
     let key = request.resource.key();
-    view.own_writes_of_seen(&key).await?;
+    let clusters = request.candidates.selector();
+    view.writes_of_seen(WrittenBy::Anybody, &clusters, &key).await?;
     let (found, standings) = view.find(before, &key)?;
     let found: Vec<_> =
         found.into_iter().filter_map(|(name, object)| Some((request.cluster(&name)?, Some(object)))).collect();
@@ -299,7 +300,7 @@ async fn live(request: ClientRequest<'_>, within: Duration, chosen: impl Fn(&Arc
     let clusters = request.serving().filter_map(|name| request.cluster(name)).filter(chosen);
     let clusters: Vec<_> = clusters.collect();
     let question = LookupKey {
-        connection: caller.connection,
+        holder: caller.holder,
         path: path.into(),
         caller: caller.key(),
         clusters: clusters.iter().map(|cluster| cluster.name().clone()).collect(),

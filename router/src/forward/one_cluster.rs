@@ -125,7 +125,7 @@ async fn write(
     (path, query): (&str, Option<&str>),
 ) -> Result<Response<Body>, Refusal> {
     // What the body occupies counts until the member has answered.
-    let mut portion = router.held_bytes().take(caller.connection, 0)?;
+    let mut portion = router.held_bytes().take(caller.holder, 0)?;
     let is_noted = Query::parse(query).get("dryRun").is_none_or(str::is_empty);
     // An upload that is no Kubernetes object (a build's source to an aggregated API) is its receiver's to bound.
     let (request, dry_run) = match readable_format(&request)? {
@@ -148,7 +148,7 @@ async fn write(
     match room {
         Some(room) if answer.status().is_success() && is_object(&answer) => {
             let (head, incoming) = answer.into_parts();
-            let look = |text: &_| note(router, cluster, given.resource, &head.headers, text);
+            let look = |text: &_| note(router, caller.writer(), cluster, given.resource, &head.headers, text);
             let body = seen_in_passing(incoming, room, look).await;
             let body = body.map_err(|interrupted| interrupted.refusal(cluster.name()))?;
             Ok(Response::from_parts(head, body))

@@ -19,5 +19,5 @@ pub(super) const ADDED_BYTES: usize = 16 << 10;
 pub(crate) async fn room(router: &Router, caller: &Caller, known: usize) -> Result<Portion, Refusal> {
     answer_room::wait(caller.answer_room.as_ref()).await?;
     let likely = known.saturating_add(ADDED_BYTES).min(WHOLE_BODY_BYTES_MAX);
-    Ok(router.held_bytes().take(caller.connection, likely)?)
+    Ok(router.held_bytes().take(caller.holder, likely)?)
 }

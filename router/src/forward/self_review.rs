@@ -129,7 +129,7 @@ async fn of_clusters(
 /// Asks one cluster, unless it is known to be out of reach: a client that asks before each of its views is not to wait
 /// for it each time.
 async fn ask(cluster: &Arc<Cluster>, request: ClientRequest<'_>, message: Request<Body>) -> (ReviewResult, ReviewRoom) {
-    let mut room = request.router.held_bytes().take(request.caller.connection, 0);
+    let mut room = request.router.held_bytes().take(request.caller.holder, 0);
     let said = match cluster.out_of_reach() {
         Some(trouble) => Err(unavailable(cluster, trouble.cause)),
         None => {

@@ -140,7 +140,7 @@ fn addressed<'a>(
 /// have carried anything out.
 fn place(cluster: &Cluster, caller: &Caller, request: &Request<Body>) -> Result<Permit, Refusal> {
     let class = request.extensions().get::<RequestClass>().copied().unwrap_or_default();
-    cluster.place(class, caller.connection)
+    cluster.place(class, caller.holder)
 }
 
 /// A request that got no answer from its cluster, and how the cluster stands.

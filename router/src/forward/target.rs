@@ -46,7 +46,7 @@ pub(crate) async fn send_translated(
         VersionOf::Object => native(request, target, text),
         VersionOf::Reference => Ok(reference_version(request, target, text)),
     };
-    let turn = router.large_bodies().turn(request.caller.connection, held.body.len()).await;
+    let turn = router.large_bodies().turn(request.caller.holder, held.body.len()).await;
     let message = turn.run(|| held.for_member(has_annotations, wish.accept(), &mut version))?;
     let query = match query {
         // Where there is a body the member reads no options from the query.

@@ -13,7 +13,7 @@ use crate::refusal::{ClusterRefusal, Refusal};
 use crate::request::ClientRequest;
 use crate::response::{self, ObjectContext, ObjectWriter};
 use crate::versions::{ReadVersion, of_clusters, refuse_get, seen};
-use crate::view::{Unreached, standing};
+use crate::view::{Unreached, WrittenBy, standing};
 use crate::views::choice::Lifetime;
 
 /// Answers a get.
@@ -38,7 +38,7 @@ pub(crate) async fn get(request: ClientRequest<'_>) -> Result<Response<Body>, Re
     let key = request.resource.key();
     match wanted {
         ReadVersion::Newest => {
-            if view.own_writes_of_seen(&key).await? {
+            if view.writes_of_seen(WrittenBy::One(request.caller.writer()), &clusters, &key).await? {
                 view.look_again(&mut before);
             }
         }
@@ -67,7 +67,7 @@ pub(crate) async fn get(request: ClientRequest<'_>) -> Result<Response<Body>, Re
     let mark = view.mark(&cluster);
     let mut version = String::new();
     versions.item_versions().write(&mark, object.resource_version(), &mut version);
-    let turn = router.large_bodies().turn(request.caller.connection, to_write(form, object.json().len())).await;
+    let turn = router.large_bodies().turn(request.caller.holder, to_write(form, object.json().len())).await;
     let mut answer = turn.run(|| {
         let mut text = Vec::with_capacity(object.json().len() + 256);
         ObjectWriter::new(&view.kind, form, include).write(

@@ -3,12 +3,12 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use crate::flow::holder::Holder;
 use http::{HeaderMap, Response, header};
 use tributary_apimachinery::{ClusterSelector, GroupVersionResource, ListOptions, ResourceVersionMatch};
 use tributary_merge::{
     CompositeResourceVersion, ContinueError, ContinueToken, Heads, ListCursor, ListPage, OpeningList, Position,
 };
-use tributary_proxy::Peer;
 
 use super::{Collection, collection};
 use crate::body::Body;
@@ -22,7 +22,7 @@ use crate::response::{FRAME_BYTES, ObjectWriter};
 use crate::rights::Admission;
 use crate::selection::Selection;
 use crate::versions::{ReadVersion, Versions, of_clusters, refuse_list, seen};
-use crate::view::{EarlierStandings, Unreached, View, standing};
+use crate::view::{EarlierStandings, Unreached, View, WrittenBy, standing};
 use crate::views::choice::Lifetime;
 
 /// Which state a list shows.
@@ -73,7 +73,7 @@ pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, R
         _ => ListPage { start: None, limit, remaining: None },
     };
     let (cursor, share) =
-        open(OpeningList::new(snapshots, filter, page), router.lanes(), request.caller.connection).await?;
+        open(OpeningList::new(snapshots, filter, page), router.lanes(), request.caller.holder).await?;
     let remaining = cursor.remaining_item_count();
     let next = cursor.continue_position().map(|position: &Position| {
         let token = ContinueToken { position: position.clone(), remaining, version: Some(version.clone()) };
@@ -92,7 +92,7 @@ pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, R
         metadata,
         share,
         lanes: router.lanes(),
-        peer: request.caller.connection,
+        holder: request.caller.holder,
     };
     let mut response = answer.respond().await?;
     view.warn(response.headers_mut(), &standings, &clusters);
@@ -121,13 +121,13 @@ pub(crate) fn warn_limited(headers: &mut HeaderMap, admission: Option<&Admission
 async fn open(
     opening: OpeningList<Selection>,
     lanes: &Arc<AnswerTurns>,
-    peer: Option<Peer>,
+    holder: Holder,
 ) -> Result<(ListCursor<Selection>, Option<AnswerTurn>), Refusal> {
     let mut opening = match opening.step(FRAME_BYTES) {
         ControlFlow::Break(cursor) => return Ok((cursor, None)),
         ControlFlow::Continue(opening) => opening,
     };
-    let mut share = lanes.take(Length::Medium, peer).await?;
+    let mut share = lanes.take(Length::Medium, holder).await?;
     loop {
         share.wrote(FRAME_BYTES);
         tokio::task::yield_now().await;
@@ -240,7 +240,7 @@ async fn reach(
         RequestedState::Any | RequestedState::Continue(ContinueToken { version: None, .. }) => {}
         RequestedState::Newest => {
             let consistency = request.configuration.policy(&request.served.resource).consistency;
-            view.newest(before, consistency).await?;
+            view.newest(WrittenBy::One(request.caller.writer()), before, consistency).await?;
         }
         RequestedState::NotOlderThan(version) => {
             view.reached(&of_clusters(version, wanted)).await.map_err(Unreached::of_collection)?;

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crate::flow::holder::Holder;
 use bytes::Bytes;
 use futures::stream;
 use http::{Response, StatusCode};
@@ -10,7 +11,6 @@ use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use tributary_apimachinery::{GroupVersionResource, Object};
 use tributary_merge::ListCursor;
-use tributary_proxy::Peer;
 
 use super::compression::{Gzip, THRESHOLD_BYTES};
 use super::indent::Indent;
@@ -91,7 +91,7 @@ pub(crate) struct ListAnswer<'a> {
     /// Whoever writes more than a frame takes a turn.
     pub lanes: &'a Arc<AnswerTurns>,
     /// The connection that it goes to.
-    pub peer: Option<Peer>,
+    pub holder: Holder,
 }
 
 impl ListAnswer<'_> {
@@ -101,7 +101,7 @@ impl ListAnswer<'_> {
     /// # Errors
     /// 429 where there is no turn for it in time.
     pub(crate) async fn respond(self) -> Result<Response<Body>, Refusal> {
-        let Self { view, cursor, writer, metadata, share, lanes, peer } = self;
+        let Self { view, cursor, writer, metadata, share, lanes, holder } = self;
         let AnswerForm { encoding, gzip, .. } = writer.form();
         let content_type = encoding.content_type();
         let start = cursor.clone();
@@ -116,7 +116,7 @@ impl ListAnswer<'_> {
             Some(share) => share,
             None => {
                 let is_long = list.cursor.exceeds(MEDIUM_BYTES) == Some(true);
-                lanes.take(if is_long { Length::Long } else { Length::Medium }, peer).await?
+                lanes.take(if is_long { Length::Long } else { Length::Medium }, holder).await?
             }
         };
         if encoding == Encoding::Protobuf {

@@ -25,7 +25,8 @@ use super::server_version::ServerVersion;
 use crate::body;
 use crate::discovery::{Fetched, MemberDiscovery, MemberDocuments, fetch};
 use crate::flow::fair_line::FairLine;
-use crate::flow::fair_share::{FairShare, Holder, ShareMetrics};
+use crate::flow::fair_share::{FairShare, ShareMetrics};
+use crate::flow::holder::Holder;
 use crate::refusal::{LimitRefusal, Refusal};
 
 /// A cluster as the configuration names it.

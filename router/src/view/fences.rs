@@ -3,22 +3,39 @@
 //! A fence holds the versions that a member's answers to writes carried, by the objects that were written. Until the
 //! owner's cacher has them, reads with an unset resourceVersion wait: of one object for the fences that name it, of a
 //! collection for all. So a member whose watch lags holds up those who read what was written there, and nobody else.
+//! Where there are many users, each waits for their own writes alone: otherwise one who writes all the time where a
+//! member lags would keep all the others waiting.
 
-use std::collections::BTreeMap;
-
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tributary_apimachinery::{ClusterName, ResourceVersion};
 
+use crate::flow::holder::Holder;
 use crate::limits::FENCE_OBJECTS;
 
-/// What reads of one resource wait for, per cluster.
+/// What reads of one resource wait for, per writer ([`Caller::writer`](crate::caller::Caller::writer)) and cluster.
 #[derive(Debug, Default)]
 pub(crate) struct Fences {
-    pending: Mutex<BTreeMap<ClusterName, ClusterFence>>,
+    pending: Mutex<ByWriter>,
 }
+
+#[derive(Debug, Default)]
+struct ByWriter(HashMap<Holder, WriterFences>);
+
+/// Whose writes are waited for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum WrittenBy {
+    /// A read shows a writer their own ([`Caller::writer`](crate::caller::Caller::writer)).
+    One(Holder),
+    /// A write must not go to the wrong cluster, whoever wrote there a moment ago.
+    Anybody,
+}
+
+/// What one writer's reads wait for, per cluster. Never empty.
+type WriterFences = BTreeMap<ClusterName, ClusterFence>;
 
 #[derive(Debug)]
 struct ClusterFence {
@@ -89,25 +106,34 @@ const DELETIONS_MAX: usize = 1024;
 /// must not fail for ever.
 const WAITED_FOR: Duration = Duration::from_secs(30);
 
+/// Whose writes are remembered at once. Writers who do not read what they wrote leave theirs behind for 30 s; beyond
+/// this many, those who wrote longest ago are forgotten. 1,024: as many users as write to one resource within 30 s,
+/// at some hundred bytes each.
+const WRITERS_MAX: usize = 1024;
+
 impl Fences {
     /// Remembers the version of an object that a write was answered with.
     /// `key` is `None` where it is not known which object it is.
-    pub(crate) fn wrote(&self, cluster: &ClusterName, key: Option<&str>, version: ResourceVersion) {
-        self.note(cluster, |pending| pending.written.note(key, version));
+    pub(crate) fn wrote(&self, writer: Holder, cluster: &ClusterName, key: Option<&str>, version: ResourceVersion) {
+        self.note(writer, cluster, |pending| pending.written.note(key, version));
     }
 
     /// Remembers that objects were deleted.
-    pub(crate) fn deleted(&self, cluster: &ClusterName, deletions: impl IntoIterator<Item = Deletion>) {
-        self.note(cluster, |pending| {
+    pub(crate) fn deleted(&self, writer: Holder, cluster: &ClusterName, deletions: impl IntoIterator<Item = Deletion>) {
+        self.note(writer, cluster, |pending| {
             pending.deletions.extend(deletions);
             let beyond = pending.deletions.len().saturating_sub(DELETIONS_MAX);
             pending.deletions.drain(..beyond);
         });
     }
 
-    fn note(&self, cluster: &ClusterName, change: impl FnOnce(&mut ClusterFence)) {
+    fn note(&self, writer: Holder, cluster: &ClusterName, change: impl FnOnce(&mut ClusterFence)) {
         let mut all = self.pending.lock();
-        let pending = all.entry(cluster.clone()).or_insert_with(ClusterFence::new);
+        if all.0.len() >= WRITERS_MAX && !all.0.contains_key(&writer) {
+            all.make_room();
+        }
+        let own = all.0.entry(writer).or_default();
+        let pending = own.entry(cluster.clone()).or_insert_with(ClusterFence::new);
         if pending.is_over() {
             *pending = ClusterFence::new();
         }
@@ -115,33 +141,31 @@ impl Fences {
         change(pending);
     }
 
-    /// What a read of the collection waits for, per cluster. Cost: one lock;
-    /// nothing is allocated where nothing is pending.
-    pub(crate) fn pending(&self) -> Vec<Waited> {
-        let mut all = self.pending.lock();
-        all.retain(|_, pending| !pending.is_over());
+    /// What a read of the collection waits for, per cluster, and per writer where anybody's writes count. Cost: one
+    /// lock; nothing is allocated where nothing is pending.
+    pub(crate) fn pending(&self, by: WrittenBy) -> Vec<Waited> {
         let waited = |(cluster, pending): (&ClusterName, &ClusterFence)| Waited {
             cluster: cluster.clone(),
             fence: Fence { version: pending.written.highest(), deletions: pending.deletions.clone() },
             late: pending.late.clone(),
         };
-        all.iter().map(waited).collect()
+        self.pending.lock().by(by).map(waited).collect()
     }
 
-    /// What a read of one object waits for, per cluster where an object of that key was written. Cost: one lock, and a
-    /// look at each cluster where something is pending.
-    pub(crate) fn pending_of(&self, key: &str) -> Vec<(ClusterName, Fence)> {
-        let mut all = self.pending.lock();
-        all.retain(|_, pending| !pending.is_over());
-        let fences = all.iter().filter_map(|(cluster, pending)| Some((cluster.clone(), pending.fence_of(key)?)));
-        fences.collect()
+    /// What a read of one object waits for, per cluster where an object of that key was written, and per writer where
+    /// anybody's writes count. Cost: one lock, and a look at each cluster where something is pending.
+    pub(crate) fn pending_of(&self, by: WrittenBy, key: &str) -> Vec<(ClusterName, Fence)> {
+        let of_key =
+            |(cluster, pending): (&ClusterName, &ClusterFence)| Some((cluster.clone(), pending.fence_of(key)?));
+        self.pending.lock().by(by).filter_map(of_key).collect()
     }
 
-    /// Whether an object of a namespace was written or deleted in a cluster, as far as reads wait for it.
+    /// Whether anybody wrote or deleted an object of a namespace in a cluster, as far as reads wait for it.
     pub(crate) fn concern(&self, cluster: &ClusterName, namespace: &str) -> bool {
         let all = self.pending.lock();
+        let mut of_cluster = all.by(WrittenBy::Anybody).filter(|(own, _)| *own == cluster);
         let is_of = |key: &String| key.split_once('/').is_some_and(|(own, _)| own == namespace);
-        all.get(cluster).filter(|pending| !pending.is_over()).is_some_and(|pending| {
+        of_cluster.any(|(_, pending)| {
             let written = match &pending.written {
                 FencedVersions::Objects(versions) => versions.keys().any(is_of),
                 FencedVersions::Collection(_) => true,
@@ -150,30 +174,66 @@ impl Fences {
         })
     }
 
-    /// Forgets what has been reached, unless more was written meanwhile.
+    /// Forgets what has been reached, unless more was written meanwhile: of all writers, since what is seen is seen by
+    /// all.
     pub(crate) fn reached(&self, cluster: &ClusterName, fence: &Fence) {
-        let mut all = self.pending.lock();
-        let Some(pending) = all.get_mut(cluster) else { return };
-        pending.deletions.retain(|deletion| !fence.deletions.contains(deletion));
-        pending.written.reached(fence.version);
-        if pending.late.as_ref().is_some_and(|late| late.fence == *fence) {
-            pending.late = None;
-        }
-        if pending.deletions.is_empty() && pending.written.is_empty() {
-            all.remove(cluster);
-        }
+        self.change(cluster, |pending| {
+            pending.deletions.retain(|deletion| !fence.deletions.contains(deletion));
+            pending.written.reached(fence.version);
+            if pending.late.as_ref().is_some_and(|late| late.fence == *fence) {
+                pending.late = None;
+            }
+            !(pending.deletions.is_empty() && pending.written.is_empty())
+        });
     }
 
-    /// Remembers that a list has waited in vain.
-    pub(crate) fn late(&self, cluster: &ClusterName, late: Late) {
-        if let Some(pending) = self.pending.lock().get_mut(cluster) {
+    /// Remembers that a list has waited in vain for its writer's own.
+    pub(crate) fn late(&self, by: WrittenBy, cluster: &ClusterName, late: Late) {
+        let WrittenBy::One(writer) = by else { return };
+        if let Some(pending) = self.pending.lock().0.get_mut(&writer).and_then(|own| own.get_mut(cluster)) {
             pending.late.get_or_insert(late);
         }
     }
 
     /// Forgets a cluster: it left, or its revisions began anew.
     pub(crate) fn forget(&self, cluster: &ClusterName) {
-        self.pending.lock().remove(cluster);
+        self.change(cluster, |_| false);
+    }
+
+    /// Changes what is pending in a cluster, for each writer; it is kept where `change` says so.
+    fn change(&self, cluster: &ClusterName, mut change: impl FnMut(&mut ClusterFence) -> bool) {
+        self.pending.lock().0.retain(|_, own| {
+            if own.get_mut(cluster).is_some_and(|pending| !change(pending)) {
+                own.remove(cluster);
+            }
+            !own.is_empty()
+        });
+    }
+}
+
+impl ByWriter {
+    /// What is still waited for.
+    fn by(&self, by: WrittenBy) -> impl Iterator<Item = (&ClusterName, &ClusterFence)> {
+        let (one, all) = match by {
+            WrittenBy::One(writer) => (self.0.get(&writer), None),
+            WrittenBy::Anybody => (None, Some(self.0.values())),
+        };
+        one.into_iter().chain(all.into_iter().flatten()).flatten().filter(|(_, pending)| !pending.is_over())
+    }
+
+    /// Forgets what is over, and where that is nothing the writer who wrote longest ago. Cost: a look at every fence, at
+    /// a write of somebody new while there are a thousand writers.
+    fn make_room(&mut self) {
+        self.0.retain(|_, own| {
+            own.retain(|_, pending| !pending.is_over());
+            !own.is_empty()
+        });
+        let last = |own: &WriterFences| own.values().map(|pending| pending.since).max();
+        if self.0.len() >= WRITERS_MAX
+            && let Some(oldest) = self.0.iter().min_by_key(|(_, own)| last(own)).map(|(writer, _)| *writer)
+        {
+            self.0.remove(&oldest);
+        }
     }
 }
 
@@ -236,6 +296,9 @@ impl FencedVersions {
 mod tests {
     use super::*;
 
+    const ME: Holder = Holder::Unknown;
+    const MINE: WrittenBy = WrittenBy::One(ME);
+
     fn name(text: &str) -> ClusterName {
         ClusterName::new(text).unwrap()
     }
@@ -245,27 +308,27 @@ mod tests {
     }
 
     fn only(fences: &Fences) -> Fence {
-        fences.pending().remove(0).fence
+        fences.pending(MINE).remove(0).fence
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_fence_falls_in_the_end() {
         let (fences, cluster) = (Fences::default(), name("c"));
-        fences.wrote(&cluster, Some("n/x"), ResourceVersion(5));
+        fences.wrote(ME, &cluster, Some("n/x"), ResourceVersion(5));
         tokio::time::advance(WAITED_FOR - Duration::from_secs(1)).await;
-        assert_eq!(fences.pending().len(), 1);
+        assert_eq!(fences.pending(MINE).len(), 1);
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert!(fences.pending().is_empty());
-        fences.wrote(&cluster, Some("n/x"), ResourceVersion(5));
+        assert!(fences.pending(MINE).is_empty());
+        fences.wrote(ME, &cluster, Some("n/x"), ResourceVersion(5));
         tokio::time::advance(WAITED_FOR).await;
-        fences.wrote(&cluster, Some("n/y"), ResourceVersion(6));
-        assert_eq!(fences.pending_of("n/x"), [], "what is over does not come back with what is written next");
+        fences.wrote(ME, &cluster, Some("n/y"), ResourceVersion(6));
+        assert_eq!(fences.pending_of(MINE, "n/x"), [], "what is over does not come back with what is written next");
     }
 
     #[tokio::test(start_paused = true)]
     async fn of_many_deletions_the_last_are_remembered() {
         let (fences, cluster) = (Fences::default(), name("c"));
-        fences.deleted(&cluster, (0..DELETIONS_MAX + 5).map(|number| deletion(&format!("n/{number}"))));
+        fences.deleted(ME, &cluster, (0..DELETIONS_MAX + 5).map(|number| deletion(&format!("n/{number}"))));
         let kept = only(&fences).deletions;
         assert_eq!((kept.len(), &*kept[0].key), (DELETIONS_MAX, "n/5"));
     }
@@ -273,73 +336,113 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_read_of_one_object_waits_for_its_own_writes() {
         let (fences, a, b) = (Fences::default(), name("a"), name("b"));
-        fences.wrote(&a, Some("n/x"), ResourceVersion(5));
-        fences.wrote(&a, Some("n/x"), ResourceVersion(4));
-        fences.wrote(&a, Some("n/y"), ResourceVersion(7));
-        fences.wrote(&b, Some("n/x"), ResourceVersion(9));
-        fences.deleted(&b, [deletion("n/z")]);
+        fences.wrote(ME, &a, Some("n/x"), ResourceVersion(5));
+        fences.wrote(ME, &a, Some("n/x"), ResourceVersion(4));
+        fences.wrote(ME, &a, Some("n/y"), ResourceVersion(7));
+        fences.wrote(ME, &b, Some("n/x"), ResourceVersion(9));
+        fences.deleted(ME, &b, [deletion("n/z")]);
         let fence = |version, deletions| Fence { version: ResourceVersion(version), deletions };
         assert_eq!(
-            fences.pending_of("n/x"),
+            fences.pending_of(MINE, "n/x"),
             [(a.clone(), fence(5, vec![])), (b.clone(), fence(9, vec![]))],
             "in whichever cluster an object of the name is"
         );
-        assert_eq!(fences.pending_of("n/y"), [(a.clone(), fence(7, vec![]))]);
-        assert_eq!(fences.pending_of("n/z"), [(b.clone(), fence(0, vec![deletion("n/z")]))]);
-        assert_eq!(fences.pending_of("n/w"), []);
-        let all: Vec<_> = fences.pending().into_iter().map(|waited| (waited.cluster, waited.fence)).collect();
+        assert_eq!(fences.pending_of(MINE, "n/y"), [(a.clone(), fence(7, vec![]))]);
+        assert_eq!(fences.pending_of(MINE, "n/z"), [(b.clone(), fence(0, vec![deletion("n/z")]))]);
+        assert_eq!(fences.pending_of(MINE, "n/w"), []);
+        let all: Vec<_> = fences.pending(MINE).into_iter().map(|waited| (waited.cluster, waited.fence)).collect();
         assert_eq!(all, [(a.clone(), fence(7, vec![])), (b.clone(), fence(9, vec![deletion("n/z")]))]);
         assert!(fences.concern(&a, "n") && !fences.concern(&a, "m"));
         // What has been seen up to a version is seen of all objects.
         fences.reached(&a, &fence(5, vec![]));
-        assert_eq!(fences.pending_of("n/x"), [(b, fence(9, vec![]))]);
-        assert_eq!(fences.pending_of("n/y"), [(a, fence(7, vec![]))]);
+        assert_eq!(fences.pending_of(MINE, "n/x"), [(b, fence(9, vec![]))]);
+        assert_eq!(fences.pending_of(MINE, "n/y"), [(a, fence(7, vec![]))]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn beyond_a_thousand_objects_and_one_of_no_name_stand_for_the_collection() {
         let (fences, cluster) = (Fences::default(), name("c"));
         for number in 1..=FENCE_OBJECTS as u64 {
-            fences.wrote(&cluster, Some(&format!("n/{number}")), ResourceVersion(number));
+            fences.wrote(ME, &cluster, Some(&format!("n/{number}")), ResourceVersion(number));
         }
-        assert_eq!(fences.pending_of("n/other"), []);
-        fences.wrote(&cluster, Some("n/1"), ResourceVersion(2000));
-        assert_eq!(fences.pending_of("n/other"), [], "an object that is told apart already is no other");
-        fences.wrote(&cluster, Some("n/one-more"), ResourceVersion(1500));
+        assert_eq!(fences.pending_of(MINE, "n/other"), []);
+        fences.wrote(ME, &cluster, Some("n/1"), ResourceVersion(2000));
+        assert_eq!(fences.pending_of(MINE, "n/other"), [], "an object that is told apart already is no other");
+        fences.wrote(ME, &cluster, Some("n/one-more"), ResourceVersion(1500));
         let all = Fence { version: ResourceVersion(2000), deletions: vec![] };
-        assert_eq!(fences.pending_of("n/other"), [(cluster.clone(), all.clone())]);
+        assert_eq!(fences.pending_of(MINE, "n/other"), [(cluster.clone(), all.clone())]);
         fences.reached(&cluster, &all);
-        assert!(fences.pending().is_empty());
-        fences.wrote(&cluster, None, ResourceVersion(2001));
-        assert_eq!(fences.pending_of("n/other").len(), 1);
+        assert!(fences.pending(MINE).is_empty());
+        fences.wrote(ME, &cluster, None, ResourceVersion(2001));
+        assert_eq!(fences.pending_of(MINE, "n/other").len(), 1);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_fence_falls_when_all_of_it_is_reached() {
         let (fences, cluster) = (Fences::default(), name("c"));
-        fences.wrote(&cluster, Some("n/x"), ResourceVersion(5));
-        fences.deleted(&cluster, [deletion("n/a")]);
+        fences.wrote(ME, &cluster, Some("n/x"), ResourceVersion(5));
+        fences.deleted(ME, &cluster, [deletion("n/a")]);
         let seen = only(&fences);
         assert_eq!(seen, Fence { version: ResourceVersion(5), deletions: vec![deletion("n/a")] });
-        fences.wrote(&cluster, Some("n/x"), ResourceVersion(7));
+        fences.wrote(ME, &cluster, Some("n/x"), ResourceVersion(7));
         fences.reached(&cluster, &seen);
         assert_eq!(only(&fences), Fence { version: ResourceVersion(7), deletions: vec![] });
         fences.reached(&cluster, &Fence { version: ResourceVersion(7), deletions: vec![] });
-        assert!(fences.pending().is_empty());
+        assert!(fences.pending(MINE).is_empty());
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_was_waited_for_in_vain_is_late_until_it_comes() {
         let (fences, cluster) = (Fences::default(), name("c"));
-        fences.wrote(&cluster, Some("n/x"), ResourceVersion(5));
+        fences.wrote(ME, &cluster, Some("n/x"), ResourceVersion(5));
         let fence = only(&fences);
-        let late = |fences: &Fences| fences.pending().remove(0).late.map(|late| late.fence);
+        let late = |fences: &Fences| fences.pending(MINE).remove(0).late.map(|late| late.fence);
         assert_eq!(late(&fences), None);
-        fences.late(&cluster, Late { fence: fence.clone(), since: Instant::now() });
-        fences.wrote(&cluster, Some("n/y"), ResourceVersion(9));
-        fences.late(&cluster, Late { fence: only(&fences), since: Instant::now() });
+        fences.late(MINE, &cluster, Late { fence: fence.clone(), since: Instant::now() });
+        fences.wrote(ME, &cluster, Some("n/y"), ResourceVersion(9));
+        fences.late(MINE, &cluster, Late { fence: only(&fences), since: Instant::now() });
         assert_eq!(late(&fences), Some(fence.clone()), "the first is waited for");
         fences.reached(&cluster, &fence);
         assert_eq!((late(&fences), only(&fences).version), (None, ResourceVersion(9)));
+    }
+
+    /// T8: one who writes all the time where a member lags keeps nobody else waiting.
+    #[tokio::test(start_paused = true)]
+    async fn each_user_waits_for_their_own_writes() {
+        let (fences, cluster) = (Fences::default(), name("c"));
+        let (ann, eve) = (Holder::User(1), Holder::User(2));
+        fences.wrote(eve, &cluster, Some("n/x"), ResourceVersion(5));
+        fences.deleted(eve, &cluster, [deletion("n/y")]);
+        assert!(
+            fences.pending(WrittenBy::One(ann)).is_empty() && fences.pending_of(WrittenBy::One(ann), "n/x").is_empty()
+        );
+        assert_eq!(
+            (fences.pending(WrittenBy::One(eve)).len(), fences.pending_of(WrittenBy::One(eve), "n/y").len()),
+            (1, 1)
+        );
+        assert_eq!(fences.pending_of(WrittenBy::Anybody, "n/x").len(), 1, "a write goes by what anybody wrote");
+        fences.wrote(ann, &cluster, Some("n/x"), ResourceVersion(6));
+        fences.reached(&cluster, &fences.pending(WrittenBy::One(ann))[0].fence.clone());
+        assert!(fences.pending(WrittenBy::One(ann)).is_empty());
+        assert_eq!(fences.pending_of(WrittenBy::One(eve), "n/x"), [], "what is seen is seen by all");
+        assert_eq!(fences.pending_of(WrittenBy::One(eve), "n/y").len(), 1);
+        fences.forget(&cluster);
+        assert!(fences.pending.lock().0.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn writers_who_never_read_take_no_more_than_their_room() {
+        let (fences, cluster) = (Fences::default(), name("c"));
+        let write = |user: usize| fences.wrote(Holder::User(user as u64), &cluster, Some("n/x"), ResourceVersion(5));
+        for user in 0..WRITERS_MAX + 5 {
+            tokio::time::advance(Duration::from_millis(1)).await;
+            write(user);
+        }
+        assert_eq!(fences.pending.lock().0.len(), WRITERS_MAX);
+        let is_waited_for = |user| !fences.pending(WrittenBy::One(Holder::User(user))).is_empty();
+        assert!(!is_waited_for(4) && is_waited_for(5));
+        tokio::time::advance(WAITED_FOR).await;
+        write(0);
+        assert_eq!(fences.pending.lock().0.len(), 1);
     }
 }

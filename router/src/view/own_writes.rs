@@ -9,7 +9,7 @@ use tributary_apimachinery::{ClusterName, ClusterSelector, CollectionVersion, Ob
 use tributary_cacher::{Cacher, NotReached};
 
 use super::View;
-use super::fences::{Deletion, Fence, Late, Waited};
+use super::fences::{Deletion, Fence, Late, Waited, WrittenBy};
 use super::standing::Standing;
 use super::wait::{VERSION_WITHIN, not_reached};
 use crate::refusal::VersionRefusal;
@@ -37,31 +37,39 @@ impl OwnWrites {
 }
 
 impl View {
-    /// Waits until what was written through this process to clusters that are wanted is seen. Where a partial answer is
+    /// Waits until what was written to clusters that are wanted is seen. Where a partial answer is
     /// allowed, a cluster for which a list has waited in vain is not waited for again until it has come that far.
     ///
     /// # Errors
     /// 504 after 3 s. A cluster that is unknown or stale is not waited for: its warning says what is missing.
     pub(super) async fn own_writes_seen(
         &self,
+        by: WrittenBy,
         wanted: &ClusterSelector,
         partial: Partial,
     ) -> Result<OwnWrites, VersionRefusal> {
         // What the view of all feeds this one with may have been written when this one was not there yet.
-        let Some(whole) = self.whole() else { return self.noted_writes_seen(wanted, partial).await };
-        let (of_all, own) =
-            tokio::try_join!(whole.noted_writes_seen(wanted, partial), self.noted_writes_seen(wanted, partial))?;
+        let Some(whole) = self.whole() else { return self.noted_writes_seen(by, wanted, partial).await };
+        let (of_all, own) = tokio::try_join!(
+            whole.noted_writes_seen(by, wanted, partial),
+            self.noted_writes_seen(by, wanted, partial)
+        )?;
         Ok(of_all.and(own))
     }
 
     /// As [`own_writes_seen`](Self::own_writes_seen), of the writes that this view has noted.
-    async fn noted_writes_seen(&self, wanted: &ClusterSelector, partial: Partial) -> Result<OwnWrites, VersionRefusal> {
-        let mut pending = self.fences.pending();
+    async fn noted_writes_seen(
+        &self,
+        by: WrittenBy,
+        wanted: &ClusterSelector,
+        partial: Partial,
+    ) -> Result<OwnWrites, VersionRefusal> {
+        let mut pending = self.fences.pending(by);
         pending.retain(|waited| wanted.matches(&waited.cluster));
         if pending.is_empty() {
             return Ok(OwnWrites::default());
         }
-        let waits = pending.iter().map(|waited| self.writes_seen(waited, partial));
+        let waits = pending.iter().map(|waited| self.writes_seen(by, waited, partial));
         let late = join_all(waits).await.into_iter().collect::<Result<Vec<_>, _>>()?;
         Ok(OwnWrites { waited: true, late: late.into_iter().flatten().collect() })
     }
@@ -70,6 +78,7 @@ impl View {
     /// writes are not seen and that is allowed.
     async fn writes_seen(
         &self,
+        by: WrittenBy,
         waited: &Waited,
         partial: Partial,
     ) -> Result<Option<(ClusterName, Instant)>, VersionRefusal> {
@@ -84,27 +93,39 @@ impl View {
         match self.fence_reached(cluster, fence, VERSION_WITHIN).await {
             Ok(()) => Ok(None),
             Err(refusal) => {
-                self.fences.late(cluster, Late { fence: fence.clone(), since });
+                self.fences.late(by, cluster, Late { fence: fence.clone(), since });
                 // It lags all the time: once is enough to be told so by an error.
                 if may_be_late.is_some() { Ok(Some((cluster.clone(), since))) } else { Err(refusal) }
             }
         }
     }
 
-    /// Waits until what was written through this process to one object is seen, in whichever clusters it was, and says
-    /// whether there was something to wait for: how clusters stand may have changed meanwhile. What was written to
-    /// other objects is not waited for, unless that is too much to be told apart.
+    /// Waits until what was written to one object is seen, in whichever of the wanted clusters it was, and says whether
+    /// there was something to wait for: how clusters stand may have changed meanwhile. What was written to other
+    /// objects is not waited for, unless that is too much to be told apart.
     ///
     /// # Errors
     /// As [`own_writes_seen`](Self::own_writes_seen), wherever a partial answer is denied or allowed.
-    pub(crate) async fn own_writes_of_seen(&self, key: &ObjectKey) -> Result<bool, VersionRefusal> {
-        let Some(whole) = self.whole() else { return self.noted_writes_of_seen(key).await };
-        let (of_all, own) = tokio::try_join!(whole.noted_writes_of_seen(key), self.noted_writes_of_seen(key))?;
+    pub(crate) async fn writes_of_seen(
+        &self,
+        by: WrittenBy,
+        wanted: &ClusterSelector,
+        key: &ObjectKey,
+    ) -> Result<bool, VersionRefusal> {
+        let Some(whole) = self.whole() else { return self.noted_writes_of_seen(by, wanted, key).await };
+        let (of_all, own) =
+            tokio::try_join!(whole.noted_writes_of_seen(by, wanted, key), self.noted_writes_of_seen(by, wanted, key))?;
         Ok(of_all || own)
     }
 
-    async fn noted_writes_of_seen(&self, key: &ObjectKey) -> Result<bool, VersionRefusal> {
-        let pending = self.fences.pending_of(key.as_str());
+    async fn noted_writes_of_seen(
+        &self,
+        by: WrittenBy,
+        wanted: &ClusterSelector,
+        key: &ObjectKey,
+    ) -> Result<bool, VersionRefusal> {
+        let mut pending = self.fences.pending_of(by, key.as_str());
+        pending.retain(|(cluster, _)| wanted.matches(cluster));
         let waits = pending.iter().map(|(cluster, fence)| self.fence_reached(cluster, fence, VERSION_WITHIN));
         join_all(waits).await.into_iter().collect::<Result<(), _>>()?;
         Ok(!pending.is_empty())

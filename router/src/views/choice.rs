@@ -9,11 +9,11 @@ use tributary_apimachinery::{ClusterName, ClusterSelector, GroupVersionResource,
 use super::Views;
 use crate::configuration::ConfigurationSnapshot;
 use crate::discovery::ServedResource;
-use crate::flow::fair_share::Holder;
+use crate::flow::holder::Holder;
 use crate::limits::NAMESPACE_UNUSED_AFTER;
 use crate::refusal::{LimitRefusal, Refusal};
 use crate::request::ClientRequest;
-use crate::view::{EarlierStandings, KNOWN_WITHIN, Standing, Standings, View};
+use crate::view::{EarlierStandings, KNOWN_WITHIN, Standing, Standings, View, WrittenBy};
 
 /// For how long somebody reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +41,8 @@ struct ViewRead<'a> {
     lifetime: Lifetime,
     /// Whose share of the views it takes.
     user: Holder,
+    /// Whose writes it waits for.
+    by: WrittenBy,
 }
 
 /// What is known of namespaces.
@@ -57,7 +59,7 @@ impl Namespaces {
         let is_fresh = |cluster| self.standings.of(cluster) == Some(&Standing::Fresh);
         let key = ObjectKey::new("", namespace);
         clusters.iter().all(|cluster| is_fresh(cluster) && !of.fences.concern(cluster, namespace))
-            && self.view.fences.pending_of(key.as_str()).is_empty()
+            && self.view.fences.pending_of(WrittenBy::Anybody, key.as_str()).is_empty()
             && !self.view.log().find(key.as_str()).iter().any(|(cluster, _)| clusters.contains(cluster))
     }
 }
@@ -84,8 +86,9 @@ impl ClientRequest<'_> {
         lifetime: Lifetime,
     ) -> (Arc<View>, Result<EarlierStandings, Refusal>) {
         let Self { configuration, served, .. } = *self;
-        let (namespace, user) = (self.resource.namespace.as_deref(), self.caller.connection);
-        let read = ViewRead { configuration, served, namespace, wanted, partial, lifetime, user };
+        let (namespace, user) = (self.resource.namespace.as_deref(), self.caller.holder);
+        let by = WrittenBy::One(self.caller.writer());
+        let read = ViewRead { configuration, served, namespace, wanted, partial, lifetime, user, by };
         read.view(self.router.views()).await
     }
 }
@@ -196,6 +199,7 @@ impl ViewRead<'_> {
     async fn is_missing(self, views: &Arc<Views>, view: &View, clusters: &[ClusterName], namespace: &str) -> bool {
         let Some(known) = self.namespaces(views, clusters).await else { return false };
         let key = ObjectKey::new("", namespace);
-        known.view.own_writes_of_seen(&key).await.is_ok() && known.is_missing(view, clusters, namespace)
+        known.view.writes_of_seen(self.by, self.wanted, &key).await.is_ok()
+            && known.is_missing(view, clusters, namespace)
     }
 }

@@ -330,6 +330,11 @@ pub(crate) struct Client {
 }
 
 impl Client {
+    /// The same client by another connection.
+    pub(crate) fn by_port(self, port: u16) -> Self {
+        Self { peer: Some(Peer(([127, 0, 0, 1], port).into())), ..self }
+    }
+
     /// The answer as it begins.
     pub(crate) async fn call(&self, method: &str, path: &str, headers: &[(&str, &str)], text: &str) -> Response<Body> {
         let mut request = Request::builder().method(method).uri(path);

@@ -253,7 +253,7 @@ async fn requests_in_flight_of_one_client_leave_room_for_those_of_others() {
         assert_eq!(get(&fixture, peer(1), "/readyz").await.code, 200);
         let watch = format!("{CONFIG_MAPS}?watch=1&resourceVersion=0&timeoutSeconds=1");
         assert_eq!(get(&fixture, peer(1), &watch).await.code, 200);
-        refused_for_now(&get(&fixture, peer(1), CONFIG_MAPS).await, "other connections hold 0 and this one holds 3");
+        refused_for_now(&get(&fixture, peer(1), CONFIG_MAPS).await, "other clients hold 0 and this one holds 3");
         get(&fixture, peer(2), &format!("{CONFIG_MAPS}?resourceVersion=0")).await.ok();
     };
     let flooding = async { futures::StreamExt::next(&mut frozen).await };

@@ -8,6 +8,7 @@ mod browsers;
 mod clusters;
 mod discovery;
 mod endpoints;
+mod fairness;
 mod faults;
 mod fleet;
 mod forwarding;

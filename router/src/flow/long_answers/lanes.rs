@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tributary_proxy::Peer;
+use crate::flow::holder::Holder;
 
 use super::{NoTurn, TurnMetrics, Turns, WriteTurn};
 
@@ -40,7 +40,7 @@ pub struct AnswerTurnMetrics {
 #[derive(Debug)]
 pub(crate) struct AnswerTurn {
     lanes: Arc<AnswerTurns>,
-    peer: Option<Peer>,
+    holder: Holder,
     length: Length,
     /// How many bytes may still be written in the lane of medium length.
     left: usize,
@@ -67,9 +67,9 @@ impl AnswerTurns {
     ///
     /// # Errors
     /// [`NoTurn`].
-    pub(crate) async fn take(self: &Arc<Self>, length: Length, peer: Option<Peer>) -> Result<AnswerTurn, NoTurn> {
-        let turn = self.lane(length).take(peer).await?;
-        Ok(AnswerTurn { lanes: Arc::clone(self), peer, length, left: MEDIUM_BYTES, turn })
+    pub(crate) async fn take(self: &Arc<Self>, length: Length, holder: Holder) -> Result<AnswerTurn, NoTurn> {
+        let turn = self.lane(length).take(holder).await?;
+        Ok(AnswerTurn { lanes: Arc::clone(self), holder, length, left: MEDIUM_BYTES, turn })
     }
 
     fn lane(&self, length: Length) -> &Arc<Turns> {
@@ -88,7 +88,7 @@ impl AnswerTurn {
     /// [`NoTurn`].
     pub(crate) async fn go_on(&mut self) -> Result<(), NoTurn> {
         if !self.turn.is_live() {
-            self.turn = self.lanes.lane(self.length).take(self.peer).await?;
+            self.turn = self.lanes.lane(self.length).take(self.holder).await?;
         }
         Ok(())
     }
@@ -114,9 +114,9 @@ mod tests {
     async fn who_wants_little_does_not_wait_for_who_wants_all() {
         let metrics = AnswerTurnMetrics::default();
         let lanes = AnswerTurns::new(1, &metrics);
-        let long = lanes.take(Length::Long, None).await.unwrap();
-        assert!(lanes.take(Length::Long, None).now_or_never().is_none());
-        let mut medium = lanes.take(Length::Medium, None).now_or_never().unwrap().unwrap();
+        let long = lanes.take(Length::Long, Holder::Unknown).await.unwrap();
+        assert!(lanes.take(Length::Long, Holder::Unknown).now_or_never().is_none());
+        let mut medium = lanes.take(Length::Medium, Holder::Unknown).now_or_never().unwrap().unwrap();
         medium.wrote(MEDIUM_BYTES - 1);
         assert_eq!(medium.go_on().now_or_never(), Some(Ok(())));
         // It turns out to be long: its place is free for the next, and it lines up behind the other long one.

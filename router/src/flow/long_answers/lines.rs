@@ -1,55 +1,55 @@
-//! Those who wait, in one line for each connection. Connections are served in turn.
+//! Those who wait, in one line for each holder. Holders are served in turn.
 
 use std::collections::VecDeque;
 
-use tributary_proxy::Peer;
+use crate::flow::holder::Holder;
 
 /// The lines, the next one first. Nobody has an empty one.
 #[derive(Debug)]
-pub(crate) struct ConnectionQueues<T> {
-    lines: VecDeque<ConnectionQueue<T>>,
+pub(crate) struct HolderQueues<T> {
+    lines: VecDeque<HolderQueue<T>>,
     waiting: usize,
 }
 
 #[derive(Debug)]
-struct ConnectionQueue<T> {
-    peer: Option<Peer>,
+struct HolderQueue<T> {
+    holder: Holder,
     places: VecDeque<T>,
 }
 
-impl<T> Default for ConnectionQueues<T> {
+impl<T> Default for HolderQueues<T> {
     fn default() -> Self {
         Self { lines: VecDeque::new(), waiting: 0 }
     }
 }
 
-impl<T> ConnectionQueues<T> {
+impl<T> HolderQueues<T> {
     /// How many wait.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// Lets somebody wait at the end of its connection's line. Cost: a look at each line.
-    pub(crate) fn push(&mut self, peer: Option<Peer>, place: T) {
+    /// Lets somebody wait at the end of its holder's line. Cost: a look at each line.
+    pub(crate) fn push(&mut self, holder: Holder, place: T) {
         self.waiting += 1;
-        match self.lines.iter_mut().find(|line| line.peer == peer) {
+        match self.lines.iter_mut().find(|line| line.holder == holder) {
             Some(line) => line.places.push_back(place),
-            None => self.lines.push_back(ConnectionQueue { peer, places: VecDeque::from([place]) }),
+            None => self.lines.push_back(HolderQueue { holder, places: VecDeque::from([place]) }),
         }
     }
 
-    /// Takes the next who waits, of the connections that may be served now.
-    /// Its connection goes to the end of the round.
-    pub(crate) fn next(&mut self, may: impl Fn(Option<Peer>) -> bool) -> Option<(Option<Peer>, T)> {
-        let at = self.lines.iter().position(|line| may(line.peer))?;
+    /// Takes the next who waits, of the holders that may be served now.
+    /// Its holder goes to the end of the round.
+    pub(crate) fn next(&mut self, may: impl Fn(Holder) -> bool) -> Option<(Holder, T)> {
+        let at = self.lines.iter().position(|line| may(line.holder))?;
         let mut line = self.lines.remove(at)?;
         let place = line.places.pop_front()?;
         self.waiting -= 1;
-        let peer = line.peer;
+        let holder = line.holder;
         if !line.places.is_empty() {
             self.lines.push_back(line);
         }
-        Some((peer, place))
+        Some((holder, place))
     }
 
     /// Takes those out of the lines who are not kept. Cost: a look at each.

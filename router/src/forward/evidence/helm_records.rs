@@ -22,6 +22,7 @@ use crate::metrics::QuestionAbout;
 use crate::refusal::{Refusal, Trouble};
 use crate::request::ClientRequest;
 use crate::topology::Cluster;
+use crate::view::WrittenBy;
 
 /// Which clusters have records of a release. Nobody is asked where there is one cluster, and so nothing to choose.
 ///
@@ -138,10 +139,10 @@ fn only_where_all_forbid(found: &mut Gathered, clusters: usize) {
     }
 }
 
-/// What memory knows of the records, once this process's own writes are seen.
+/// What memory knows of the records, once what was written through this process is seen.
 async fn in_memory(request: ClientRequest<'_>, release: &Release) -> Result<Evidence, Refusal> {
     let (view, mut before) = request.view().await?;
-    view.newest(&mut before, Consistency::Cached).await?;
+    view.newest(WrittenBy::Anybody, &mut before, Consistency::Cached).await?;
     let held = Arc::clone(view.log().head());
     let mut has = Vec::new();
     for (cluster, snapshot) in held.iter().filter(|(cluster, _)| request.candidates.has(cluster)) {

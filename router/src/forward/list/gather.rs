@@ -12,7 +12,8 @@ use tributary_merge::{CompositeResourceVersion, Epochs};
 
 use super::ask::{ListQuery, MemberList};
 use super::token::LiveContinueToken;
-use crate::flow::fair_share::{FairShare, Holder};
+use crate::flow::fair_share::FairShare;
+use crate::flow::holder::Holder;
 use crate::limits::GATHERED_BYTES_MAX;
 use crate::refusal::{Refusal, VersionRefusal, says_forbidden, says_never, says_not_served, says_of_list};
 use crate::topology::Cluster;

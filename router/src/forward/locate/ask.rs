@@ -7,7 +7,8 @@ use http::StatusCode;
 use tributary_apimachinery::{ClusterName, Object, ObjectDecodeError, ObjectDecoder};
 
 use crate::caller::CallerKey;
-use crate::flow::fair_share::{Holder, Portion};
+use crate::flow::fair_share::Portion;
+use crate::flow::holder::Holder;
 use crate::forward::ask::{Question, Reply, ask_each};
 use crate::refusal::{Refusal, Trouble};
 use crate::topology::Cluster;
@@ -78,7 +79,7 @@ impl Located {
 pub(crate) struct LookupKey {
     /// Whose place in the line it takes. Another client's may be far behind: whoever asks for thousands of names would
     /// keep others from those.
-    pub(super) connection: Holder,
+    pub(super) holder: Holder,
     pub(super) path: Arc<str>,
     /// Who asks.
     pub(super) caller: CallerKey,
@@ -144,7 +145,7 @@ mod tests {
             Caller::of(&HeaderMap::new(), &Extensions::new(), &crate::User::named("test", "owner"), None).unwrap();
         let within = Duration::from_secs(3);
         let mut turns = Vec::new();
-        while let Ok(turn) = timeout(within, cluster.question(caller.connection)).await {
+        while let Ok(turn) = timeout(within, cluster.question(caller.holder)).await {
             turns.push(turn);
         }
         let question = Question {

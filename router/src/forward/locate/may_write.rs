@@ -98,6 +98,7 @@ mod tests {
 
     use super::*;
     use crate::flow::fair_share::{FairShare, ShareMetrics};
+    use crate::flow::holder::Holder;
 
     #[test]
     fn only_a_plain_no_is_none() {
@@ -112,7 +113,7 @@ mod tests {
             (403, r#"{"status": {"allowed": false}}"#, Some("answered 403")),
             (404, "", Some("answered 404")),
         ] {
-            let room = share.take(None, 0).unwrap();
+            let room = share.take(Holder::Unknown, 0).unwrap();
             let code = StatusCode::from_u16(code).unwrap();
             let said = doubt(Reply::Answer(code, Bytes::from_static(text.as_bytes()), room), Verb::Patch);
             match (said, expected) {

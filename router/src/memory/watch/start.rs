@@ -11,7 +11,7 @@ use crate::refusal::{Refusal, VersionRefusal};
 use crate::request::ClientRequest;
 use crate::selection::Selection;
 use crate::versions::{ReadVersion, Versions, of_clusters, refuse_watch, seen};
-use crate::view::{EarlierStandings, Standings, Unreached, View};
+use crate::view::{EarlierStandings, Standings, Unreached, View, WrittenBy};
 
 /// Why a watch does not start, by how its client is told.
 pub(super) enum NotStarted {
@@ -69,7 +69,7 @@ async fn reach(
         ReadVersion::Any => {}
         ReadVersion::Newest => {
             let consistency = request.configuration.policy(&request.served.resource).consistency;
-            view.newest(before, consistency).await?;
+            view.newest(WrittenBy::One(request.caller.writer()), before, consistency).await?;
         }
         ReadVersion::Version(version) if options.sends_initial_events() => {
             view.reached(&of_clusters(version, clusters)).await.map_err(NotStarted::of_unreached)?;
