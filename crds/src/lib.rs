@@ -5,6 +5,7 @@
 //! as in a hub cluster. Kubernetes' spelling (`caData`, `proxyURL`) stops at this crate.
 
 pub mod configuration;
+pub mod denied_users;
 pub mod load;
 pub mod render;
 pub mod resource_registry;

@@ -93,7 +93,8 @@ impl Caller {
     /// where many are served.
     ///
     /// # Errors
-    /// 400 for `Impersonate-*` headers that a member could take for somebody else's, or for nobody's.
+    /// 400 for `Impersonate-*` headers that a member could take for somebody else's, or for nobody's; 403 for a user who is
+    /// denied everything.
     pub(crate) fn of(
         headers: &HeaderMap,
         extensions: &Extensions,
@@ -108,6 +109,9 @@ impl Caller {
                 (Who::Owner(identity), Holder::connection(connection))
             }
             Some(mirror) => {
+                if mirror.denies(&user.info.username) {
+                    return Err(RequestRefusal::Over(StreamOver::Denied).into());
+                }
                 let given = given.as_ref().map(given_user).transpose().map_err(RequestRefusal::Impersonation)?;
                 let User { info, authority } = user.clone();
                 let who = Who::User(CallerRights::new(mirror, Actor::new(info, authority, given)));

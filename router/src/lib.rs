@@ -66,6 +66,7 @@ pub use tributary_apimachinery::ClusterAuthorization;
 pub use tributary_authentication::MemberRules;
 pub use tributary_proxy::Peer;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -203,6 +204,14 @@ impl Router {
         self.policies.store(Arc::new(policies));
         for view in self.views.all() {
             view.follow_fleet();
+        }
+    }
+
+    /// Has these users answered nothing, by name, and what they have open ended; nobody else. Says nothing in personal
+    /// mode.
+    pub fn deny(&self, users: BTreeSet<String>) {
+        if let Some(rights) = &self.rights {
+            rights.deny(users);
         }
     }
 

@@ -9,6 +9,9 @@ pub(crate) enum StreamOver {
     /// Whoever opened it is known no more.
     #[error("the credentials that this was opened with have expired")]
     Expired,
+    /// Whoever opened it is answered nothing any more.
+    #[error("you are denied access by this endpoint's administrator (its --denied-users-file)")]
+    Denied,
     /// It has lasted as long as anything may.
     #[error("this has lasted as long as it may (the server's --max-stream-age)")]
     Age,

@@ -20,6 +20,7 @@ pub mod contexts;
 pub mod core_dumps;
 pub mod credentials;
 pub mod data_directory;
+mod denied_users;
 pub mod descriptors;
 mod drain;
 mod epochs_file;

@@ -5,6 +5,7 @@ mod crowd;
 mod informers;
 mod matrix;
 mod races;
+mod streams;
 
 use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::{Context, ensure};
@@ -27,6 +28,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.extend(informers::cases());
     cases.extend(matrix::cases());
     cases.extend(races::cases());
+    cases.extend(streams::cases());
     cases
 }
 

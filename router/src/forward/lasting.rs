@@ -68,7 +68,7 @@ fn over(caller: &Caller, cluster: &ClusterName, info: &RequestInfo) -> Option<Bo
     Some(Box::pin(async move {
         tokio::select! {
             why = passed(end) => why,
-            () = lost(&mut grant) => StreamOver::RightLost,
+            why = lost(&mut grant) => why,
         }
     }))
 }
@@ -83,7 +83,7 @@ async fn passed(end: Option<(Instant, StreamOver)>) -> StreamOver {
     }
 }
 
-async fn lost(grant: &mut Option<FollowedGrant>) {
+async fn lost(grant: &mut Option<FollowedGrant>) -> StreamOver {
     match grant {
         Some(grant) => grant.lost().await,
         None => std::future::pending().await,

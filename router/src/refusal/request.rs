@@ -66,7 +66,7 @@ pub(crate) enum RequestRefusal {
     Forbidden(Box<ForbiddenRequest>),
     /// What tells of all clusters is not for whoever asks.
     ForbiddenPath(ForbiddenPath),
-    /// It would last, and was over before anybody answered: 403, or 401 where it is not known any more who asks.
+    /// It is over before anybody has answered: 403, or 401 where it is not known any more who asks.
     Over(StreamOver),
     /// The resource can be listed and not watched: 405.
     NotWatched {

@@ -20,6 +20,8 @@ pub(crate) enum ScopeChange {
     Another,
     /// There are further clusters of which it may tell: whoever comes back is told of them.
     Further,
+    /// Their user is answered nothing any more.
+    Denied,
 }
 
 /// The rights of one watch.
@@ -38,7 +40,9 @@ pub(crate) struct FollowedRights {
 impl FollowedRights {
     /// Follows them from before they are looked at: what changes from now on is noticed.
     pub(crate) fn new(rights: &CallerRights, place: ReadPlace) -> Self {
-        let (changes, stamp) = (rights.changes(), rights.stamp());
+        let (mut changes, stamp) = (rights.changes(), rights.stamp());
+        // The user may have been denied since they were let in.
+        changes.mark_changed();
         let before = rights.visible(&rights.clusters(), "list", &place.resource);
         Self { rights: rights.clone(), place, changes, before, stamp, due: None }
     }
@@ -47,6 +51,10 @@ impl FollowedRights {
     pub(crate) fn look(&mut self) -> Option<ScopeChange> {
         if self.changes.has_changed().unwrap_or(true) {
             self.changes.mark_unchanged();
+            if self.rights.is_denied() {
+                self.due = Some((Instant::now(), ScopeChange::Denied));
+                return Some(ScopeChange::Denied);
+            }
             // Most changes are others'.
             let stamp = self.rights.stamp();
             if !self.stamp.is(&stamp) {

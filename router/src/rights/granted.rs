@@ -7,6 +7,7 @@ use tributary_authorization::ResourceAttributes;
 
 use super::visible::CallerRights;
 use crate::asked::attributes;
+use crate::stream_over::StreamOver;
 
 /// What somebody was granted in one cluster.
 ///
@@ -32,12 +33,15 @@ impl FollowedGrant {
         grant
     }
 
-    /// Ends once it is lost: where rights are not known it is not. Cancelling is safe.
-    pub(crate) async fn lost(&mut self) {
+    /// Ends once it is lost, or the user is denied everything: where rights are not known it is not. Cancelling is safe.
+    pub(crate) async fn lost(&mut self) -> StreamOver {
         loop {
             self.changes.mark_unchanged();
+            if self.rights.is_denied() {
+                return StreamOver::Denied;
+            }
             if self.is_lost() {
-                return;
+                return StreamOver::RightLost;
             }
             // The mirror ends with the process alone.
             if self.changes.changed().await.is_err() {

@@ -38,6 +38,8 @@ pub(crate) struct RightsMirror {
     compiled: Arc<CompiledRights>,
     members: Mutex<MirroredClusters>,
     standings: ArcSwap<MirrorStandings>,
+    /// The names of the users who are answered nothing.
+    denied: ArcSwap<BTreeSet<String>>,
 }
 
 /// How far the mirrors are.
@@ -113,6 +115,7 @@ impl RightsMirror {
             compiled: Arc::default(),
             members: Mutex::default(),
             standings: ArcSwap::default(),
+            denied: ArcSwap::default(),
         });
         let weak = Arc::downgrade(&mirror);
         tokio::spawn(async move {
@@ -153,6 +156,17 @@ impl RightsMirror {
     pub(crate) fn condition_of(&self, cluster: &ClusterName) -> RightsCondition {
         let standings = self.standings.load();
         standings.by_name.get(cluster).map(|standing| standing.condition(Instant::now())).unwrap_or_default()
+    }
+
+    /// Denies these users everything, and nobody else. Whoever follows rights is told.
+    pub(crate) fn deny(&self, users: BTreeSet<String>) {
+        self.denied.store(Arc::new(users));
+        self.compiled.note();
+    }
+
+    /// Whether a user is answered nothing.
+    pub(crate) fn denies(&self, user: &str) -> bool {
+        self.denied.load().contains(user)
     }
 
     /// How long what lasts may last.

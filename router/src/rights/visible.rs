@@ -159,6 +159,11 @@ impl CallerRights {
         }
     }
 
+    /// Whether the user is answered nothing, whomever they ask to be.
+    pub(crate) fn is_denied(&self) -> bool {
+        self.mirror.denies(self.actor.user().name)
+    }
+
     /// How long what lasts may last.
     pub(crate) fn max_stream_age(&self) -> Option<Duration> {
         self.mirror.max_stream_age()

@@ -205,3 +205,41 @@ async fn nothing_lasts_longer_than_it_may() {
         assert_eq!(error, "this has lasted as long as it may (the server's --max-stream-age)");
     }
 }
+
+#[tokio::test]
+async fn who_is_denied_is_answered_nothing_and_loses_what_is_open() {
+    let pods = Pods::start(SharedMode::default()).await;
+    grant(pods.fixture.member("a"), "", "ann");
+    grant(pods.fixture.member("a"), "", "root");
+    for user in ["ann", "root"] {
+        listed(&pods.fixture, "a", user, "all").await;
+    }
+    let (ann, root) = (pods.fixture.user("ann", &[]), pods.fixture.user("root", &[]));
+    let log = ann.call("GET", &pods.log("?follow=true"), &[], "").await;
+    let own = ann.call("GET", "/clusters/a/api/v1/configmaps?watch=1", &[], "").await;
+    let news = "/api/v1/configmaps?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan";
+    let (mut merged, mut of_root) = (ann.watch(news).await, root.watch(news).await);
+    let mut log_of_root = root.call("GET", &pods.log("?follow=true"), &[], "").await.into_body();
+    assert_eq!([log.status(), own.status()], [200, 200]);
+    let denied = Instant::now();
+    pods.fixture.router.deny(["ann".to_owned()].into());
+    let words = "you are denied access by this endpoint's administrator (its --denied-users-file)";
+    assert_eq!((end_of(log).await, end_of(own).await), (Err(words.to_owned()), Ok(())));
+    let end = merged.soon().await;
+    assert_eq!((&end["type"], &end["object"]["code"]), (&"ERROR".into(), &403.into()), "{end}");
+    assert_eq!(merged.next().await, None);
+    assert!(denied.elapsed() < REVOKED_WITHIN, "{:?}", denied.elapsed());
+    for path in [&*pods.log(""), "/api/v1/configmaps", "/clusters/a/api/v1/configmaps", "/version", "/api", "/nothing"]
+    {
+        assert!(ann.get(path).await.refused(403).contains(words), "{path}");
+    }
+    // Whom they ask to be does not matter, and neither does who asks to be them.
+    let as_root = ann.send("GET", "/api/v1/configmaps", &[("impersonate-user", "root")], "").await;
+    assert!(as_root.refused(403).contains(words));
+    assert_eq!(root.get("/api/v1/configmaps").await.code, 200);
+    pods.fixture.member("a").apply(config_map_of("shop", "x")).unwrap();
+    assert_eq!(name(&of_root.soon().await["object"]), "x");
+    goes_on(&mut log_of_root).await;
+    pods.fixture.router.deny([].into());
+    assert_eq!(ann.get("/api/v1/configmaps").await.code, 200);
+}

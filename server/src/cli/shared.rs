@@ -43,6 +43,9 @@ pub struct SharedArguments {
     /// How the headers of extras begin
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "x-remote-extra-", value_parser = header_prefix)]
     pub requestheader_extra_headers_prefix: Vec<String>,
+    /// A DeniedUsers file: the users that it names are answered nothing, and what they have open ends
+    #[arg(long, value_name = "FILE")]
+    pub denied_users_file: Option<PathBuf>,
     /// Seconds for which the last known rights in a cluster hold that is cut off as a whole
     #[arg(long, value_name = "SECONDS", default_value_t = Self::default().stale_rights)]
     pub stale_rights: u64,
@@ -65,6 +68,7 @@ impl Default for SharedArguments {
             requestheader_uid_headers: Vec::new(),
             requestheader_group_headers: vec![HeaderName::from_static("x-remote-group")],
             requestheader_extra_headers_prefix: vec!["x-remote-extra-".to_owned()],
+            denied_users_file: None,
             stale_rights: SharedMode::default().stale_rights.as_secs(),
             max_stream_age: SharedMode::default().max_stream_age.map_or(0, |age| age.as_secs()),
         }

@@ -4,7 +4,7 @@ mod clients;
 mod identity;
 mod running;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -12,6 +12,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 use tributary_proxy::ClientTuning;
 use tributary_router::{Policies, Router, RouterConfig};
 
@@ -23,6 +24,7 @@ use crate::config_source::ConfigurationSources;
 use crate::config_source::watch::FileWatch;
 use crate::core_dumps;
 use crate::data_directory::DataDirectory;
+use crate::denied_users::{DeniedUsersFile, DeniedUsersFileError};
 use crate::descriptors;
 use crate::epochs_file;
 use crate::exit::Failure;
@@ -86,6 +88,10 @@ async fn serve_until(
     let tuning = ClientTuning::default();
     let shutdown = tuning.shutdown.clone();
     let router = Router::new(router_config(&identity.directory, &arguments));
+    let _denied = match &arguments.shared.denied_users_file {
+        Some(path) => Some(follow_denied(&router, path).await.map_err(Failure::usage)?),
+        None => None,
+    };
     let mut running = Running {
         clusters: Clusters::new(tuning),
         router: Arc::clone(&router),
@@ -138,6 +144,20 @@ fn merged_kubeconfig(arguments: &ServeArguments) -> Result<Option<PathBuf>, Fail
     }
 }
 
+/// Denies the users whom a file names, as long as what is given is held.
+async fn follow_denied(router: &Arc<Router>, path: &Path) -> Result<AbortOnDropHandle<()>, DeniedUsersFileError> {
+    let mut file = DeniedUsersFile::open(path).await?;
+    let router = Arc::clone(router);
+    router.deny(file.denied().clone());
+    // Beside what is read of the configuration, which may wait for a credential plugin.
+    Ok(AbortOnDropHandle::new(tokio::spawn(async move {
+        loop {
+            file.changed().await;
+            router.deny(file.denied().clone());
+        }
+    })))
+}
+
 /// Begins to answer clients on their threads, until `stop` is cancelled and everything has drained.
 fn answer_clients(
     running: &Running,
@@ -170,6 +190,11 @@ fn check_access(arguments: &ServeArguments) -> anyhow::Result<()> {
     let shared = &arguments.shared;
     if !shared.is_shared() {
         arguments.listen.for_one_person()?;
+        anyhow::ensure!(
+            shared.denied_users_file.is_none(),
+            "--denied-users-file is for an endpoint that many users share, and nobody vouches for clients; give \
+             --client-ca-file or --requestheader-client-ca-file, or leave it out"
+        );
         anyhow::ensure!(
             shared.tls_cert_file.is_none(),
             "--tls-cert-file is for an endpoint that many users share, and nobody vouches for clients; give \

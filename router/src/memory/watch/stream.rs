@@ -21,9 +21,10 @@ use super::bookmarks::{BookmarkSchedule, Due};
 use super::joined::FrameJoiner;
 use super::source::LogPosition;
 use crate::flow::long_answers::AnswerTurn;
-use crate::refusal::{Refusal, VersionRefusal};
+use crate::refusal::{Refusal, RequestRefusal, VersionRefusal};
 use crate::response::watch::{EventWriter, Prepared};
 use crate::rights::{FollowedRights, ScopeChange};
+use crate::stream_over::StreamOver;
 
 /// Where a stream is.
 pub(super) enum StreamPhase {
@@ -135,6 +136,10 @@ impl WatchStream {
                 self.fail(&VersionRefusal::AnotherScope.into());
             }
             Some(ScopeChange::Further) => self.hand_over(),
+            Some(ScopeChange::Denied) => {
+                self.ready.clear();
+                self.fail(&RequestRefusal::Over(StreamOver::Denied).into());
+            }
             None => {}
         }
     }

@@ -1,0 +1,116 @@
+//! What people have open, and how it ends with what opened it: logs, exec, port-forward of the real kubectl, watches.
+
+use super::{SOON, Shared, grant, reads_config_maps, revoke};
+use crate::context::{Case, TestContext, cases, eventually};
+use crate::kubectl::pod;
+use anyhow::ensure;
+use serde_json::{Value, json};
+use std::{fs, path::Path, time::Duration};
+use tokio::time::Instant;
+use tributary_e2e::{Process, guard, namespace, ports};
+
+/// How long after a change what had been opened may be there, on a machine that does other things, too.
+const ENDED_WITHIN: Duration = Duration::from_secs(5);
+
+pub(super) fn cases() -> Vec<Case> {
+    cases!["shared_mode::streams"; what_is_open_ends_with_the_right_to_it, who_is_denied_is_cut_off]
+}
+
+/// Somebody with logs that are followed, an exec and a port-forward of a pod of their namespace in the first member.
+struct Person {
+    shared: Shared,
+    name: String,
+    namespace: String,
+    open: Vec<Process>,
+}
+
+impl Person {
+    async fn start(context: &TestContext, shared: Shared) -> anyhow::Result<Self> {
+        let (name, member) = (namespace::unique_name("ann"), &shared.members[0]);
+        let namespace = context.namespace("streams", &shared.members).await?;
+        let rules = json!([{"apiGroups": [""], "verbs": ["get", "list", "watch", "create"],
+            "resources": ["pods", "pods/log", "pods/exec", "pods/portforward", "configmaps"]}]);
+        grant(member, &namespace, &name, &name, rules).await?;
+        let node = format!("{}-node-0", member.name());
+        let path = format!("/api/v1/namespaces/{namespace}/pods");
+        member.http().post(&path, &pod("one", &node)).send().await?.expect(201)?;
+        let kubectl = shared.kubectl(context, &name, &[]).await?;
+        let running = ["-n", &*namespace, "get", "pod", "one", "-o", "jsonpath={.status.phase}"];
+        eventually(SOON, async || {
+            let shown = kubectl.ok(&running).await?;
+            ensure!(shown == "Running", "the pod is {shown}");
+            Ok(())
+        })
+        .await?;
+        let port = format!("{}:8080", ports::free_port()?);
+        let hello = format!("hello from {}", member.name());
+        let mut open = Vec::new();
+        for (command, sign) in [
+            (&["logs", "-f", "one"][..], &*hello),
+            (&["exec", "one", "--", "sh", "-c", "echo begun; sleep 600"], "begun"),
+            (&["port-forward", "one", &port], "Forwarding from 127.0.0.1"),
+        ] {
+            let mut process = kubectl.spawn(&[&["-n", &*namespace], command].concat())?;
+            process.wait_for_output(SOON, |text| text.contains(sign)).await?;
+            open.push(process);
+        }
+        Ok(Self { name, namespace, open, shared })
+    }
+
+    /// Waits until all of it has ended, since a moment.
+    async fn loses_all(&mut self, since: Instant) -> anyhow::Result<()> {
+        for process in &mut self.open {
+            process.wait(SOON).await?;
+            let took = since.elapsed();
+            ensure!(took < ENDED_WITHIN, "{} took {took:?}", process.name());
+        }
+        Ok(())
+    }
+}
+
+async fn what_is_open_ends_with_the_right_to_it(context: TestContext) -> anyhow::Result<()> {
+    let mut person = Person::start(&context, Shared::start(&context).await?).await?;
+    let since = Instant::now();
+    revoke(&person.shared.members[0], &person.namespace, &person.name).await?;
+    person.loses_all(since).await
+}
+
+/// Writes who is denied, as an administrator does.
+fn deny(path: &Path, users: &[&str]) -> anyhow::Result<()> {
+    let object = json!({"apiVersion": "tributary.dev/v1alpha1", "kind": "DeniedUsers", "deniedUsers": users});
+    let next = path.with_extension("next");
+    fs::write(&next, object.to_string())?;
+    Ok(fs::rename(&next, path)?)
+}
+
+async fn who_is_denied_is_cut_off(context: TestContext) -> anyhow::Result<()> {
+    let folder = guard::temporary_folder("denied")?;
+    let path = folder.path().join("denied.yaml");
+    deny(&path, &["nobody"])?;
+    let kubeconfig = context.fixture.pair_kubeconfig().await?;
+    let members = context.fixture.pair().await?.clone();
+    let argument = format!("--denied-users-file={}", path.display());
+    let mut person = Person::start(&context, Shared::over(&context, members, &kubeconfig, &[&argument]).await?).await?;
+    let (shared, namespace) = (&person.shared, &person.namespace);
+    let other = namespace::unique_name("bob");
+    grant(&shared.members[0], namespace, &other, &other, reads_config_maps()).await?;
+    let (ann, bob) = (shared.http(&person.name, &[]).await?, shared.http(&other, &[]).await?);
+    let watched = format!("/api/v1/namespaces/{namespace}/configmaps");
+    eventually(SOON, async || bob.get(&watched).send().await?.expect(200).map(drop)).await?;
+    let news = format!("{watched}?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan");
+    let (mut of_ann, mut of_bob) = (ann.watch(&news).await?, bob.watch(&news).await?);
+    let since = Instant::now();
+    deny(&path, &[&person.name])?;
+    let end = of_ann.expect(SOON).await?;
+    ensure!(end["object"]["code"] == 403, "{end}");
+    ensure!(of_ann.next(SOON).await?.is_none());
+    let refused: Value = ann.get("/version").send().await?.expect(403)?.json()?;
+    ensure!(refused["message"].as_str().is_some_and(|text| text.contains("you are denied access")), "{refused}");
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "later"}});
+    shared.members[0].http().post(&watched, &map).send().await?.expect(201)?;
+    let event = of_bob.expect(SOON).await?;
+    ensure!(event["object"]["metadata"]["name"] == "later", "{event}");
+    person.loses_all(since).await?;
+    deny(&path, &[])?;
+    eventually(SOON, async || ann.get("/version").send().await?.expect(200).map(drop)).await
+}

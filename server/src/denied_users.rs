@@ -1,0 +1,144 @@
+//! The file that names the users who are denied, followed.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::time::MissedTickBehavior;
+use tributary_crds::denied_users::{self, DeniedUsersError};
+
+/// How often the file is read. A second: whoever is denied loses what they have open within two, wherever the file lies
+/// (network mounts report no changes), and reading it costs some microseconds.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Why the file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DeniedUsersFileError {
+    /// It cannot be read.
+    #[error("--denied-users-file {}: it cannot be read", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// It does not say who is denied.
+    #[error("--denied-users-file {}", path.display())]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        #[source]
+        source: DeniedUsersError,
+    },
+}
+
+/// The file, and what it said last.
+pub(crate) struct DeniedUsersFile {
+    path: PathBuf,
+    denied: BTreeSet<String>,
+    /// Why it cannot be used now, as it was logged.
+    trouble: Option<String>,
+}
+
+impl DeniedUsersFile {
+    /// Reads it for the first time.
+    ///
+    /// # Errors
+    /// [`DeniedUsersFileError`].
+    pub(crate) async fn open(path: &Path) -> Result<Self, DeniedUsersFileError> {
+        Ok(Self { denied: read(path).await?, path: path.to_owned(), trouble: None })
+    }
+
+    /// Who is denied.
+    pub(crate) fn denied(&self) -> &BTreeSet<String> {
+        &self.denied
+    }
+
+    /// Waits until others are denied than before. A file that cannot be used, or is not there any more, is logged, and who
+    /// was denied stays so. Cancel: safe.
+    pub(crate) async fn changed(&mut self) {
+        let mut look = tokio::time::interval(INTERVAL);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // The first tick is at once, and it has just been read.
+        look.reset();
+        loop {
+            look.tick().await;
+            match read(&self.path).await {
+                Ok(denied) => {
+                    if self.trouble.take().is_some() {
+                        tracing::info!(path = %self.path.display(), "the file of denied users can be used again");
+                    }
+                    if denied != self.denied {
+                        tracing::info!(users = denied.len(), "other users are denied");
+                        self.denied = denied;
+                        return;
+                    }
+                }
+                Err(error) => self.note(&error),
+            }
+        }
+    }
+
+    fn note(&mut self, error: &DeniedUsersFileError) {
+        let reason = tributary_apimachinery::explain(error);
+        if self.trouble.as_ref() != Some(&reason) {
+            tracing::error!(reason, "the file of denied users is refused; who was denied stays denied");
+            self.trouble = Some(reason);
+        }
+    }
+}
+
+async fn read(path: &Path) -> Result<BTreeSet<String>, DeniedUsersFileError> {
+    let text = tokio::fs::read_to_string(path).await;
+    let text = text.map_err(|source| DeniedUsersFileError::Read { path: path.to_owned(), source })?;
+    denied_users::parse(&text).map_err(|source| DeniedUsersFileError::Content { path: path.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use tokio::time::{Instant, timeout};
+
+    use super::*;
+
+    fn text(names: &str) -> String {
+        format!("apiVersion: tributary.dev/v1alpha1\nkind: DeniedUsers\ndeniedUsers: [{names}]\n")
+    }
+
+    fn names(file: &DeniedUsersFile) -> String {
+        file.denied().iter().map(String::as_str).collect::<Vec<_>>().join(" ")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_is_seen_within_two_seconds_and_what_cannot_be_used_changes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("denied.yaml");
+        assert!(DeniedUsersFile::open(&path).await.is_err(), "at the start it has to be there");
+        fs::write(&path, text("ann")).unwrap();
+        let mut file = DeniedUsersFile::open(&path).await.unwrap();
+        assert_eq!(names(&file), "ann");
+        assert!(timeout(Duration::from_secs(600), file.changed()).await.is_err(), "nothing has changed");
+        for (content, expected) in
+            [(text("ann, bob"), "ann bob"), (text("bob"), "bob"), (text(""), ""), (text("c"), "c")]
+        {
+            fs::write(&path, content).unwrap();
+            let changed = Instant::now();
+            file.changed().await;
+            assert!(changed.elapsed() <= Duration::from_secs(2), "{:?}", changed.elapsed());
+            assert_eq!(names(&file), expected);
+        }
+        for broken in ["", "deniedUsers: []", "\u{0}"] {
+            fs::write(&path, broken).unwrap();
+            assert!(timeout(Duration::from_secs(60), file.changed()).await.is_err(), "{broken:?}");
+        }
+        fs::remove_file(&path).unwrap();
+        assert!(timeout(Duration::from_secs(60), file.changed()).await.is_err(), "it is gone");
+        assert_eq!(names(&file), "c");
+        fs::write(&path, text("d")).unwrap();
+        file.changed().await;
+        assert_eq!(names(&file), "d");
+    }
+}
