@@ -1,7 +1,7 @@
 //! Takes connections and serves them until told to stop.
 //!
 //! ```text
-//! bind → accept → TLS handshake → HTTP/2 or HTTP/1.1 → Front
+//! bind → accept → PROXY header, from configured peers → TLS handshake → HTTP/2 or HTTP/1.1 → Front
 //!          │                                              │
 //!   stop: no new ones        GOAWAY, watches close with bookmarks, tunnels are waited for, at most DRAIN_TIMEOUT
 //! ```
@@ -14,6 +14,7 @@ mod bounds;
 mod coalesce;
 mod connection;
 mod outgoing;
+mod proxy_protocol;
 mod strangers;
 mod tasks;
 pub mod tls;
@@ -37,6 +38,7 @@ use crate::handler::Handler;
 pub use address::{ListenAddress, ListenAddressError};
 pub use bounds::{Bounds, CONNECTIONS_MAX};
 use connection::ClientConnection;
+pub use proxy_protocol::{InvalidPeerNetwork, PeerNetwork, ProxyProtocolPeers};
 use strangers::Strangers;
 use tls::TlsSettings;
 pub use unread::UNREAD_BYTES_MAX;
@@ -97,7 +99,7 @@ pub struct Drained {
     pub cut: usize,
 }
 
-/// Serves connections until [`Front::stop`] is cancelled, then drains.
+/// Serves connections until [`Front::stop`] is cancelled, then drains. `proxies` say where theirs come from.
 ///
 /// Cancel: dropping the future closes the listener; connections live on in their tasks, so cancel
 /// [`Front::stop`] instead.
@@ -106,6 +108,7 @@ pub async fn serve<H: Handler>(
     tls: Arc<TlsSettings>,
     front: Arc<Front<H>>,
     bounds: Bounds,
+    proxies: ProxyProtocolPeers,
 ) -> Drained {
     let stop = front.stop().clone();
     let metrics = front.own_metrics();
@@ -113,6 +116,7 @@ pub async fn serve<H: Handler>(
     let unread = Unread::new(metrics.unread_bytes.clone(), bounds.unread_bytes);
     let server = Server {
         tls,
+        proxies: Arc::new(proxies),
         slots: Arc::new(Semaphore::new(bounds.connections)),
         connections_max: bounds.connections,
         unread,
@@ -129,6 +133,7 @@ pub async fn serve<H: Handler>(
 
 struct Server<H> {
     tls: Arc<TlsSettings>,
+    proxies: Arc<ProxyProtocolPeers>,
     slots: Arc<Semaphore>,
     connections_max: usize,
     /// Holds a token for every open socket, upgraded ones included.
@@ -185,9 +190,10 @@ impl<H: Handler> Server<H> {
         let (tls, front, stop) = (self.tls.acceptor(), Arc::clone(&self.front), self.stop.clone());
         let connection = ClientConnection {
             tls,
+            proxies: Arc::clone(&self.proxies),
             front,
             stop,
-            client,
+            peer: client,
             unread: self.unread.clone(),
             stranger: self.strangers.admit(),
         };

@@ -7,6 +7,8 @@ use clap::{Args, ValueEnum};
 use http::header::HeaderName;
 use tributary_router::SharedMode;
 
+use crate::listener::PeerNetwork;
+
 /// Who may connect, and how: many users, each with their own rights.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Shared mode: many users, each with their own rights")]
@@ -43,6 +45,10 @@ pub struct SharedArguments {
     /// How the headers of extras begin
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "x-remote-extra-", value_parser = header_prefix)]
     pub requestheader_extra_headers_prefix: Vec<String>,
+    /// Networks of load balancers that say by the PROXY protocol, version 1 or 2, where each connection comes from; from
+    /// them a connection without it is refused, and from all others one with it
+    #[arg(long, value_name = "CIDR,...", value_delimiter = ',')]
+    pub proxy_protocol_from: Vec<PeerNetwork>,
     /// A DeniedUsers file: the users that it names are answered nothing, and what they have open ends
     #[arg(long, value_name = "FILE")]
     pub denied_users_file: Option<PathBuf>,
@@ -68,6 +74,7 @@ impl Default for SharedArguments {
             requestheader_uid_headers: Vec::new(),
             requestheader_group_headers: vec![HeaderName::from_static("x-remote-group")],
             requestheader_extra_headers_prefix: vec!["x-remote-extra-".to_owned()],
+            proxy_protocol_from: Vec::new(),
             denied_users_file: None,
             stale_rights: SharedMode::default().stale_rights.as_secs(),
             max_stream_age: SharedMode::default().max_stream_age.map_or(0, |age| age.as_secs()),

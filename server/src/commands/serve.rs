@@ -33,7 +33,7 @@ use crate::kubeconfig::users_file;
 use crate::kubeconfig::write::check_replaceable;
 use crate::last_heard_file;
 use crate::listener::tls::{TLS_1_2, TlsSettings};
-use crate::listener::{self, Drained};
+use crate::listener::{self, Drained, ProxyProtocolPeers};
 use crate::signals::Signals;
 use crate::threads::Threads;
 use clients::SharedClients;
@@ -171,7 +171,8 @@ fn answer_clients(
     let limits = &running.arguments.limits;
     let connections = descriptors::for_clients(limits.max_connections);
     let bounds = listener::Bounds { connections, unread_bytes: limits.max_unread_bytes };
-    Ok(clients.spawn(listener::serve(socket, tls, front, bounds)))
+    let proxies = ProxyProtocolPeers(running.arguments.shared.proxy_protocol_from.clone());
+    Ok(clients.spawn(listener::serve(socket, tls, front, bounds, proxies)))
 }
 
 /// Who the clients are, and how connections with them are encrypted.
@@ -193,6 +194,11 @@ fn check_access(arguments: &ServeArguments) -> anyhow::Result<()> {
         anyhow::ensure!(
             shared.denied_users_file.is_none(),
             "--denied-users-file is for an endpoint that many users share, and nobody vouches for clients; give \
+             --client-ca-file or --requestheader-client-ca-file, or leave it out"
+        );
+        anyhow::ensure!(
+            shared.proxy_protocol_from.is_empty(),
+            "--proxy-protocol-from is for an endpoint that many users share, and nobody vouches for clients; give \
              --client-ca-file or --requestheader-client-ca-file, or leave it out"
         );
         anyhow::ensure!(

@@ -1,4 +1,4 @@
-//! One client connection: the TLS handshake, then HTTP/2 or HTTP/1.1 with upgrades.
+//! One client connection: a PROXY header where its peer sends one, the TLS handshake, then HTTP/2 or HTTP/1.1 with upgrades.
 
 use std::convert::Infallible;
 use std::io;
@@ -22,6 +22,7 @@ use tokio_rustls::server::TlsStream;
 
 use super::coalesce::Coalesce;
 use super::outgoing::Outgoing;
+use super::proxy_protocol::ProxyProtocolPeers;
 use super::strangers::Stranger;
 use super::tasks::StreamTasks;
 use super::unread::Unread;
@@ -71,7 +72,9 @@ pub(super) struct ClientConnection<H> {
     pub(super) tls: TlsAcceptor,
     pub(super) front: Arc<Front<H>>,
     pub(super) stop: CancellationToken,
-    pub(super) client: SocketAddr,
+    /// The other end of the socket: the client, or a proxy that says where it comes from.
+    pub(super) peer: SocketAddr,
+    pub(super) proxies: Arc<ProxyProtocolPeers>,
     pub(super) unread: Unread,
     /// Its place among those on which nobody is known yet.
     pub(super) stranger: Stranger,
@@ -84,20 +87,22 @@ impl<H: Handler> ClientConnection<H> {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "TCP_NODELAY cannot be set");
         }
-        if let Some(stream) = self.shake_hands(stream).await {
-            self.serve(stream, socket).await;
+        if let Some((stream, client)) = self.shake_hands(stream).await {
+            self.serve(stream, client, socket).await;
         }
     }
 
-    /// The connection after its handshake; `None` where there is none, because it failed or the server stops.
-    async fn shake_hands(&self, mut stream: TcpStream) -> Option<TlsStream<Coalesce<TcpStream>>> {
+    /// The connection after its handshake, and where it comes from; `None` where there is none, because it failed or the
+    /// server stops.
+    async fn shake_hands(&self, mut stream: TcpStream) -> Option<(TlsStream<Coalesce<TcpStream>>, SocketAddr)> {
         let handshake = async {
+            let client = self.proxies.client(&mut stream, self.peer).await?;
             if speaks_plain_http(&stream).await? {
                 stream.write_all(PLAIN_HTTP_ANSWER).await?;
                 stream.shutdown().await?;
                 return Err(io::Error::other("plain HTTP"));
             }
-            self.tls.accept(Coalesce::new(stream)).await
+            Ok((self.tls.accept(Coalesce::new(stream)).await?, client))
         };
         let handshake = tokio::time::timeout(TLS_HANDSHAKE_TIMEOUT, handshake);
         let handshake = async {
@@ -111,25 +116,25 @@ impl<H: Handler> ClientConnection<H> {
             return None;
         };
         let failure = match ended {
-            Ok(Ok(mut stream)) => {
+            Ok(Ok((mut stream, client))) => {
                 if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
                     stream.get_mut().0.defer_flushes();
                 }
-                return Some(stream);
+                return Some((stream, client));
             }
             Ok(Err(error)) => error.to_string(),
             Err(_) => "timed out".to_owned(),
         };
         self.front.own_metrics().tls_handshake_errors.inc();
-        tracing::debug!(client = %self.client, error = failure, "TLS handshake failed");
+        tracing::debug!(peer = %self.peer, error = failure, "TLS handshake failed");
         None
     }
 
     /// Answers requests until either side closes the connection.
-    async fn serve(self, stream: TlsStream<Coalesce<TcpStream>>, socket: Permit) {
+    async fn serve(self, stream: TlsStream<Coalesce<TcpStream>>, address: SocketAddr, socket: Permit) {
         let front = self.front;
         let chain = ClientChain::new(stream.get_ref().1.peer_certificates().unwrap_or_default());
-        let client = Arc::new(Client { address: self.client, chain });
+        let client = Arc::new(Client { address, chain });
         let (acquaintance, outgoing) =
             (Arc::new(Acquaintance::new(self.stranger)), Arc::new(Outgoing::new(self.unread)));
         let (known, answers, own) = (Arc::clone(&acquaintance), Arc::clone(&outgoing), Arc::clone(&front));

@@ -24,7 +24,7 @@ use tributary_server::data_directory::DataDirectory;
 use tributary_server::front::Front;
 use tributary_server::handler::Handler;
 use tributary_server::listener::tls::{ServingCertificate, TLS_1_2, TlsSettings};
-use tributary_server::listener::{self, Bounds, Drained, ListenAddress};
+use tributary_server::listener::{self, Bounds, Drained, ListenAddress, ProxyProtocolPeers};
 
 /// How long a test waits for what has to come: a limit for what never comes, not for how fast the machine is.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
@@ -55,6 +55,16 @@ pub(crate) async fn start_within(bounds: Bounds, handler: impl Handler) -> Serve
 
 /// The same, with an audit log.
 pub(crate) async fn start_audited(bounds: Bounds, handler: impl Handler, audit: Option<Arc<Auditor>>) -> Server {
+    start_behind(ProxyProtocolPeers::default(), bounds, handler, audit).await
+}
+
+/// The same, behind proxies that say where connections come from.
+pub(crate) async fn start_behind(
+    proxies: ProxyProtocolPeers,
+    bounds: Bounds,
+    handler: impl Handler,
+    audit: Option<Arc<Auditor>>,
+) -> Server {
     let parent = tempfile::tempdir().unwrap();
     let directory = DataDirectory::open(parent.path().to_owned()).unwrap();
     let listen: ListenAddress = "127.0.0.1:0".parse().unwrap();
@@ -68,7 +78,7 @@ pub(crate) async fn start_audited(bounds: Bounds, handler: impl Handler, audit: 
     let front = Arc::new(Front::new(Arc::new(handler), authenticator, stop.clone()).audited(audit));
     let connections = front.own_metrics().connections.clone();
     let unread = front.own_metrics().unread_bytes.clone();
-    let serving = tokio::spawn(listener::serve(socket, Arc::new(tls), front, bounds));
+    let serving = tokio::spawn(listener::serve(socket, Arc::new(tls), front, bounds, proxies));
     let (token, authority) = (token.expose().to_owned(), made.authority_pem().to_owned());
     Server { address, token, authority, stop, serving, connections, unread, _directory: parent }
 }
@@ -80,6 +90,17 @@ impl Server {
         version: &'static rustls::SupportedProtocolVersion,
         alpn: &str,
     ) -> TlsStream<TcpStream> {
+        let stream = TcpStream::connect(self.address).await.unwrap();
+        self.over(stream, version, alpn).await.unwrap()
+    }
+
+    /// The same, over a socket on which something may have been sent.
+    pub(crate) async fn over(
+        &self,
+        stream: TcpStream,
+        version: &'static rustls::SupportedProtocolVersion,
+        alpn: &str,
+    ) -> std::io::Result<TlsStream<TcpStream>> {
         let mut roots = rustls::RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(self.authority.as_bytes()).unwrap()).unwrap();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -89,9 +110,8 @@ impl Server {
             .with_root_certificates(roots)
             .with_no_client_auth();
         config.alpn_protocols = vec![alpn.as_bytes().to_vec()];
-        let stream = TcpStream::connect(self.address).await.unwrap();
         let name = ServerName::try_from("127.0.0.1").unwrap();
-        TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap()
+        TlsConnector::from(Arc::new(config)).connect(name, stream).await
     }
 
     pub(crate) async fn http1(&self) -> hyper::client::conn::http1::SendRequest<Empty<Bytes>> {

@@ -6,6 +6,7 @@ mod audit;
 mod fixture;
 mod frames;
 mod precedents;
+mod proxy_protocol;
 mod slow_readers;
 
 use std::time::Duration;
@@ -22,7 +23,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::body::{Body, full};
-use tributary_router::{ForwardedWatch, Report, User};
+use tributary_router::{ForwardedWatch, Peer, Report, User};
 use tributary_server::handler::Handler;
 use tributary_server::listener::{self, BindError, Bounds, Drained};
 
@@ -42,6 +43,7 @@ impl Handler for StandIn {
             "/clusters/a/api/v1/pods" => forwarded_watch(),
             "/tunnel" => tunnel(request),
             "/late" => late(request),
+            "/peer" => Response::new(full(request.extensions().get::<Peer>().unwrap().0.to_string())),
             "/healthz" => {
                 let mut response = Response::new(full("[-]cluster/eu failed: https://eu.internal:6443"));
                 *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;

@@ -1,0 +1,73 @@
+//! Connections that a load balancer passes on: where they come from is what it says, and nobody else is believed.
+
+use http_body_util::Empty;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tributary_server::listener::{Bounds, ProxyProtocolPeers};
+
+use crate::StandIn;
+use crate::fixture::{Server, start, start_behind, text};
+
+/// Of a client at 203.0.113.9:4660, in both versions.
+const VERSION_1: &[u8] = b"PROXY TCP4 203.0.113.9 192.0.2.1 4660 443\r\n";
+const VERSION_2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\xcb\0\x71\x09\xc0\0\x02\x01\x12\x34\x01\xbb";
+
+/// A listener that believes these networks.
+async fn behind(networks: &[&str]) -> Server {
+    let networks = networks.iter().map(|network| network.parse().unwrap()).collect();
+    start_behind(ProxyProtocolPeers(networks), Bounds::default(), StandIn::default(), None).await
+}
+
+/// Where the handler sees a client that sends this first; an error where it is not let in. Its own address, too.
+async fn seen(server: &Server, first: &[u8]) -> Result<(String, String), std::io::Error> {
+    let mut stream = TcpStream::connect(server.address).await?;
+    let own = stream.local_addr()?.to_string();
+    // In two parts: what is read is what has come.
+    let (begun, rest) = first.split_at(first.len() / 2);
+    for part in [begun, rest] {
+        stream.write_all(part).await?;
+        tokio::task::yield_now().await;
+    }
+    let stream = server.over(stream, &rustls::version::TLS13, "http/1.1").await?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    let answer =
+        sender.send_request(server.request("/peer").body(Empty::<bytes::Bytes>::new()).unwrap()).await.unwrap();
+    Ok((text(answer).await, own))
+}
+
+#[tokio::test]
+async fn a_configured_peer_says_where_its_connections_come_from() {
+    let server = behind(&["192.0.2.0/24", "127.0.0.0/8"]).await;
+    for header in [VERSION_1, VERSION_2] {
+        assert_eq!(seen(&server, header).await.unwrap().0, "203.0.113.9:4660");
+    }
+    // Its own health checks.
+    let (address, own) = seen(&server, b"PROXY UNKNOWN\r\n").await.unwrap();
+    assert_eq!(address, own);
+    // It has to say so each time.
+    assert!(seen(&server, b"").await.is_err());
+    assert!(seen(&server, &[VERSION_1, VERSION_1].concat()).await.is_err(), "once");
+}
+
+#[tokio::test]
+async fn whoever_else_says_so_is_refused() {
+    for server in [behind(&["192.0.2.0/24", "::1"]).await, start(StandIn::default()).await] {
+        for header in [VERSION_1, VERSION_2] {
+            assert!(seen(&server, header).await.is_err());
+        }
+        let (address, own) = seen(&server, b"").await.unwrap();
+        assert_eq!(address, own);
+    }
+}
+
+#[tokio::test]
+async fn a_peer_that_says_nothing_is_not_waited_for_for_ever() {
+    let server = behind(&["127.0.0.1"]).await;
+    let mut silent = TcpStream::connect(server.address).await.unwrap();
+    silent.write_all(&VERSION_1[..20]).await.unwrap();
+    assert_eq!(seen(&server, VERSION_1).await.unwrap().0, "203.0.113.9:4660");
+    tokio::time::pause();
+    assert!(matches!(silent.read(&mut [0; 1]).await, Ok(0) | Err(_)));
+}
