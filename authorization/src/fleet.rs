@@ -376,6 +376,12 @@ impl Fleet {
         masters.into_iter().chain(bindings.into_values().filter_map(ground)).collect()
     }
 
+    /// What each binding of a cluster gives, in an order that stays while they do.
+    pub(crate) fn grants(&self, cluster: &ClusterName) -> impl Iterator<Item = Grant> {
+        let member = self.clusters.get(cluster).and_then(|slot| self.members[*slot].as_ref());
+        member.into_iter().flat_map(|member| member.bindings().map(|binding| member.grant(binding)))
+    }
+
     fn shares_of(&self, user: User<'_>) -> impl Iterator<Item = &Shares> {
         let groups = user.groups.iter().filter_map(|group| self.groups.get(group.as_str()));
         self.users.get(user.name).into_iter().chain(groups)

@@ -28,6 +28,9 @@ pub enum Doubt {
     /// A rule that the mirror has is not there: another authorizer decides, or the mirror is behind.
     #[error("the cluster lacks rules that its RBAC objects give")]
     Missing,
+    /// There is a rule that the mirror does not have: another authorizer decides, too, or the mirror is behind.
+    #[error("the cluster has rules that its RBAC objects do not give")]
+    Further,
 }
 
 #[derive(Default, Deserialize)]
@@ -75,7 +78,8 @@ impl RulesReview {
     }
 
     /// Whether the review shows these rules: those that the mirror gives our own user in the review's namespace
-    /// ([`crate::Fleet::rules`]). It is complete, without an evaluation error, and has each of them word for word.
+    /// ([`crate::Fleet::rules`]). It is complete, without an evaluation error, and has each of them word for word and no
+    /// other.
     ///
     /// Alone it is no proof that RBAC decides: it has to be asked again, and some allows confirmed.
     ///
@@ -88,8 +92,12 @@ impl RulesReview {
         if !self.evaluation_error.is_empty() {
             return Err(Doubt::EvaluationError);
         }
-        let shown = mirrored.into_iter().all(|rule| halves(rule).all(|half| self.rules.contains(&half)));
-        if shown { Ok(()) } else { Err(Doubt::Missing) }
+        let mirrored: HashSet<Rule> = mirrored.into_iter().flat_map(halves).collect();
+        match (mirrored.is_subset(&self.rules), self.rules.is_subset(&mirrored)) {
+            (false, _) => Err(Doubt::Missing),
+            (true, false) => Err(Doubt::Further),
+            (true, true) => Ok(()),
+        }
     }
 }
 
@@ -126,8 +134,11 @@ mod tests {
             {"verbs":["*"],"apiGroups":["*"],"resources":["*"]}],
             "nonResourceRules":[{"verbs":["get"],"nonResourceURLs":["/healthz"]}]"#;
         let whole = review(&format!(r#"{{"incomplete":false,{rules}}}"#));
-        assert_eq!(whole.bears_out([&pods, &paths, &nothing]), Ok(()));
-        assert_eq!(whole.bears_out([]), Ok(()));
+        let all = rule(r#"{"verbs":["*"],"apiGroups":["*"],"resources":["*"]}"#);
+        assert_eq!(whole.bears_out([&pods, &paths, &all, &nothing]), Ok(()));
+        // What another authorizer gives is no rule of a role, and whoever has none is given nothing by roles.
+        assert_eq!(whole.bears_out([&pods, &paths]), Err(Doubt::Further));
+        assert_eq!(whole.bears_out([]), Err(Doubt::Further));
         // A rule that allows more is not the rule.
         for other in [&turned, &named, &both] {
             assert_eq!(whole.bears_out([&pods, other]), Err(Doubt::Missing), "{other:?}");

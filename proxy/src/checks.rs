@@ -223,7 +223,7 @@ async fn ask(
     user: &MemberUser,
     path: &'static str,
 ) -> Result<StatusCode, ForwardError> {
-    let claim = Claim { lane: LaneKind::Short, asker: Asker::Ourselves, peer: None };
+    let claim = Claim { lane: LaneKind::Short, asker: Asker::Ourselves, peer: None, endpoint: None };
     let path = Uri::from_static(path);
     // The caller's own limit is shorter.
     let limit = Some(member.tuning.head_timeout);

@@ -8,6 +8,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Limited};
 use tokio::sync::watch;
 use tokio::time::{Duration, Instant};
+use tower::ServiceExt;
 use tower::util::BoxCloneSyncService;
 use tributary_apimachinery::body::{self, Body, BoxError};
 use tributary_apimachinery::{ClusterName, RequestInfo};
@@ -22,7 +23,7 @@ use crate::identity::RequestIdentity;
 use crate::last_question::LastQuestion;
 use crate::member::ClientInner;
 use crate::places::Asker;
-use crate::pool::{LaneKind, Pool, PoolStatistics};
+use crate::pool::{AtEndpoint, LaneKind, Pool, PoolStatistics};
 use crate::reachability::{Observer, Reachability};
 use crate::target::ServerUrl;
 use crate::tls::TlsSource;
@@ -210,6 +211,22 @@ impl ClusterClient {
     /// to whole collections.
     pub fn transport_for_namespaces(&self) -> Transport {
         self.transport_for(Asker::Namespaces)
+    }
+
+    /// As [`transport`](Self::transport), to the endpoint of this place in the configuration, whatever is known of it:
+    /// for what each server behind one cluster may answer otherwise.
+    pub fn transport_to(&self, endpoint: usize) -> Transport {
+        let transport = self.transport();
+        BoxCloneSyncService::new(tower::service_fn(move |mut request: Request<Body>| {
+            request.extensions_mut().insert(AtEndpoint(endpoint));
+            ServiceExt::oneshot(transport.clone(), request)
+        }))
+    }
+
+    /// Whether one of its servers' addresses has a path: something stands before the cluster then, and may judge
+    /// requests by itself.
+    pub fn has_base_path(&self) -> bool {
+        self.member.endpoints.iter().any(|endpoint| endpoint.target.has_base_path())
     }
 
     fn transport_for(&self, asker: Asker) -> Transport {

@@ -62,6 +62,21 @@ impl Endpoints {
         self.all.iter().try_for_each(|endpoint| endpoint.target.check(uri))
     }
 
+    /// Opens something at the endpoint of this place in the configuration; at the last one where there are fewer.
+    ///
+    /// # Errors
+    /// What `open` says.
+    pub(crate) async fn open_at<T, F: Future<Output = Result<T, ForwardError>>>(
+        &self,
+        kind: LaneKind,
+        place: usize,
+        open: impl Fn(Arc<Endpoint>) -> F,
+    ) -> Result<(EndpointRequest, T), ForwardError> {
+        let endpoint = &self.all[place.min(self.all.len() - 1)];
+        let held = endpoint.hold(kind);
+        open(endpoint.clone()).await.map(|opened| (held, opened))
+    }
+
     /// Opens something at one of the endpoints: the best first, and another if it cannot be reached. `avoid` has just
     /// failed and is asked last.
     ///

@@ -17,7 +17,7 @@ use crate::error::{ForwardError, Sent};
 use crate::headers;
 use crate::member::ClientInner;
 use crate::member_body::{BodySource, MemberBody, Reader};
-use crate::pool::{Claim, Connection};
+use crate::pool::{AtEndpoint, Claim, Connection};
 use crate::speaker::Speaker;
 use crate::user::MemberUser;
 
@@ -84,11 +84,14 @@ impl ClientInner {
         loop {
             let credentials = self.credentials(user).await?;
             credentials.authorize(request.headers_mut());
-            let opened = self.endpoints.open(claim.lane, failed.as_ref(), |endpoint| {
+            let open = |endpoint: Arc<Endpoint>| {
                 let credentials = credentials.clone();
                 async move { endpoint.pool.acquire(claim, &credentials).await }
-            });
-            let (held, connection) = opened.await?;
+            };
+            let (held, connection) = match claim.endpoint {
+                Some(AtEndpoint(place)) => self.endpoints.open_at(claim.lane, place, open).await?,
+                None => self.endpoints.open(claim.lane, failed.as_ref(), open).await?,
+            };
             let endpoint = held.endpoint.clone();
             match self.send(held, connection, request, &path, limit, claim).await {
                 Ok(response) => {

@@ -15,7 +15,7 @@ use crate::identity::RequestIdentity;
 use crate::member::ClientInner;
 use crate::peer::Peer;
 use crate::places::Asker;
-use crate::pool::{Claim, LaneKind};
+use crate::pool::{AtEndpoint, Claim, LaneKind};
 use crate::unauthorized::About;
 use crate::user::MemberUser;
 
@@ -57,9 +57,10 @@ pub(crate) async fn forward(
     let class = request.extensions().get::<RequestClass>().copied().unwrap_or_default();
     let asker = request.extensions().get::<Asker>().copied().unwrap_or_default();
     let peer = request.extensions().get::<Peer>().copied();
+    let endpoint = request.extensions().get::<AtEndpoint>().copied();
     request.extensions_mut().clear();
     let lane = if class.is_long_running() { LaneKind::LongRunning } else { LaneKind::Short };
-    let claim = Claim { lane, asker, peer };
+    let claim = Claim { lane, asker, peer, endpoint };
     let limit = (!class.is_long_running()).then_some(member.tuning.head_timeout);
     let mut replay = Replay::of(&request);
     let mut replayed = false;

@@ -42,6 +42,11 @@ impl ServerUrl {
         Ok(Self { scheme, authority, base_path, address })
     }
 
+    /// Whether requests' paths are joined to another.
+    pub(crate) fn has_base_path(&self) -> bool {
+        !self.base_path.is_empty()
+    }
+
     pub(crate) fn is_https(&self) -> bool {
         self.scheme == Scheme::HTTPS
     }

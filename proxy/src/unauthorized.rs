@@ -73,7 +73,7 @@ impl ClientInner {
         self.set_identity(request.headers_mut(), &RequestIdentity::Member, &user).ok()?;
         let replay = Replay::of(&request);
         let limit = Some(self.tuning.head_timeout);
-        let claim = Claim { lane: LaneKind::Short, asker: Asker::Ourselves, peer: None };
+        let claim = Claim { lane: LaneKind::Short, asker: Asker::Ourselves, peer: None, endpoint: None };
         let exchanged = self.exchange(request, replay.as_ref(), claim, limit, &user).await;
         exchanged.ok().map(|(response, with)| (response.status(), with))
     }

@@ -242,8 +242,10 @@ impl Router {
         limits.extend(clusters.values().flat_map(|cluster| cluster.limit_reports()));
         limits.extend(held.limits);
         let report = |cluster: &Arc<Cluster>| {
-            let rights = self.rights.as_ref().map(|rights| rights.condition_of(cluster.name()));
-            ClusterReport { rights, ..cluster.report() }
+            let Some(mirror) = &self.rights else { return cluster.report() };
+            let rights = Some(mirror.condition_of(cluster.name()));
+            let (decider, rights_reason) = mirror.decider_of(cluster.name());
+            ClusterReport { rights, rights_decider: Some(decider), rights_reason, ..cluster.report() }
         };
         let clusters = clusters.values().map(report).collect();
         Report {

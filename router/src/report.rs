@@ -77,6 +77,21 @@ pub enum RightsCondition {
     Live,
 }
 
+/// By what it is decided what users may read of a cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RightsDecider {
+    /// That has not been found out yet: users are shown nothing of it.
+    #[default]
+    Undecided,
+    /// By its roles and bindings.
+    #[serde(rename = "RBAC")]
+    Rbac,
+    /// By asking it.
+    Review,
+    /// By itself, request by request: nothing of it is shown from memory.
+    Live,
+}
+
 /// One cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -121,6 +136,12 @@ pub struct ClusterReport {
     /// How far what users may do there is known; nothing where one person owns the endpoint.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rights: Option<RightsCondition>,
+    /// By what it is decided what users may read of it; nothing where one person owns the endpoint.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rights_decider: Option<RightsDecider>,
+    /// Why that is not by its roles and bindings.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rights_reason: Option<String>,
     /// Its addresses, in the order of the configuration.
     pub endpoints: Vec<EndpointReport>,
 }

@@ -9,12 +9,15 @@
 //! compiled into one [`tributary_authorization::Fleet`]. A cluster whose four collections have not all been read allows
 //! nothing to anybody; it is unknown, and never open.
 
+mod access_review;
 mod actor;
 mod admissions;
 mod audience;
 mod candidates;
 mod compiled;
 mod confirmation;
+mod decider;
+mod detector;
 mod feed;
 mod followed;
 mod granted;

@@ -79,6 +79,16 @@ pub trait Authorizer: Send + Sync {
 
     /// Whether a SelfSubjectAccessReview of these `resourceAttributes` says yes.
     fn allows(&self, headers: &HeaderMap, attributes: &Value) -> bool;
+
+    /// The status of a SelfSubjectRulesReview in a namespace; `None` for one in which everything is allowed.
+    fn rules(&self, _headers: &HeaderMap, _namespace: &str) -> Option<Value> {
+        None
+    }
+
+    /// Whether a SubjectAccessReview with this `spec` says yes; `None` where nobody may create one.
+    fn reviewed(&self, _spec: &Value) -> Option<bool> {
+        Some(true)
+    }
 }
 
 /// The switches and counters that a member's connections and streams look at.

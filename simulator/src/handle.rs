@@ -23,6 +23,9 @@ use crate::{binding, discovery, list, log, openapi, protobuf, scale, status, wat
 /// The largest request body (kube-apiserver's limit).
 const BODY_MAX: usize = 3 * 1024 * 1024;
 
+/// Who has a member's token, as it says.
+pub const OWN_USER: &str = "tributary";
+
 impl Api {
     /// Answers one request. Every error is a Status.
     pub(crate) async fn handle(self: &Arc<Self>, request: Request<Incoming>) -> Response<Body> {
@@ -116,6 +119,7 @@ impl Api {
                 let answers = if writes { self.faults().write_answers() } else { WriteAnswers::Whole };
                 Ok(answer.map(|whole| body::of_write(whole, answers)))
             }
+            Route::WhoAmI if request.method() == Method::POST => Ok(who_am_i()),
             Route::AccessReview(resource) => self.access_review(&resource, request).await,
             Route::Bindings(namespace) => self.bind(namespace, request, query).await,
             route if request.method() == Method::GET => plain(&route, request.headers(), query, self.faults()),
@@ -276,11 +280,26 @@ impl Api {
                 let allows = authorizer.is_none_or(|own| own.allows(&head.headers, attributes));
                 json!({"allowed": allows && !self.forbids(attributes), "reason": "simulated"})
             }
-            "selfsubjectrulesreviews" => rules,
+            "subjectaccessreviews" => {
+                let asked: Value = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+                let said = self.faults().authorizer().map_or(Some(true), |own| own.reviewed(&asked["spec"]));
+                let may_not = || Status::forbidden(None, "", "subjectaccessreviews cannot be created");
+                json!({"allowed": said.ok_or_else(may_not)?, "reason": "simulated"})
+            }
+            "selfsubjectrulesreviews" => {
+                let asked: Value = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+                let namespace = asked["spec"]["namespace"].as_str().unwrap_or_default();
+                let own = self.faults().authorizer().and_then(|own| own.rules(&head.headers, namespace));
+                own.unwrap_or(rules)
+            }
             _ => return Err(Status::path_not_found()),
         };
         // Generated clients send protobuf: the answer leaves out what was asked.
-        let kind = if resource.contains("rules") { "SelfSubjectRulesReview" } else { "SelfSubjectAccessReview" };
+        let kind = match resource {
+            "selfsubjectrulesreviews" => "SelfSubjectRulesReview",
+            "subjectaccessreviews" => "SubjectAccessReview",
+            _ => "SelfSubjectAccessReview",
+        };
         let mut review = serde_json::from_slice(&bytes).ok().filter(Value::is_object).unwrap_or_else(
             || json!({"kind": kind, "apiVersion": "authorization.k8s.io/v1", "metadata": {}, "spec": {}}),
         );
@@ -301,6 +320,14 @@ impl Api {
         let (resource, cluster_wide) = (resource.trim_end_matches('.'), text("namespace").is_empty());
         self.faults().rejection(kind, resource, cluster_wide).is_some_and(|rejection| rejection.code == 403)
     }
+}
+
+/// Whoever has the token is one user.
+fn who_am_i() -> Response<Body> {
+    let user = json!({"username": OWN_USER, "groups": ["system:authenticated"]});
+    let review = json!({"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1", "metadata": {},
+        "status": {"userInfo": user}});
+    json_value(201, &review)
 }
 
 async fn read(body: Incoming) -> Result<Bytes, Status> {
@@ -324,7 +351,9 @@ async fn json_body(headers: &HeaderMap, incoming: Incoming) -> Result<(String, B
 
 fn kind(route: &Route, method: &Method, query: &Query<'_>) -> RequestKind {
     match route {
-        Route::Resource(_) | Route::AccessReview(_) | Route::Bindings(_) if method != Method::GET => RequestKind::Write,
+        Route::Resource(_) | Route::WhoAmI | Route::AccessReview(_) | Route::Bindings(_) if method != Method::GET => {
+            RequestKind::Write
+        }
         Route::Resource(target) if target.watch_path || query.bool("watch") == Some(true) => RequestKind::Watch,
         Route::Resource(target) if target.name.is_none() => RequestKind::List,
         Route::Resource(_) => RequestKind::Get,

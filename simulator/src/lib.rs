@@ -54,6 +54,7 @@ mod write;
 pub use config::{Churn, SimulatorConfig};
 pub use control::{Authorizer, Control, Listed, Rejection, RequestKind, WriteAnswers};
 pub use generate::generated;
+pub use handle::OWN_USER;
 pub use kubeconfig::kubeconfig;
 pub use member::{SimulatedCluster, Simulator, StartError};
 pub use relay::{Relay, Weather};

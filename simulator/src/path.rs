@@ -15,6 +15,8 @@ pub(crate) enum Route {
     OpenApiV2,
     /// `/openapi/v3` or a document below it (`api/v1`, `apis/apps/v1`).
     OpenApiV3(Option<String>),
+    /// `selfsubjectreviews`.
+    WhoAmI,
     /// `selfsubjectaccessreviews` and their like, by resource.
     AccessReview(String),
     /// `bindings` of a namespace: Pods are bound to nodes.
@@ -65,6 +67,7 @@ pub(crate) fn parse(path: &str) -> Route {
         ["openapi", "v3"] => Route::OpenApiV3(None),
         ["openapi", "v3", rest @ ..] => Route::OpenApiV3(Some(rest.join("/"))),
         ["api"] | ["api", _] | ["apis"] | ["apis", _] | ["apis", _, _] => Route::Discovery(segments.join("/")),
+        ["apis", "authentication.k8s.io", "v1", "selfsubjectreviews"] => Route::WhoAmI,
         ["apis", "authorization.k8s.io", "v1", review] => Route::AccessReview((*review).to_owned()),
         ["api", "v1", "namespaces", namespace, "bindings"] => Route::Bindings((*namespace).to_owned()),
         ["api", version, rest @ ..] => resource("", version, rest),

@@ -8,6 +8,7 @@ use arc_swap::ArcSwap;
 use parking_lot::{Mutex, RwLockReadGuard};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::DropGuard;
 use tokio_util::task::AbortOnDropHandle;
 use tributary_apimachinery::{ClusterAuthorization, ClusterName, GroupVersionResource, ObjectDecoder};
 use tributary_authorization::{Fleet as CompiledFleet, RbacKind, User};
@@ -17,10 +18,12 @@ use tributary_proxy::Transport;
 use super::SharedMode;
 use super::compiled::CompiledRights;
 use super::confirmation;
+use super::decider::{Decider, ReviewCause};
+use super::detector::{self, MirroredRules};
 use super::feed::MirrorFeed;
 use super::standing::MirrorStanding;
 use crate::limits::Limits;
-use crate::report::RightsCondition;
+use crate::report::{RightsCondition, RightsDecider};
 use crate::topology::{Cluster, Fleet, next_state};
 
 /// How often it is looked whether clusters are others than they were, and their credentials: as views do.
@@ -45,9 +48,28 @@ pub(crate) struct RightsMirror {
 /// How far the mirrors are.
 #[derive(Default)]
 struct MirrorStandings {
-    by_name: BTreeMap<ClusterName, MirrorStanding>,
+    by_name: BTreeMap<ClusterName, KnownRights>,
     /// When one of them next ceases to hold.
     until: Option<Instant>,
+}
+
+/// What is known of what users may do in a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct KnownRights {
+    standing: MirrorStanding,
+    decider: Decider,
+}
+
+impl KnownRights {
+    /// Of a cluster that is not mirrored.
+    fn none(standing: MirrorStanding) -> Self {
+        Self { standing, decider: Decider::Undecided }
+    }
+
+    /// Whether it counts at a moment.
+    fn counts(&self, now: Instant) -> bool {
+        self.standing.holds(now) && self.decider == Decider::Rbac
+    }
 }
 
 /// What tells what somebody may do at one moment from what they may at another.
@@ -76,10 +98,10 @@ struct MirroredClusters {
 
 impl MirroredClusters {
     /// Says what comes before objects where these are the rights that count.
-    fn set_precedence(&self, known: &BTreeSet<ClusterName>, standings: &BTreeMap<ClusterName, MirrorStanding>) {
+    fn set_precedence(&self, known: &BTreeSet<ClusterName>, standings: &BTreeMap<ClusterName, KnownRights>) {
         for (name, member) in &self.by_name {
             let precedence = member.cluster.precedence();
-            match standings.get(name) {
+            match standings.get(name).map(|own| &own.standing) {
                 Some(MirrorStanding::Current) => precedence.begin(),
                 Some(MirrorStanding::Behind { .. }) if known.contains(name) => precedence.lost(),
                 // Of what nobody may see nothing comes first.
@@ -100,6 +122,10 @@ struct MirroredCluster {
     cachers: Vec<Arc<Cacher>>,
     /// Says when they are known anew after contact was lost.
     _confirmation: AbortOnDropHandle<()>,
+    /// By what it is decided what users may read of it.
+    decider: Decider,
+    /// Asks what decides, where that is to be found out.
+    _detector: Option<DropGuard>,
     /// Up to when another one had read this very cluster, before it was reached in another way.
     earlier: Option<Instant>,
 }
@@ -140,7 +166,7 @@ impl RightsMirror {
 
     /// Whether what is known of a cluster counts now. One that has not been read is not known.
     pub(crate) fn knows(&self, cluster: &ClusterName) -> bool {
-        self.standings.load().by_name.get(cluster).is_some_and(|standing| standing.holds(Instant::now()))
+        self.standings.load().by_name.get(cluster).is_some_and(|known| known.counts(Instant::now()))
     }
 
     /// What tells what may be done now, by the rights of these users, from what may at another moment.
@@ -155,7 +181,19 @@ impl RightsMirror {
     /// How far what is known of a cluster is.
     pub(crate) fn condition_of(&self, cluster: &ClusterName) -> RightsCondition {
         let standings = self.standings.load();
-        standings.by_name.get(cluster).map(|standing| standing.condition(Instant::now())).unwrap_or_default()
+        standings.by_name.get(cluster).map(|known| known.standing.condition(Instant::now())).unwrap_or_default()
+    }
+
+    /// By what it is decided what users may read of a cluster, and why it is not by its roles and bindings.
+    pub(crate) fn decider_of(&self, cluster: &ClusterName) -> (RightsDecider, Option<String>) {
+        match self.standings.load().by_name.get(cluster) {
+            Some(KnownRights { standing: MirrorStanding::Live, .. }) => (RightsDecider::Live, None),
+            Some(KnownRights { decider: Decider::Rbac, .. }) => (RightsDecider::Rbac, None),
+            Some(KnownRights { decider: Decider::Review(cause), .. }) => {
+                (RightsDecider::Review, Some(cause.to_string()))
+            }
+            Some(KnownRights { decider: Decider::Undecided, .. }) | None => (RightsDecider::Undecided, None),
+        }
     }
 
     /// Denies these users everything, and nobody else. Whoever follows rights is told.
@@ -210,8 +248,8 @@ impl RightsMirror {
             }
         }
         let standing = |(name, cluster): (&ClusterName, &Arc<Cluster>)| match is_live(cluster) {
-            true => MirrorStanding::Live,
-            false => self.standing_of(members.by_name.get(name)),
+            true => KnownRights::none(MirrorStanding::Live),
+            false => self.known_of(members.by_name.get(name)),
         };
         let standings = clusters.iter().map(|it| (it.0.clone(), standing(it))).collect();
         self.publish(&mut members, standings);
@@ -228,7 +266,7 @@ impl RightsMirror {
             Some(member) if Arc::ptr_eq(&member.cluster, cluster) => return member.tell_news(),
             // Who it is that is reached in another way is not known yet: it may be the one that was read.
             Some(_) if cluster.discovery().is_none() => return,
-            Some(member) => self.replace(name, member, cluster),
+            Some(member) => self.replace(name, member, cluster).map(|earlier| (earlier, member.found())),
             None => None,
         };
         if let Ok(transport) = cluster.transport() {
@@ -268,7 +306,7 @@ impl RightsMirror {
         self: &Arc<Self>,
         cluster: &Arc<Cluster>,
         transport: &Transport,
-        earlier: Option<Instant>,
+        earlier: Option<(Instant, Decider)>,
     ) -> MirroredCluster {
         let _of_members = self.fleet.enter();
         let feed = MirrorFeed::new(&self.compiled, cluster.name().clone());
@@ -291,7 +329,18 @@ impl RightsMirror {
         let confirmation = tokio::spawn(confirmation::confirm(cachers.clone(), cluster.precedence().clone()));
         let _confirmation = AbortOnDropHandle::new(confirmation);
         let (uid, renewals) = (cluster.uid(), cluster.renewals());
-        MirroredCluster { cluster: Arc::clone(cluster), uid, renewals, cachers, _confirmation, feed, earlier }
+        let (earlier, before) = earlier.unzip();
+        let rules: Weak<dyn MirroredRules> = Arc::<Self>::downgrade(self);
+        let (decider, _detector) = match cluster.setup.authorization {
+            // What was found of it lately holds until it is asked anew.
+            ClusterAuthorization::Auto => (before.unwrap_or_default(), detector::start(rules, cluster)),
+            ClusterAuthorization::Rbac => (Decider::Rbac, None),
+            ClusterAuthorization::Review | ClusterAuthorization::Live => {
+                (Decider::Review(ReviewCause::Configured), None)
+            }
+        };
+        let cluster = Arc::clone(cluster);
+        MirroredCluster { cluster, uid, renewals, cachers, _confirmation, feed, decider, _detector, earlier }
     }
 
     /// Notes each change of a cacher's state, and tells it each of its cluster's health, until it is dropped.
@@ -309,17 +358,20 @@ impl RightsMirror {
     }
 
     fn state_changed(&self, name: &ClusterName) {
-        let mut members = self.members.lock();
+        self.state_changed_of(&mut self.members.lock(), name);
+    }
+
+    fn state_changed_of(&self, members: &mut MirroredClusters, name: &ClusterName) {
         let Some(member) = members.by_name.get(name) else { return };
         let mut standings = self.standings.load().by_name.clone();
-        standings.insert(name.clone(), self.standing_of(Some(member)));
-        self.publish(&mut members, standings);
+        standings.insert(name.clone(), self.known_of(Some(member)));
+        self.publish(members, standings);
     }
 
     /// Publishes how far the mirrors are, and says in the log where that means something else.
-    fn publish(&self, members: &mut MirroredClusters, standings: BTreeMap<ClusterName, MirrorStanding>) {
+    fn publish(&self, members: &mut MirroredClusters, standings: BTreeMap<ClusterName, KnownRights>) {
         let now = Instant::now();
-        let known = standings.iter().filter(|(_, standing)| standing.holds(now)).map(|(cluster, _)| cluster.clone());
+        let known = standings.iter().filter(|(_, known)| known.counts(now)).map(|(cluster, _)| cluster.clone());
         let known: BTreeSet<_> = known.collect();
         members.set_precedence(&known, &standings);
         if members.known == known && self.standings.load().by_name == standings {
@@ -332,9 +384,14 @@ impl RightsMirror {
             tracing::warn!(%cluster, "what users may do in the cluster is not known any more");
         }
         members.known = known;
-        let until = standings.values().filter_map(MirrorStanding::ends).filter(|end| *end > now).min();
+        let until = standings.values().filter_map(|known| known.standing.ends()).filter(|end| *end > now).min();
         self.standings.store(Arc::new(MirrorStandings { by_name: standings, until }));
         self.compiled.note();
+    }
+
+    fn known_of(&self, member: Option<&MirroredCluster>) -> KnownRights {
+        let decider = member.map(|member| member.decider.clone()).unwrap_or_default();
+        KnownRights { standing: self.standing_of(member), decider }
     }
 
     fn standing_of(&self, member: Option<&MirroredCluster>) -> MirrorStanding {
@@ -342,6 +399,43 @@ impl RightsMirror {
         let states: Vec<CacherState> = member.cachers.iter().map(|cacher| cacher.state()).collect();
         let (is_read, cut_off) = (member.feed.is_following(), member.cluster.is_out_of_reach());
         MirrorStanding::of(&states, is_read, member.earlier, cut_off, self.mode.stale_rights)
+    }
+}
+
+impl MirroredRules for RightsMirror {
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.compiled.changes()
+    }
+
+    fn compiled(&self) -> RwLockReadGuard<'_, CompiledFleet> {
+        self.compiled.read()
+    }
+
+    fn has_read(&self, cluster: &Arc<Cluster>) -> bool {
+        let members = self.members.lock();
+        let member = members.by_name.get(cluster.name()).filter(|member| Arc::ptr_eq(&member.cluster, cluster));
+        member.is_some_and(|member| member.feed.is_following())
+    }
+
+    /// Says so where that is news.
+    fn decided(&self, cluster: &Arc<Cluster>, decider: Decider) {
+        let (mut members, name) = (self.members.lock(), cluster.name());
+        let Some(member) = members.by_name.get_mut(name).filter(|own| Arc::ptr_eq(&own.cluster, cluster)) else {
+            return;
+        };
+        if member.decider == decider {
+            return;
+        }
+        match &decider {
+            Decider::Review(reason) => {
+                tracing::warn!(cluster = %name, %reason, "what users may read of the cluster is not decided by its roles and bindings alone");
+            }
+            Decider::Rbac | Decider::Undecided => {
+                tracing::info!(cluster = %name, "what users may read of the cluster is decided by its roles and bindings");
+            }
+        }
+        member.decider = decider;
+        self.state_changed_of(&mut members, name);
     }
 }
 
@@ -354,6 +448,14 @@ fn is_live(cluster: &Cluster) -> bool {
 }
 
 impl MirroredCluster {
+    /// What was found to decide there; what a configuration says counts no longer than it does.
+    fn found(&self) -> Decider {
+        match self.cluster.setup.authorization {
+            ClusterAuthorization::Auto => self.decider.clone(),
+            _ => Decider::Undecided,
+        }
+    }
+
     /// Tells the cachers that the cluster is another one, or that our credentials are.
     fn tell_news(&mut self) {
         let uid = self.cluster.uid();

@@ -32,7 +32,8 @@ pub(crate) async fn setup(member: &Arc<SimulatedCluster>) -> ClusterSetup {
         fingerprint: member.token().to_owned(),
         index: None,
         impersonation: MemberRules::default(),
-        authorization: ClusterAuthorization::Auto,
+        // The rights that a test gives are what counts: what they are found out by is in `rights_detected`.
+        authorization: ClusterAuthorization::Rbac,
     }
 }
 

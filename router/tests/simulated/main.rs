@@ -41,6 +41,7 @@ mod replicas;
 mod report;
 mod reviews;
 mod rights;
+mod rights_detected;
 mod rights_property;
 mod rights_watched;
 mod selection;

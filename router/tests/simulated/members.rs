@@ -79,7 +79,7 @@ fn told(headers: &HeaderMap) -> Vec<(String, String)> {
 }
 
 /// The user whom headers name, with the group that kube-apiserver adds.
-fn acting(headers: &HeaderMap) -> Option<(String, Vec<String>)> {
+pub(crate) fn acting(headers: &HeaderMap) -> Option<(String, Vec<String>)> {
     let told = told(headers);
     let of = |wanted: &str| -> Vec<String> {
         told.iter().filter(|(name, _)| name == wanted).map(|(_, value)| value.clone()).collect()

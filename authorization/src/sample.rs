@@ -1,0 +1,136 @@
+//! Samples of what roles and bindings allow, for a cluster to confirm.
+
+use tributary_apimachinery::ClusterName;
+
+use crate::attributes::{Attributes, ResourceAttributes, User};
+use crate::fleet::Fleet;
+use crate::object::{Binding, Subject};
+use crate::rule::Rule;
+
+/// Something that a cluster's roles and bindings allow somebody.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// The user's name; empty where a group is allowed it.
+    pub user: String,
+    /// The user's groups.
+    pub groups: Vec<String>,
+    /// `get`, `list`, …
+    pub verb: String,
+    /// The API group; empty for the core group.
+    pub group: String,
+    /// The resource.
+    pub resource: String,
+    /// The subresource; empty for the object itself.
+    pub subresource: String,
+    /// The namespace; empty for all of them.
+    pub namespace: String,
+    /// The name; empty for all of them.
+    pub name: String,
+}
+
+impl Sample {
+    /// Who is allowed it.
+    pub fn user(&self) -> User<'_> {
+        User { name: &self.user, groups: &self.groups }
+    }
+
+    /// What is allowed.
+    pub fn attributes(&self) -> ResourceAttributes<'_> {
+        ResourceAttributes {
+            verb: &self.verb,
+            group: &self.group,
+            resource: &self.resource,
+            subresource: &self.subresource,
+            namespace: &self.namespace,
+            name: &self.name,
+        }
+    }
+
+    fn of(binding: &Binding, subject: &Subject, rule: &Rule, turn: usize) -> Option<Self> {
+        let (user, groups) = match subject {
+            Subject::User(name) | Subject::ServiceAccount { user: name, .. } => (name.to_string(), Vec::new()),
+            Subject::Group(name) => (String::new(), vec![name.to_string()]),
+        };
+        let one_of = |words: &[std::sync::Arc<str>], of_all: &str| {
+            let word = &**words.get(turn % words.len().max(1))?;
+            Some(if word == "*" { of_all.to_owned() } else { word.to_owned() })
+        };
+        let resource = one_of(&rule.resources, "pods")?;
+        let (resource, subresource) = resource.split_once('/').unwrap_or((&resource, ""));
+        Some(Self {
+            user,
+            groups,
+            verb: one_of(&rule.verbs, "get")?,
+            group: one_of(&rule.api_groups, "")?,
+            resource: if resource == "*" { "pods" } else { resource }.to_owned(),
+            subresource: subresource.to_owned(),
+            namespace: binding.place.namespace.to_string(),
+            name: one_of(&rule.resource_names, "").unwrap_or_default(),
+        })
+    }
+}
+
+impl Fleet {
+    /// At most so many things that a cluster's roles and bindings allow, each of another binding. Equal `turn`s choose
+    /// alike; with each further one others come. Costs a look at each binding of the cluster.
+    pub fn samples(&self, cluster: &ClusterName, count: usize, turn: usize) -> Vec<Sample> {
+        let grants: Vec<_> = self.grants(cluster).collect();
+        let begin = turn.wrapping_mul(count) % grants.len().max(1);
+        let (later, first) = grants.split_at(begin);
+        let samples = first.iter().chain(later).filter_map(|grant| {
+            let rules: Vec<_> = grant.rules.iter().flat_map(|rules| rules.iter()).collect();
+            let rule = rules.get(turn % rules.len().max(1))?;
+            let subjects = &grant.binding.subjects;
+            let sample = Sample::of(&grant.binding, subjects.get(turn % subjects.len().max(1))?, rule, turn)?;
+            // What it says must be what is answered here: a wildcard may stand for something else.
+            self.allows(cluster, sample.user(), &Attributes::Resource(sample.attributes())).then_some(sample)
+        });
+        samples.take(count).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::{RbacKind, RbacObject};
+
+    #[test]
+    fn each_sample_is_allowed_and_all_bindings_come_in_turn() {
+        let (mut fleet, eu) = (Fleet::default(), ClusterName::new("eu").unwrap());
+        assert_eq!(fleet.samples(&eu, 20, 0), []);
+        let mut put = |kind, text: &str| fleet.upsert(&eu, RbacObject::parse(kind, text.as_bytes()).unwrap());
+        for (name, rule) in [
+            ("all", r#"{"verbs":["*"],"apiGroups":["*"],"resources":["*"]}"#),
+            ("some", r#"{"verbs":["get","list"],"apiGroups":["","apps"],"resources":["pods/log","*/scale"]}"#),
+            ("named", r#"{"verbs":["get"],"apiGroups":[""],"resources":["secrets"],"resourceNames":["a","b"]}"#),
+            ("path", r#"{"verbs":["get"],"nonResourceURLs":["/metrics"]}"#),
+        ] {
+            put(RbacKind::ClusterRole, &format!(r#"{{"metadata":{{"name":"{name}"}},"rules":[{rule}]}}"#));
+        }
+        for (number, role) in ["all", "some", "named", "path", "gone"].into_iter().cycle().take(25).enumerate() {
+            let subjects = r#"[{"kind":"User","name":"ann"},{"kind":"Group","name":"dev"},
+                {"kind":"ServiceAccount","namespace":"n","name":"s"}]"#;
+            put(
+                RbacKind::RoleBinding,
+                &format!(
+                    r#"{{"metadata":{{"namespace":"n","name":"b{number}"}},"subjects":{subjects},
+                        "roleRef":{{"kind":"ClusterRole","name":"{role}"}}}}"#
+                ),
+            );
+        }
+        let mut seen = std::collections::HashSet::new();
+        for turn in 0..20 {
+            let samples = fleet.samples(&eu, 4, turn);
+            assert_eq!(samples, fleet.samples(&eu, 4, turn));
+            assert_eq!(samples.len(), 4);
+            for sample in samples {
+                let asked = Attributes::Resource(sample.attributes());
+                assert!(fleet.allows(&eu, sample.user(), &asked), "{sample:?}");
+                seen.insert(format!("{sample:?}"));
+            }
+        }
+        for part in ["ann", "dev", "system:serviceaccount:n:s", "secrets", "\"log\"", "\"b\"", "scale"] {
+            assert!(seen.iter().any(|own| own.contains(part)), "{part}: {seen:?}");
+        }
+    }
+}

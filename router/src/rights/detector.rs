@@ -1,0 +1,213 @@
+//! Asks a cluster whether its roles and bindings decide: at each endpoint, each minute, and after new connections.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures::{StreamExt, stream};
+use parking_lot::RwLockReadGuard;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tributary_authorization::{Attributes, Fleet as CompiledFleet, RbacKind, ResourceAttributes, Sample};
+use tributary_proxy::{ClusterClient, EndpointStatus, ReachabilityState, Transport, nearest_tick};
+
+use super::access_review::{self, NoAnswer};
+use super::decider::{Decider, Evidence, OPENSHIFT, Place, ReviewCause, decide};
+use crate::topology::Cluster;
+
+/// How often a cluster is asked. A minute: authorizers of a kube-apiserver can be reloaded while it runs, and connections
+/// stay.
+const INTERVAL: Duration = Duration::from_secs(60);
+
+/// How often it is looked whether there are new connections, behind which may be another server. 5 s: they come in
+/// bursts, and each round asks some twenty questions.
+const CONNECTIONS_INTERVAL: Duration = Duration::from_secs(5);
+
+/// After what time doubts are looked into once more before they count, and how often. Server and mirror both follow roles
+/// and bindings by watches, a second behind.
+const AGAIN_AFTER: Duration = Duration::from_secs(2);
+const DOUBTED_MAX: usize = 3;
+
+/// How long a cluster that can be reached is believed which does not answer. 5 minutes, as rights that are not followed
+/// hold.
+const UNANSWERED_MAX: Duration = Duration::from_secs(5 * 60);
+
+/// How many things that roles and bindings allow are asked about, and how many at once.
+const SAMPLES: usize = 20;
+const SAMPLES_AT_ONCE: usize = 4;
+
+/// The namespace in which our own rules are compared. Each cluster has it.
+const NAMESPACE: &str = "default";
+
+/// A user whom nobody gives anything to. Whoever may do something by that name may do it by any.
+const NOBODY: &str = "tributary.dev:nobody";
+
+/// The roles and bindings that are asked about, and whoever is told what is found.
+pub(super) trait MirroredRules: Send + Sync + 'static {
+    /// Tells when roles and bindings may have changed, or have been read.
+    fn changes(&self) -> watch::Receiver<u64>;
+
+    /// Whether all roles and bindings of a cluster have been read.
+    fn has_read(&self, cluster: &Arc<Cluster>) -> bool;
+
+    /// The rights of this moment. They are held briefly, and never across an await.
+    fn compiled(&self) -> RwLockReadGuard<'_, CompiledFleet>;
+
+    /// Takes over what decides in a cluster.
+    fn decided(&self, cluster: &Arc<Cluster>, decider: Decider);
+}
+
+/// Asks one cluster.
+struct Detector {
+    mirror: Weak<dyn MirroredRules>,
+    cluster: Arc<Cluster>,
+    client: ClusterClient,
+}
+
+/// Begins to ask a cluster, until what is returned is dropped. Must be called within a tokio runtime.
+pub(super) fn start(mirror: Weak<dyn MirroredRules>, cluster: &Arc<Cluster>) -> Option<DropGuard> {
+    let client = cluster.setup.client.as_ref().ok()?.clone();
+    let detector = Detector { mirror, cluster: Arc::clone(cluster), client };
+    let stop = CancellationToken::new();
+    tokio::spawn(stop.clone().run_until_cancelled_owned(detector.run()));
+    Some(stop.drop_guard())
+}
+
+impl Detector {
+    async fn run(self) {
+        let (mut turn, mut answered) = (0, Instant::now());
+        loop {
+            let (asked, connections) = (Instant::now(), self.client.connections_made());
+            if !self.wait_until_read().await {
+                return;
+            }
+            let found = self.found(&mut turn).await;
+            let Some(mirror) = self.mirror.upgrade() else { return };
+            match found {
+                Ok(decider) => {
+                    answered = Instant::now();
+                    mirror.decided(&self.cluster, decider);
+                }
+                // What holds of a cluster that is out of reach is its standing's matter.
+                Err(_) if self.cluster.is_out_of_reach() => answered = Instant::now(),
+                Err(_) if answered.elapsed() >= UNANSWERED_MAX => {
+                    mirror.decided(&self.cluster, Decider::Review(ReviewCause::Unanswered));
+                }
+                Err(_) => {}
+            }
+            drop(mirror);
+            let pause = if found_nothing(answered, asked) { CONNECTIONS_INTERVAL } else { INTERVAL };
+            while asked.elapsed() < pause && self.client.connections_made() == connections {
+                sleep_until(nearest_tick(Instant::now() + CONNECTIONS_INTERVAL)).await;
+            }
+        }
+    }
+
+    /// Waits until the roles and bindings have all been read. False where nobody mirrors any more.
+    async fn wait_until_read(&self) -> bool {
+        loop {
+            let Some(mirror) = self.mirror.upgrade() else { return false };
+            let mut changes = mirror.changes();
+            if mirror.has_read(&self.cluster) {
+                return true;
+            }
+            drop(mirror);
+            if changes.changed().await.is_err() {
+                return false;
+            }
+        }
+    }
+
+    /// What decides there. What speaks against its roles is looked into again, as long as it may be of a delay.
+    async fn found(&self, turn: &mut usize) -> Result<Decider, NoAnswer> {
+        let mut doubted = 0;
+        loop {
+            *turn += 1;
+            let found = self.ask(*turn).await?;
+            doubted += 1;
+            match &found {
+                Decider::Review(cause) if cause.may_be_of_delay() && doubted < DOUBTED_MAX => sleep(AGAIN_AFTER).await,
+                _ => return Ok(found),
+            }
+        }
+    }
+
+    async fn ask(&self, turn: usize) -> Result<Decider, NoAnswer> {
+        let discovery = self.cluster.discovery().ok_or(NoAnswer::NotNow)?;
+        let serves_openshift = discovery.named.items.iter().any(|group| group.metadata.name == OPENSHIFT);
+        if let Some(cause) = (Place { serves_openshift, has_base_path: self.client.has_base_path() }).cause() {
+            return Ok(Decider::Review(cause));
+        }
+        match self.evidence(turn).await {
+            Ok(evidence) => Ok(decide(&evidence)),
+            Err(NoAnswer::NotLet { resource, code }) => Ok(Decider::Review(ReviewCause::NotLet { resource, code })),
+            Err(NoAnswer::NotNow) => Err(NoAnswer::NotNow),
+        }
+    }
+
+    async fn evidence(&self, turn: usize) -> Result<Evidence, NoAnswer> {
+        let account = access_review::own_account(self.client.transport()).await?;
+        let endpoints = well(&self.client.endpoints());
+        let mut reviews = Vec::new();
+        for endpoint in &endpoints {
+            reviews.push(access_review::own_rules(self.client.transport_to(*endpoint), NAMESPACE).await?);
+        }
+        let (mirrored, may_read_roles, samples) = {
+            let mirror = self.mirror.upgrade().ok_or(NoAnswer::NotNow)?;
+            let (compiled, name) = (mirror.compiled(), self.cluster.name());
+            let may_read = RbacKind::ALL.into_iter().all(|kind| {
+                let (group, resource) = ("rbac.authorization.k8s.io", kind.resource());
+                let asked = ResourceAttributes { verb: "list", group, resource, ..ResourceAttributes::default() };
+                compiled.allows(name, account.user(), &Attributes::Resource(asked))
+            });
+            let mirrored = compiled.rules(name, account.user(), NAMESPACE).into_iter().cloned().collect();
+            (mirrored, may_read, compiled.samples(name, SAMPLES, turn))
+        };
+        let places = endpoints.iter().copied().cycle();
+        let questions =
+            samples.into_iter().zip(places).map(|(sample, at)| confirm(self.client.transport_to(at), sample));
+        let questions: Vec<_> = questions.collect();
+        let mut answers = stream::iter(questions).buffer_unordered(SAMPLES_AT_ONCE);
+        let mut refuted = None;
+        while let Some(answer) = answers.next().await {
+            refuted = refuted.or(answer?);
+        }
+        let open = confirm(self.client.transport(), nobody()).await?.is_none().then(nobody);
+        Ok(Evidence { may_read_roles, mirrored, reviews, refuted, open })
+    }
+}
+
+/// The sample, if the cluster does not allow it.
+async fn confirm(transport: Transport, sample: Sample) -> Result<Option<Sample>, NoAnswer> {
+    let allowed = access_review::access(transport, sample.user(), sample.attributes()).await?;
+    Ok((!allowed).then_some(sample))
+}
+
+/// What no role gives: it is of nobody.
+fn nobody() -> Sample {
+    Sample {
+        user: NOBODY.to_owned(),
+        groups: Vec::new(),
+        verb: "get".to_owned(),
+        group: String::new(),
+        resource: "secrets".to_owned(),
+        subresource: String::new(),
+        namespace: NAMESPACE.to_owned(),
+        name: String::new(),
+    }
+}
+
+/// Whether nothing has been answered since then.
+fn found_nothing(answered: Instant, asked: Instant) -> bool {
+    answered < asked
+}
+
+/// The endpoints that requests go to.
+fn well(endpoints: &[EndpointStatus]) -> Vec<usize> {
+    let is_well = |endpoint: &EndpointStatus| {
+        endpoint.is_ready && !matches!(endpoint.reachability.state, ReachabilityState::Unreachable { .. })
+    };
+    let all = || endpoints.iter().enumerate();
+    let well: Vec<_> = all().filter(|(_, endpoint)| is_well(endpoint)).map(|(place, _)| place).collect();
+    if well.is_empty() { all().map(|(place, _)| place).collect() } else { well }
+}

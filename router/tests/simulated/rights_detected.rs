@@ -1,0 +1,251 @@
+//! The shared mode: whether a member's roles and bindings decide, found out by asking it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderMap, Method};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tributary_apimachinery::{ClusterName, RequestInfo, Status};
+use tributary_authorization::{Attributes, Fleet, RbacKind, RbacObject, ResourceAttributes, Rule, User};
+use tributary_router::report::{ClusterReport, RightsDecider};
+use tributary_router::{ClusterAuthorization, ClusterSetup};
+use tributary_simulator::{Authorizer, OWN_USER, SimulatedCluster};
+
+use crate::harness::{Fixture, items, pass, setup, until};
+use crate::members::acting;
+use crate::rights::{RBAC, ann, binding, role};
+
+/// By what a member judges requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Its roles and bindings.
+    Rbac,
+    /// A file: whoever is in it may do everything.
+    Abac(&'static [&'static str]),
+    /// Nothing.
+    AlwaysAllow,
+    /// Its roles and bindings, or nothing.
+    AlwaysAllowBesideRbac,
+    /// Its roles and bindings, but for what a webhook denies: all that a user does in a namespace.
+    Webhook(&'static str, &'static str),
+    /// Its roles and bindings, as it tells, and a webhook that it does not tell of.
+    HiddenWebhook(&'static str, &'static str),
+    /// Its roles and bindings; nobody may create a SubjectAccessReview.
+    WithoutReviews,
+}
+
+/// A member's authorizers.
+pub(crate) struct Chain {
+    fleet: Mutex<Fleet>,
+    mode: Mutex<Mode>,
+    /// The users, verbs, namespaces and names of the reviews.
+    reviewed: Mutex<Vec<String>>,
+}
+
+impl Chain {
+    /// Has a member judge in this way.
+    pub(crate) fn of(member: &SimulatedCluster, mode: Mode) -> Arc<Self> {
+        let chain = Self { fleet: Mutex::default(), mode: Mutex::new(mode), reviewed: Mutex::default() };
+        chain.learn(member);
+        let chain = Arc::new(chain);
+        member.control().authorize(Some(Arc::clone(&chain) as Arc<dyn Authorizer>));
+        chain
+    }
+
+    /// Judges by a member's roles and bindings as they are now.
+    pub(crate) fn learn(&self, member: &SimulatedCluster) {
+        let all = RbacKind::ALL.into_iter().flat_map(|kind| {
+            let objects = member.list(&format!("{}.{RBAC}", kind.resource()));
+            objects.into_iter().map(move |value| RbacObject::parse(kind, value.to_string().as_bytes()).unwrap())
+        });
+        self.fleet.lock().replace(&here(), all.collect::<Vec<_>>());
+    }
+
+    pub(crate) fn set(&self, mode: Mode) {
+        *self.mode.lock() = mode;
+    }
+
+    /// What has been asked in reviews since this was last called.
+    pub(crate) fn reviewed(&self) -> Vec<String> {
+        std::mem::take(&mut *self.reviewed.lock())
+    }
+
+    pub(crate) fn judge(&self, user: User<'_>, asked: &Attributes<'_>) -> bool {
+        let by_roles = || self.fleet.lock().allows(&here(), user, asked);
+        let Attributes::Resource(attributes) = asked else { return true };
+        match *self.mode.lock() {
+            Mode::Rbac | Mode::WithoutReviews => by_roles(),
+            Mode::Abac(users) => users.contains(&user.name) || user.name == OWN_USER,
+            Mode::AlwaysAllow | Mode::AlwaysAllowBesideRbac => true,
+            Mode::Webhook(name, namespace) | Mode::HiddenWebhook(name, namespace) => {
+                (name, namespace) != (user.name, attributes.namespace) && by_roles()
+            }
+        }
+    }
+}
+
+/// What a member calls itself.
+fn here() -> ClusterName {
+    ClusterName::new("here").unwrap()
+}
+
+fn own_groups() -> Vec<String> {
+    vec!["system:authenticated".to_owned()]
+}
+
+fn attributes(asked: &Value) -> ResourceAttributes<'_> {
+    let text = |field: &str| asked[field].as_str().unwrap_or_default();
+    ResourceAttributes {
+        verb: text("verb"),
+        group: text("group"),
+        resource: text("resource"),
+        subresource: text("subresource"),
+        namespace: text("namespace"),
+        name: text("name"),
+    }
+}
+
+fn listed(rule: &Rule) -> Value {
+    json!({"verbs": rule.verbs, "apiGroups": rule.api_groups, "resources": rule.resources,
+        "resourceNames": rule.resource_names})
+}
+
+impl Authorizer for Chain {
+    fn refusal(&self, headers: &HeaderMap, method: &Method, target: &str) -> Option<Status> {
+        let (name, groups) = acting(headers)?;
+        let (path, query) = target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
+        let info = RequestInfo::parse(method.as_str(), path, query).unwrap();
+        let allowed = self.judge(User { name: &name, groups: &groups }, &Attributes::of(&info));
+        let resource = info.resource()?;
+        let cause = format!("User {name:?} cannot do this");
+        (!allowed && !path.contains("/selfsubject"))
+            .then(|| Status::forbidden(Some(&resource.resource), resource.name.as_deref().unwrap_or_default(), &cause))
+    }
+
+    fn allows(&self, headers: &HeaderMap, asked: &Value) -> bool {
+        let (name, groups) = acting(headers).unwrap_or_else(|| (OWN_USER.to_owned(), own_groups()));
+        self.judge(User { name: &name, groups: &groups }, &Attributes::Resource(attributes(asked)))
+    }
+
+    fn rules(&self, headers: &HeaderMap, namespace: &str) -> Option<Value> {
+        let (name, groups) = acting(headers).unwrap_or_else(|| (OWN_USER.to_owned(), own_groups()));
+        let fleet = self.fleet.lock();
+        let by_roles =
+            || fleet.rules(&here(), User { name: &name, groups: &groups }, namespace).into_iter().map(listed);
+        let all = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]});
+        let mode = *self.mode.lock();
+        let rules: Vec<Value> = match mode {
+            Mode::Abac(_) | Mode::AlwaysAllow => vec![all],
+            Mode::AlwaysAllowBesideRbac => by_roles().chain([all]).collect(),
+            _ => by_roles().collect(),
+        };
+        let incomplete = matches!(mode, Mode::Webhook(..));
+        Some(json!({"resourceRules": rules, "nonResourceRules": [], "incomplete": incomplete}))
+    }
+
+    fn reviewed(&self, spec: &Value) -> Option<bool> {
+        let groups: Vec<String> = serde_json::from_value(spec["groups"].clone()).unwrap_or_default();
+        let (name, asked) = (spec["user"].as_str().unwrap_or_default(), attributes(&spec["resourceAttributes"]));
+        let ResourceAttributes { verb, resource, namespace, name: of, .. } = asked;
+        self.reviewed.lock().push(format!("{name} {verb} {resource} {namespace}/{of}"));
+        let may_ask = *self.mode.lock() != Mode::WithoutReviews;
+        may_ask.then(|| self.judge(User { name, groups: &groups }, &Attributes::Resource(asked)))
+    }
+}
+
+/// Gives our own account its rights by a role, as docs/shared-mode.md shows.
+pub(crate) fn our_own_rights(member: &SimulatedCluster) {
+    let verbs: &[&str] = &["create", "get", "impersonate", "list", "watch"];
+    member.apply(role("", "tributary", [verbs, &["*"], &["*"], &[]])).unwrap();
+    member.apply(binding("", "tributary", ("ClusterRole", "tributary"), OWN_USER)).unwrap();
+}
+
+/// The members of [`ann`], judged in these ways, of which the router finds out itself by what.
+pub(crate) async fn found_out(modes: [Mode; 3]) -> (Fixture, Vec<Arc<Chain>>) {
+    let fixture = ann().await;
+    let mut chains = Vec::new();
+    let mut setups = Vec::new();
+    for (member, mode) in fixture.members.iter().zip(modes) {
+        our_own_rights(member);
+        chains.push(Chain::of(member, mode));
+        let own = setup(member, member.name()).await;
+        let fingerprint = format!("{} by itself", own.fingerprint);
+        setups.push(ClusterSetup { authorization: ClusterAuthorization::Auto, fingerprint, ..own });
+    }
+    fixture.router.set_clusters(setups);
+    for chain in &chains {
+        until(async || !chain.reviewed.lock().is_empty()).await;
+    }
+    (fixture, chains)
+}
+
+pub(crate) async fn report(fixture: &Fixture, cluster: &str) -> ClusterReport {
+    let report = fixture.router.report().await;
+    report.clusters.into_iter().find(|own| own.name == cluster).unwrap()
+}
+
+/// Waits until it is found what decides in a cluster; gives why.
+pub(crate) async fn decided(fixture: &Fixture, cluster: &str, expected: RightsDecider) -> String {
+    until(async || report(fixture, cluster).await.rights_decider == Some(expected)).await;
+    report(fixture, cluster).await.rights_reason.unwrap_or_default()
+}
+
+#[tokio::test]
+async fn a_member_whose_roles_decide_is_believed_and_samples_are_confirmed() {
+    let (fixture, chains) = found_out([Mode::Rbac, Mode::Rbac, Mode::Rbac]).await;
+    // New connections have members asked anew.
+    pass(Duration::from_secs(20)).await;
+    for (member, chain) in fixture.members.iter().zip(&chains) {
+        assert_eq!(decided(&fixture, member.name(), RightsDecider::Rbac).await, "");
+        let reviewed = chain.reviewed();
+        assert!(reviewed.iter().any(|line| line.starts_with("root ") && line.contains(" configmaps ")), "{reviewed:?}");
+        // Nobody's reads ask anything.
+        assert_eq!(items(&fixture.user("ann", &[]).get("/api/v1/configmaps").await.ok()).len(), 6);
+        assert_eq!(chain.reviewed(), Vec::<String>::new());
+    }
+}
+
+#[tokio::test]
+async fn a_member_in_which_anything_else_decides_is_not_believed() {
+    for (mode, why) in [
+        (Mode::Abac(&["bob"]), "the cluster lacks rules that its RBAC objects give"),
+        (Mode::AlwaysAllow, "the cluster lacks rules that its RBAC objects give"),
+        (Mode::AlwaysAllowBesideRbac, "the cluster has rules that its RBAC objects do not give"),
+        (Mode::Webhook("ann", "shop"), "the cluster cannot list all rules"),
+        (
+            Mode::HiddenWebhook("root", ""),
+            "it does not allow what its roles and bindings do: user \"root\" get configmaps",
+        ),
+        (Mode::WithoutReviews, "it answers subjectaccessreviews with 403: our account needs the verb create on them"),
+    ] {
+        let (fixture, _chains) = found_out([Mode::Rbac, mode, Mode::Rbac]).await;
+        assert_eq!(decided(&fixture, "b", RightsDecider::Review).await, why, "{mode:?}");
+        decided(&fixture, "a", RightsDecider::Rbac).await;
+    }
+}
+
+/// Authorizers of a kube-apiserver are read again while it runs: no connection ends.
+#[tokio::test]
+async fn a_webhook_that_is_added_while_a_member_runs_is_found_within_a_minute() {
+    let (fixture, chains) = found_out([Mode::Rbac, Mode::Rbac, Mode::Rbac]).await;
+    decided(&fixture, "b", RightsDecider::Rbac).await;
+    chains[1].set(Mode::Webhook("ann", "shop"));
+    pass(Duration::from_secs(61)).await;
+    decided(&fixture, "b", RightsDecider::Review).await;
+    decided(&fixture, "a", RightsDecider::Rbac).await;
+    chains[1].set(Mode::Rbac);
+    pass(Duration::from_secs(61)).await;
+    decided(&fixture, "b", RightsDecider::Rbac).await;
+}
+
+/// Behind a new connection may be another server.
+#[tokio::test]
+async fn a_new_connection_has_a_member_asked_anew() {
+    let (fixture, chains) = found_out([Mode::Rbac, Mode::Rbac, Mode::Rbac]).await;
+    decided(&fixture, "b", RightsDecider::Rbac).await;
+    chains[1].set(Mode::Webhook("ann", "shop"));
+    fixture.member("b").control().disconnect();
+    pass(Duration::from_secs(11)).await;
+    decided(&fixture, "b", RightsDecider::Review).await;
+}
