@@ -37,6 +37,8 @@ pub(crate) struct Fixture {
     over_two_integers: Shared<Arc<Tributary>>,
     differing: Shared<Arc<Differing>>,
     folder: OnceCell<tempfile::TempDir>,
+    /// Written once: tests that begin later must not find it half written.
+    pair_kubeconfig: OnceCell<PathBuf>,
     /// Extra processes of tests, whose logs a failure prints.
     extra: Mutex<Vec<std::sync::Weak<Tributary>>>,
     /// At most so many tests at once may start members of their own: each costs 300 MB and seconds of two cores.
@@ -64,6 +66,7 @@ impl Fixture {
             over_two_integers: Shared::default(),
             differing: Shared::default(),
             folder: OnceCell::new(),
+            pair_kubeconfig: OnceCell::new(),
             extra: Mutex::default(),
             own_members: Semaphore::new(3),
         })
@@ -102,10 +105,13 @@ impl Fixture {
 
     /// A kubeconfig with the contexts `member1` and `member2`.
     pub(crate) async fn pair_kubeconfig(&self) -> anyhow::Result<PathBuf> {
-        let path = self.folder().await?.join("pair.kubeconfig");
-        let [one, two] = self.pair().await?;
-        kubeconfig::write(&path, &[&one.access(), &two.access()])?;
-        Ok(path)
+        let write = async || {
+            let path = self.folder().await?.join("pair.kubeconfig");
+            let [one, two] = self.pair().await?;
+            kubeconfig::write(&path, &[&one.access(), &two.access()])?;
+            anyhow::Ok(path)
+        };
+        self.pair_kubeconfig.get_or_try_init(write).await.cloned()
     }
 
     /// Tributary over `bare` alone.
