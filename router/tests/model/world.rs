@@ -545,7 +545,7 @@ pub(crate) async fn connect(name: &str, member: &Arc<SimulatedCluster>, salt: u6
         fingerprint: format!("{} {salt}", member.token()),
         index: index_of(name),
         impersonation: MemberRules::default(),
-        authorization: ClusterAuthorization::Auto,
+        authorization: ClusterAuthorization::Rbac,
     })
 }
 
