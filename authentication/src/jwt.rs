@@ -15,7 +15,7 @@ use crate::jwk::{JsonWebKeySet, SigningAlgorithm};
 use crate::user::{CREDENTIAL_ID, UserInfo};
 
 /// The longest token that is looked at, in bytes. Directories with hundreds of groups make some of 20 KB.
-const MAX_TOKEN: usize = 32 * 1024;
+pub(crate) const MAX_TOKEN: usize = 32 * 1024;
 
 /// How much later than now `nbf` may be: clocks differ. go-oidc's; there is none for `exp`.
 const NOT_BEFORE_LEEWAY: Duration = Duration::from_secs(60);
@@ -141,6 +141,11 @@ impl<'a> Token<'a> {
     /// The key that is said to have signed it.
     pub fn key_id(&self) -> Option<&str> {
         self.key_id.as_deref()
+    }
+
+    /// Until when it is said to be good; `None` where it does not say so, or says no time.
+    pub fn unverified_expiry(&self) -> Option<SystemTime> {
+        self.claims.time("exp").ok().flatten()
     }
 
     /// Whether one of these keys made the signature; says nothing of what the claims are worth.

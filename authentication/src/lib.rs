@@ -9,18 +9,29 @@
 
 mod configuration;
 mod identity;
+mod issuer_keys;
 mod jwk;
 mod jwt;
 mod request_header;
+mod review_bounds;
+#[cfg(test)]
+mod testing;
+mod token_authenticator;
+mod token_cache;
+mod token_review;
 mod user;
 mod verifiers;
 mod x509;
 
 pub use configuration::{AuthenticationConfiguration, ClaimMapping, InvalidConfiguration, JwtAuthenticator};
 pub use identity::{MemberRules, NotSent, identity_for};
+pub use issuer_keys::{FetchDocument, IssuerError};
 pub use jwk::{JsonWebKeySet, SigningAlgorithm};
 pub use jwt::{Token, TokenError, Verified};
 pub use request_header::{FrontProxyError, RequestHeaders};
+pub use review_bounds::TooManyReviews;
+pub use token_authenticator::{Authenticated, TokenAuthenticationError, TokenAuthenticator, TokenReviews};
+pub use token_review::{ReviewError, TokenReviewer, review_answer, review_request};
 pub use user::{Authority, Reach, UserInfo};
 pub use verifiers::{Addressed, BearerToken, Refused, Verifier, VerifierRules};
 pub use x509::{CertificateError, ClientCertificates};

@@ -97,7 +97,8 @@ impl<'a> VerifierRules<'a> {
     ///
     /// A configured issuer's token is verified by that issuer and nobody else, and one that a single member's keys
     /// verify is reviewed by that member and nobody else: no cluster is shown a token that is for another. A member
-    /// whose keys are not known is as if it had none; its tokens can then be reviewed where it is addressed.
+    /// whose keys are not known is as if it had none; its tokens can then be reviewed where it is addressed, as those that
+    /// name no key.
     ///
     /// # Errors
     /// [`Refused`]: the request is answered 401 and nothing is sent.
@@ -112,7 +113,9 @@ impl<'a> VerifierRules<'a> {
             {
                 return Ok(vec![Verifier::Issuer(issuer)]);
             }
-            let mut signers = self.members.iter().filter(|(_, keys)| token.is_signed_by(keys));
+            // A kube-apiserver names its key. Without that a stranger's token would be tried with every key of a fleet.
+            let members = self.members.iter().filter(|_| token.key_id().is_some());
+            let mut signers = members.filter(|(_, keys)| token.is_signed_by(keys));
             match (signers.next(), signers.next()) {
                 (Some((member, _)), None) => return Ok(vec![Verifier::Member(member)]),
                 (Some(_), Some(_)) => return Err(Refused::SeveralClusters),

@@ -1,47 +1,12 @@
-use std::collections::BTreeMap;
-
-use aws_lc_rs::rand::SystemRandom;
-use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::json;
 
 use super::*;
-use crate::configuration::ClaimMapping;
+use crate::testing::{Signer, issuer};
 
 fn cluster(name: &str) -> ClusterName {
     ClusterName::new(name).unwrap()
-}
-
-fn issuer(url: &str) -> JwtAuthenticator {
-    JwtAuthenticator {
-        issuer_url: url.to_owned(),
-        discovery_url: String::new(),
-        certificate_authority: None,
-        audiences: vec!["me".to_owned()],
-        required_claims: BTreeMap::new(),
-        username: ClaimMapping { claim: "sub".to_owned(), prefix: String::new() },
-        groups: None,
-        uid: None,
-    }
-}
-
-fn pair() -> EcdsaKeyPair {
-    EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap()
-}
-
-fn keys(pair: &EcdsaKeyPair) -> JsonWebKeySet {
-    let (x, y) = pair.public_key().as_ref()[1..].split_at(32);
-    let (x, y) = (URL_SAFE_NO_PAD.encode(x), URL_SAFE_NO_PAD.encode(y));
-    let set = json!({"keys": [{"kty": "EC", "kid": "k", "crv": "P-256", "x": x, "y": y}]});
-    JsonWebKeySet::parse(set.to_string().as_bytes()).unwrap()
-}
-
-fn signed(pair: &EcdsaKeyPair, claims: &str) -> String {
-    let header = URL_SAFE_NO_PAD.encode(r#"{"alg":"ES256","kid":"k"}"#);
-    let message = format!("{header}.{}", URL_SAFE_NO_PAD.encode(claims));
-    let made = pair.sign(&SystemRandom::new(), message.as_bytes()).unwrap();
-    format!("{message}.{}", URL_SAFE_NO_PAD.encode(made))
 }
 
 /// What an order is, in short: `issuer URL`, `hub NAME`, `member NAME`.
@@ -58,9 +23,9 @@ fn order(rules: &VerifierRules<'_>, token: &str, addressed: Option<(&ClusterName
 
 #[test]
 fn who_is_asked_about_a_token() {
-    let (of_a, of_clones, stranger) = (pair(), pair(), pair());
+    let (of_a, of_clones, stranger) = (Signer::new("k"), Signer::new("k"), Signer::new("k"));
     let (a, b, hub) = (cluster("a"), cluster("b"), cluster("hub"));
-    let members = [(a.clone(), keys(&of_a)), (b.clone(), keys(&of_clones)), (cluster("c"), keys(&of_clones))];
+    let members = [(a.clone(), of_a.keys()), (b.clone(), of_clones.keys()), (cluster("c"), of_clones.keys())];
     let issuers = [issuer("https://one"), issuer("https://two")];
     let account = r#"{"iss":"https://kubernetes.default.svc.cluster.local"}"#;
     let (opaque, one) = ("opaque".to_owned(), r#"{"iss":"https://one"}"#);
@@ -70,17 +35,18 @@ fn who_is_asked_about_a_token() {
     let ok = |words: &str| Ok(words.to_owned());
     type Row<'a> = (&'a str, &'a VerifierRules<'a>, String, Option<(&'a ClusterName, bool)>, Result<String, Refused>);
     let table: Vec<Row<'_>> = vec![
-        ("a configured issuer alone", &with_hub, signed(&stranger, one), Some((&a, true)), ok("issuer https://one")),
-        ("even if a member signed it", &with_hub, signed(&of_a, one), Some((&a, true)), ok("issuer https://one")),
-        ("iss exactly", &without_hub, signed(&stranger, r#"{"iss":"https://one/"}"#), None, nobody.clone()),
-        ("iss is text", &without_hub, signed(&stranger, r#"{"iss":["https://one"]}"#), None, nobody.clone()),
-        ("the member that signed", &with_hub, signed(&of_a, account), None, ok("member a")),
-        ("wherever it is sent", &with_hub, signed(&of_a, account), Some((&b, true)), ok("member a")),
-        ("whatever iss says", &with_hub, signed(&of_a, "{}"), Some((&a, false)), ok("member a")),
-        ("clones", &with_hub, signed(&of_clones, account), None, several.clone()),
-        ("clones, addressed", &with_hub, signed(&of_clones, account), Some((&b, true)), several),
-        ("nobody's signature", &with_hub, signed(&stranger, account), None, ok("hub hub")),
-        ("nobody's, addressed", &with_hub, signed(&stranger, account), Some((&a, true)), ok("hub hub, member a")),
+        ("a configured issuer alone", &with_hub, stranger.signed(one), Some((&a, true)), ok("issuer https://one")),
+        ("even if a member signed it", &with_hub, of_a.signed(one), Some((&a, true)), ok("issuer https://one")),
+        ("iss exactly", &without_hub, stranger.signed(r#"{"iss":"https://one/"}"#), None, nobody.clone()),
+        ("iss is text", &without_hub, stranger.signed(r#"{"iss":["https://one"]}"#), None, nobody.clone()),
+        ("the member that signed", &with_hub, of_a.signed(account), None, ok("member a")),
+        ("wherever it is sent", &with_hub, of_a.signed(account), Some((&b, true)), ok("member a")),
+        ("whatever iss says", &with_hub, of_a.signed("{}"), Some((&a, false)), ok("member a")),
+        ("clones", &with_hub, of_clones.signed(account), None, several.clone()),
+        ("clones, addressed", &with_hub, of_clones.signed(account), Some((&b, true)), several),
+        ("without a key's id", &with_hub, of_a.signed_under(&json!({"alg": "ES256"}), account), None, ok("hub hub")),
+        ("nobody's signature", &with_hub, stranger.signed(account), None, ok("hub hub")),
+        ("nobody's, addressed", &with_hub, stranger.signed(account), Some((&a, true)), ok("hub hub, member a")),
         ("opaque", &with_hub, opaque.clone(), None, ok("hub hub")),
         ("opaque, addressed", &with_hub, opaque.clone(), Some((&a, true)), ok("hub hub, member a")),
         ("addressed, not asked", &with_hub, opaque.clone(), Some((&a, false)), ok("hub hub")),

@@ -1,0 +1,169 @@
+use std::collections::BTreeMap;
+
+use serde_json::json;
+use tokio::time::{advance, sleep};
+
+use super::*;
+use crate::testing::{Signer, claims, issuer};
+
+const URL: &str = "https://issuer";
+const DISCOVERY: &str = "https://issuer/.well-known/openid-configuration";
+const KEYS: &str = "https://issuer/keys";
+
+/// An issuer's server, which takes 1 s for a document.
+#[derive(Debug, Default)]
+struct Server {
+    documents: Mutex<BTreeMap<String, String>>,
+    asked: Mutex<Vec<String>>,
+    authorities: Mutex<Vec<Option<String>>>,
+    hangs: Mutex<bool>,
+}
+
+impl FetchDocument for Arc<Server> {
+    fn fetch(&self, url: &str, certificate_authority: Option<&str>) -> BoxFuture<'static, Result<Vec<u8>, String>> {
+        self.asked.lock().push(url.to_owned());
+        self.authorities.lock().push(certificate_authority.map(str::to_owned));
+        let (found, hangs) = (self.documents.lock().get(url).cloned(), *self.hangs.lock());
+        async move {
+            sleep(Duration::from_secs(if hangs { 3600 } else { 1 })).await;
+            found.map(String::into_bytes).ok_or_else(|| "it is down".to_owned())
+        }
+        .boxed()
+    }
+}
+
+impl Server {
+    fn serves(&self, keys: &[&Signer]) {
+        let discovery = json!({"issuer": URL, "jwks_uri": KEYS}).to_string();
+        let keys: Vec<_> = keys.iter().map(|signer| signer.key()).collect();
+        let keys = json!({"keys": keys}).to_string();
+        *self.documents.lock() = BTreeMap::from([(DISCOVERY.to_owned(), discovery), (KEYS.to_owned(), keys)]);
+    }
+
+    /// How often its keys were asked for.
+    fn rounds(&self) -> usize {
+        self.asked.lock().iter().filter(|url| *url == DISCOVERY).count()
+    }
+}
+
+fn new(server: &Arc<Server>) -> Arc<IssuerKeys> {
+    let issuer = JwtAuthenticator { certificate_authority: Some("PEM".to_owned()), ..issuer(URL) };
+    IssuerKeys::new(issuer, Arc::new(Arc::clone(server)))
+}
+
+async fn verify(keys: &Arc<IssuerKeys>, signer: &Signer) -> Result<String, IssuerError> {
+    let token = signer.signed(&claims(URL, "ann", 3600));
+    keys.verify(&Token::parse(&token).unwrap()).await.map(|verified| verified.user.username)
+}
+
+fn signature() -> Result<String, IssuerError> {
+    Err(IssuerError::Token(TokenError::Signature))
+}
+
+fn ann() -> Result<String, IssuerError> {
+    Ok("ann".to_owned())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_key_is_found_and_an_invented_one_costs_a_question_each_10_s() {
+    let (server, first, second, stranger) =
+        (Arc::new(Server::default()), Signer::new("1"), Signer::new("2"), Signer::new("x"));
+    let keys = new(&server);
+    server.serves(&[&first]);
+    assert_eq!(verify(&keys, &first).await, ann());
+    assert_eq!(*server.asked.lock(), [DISCOVERY, KEYS]);
+    assert_eq!(*server.authorities.lock(), [Some("PEM".to_owned()), Some("PEM".to_owned())]);
+    server.serves(&[&first, &second]);
+    for _ in 0..100 {
+        assert_eq!(verify(&keys, &second).await, signature(), "the issuer was asked a moment ago");
+        assert_eq!(verify(&keys, &first).await, ann());
+    }
+    assert_eq!(server.rounds(), 1);
+    advance(FETCH_INTERVAL).await;
+    assert_eq!(verify(&keys, &second).await, ann());
+    advance(FETCH_INTERVAL).await;
+    for _ in 0..100 {
+        assert_eq!(verify(&keys, &stranger).await, signature());
+        assert_eq!(verify(&keys, &Signer::new("1")).await, signature(), "another key of a known id");
+    }
+    assert_eq!(server.rounds(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_who_wait_share_a_question_that_outlives_them() {
+    let (server, signer) = (Arc::new(Server::default()), Signer::new("1"));
+    let keys = new(&server);
+    server.serves(&[&signer]);
+    let gone = timeout(Duration::from_millis(500), verify(&keys, &signer)).await;
+    assert!(gone.is_err());
+    let both = tokio::join!(verify(&keys, &signer), verify(&keys, &signer));
+    assert_eq!(both, (ann(), ann()));
+    assert_eq!(server.rounds(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn old_keys_go_on_while_the_issuer_is_down() {
+    let (server, signer) = (Arc::new(Server::default()), Signer::new("1"));
+    let keys = new(&server);
+    let down = Err(IssuerError::NoKeys { issuer: URL.to_owned(), problem: "it is down".into() });
+    assert_eq!(verify(&keys, &signer).await, down);
+    assert_eq!(verify(&keys, &signer).await, down);
+    assert_eq!(server.rounds(), 1, "it is not asked each time");
+    advance(FETCH_INTERVAL).await;
+    server.serves(&[&signer]);
+    assert_eq!(verify(&keys, &signer).await, ann());
+    server.documents.lock().clear();
+    advance(FETCH_INTERVAL).await;
+    assert_eq!(verify(&keys, &Signer::new("2")).await, signature());
+    assert_eq!(server.rounds(), 3);
+    for _ in 0..3 {
+        advance(KEYS_AGE).await;
+        assert_eq!(verify(&keys, &signer).await, ann());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_withdrawn_key_ends() {
+    let (server, first, second) = (Arc::new(Server::default()), Signer::new("1"), Signer::new("2"));
+    let keys = new(&server);
+    server.serves(&[&first]);
+    assert_eq!(verify(&keys, &first).await, ann());
+    server.serves(&[&second]);
+    advance(KEYS_AGE).await;
+    assert_eq!(verify(&keys, &first).await, ann(), "nobody waits");
+    sleep(Duration::from_secs(3)).await;
+    assert_eq!(verify(&keys, &first).await, signature());
+    assert_eq!(verify(&keys, &second).await, ann());
+    assert_eq!(server.rounds(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_issuer_that_hangs_is_given_up() {
+    let (server, signer) = (Arc::new(Server::default()), Signer::new("1"));
+    let keys = new(&server);
+    *server.hangs.lock() = true;
+    let start = Instant::now();
+    let error = verify(&keys, &signer).await.unwrap_err().to_string();
+    assert_eq!(error, "the keys of issuer https://issuer cannot be fetched: no answer within 10 s");
+    assert!(start.elapsed() < FETCH_TIMEOUT + Duration::from_secs(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn documents_that_are_not_the_issuers_are_refused() {
+    let table = [
+        (json!({"issuer": "https://issuer/", "jwks_uri": KEYS}), "the discovery document is of issuer"),
+        (json!({"issuer": "https://evil", "jwks_uri": KEYS}), "the discovery document is of issuer"),
+        (json!({"jwks_uri": KEYS}), "the discovery document has no issuer and jwks_uri"),
+        (json!({"issuer": URL}), "the discovery document has no issuer and jwks_uri"),
+        (json!({"issuer": URL, "jwks_uri": "http://issuer/keys"}), "is not https"),
+        (json!({"issuer": URL, "jwks_uri": DISCOVERY}), "jwks_uri serves no key set"),
+        (json!({"issuer": URL, "jwks_uri": "https://issuer/none"}), "it is down"),
+    ];
+    for (discovery, expected) in table {
+        let (server, signer) = (Arc::new(Server::default()), Signer::new("1"));
+        server.serves(&[&signer]);
+        server.documents.lock().insert(DISCOVERY.to_owned(), discovery.to_string());
+        let error = verify(&new(&server), &signer).await.unwrap_err().to_string();
+        assert!(error.contains(expected), "{discovery}: {error}");
+    }
+}

@@ -1,0 +1,68 @@
+//! An issuer for tests: a key, what it serves and what it signs.
+
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde_json::{Value, json};
+
+use crate::configuration::{ClaimMapping, JwtAuthenticator};
+use crate::jwk::JsonWebKeySet;
+
+/// A key pair with its id.
+pub(crate) struct Signer {
+    pair: EcdsaKeyPair,
+    id: &'static str,
+}
+
+impl Signer {
+    pub(crate) fn new(id: &'static str) -> Self {
+        Self { pair: EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap(), id }
+    }
+
+    /// The key as an issuer serves it.
+    pub(crate) fn key(&self) -> Value {
+        let (x, y) = self.pair.public_key().as_ref()[1..].split_at(32);
+        let (x, y) = (URL_SAFE_NO_PAD.encode(x), URL_SAFE_NO_PAD.encode(y));
+        json!({"kty": "EC", "kid": self.id, "crv": "P-256", "x": x, "y": y})
+    }
+
+    pub(crate) fn keys(&self) -> JsonWebKeySet {
+        JsonWebKeySet::parse(json!({"keys": [self.key()]}).to_string().as_bytes()).unwrap()
+    }
+
+    /// A token with these claims, as text.
+    pub(crate) fn signed(&self, claims: &str) -> String {
+        self.signed_under(&json!({"alg": "ES256", "kid": self.id}), claims)
+    }
+
+    /// As [`signed`](Self::signed), with another header.
+    pub(crate) fn signed_under(&self, header: &Value, claims: &str) -> String {
+        let message = format!("{}.{}", URL_SAFE_NO_PAD.encode(header.to_string()), URL_SAFE_NO_PAD.encode(claims));
+        let made = self.pair.sign(&SystemRandom::new(), message.as_bytes()).unwrap();
+        format!("{message}.{}", URL_SAFE_NO_PAD.encode(made))
+    }
+}
+
+/// An issuer for audience `me` whose `sub` is the user.
+pub(crate) fn issuer(url: &str) -> JwtAuthenticator {
+    JwtAuthenticator {
+        issuer_url: url.to_owned(),
+        discovery_url: format!("{url}/.well-known/openid-configuration"),
+        certificate_authority: None,
+        audiences: vec!["me".to_owned()],
+        required_claims: BTreeMap::new(),
+        username: ClaimMapping { claim: "sub".to_owned(), prefix: String::new() },
+        groups: None,
+        uid: None,
+    }
+}
+
+/// Good claims of an issuer's token that lasts for some seconds.
+pub(crate) fn claims(issuer: &str, user: &str, seconds: u64) -> String {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+    json!({"iss": issuer, "aud": "me", "sub": user, "exp": now + seconds}).to_string()
+}

@@ -1,0 +1,277 @@
+use std::collections::BTreeMap;
+
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::time::{Instant, advance, sleep};
+
+use super::*;
+use crate::testing::{Signer, claims, issuer};
+use crate::user::Reach;
+
+const ISSUER: &str = "https://issuer";
+const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+/// Clusters that know tokens, and an issuer's server. Each answer takes 100 ms.
+#[derive(Debug, Default)]
+struct World {
+    /// Cluster and token, and who that is.
+    users: Mutex<BTreeMap<(String, String), Value>>,
+    broken: Mutex<BTreeSet<String>>,
+    /// What clusters were asked.
+    asked: Mutex<Vec<String>>,
+    documents: Mutex<BTreeMap<String, String>>,
+}
+
+#[derive(Debug)]
+struct Wired(Arc<World>);
+
+impl TokenReviewer for Wired {
+    fn review(&self, cluster: &ClusterName, body: Vec<u8>) -> BoxFuture<'static, Result<Vec<u8>, String>> {
+        let review: Value = serde_json::from_slice(&body).unwrap();
+        let token = review["spec"]["token"].as_str().unwrap().to_owned();
+        self.0.asked.lock().push(cluster.to_string());
+        let user = self.0.users.lock().get(&(cluster.to_string(), token)).cloned();
+        let is_broken = self.0.broken.lock().contains(cluster.as_str());
+        let status = match user {
+            Some(user) => json!({"authenticated": true, "user": user, "audiences": ["of the cluster"]}),
+            None => json!({"authenticated": false, "error": "[invalid bearer token]"}),
+        };
+        async move {
+            sleep(Duration::from_millis(100)).await;
+            let answer = json!({"kind": "TokenReview", "status": status}).to_string().into_bytes();
+            if is_broken { Err("it is down".to_owned()) } else { Ok(answer) }
+        }
+        .boxed()
+    }
+}
+
+impl FetchDocument for Wired {
+    fn fetch(&self, url: &str, _: Option<&str>) -> BoxFuture<'static, Result<Vec<u8>, String>> {
+        self.0.asked.lock().push(url.to_owned());
+        let found = self.0.documents.lock().get(url).cloned();
+        async move { found.map(String::into_bytes).ok_or_else(|| "it is down".to_owned()) }.boxed()
+    }
+}
+
+impl World {
+    fn knows(&self, cluster: &str, token: &str, name: &str) {
+        self.users.lock().insert((cluster.to_owned(), token.to_owned()), json!({"username": name}));
+    }
+
+    fn serves(&self, signer: &Signer) {
+        let discovery = json!({"issuer": ISSUER, "jwks_uri": "https://issuer/keys"}).to_string();
+        let keys = json!({"keys": [signer.key()]}).to_string();
+        *self.documents.lock() = BTreeMap::from([
+            (format!("{ISSUER}/.well-known/openid-configuration"), discovery),
+            ("https://issuer/keys".to_owned(), keys),
+        ]);
+    }
+
+    fn authenticator(self: &Arc<Self>, reviews: TokenReviews) -> TokenAuthenticator {
+        let wired = || Arc::new(Wired(Arc::clone(self)));
+        TokenAuthenticator::new(reviews, wired(), wired())
+    }
+
+    fn times_asked(&self) -> usize {
+        self.asked.lock().len()
+    }
+}
+
+fn cluster(name: &str) -> ClusterName {
+    ClusterName::new(name).unwrap()
+}
+
+fn with_hub() -> TokenReviews {
+    TokenReviews { cluster: Some(cluster("hub")), ..TokenReviews::default() }
+}
+
+fn one_issuer() -> AuthenticationConfiguration {
+    AuthenticationConfiguration { jwt: vec![issuer(ISSUER)] }
+}
+
+/// Whom a token names, and where that is good.
+async fn who(
+    tokens: &TokenAuthenticator,
+    token: &str,
+    addressed: Option<&str>,
+) -> Result<(String, Reach), TokenAuthenticationError> {
+    let addressed = addressed.map(cluster);
+    let known = tokens.authenticate(token.as_bytes(), addressed.as_ref(), HERE).await?;
+    Ok((known.user.username.clone(), known.authority.reach.clone()))
+}
+
+fn everywhere(name: &str) -> Result<(String, Reach), TokenAuthenticationError> {
+    Ok((name.to_owned(), Reach::Everywhere))
+}
+
+fn in_member(name: &str, member: &str) -> Result<(String, Reach), TokenAuthenticationError> {
+    Ok((name.to_owned(), Reach::Member(cluster(member))))
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_token_goes_to_who_may_see_it() {
+    let (world, of_issuer, of_a) = (Arc::new(World::default()), Signer::new("i"), Signer::new("a"));
+    world.serves(&of_issuer);
+    let tokens = world.authenticator(with_hub());
+    tokens.set_issuers(&one_issuer());
+    tokens.set_member_keys(vec![(cluster("a"), of_a.keys())]);
+    tokens.set_reviewing_members(BTreeSet::from([cluster("b")]));
+    let account = of_a.signed(&claims("https://kubernetes.default.svc", "system:serviceaccount:x:y", 60));
+    world.knows("a", &account, "system:serviceaccount:x:y");
+    world.knows("hub", "of-the-hub", "ann");
+    world.knows("hub", "admin", "system:admin");
+    world.knows("b", "of-b", "bob");
+    world.knows("c", "of-c", "eve");
+    let asked = || std::mem::take(&mut *world.asked.lock());
+
+    assert_eq!(who(&tokens, &of_issuer.signed(&claims(ISSUER, "carl", 60)), Some("b")).await, everywhere("carl"));
+    assert_eq!(asked(), [format!("{ISSUER}/.well-known/openid-configuration"), "https://issuer/keys".to_owned()]);
+    assert_eq!(who(&tokens, &account, Some("b")).await, in_member("system:serviceaccount:x:y", "a"));
+    assert_eq!(asked(), ["a"]);
+    assert_eq!(who(&tokens, "of-the-hub", Some("b")).await, everywhere("ann"));
+    assert_eq!(who(&tokens, "admin", None).await, in_member("system:admin", "hub"));
+    assert_eq!(asked(), ["hub", "hub"]);
+    assert_eq!(who(&tokens, "of-b", Some("b")).await, in_member("bob", "b"));
+    assert_eq!(asked(), ["hub", "b"]);
+    for addressed in [None, Some("c")] {
+        assert_eq!(who(&tokens, "of-b", addressed).await, Err(TokenAuthenticationError::Unknown), "{addressed:?}");
+        assert_eq!(who(&tokens, "of-c", addressed).await, Err(TokenAuthenticationError::Unknown), "{addressed:?}");
+    }
+    assert_eq!(asked(), ["hub", "hub"], "c is not asked about tokens, so its path is any other");
+}
+
+#[tokio::test(start_paused = true)]
+async fn garbage_costs_no_request() {
+    let (world, of_issuer, of_a) = (Arc::new(World::default()), Signer::new("i"), Signer::new("a"));
+    let tokens = world.authenticator(with_hub());
+    tokens.set_member_keys(vec![(cluster("a"), of_a.keys()), (cluster("b"), of_a.keys())]);
+    let expired = of_issuer.signed(r#"{"exp": 1}"#);
+    let clones = of_a.signed(&claims("x", "y", 60));
+    let other_algorithm = of_a.signed_under(&json!({"alg": "HS256"}), "{}");
+    let long = "x".repeat(MAX_TOKEN + 1);
+    for token in ["", "a.b.c", &expired, &clones, &other_algorithm, &long] {
+        assert!(who(&tokens, token, None).await.is_err(), "{token}");
+    }
+    assert!(tokens.authenticate(b"\xff\xfe", None, HERE).await.is_err());
+    assert_eq!(*world.asked.lock(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_found_is_remembered_for_10_s_and_never_beyond_the_tokens_end() {
+    let (world, signer) = (Arc::new(World::default()), Signer::new("a"));
+    let tokens = world.authenticator(with_hub());
+    tokens.set_member_keys(vec![(cluster("a"), signer.keys())]);
+    let short = signer.signed(&claims("https://a", "x", 4));
+    world.knows("a", &short, "short");
+    world.knows("hub", "t", "ann");
+    for _ in 0..3 {
+        assert_eq!(who(&tokens, "t", None).await, everywhere("ann"));
+        assert_eq!(who(&tokens, "nobody's", None).await, Err(TokenAuthenticationError::Unknown));
+        assert_eq!(who(&tokens, &short, None).await, in_member("short", "a"));
+    }
+    assert_eq!(world.times_asked(), 3);
+    advance(Duration::from_secs(5)).await;
+    who(&tokens, "t", None).await.unwrap();
+    who(&tokens, "nobody's", None).await.unwrap_err();
+    assert_eq!(world.times_asked(), 3);
+    // By this clock the token has ended; what the cluster says of it now counts.
+    world.users.lock().clear();
+    assert_eq!(who(&tokens, &short, None).await, Err(TokenAuthenticationError::Unknown));
+    advance(Duration::from_secs(5)).await;
+    assert_eq!(who(&tokens, "t", None).await, Err(TokenAuthenticationError::Unknown), "it was withdrawn");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_is_down_is_no_reason_to_become_somebody_else() {
+    let world = Arc::new(World::default());
+    let tokens = world.authenticator(with_hub());
+    tokens.set_reviewing_members(BTreeSet::from([cluster("b")]));
+    world.knows("b", "t", "bob");
+    world.broken.lock().insert("hub".to_owned());
+    let down = TokenAuthenticationError::NotReviewed { cluster: cluster("hub"), problem: "it is down".into() };
+    assert_eq!(who(&tokens, "t", Some("b")).await, Err(down));
+    assert_eq!(*world.asked.lock(), ["hub"]);
+    world.broken.lock().clear();
+    assert_eq!(who(&tokens, "t", Some("b")).await, in_member("bob", "b"), "that is not remembered");
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_who_ask_with_a_token_share_one_review_that_outlives_them() {
+    let world = Arc::new(World::default());
+    let tokens = world.authenticator(with_hub());
+    world.knows("hub", "t", "ann");
+    assert!(timeout(Duration::from_millis(50), who(&tokens, "t", None)).await.is_err());
+    let many = futures::future::join_all((0..100).map(|_| who(&tokens, "t", None))).await;
+    assert!(many.iter().all(|known| *known == everywhere("ann")));
+    assert_eq!(world.times_asked(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn reviews_are_bounded() {
+    let world = Arc::new(World::default());
+    let tokens = world.authenticator(with_hub());
+    for number in 0..1000 {
+        who(&tokens, &format!("guess {number}"), None).await.unwrap_err();
+    }
+    let (asked, passed) = (world.times_asked(), Instant::now());
+    assert!((50..1000).contains(&asked), "{asked} after {passed:?}");
+    assert_eq!(who(&tokens, "another", None).await, Err(TooManyReviews::OfAddress.into()));
+    world.knows("hub", "t", "ann");
+    let elsewhere = "10.1.2.3".parse().unwrap();
+    assert!(tokens.authenticate(b"t", None, elsewhere).await.is_ok(), "another address");
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_rules_forget_what_was_found() {
+    let (world, signer) = (Arc::new(World::default()), Signer::new("i"));
+    world.serves(&signer);
+    let tokens = world.authenticator(TokenReviews::default());
+    tokens.set_issuers(&one_issuer());
+    let token = signer.signed(&claims(ISSUER, "ann", 60));
+    assert_eq!(who(&tokens, &token, None).await, everywhere("ann"));
+    let mut changed = one_issuer();
+    changed.jwt[0].username.prefix = "p:".to_owned();
+    tokens.set_issuers(&changed);
+    assert_eq!(who(&tokens, &token, None).await, everywhere("p:ann"));
+    let asked = world.times_asked();
+    tokens.set_issuers(&changed);
+    assert_eq!(who(&tokens, &token, None).await, everywhere("p:ann"));
+    assert_eq!(world.times_asked(), asked, "the keys of an issuer that stays are kept");
+    tokens.set_issuers(&AuthenticationConfiguration { jwt: Vec::new() });
+    assert_eq!(who(&tokens, &token, None).await, Err(Refused::Nobody.into()));
+    assert!(timeout(Duration::from_secs(1), tokens.unknown_key()).await.is_ok(), "a member may have this key");
+    assert!(timeout(Duration::from_secs(1), tokens.unknown_key()).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn audiences_are_asked_for_and_compared() {
+    let world = Arc::new(World::default());
+    world.knows("hub", "t", "ann");
+    for (audience, expected) in
+        [("of the cluster", everywhere("ann")), ("ours", Err(TokenAuthenticationError::Unknown))]
+    {
+        let tokens = world.authenticator(TokenReviews { audiences: vec![audience.to_owned()], ..with_hub() });
+        assert_eq!(who(&tokens, "t", None).await, expected, "{audience}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn errors_hold_nothing_of_the_token() {
+    let (world, signer) = (Arc::new(World::default()), Signer::new("i"));
+    world.serves(&signer);
+    let tokens = world.authenticator(with_hub());
+    tokens.set_issuers(&one_issuer());
+    let secret = "s3cr3t";
+    let table = [
+        signer.signed(&json!({"iss": ISSUER, "aud": secret, "exp": 9_999_999_999_u64}).to_string()),
+        signer.signed(&json!({"iss": ISSUER, "aud": "me", "sub": {"s3cr3t": 1}, "exp": 9_999_999_999_u64}).to_string()),
+        Signer::new("s3cr3t").signed(&claims(ISSUER, secret, 60)),
+        format!("{secret}.{secret}.{secret}"),
+        secret.to_owned(),
+    ];
+    for token in table {
+        let error = who(&tokens, &token, None).await.unwrap_err();
+        assert!(!format!("{error} {error:?}").contains(secret), "{error:?}");
+    }
+}

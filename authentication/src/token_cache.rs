@@ -1,0 +1,260 @@
+//! What was found of tokens, for some seconds (apiserver `pkg/authentication/token/cache`).
+//!
+//! A token is known here by a keyed hash alone: the key is made anew for each process, so that neither a dump of memory
+//! nor the time that a look takes tells of tokens. One question per token is on its way, which goes on if all who wait
+//! for it go away: what it finds is remembered for whoever asks next.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_lc_rs::hmac;
+use aws_lc_rs::rand::SystemRandom;
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// How many tokens are remembered, of some 300 bytes each. kube-apiserver remembers 4,096 in each of 32 stripes; here
+/// what is not remembered costs a review, and reviews are bounded to fewer than this in the time that they last.
+const MAX_TOKENS: usize = 16 * 1024;
+
+/// A token, and what else its answer depends on.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct TokenKey([u8; 32]);
+
+/// What is found of tokens: `T`, and for how long it holds at most; not remembered without a time.
+pub(crate) type Found<T> = (T, Option<Duration>);
+
+type Flight<T> = Shared<BoxFuture<'static, Option<T>>>;
+
+/// The cache. Cheap to share.
+pub(crate) struct TokenCache<T> {
+    key: hmac::Key,
+    entries: Mutex<Entries<T>>,
+}
+
+struct Entries<T> {
+    known: HashMap<TokenKey, (T, Instant)>,
+    /// The keys of `known` in the order in which they came, with the ends of what was remembered then.
+    order: VecDeque<(TokenKey, Instant)>,
+    flights: HashMap<TokenKey, Flight<T>>,
+}
+
+impl<T: Clone + Send + Sync + 'static> TokenCache<T> {
+    pub(crate) fn new() -> Arc<Self> {
+        // It fails only where the system has no random numbers, and then nothing that speaks TLS would be here.
+        let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
+        let key = key.unwrap_or_else(|_| unreachable!("the system has random numbers"));
+        let entries = Entries { known: HashMap::new(), order: VecDeque::new(), flights: HashMap::new() };
+        Arc::new(Self { key, entries: Mutex::new(entries) })
+    }
+
+    /// The key of a token where its answer depends on `context`, too. Cost: about 1 µs for a token of 1 KB.
+    pub(crate) fn key(&self, context: &[&[u8]], token: &[u8]) -> TokenKey {
+        let mut hash = hmac::Context::with_key(&self.key);
+        for part in context {
+            // The length keeps parts apart.
+            hash.update(&(part.len() as u64).to_le_bytes());
+            hash.update(part);
+        }
+        hash.update(token);
+        let mut key = [0; 32];
+        key.copy_from_slice(hash.sign().as_ref());
+        TokenKey(key)
+    }
+
+    /// What is remembered of a token.
+    pub(crate) fn get(&self, key: &TokenKey) -> Option<T> {
+        let entries = self.entries.lock();
+        let (found, until) = entries.known.get(key)?;
+        (Instant::now() < *until).then(|| found.clone())
+    }
+
+    /// Remembers what was found of a token.
+    pub(crate) fn put(&self, key: TokenKey, (found, lasts): Found<T>) {
+        if let Some(lasts) = lasts.filter(|lasts| !lasts.is_zero()) {
+            self.entries.lock().put(key, found, Instant::now() + lasts);
+        }
+    }
+
+    /// What `find` finds, asked once for all who ask at the same time. `begin` is called if nobody has asked yet, to
+    /// give `find` or to refuse. `None` if finding has panicked. Must be called within a tokio runtime. Cancel: what was
+    /// begun goes on.
+    ///
+    /// # Errors
+    /// What `begin` says.
+    pub(crate) async fn find<E>(
+        self: &Arc<Self>,
+        key: TokenKey,
+        begin: impl FnOnce() -> Result<BoxFuture<'static, Found<T>>, E>,
+    ) -> Result<Option<T>, E> {
+        let flight = {
+            let mut entries = self.entries.lock();
+            match entries.flights.get(&key) {
+                Some(flight) => flight.clone(),
+                None => {
+                    let flight = self.start(key, begin()?);
+                    entries.flights.insert(key, flight.clone());
+                    flight
+                }
+            }
+        };
+        Ok(flight.await)
+    }
+
+    fn start(self: &Arc<Self>, key: TokenKey, find: BoxFuture<'static, Found<T>>) -> Flight<T> {
+        let landing = Landing { cache: Arc::clone(self), key };
+        let task = tokio::spawn(async move {
+            let (found, lasts) = find.await;
+            landing.cache.put(key, (found.clone(), lasts));
+            drop(landing);
+            found
+        });
+        task.map(Result::ok).boxed().shared()
+    }
+}
+
+/// Takes a flight away when it has landed, or has panicked on its way.
+struct Landing<T> {
+    cache: Arc<TokenCache<T>>,
+    key: TokenKey,
+}
+
+impl<T> Drop for Landing<T> {
+    fn drop(&mut self) {
+        self.cache.entries.lock().flights.remove(&self.key);
+    }
+}
+
+impl<T> Entries<T> {
+    fn put(&mut self, key: TokenKey, found: T, until: Instant) {
+        self.known.insert(key, (found, until));
+        self.order.push_back((key, until));
+        let now = Instant::now();
+        while self.order.len() > MAX_TOKENS || self.order.front().is_some_and(|(_, until)| *until <= now) {
+            let Some((first, until)) = self.order.pop_front() else { break };
+            // What was remembered anew stays.
+            if self.known.get(&first).is_some_and(|(_, current)| *current == until) {
+                self.known.remove(&first);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::time::{advance, sleep, timeout};
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_found_lasts_as_long_as_it_may() {
+        let cache = TokenCache::new();
+        let [a, b, c] = ["a", "b", "c"].map(|token| cache.key(&[], token.as_bytes()));
+        cache.put(a, (1, Some(SECOND * 10)));
+        cache.put(b, (2, None));
+        cache.put(c, (3, Some(Duration::ZERO)));
+        assert_eq!([cache.get(&a), cache.get(&b), cache.get(&c)], [Some(1), None, None]);
+        advance(SECOND * 9).await;
+        assert_eq!(cache.get(&a), Some(1));
+        advance(SECOND).await;
+        assert_eq!(cache.get(&a), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn its_size_is_bounded() {
+        let cache = TokenCache::new();
+        let key = |number: usize| cache.key(&[], &number.to_le_bytes());
+        for number in 0..MAX_TOKENS {
+            cache.put(key(number), (number, Some(SECOND)));
+        }
+        // Remembered anew: it is the last now.
+        cache.put(key(1), (1, Some(SECOND * 5)));
+        assert_eq!((cache.get(&key(0)), cache.get(&key(1))), (None, Some(1)));
+        cache.put(key(MAX_TOKENS), (0, Some(SECOND)));
+        assert_eq!((cache.get(&key(1)), cache.get(&key(2))), (Some(1), Some(2)));
+        let lengths = |cache: &TokenCache<usize>| {
+            let entries = cache.entries.lock();
+            [entries.known.len(), entries.order.len()]
+        };
+        assert!(lengths(&cache).iter().all(|length| *length <= MAX_TOKENS));
+        advance(SECOND).await;
+        cache.put(key(0), (0, Some(SECOND)));
+        assert_eq!(cache.get(&key(1)), Some(1));
+        assert_eq!(lengths(&cache), [3, 3], "what has ended is gone, but for what came after one that lasts longer");
+    }
+
+    #[tokio::test]
+    async fn keys_tell_apart_what_they_are_of() {
+        let cache = TokenCache::<()>::new();
+        let key = |context: &[&[u8]], token: &str| cache.key(context, token.as_bytes()).0;
+        let keys = [
+            key(&[], "ab"),
+            key(&[b""], "ab"),
+            key(&[b"a"], "b"),
+            key(&[b"ab"], ""),
+            key(&[b"a", b"b"], ""),
+            TokenCache::<()>::new().key(&[], b"ab").0,
+        ];
+        let different: std::collections::BTreeSet<_> = keys.iter().collect();
+        assert_eq!(different.len(), keys.len());
+        assert_eq!(key(&[b"a"], "b"), key(&[b"a"], "b"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_question_is_asked_for_all_and_outlives_them() {
+        let (cache, asked) = (TokenCache::new(), Arc::new(AtomicUsize::new(0)));
+        let key = cache.key(&[], b"a");
+        let find = || {
+            cache.find(key, || {
+                asked.fetch_add(1, Ordering::Relaxed);
+                Ok::<_, Infallible>(
+                    async {
+                        sleep(SECOND).await;
+                        (7, Some(SECOND))
+                    }
+                    .boxed(),
+                )
+            })
+        };
+        assert!(timeout(SECOND / 2, find()).await.is_err(), "one who goes away");
+        assert_eq!(tokio::join!(find(), find()), (Ok(Some(7)), Ok(Some(7))));
+        assert_eq!((asked.load(Ordering::Relaxed), cache.get(&key)), (1, Some(7)));
+        assert!(
+            timeout(
+                SECOND / 2,
+                cache.find(cache.key(&[], b"b"), || {
+                    Ok::<_, Infallible>(
+                        async {
+                            sleep(SECOND).await;
+                            (8, Some(SECOND))
+                        }
+                        .boxed(),
+                    )
+                })
+            )
+            .await
+            .is_err()
+        );
+        sleep(SECOND).await;
+        assert_eq!(cache.get(&cache.key(&[], b"b")), Some(8), "remembered though nobody waited");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_cannot_be_begun_or_panics_is_asked_again() {
+        let cache = TokenCache::<u8>::new();
+        let key = cache.key(&[], b"a");
+        assert_eq!(cache.find(key, || Err("busy")).await, Err("busy"));
+        let panics = cache.find(key, || Ok::<_, Infallible>(async { panic!("on purpose") }.boxed()));
+        assert_eq!(panics.await, Ok(None));
+        let finds = cache.find(key, || Ok::<_, Infallible>(async { (1, None) }.boxed()));
+        assert_eq!(finds.await, Ok(Some(1)));
+        assert!(cache.entries.lock().flights.is_empty());
+    }
+}

@@ -1,0 +1,158 @@
+//! TokenReview of authentication.k8s.io/v1: what a cluster is asked about a token, and what its answer means. Pure;
+//! sending it is a [`TokenReviewer`]'s.
+
+use std::fmt;
+
+use futures::future::BoxFuture;
+use serde::Deserialize;
+use serde_json::json;
+use tributary_apimachinery::ClusterName;
+
+use crate::user::UserInfo;
+
+/// Sends TokenReviews.
+pub trait TokenReviewer: Send + Sync + fmt::Debug {
+    /// Posts a TokenReview (JSON) to a cluster in this endpoint's own name, and gives the body of its 200 or 201.
+    /// Whoever asks bounds the time. Cancel: safe, the review changes nothing.
+    ///
+    /// # Errors
+    /// Why there is no answer, in words that hold nothing of the token.
+    fn review(&self, cluster: &ClusterName, body: Vec<u8>) -> BoxFuture<'static, Result<Vec<u8>, String>>;
+}
+
+/// Why an answer is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReviewError {
+    /// It is no TokenReview with a status.
+    #[error("the answer is no TokenReview")]
+    Malformed,
+    /// It knows the token, and names nobody.
+    #[error("the TokenReview names no user")]
+    NoName,
+}
+
+/// What is posted. Without `audiences` the cluster asks whether the token is for itself.
+pub fn review_request(token: &str, audiences: &[String]) -> Vec<u8> {
+    let mut spec = json!({"token": token});
+    if !audiences.is_empty() {
+        spec["audiences"] = json!(audiences);
+    }
+    json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}).to_string().into_bytes()
+}
+
+/// Whom the answer names; `None` where the cluster does not know the token, or knows it for other audiences.
+///
+/// `status.error` stays where it is: a kube-apiserver fills it for each token that it does not know, and what another
+/// says there could hold the token. A cluster that names no audience has not looked at them (as the API's reference
+/// says), which is not enough where there are some: kube-apiserver's webhook would compare them with its own.
+///
+/// # Errors
+/// [`ReviewError`]: the cluster has not said whether it knows the token.
+pub fn review_answer(body: &[u8], audiences: &[String]) -> Result<Option<UserInfo>, ReviewError> {
+    #[derive(Deserialize)]
+    struct Review {
+        kind: String,
+        status: Status,
+    }
+    #[derive(Deserialize)]
+    struct Status {
+        #[serde(default)]
+        authenticated: bool,
+        #[serde(default)]
+        user: UserInfo,
+        #[serde(default)]
+        audiences: Option<Vec<String>>,
+    }
+    let Review { kind, status } = serde_json::from_slice(body).map_err(|_| ReviewError::Malformed)?;
+    if kind != "TokenReview" {
+        return Err(ReviewError::Malformed);
+    }
+    let theirs = status.audiences.unwrap_or_default();
+    let is_for_us = audiences.is_empty() || theirs.iter().any(|audience| audiences.contains(audience));
+    if !status.authenticated || !is_for_us {
+        return Ok(None);
+    }
+    if status.user.username.is_empty() {
+        return Err(ReviewError::NoName);
+    }
+    Ok(Some(status.user))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    fn audiences(words: &[&str]) -> Vec<String> {
+        words.iter().map(|&word| word.to_owned()).collect()
+    }
+
+    #[test]
+    fn what_a_cluster_is_asked() {
+        let asked =
+            |wanted: &[&str]| -> Value { serde_json::from_slice(&review_request("t\"", &audiences(wanted))).unwrap() };
+        let review =
+            |spec: Value| json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec});
+        assert_eq!(asked(&[]), review(json!({"token": "t\""})));
+        assert_eq!(asked(&["a", "b"]), review(json!({"token": "t\"", "audiences": ["a", "b"]})));
+    }
+
+    #[test]
+    fn what_an_answer_means() {
+        let ann = || UserInfo { username: "ann".to_owned(), ..UserInfo::default() };
+        let known = |more: Value| {
+            let mut status = json!({"authenticated": true, "user": {"username": "ann"}});
+            status.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            json!({"kind": "TokenReview", "spec": {}, "status": status})
+        };
+        let status = |status: Value| json!({"kind": "TokenReview", "status": status});
+        type Row<'a> = (&'a str, Value, &'a [&'a str], Result<Option<UserInfo>, ReviewError>);
+        let table: Vec<Row<'_>> = vec![
+            ("known", known(json!({})), &[], Ok(Some(ann()))),
+            ("for itself", known(json!({"audiences": ["https://kubernetes"]})), &[], Ok(Some(ann()))),
+            ("for us", known(json!({"audiences": ["x", "us"]})), &["us", "me"], Ok(Some(ann()))),
+            ("for others", known(json!({"audiences": ["x"]})), &["us"], Ok(None)),
+            ("audiences not looked at", known(json!({})), &["us"], Ok(None)),
+            ("no audience", known(json!({"audiences": []})), &["us"], Ok(None)),
+            ("null audiences", known(json!({"audiences": null})), &["us"], Ok(None)),
+            ("an error beside it", known(json!({"error": "one verifier is down"})), &[], Ok(Some(ann()))),
+            ("unknown", status(json!({"user": {}, "error": "[invalid bearer token]"})), &[], Ok(None)),
+            ("said to be unknown", status(json!({"authenticated": false, "user": {"username": "ann"}})), &[], Ok(None)),
+            (
+                "nobody",
+                status(json!({"authenticated": true, "user": {"groups": ["system:masters"]}})),
+                &[],
+                Err(ReviewError::NoName),
+            ),
+            ("truth is a boolean", status(json!({"authenticated": "true"})), &[], Err(ReviewError::Malformed)),
+            ("no status", json!({"kind": "TokenReview"}), &[], Err(ReviewError::Malformed)),
+            (
+                "a Status",
+                json!({"kind": "Status", "status": {"authenticated": true}}),
+                &[],
+                Err(ReviewError::Malformed),
+            ),
+            ("a user that is text", known(json!({"user": "ann"})), &[], Err(ReviewError::Malformed)),
+            (
+                "groups that are text",
+                known(json!({"user": {"username": "ann", "groups": "a"}})),
+                &[],
+                Err(ReviewError::Malformed),
+            ),
+        ];
+        for (name, answer, wanted, expected) in table {
+            assert_eq!(review_answer(answer.to_string().as_bytes(), &audiences(wanted)), expected, "{name}");
+        }
+        assert_eq!(review_answer(b"", &[]), Err(ReviewError::Malformed));
+    }
+
+    #[test]
+    fn the_user_is_taken_whole() {
+        let user = json!({"username": "system:serviceaccount:a:b", "uid": "u", "groups": ["g", "system:authenticated"],
+            "extra": {"authentication.kubernetes.io/pod-name": ["p"]}});
+        let answer = json!({"kind": "TokenReview", "status": {"authenticated": true, "user": user}});
+        let read = review_answer(answer.to_string().as_bytes(), &[]).unwrap().unwrap();
+        assert_eq!(serde_json::to_value(read).unwrap(), user);
+    }
+}
