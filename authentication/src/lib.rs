@@ -1,8 +1,8 @@
 //! Who asks. A certificate, a token or a front proxy's headers become a [`UserInfo`], with whose word that is
 //! ([`Authority`]) and the rules of what of it a member may be told ([`identity_for`]).
 //!
-//! It decides and does no I/O: keys, files and the time are arguments. The server asks it once per request, before the
-//! router sees the request. Of tokens it decides too, but nothing brings it their issuers' keys yet.
+//! It decides and does no I/O: keys and files are arguments, and what has to be asked for a token is asked by traits
+//! ([`FetchDocument`], [`TokenReviewer`]). The server asks it once per request, before the router sees the request.
 //!
 //! Where it departs from kube-apiserver it refuses what that accepts, never the other way round. The cases of
 //! `e2e/tests/e2e/authentication.rs` give the same certificates and tokens to both.

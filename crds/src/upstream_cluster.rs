@@ -68,6 +68,10 @@ pub struct UpstreamClusterSpec {
     /// from memory; its users ask under `/clusters/<name>`.
     #[serde(skip_serializing_if = "is_auto")]
     pub authorization: ClusterAuthorization,
+    /// Whether the cluster is asked (TokenReview) about bearer tokens of requests under `/clusters/<name>`, where many
+    /// users are served. Whom it knows is known in this cluster alone. Never asked about tokens of configured issuers.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub token_review: bool,
     /// A proxy on the way to the servers: `http://`, `https://` or `socks5://`.
     #[serde(rename = "proxyURL", skip_serializing_if = "Option::is_none")]
     pub proxy_url: Option<String>,

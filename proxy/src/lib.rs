@@ -65,5 +65,6 @@ pub use plugins::Plugins;
 pub use pool::PoolStatistics;
 pub use reachability::{Reachability, ReachabilityState};
 pub use tick::nearest_tick;
+pub use tls::system_roots;
 pub use tuning::{ClientTuning, Windows};
 pub use tunnel_end::{TunnelEnd, TunnelEnder};

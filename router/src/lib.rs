@@ -35,6 +35,7 @@ mod memory;
 mod metrics;
 mod negotiate;
 mod openapi;
+mod own_questions;
 mod plan;
 mod policy;
 mod refusal;

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! request ─▶ bearer (taken out) ─┬─ personal: the token's digest
-//!                                └─ shared:   front proxy's headers ─▶ client certificate ─▶ 401
+//!                                └─ shared:   front proxy's headers ─▶ client certificate ─▶ tokens ─▶ 401
 //!                                             (what a connection proved is remembered: client_chain)
 //! ```
 //!
@@ -15,6 +15,8 @@ mod cross_origin;
 mod files;
 mod shared;
 
+use std::net::IpAddr;
+
 use http::Method;
 use http::request::Parts;
 use tributary_router::User;
@@ -22,7 +24,7 @@ use tributary_router::User;
 use crate::credentials::TokenDigest;
 pub(crate) use bearer::is_websocket;
 pub use client_chain::ClientChain;
-pub use files::{AuthenticationFiles, AuthenticationFilesError};
+pub use files::{AuthenticationFiles, AuthenticationFilesError, read_issuers};
 pub use shared::SharedAuthenticator;
 
 /// The one user of personal mode. Members do not see it: they see the kubeconfig's own users.
@@ -62,14 +64,16 @@ impl Authenticator {
     ///
     /// Plain `/healthz`, `/livez` and `/readyz` are open, as kube-apiserver's `system:public-info-viewer` role opens
     /// them: their answer is one word. With a query (`?verbose` names clusters) or a longer path they are not.
-    pub fn authenticate(&self, head: &mut Parts, chain: &ClientChain) -> Authentication {
+    ///
+    /// `client` is where the request comes from. A token of the shared mode may have to be asked about. Cancel: safe.
+    pub async fn authenticate(&self, head: &mut Parts, chain: &ClientChain, client: IpAddr) -> Authentication {
         let tokens = bearer::take(&mut head.headers);
         let known = match self {
             Self::Personal(digest) => {
                 let known = tokens.iter().any(|token| digest.matches(token));
                 known.then(|| Authentication::User(personal_user()))
             }
-            Self::Shared(shared) => shared.authenticate(head, chain),
+            Self::Shared(shared) => shared.authenticate(head, chain, &tokens, client).await,
         };
         match known {
             Some(known) => known,
@@ -89,6 +93,7 @@ fn is_plain_health_check(head: &Parts) -> bool {
 mod tests {
     use base64::Engine;
     use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+    use futures::FutureExt;
     use http::header::{AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL};
 
     use super::bearer::BEARER_SUBPROTOCOL_PREFIX;
@@ -103,7 +108,8 @@ mod tests {
     }
 
     fn authenticate(head: &mut Parts) -> Authentication {
-        Authenticator::Personal(TokenDigest::of(b"secret")).authenticate(head, &ClientChain::default())
+        let (personal, chain) = (Authenticator::Personal(TokenDigest::of(b"secret")), ClientChain::default());
+        personal.authenticate(head, &chain, IpAddr::from([127, 0, 0, 1])).now_or_never().unwrap()
     }
 
     #[test]

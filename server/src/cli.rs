@@ -393,6 +393,9 @@ pub struct CheckArguments {
     /// A YAML file, or a directory with .yaml, .yml and .json files
     #[arg(long, value_name = "FILE|DIR")]
     pub config: PathBuf,
+    /// The file of serve --authentication-config, to be checked as well
+    #[arg(long, value_name = "FILE")]
+    pub authentication_config: Option<PathBuf>,
 }
 
 /// The commands about resourceVersions.

@@ -133,6 +133,7 @@ mod tests {
             index: *index,
             impersonation: tributary_router::MemberRules::default(),
             authorization: tributary_router::ClusterAuthorization::Auto,
+            token_review: false,
             labels: BTreeMap::new(),
         };
         clusters.iter().map(spec).collect()

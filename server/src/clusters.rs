@@ -212,6 +212,7 @@ mod tests {
             index: None,
             impersonation: MemberRules::default(),
             authorization: ClusterAuthorization::Auto,
+            token_review: false,
             labels: BTreeMap::new(),
         }
     }

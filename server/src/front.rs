@@ -131,7 +131,7 @@ impl<H: Handler> Front<H> {
     ) -> Response<Body> {
         let (mut head, body) = request.into_parts();
         let received = self.audit.as_ref().map(|audit| Received::take_up(audit, &mut head));
-        let authentication = self.authenticator.authenticate(&mut head, &client.chain);
+        let authentication = self.authenticator.authenticate(&mut head, &client.chain, client.address.ip()).await;
         let (user, standing) = match authentication {
             Authentication::User(user) => (user, Standing::Known),
             Authentication::CrossOrigin(user) => (user, Standing::CrossOrigin),

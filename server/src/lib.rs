@@ -27,6 +27,7 @@ mod epochs_file;
 pub mod exit;
 pub mod front;
 pub mod handler;
+pub mod issuer_documents;
 pub mod kubeconfig;
 mod last_heard_file;
 pub mod listener;
@@ -39,6 +40,7 @@ pub mod signals;
 pub mod status;
 mod terminal;
 pub mod threads;
+pub mod token_review;
 mod websocket;
 
 use std::ffi::OsString;

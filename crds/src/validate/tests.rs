@@ -45,6 +45,7 @@ fn clusters_by_themselves() {
         (&*format!("{GOOD}, impersonation: {{uid: true, extra: [team, example.com/a]}}"), ""),
         (&*format!("{GOOD}, authorization: RBAC"), ""),
         (&*format!("{GOOD}, authorization: Live"), ""),
+        (&*format!("{GOOD}, tokenReview: true"), ""),
         (
             &*format!("{GOOD}, impersonation: {{extra: [Team]}}"),
             "E spec.impersonation.extra[0]: \"Team\" has capital letters; write \"team\"",

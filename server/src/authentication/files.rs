@@ -8,7 +8,9 @@ use std::sync::Arc;
 use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
-use tributary_authentication::{CertificateError, ClientCertificates, RequestHeaders};
+use tributary_authentication::{
+    AuthenticationConfiguration, CertificateError, ClientCertificates, InvalidConfiguration, RequestHeaders,
+};
 
 use super::shared::SharedAuthenticator;
 use crate::cli::SharedArguments;
@@ -38,6 +40,15 @@ pub enum AuthenticationFilesError {
         #[source]
         source: CertificateError,
     },
+    /// It is no AuthenticationConfiguration that can be carried out.
+    #[error("{AUTHENTICATION_CONFIG} {}", path.display())]
+    Issuers {
+        /// The file.
+        path: PathBuf,
+        /// All that is wrong.
+        #[source]
+        source: InvalidConfiguration,
+    },
     /// It is no certificate, or no key.
     #[error("{flag} {}: {problem}", path.display())]
     Serving {
@@ -62,6 +73,7 @@ pub enum AuthenticationFilesError {
 pub struct AuthenticationFiles {
     client_ca: Option<PathBuf>,
     front_proxy_ca: Option<PathBuf>,
+    issuers: Option<PathBuf>,
     serving: Option<(PathBuf, PathBuf)>,
 }
 
@@ -70,13 +82,22 @@ impl AuthenticationFiles {
     pub fn of(arguments: &SharedArguments) -> Self {
         let serving = arguments.tls_cert_file.clone().zip(arguments.tls_private_key_file.clone());
         let (client_ca, front_proxy_ca) = (&arguments.client_ca_file, &arguments.requestheader_client_ca_file);
-        Self { client_ca: client_ca.clone(), front_proxy_ca: front_proxy_ca.clone(), serving }
+        let issuers = arguments.authentication_config.clone();
+        Self { client_ca: client_ca.clone(), front_proxy_ca: front_proxy_ca.clone(), issuers, serving }
     }
 
     /// All of them, to be watched.
     pub fn paths(&self) -> Vec<PathBuf> {
         let serving = self.serving.iter().flat_map(|(certificate, key)| [certificate, key]);
-        self.client_ca.iter().chain(&self.front_proxy_ca).chain(serving).cloned().collect()
+        self.client_ca.iter().chain(&self.front_proxy_ca).chain(&self.issuers).chain(serving).cloned().collect()
+    }
+
+    /// Reads the issuers whose tokens are taken; none where no file is named.
+    ///
+    /// # Errors
+    /// [`AuthenticationFilesError::Read`], [`AuthenticationFilesError::Issuers`].
+    pub fn issuers(&self) -> Result<AuthenticationConfiguration, AuthenticationFilesError> {
+        self.issuers.as_deref().map_or_else(|| Ok(AuthenticationConfiguration { jwt: Vec::new() }), read_issuers)
     }
 
     /// Reads who vouches for clients.
@@ -94,8 +115,8 @@ impl AuthenticationFiles {
             group: arguments.requestheader_group_headers.clone(),
             extra_prefixes: arguments.requestheader_extra_headers_prefix.clone(),
         });
-        let authenticator =
-            SharedAuthenticator { certificates: certificates.map(Arc::new), front_proxy: front_proxy.map(Arc::new) };
+        let (certificates, front_proxy) = (certificates.map(Arc::new), front_proxy.map(Arc::new));
+        let authenticator = SharedAuthenticator { certificates, front_proxy, tokens: None };
         if authenticator.every_client_is_a_proxy() {
             return Err(AuthenticationFilesError::EveryClientIsAProxy);
         }
@@ -112,6 +133,7 @@ impl AuthenticationFiles {
         authenticator: &SharedAuthenticator,
     ) -> Result<(), AuthenticationFilesError> {
         // Everything is looked at before anything is exchanged.
+        let issuers = self.issuers()?;
         self.authenticator(arguments)?;
         let reload = |flag, path: &Option<PathBuf>, authorities: Option<&ClientCertificates>| {
             let (Some(path), Some(authorities)) = (path, authorities) else { return Ok(()) };
@@ -123,7 +145,11 @@ impl AuthenticationFiles {
         };
         reload(CLIENT_CA, &self.client_ca, authenticator.certificates.as_deref())?;
         let front_proxy = authenticator.front_proxy.as_deref().map(|proxy| &proxy.authorities);
-        reload(FRONT_PROXY_CA, &self.front_proxy_ca, front_proxy)
+        reload(FRONT_PROXY_CA, &self.front_proxy_ca, front_proxy)?;
+        if let Some(tokens) = &authenticator.tokens {
+            tokens.set_issuers(&issuers);
+        }
+        Ok(())
     }
 
     /// Reads the serving certificate; `None` where none is named.
@@ -157,6 +183,18 @@ impl AuthenticationFiles {
 
 const CLIENT_CA: &str = "--client-ca-file";
 const FRONT_PROXY_CA: &str = "--requestheader-client-ca-file";
+const AUTHENTICATION_CONFIG: &str = "--authentication-config";
+
+/// Reads an AuthenticationConfiguration.
+///
+/// # Errors
+/// [`AuthenticationFilesError::Read`], [`AuthenticationFilesError::Issuers`].
+pub fn read_issuers(path: &Path) -> Result<AuthenticationConfiguration, AuthenticationFilesError> {
+    let text = read(AUTHENTICATION_CONFIG, path)?;
+    // Which issuers sign ServiceAccounts' tokens is not known here: members say so, and one that is configured counts.
+    AuthenticationConfiguration::parse(&String::from_utf8_lossy(&text), &[])
+        .map_err(|source| AuthenticationFilesError::Issuers { path: path.to_owned(), source })
+}
 
 fn read(flag: &'static str, path: &Path) -> Result<Vec<u8>, AuthenticationFilesError> {
     fs::read(path).map_err(|source| AuthenticationFilesError::Read { flag, path: path.to_owned(), source })

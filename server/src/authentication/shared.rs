@@ -1,11 +1,15 @@
-//! The shared mode's users: whom a front proxy names, or a client certificate.
+//! The shared mode's users: whom a front proxy names, or a client certificate, or a token.
 
+use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use http::request::Parts;
 use rustls_pki_types::UnixTime;
-use tributary_authentication::{Authority, ClientCertificates, Reach, RequestHeaders, UserInfo};
+use tributary_apimachinery::ClusterName;
+use tributary_authentication::{
+    Authority, ClientCertificates, Reach, RequestHeaders, TokenAuthenticationError, TokenAuthenticator, UserInfo,
+};
 use tributary_router::{AuthenticatedUntil, User};
 
 use super::Authentication;
@@ -23,6 +27,8 @@ pub struct SharedAuthenticator {
     pub certificates: Option<Arc<ClientCertificates>>,
     /// `--requestheader-*`.
     pub front_proxy: Option<Arc<RequestHeaders>>,
+    /// Bearer tokens.
+    pub tokens: Option<Arc<TokenAuthenticator>>,
 }
 
 impl SharedAuthenticator {
@@ -41,7 +47,13 @@ impl SharedAuthenticator {
 
     /// Who sends a request; `None` where nobody vouches for anybody. In kube-apiserver's order
     /// (`pkg/kubeapiserver/authenticator/config.go`): a credential that fails does not spoil the next.
-    pub(super) fn authenticate(&self, head: &mut Parts, chain: &ClientChain) -> Option<Authentication> {
+    pub(super) async fn authenticate(
+        &self,
+        head: &mut Parts,
+        chain: &ClientChain,
+        tokens: &[Vec<u8>],
+        client: IpAddr,
+    ) -> Option<Authentication> {
         let now = UnixTime::now();
         let named = self.of_front_proxy(head, chain, now);
         if let Some(proxy) = &self.front_proxy {
@@ -50,7 +62,10 @@ impl SharedAuthenticator {
         }
         let ((user, until), verifier) = match named {
             Some(named) => (named, FRONT_PROXY),
-            None => (self.of_certificate(chain, now)?, X509),
+            None => match self.of_certificate(chain, now) {
+                Some(known) => (known, X509),
+                None => return self.of_tokens(head, tokens, client).await,
+            },
         };
         let left = Duration::from_secs(until.as_secs().saturating_sub(now.as_secs()));
         if let Some(until) = AuthenticatedUntil::after(left) {
@@ -77,6 +92,30 @@ impl SharedAuthenticator {
         named.inspect_err(|error| tracing::debug!(%error, "headers that name a user are not believed")).ok().flatten()
     }
 
+    /// Whom a token names. No page of another site can send one, so it is not asked whose page it is.
+    async fn of_tokens(&self, head: &mut Parts, tokens: &[Vec<u8>], client: IpAddr) -> Option<Authentication> {
+        let authenticator = self.tokens.as_ref()?;
+        let addressed = addressed(head.uri.path());
+        for token in tokens {
+            match authenticator.authenticate(token, addressed.as_ref(), client).await {
+                Ok(known) => {
+                    let left = known.expires.map(|until| until.duration_since(SystemTime::now()).unwrap_or_default());
+                    if let Some(until) = left.and_then(AuthenticatedUntil::after) {
+                        head.extensions.insert(until);
+                    }
+                    let (info, authority) = (known.user.clone().authenticated(), known.authority.clone());
+                    return Some(Authentication::User(User { info, authority }));
+                }
+                // An administrator can do something about it; of strangers' tokens the log is not to be full.
+                Err(error @ TokenAuthenticationError::NotReviewed { .. }) => {
+                    tracing::warn!(%error, "a token is not taken");
+                }
+                Err(error) => tracing::debug!(%error, %client, "a token is not taken"),
+            }
+        }
+        None
+    }
+
     fn of_certificate(&self, chain: &ClientChain, now: UnixTime) -> Option<(UserInfo, UnixTime)> {
         let certificates = self.certificates.as_ref()?;
         if chain.is_empty() {
@@ -87,8 +126,15 @@ impl SharedAuthenticator {
     }
 }
 
+/// The cluster whose own path a request addresses. A path that only the router could read as such addresses none here,
+/// which asks nobody more.
+fn addressed(path: &str) -> Option<ClusterName> {
+    path.strip_prefix("/clusters/")?.split('/').next()?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt;
     use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
     use rustls_pki_types::CertificateDer;
     use tokio::time::Instant;
@@ -119,11 +165,29 @@ mod tests {
         // Also by what is remembered of the connection.
         for _ in 0..2 {
             let (mut head, ()) = http::Request::get("/api").body(()).unwrap().into_parts();
-            let known = authenticator.authenticate(&mut head, &chain);
+            let known = authenticator.authenticate(&mut head, &chain, &[], IpAddr::from([127, 0, 0, 1]));
+            let known = known.now_or_never().unwrap();
             assert!(matches!(known, Some(Authentication::User(user)) if user.info.username == "ann"));
             let until = head.extensions.get::<AuthenticatedUntil>().unwrap().instant();
             let left = until.duration_since(Instant::now());
             assert!(left <= TIME && left > TIME - Duration::from_secs(60), "{left:?}");
+        }
+    }
+
+    #[test]
+    fn the_cluster_that_a_path_addresses() {
+        for (path, expected) in [
+            ("/clusters/a/api/v1/pods", Some("a")),
+            ("/clusters/a", Some("a")),
+            ("/clusters/a-b/apis", Some("a-b")),
+            ("/clusters/a.b/apis", None),
+            ("/clusters/", None),
+            ("/clusters/%61/api", None),
+            ("//clusters/a/api", None),
+            ("/api/v1/clusters/a", None),
+            ("/clusters", None),
+        ] {
+            assert_eq!(addressed(path).as_ref().map(ClusterName::as_str), expected, "{path}");
         }
     }
 }

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use http::header::HeaderName;
+use tributary_apimachinery::{ClusterName, duration};
+use tributary_authentication::TokenReviews;
 use tributary_router::SharedMode;
 
 use crate::listener::PeerNetwork;
@@ -14,8 +16,8 @@ use crate::listener::PeerNetwork;
 #[command(next_help_heading = "Shared mode: many users, each with their own rights")]
 pub struct SharedArguments {
     /// Certificates of the authorities that vouch for clients: the common name is the user, organizations are groups.
-    /// With this flag, or --requestheader-client-ca-file, the endpoint is shared: its generated token is refused, and
-    /// each user sees and does what they may in each cluster
+    /// With this flag, --authentication-config, --token-review-cluster or --requestheader-client-ca-file the endpoint is
+    /// shared: its generated token is refused, and each user sees and does what they may in each cluster
     #[arg(long, value_name = "FILE")]
     pub client_ca_file: Option<PathBuf>,
     /// The serving certificate, followed by its intermediates; without it one for loopback names is made
@@ -45,6 +47,19 @@ pub struct SharedArguments {
     /// How the headers of extras begin
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "x-remote-extra-", value_parser = header_prefix)]
     pub requestheader_extra_headers_prefix: Vec<String>,
+    /// An AuthenticationConfiguration of apiserver.config.k8s.io/v1: the issuers whose tokens are verified here
+    #[arg(long, value_name = "FILE")]
+    pub authentication_config: Option<PathBuf>,
+    /// The cluster that is asked (TokenReview) about tokens that are no configured issuer's and no ServiceAccount's of a
+    /// cluster. Whom it names is known in all clusters, but for names that begin with system:
+    #[arg(long, value_name = "NAME")]
+    pub token_review_cluster: Option<ClusterName>,
+    /// How long what a cluster said of a token is remembered
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = cache_ttl)]
+    pub authentication_token_webhook_cache_ttl: Duration,
+    /// Audiences: a token that a cluster reviews must be for one of them; without it, for that cluster's own API
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub api_audiences: Vec<String>,
     /// Networks of load balancers that say by the PROXY protocol, version 1 or 2, where each connection comes from; from
     /// them a connection without it is refused, and from all others one with it
     #[arg(long, value_name = "CIDR,...", value_delimiter = ',')]
@@ -74,6 +89,10 @@ impl Default for SharedArguments {
             requestheader_uid_headers: Vec::new(),
             requestheader_group_headers: vec![HeaderName::from_static("x-remote-group")],
             requestheader_extra_headers_prefix: vec!["x-remote-extra-".to_owned()],
+            authentication_config: None,
+            token_review_cluster: None,
+            authentication_token_webhook_cache_ttl: TokenReviews::default().cache_ttl,
+            api_audiences: Vec::new(),
             proxy_protocol_from: Vec::new(),
             denied_users_file: None,
             stale_rights: SharedMode::default().stale_rights.as_secs(),
@@ -91,7 +110,19 @@ impl SharedArguments {
 
     /// Whether many users are served, each with their own rights.
     pub fn is_shared(&self) -> bool {
-        self.client_ca_file.is_some() || self.requestheader_client_ca_file.is_some()
+        self.client_ca_file.is_some()
+            || self.requestheader_client_ca_file.is_some()
+            || self.authentication_config.is_some()
+            || self.token_review_cluster.is_some()
+    }
+
+    /// How clusters are asked about tokens.
+    pub fn token_reviews(&self) -> TokenReviews {
+        TokenReviews {
+            cluster: self.token_review_cluster.clone(),
+            audiences: self.api_audiences.clone(),
+            cache_ttl: self.authentication_token_webhook_cache_ttl,
+        }
     }
 }
 
@@ -111,5 +142,16 @@ fn header_prefix(text: &str) -> Result<String, String> {
     match text.parse::<HeaderName>() {
         Ok(name) => Ok(name.as_str().to_owned()),
         Err(_) => Err("must be the beginning of a header's name".to_owned()),
+    }
+}
+
+/// Longer than kube-apiserver's own default would let users who are gone go on for long.
+const CACHE_TTL_MAX: Duration = Duration::from_secs(120);
+
+fn cache_ttl(text: &str) -> Result<Duration, String> {
+    match duration::parse(text) {
+        Ok(ttl) if ttl > CACHE_TTL_MAX => Err(format!("must be at most {} s", CACHE_TTL_MAX.as_secs())),
+        Ok(ttl) => Ok(ttl),
+        Err(error) => Err(error.to_string()),
     }
 }

@@ -8,6 +8,7 @@ use std::path::Path;
 use tributary_apimachinery::{Consistency, ItemResourceVersions, Names, explain};
 use tributary_crds::{ConfigurationObjects, Credentials, ResourceRegistry, Severity, UpstreamCluster};
 
+use crate::authentication::read_issuers;
 use crate::cli::CheckArguments;
 use crate::config_source::upstream_clusters::{FileSource, cluster_spec};
 use crate::exit::Failure;
@@ -27,7 +28,10 @@ struct Findings {
 /// # Errors
 /// A usage failure (exit code 2) if the configuration could not be used; the findings have been printed by then.
 pub async fn check(arguments: CheckArguments) -> Result<(), Failure> {
-    let findings = examine(&arguments.config).await;
+    let mut findings = examine(&arguments.config).await;
+    if let Some(path) = &arguments.authentication_config {
+        findings.examine_issuers(path);
+    }
     let (errors, warnings) = (findings.errors.len(), findings.warnings.len());
     print(&findings.render());
     if errors == 0 {
@@ -72,6 +76,30 @@ async fn examine(path: &Path) -> Findings {
 }
 
 impl Findings {
+    /// Checks an AuthenticationConfiguration. No issuer is asked for its keys.
+    fn examine_issuers(&mut self, path: &Path) {
+        match read_issuers(path) {
+            Err(error) => self.errors.push(explain(&error)),
+            Ok(configuration) => {
+                let issuers = configuration.jwt.iter().map(|issuer| {
+                    format!(
+                        "  {}: for {}; the user is {}{{{}}}\n",
+                        issuer.issuer_url,
+                        issuer.audiences.join(", "),
+                        issuer.username.prefix,
+                        issuer.username.claim
+                    )
+                });
+                let issuers: String = issuers.collect();
+                let _ = write!(
+                    self.explanation,
+                    "tokens of {} would be taken:\n{issuers}",
+                    counted(configuration.jwt.len(), "issuer")
+                );
+            }
+        }
+    }
+
     fn render(&self) -> String {
         let mut out = String::new();
         for (severity, findings) in [("error", &self.errors), ("warning", &self.warnings)] {
@@ -229,5 +257,31 @@ mod tests {
             assert!(!found.render().contains("would be"), "no explanation beside errors");
             assert!(!found.render().contains("hunter2"));
         }
+    }
+
+    #[tokio::test]
+    async fn an_authentication_configuration_is_checked_beside() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("authentication.yaml");
+        let good = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\njwt:\n- issuer: { url: \
+                    'https://issuer', audiences: [fleet] }\n  claimMappings: { username: { claim: sub, prefix: 'i:' } }\n";
+        let cel = good.replace("claim: sub, prefix: 'i:'", "expression: claims.sub");
+        for (text, error) in [
+            (good, ""),
+            (&good.replace("https://issuer", "http://issuer"), "jwt[0].issuer.url: Invalid value"),
+            (&cel, "CEL expressions are not supported"),
+            ("apiVersion: v1\nkind: Pod", "expected apiserver.config.k8s.io/v1, kind=AuthenticationConfiguration"),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            let mut found = findings(CLUSTER).await;
+            found.examine_issuers(&path);
+            let shown = found.render();
+            assert_eq!(found.errors.is_empty(), error.is_empty(), "{shown}");
+            assert!(shown.contains(error), "{error} in {shown}");
+            assert!(!error.is_empty() || shown.contains("https://issuer: for fleet; the user is i:{sub}"), "{shown}");
+        }
+        let mut found = findings(CLUSTER).await;
+        found.examine_issuers(&directory.path().join("none.yaml"));
+        assert!(found.render().contains("--authentication-config"), "{}", found.render());
     }
 }

@@ -76,7 +76,9 @@ async fn serve_until(
     let Some(identity) = stop.run_until_cancelled(ServingIdentity::open(&arguments)).await else { return Ok(()) };
     let identity = identity?;
     let is_shared = arguments.shared.is_shared();
-    let shared = is_shared.then(|| SharedClients::open(&arguments.shared, &identity.certificate)).transpose()?;
+    let router = Router::new(router_config(&identity.directory, &arguments));
+    let open = || SharedClients::open(&arguments.shared, &identity.certificate, &router);
+    let shared = is_shared.then(open).transpose()?;
     // What members say is taken in on the threads of this task, and what clients ask is answered on these.
     let clients = Threads::start("clients", 1).map_err(Failure::runtime)?;
     let socket = {
@@ -87,7 +89,6 @@ async fn serve_until(
 
     let tuning = ClientTuning::default();
     let shutdown = tuning.shutdown.clone();
-    let router = Router::new(router_config(&identity.directory, &arguments));
     let _denied = match &arguments.shared.denied_users_file {
         Some(path) => Some(follow_denied(&router, path).await.map_err(Failure::usage)?),
         None => None,
@@ -106,6 +107,9 @@ async fn serve_until(
     };
     let Some(started) = stop.run_until_cancelled(running.start(configuration)).await else { return Ok(()) };
     started?;
+    if let Some(clients) = &running.clients {
+        tokio::spawn(stop.clone().run_until_cancelled_owned(clients.follow_member_keys(&router)));
+    }
 
     let serving = answer_clients(&running, (Arc::clone(&router), audit.clone()), &clients, socket, stop)?;
     running.write_kubeconfigs().await.map_err(Failure::runtime)?;

@@ -29,6 +29,8 @@ pub struct ClusterSpec {
     pub impersonation: MemberRules,
     /// By what it is decided which of its objects users are shown from memory, in the shared mode.
     pub authorization: ClusterAuthorization,
+    /// Whether it is asked about bearer tokens of requests to its own path, in the shared mode.
+    pub token_review: bool,
     /// What registries select by; a context has none.
     pub labels: BTreeMap<String, String>,
 }

@@ -89,6 +89,7 @@ fn spec(chosen: SelectedContext, target: Result<ContextTarget, String>) -> Clust
         index: None,
         impersonation: MemberRules::default(),
         authorization: ClusterAuthorization::Auto,
+        token_review: false,
         labels: BTreeMap::new(),
     }
 }

@@ -153,6 +153,7 @@ pub async fn cluster_spec(
         index: cluster.spec.index,
         impersonation: MemberRules { uid: told.uid, extra: told.extra.iter().cloned().collect() },
         authorization: cluster.spec.authorization,
+        token_review: cluster.spec.token_review,
         labels: cluster.metadata.labels.clone().unwrap_or_default(),
         name,
     };

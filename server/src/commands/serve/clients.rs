@@ -1,32 +1,49 @@
 //! How clients of the shared mode are known, kept in step with the files that say so.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+
+use tributary_apimachinery::ClusterName;
+use tributary_authentication::TokenAuthenticator;
+use tributary_router::Router;
 
 use crate::authentication::{AuthenticationFiles, AuthenticationFilesError, Authenticator, SharedAuthenticator};
 use crate::cli::SharedArguments;
 use crate::cli::TlsVersion;
 use crate::config_source::watch::FileWatch;
 use crate::exit::Failure;
+use crate::issuer_documents::IssuerDocuments;
 use crate::listener::tls::{ServingCertificate, TLS_1_2, TLS_1_3, TlsSettings};
+use crate::token_review::{ClusterReviewer, follow_member_keys};
 
 /// Who vouches for clients, the files that say so, and what the handshake asks for.
 pub(super) struct SharedClients {
     arguments: SharedArguments,
     files: AuthenticationFiles,
     authenticator: SharedAuthenticator,
+    tokens: Arc<TokenAuthenticator>,
     certificate: Arc<ServingCertificate>,
     tls: Arc<TlsSettings>,
     watch: FileWatch,
 }
 
 impl SharedClients {
-    /// Reads the files for the first time.
+    /// Reads the files for the first time. Clusters are asked about tokens by `router`.
     ///
     /// # Errors
     /// A usage failure that names the flag and the file.
-    pub(super) fn open(arguments: &SharedArguments, certificate: &Arc<ServingCertificate>) -> Result<Self, Failure> {
+    pub(super) fn open(
+        arguments: &SharedArguments,
+        certificate: &Arc<ServingCertificate>,
+        router: &Arc<Router>,
+    ) -> Result<Self, Failure> {
         let files = AuthenticationFiles::of(arguments);
+        let reviewer = Arc::new(ClusterReviewer(Arc::clone(router)));
+        let tokens = TokenAuthenticator::new(arguments.token_reviews(), Arc::new(IssuerDocuments), reviewer);
+        let tokens = Arc::new(tokens);
+        tokens.set_issuers(&files.issuers().map_err(Failure::usage)?);
         let authenticator = files.authenticator(arguments).map_err(Failure::usage)?;
+        let authenticator = SharedAuthenticator { tokens: Some(Arc::clone(&tokens)), ..authenticator };
         let versions = match arguments.tls_min_version {
             TlsVersion::Tls12 => TLS_1_2,
             TlsVersion::Tls13 => TLS_1_3,
@@ -36,7 +53,31 @@ impl SharedClients {
         let mut watch = FileWatch::new();
         watch.set(files.paths());
         let (arguments, certificate) = (arguments.clone(), Arc::clone(certificate));
-        Ok(Self { arguments, files, authenticator, certificate, tls: Arc::new(tls), watch })
+        Ok(Self { arguments, files, authenticator, tokens, certificate, tls: Arc::new(tls), watch })
+    }
+
+    /// Follows the keys by which clusters sign their ServiceAccounts' tokens, for ever. Cancel: safe.
+    pub(super) fn follow_member_keys(&self, router: &Arc<Router>) -> impl Future<Output = ()> + Send + 'static {
+        follow_member_keys(Arc::clone(router), Arc::clone(&self.tokens))
+    }
+
+    /// Takes over which clusters are asked about tokens where they are addressed.
+    ///
+    /// # Errors
+    /// The token-review cluster is not among those that are served.
+    pub(super) fn set_clusters(
+        &self,
+        all: &BTreeSet<ClusterName>,
+        reviewing: BTreeSet<ClusterName>,
+    ) -> anyhow::Result<()> {
+        if let Some(hub) = &self.arguments.token_review_cluster {
+            anyhow::ensure!(
+                all.contains(hub),
+                "--token-review-cluster {hub}: there is no such cluster; name one of those that are served"
+            );
+        }
+        self.tokens.set_reviewing_members(reviewing);
+        Ok(())
     }
 
     /// What knows the clients.

@@ -84,11 +84,20 @@ impl Running {
         if policies.any_integer() {
             cluster_indices::assign(&self.identity.directory, &mut configuration.clusters).await?;
         }
+        self.review_tokens_of(&configuration.clusters)?;
         self.watch.set(configuration.files);
         self.clusters.update(configuration.clusters).await;
         self.router.set_policies(policies);
         self.router.set_clusters(self.clusters.setups());
         Ok(())
+    }
+
+    /// Takes over which of these clusters are asked about tokens.
+    fn review_tokens_of(&self, clusters: &[ClusterSpec]) -> anyhow::Result<()> {
+        let Some(clients) = &self.clients else { return Ok(()) };
+        let all = clusters.iter().map(|spec| spec.name.clone()).collect();
+        let reviewing = clusters.iter().filter(|spec| spec.token_review).map(|spec| spec.name.clone());
+        clients.set_clusters(&all, reviewing.collect())
     }
 
     fn same_cluster(&self, first: &ClusterName, second: &ClusterName) -> anyhow::Error {
@@ -297,6 +306,7 @@ mod tests {
                 index: None,
                 impersonation: tributary_router::MemberRules::default(),
                 authorization: tributary_router::ClusterAuthorization::Auto,
+                token_review: false,
                 labels: BTreeMap::new(),
             };
             assert_eq!(different_from(address, std::slice::from_ref(&spec)).is_ok(), expected, "{server}");

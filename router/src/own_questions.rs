@@ -1,0 +1,68 @@
+//! What this endpoint asks clusters in its own name to find out who clients are.
+
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
+use http::{Method, Request};
+use tributary_apimachinery::ClusterName;
+
+use crate::Router;
+use crate::body;
+use crate::forward::send::ask_as_ourselves;
+
+/// Where TokenReviews are posted.
+const TOKEN_REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
+/// Where a kube-apiserver serves the keys of its ServiceAccounts' tokens.
+const SERVICE_ACCOUNT_KEYS: &str = "/openid/v1/jwks";
+/// The longest answer, in bytes: a user with some thousand groups, or some hundred keys.
+const ANSWER_MAX: usize = 1 << 20;
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+/// The one type of the keys: kube-apiserver answers 406 to whoever accepts JSON alone.
+const KEY_SET: HeaderValue = HeaderValue::from_static("application/jwk-set+json");
+
+impl Router {
+    /// The clusters, by name.
+    pub fn cluster_names(&self) -> Vec<ClusterName> {
+        self.fleet().clusters().keys().cloned().collect()
+    }
+
+    /// Posts a TokenReview to a cluster and gives the TokenReview that it answers. It finds a connection however many
+    /// clients occupy; whoever calls this bounds how many are on their way, and for how long. Cancel: safe.
+    ///
+    /// # Errors
+    /// Why there is no answer, in words that quote neither the token nor the cluster.
+    pub async fn review_token(&self, cluster: &ClusterName, review: Vec<u8>) -> Result<Bytes, String> {
+        self.ask_in_own_name(cluster, (Method::POST, TOKEN_REVIEWS, JSON), body::full(Bytes::from(review))).await
+    }
+
+    /// The keys of a cluster's ServiceAccounts, as a JSON Web Key Set. As [`review_token`](Self::review_token).
+    ///
+    /// # Errors
+    /// Why there is no answer.
+    pub async fn service_account_keys(&self, cluster: &ClusterName) -> Result<Bytes, String> {
+        self.ask_in_own_name(cluster, (Method::GET, SERVICE_ACCOUNT_KEYS, KEY_SET), body::empty()).await
+    }
+
+    async fn ask_in_own_name(
+        &self,
+        name: &ClusterName,
+        (method, path, accept): (Method, &str, HeaderValue),
+        content: body::Body,
+    ) -> Result<Bytes, String> {
+        let cluster = self.fleet().cluster(name).ok_or_else(|| "there is no such cluster".to_owned())?;
+        let mut request = Request::new(content);
+        *request.method_mut() = method;
+        request.headers_mut().insert(ACCEPT, accept);
+        request.headers_mut().insert(CONTENT_TYPE, JSON);
+        let answer = ask_as_ourselves(&cluster, request, path).await.map_err(|refusal| refusal.to_string())?;
+        match answer.status().as_u16() {
+            200 | 201 => {
+                let text = body::whole_up_to(answer.into_body(), ANSWER_MAX).await;
+                text.map_err(|_| "its answer broke off, or is too long".to_owned())
+            }
+            // The first two are an administrator's to mend, and say nothing of the client.
+            401 => Err("it does not know this endpoint's own credential".to_owned()),
+            403 => Err(format!("it does not let this endpoint's account ask {path}")),
+            code => Err(format!("it answered {code}")),
+        }
+    }
+}

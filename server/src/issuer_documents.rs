@@ -1,0 +1,66 @@
+//! Documents of token issuers over HTTPS.
+
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use http::header::ACCEPT;
+use http::{Request, Uri};
+use http_body_util::{BodyExt, Limited};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+use tributary_apimachinery::explain;
+use tributary_authentication::FetchDocument;
+
+/// The longest document, in bytes. A key set of 64 RSA keys of 4,096 bits takes 60 KB.
+const DOCUMENT_MAX: usize = 1 << 20;
+/// How long a connection may take to be made; the whole is bounded by whoever asks.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Fetches documents, each over a connection of its own: they are asked for once in minutes.
+#[derive(Debug)]
+pub struct IssuerDocuments;
+
+impl FetchDocument for IssuerDocuments {
+    fn fetch(&self, url: &str, certificate_authority: Option<&str>) -> BoxFuture<'static, Result<Vec<u8>, String>> {
+        fetch(url.to_owned(), certificate_authority.map(str::to_owned)).boxed()
+    }
+}
+
+async fn fetch(url: String, certificate_authority: Option<String>) -> Result<Vec<u8>, String> {
+    let unreachable = |problem: String| format!("{url}: {problem}");
+    let target: Uri = url.parse().map_err(|_| unreachable("it is no URL".to_owned()))?;
+    if target.scheme_str() != Some("https") {
+        return Err(unreachable("it is not https".to_owned()));
+    }
+    let roots = match certificate_authority {
+        Some(pem) => {
+            let certificates = CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<Vec<_>, _>>();
+            let certificates = certificates.map_err(|_| unreachable("certificateAuthority is no PEM".to_owned()))?;
+            Some(certificates.iter().map(|certificate| certificate.to_vec()).collect())
+        }
+        // Where the system has none: Mozilla's, which kube brings.
+        None => tokio::task::spawn_blocking(tributary_proxy::system_roots).await.map_err(|error| error.to_string())?,
+    };
+    let client = client(&target, roots).map_err(unreachable)?;
+    let path = target.path_and_query().map_or("/", |path| path.as_str());
+    let request = Request::get(path).header(ACCEPT, "application/json").body(kube::client::Body::empty());
+    let answer = client.send(request.map_err(|error| unreachable(error.to_string()))?).await;
+    let answer = answer.map_err(|error| unreachable(explain(&error)))?;
+    if answer.status() != http::StatusCode::OK {
+        return Err(unreachable(format!("it answered {}", answer.status())));
+    }
+    let text = Limited::new(answer.into_body(), DOCUMENT_MAX).collect().await;
+    Ok(text.map_err(|error| unreachable(error.to_string()))?.to_bytes().to_vec())
+}
+
+/// A client of one server, without a user. kube puts its URL's path before each request's, so that has none.
+fn client(target: &Uri, roots: Option<Vec<Vec<u8>>>) -> Result<kube::Client, String> {
+    let authority = target.authority().ok_or("it has no host")?.clone();
+    let server = Uri::builder().scheme("https").authority(authority).path_and_query("/").build();
+    let mut config = kube::Config::new(server.map_err(|error| error.to_string())?);
+    config.root_cert = roots;
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
+    config.default_retry = false;
+    kube::Client::try_from(config).map_err(|error| explain(&error))
+}
