@@ -81,9 +81,15 @@ impl TributaryBuilder {
     /// Serves many users, for whom this authority vouches, and so writes no kubeconfig: [`Tributary::kubeconfig_of`]
     /// makes one for each.
     #[must_use]
-    pub fn shared(mut self, client_ca_file: &Path) -> Self {
+    pub fn shared(self, client_ca_file: &Path) -> Self {
+        self.for_many().argument(format!("--client-ca-file={}", client_ca_file.display()))
+    }
+
+    /// Serves many users, as further arguments say, and so writes no kubeconfig.
+    #[must_use]
+    pub fn for_many(mut self) -> Self {
         self.shared = true;
-        self.argument(format!("--client-ca-file={}", client_ca_file.display()))
+        self
     }
 
     /// Listens here instead of at a free port of 127.0.0.1.

@@ -2,7 +2,7 @@
 //! other knows as the same user, and what is 401 there is refused here.
 
 mod certificates;
-mod issuer;
+pub(crate) mod issuer;
 
 use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::{Context, ensure};

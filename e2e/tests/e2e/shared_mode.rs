@@ -6,6 +6,7 @@ mod informers;
 mod matrix;
 mod races;
 mod streams;
+mod tokens;
 
 use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::{Context, ensure};
@@ -29,6 +30,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.extend(matrix::cases());
     cases.extend(races::cases());
     cases.extend(streams::cases());
+    cases.extend(tokens::cases());
     cases
 }
 

@@ -24,7 +24,7 @@ use tokio_rustls::TlsAcceptor;
 use tributary_e2e::certificates::TestCertificates;
 
 /// What makes a token differ from a good one of ES256.
-pub(super) enum Change {
+pub(crate) enum Change {
     /// Another claim, or none where it is null.
     Claim(&'static str, Value),
     /// A claim that really is null.
@@ -46,7 +46,7 @@ pub(super) enum Change {
 }
 
 /// The issuer's server answers until it is dropped.
-pub(super) struct TestIssuer {
+pub(crate) struct TestIssuer {
     url: String,
     certificates: TestCertificates,
     signers: Arc<Signers>,
@@ -123,7 +123,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 impl TestIssuer {
-    pub(super) async fn start() -> anyhow::Result<Self> {
+    pub(crate) async fn start() -> anyhow::Result<Self> {
         let certificates = TestCertificates::generate("issuer")?;
         let signers = Arc::new(Signers::new()?);
         let chain = vec![CertificateDer::from_pem_slice(certificates.serving_certificate.as_bytes())?];
@@ -142,7 +142,7 @@ impl TestIssuer {
     }
 
     /// The file of `--authentication-config`.
-    pub(super) fn configuration(&self) -> String {
+    pub(crate) fn configuration(&self) -> String {
         let authority = &self.certificates.authority;
         let (url_a, url_b) = (format!("{}/a", self.url), format!("{}/b", self.url));
         let a = json!({
@@ -172,7 +172,7 @@ impl TestIssuer {
     }
 
     /// A token of issuer `a` or `b`; without changes it is good.
-    pub(super) fn token(&self, which: &str, changes: &[Change]) -> anyhow::Result<String> {
+    pub(crate) fn token(&self, which: &str, changes: &[Change]) -> anyhow::Result<String> {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs().cast_signed();
         let (mut algorithm, mut claimed, mut signature_change) = ("ES256", None, None::<fn(String) -> String>);
         let mut claims = json!({

@@ -1,0 +1,288 @@
+//! People and programs with bearer tokens, over two real members: an issuer's, ServiceAccounts', and what clusters review.
+
+use super::{SOON, config_maps, grant, make_config_map, reads_config_maps};
+use crate::{
+    authentication::issuer::{Change, TestIssuer},
+    context::{Case, TestContext, cases, eventually},
+};
+use anyhow::{Context, ensure};
+use serde_json::{Value, json};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+use tributary_e2e::{HttpClient, Kubectl, TestCluster, Tributary, guard, kubeconfig, namespace};
+
+/// The keys of members are looked for each 30 s while they are not known.
+const KEYS_PATIENCE: Duration = Duration::from_secs(90);
+/// What somebody is answered whom nobody knows.
+const UNAUTHORIZED: u16 = 401;
+
+pub(super) fn cases() -> Vec<Case> {
+    cases!["shared_mode::tokens"; issuers_name_people, service_accounts_stay_at_home, clusters_review_tokens]
+}
+
+/// An endpoint that knows people by tokens alone. `member1` reviews what nobody claims, `member2` what addresses it.
+struct Endpoint {
+    tributary: Arc<Tributary>,
+    issuer: TestIssuer,
+    issuers: PathBuf,
+    members: [Arc<TestCluster>; 2],
+    folder: tempfile::TempDir,
+}
+
+impl Endpoint {
+    async fn start(context: &TestContext) -> anyhow::Result<Self> {
+        let members = context.fixture.pair().await?.clone();
+        let folder = guard::temporary_folder("tokens")?;
+        let issuer = TestIssuer::start().await?;
+        let file = |name: &str| folder.path().join(name);
+        let (own, config, issuers) = (file("kubeconfig"), file("clusters.json"), file("authentication.yaml"));
+        kubeconfig::write(&own, &[&members[0].access()])?;
+        fs::write(&config, reviewing(&members[1], &file("member2.ca"))?)?;
+        fs::write(&issuers, issuer.configuration())?;
+        let tributary = Tributary::builder(&own, [members[0].name()])
+            .for_many()
+            .argument(format!("--config={}", config.display()))
+            .argument(format!("--authentication-config={}", issuers.display()))
+            .argument(format!("--token-review-cluster={}", members[0].name()))
+            .start()
+            .await?;
+        let tributary = context.fixture.watch_log(tributary).await;
+        Ok(Self { tributary, issuer, issuers, members, folder })
+    }
+
+    fn kubeconfig(&self, user: &Value) -> anyhow::Result<PathBuf> {
+        let path = self.folder.path().join(namespace::unique_name("person"));
+        self.tributary.kubeconfig_of(&path, user, &["member1", "member2"])?;
+        Ok(path)
+    }
+
+    async fn http(&self, token: &str) -> anyhow::Result<HttpClient> {
+        HttpClient::from_kubeconfig(&self.kubeconfig(&json!({"token": token}))?, None).await
+    }
+
+    async fn kubectl(&self, context: &TestContext, user: &Value) -> anyhow::Result<Kubectl> {
+        Kubectl::new(context.fixture.tools().await?, &self.kubeconfig(user)?)
+    }
+
+    /// What a token is answered, on a connection of its own.
+    async fn status(&self, token: &str, path: &str) -> anyhow::Result<u16> {
+        Ok(self.http(token).await?.get(path).send().await?.status.as_u16())
+    }
+
+    /// Nothing of a token is in the log.
+    fn log_holds_none_of(&self, tokens: &[&str]) -> anyhow::Result<()> {
+        let log = self.tributary.log();
+        let quoted = tokens.iter().flat_map(|token| token.split('.')).filter(|part| part.len() > 8);
+        let quoted: Vec<_> = quoted.filter(|part| log.contains(part)).collect();
+        ensure!(quoted.is_empty(), "the log has {quoted:?}");
+        Ok(())
+    }
+}
+
+/// A cluster that is asked about tokens where it is addressed.
+fn reviewing(member: &TestCluster, authority: &Path) -> anyhow::Result<String> {
+    let access = member.access();
+    fs::write(authority, &access.certificate_authority)?;
+    let spec = json!({
+        "endpoints": [access.server], "caFile": authority, "credentials": {"token": access.token}, "tokenReview": true,
+    });
+    let metadata = json!({"name": member.name()});
+    let kind = "UpstreamCluster";
+    Ok(json!({"apiVersion": "tributary.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}).to_string())
+}
+
+/// Whom the endpoint knows.
+async fn who(kubectl: &Kubectl) -> anyhow::Result<(String, Value)> {
+    let answer: Value = serde_json::from_str(&kubectl.ok(&["auth", "whoami", "-o", "json"]).await?)?;
+    let info = &answer["status"]["userInfo"];
+    Ok((info["username"].as_str().unwrap_or_default().to_owned(), info["groups"].clone()))
+}
+
+/// A ServiceAccount's token; without audiences it is for the member itself.
+async fn token_of(member: &TestCluster, namespace: &str, name: &str, audiences: &[&str]) -> anyhow::Result<String> {
+    let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token");
+    let spec = json!({"audiences": audiences, "expirationSeconds": 600});
+    let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec});
+    let answer = member.http().post(&path, &request).send().await?.expect(201)?.json()?;
+    Ok(answer["status"]["token"].as_str().context("no token")?.to_owned())
+}
+
+async fn issuers_name_people(context: TestContext) -> anyhow::Result<()> {
+    let endpoint = Endpoint::start(&context).await?;
+    let own = context.namespace("tokens", &endpoint.members).await?;
+    grant(&endpoint.members[0], &own, "ann", "oidc:ann", reads_config_maps()).await?;
+    make_config_map(&endpoint.members[0], &own, "hers", 10).await?;
+    make_config_map(&endpoint.members[1], &own, "hidden", 10).await?;
+    let token = endpoint.issuer.token("a", &[])?;
+    let kubectl = endpoint.kubectl(&context, &json!({"token": token})).await?;
+    let expected = ("oidc:ann".to_owned(), json!(["team:dev", "team:ops", "system:authenticated"]));
+    ensure!(who(&kubectl).await? == expected, "{:?}", who(&kubectl).await?);
+    eventually(SOON, async || {
+        let listed = kubectl.ok(&["get", "configmaps", "-n", &own, "-o", "name"]).await?;
+        ensure!(listed.contains("configmap/hers") && !listed.contains("hidden"), "{listed}");
+        Ok(())
+    })
+    .await?;
+    let refused = kubectl.run(&["get", "pods", "-n", &own]).await?;
+    ensure!(refused.stderr.contains("User \"oidc:ann\" cannot list resource \"pods\""), "{}", refused.stderr);
+
+    // A program that fetches the token for kubectl.
+    let credential = json!({
+        "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": token},
+    });
+    let path = endpoint.folder.path().join("credential.json");
+    fs::write(&path, credential.to_string())?;
+    let exec = json!({"exec": {
+        "apiVersion": "client.authentication.k8s.io/v1", "command": "cat", "args": [path], "interactiveMode": "Never",
+    }});
+    ensure!(who(&endpoint.kubectl(&context, &exec).await?).await? == expected);
+
+    let bad = |changes: &[Change]| endpoint.issuer.token("a", changes);
+    for (name, token) in [
+        ("expired", bad(&[Change::Expires(-5)])?),
+        ("for others", bad(&[Change::Claim("aud", json!("other"))])?),
+        ("signed by another key than it says", bad(&[Change::Header("kid", json!("p384"))])?),
+        ("of no issuer", bad(&[Change::Claim("iss", json!("https://127.0.0.1/a"))])?),
+        ("a guess", "guessed".to_owned()),
+    ] {
+        let status = endpoint.status(&token, "/api/v1/configmaps").await?;
+        ensure!(status == UNAUTHORIZED, "{name}: {status}");
+        let refused = endpoint.kubectl(&context, &json!({"token": token})).await?.run(&["get", "configmaps"]).await?;
+        ensure!(refused.stderr.contains("You must be logged in to the server"), "{name}: {}", refused.stderr);
+        endpoint.log_holds_none_of(&[&token])?;
+    }
+    lasts_until_the_token_ends(&endpoint, &own).await?;
+    issuers_are_exchanged(&endpoint, &token).await?;
+    endpoint.log_holds_none_of(&[&token])
+}
+
+/// A watch ends with the token that opened it.
+async fn lasts_until_the_token_ends(endpoint: &Endpoint, own: &str) -> anyhow::Result<()> {
+    let http = endpoint.http(&endpoint.issuer.token("a", &[Change::Expires(8)])?).await?;
+    let mut events = http.watch(&format!("/api/v1/namespaces/{own}/configmaps?watch=1")).await?;
+    let (told, ended) = events.drain(SOON).await?;
+    ensure!(ended, "{told:?}");
+    ensure!(told.iter().any(|event| event["object"]["metadata"]["name"] == "hers"), "{told:?}");
+    Ok(())
+}
+
+/// The file is read again; what cannot be used changes nothing.
+async fn issuers_are_exchanged(endpoint: &Endpoint, token: &str) -> anyhow::Result<()> {
+    let configuration = endpoint.issuer.configuration();
+    fs::write(&endpoint.issuers, "jwt: nothing")?;
+    eventually(SOON, async || {
+        let log = endpoint.tributary.log();
+        ensure!(log.contains("--authentication-config") && log.contains("the old ones stay"), "{log}");
+        Ok(())
+    })
+    .await?;
+    ensure!(endpoint.status(token, "/version").await? == 200);
+    let mut without: Value = serde_json::from_str(&configuration)?;
+    without["jwt"].as_array_mut().context("no issuers")?.remove(0);
+    fs::write(&endpoint.issuers, without.to_string())?;
+    eventually(SOON, async || {
+        let status = endpoint.status(token, "/version").await?;
+        ensure!(status == UNAUTHORIZED, "{status}");
+        Ok(())
+    })
+    .await?;
+    let other = endpoint.issuer.token("b", &[])?;
+    ensure!(endpoint.status(&other, "/version").await? == 200);
+    fs::write(&endpoint.issuers, configuration)?;
+    eventually(SOON, async || {
+        let status = endpoint.status(token, "/version").await?;
+        ensure!(status == 200, "{status}");
+        Ok(())
+    })
+    .await
+}
+
+async fn service_accounts_stay_at_home(context: TestContext) -> anyhow::Result<()> {
+    let endpoint = Endpoint::start(&context).await?;
+    let [one, two] = &endpoint.members;
+    let own = context.namespace("accounts", &endpoint.members).await?;
+    let name = format!("system:serviceaccount:{own}:app");
+    // The same name in both is two accounts.
+    for (member, map) in [(one, "of-one"), (two, "of-two")] {
+        let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "app"}});
+        member.http().post(&format!("/api/v1/namespaces/{own}/serviceaccounts"), &account).send().await?.expect(201)?;
+        grant(member, &own, "app", &name, reads_config_maps()).await?;
+        make_config_map(member, &own, map, 10).await?;
+    }
+    let token = token_of(two, &own, "app", &[]).await?;
+    let maps = format!("/api/v1/namespaces/{own}/configmaps");
+    eventually(KEYS_PATIENCE, async || {
+        let answer = endpoint.http(&token).await?.get(&maps).send().await?.expect(200)?.json()?;
+        let expected = ("member2".to_owned(), own.clone(), "of-two".to_owned());
+        ensure!(config_maps(&answer).into_iter().eq([expected]), "{answer}");
+        Ok(())
+    })
+    .await?;
+    let kubectl = endpoint.kubectl(&context, &json!({"token": token})).await?;
+    let groups = json!(["system:serviceaccounts", format!("system:serviceaccounts:{own}"), "system:authenticated"]);
+    ensure!(who(&kubectl).await? == (name.clone(), groups), "{:?}", who(&kubectl).await?);
+    // What asks its own cluster is answered, and what asks the other finds nobody of that name.
+    ensure!(endpoint.status(&token, &format!("/clusters/member2{maps}/of-two")).await? == 200);
+    for path in [format!("/clusters/member1{maps}"), format!("/clusters/member1{maps}/of-one")] {
+        let status = endpoint.status(&token, &path).await?;
+        ensure!([403, 404].contains(&status), "{path}: {status}");
+    }
+    let refused = kubectl.run(&["get", "configmap", "of-one", "-n", &own]).await?;
+    ensure!(refused.stderr.contains("NotFound"), "{}", refused.stderr);
+
+    // One for somebody else's audience is nobody's here, though its key is known.
+    let elsewhere = token_of(two, &own, "app", &["vault"]).await?;
+    ensure!(endpoint.status(&elsewhere, &maps).await? == UNAUTHORIZED);
+    // One that is signed by no key at all is not believed.
+    let forged = format!("{}.{}", token.rsplit_once('.').context("a JWT")?.0, "A".repeat(86));
+    ensure!(endpoint.status(&forged, &maps).await? == UNAUTHORIZED);
+    // An account that is gone is nobody a moment later.
+    two.http().delete(&format!("/api/v1/namespaces/{own}/serviceaccounts/app")).send().await?.expect(200)?;
+    eventually(SOON, async || {
+        let status = endpoint.status(&token, &maps).await?;
+        ensure!(status == UNAUTHORIZED, "{status}");
+        Ok(())
+    })
+    .await?;
+    endpoint.log_holds_none_of(&[&token, &elsewhere])
+}
+
+async fn clusters_review_tokens(context: TestContext) -> anyhow::Result<()> {
+    let endpoint = Endpoint::start(&context).await?;
+    let own = context.namespace("reviewed", &endpoint.members).await?;
+    let [of_hub, of_two] = [&endpoint.members[0], &endpoint.members[1]].map(|member| member.access().token);
+    let maps = format!("/api/v1/namespaces/{own}/configmaps");
+    for member in &endpoint.members {
+        make_config_map(member, &own, &format!("of-{}", member.name()), 10).await?;
+    }
+    // Its administrator, who has all rights there by the group, has none by it here.
+    let kubectl = endpoint.kubectl(&context, &json!({"token": of_hub})).await?;
+    let expected = ("admin".to_owned(), json!(["system:masters", "system:authenticated"]));
+    ensure!(who(&kubectl).await? == expected, "{:?}", who(&kubectl).await?);
+    ensure!(endpoint.status(&of_hub, &maps).await? == 403);
+    // The hub's word is good in the other cluster, whose word is good nowhere else, and asked for where it is addressed.
+    ensure!(endpoint.status(&of_two, &maps).await? == UNAUTHORIZED);
+    let addressed = format!("/clusters/member2{maps}");
+    for token in [&of_hub, &of_two] {
+        ensure!(endpoint.status(token, &addressed).await? == 403);
+    }
+    ensure!(endpoint.status(&of_two, &format!("/clusters/member1{maps}")).await? == UNAUTHORIZED);
+    grant(&endpoint.members[1], &own, "admin", "admin", reads_config_maps()).await?;
+    eventually(SOON, async || {
+        for token in [&of_hub, &of_two] {
+            let answer = endpoint.http(token).await?.get(&addressed).send().await?.expect(200)?.text();
+            ensure!(answer.contains("of-member2") && !answer.contains("of-member1"), "{answer}");
+        }
+        Ok(())
+    })
+    .await?;
+    let merged = endpoint.http(&of_hub).await?.get(&maps).send().await?.expect(200)?.json()?;
+    let names: Vec<_> = config_maps(&merged).into_iter().map(|(cluster, ..)| cluster).collect();
+    ensure!(names == ["member2"], "{merged}");
+    ensure!(endpoint.status(&of_two, &maps).await? == UNAUTHORIZED);
+    endpoint.log_holds_none_of(&[&of_hub, &of_two])
+}
