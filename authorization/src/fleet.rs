@@ -9,7 +9,7 @@ use crate::attributes::{Attributes, ResourceAttributes, User};
 use crate::ground::{BindingGround, Ground};
 use crate::intern::Interner;
 use crate::member::Member;
-use crate::object::{Binding, Content, Place, RbacKind, RbacObject, Subject};
+use crate::object::{Binding, Content, Place, RbacChange, RbacKind, RbacObject, Subject};
 use crate::rule::{Marks, Rule, Rules};
 use crate::share::{Grant, Share};
 use crate::visible::{Part, Visible};
@@ -25,6 +25,8 @@ type Slot = usize;
 pub struct Fleet {
     clusters: HashMap<ClusterName, Slot>,
     members: Vec<Option<Member>>,
+    /// Of how many subjects more is granted in each cluster than is looked at.
+    beyond: Vec<usize>,
     users: HashMap<Arc<str>, Shares>,
     groups: HashMap<Arc<str>, Shares>,
     /// Counts changes of what anybody may do.
@@ -44,6 +46,17 @@ pub struct Fleet {
 struct Shares {
     by_cluster: Vec<(Slot, Arc<Share>)>,
     changed: u64,
+}
+
+/// What changes of a cluster touch.
+#[derive(Default)]
+struct Changed {
+    /// The roles that have other rules.
+    roles: HashSet<Arc<Place>>,
+    /// Where bindings are others.
+    bindings: HashSet<Arc<Place>>,
+    /// Whom the bindings before named.
+    principals: HashSet<Principal>,
 }
 
 /// The clusters that allow something.
@@ -103,29 +116,31 @@ impl Shares {
     }
 }
 
-/// What changes. Each call costs what it touches: of a binding its subjects' grants in this cluster, of a role those of
-/// all who have it there.
+/// What changes. Each call costs what it touches, once: of bindings their subjects' grants in this cluster, of roles those
+/// of all who have them there.
 impl Fleet {
     /// Puts a role or a binding into a cluster, in place of one of its kind, namespace and name. A cluster not yet known
     /// is known from then on. Whether anybody's rights may differ from before.
     pub fn upsert(&mut self, cluster: &ClusterName, object: RbacObject) -> bool {
-        self.change(cluster, |fleet, slot| match object.0 {
-            Content::Role(place, rules) => fleet.set_role(slot, place, Some(rules)),
-            Content::Binding(binding) => fleet.set_binding(slot, binding.place.clone(), Some(binding)),
-        })
+        self.apply(cluster, [RbacChange::Put(object)])
     }
 
     /// Takes a role or a binding from a cluster; `namespace` is empty for the kinds that have none. Whether anybody's
     /// rights may differ from before.
     pub fn remove(&mut self, cluster: &ClusterName, kind: RbacKind, namespace: &str, name: &str) -> bool {
-        if !self.clusters.contains_key(cluster) || namespace.is_empty() == kind.is_namespaced() {
+        self.apply(cluster, [RbacChange::Gone { kind, namespace: namespace.to_owned(), name: name.to_owned() }])
+    }
+
+    /// Takes over changes of a cluster, in their order. A cluster not yet known is known from then on, if anything is put
+    /// into it. Whether anybody's rights may differ from before.
+    ///
+    /// Costs each change and, once however many they are, all grants of the subjects that have them.
+    pub fn apply(&mut self, cluster: &ClusterName, changes: impl IntoIterator<Item = RbacChange>) -> bool {
+        let changes: Vec<_> = changes.into_iter().collect();
+        if !self.knows(cluster) && !changes.iter().any(|change| matches!(change, RbacChange::Put(_))) {
             return false;
         }
-        let place = Place::new(namespace, name);
-        self.change(cluster, |fleet, slot| match kind {
-            RbacKind::Role | RbacKind::ClusterRole => fleet.set_role(slot, place, None),
-            RbacKind::RoleBinding | RbacKind::ClusterRoleBinding => fleet.set_binding(slot, place, None),
-        })
+        self.change(cluster, |fleet, slot| fleet.step(slot, changes))
     }
 
     /// Makes these all the roles and bindings of a cluster; of several of one kind, namespace and name the last counts.
@@ -185,6 +200,7 @@ impl Fleet {
         let free = self.members.iter().position(Option::is_none).unwrap_or(self.members.len());
         if free == self.members.len() {
             self.members.push(None);
+            self.beyond.push(0);
         }
         self.members[free] = Some(Member::default());
         self.rest_changed = self.touch();
@@ -192,41 +208,80 @@ impl Fleet {
         free
     }
 
-    fn set_role(&mut self, slot: Slot, place: Place, rules: Option<Vec<Rule>>) {
-        let place = self.places.intern(place);
-        let rules = rules.map(|rules| self.rules.intern(Rules::new(rules)));
-        let Some(member) = &mut self.members[slot] else { return };
-        let touched = member.set_role(&place, rules);
-        let principals: HashSet<_> = touched.iter().flat_map(|binding| principals(binding)).collect();
-        for principal in principals {
-            let Some((member, share)) = self.member_and_share(slot, &principal) else { continue };
-            let now = |grant: &Grant| {
-                if grant.binding.role.as_ref() == Some(&*place) { member.grant(&grant.binding) } else { grant.clone() }
-            };
-            let grants = share.grants().iter().map(now).collect();
+    /// Takes over changes, and makes anew what those have whom they touch.
+    fn step(&mut self, slot: Slot, changes: Vec<RbacChange>) {
+        let Some(mut member) = self.members[slot].take() else { return };
+        let mut changed = Changed::default();
+        for change in changes {
+            match change {
+                RbacChange::Put(RbacObject(Content::Role(place, rules))) => {
+                    let rules = self.rules.intern(Rules::new(rules));
+                    self.set_role(&mut member, place, Some(rules), &mut changed);
+                }
+                RbacChange::Put(RbacObject(Content::Binding(binding))) => {
+                    let place = binding.place.clone();
+                    self.set_binding(&mut member, place, Some(binding), &mut changed);
+                }
+                RbacChange::Gone { kind, namespace, .. } if namespace.is_empty() == kind.is_namespaced() => {}
+                RbacChange::Gone { kind, namespace, name } => {
+                    let place = Place::new(&namespace, &name);
+                    match kind {
+                        RbacKind::Role | RbacKind::ClusterRole => self.set_role(&mut member, place, None, &mut changed),
+                        RbacKind::RoleBinding | RbacKind::ClusterRoleBinding => {
+                            self.set_binding(&mut member, place, None, &mut changed);
+                        }
+                    }
+                }
+            }
+        }
+        let shares = self.touched(slot, &member, changed);
+        self.members[slot] = Some(member);
+        for (principal, grants) in shares {
             self.set_share(slot, &principal, grants);
         }
     }
 
-    fn set_binding(&mut self, slot: Slot, place: Place, binding: Option<Binding>) {
+    fn set_role(&mut self, member: &mut Member, place: Place, rules: Option<Arc<Rules>>, changed: &mut Changed) {
+        let place = self.places.intern(place);
+        if member.set_role(&place, rules) {
+            changed.roles.insert(place);
+        }
+    }
+
+    fn set_binding(&mut self, member: &mut Member, place: Place, binding: Option<Binding>, changed: &mut Changed) {
         let place = self.places.intern(place);
         let binding = binding.map(|binding| self.bindings.intern(binding));
         let role = binding.as_ref().and_then(|binding| binding.role.clone()).map(|role| self.places.intern(role));
-        let Some(member) = &mut self.members[slot] else { return };
-        let before = member.set_binding(&place, binding.clone().map(|binding| (binding, role)));
-        if before.as_ref().map(Arc::as_ptr) == binding.as_ref().map(Arc::as_ptr) {
-            return;
+        let address = binding.as_ref().map(Arc::as_ptr);
+        let before = member.set_binding(&place, binding.map(|binding| (binding, role)));
+        if before.as_ref().map(Arc::as_ptr) != address {
+            changed.principals.extend(before.iter().flat_map(|binding| principals(binding)));
+            changed.bindings.insert(place);
         }
-        let now: HashSet<_> = binding.iter().flat_map(|binding| principals(binding)).collect();
-        let either: HashSet<_> = before.iter().flat_map(|binding| principals(binding)).chain(now.clone()).collect();
-        for principal in either {
-            let kept = self.member_and_share(slot, &principal).map(|(_, share)| share.grants()).unwrap_or_default();
-            let mut grants: Vec<_> = kept.iter().filter(|grant| grant.binding.place != *place).cloned().collect();
-            let own = binding.as_ref().filter(|_| now.contains(&principal));
-            let member = self.members[slot].as_ref();
-            grants.extend(own.zip(member).map(|(binding, member)| member.grant(binding)));
-            self.set_share(slot, &principal, grants);
+    }
+
+    /// What everybody has by now who had what was changed, or has it now.
+    fn touched(&self, slot: Slot, member: &Member, changed: Changed) -> Vec<(Principal, Vec<Grant>)> {
+        let Changed { roles, bindings, mut principals } = changed;
+        let mut new: HashMap<Principal, Vec<Grant>> = HashMap::new();
+        for binding in bindings.iter().filter_map(|place| member.binding(place)) {
+            for principal in self::principals(binding) {
+                new.entry(principal).or_default().push(member.grant(binding));
+            }
         }
+        principals.extend(new.keys().cloned());
+        let given = roles.iter().flat_map(|role| member.bindings_of(role));
+        principals.extend(given.flat_map(|binding| self::principals(binding)));
+        let shares = principals.into_iter().map(|principal| {
+            let kept = self.share(slot, &principal).map(Share::grants).unwrap_or_default();
+            let kept = kept.iter().filter(|grant| !bindings.contains(&grant.binding.place));
+            let has_another = |grant: &&Grant| grant.binding.role.as_ref().is_some_and(|role| roles.contains(role));
+            let now = |grant: &Grant| if has_another(&grant) { member.grant(&grant.binding) } else { grant.clone() };
+            let mut grants: Vec<_> = kept.map(now).collect();
+            grants.extend(new.remove(&principal).into_iter().flatten());
+            (principal, grants)
+        });
+        shares.collect()
     }
 
     /// Puts another member into a slot, or none: what each subject has there is made anew.
@@ -249,6 +304,9 @@ impl Fleet {
         grants.dedup_by(|a, b| Arc::ptr_eq(&a.binding, &b.binding));
         let share = (!grants.is_empty()).then(|| self.shares.intern(Share::new(grants)));
         let now = self.generation + 1;
+        let is_beyond = share.as_ref().is_some_and(|share| share.is_beyond());
+        let was_beyond = self.share(slot, principal).is_some_and(Share::is_beyond);
+        self.beyond[slot] = self.beyond[slot] + usize::from(is_beyond) - usize::from(was_beyond);
         let (map, name) = match principal {
             Principal::User(name) => (&mut self.users, name),
             Principal::Group(name) => (&mut self.groups, name),
@@ -264,12 +322,12 @@ impl Fleet {
         }
     }
 
-    fn member_and_share(&self, slot: Slot, principal: &Principal) -> Option<(&Member, &Share)> {
+    fn share(&self, slot: Slot, principal: &Principal) -> Option<&Share> {
         let shares = match principal {
             Principal::User(name) => self.users.get(name),
             Principal::Group(name) => self.groups.get(name),
         };
-        Some((self.members[slot].as_ref()?, shares?.get(slot)?))
+        Some(shares?.get(slot)?)
     }
 }
 
@@ -282,6 +340,19 @@ impl Fleet {
     /// Whether a cluster is known.
     pub fn knows(&self, cluster: &ClusterName) -> bool {
         self.clusters.contains_key(cluster)
+    }
+
+    /// Whether a cluster grants more to one of its subjects than is looked at.
+    pub fn grants_too_much(&self, cluster: &ClusterName) -> bool {
+        self.clusters.get(cluster).is_some_and(|slot| self.beyond[*slot] > 0)
+    }
+
+    /// Whether a cluster grants more to a user, or a group of theirs, than is looked at: what it allows them is not known,
+    /// and is nothing here. Costs nothing but where some cluster's subject has so much, and a lookup for each group
+    /// there.
+    pub fn is_beyond(&self, cluster: &ClusterName, user: User<'_>) -> bool {
+        let Some(slot) = self.clusters.get(cluster).filter(|slot| self.beyond[**slot] > 0) else { return false };
+        self.shares_of(user).filter_map(|shares| shares.get(*slot)).any(|share| share.is_beyond())
     }
 
     /// Counts the changes of what anybody may do anywhere.
@@ -329,7 +400,7 @@ impl Fleet {
         let marks = Marks::of_request(&Attributes::Resource(asked));
         let mut part = Part::default();
         for share in self.shares_of(user).filter_map(|shares| shares.get(*slot)) {
-            for grant in share.grants() {
+            for grant in share.looked_at() {
                 let rules = grant.rules.iter().flat_map(|rules| rules.candidates(marks));
                 for rule in rules.filter(|rule| rule.covers(&asked)) {
                     if !add(&mut part, &grant.binding.place.namespace, rule) {

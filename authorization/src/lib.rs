@@ -44,6 +44,9 @@
 //! | [`Scope::of`] some namespaces in all clusters | 80 µs | |
 //! | a binding goes and comes | 3.7 µs | |
 //!
+//! No cluster makes others' answers dear: what a subject has there that is more than [`GRANTED_WORDS_MAX`] is not looked
+//! at, and allows nothing ([`Fleet::is_beyond`]).
+//!
 //! Invariant: values only, no I/O, no clock; a cluster that is not known, or an object that cannot be read, allows nothing.
 
 pub mod attributes;
@@ -62,9 +65,10 @@ pub mod visible;
 pub use attributes::{Attributes, ResourceAttributes, User};
 pub use fleet::{AllowingClusters, Fleet};
 pub use ground::Ground;
-pub use object::{InvalidRbacObject, RbacKind, RbacObject};
+pub use object::{InvalidRbacObject, RbacChange, RbacKind, RbacObject};
 pub use review::{Doubt, RulesReview};
 pub use rule::Rule;
 pub use sample::Sample;
 pub use scope::Scope;
+pub use share::GRANTED_WORDS_MAX;
 pub use visible::{Part, Visible, VisibleChange};

@@ -1,6 +1,6 @@
 //! The roles and bindings of one cluster, found by their places.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::object::{Binding, Place};
@@ -11,8 +11,11 @@ use crate::share::Grant;
 #[derive(Debug, Default)]
 struct RoleEntry {
     rules: Option<Arc<Rules>>,
-    /// The bindings that give it.
+    /// The bindings that give it, and some that no longer do or are there twice.
     bindings: Vec<Arc<Binding>>,
+    /// How many of them no longer did when they were replaced. They are swept once they are more than half: looking for
+    /// each would cost all bindings of the role, for each of them that changes.
+    stale: usize,
 }
 
 /// The roles and bindings of one cluster.
@@ -28,35 +31,44 @@ impl Member {
         self.bindings.values()
     }
 
+    /// The binding of a place.
+    pub(crate) fn binding(&self, place: &Place) -> Option<&Arc<Binding>> {
+        self.bindings.get(place)
+    }
+
+    /// The bindings that give a role; some of them twice.
+    pub(crate) fn bindings_of(&self, role: &Place) -> impl Iterator<Item = &Arc<Binding>> {
+        let bindings = self.roles.get(role).into_iter().flat_map(|entry| &entry.bindings);
+        bindings.filter(|binding| is_live(&self.bindings, binding))
+    }
+
     /// A binding with the rules that it gives now.
     pub(crate) fn grant(&self, binding: &Arc<Binding>) -> Grant {
         let role = binding.role.as_ref().and_then(|role| self.roles.get(role));
         Grant { binding: Arc::clone(binding), rules: role.and_then(|role| role.rules.clone()) }
     }
 
-    /// Puts, replaces or takes away (`None`) a role. Returns the bindings that give another role than before: none where
-    /// the rules are the same.
-    pub(crate) fn set_role(&mut self, place: &Arc<Place>, rules: Option<Arc<Rules>>) -> Vec<Arc<Binding>> {
+    /// Puts, replaces or takes away (`None`) a role. Whether it has other rules than before.
+    pub(crate) fn set_role(&mut self, place: &Arc<Place>, rules: Option<Arc<Rules>>) -> bool {
         let entry = self.roles.entry(Arc::clone(place)).or_default();
         let same = entry.rules.as_ref().map(Arc::as_ptr) == rules.as_ref().map(Arc::as_ptr);
         entry.rules = rules;
-        let touched = if same { Vec::new() } else { entry.bindings.clone() };
         self.forget_role_if_nothing_is_left(place);
-        touched
+        !same
     }
 
-    /// Puts, replaces or takes away (`None`) a binding. Returns the one before, where it was another.
+    /// Puts, replaces or takes away (`None`) a binding. Returns the one before. Costs the same however many there are, but
+    /// for a walk over those of its role, which as many changes pay for.
     pub(crate) fn set_binding(
         &mut self,
         place: &Arc<Place>,
         binding: Option<(Arc<Binding>, Option<Arc<Place>>)>,
     ) -> Option<Arc<Binding>> {
         let before = self.bindings.remove(place);
-        if let Some(before) = &before
-            && let Some(role) = &before.role
-        {
+        if let Some(role) = before.as_ref().and_then(|before| before.role.as_ref()) {
             if let Some(entry) = self.roles.get_mut(role) {
-                entry.bindings.retain(|binding| !Arc::ptr_eq(binding, before));
+                entry.stale += 1;
+                entry.sweep_if_half_is_stale(&self.bindings);
             }
             self.forget_role_if_nothing_is_left(role);
         }
@@ -74,4 +86,20 @@ impl Member {
             self.roles.remove(place);
         }
     }
+}
+
+impl RoleEntry {
+    fn sweep_if_half_is_stale(&mut self, bindings: &HashMap<Arc<Place>, Arc<Binding>>) {
+        if self.stale * 2 > self.bindings.len() {
+            let mut seen = HashSet::new();
+            self.bindings.retain(|binding| is_live(bindings, binding) && seen.insert(Arc::as_ptr(binding)));
+            self.bindings.shrink_to(self.bindings.len() * 2);
+            self.stale = 0;
+        }
+    }
+}
+
+/// Whether this is the binding of its place.
+fn is_live(bindings: &HashMap<Arc<Place>, Arc<Binding>>, binding: &Arc<Binding>) -> bool {
+    bindings.get(&binding.place).is_some_and(|own| Arc::ptr_eq(own, binding))
 }

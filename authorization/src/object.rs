@@ -108,6 +108,22 @@ pub(crate) enum Content {
     Binding(Binding),
 }
 
+/// One change of a cluster's roles and bindings.
+#[derive(Clone, Debug)]
+pub enum RbacChange {
+    /// It is there, as it is now, in place of one of its kind, namespace and name.
+    Put(RbacObject),
+    /// It is not there, or cannot be read: then it allows nothing.
+    Gone {
+        /// Its kind.
+        kind: RbacKind,
+        /// Its namespace; empty for the kinds that have none.
+        namespace: String,
+        /// Its name.
+        name: String,
+    },
+}
+
 /// Why a text is no role or binding. Whoever mirrors a cluster skips and counts it.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidRbacObject {

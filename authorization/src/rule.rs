@@ -58,6 +58,11 @@ impl Rule {
         self.resource_names.is_empty() || self.resource_names.iter().any(|own| **own == *name)
     }
 
+    fn words(&self) -> usize {
+        let Self { verbs, api_groups, resources, resource_names, non_resource_urls } = self;
+        [verbs, api_groups, resources, resource_names, non_resource_urls].map(Vec::len).iter().sum()
+    }
+
     fn has_verb(&self, verb: &str) -> bool {
         has(&self.verbs, verb)
     }
@@ -91,6 +96,8 @@ fn resource_matches(own: &str, asked: &ResourceAttributes<'_>) -> bool {
 pub(crate) struct Rules {
     rules: Vec<(Marks, Rule)>,
     marks: Marks,
+    /// How many words there are in all of them, and one for each.
+    words: usize,
 }
 
 /// One bit of 64 for each verb, and for each resource or path, chosen by its text; all bits where a wildcard stands.
@@ -150,7 +157,13 @@ impl Rules {
             things: all.things | marks.things,
         };
         let marks = rules.iter().fold(Marks::default(), join);
-        Self { rules, marks }
+        let words = rules.iter().map(|(_, rule)| 1 + rule.words()).sum();
+        Self { rules, marks, words }
+    }
+
+    /// How much there is to look at: the words of the rules, and one for each.
+    pub(crate) fn words(&self) -> usize {
+        self.words
     }
 
     /// Every rule.

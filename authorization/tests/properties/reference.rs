@@ -48,6 +48,16 @@ impl Reference {
         self.0.retain(|own| !own.is_the_one(object));
     }
 
+    /// Puts each object, or takes it away where that is false.
+    pub(crate) fn apply(&mut self, changes: &[(bool, Object)]) {
+        for (is_put, object) in changes {
+            match is_put {
+                true => self.put(object.clone()),
+                false => self.remove(object),
+            }
+        }
+    }
+
     pub(crate) fn objects(&self) -> impl Iterator<Item = &Object> {
         self.0.iter()
     }

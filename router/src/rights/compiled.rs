@@ -3,15 +3,7 @@
 use parking_lot::{RwLock, RwLockReadGuard};
 use tokio::sync::watch;
 use tributary_apimachinery::ClusterName;
-use tributary_authorization::{Fleet, RbacKind, RbacObject};
-
-/// One change of a cluster's roles and bindings.
-pub(super) enum RbacChange {
-    /// It is there, as it is now.
-    Put(RbacObject),
-    /// It is not there, or cannot be read: then it allows nothing.
-    Gone { kind: RbacKind, namespace: String, name: String },
-}
+use tributary_authorization::{Fleet, GRANTED_WORDS_MAX, RbacChange, RbacObject};
 
 /// The rights in all clusters.
 #[derive(Default)]
@@ -35,26 +27,17 @@ impl CompiledRights {
 
     /// Makes these all the roles and bindings of a cluster.
     pub(super) fn replace(&self, cluster: &ClusterName, objects: Vec<RbacObject>) {
-        self.change(|fleet| fleet.replace(cluster, objects));
+        self.change(cluster, |fleet| fleet.replace(cluster, objects));
     }
 
     /// Takes over changes of a cluster's roles and bindings, in their order. Nobody sees some of them only.
     pub(super) fn apply(&self, cluster: &ClusterName, changes: Vec<RbacChange>) {
-        self.change(|fleet| {
-            let mut is_news = false;
-            for change in changes {
-                is_news |= match change {
-                    RbacChange::Put(object) => fleet.upsert(cluster, object),
-                    RbacChange::Gone { kind, namespace, name } => fleet.remove(cluster, kind, &namespace, &name),
-                };
-            }
-            is_news
-        });
+        self.change(cluster, |fleet| fleet.apply(cluster, changes));
     }
 
     /// Forgets a cluster: it allows nothing any more.
     pub(super) fn leave(&self, cluster: &ClusterName) {
-        self.change(|fleet| fleet.leave(cluster));
+        self.change(cluster, |fleet| fleet.leave(cluster));
     }
 
     /// Notes that it has changed of which clusters the rights are known.
@@ -62,8 +45,20 @@ impl CompiledRights {
         self.changes.send_modify(|changes| *changes += 1);
     }
 
-    fn change(&self, change: impl FnOnce(&mut Fleet) -> bool) {
-        let is_news = change(&mut self.fleet.write());
+    fn change(&self, cluster: &ClusterName, change: impl FnOnce(&mut Fleet) -> bool) {
+        let mut fleet = self.fleet.write();
+        let before = fleet.grants_too_much(cluster);
+        let is_news = change(&mut fleet);
+        let now = fleet.grants_too_much(cluster);
+        drop(fleet);
+        match (before, now) {
+            (false, true) => tracing::warn!(
+                %cluster, words = GRANTED_WORDS_MAX,
+                "the cluster's bindings give a subject more than is looked at; what it allows those users is not known"
+            ),
+            (true, false) => tracing::info!(%cluster, "the cluster's bindings give no subject too much any more"),
+            _ => {}
+        }
         if is_news {
             self.note();
         }

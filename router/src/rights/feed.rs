@@ -5,10 +5,10 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use tributary_apimachinery::{Change, ChangeType, ClusterName, Object, Snapshot};
-use tributary_authorization::{RbacKind, RbacObject};
+use tributary_authorization::{RbacChange, RbacKind, RbacObject};
 use tributary_cacher::{Update, UpdateObserver};
 
-use super::compiled::{CompiledRights, RbacChange};
+use super::compiled::CompiledRights;
 
 /// How many objects that cannot be read have a line in the log, of each cluster. The first ones show what is wrong.
 const LOGGED_MAX: u64 = 10;

@@ -33,6 +33,11 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 /// roles and bindings or none, so this is of no hurry.
 const REOPENED_WITHIN: Duration = Duration::from_secs(50);
 
+/// How many bytes the roles, or the bindings, of one cluster may occupy. 64 MiB: some hundred thousand objects, ten times as
+/// many as large clusters have. They are compiled for all clusters together, and what is more makes the cluster's rights
+/// unknown.
+const COLLECTION_BYTES_MAX: u64 = 64 << 20;
+
 /// The mirror of all clusters' roles and bindings.
 pub(crate) struct RightsMirror {
     fleet: Arc<Fleet>,
@@ -319,7 +324,10 @@ impl RightsMirror {
                 namespace: None,
                 list_places: cluster.list_places().clone(),
                 precedence: Precedence::default(),
-                tuning: ReflectorTuning { collection_size_max: self.collection_bytes, ..ReflectorTuning::default() },
+                tuning: ReflectorTuning {
+                    collection_size_max: self.collection_bytes.min(COLLECTION_BYTES_MAX),
+                    ..ReflectorTuning::default()
+                },
             };
             let cacher = Arc::new(Cacher::start(config, transport.clone(), feed.of(kind)));
             self.forward_states(cluster, &cacher);

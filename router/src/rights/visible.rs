@@ -150,7 +150,8 @@ impl CallerRights {
         if self.actor.reaches(cluster).is_err() {
             return Existence::Nowhere;
         }
-        if !self.mirror.knows(cluster) {
+        let users = [self.actor.acting(), self.actor.user()];
+        if !self.mirror.knows(cluster) || users.into_iter().any(|user| fleet.is_beyond(cluster, user)) {
             return Existence::Unknown;
         }
         match self.actor.refused(|user, asked| fleet.allows(cluster, user, asked)) {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tributary_apimachinery::{ClusterName, GroupVersionResource};
-use tributary_authorization::{RbacKind, User, Visible};
+use tributary_authorization::{GRANTED_WORDS_MAX, RbacKind, User, Visible};
 use tributary_router::ClusterAuthorization::{Auto, Live, Rbac};
 use tributary_router::report::RightsCondition;
 use tributary_router::{ClusterSetup, Policies, SharedMode, testing};
@@ -452,4 +452,44 @@ async fn what_was_revoked_while_a_member_was_away_is_not_shown_when_it_is_back()
         grant(a, "shop", "ann");
         until(|| async { ann.get(path).await.code == 200 }).await;
     }
+}
+
+/// A member that gives a user more than anybody looks at: it makes its own users wait, and nobody else.
+#[tokio::test]
+async fn a_member_that_grants_too_much_costs_itself_alone() {
+    const WORDS: usize = 4_000;
+    let fixture = ann().await;
+    let (b, ann, root) = (fixture.member("b"), fixture.user("ann", &[]), fixture.user("root", &[]));
+    let names: Vec<_> = (0..WORDS).map(|number| number.to_string()).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    b.apply(role("", "endless", [&["use"], &["x"], &["y"], &names])).unwrap();
+    for number in 0..=GRANTED_WORDS_MAX / WORDS {
+        b.apply(binding("shop", &format!("endless-{number}"), ("ClusterRole", "endless"), "ann")).unwrap();
+    }
+    let of_a = ["a/one-a", "a/two-a", "a/one-a", "a/two-a"];
+    until(async || items(&ann.get(ALL).await.ok()) == of_a).await;
+    let answer = ann.get(ALL).await;
+    assert!(!answer.warnings().is_empty(), "{answer:?}");
+    assert_eq!(ann.get("/api/v1/namespaces/shop/configmaps/one-b").await.code, 503, "it may be there");
+    assert_eq!(items(&root.get(ALL).await.ok()).len(), 12);
+    b.delete(&format!("clusterroles.{RBAC}"), "", "endless").unwrap();
+    until(async || items(&ann.get(ALL).await.ok()).len() == 6).await;
+}
+
+#[tokio::test]
+async fn a_member_with_more_roles_than_are_held_is_unknown_and_no_other() {
+    const MIB: usize = 1 << 20;
+    let fixture = ann().await;
+    let (b, long) = (fixture.member("b"), "x".repeat(MIB));
+    for number in 0..65 {
+        b.apply(role("", &format!("long-{number}"), [&["use"], &["x"], &["y"], &[&long]])).unwrap();
+    }
+    until(async || conditions(&fixture).await[1] != Some(RightsCondition::Current)).await;
+    pass(BEHIND).await;
+    assert_eq!(["a", "b"].map(|cluster| lists(&fixture, cluster, "ann")), ["all", "unknown"]);
+    for number in 0..65 {
+        b.delete(&format!("clusterroles.{RBAC}"), "", &format!("long-{number}")).unwrap();
+    }
+    pass(BEHIND).await;
+    listed(&fixture, "b", "ann", "shop").await;
 }
