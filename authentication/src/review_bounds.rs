@@ -2,7 +2,8 @@
 //! known.
 //!
 //! Counted are tokens that turn out to be nobody's. Those of users give back what they took, so that many users behind
-//! one address are not bounded by it.
+//! one address are not bounded by it; and those that a cluster's key has signed do not count with everybody's, so that
+//! guesses from everywhere do not keep ServiceAccounts out. A cluster that does not answer holds up its own reviews alone.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -11,9 +12,12 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
+use tributary_apimachinery::ClusterName;
 
-/// Reviews on their way at once. A kube-apiserver answers one in some milliseconds.
-const IN_FLIGHT: usize = 64;
+/// Reviews on their way to one cluster at once. A kube-apiserver answers one in some milliseconds.
+const AT_A_CLUSTER: usize = 32;
+/// The same to all clusters, some 10 KB each: more than strangers can have sent while clusters do not answer.
+const IN_FLIGHT: usize = 1024;
 /// Tokens that are nobody's, from one address: at once, and per second after that. A person with an expired token has
 /// one every now and then.
 const OF_AN_ADDRESS: Rate = Rate { burst: 50.0, per_second: 5.0 };
@@ -26,8 +30,11 @@ const MAX_ADDRESSES: usize = 10_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TooManyReviews {
     /// As many as may be are on their way.
-    #[error("{IN_FLIGHT} tokens are being reviewed")]
+    #[error("as many tokens as may be are being reviewed")]
     InFlight,
+    /// The same at one cluster.
+    #[error("as many tokens as may be are being reviewed there")]
+    AtCluster,
     /// One address has sent too many tokens that were nobody's.
     #[error("too many tokens from this address were nobody's")]
     OfAddress,
@@ -69,6 +76,7 @@ impl Left {
 pub(crate) struct ReviewBounds {
     places: Arc<Semaphore>,
     rates: Mutex<Rates>,
+    at_clusters: Mutex<HashMap<ClusterName, usize>>,
 }
 
 struct Rates {
@@ -80,20 +88,28 @@ struct Rates {
 pub(crate) struct Admitted {
     bounds: Arc<ReviewBounds>,
     address: Option<IpAddr>,
+    is_signed: bool,
     _place: OwnedSemaphorePermit,
+}
+
+/// One that is sent to a cluster.
+pub(crate) struct Sent<'a> {
+    bounds: &'a ReviewBounds,
+    cluster: &'a ClusterName,
 }
 
 impl ReviewBounds {
     pub(crate) fn new() -> Arc<Self> {
         let rates = Rates { of_all: Left::full(OF_ALL), of_addresses: HashMap::new() };
-        Arc::new(Self { places: Arc::new(Semaphore::new(IN_FLIGHT)), rates: Mutex::new(rates) })
+        let (places, at_clusters) = (Arc::new(Semaphore::new(IN_FLIGHT)), Mutex::default());
+        Arc::new(Self { places, rates: Mutex::new(rates), at_clusters })
     }
 
-    /// Takes a place for a token from this address.
+    /// Takes a place for a token from this address. `is_signed` says that a cluster's key has signed it.
     ///
     /// # Errors
     /// [`TooManyReviews`].
-    pub(crate) fn admit(self: &Arc<Self>, address: IpAddr) -> Result<Admitted, TooManyReviews> {
+    pub(crate) fn admit(self: &Arc<Self>, address: IpAddr, is_signed: bool) -> Result<Admitted, TooManyReviews> {
         let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| TooManyReviews::InFlight)?;
         let mut rates = self.rates.lock();
         let address = rates.known(address);
@@ -102,23 +118,53 @@ impl ReviewBounds {
         if of_address.now(OF_AN_ADDRESS) < 1.0 {
             return Err(TooManyReviews::OfAddress);
         }
-        if of_all.now(OF_ALL) < 1.0 {
+        if !is_signed && of_all.now(OF_ALL) < 1.0 {
             return Err(TooManyReviews::OfAll);
         }
         of_address.left -= 1.0;
-        of_all.left -= 1.0;
+        if !is_signed {
+            of_all.left -= 1.0;
+        }
         drop(rates);
-        Ok(Admitted { bounds: Arc::clone(self), address, _place: place })
+        Ok(Admitted { bounds: Arc::clone(self), address, is_signed, _place: place })
     }
 }
 
 impl Admitted {
+    /// Takes a place at a cluster.
+    ///
+    /// # Errors
+    /// [`TooManyReviews::AtCluster`].
+    pub(crate) fn send<'a>(&'a self, cluster: &'a ClusterName) -> Result<Sent<'a>, TooManyReviews> {
+        let mut at_clusters = self.bounds.at_clusters.lock();
+        let taken = at_clusters.entry(cluster.clone()).or_default();
+        if *taken >= AT_A_CLUSTER {
+            return Err(TooManyReviews::AtCluster);
+        }
+        *taken += 1;
+        Ok(Sent { bounds: &self.bounds, cluster })
+    }
+
     /// The token was somebody's: it does not count.
     pub(crate) fn was_somebodys(self) {
         let mut rates = self.bounds.rates.lock();
-        rates.of_all.give_back(OF_ALL);
+        if !self.is_signed {
+            rates.of_all.give_back(OF_ALL);
+        }
         if let Some(left) = rates.of_addresses.get_mut(&self.address) {
             left.give_back(OF_AN_ADDRESS);
+        }
+    }
+}
+
+impl Drop for Sent<'_> {
+    fn drop(&mut self) {
+        let mut at_clusters = self.bounds.at_clusters.lock();
+        if let Some(taken) = at_clusters.get_mut(self.cluster) {
+            *taken -= 1;
+            if *taken == 0 {
+                at_clusters.remove(self.cluster);
+            }
         }
     }
 }
@@ -158,7 +204,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn strangers_are_bounded_by_address_and_in_all() {
         let bounds = ReviewBounds::new();
-        let nobodys = |last| bounds.admit(address(last)).map(drop);
+        let nobodys = |last| bounds.admit(address(last), false).map(drop);
         for _ in 0..50 {
             assert_eq!(nobodys(1), Ok(()));
         }
@@ -170,18 +216,35 @@ mod tests {
         let taken = (0..600).filter(|last| nobodys(last / 10 + 100).is_ok()).count();
         assert_eq!(taken, 500);
         assert_eq!(nobodys(3), Err(TooManyReviews::OfAll));
+        let signed = || bounds.admit(address(4), true).map(drop);
+        let taken = (0..100).filter(|_| signed().is_ok()).count();
+        assert_eq!((taken, signed()), (50, Err(TooManyReviews::OfAddress)), "of an address, not with everybody's");
     }
 
     #[tokio::test(start_paused = true)]
     async fn users_are_bounded_by_what_is_on_its_way_alone() {
         let bounds = ReviewBounds::new();
         for _ in 0..10_000 {
-            bounds.admit(address(1)).unwrap().was_somebodys();
+            bounds.admit(address(1), false).unwrap().was_somebodys();
+            bounds.admit(address(1), true).unwrap().was_somebodys();
         }
-        let places: Vec<_> = (0..64).map(|last| bounds.admit(address(last)).unwrap()).collect();
-        assert_eq!(bounds.admit(address(1)).map(drop), Err(TooManyReviews::InFlight));
+        let places: Vec<_> = (0..1024).map(|last| bounds.admit(address(last), true).unwrap()).collect();
+        assert_eq!(bounds.admit(address(1), true).map(drop), Err(TooManyReviews::InFlight));
         drop(places);
-        bounds.admit(address(1)).unwrap();
+        bounds.admit(address(1), true).unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_cluster_has_places_of_its_own() {
+        let bounds = ReviewBounds::new();
+        let [hung, other] = ["hung", "other"].map(|name| ClusterName::new(name).unwrap());
+        let admitted = bounds.admit(address(1), true).unwrap();
+        let sent: Vec<_> = (0..32).map(|_| admitted.send(&hung).unwrap()).collect();
+        assert_eq!(admitted.send(&hung).map(drop), Err(TooManyReviews::AtCluster));
+        assert_eq!(admitted.send(&other).map(drop), Ok(()));
+        drop(sent);
+        assert_eq!(admitted.send(&hung).map(drop), Ok(()));
+        assert!(bounds.at_clusters.lock().is_empty());
     }
 
     #[tokio::test(start_paused = true)]

@@ -251,7 +251,8 @@ impl TokenAuthenticator {
         key: TokenKey,
     ) -> Outcome {
         let begin = || {
-            let admitted = self.bounds.admit(client)?;
+            let is_signed = matches!(order, [Verifier::Signer(_)]);
+            let admitted = self.bounds.admit(client, is_signed)?;
             let review = Review {
                 clusters: order.iter().filter_map(in_own_words).collect(),
                 body: review_request(token, &self.reviews.audiences),
@@ -287,7 +288,7 @@ fn in_own_words(verifier: &Verifier<'_>) -> Option<(ClusterName, bool)> {
     match verifier {
         Verifier::Issuer(_) => None,
         Verifier::TokenReviewCluster(cluster) => Some(((*cluster).clone(), true)),
-        Verifier::Member(cluster) => Some(((*cluster).clone(), false)),
+        Verifier::Signer(cluster) | Verifier::Member(cluster) => Some(((*cluster).clone(), false)),
     }
 }
 
@@ -304,7 +305,7 @@ impl Review {
     /// Asks until one knows the token. A cluster that cannot say so ends it: whom the next one knows is somebody else.
     async fn carry_out(self, admitted: Admitted) -> Found<Outcome> {
         for (cluster, is_hub) in &self.clusters {
-            match self.ask(cluster).await {
+            match self.ask(cluster, &admitted).await {
                 Ok(None) => {}
                 Ok(Some(user)) => {
                     admitted.was_somebodys();
@@ -324,7 +325,8 @@ impl Review {
         (Err(TokenAuthenticationError::Unknown), Some(self.reviews.cache_ttl))
     }
 
-    async fn ask(&self, cluster: &ClusterName) -> Result<Option<UserInfo>, Arc<str>> {
+    async fn ask(&self, cluster: &ClusterName, admitted: &Admitted) -> Result<Option<UserInfo>, Arc<str>> {
+        let _place = admitted.send(cluster).map_err(|error| error.to_string())?;
         let answer = timeout(REVIEW_TIMEOUT, self.reviewer.review(cluster, self.body.clone())).await;
         let answer = answer.map_err(|_| format!("no answer within {} s", REVIEW_TIMEOUT.as_secs()))??;
         Ok(review_answer(&answer, &self.reviews.audiences).map_err(|error| error.to_string())?)

@@ -38,6 +38,8 @@ pub enum Verifier<'a> {
     Issuer(&'a JwtAuthenticator),
     /// The cluster of `--token-review-cluster`, which this endpoint's own configuration trusts with names.
     TokenReviewCluster(&'a ClusterName),
+    /// The member whose key has signed the token, a ServiceAccount's.
+    Signer(&'a ClusterName),
     /// A member that is asked about its own users.
     Member(&'a ClusterName),
 }
@@ -53,7 +55,7 @@ impl Verifier<'_> {
             Self::TokenReviewCluster(cluster) if !user.username.starts_with(SYSTEM) => {
                 Authority { verifier: cluster.to_string(), reach: Reach::Everywhere }
             }
-            Self::TokenReviewCluster(cluster) | Self::Member(cluster) => {
+            Self::TokenReviewCluster(cluster) | Self::Signer(cluster) | Self::Member(cluster) => {
                 Authority { verifier: cluster.to_string(), reach: Reach::Member((*cluster).clone()) }
             }
         }
@@ -117,7 +119,7 @@ impl<'a> VerifierRules<'a> {
             let members = self.members.iter().filter(|_| token.key_id().is_some());
             let mut signers = members.filter(|(_, keys)| token.is_signed_by(keys));
             match (signers.next(), signers.next()) {
-                (Some((member, _)), None) => return Ok(vec![Verifier::Member(member)]),
+                (Some((member, _)), None) => return Ok(vec![Verifier::Signer(member)]),
                 (Some(_), Some(_)) => return Err(Refused::SeveralClusters),
                 (None, _) => {}
             }

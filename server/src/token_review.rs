@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
+use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, timeout};
 use tributary_apimachinery::ClusterName;
 use tributary_authentication::{JsonWebKeySet, TokenAuthenticator, TokenReviewer};
@@ -20,6 +21,8 @@ const ROUND: Duration = Duration::from_secs(10);
 const KEYS_AGE: Duration = Duration::from_secs(300);
 /// The same while tokens come whose keys no cluster is known to have, and after a failure.
 const KEYS_AGE_WANTED: Duration = Duration::from_secs(30);
+/// How long a cluster's troubles are told of once.
+const SILENCE: Duration = Duration::from_secs(60);
 /// Clusters that are asked at once, and how long each may take.
 const AT_ONCE: usize = 16;
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -37,6 +40,22 @@ impl TokenReviewer for ClusterReviewer {
     fn review(&self, cluster: &ClusterName, body: Vec<u8>) -> BoxFuture<'static, Result<Vec<u8>, String>> {
         let (router, cluster) = (Arc::clone(&self.0), cluster.clone());
         async move { router.review_token(&cluster, body).await.map(|answer| answer.to_vec()) }.boxed()
+    }
+}
+
+/// Says when clusters' troubles with tokens are to be told: strangers, whose tokens meet them too, are not to fill the log.
+#[derive(Debug, Default)]
+pub struct ReviewTroubles(Mutex<BTreeMap<ClusterName, Instant>>);
+
+impl ReviewTroubles {
+    /// Whether none of this cluster's has been told for [`SILENCE`]. Then one is, now.
+    pub fn is_news(&self, cluster: &ClusterName) -> bool {
+        let mut told = self.0.lock();
+        let is_news = told.get(cluster).is_none_or(|at| at.elapsed() >= SILENCE);
+        if is_news {
+            told.insert(cluster.clone(), Instant::now());
+        }
+        is_news
     }
 }
 
@@ -121,6 +140,15 @@ mod tests {
     use tokio::time::advance;
 
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_clusters_troubles_are_told_once_a_minute() {
+        let (troubles, a) = (ReviewTroubles::default(), ClusterName::new("a").unwrap());
+        assert!(troubles.is_news(&a) && !troubles.is_news(&a));
+        assert!(troubles.is_news(&ClusterName::new("b").unwrap()));
+        advance(SILENCE).await;
+        assert!(troubles.is_news(&a) && !troubles.is_news(&a));
+    }
 
     const SET: &str = r#"{"keys": []}"#;
 

@@ -18,6 +18,8 @@ struct World {
     /// Cluster and token, and who that is.
     users: Mutex<BTreeMap<(String, String), Value>>,
     broken: Mutex<BTreeSet<String>>,
+    /// These never answer.
+    hung: Mutex<BTreeSet<String>>,
     /// What clusters were asked.
     asked: Mutex<Vec<String>>,
     documents: Mutex<BTreeMap<String, String>>,
@@ -37,8 +39,9 @@ impl TokenReviewer for Wired {
             Some(user) => json!({"authenticated": true, "user": user, "audiences": ["of the cluster"]}),
             None => json!({"authenticated": false, "error": "[invalid bearer token]"}),
         };
+        let time = if self.0.hung.lock().contains(cluster.as_str()) { 1_000_000 } else { 100 };
         async move {
-            sleep(Duration::from_millis(100)).await;
+            sleep(Duration::from_millis(time)).await;
             let answer = json!({"kind": "TokenReview", "status": status}).to_string().into_bytes();
             if is_broken { Err("it is down".to_owned()) } else { Ok(answer) }
         }
@@ -220,6 +223,43 @@ async fn reviews_are_bounded() {
     world.knows("hub", "t", "ann");
     let elsewhere = "10.1.2.3".parse().unwrap();
     assert!(tokens.authenticate(b"t", None, elsewhere).await.is_ok(), "another address");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_does_not_answer_keeps_nobody_of_others_out() {
+    let (world, signer) = (Arc::new(World::default()), Signer::new("b"));
+    let tokens = world.authenticator(with_hub());
+    tokens.set_member_keys(vec![(cluster("b"), signer.keys())]);
+    world.hung.lock().insert("hub".to_owned());
+    let account = signer.signed(&claims("https://b", "x", 600));
+    world.knows("b", &account, "x");
+    let guess = |number: u8| {
+        let (tokens, address) = (&tokens, IpAddr::from([10, 0, 0, number]));
+        async move { tokens.authenticate(format!("guess {number}").as_bytes(), None, address).await }
+    };
+    let guesses = futures::future::join_all((0..200).map(guess));
+    let (guesses, known) = futures::join!(guesses, async {
+        sleep(Duration::from_secs(1)).await;
+        who(&tokens, &account, None).await
+    });
+    assert_eq!(known, in_member("x", "b"));
+    let told = |words: &str| {
+        guesses.iter().filter(|outcome| outcome.as_ref().unwrap_err().to_string().contains(words)).count()
+    };
+    assert_eq!((told("no answer within 10 s"), told("as many tokens as may be")), (32, 168));
+    // Nor do guesses from everywhere.
+    world.hung.lock().clear();
+    advance(Duration::from_secs(60)).await;
+    let other = signer.signed(&claims("https://b", "x", 601));
+    world.knows("b", &other, "x");
+    let again = |number: u16| {
+        let [high, low] = number.to_be_bytes();
+        let (tokens, address) = (&tokens, IpAddr::from([10, 1, high, low]));
+        async move { tokens.authenticate(format!("again {number}").as_bytes(), None, address).await }
+    };
+    let (guesses, known) = futures::join!(futures::future::join_all((0..700).map(again)), who(&tokens, &other, None));
+    let refused = |outcome: &&Outcome| **outcome == Err(TooManyReviews::OfAll.into());
+    assert_eq!((guesses.iter().filter(refused).count(), known), (200, in_member("x", "b")));
 }
 
 #[tokio::test(start_paused = true)]

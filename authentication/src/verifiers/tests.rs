@@ -9,13 +9,14 @@ fn cluster(name: &str) -> ClusterName {
     ClusterName::new(name).unwrap()
 }
 
-/// What an order is, in short: `issuer URL`, `hub NAME`, `member NAME`.
+/// What an order is, in short: `issuer URL`, `hub NAME`, `signer NAME`, `member NAME`.
 fn order(rules: &VerifierRules<'_>, token: &str, addressed: Option<(&ClusterName, bool)>) -> Result<String, Refused> {
     let addressed = addressed.map(|(cluster, reviews_tokens)| Addressed { cluster, reviews_tokens });
     let order = rules.order(&BearerToken::parse(token).unwrap(), addressed)?;
     let words = order.iter().map(|verifier| match verifier {
         Verifier::Issuer(issuer) => format!("issuer {}", issuer.issuer_url),
         Verifier::TokenReviewCluster(cluster) => format!("hub {cluster}"),
+        Verifier::Signer(cluster) => format!("signer {cluster}"),
         Verifier::Member(cluster) => format!("member {cluster}"),
     });
     Ok(words.collect::<Vec<_>>().join(", "))
@@ -39,9 +40,9 @@ fn who_is_asked_about_a_token() {
         ("even if a member signed it", &with_hub, of_a.signed(one), Some((&a, true)), ok("issuer https://one")),
         ("iss exactly", &without_hub, stranger.signed(r#"{"iss":"https://one/"}"#), None, nobody.clone()),
         ("iss is text", &without_hub, stranger.signed(r#"{"iss":["https://one"]}"#), None, nobody.clone()),
-        ("the member that signed", &with_hub, of_a.signed(account), None, ok("member a")),
-        ("wherever it is sent", &with_hub, of_a.signed(account), Some((&b, true)), ok("member a")),
-        ("whatever iss says", &with_hub, of_a.signed("{}"), Some((&a, false)), ok("member a")),
+        ("the member that signed", &with_hub, of_a.signed(account), None, ok("signer a")),
+        ("wherever it is sent", &with_hub, of_a.signed(account), Some((&b, true)), ok("signer a")),
+        ("whatever iss says", &with_hub, of_a.signed("{}"), Some((&a, false)), ok("signer a")),
         ("clones", &with_hub, of_clones.signed(account), None, several.clone()),
         ("clones, addressed", &with_hub, of_clones.signed(account), Some((&b, true)), several),
         ("without a key's id", &with_hub, of_a.signed_under(&json!({"alg": "ES256"}), account), None, ok("hub hub")),
@@ -87,6 +88,7 @@ fn whose_word_a_user_is() {
         (Verifier::TokenReviewCluster(&a), "system:admin", "a", member()),
         (Verifier::Member(&a), "ann", "a", member()),
         (Verifier::Member(&a), account, "a", member()),
+        (Verifier::Signer(&a), account, "a", member()),
     ];
     for (verifier, name, whose, reach) in table {
         let user = UserInfo { username: name.to_owned(), ..UserInfo::default() };

@@ -116,7 +116,7 @@ impl AuthenticationFiles {
             extra_prefixes: arguments.requestheader_extra_headers_prefix.clone(),
         });
         let (certificates, front_proxy) = (certificates.map(Arc::new), front_proxy.map(Arc::new));
-        let authenticator = SharedAuthenticator { certificates, front_proxy, tokens: None };
+        let authenticator = SharedAuthenticator { certificates, front_proxy, ..SharedAuthenticator::default() };
         if authenticator.every_client_is_a_proxy() {
             return Err(AuthenticationFilesError::EveryClientIsAProxy);
         }

@@ -15,6 +15,7 @@ use tributary_router::{AuthenticatedUntil, User};
 use super::Authentication;
 use super::client_chain::ClientChain;
 use super::cross_origin::is_cross_origin;
+use crate::token_review::ReviewTroubles;
 
 /// The verifiers, as [`Authority`] names them.
 const X509: &str = "x509";
@@ -29,6 +30,8 @@ pub struct SharedAuthenticator {
     pub front_proxy: Option<Arc<RequestHeaders>>,
     /// Bearer tokens.
     pub tokens: Option<Arc<TokenAuthenticator>>,
+    /// What was told of clusters that do not review them.
+    pub troubles: Arc<ReviewTroubles>,
 }
 
 impl SharedAuthenticator {
@@ -106,9 +109,9 @@ impl SharedAuthenticator {
                     let (info, authority) = (known.user.clone().authenticated(), known.authority.clone());
                     return Some(Authentication::User(User { info, authority }));
                 }
-                // An administrator can do something about it; of strangers' tokens the log is not to be full.
-                Err(error @ TokenAuthenticationError::NotReviewed { .. }) => {
-                    tracing::warn!(%error, "a token is not taken");
+                // An administrator can do something about it.
+                Err(TokenAuthenticationError::NotReviewed { cluster, problem }) if self.troubles.is_news(&cluster) => {
+                    tracing::warn!(%cluster, %problem, "the cluster does not review tokens: who has one is refused");
                 }
                 Err(error) => tracing::debug!(%error, %client, "a token is not taken"),
             }
