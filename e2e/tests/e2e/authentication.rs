@@ -6,6 +6,7 @@ pub(crate) mod issuer;
 
 use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::{Context, ensure};
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use certificates::ClientAuthority;
 use issuer::{Change, TestIssuer};
 use kube::config::AuthInfo;
@@ -14,7 +15,9 @@ use std::{
     fs,
     time::{Duration, SystemTime},
 };
-use tributary_authentication::{AuthenticationConfiguration, ClientCertificates, JsonWebKeySet, Token, UserInfo};
+use tributary_authentication::{
+    AuthenticationConfiguration, ClientCertificates, JsonWebKeySet, Token, UserInfo, review_answer, review_request,
+};
 use tributary_e2e::{TestCluster, guard, kubeconfig};
 
 /// A kube-apiserver asks its issuers for their keys when it starts, and each 10 s until they answer.
@@ -56,6 +59,7 @@ async fn certificates_and_tokens(context: TestContext) -> anyhow::Result<()> {
         .await?;
     let mut wrong = certificates(&member, &authority).await?;
     wrong.extend(tokens(&member, &issuer).await?);
+    wrong.extend(reviews(&member, &issuer).await?);
     ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
     Ok(())
 }
@@ -111,6 +115,65 @@ async fn tokens(member: &TestCluster, issuer: &TestIssuer) -> anyhow::Result<Vec
         wrong.extend(compare(name, there, here, stricter));
     }
     Ok(wrong)
+}
+
+/// What a TokenReview of a real kube-apiserver means here is whom that kube-apiserver itself knows by the token; and its
+/// ServiceAccounts' tokens, and no others, are verified by the keys that it serves.
+async fn reviews(member: &TestCluster, issuer: &TestIssuer) -> anyhow::Result<Vec<String>> {
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "app"}});
+    member.http().post(accounts, &account).send().await?.expect(201)?;
+    let requested = async |audiences: &[&str]| {
+        let spec = json!({"audiences": audiences, "expirationSeconds": 600});
+        let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec});
+        let answer = member.http().post(&format!("{accounts}/app/token"), &request).send().await?.expect(201)?;
+        anyhow::Ok(answer.json()?["status"]["token"].as_str().context("no token")?.to_owned())
+    };
+    let own = requested(&[]).await?;
+    let Value::String(audience) = claims_of(&own)?["aud"][0].take() else { anyhow::bail!("no audience") };
+    let audience = audience.as_str();
+    let (ours, both) = (requested(&["tributary"]).await?, requested(&["tributary", audience]).await?);
+    let forged = format!("{}.{}", own.rsplit_once('.').context("a JWT")?.0, ours.rsplit_once('.').context("a JWT")?.1);
+    let keys = member.http().get("/openid/v1/jwks").accept("application/jwk-set+json").send().await?.expect(200)?;
+    let keys = JsonWebKeySet::parse(keys.text().as_bytes())?;
+    let guess = "guessed".to_owned();
+    let mut wrong = Vec::new();
+    for (name, token, is_signed, of_itself, of_ours) in [
+        ("an account's", &own, true, true, false),
+        ("for us", &ours, true, false, true),
+        ("for both", &both, true, true, true),
+        ("forged", &forged, false, false, false),
+        // Whatever its issuer is, a token is for the member's own audiences.
+        ("an issuer's", &issuer.token("a", &[])?, false, true, false),
+        ("an issuer's, expired", &issuer.token("a", &[Change::Expires(-5)])?, false, false, false),
+        ("the administrator's", &member.access().token, false, true, false),
+        ("a guess", &guess, false, false, false),
+    ] {
+        let bearer = AuthInfo { token: Some(token.clone().into()), ..AuthInfo::default() };
+        let there = known_as(member, bearer).await.context(name)?;
+        let here = review(member, token, &[]).await.context(name)?;
+        let with_audience = review(member, token, &["tributary"]).await.context(name)?;
+        let signed = Token::parse(token).is_ok_and(|token| token.is_signed_by(&keys));
+        let facts = (signed, there.is_some(), with_audience.is_some());
+        if there != here || facts != (is_signed, of_itself, of_ours) {
+            wrong.push(format!("{name}: {there:?} there, {here:?} here, {with_audience:?} for us, {facts:?}"));
+        }
+    }
+    Ok(wrong)
+}
+
+/// Whom a member's TokenReview names.
+async fn review(member: &TestCluster, token: &str, audiences: &[&str]) -> anyhow::Result<Option<UserInfo>> {
+    let audiences: Vec<_> = audiences.iter().map(|&audience| audience.to_owned()).collect();
+    let request = serde_json::from_slice(&review_request(token, &audiences))?;
+    let path = "/apis/authentication.k8s.io/v1/tokenreviews";
+    let answer = member.http().post(path, &request).send().await?.expect(201)?;
+    Ok(review_answer(answer.text().as_bytes(), &audiences)?)
+}
+
+fn claims_of(token: &str) -> anyhow::Result<Value> {
+    let claims = token.split('.').nth(1).context("a JWT")?;
+    Ok(serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims)?)?)
 }
 
 /// A change of a claim, for the tables.
