@@ -1,7 +1,6 @@
 //! Who sends a request.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue};
 use tokio::time::Instant;
@@ -10,6 +9,7 @@ use tributary_proxy::{GivenIdentity, Impersonation, Peer, RequestIdentity};
 
 use crate::answer_room::AnswerRoom;
 use crate::audit_trace::AuditTrace;
+use crate::authenticated::AuthenticatedUntil;
 use crate::awaited::Awaited;
 use crate::flow::holder::Holder;
 use crate::refusal::{ForbiddenPath, Refusal, RequestRefusal};
@@ -32,22 +32,6 @@ impl User {
     pub fn named(verifier: &str, name: &str) -> Self {
         let info = UserInfo { username: name.to_owned(), ..UserInfo::default() };
         Self { info, authority: Authority { verifier: verifier.to_owned(), reach: Reach::Everywhere } }
-    }
-}
-
-/// Among a request's extensions: until when it is known who sends it. What lasts is over then.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AuthenticatedUntil(Instant);
-
-impl AuthenticatedUntil {
-    /// So long from now; `None` for an end that no clock reaches.
-    pub fn after(time: Duration) -> Option<Self> {
-        Instant::now().checked_add(time).map(Self)
-    }
-
-    /// When that is.
-    pub fn instant(self) -> Instant {
-        self.0
     }
 }
 
@@ -114,7 +98,9 @@ impl Caller {
                 }
                 let given = given.as_ref().map(given_user).transpose().map_err(RequestRefusal::Impersonation)?;
                 let User { info, authority } = user.clone();
-                let who = Who::User(CallerRights::new(mirror, Actor::new(info, authority, given)));
+                let who = Who::User(
+                    CallerRights::new(mirror, Actor::new(info, authority, given)).of(extensions.get().cloned()),
+                );
                 (who, Holder::user(&user.authority.verifier, &user.info.username))
             }
         };
@@ -142,7 +128,7 @@ impl Caller {
 
     /// When what lasts and is begun now is over, and why; `None` for what may last as long as it will.
     pub(crate) fn stream_end(&self) -> Option<(Instant, StreamOver)> {
-        let expiry = self.authenticated_until.map(|AuthenticatedUntil(until)| (until, StreamOver::Expired));
+        let expiry = self.authenticated_until.map(|until| (until.instant(), StreamOver::Expired));
         let age = self.rights().and_then(CallerRights::max_stream_age);
         let age = age.and_then(|age| Some((Instant::now().checked_add(age)?, StreamOver::Age)));
         expiry.into_iter().chain(age).min_by_key(|(at, _)| *at)

@@ -13,6 +13,7 @@ mod admission;
 mod answer_room;
 mod asked;
 mod audit_trace;
+mod authenticated;
 mod awaited;
 pub mod body;
 mod caller;
@@ -54,8 +55,9 @@ mod views;
 pub use crate::audit_trace::AuditTrace;
 pub use crate::forward::one_cluster::ForwardedWatch;
 pub use answer_room::AnswerRoom;
+pub use authenticated::{AuthenticatedUntil, StillKnown};
 pub use body::{Ending, ended_by};
-pub use caller::{AuthenticatedUntil, User};
+pub use caller::User;
 pub use last_heard::{KeepLastHeard, LastHeard, LastHeardError};
 pub use limits::Limits;
 pub use metrics::Metrics;
@@ -213,6 +215,13 @@ impl Router {
     pub fn deny(&self, users: BTreeSet<String>) {
         if let Some(rights) = &self.rights {
             rights.deny(users);
+        }
+    }
+
+    /// Has what lasts look whether whoever opened it [is still known](StillKnown). Says nothing in personal mode.
+    pub fn authentication_changed(&self) {
+        if let Some(rights) = &self.rights {
+            rights.note();
         }
     }
 

@@ -9,6 +9,9 @@ pub(crate) enum StreamOver {
     /// Whoever opened it is known no more.
     #[error("the credentials that this was opened with have expired")]
     Expired,
+    /// Nobody vouches any more for whoever opened it.
+    #[error("the credentials that this was opened with are not taken any more")]
+    Withdrawn,
     /// Whoever opened it is answered nothing any more.
     #[error("you are denied access by this endpoint's administrator (its --denied-users-file)")]
     Denied,

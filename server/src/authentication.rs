@@ -16,6 +16,7 @@ mod files;
 mod shared;
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use http::Method;
 use http::request::Parts;
@@ -66,7 +67,7 @@ impl Authenticator {
     /// them: their answer is one word. With a query (`?verbose` names clusters) or a longer path they are not.
     ///
     /// `client` is where the request comes from. A token of the shared mode may have to be asked about. Cancel: safe.
-    pub async fn authenticate(&self, head: &mut Parts, chain: &ClientChain, client: IpAddr) -> Authentication {
+    pub async fn authenticate(&self, head: &mut Parts, chain: &Arc<ClientChain>, client: IpAddr) -> Authentication {
         let tokens = bearer::take(&mut head.headers);
         let known = match self {
             Self::Personal(digest) => {
@@ -108,7 +109,7 @@ mod tests {
     }
 
     fn authenticate(head: &mut Parts) -> Authentication {
-        let (personal, chain) = (Authenticator::Personal(TokenDigest::of(b"secret")), ClientChain::default());
+        let (personal, chain) = (Authenticator::Personal(TokenDigest::of(b"secret")), Arc::default());
         personal.authenticate(head, &chain, IpAddr::from([127, 0, 0, 1])).now_or_never().unwrap()
     }
 

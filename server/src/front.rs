@@ -52,7 +52,7 @@ pub struct Client {
     /// Where it comes from.
     pub address: SocketAddr,
     /// The certificates that it proved itself by.
-    pub chain: ClientChain,
+    pub chain: Arc<ClientChain>,
 }
 
 /// The front of the server: one per process, shared by all connections.

@@ -129,7 +129,7 @@ impl RequestRefusal {
             Self::ForbiddenPath(it) => {
                 Status::forbidden(None, "", &format!("User {:?} cannot get path {:?}", it.user, it.path))
             }
-            Self::Over(StreamOver::Expired) => Status::unauthorized(),
+            Self::Over(StreamOver::Expired | StreamOver::Withdrawn) => Status::unauthorized(),
             Self::Over(why) => Status::forbidden(None, "", &why.to_string()),
             Self::NotExpressible(why) => {
                 Status::forbidden(None, "", &format!("no cluster can be asked for you: {why}"))

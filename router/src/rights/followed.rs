@@ -8,6 +8,7 @@ use tributary_apimachinery::Partial;
 
 use super::mirror::RightsStamp;
 use super::visible::{CallerRights, ReadPlace, VisibleClusters};
+use crate::stream_over::StreamOver;
 
 /// For how long what is gained is gathered before a watch ends for it. 30 s: a team that is given ten namespaces one
 /// after the other lists once, and nobody misses what they have never seen.
@@ -20,8 +21,8 @@ pub(crate) enum ScopeChange {
     Another,
     /// There are further clusters of which it may tell: whoever comes back is told of them.
     Further,
-    /// Their user is answered nothing any more.
-    Denied,
+    /// It is over for the user's own sake.
+    Over(StreamOver),
 }
 
 /// The rights of one watch.
@@ -51,9 +52,9 @@ impl FollowedRights {
     pub(crate) fn look(&mut self) -> Option<ScopeChange> {
         if self.changes.has_changed().unwrap_or(true) {
             self.changes.mark_unchanged();
-            if self.rights.is_denied() {
-                self.due = Some((Instant::now(), ScopeChange::Denied));
-                return Some(ScopeChange::Denied);
+            if let Some(why) = self.rights.over() {
+                self.due = Some((Instant::now(), ScopeChange::Over(why)));
+                return Some(ScopeChange::Over(why));
             }
             // Most changes are others'.
             let stamp = self.rights.stamp();

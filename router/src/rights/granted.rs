@@ -33,12 +33,12 @@ impl FollowedGrant {
         grant
     }
 
-    /// Ends once it is lost, or the user is denied everything: where rights are not known it is not. Cancelling is safe.
+    /// Ends once it is lost, or it is over for the user's own sake: where rights are not known it is not. Cancelling is safe.
     pub(crate) async fn lost(&mut self) -> StreamOver {
         loop {
             self.changes.mark_unchanged();
-            if self.rights.is_denied() {
-                return StreamOver::Denied;
+            if let Some(why) = self.rights.over() {
+                return why;
             }
             if self.is_lost() {
                 return StreamOver::RightLost;

@@ -207,6 +207,11 @@ impl RightsMirror {
         self.compiled.note();
     }
 
+    /// Tells whoever follows rights to look anew.
+    pub(crate) fn note(&self) {
+        self.compiled.note();
+    }
+
     /// Whether a user is answered nothing.
     pub(crate) fn denies(&self, user: &str) -> bool {
         self.denied.load().contains(user)

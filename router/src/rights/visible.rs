@@ -14,7 +14,9 @@ use super::actor::{AUTHENTICATED, Actor, Impersonated};
 use super::audience::Audience;
 use super::candidates::Candidates;
 use super::mirror::{RightsMirror, RightsStamp};
+use crate::authenticated::StillKnown;
 use crate::refusal::{ClusterRefusal, ForbiddenRequest, Refusal, RequestRefusal};
+use crate::stream_over::StreamOver;
 
 /// What is read, as it is authorized.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -34,6 +36,8 @@ pub(crate) struct ReadPlace {
 pub(crate) struct CallerRights {
     mirror: Arc<RightsMirror>,
     actor: Arc<Actor>,
+    /// Whether the user is still known; `None` where that does not change.
+    still_known: Option<StillKnown>,
 }
 
 /// Whether a cluster is there for somebody.
@@ -122,7 +126,7 @@ impl NamespaceRights {
 impl CallerRights {
     /// Those of whoever acts.
     pub(crate) fn new(mirror: &Arc<RightsMirror>, actor: Actor) -> Self {
-        Self { mirror: Arc::clone(mirror), actor: Arc::new(actor) }
+        Self { mirror: Arc::clone(mirror), actor: Arc::new(actor), still_known: None }
     }
 
     /// Tells when they may have changed.
@@ -160,9 +164,18 @@ impl CallerRights {
         }
     }
 
-    /// Whether the user is answered nothing, whomever they ask to be.
-    pub(crate) fn is_denied(&self) -> bool {
-        self.mirror.denies(self.actor.user().name)
+    /// The same, of somebody who is known as long as this says so.
+    pub(crate) fn of(self, still_known: Option<StillKnown>) -> Self {
+        Self { still_known, ..self }
+    }
+
+    /// Why whatever they opened is over, if it is so for the user's own sake, whomever they ask to be.
+    pub(super) fn over(&self) -> Option<StreamOver> {
+        if self.mirror.denies(self.actor.user().name) {
+            return Some(StreamOver::Denied);
+        }
+        let is_known = self.still_known.as_ref().is_none_or(StillKnown::ask);
+        (!is_known).then_some(StreamOver::Withdrawn)
     }
 
     /// How long what lasts may last.

@@ -1,12 +1,14 @@
 //! What lasts ends with what opened it: with the right to it, with the credentials, and when it is old enough.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use tokio::time::{Instant, timeout};
 use tributary_apimachinery::body::{self, Body};
-use tributary_router::{AuthenticatedUntil, RouterConfig, SharedMode};
+use tributary_router::{AuthenticatedUntil, RouterConfig, SharedMode, StillKnown};
 use tributary_simulator::SimulatorConfig;
 
 use crate::harness::{Client, Events, Fixture, SOON, allow, config, name, pass, quiet_without_time, until};
@@ -192,6 +194,37 @@ async fn what_lasts_ends_with_the_credentials_that_opened_it() {
     goes_on(&mut longer).await;
     let late = call_for(&ann, &pods.log("?follow=true"), Duration::ZERO).await;
     assert_eq!(late.status(), 401);
+}
+
+#[tokio::test]
+async fn what_lasts_ends_when_nobody_vouches_for_its_user_any_more() {
+    let pods = Pods::start(SharedMode::default()).await;
+    grant(pods.fixture.member("a"), "", "ann");
+    listed(&pods.fixture, "a", "ann", "all").await;
+    let ann = pods.fixture.user("ann", &[]);
+    let is_known = Arc::new(AtomicBool::new(true));
+    let call = async |path: &str| {
+        let (asked, mut request) = (Arc::clone(&is_known), Request::get(path));
+        request.extensions_mut().unwrap().insert(StillKnown::new(move || asked.load(Ordering::Relaxed)));
+        let answer = ann.router.handle(request.body(body::empty()).unwrap(), &ann.user).await;
+        assert_eq!(answer.status(), 200);
+        answer
+    };
+    let news = "/api/v1/configmaps?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan";
+    let (log, own) = (call(&pods.log("?follow=true")).await, call(&format!("/clusters/a{news}")).await);
+    let (mut merged, mut other) = (Events::of(call(news).await), ann.watch(news).await);
+    pods.fixture.router.authentication_changed();
+    for stream in [&mut merged, &mut other] {
+        stream.nothing().await;
+    }
+    is_known.store(false, Ordering::Relaxed);
+    pods.fixture.router.authentication_changed();
+    let words = "the credentials that this was opened with are not taken any more";
+    assert_eq!((end_of(log).await, end_of(own).await), (Err(words.to_owned()), Ok(())));
+    let end = merged.soon().await;
+    assert_eq!((&end["type"], &end["object"]["code"]), (&"ERROR".into(), &401.into()), "{end}");
+    assert_eq!(merged.next().await, None);
+    other.nothing().await;
 }
 
 #[tokio::test]

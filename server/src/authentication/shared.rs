@@ -10,7 +10,7 @@ use tributary_apimachinery::ClusterName;
 use tributary_authentication::{
     Authority, ClientCertificates, Reach, RequestHeaders, TokenAuthenticationError, TokenAuthenticator, UserInfo,
 };
-use tributary_router::{AuthenticatedUntil, User};
+use tributary_router::{AuthenticatedUntil, StillKnown, User};
 
 use super::Authentication;
 use super::client_chain::ClientChain;
@@ -53,7 +53,7 @@ impl SharedAuthenticator {
     pub(super) async fn authenticate(
         &self,
         head: &mut Parts,
-        chain: &ClientChain,
+        chain: &Arc<ClientChain>,
         tokens: &[Vec<u8>],
         client: IpAddr,
     ) -> Option<Authentication> {
@@ -74,6 +74,7 @@ impl SharedAuthenticator {
         if let Some(until) = AuthenticatedUntil::after(left) {
             head.extensions.insert(until);
         }
+        head.extensions.insert(self.still_known(chain, verifier));
         let authority = Authority { verifier: verifier.to_owned(), reach: Reach::Everywhere };
         let user = User { info: user.authenticated(), authority };
         // Which pages may ask through a front proxy is the proxy's to say: the host that browsers know is its own.
@@ -82,6 +83,16 @@ impl SharedAuthenticator {
             Authentication::CrossOrigin(user)
         } else {
             Authentication::User(user)
+        })
+    }
+
+    /// Whether a connection's certificates would still be taken: the authorities may be exchanged.
+    fn still_known(&self, chain: &Arc<ClientChain>, verifier: &str) -> StillKnown {
+        let (chain, is_proxy) = (Arc::clone(chain), verifier == FRONT_PROXY);
+        let (certificates, proxy) = (self.certificates.clone(), self.front_proxy.clone());
+        StillKnown::new(move || match is_proxy {
+            true => proxy.as_ref().is_some_and(|proxy| chain.is_of_proxy(proxy, UnixTime::now()).is_ok()),
+            false => certificates.as_ref().is_some_and(|own| chain.user(own, UnixTime::now()).is_ok()),
         })
     }
 
@@ -144,8 +155,8 @@ mod tests {
 
     use super::*;
 
-    /// An authority, and a certificate of ann's that ends after so long.
-    fn authority_and_ann(time: Duration) -> (Arc<ClientCertificates>, CertificateDer<'static>) {
+    /// An authority, a certificate of ann's that ends after so long, and the authority's own.
+    fn authority_and_ann(time: Duration) -> (Arc<ClientCertificates>, CertificateDer<'static>, String) {
         let mut authority = CertificateParams::new(Vec::<String>::new()).unwrap();
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().unwrap();
@@ -156,15 +167,15 @@ mod tests {
         ann.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         ann.not_after = (std::time::SystemTime::now() + time).into();
         let certificate = ann.signed_by(&KeyPair::generate().unwrap(), &issuer).unwrap().der().clone();
-        (Arc::new(ClientCertificates::new(pem.as_bytes()).unwrap()), certificate)
+        (Arc::new(ClientCertificates::new(pem.as_bytes()).unwrap()), certificate, pem)
     }
 
     #[test]
     fn what_lasts_ends_with_the_certificate() {
         const TIME: Duration = Duration::from_secs(600);
-        let (certificates, certificate) = authority_and_ann(TIME);
+        let (certificates, certificate, _) = authority_and_ann(TIME);
         let authenticator = SharedAuthenticator { certificates: Some(certificates), ..SharedAuthenticator::default() };
-        let chain = ClientChain::new(&[certificate]);
+        let chain = Arc::new(ClientChain::new(&[certificate]));
         // Also by what is remembered of the connection.
         for _ in 0..2 {
             let (mut head, ()) = http::Request::get("/api").body(()).unwrap().into_parts();
@@ -174,6 +185,23 @@ mod tests {
             let until = head.extensions.get::<AuthenticatedUntil>().unwrap().instant();
             let left = until.duration_since(Instant::now());
             assert!(left <= TIME && left > TIME - Duration::from_secs(60), "{left:?}");
+        }
+    }
+
+    #[test]
+    fn what_lasts_ends_with_the_authority() {
+        let (certificates, certificate, pem) = authority_and_ann(Duration::from_secs(600));
+        let others = authority_and_ann(Duration::from_secs(600)).2;
+        let authenticator =
+            SharedAuthenticator { certificates: Some(Arc::clone(&certificates)), ..SharedAuthenticator::default() };
+        let chain = Arc::new(ClientChain::new(&[certificate]));
+        let (mut head, ()) = http::Request::get("/api").body(()).unwrap().into_parts();
+        authenticator.authenticate(&mut head, &chain, &[], IpAddr::from([127, 0, 0, 1])).now_or_never().unwrap();
+        let still_known = head.extensions.get::<StillKnown>().unwrap();
+        for (bundle, expected) in [(pem.clone(), true), (format!("{others}{pem}"), true), (others, false), (pem, true)]
+        {
+            certificates.reload(bundle.as_bytes()).unwrap();
+            assert_eq!(still_known.ask(), expected);
         }
     }
 

@@ -134,7 +134,7 @@ impl<H: Handler> ClientConnection<H> {
     async fn serve(self, stream: TlsStream<Coalesce<TcpStream>>, address: SocketAddr, socket: Permit) {
         let front = self.front;
         let chain = ClientChain::new(stream.get_ref().1.peer_certificates().unwrap_or_default());
-        let client = Arc::new(Client { address, chain });
+        let client = Arc::new(Client { address, chain: Arc::new(chain) });
         let (acquaintance, outgoing) =
             (Arc::new(Acquaintance::new(self.stranger)), Arc::new(Outgoing::new(self.unread)));
         let (known, answers, own) = (Arc::clone(&acquaintance), Arc::clone(&outgoing), Arc::clone(&front));

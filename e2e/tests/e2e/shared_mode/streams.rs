@@ -7,13 +7,16 @@ use anyhow::ensure;
 use serde_json::{Value, json};
 use std::{fs, path::Path, time::Duration};
 use tokio::time::Instant;
-use tributary_e2e::{Process, guard, namespace, ports};
+use tributary_e2e::{PeopleAuthority, Process, guard, namespace, ports};
 
 /// How long after a change what had been opened may be there, on a machine that does other things, too.
 const ENDED_WITHIN: Duration = Duration::from_secs(5);
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["shared_mode::streams"; what_is_open_ends_with_the_right_to_it, who_is_denied_is_cut_off]
+    cases!["shared_mode::streams";
+        what_is_open_ends_with_the_right_to_it, what_is_open_ends_with_the_authority_that_vouched_for_it,
+        who_is_denied_is_cut_off,
+    ]
 }
 
 /// Somebody with logs that are followed, an exec and a port-forward of a pod of their namespace in the first member.
@@ -72,6 +75,13 @@ async fn what_is_open_ends_with_the_right_to_it(context: TestContext) -> anyhow:
     let mut person = Person::start(&context, Shared::start(&context).await?).await?;
     let since = Instant::now();
     revoke(&person.shared.members[0], &person.namespace, &person.name).await?;
+    person.loses_all(since).await
+}
+
+async fn what_is_open_ends_with_the_authority_that_vouched_for_it(context: TestContext) -> anyhow::Result<()> {
+    let mut person = Person::start(&context, Shared::start(&context).await?).await?;
+    let since = Instant::now();
+    fs::write(&person.shared.client_ca, PeopleAuthority::new("the next authority")?.pem())?;
     person.loses_all(since).await
 }
 

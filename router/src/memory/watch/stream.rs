@@ -24,7 +24,6 @@ use crate::flow::long_answers::AnswerTurn;
 use crate::refusal::{Refusal, RequestRefusal, VersionRefusal};
 use crate::response::watch::{EventWriter, Prepared};
 use crate::rights::{FollowedRights, ScopeChange};
-use crate::stream_over::StreamOver;
 
 /// Where a stream is.
 pub(super) enum StreamPhase {
@@ -136,9 +135,9 @@ impl WatchStream {
                 self.fail(&VersionRefusal::AnotherScope.into());
             }
             Some(ScopeChange::Further) => self.hand_over(),
-            Some(ScopeChange::Denied) => {
+            Some(ScopeChange::Over(why)) => {
                 self.ready.clear();
-                self.fail(&RequestRefusal::Over(StreamOver::Denied).into());
+                self.fail(&RequestRefusal::Over(why).into());
             }
             None => {}
         }

@@ -156,6 +156,7 @@ impl Running {
     fn reload_clients(&mut self) {
         if let Some(clients) = &mut self.clients {
             clients.reload();
+            self.router.authentication_changed();
         }
     }
 
