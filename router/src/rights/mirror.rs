@@ -174,6 +174,11 @@ impl RightsMirror {
         self.standings.load().by_name.get(cluster).is_some_and(|known| known.counts(Instant::now()))
     }
 
+    /// Whether a cluster's roles and bindings are followed, whatever else decides there.
+    pub(super) fn follows(&self, cluster: &ClusterName) -> bool {
+        self.standings.load().by_name.get(cluster).is_some_and(|known| known.standing.holds(Instant::now()))
+    }
+
     /// What tells what may be done now, by the rights of these users, from what may at another moment.
     pub(super) fn stamp(&self, users: [User<'_>; 2]) -> RightsStamp {
         // Before the standings: what is read anew is compiled before it is known.

@@ -129,6 +129,11 @@ impl CallerRights {
         Self { mirror: Arc::clone(mirror), actor: Arc::new(actor), still_known: None }
     }
 
+    /// The same, of somebody who is known as long as this says so.
+    pub(crate) fn of(self, still_known: Option<StillKnown>) -> Self {
+        Self { still_known, ..self }
+    }
+
     /// Tells when they may have changed.
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.mirror.changes()
@@ -151,22 +156,22 @@ impl CallerRights {
 
     /// Whether a cluster is there for the caller, by what is known of its rights.
     fn existence(&self, fleet: &Fleet, cluster: &ClusterName) -> Existence {
+        self.existence_by_roles(fleet, cluster, self.mirror.knows(cluster))
+    }
+
+    /// The same, by its roles and bindings, where these `count`.
+    fn existence_by_roles(&self, fleet: &Fleet, cluster: &ClusterName, count: bool) -> Existence {
         if self.actor.reaches(cluster).is_err() {
             return Existence::Nowhere;
         }
         let users = [self.actor.acting(), self.actor.user()];
-        if !self.mirror.knows(cluster) || users.into_iter().any(|user| fleet.is_beyond(cluster, user)) {
+        if !count || users.into_iter().any(|user| fleet.is_beyond(cluster, user)) {
             return Existence::Unknown;
         }
         match self.actor.refused(|user, asked| fleet.allows(cluster, user, asked)) {
             None => Existence::There,
             Some(_) => Existence::Nowhere,
         }
-    }
-
-    /// The same, of somebody who is known as long as this says so.
-    pub(crate) fn of(self, still_known: Option<StillKnown>) -> Self {
-        Self { still_known, ..self }
     }
 
     /// Why whatever they opened is over, if it is so for the user's own sake, whomever they ask to be.
@@ -183,10 +188,11 @@ impl CallerRights {
         self.mirror.max_stream_age()
     }
 
-    /// Whether a cluster's rules let the caller do something; `None` where they are not known.
+    /// Whether a cluster's roles and bindings let the caller do something, whoever else decides there; `None` where they
+    /// are not followed.
     pub(super) fn grants(&self, cluster: &ClusterName, asked: ResourceAttributes<'_>) -> Option<bool> {
         let fleet = self.mirror.compiled();
-        match self.existence(&fleet, cluster) {
+        match self.existence_by_roles(&fleet, cluster, self.mirror.follows(cluster)) {
             Existence::Unknown => None,
             Existence::Nowhere => Some(false),
             Existence::There => Some(fleet.allows(cluster, self.actor.acting(), &Attributes::Resource(asked))),

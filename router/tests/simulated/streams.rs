@@ -8,11 +8,13 @@ use http::{Request, Response};
 use http_body_util::BodyExt;
 use tokio::time::{Instant, timeout};
 use tributary_apimachinery::body::{self, Body};
+use tributary_router::report::RightsDecider;
 use tributary_router::{AuthenticatedUntil, RouterConfig, SharedMode, StillKnown};
 use tributary_simulator::SimulatorConfig;
 
 use crate::harness::{Client, Events, Fixture, SOON, allow, config, name, pass, quiet_without_time, until};
 use crate::rights::{RBAC, ann, binding, config_map_of, grant, listed, refuse_rbac, role};
+use crate::rights_detected::{Mode, decided, found_out};
 
 /// How soon a right that was taken away leaves what it had opened.
 const REVOKED_WITHIN: Duration = Duration::from_secs(2);
@@ -142,6 +144,22 @@ async fn what_the_member_alone_grants_goes_on_until_the_mirror_has_seen_the_gran
     assert_eq!(name(&of_bob.soon().await["object"]), "y");
     fixture.member("c").delete(&format!("rolebindings.{RBAC}"), "shop", "bob-reads").unwrap();
     assert_eq!(timeout(SOON, of_bob.next()).await.expect("an end"), None);
+}
+
+/// A cluster of whose objects nothing is shown from memory, since a webhook decides: its roles and bindings are followed
+/// all the same.
+#[tokio::test]
+async fn what_a_cluster_decides_by_more_than_roles_ends_with_the_roles_too() {
+    let (fixture, _chains) = found_out([Mode::Rbac, Mode::Webhook("bob", "shop"), Mode::Rbac]).await;
+    decided(&fixture, "b", RightsDecider::Review).await;
+    listed(&fixture, "b", "ann", "unknown").await;
+    let mut of_ann = watch(&fixture.user("ann", &[]), "b", "shop").await;
+    fixture.member("b").apply(config_map_of("shop", "x")).unwrap();
+    assert_eq!(name(&of_ann.soon().await["object"]), "x");
+    let taken = Instant::now();
+    fixture.member("b").delete(&format!("rolebindings.{RBAC}"), "shop", "ann-reads").unwrap();
+    assert_eq!(timeout(SOON, of_ann.next()).await.expect("an end"), None);
+    assert!(taken.elapsed() < REVOKED_WITHIN, "{:?}", taken.elapsed());
 }
 
 #[tokio::test]
