@@ -13,12 +13,13 @@ use kube::config::AuthInfo;
 use serde_json::{Value, json};
 use std::{
     fs,
+    path::Path,
     time::{Duration, SystemTime},
 };
 use tributary_authentication::{
     AuthenticationConfiguration, ClientCertificates, JsonWebKeySet, Token, UserInfo, review_answer, review_request,
 };
-use tributary_e2e::{TestCluster, guard, kubeconfig};
+use tributary_e2e::{TestCluster, Tributary, guard, kubeconfig};
 
 /// A kube-apiserver asks its issuers for their keys when it starts, and each 10 s until they answer.
 const SOON: Duration = Duration::from_secs(60);
@@ -29,7 +30,12 @@ pub(crate) fn cases() -> Vec<Case> {
 
 /// Whom a real kube-apiserver knows somebody as; `None` for 401.
 async fn known_as(member: &TestCluster, auth: AuthInfo) -> anyhow::Result<Option<UserInfo>> {
-    let mut config = kubeconfig::config(&member.kubeconfig(), None).await?;
+    asked_at(&member.kubeconfig(), auth).await
+}
+
+/// Whom the server of a kubeconfig knows somebody as; `None` for 401.
+async fn asked_at(path: &Path, auth: AuthInfo) -> anyhow::Result<Option<UserInfo>> {
+    let mut config = kubeconfig::config(path, None).await?;
     config.auth_info = auth;
     let client = kube::Client::try_from(config).context("make a client")?;
     let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
@@ -58,7 +64,12 @@ async fn certificates_and_tokens(context: TestContext) -> anyhow::Result<()> {
         .start(context.fixture.tools().await?)
         .await?;
     let mut wrong = certificates(&member, &authority).await?;
-    wrong.extend(tokens(&member, &issuer).await?);
+    let tributary = Tributary::builder(&member.kubeconfig(), [member.name()]).for_many();
+    let tributary = tributary.argument(format!("--authentication-config={}", file.display())).start().await?;
+    let tributary = context.fixture.watch_log(tributary).await;
+    let endpoint = folder.path().join("endpoint");
+    tributary.kubeconfig_of(&endpoint, &json!({}), &[])?;
+    wrong.extend(tokens(&member, &endpoint, &issuer).await?);
     wrong.extend(reviews(&member, &issuer).await?);
     ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
     Ok(())
@@ -91,7 +102,8 @@ async fn certificates(member: &TestCluster, authority: &ClientAuthority) -> anyh
     Ok(wrong)
 }
 
-async fn tokens(member: &TestCluster, issuer: &TestIssuer) -> anyhow::Result<Vec<String>> {
+/// By the library alone, and by `tributary serve`, which fetches the issuers' keys itself.
+async fn tokens(member: &TestCluster, endpoint: &Path, issuer: &TestIssuer) -> anyhow::Result<Vec<String>> {
     let configuration = AuthenticationConfiguration::parse(&issuer.configuration(), &[])?;
     let keys = JsonWebKeySet::parse(issuer.keys().as_bytes())?;
     let bearer = |token: String| AuthInfo { token: Some(token.into()), ..AuthInfo::default() };
@@ -112,7 +124,9 @@ async fn tokens(member: &TestCluster, issuer: &TestIssuer) -> anyhow::Result<Vec
             let verified = token.verify(known.ok_or("no issuer")?, &keys, SystemTime::now());
             verified.map(|verified| verified.user.authenticated()).map_err(|error| error.to_string())
         });
-        wrong.extend(compare(name, there, here, stricter));
+        wrong.extend(compare(name, there.clone(), here, stricter));
+        let served = asked_at(endpoint, bearer(token)).await.context(name)?.ok_or_else(|| "401".to_owned());
+        wrong.extend(compare(&format!("{name}, served"), there, served, stricter));
     }
     Ok(wrong)
 }
