@@ -481,6 +481,29 @@ async fn two_contexts_of_one_cluster_are_refused() {
 }
 
 #[tokio::test]
+async fn the_cluster_that_reviews_tokens_is_one_that_is_served() {
+    let directory = tempfile::tempdir().unwrap();
+    let (one, two) = (member("one").await, member("two").await);
+    let config = directory.path().join("config");
+    std::fs::create_dir(&config).unwrap();
+    write_upstream_cluster(&config, &one);
+    let arguments =
+        ["serve", "--config", config.to_str().unwrap(), "--listen", "127.0.0.1:0", "--token-review-cluster"];
+    let mut program = Program::start(&[&arguments[..], &["two"]].concat(), directory.path());
+    assert_eq!(program.end().await.code(), Some(2));
+    let message = program.errors().await;
+    assert!(message.contains("--token-review-cluster two: there is no such cluster"), "{message}");
+    // It does not go away later, either: then nobody would be known.
+    write_upstream_cluster(&config, &two);
+    let mut program = Program::start(&[&arguments[..], &["two"]].concat(), directory.path());
+    program.ready().await;
+    std::fs::remove_file(config.join("two.yaml")).unwrap();
+    program.logged("the new configuration is refused", 1).await;
+    program.signal("TERM");
+    assert_eq!(program.end().await.code(), Some(0));
+}
+
+#[tokio::test]
 async fn the_demo_cleans_up() {
     let directory = tempfile::tempdir().unwrap();
     let mut program = Program::start(&["demo", "--clusters", "2", "--pods", "20", "--churn", "5"], directory.path());

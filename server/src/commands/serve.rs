@@ -195,21 +195,18 @@ fn check_access(arguments: &ServeArguments) -> anyhow::Result<()> {
     let shared = &arguments.shared;
     if !shared.is_shared() {
         arguments.listen.for_one_person()?;
-        anyhow::ensure!(
-            shared.denied_users_file.is_none(),
-            "--denied-users-file is for an endpoint that many users share, and nobody vouches for clients; give \
-             --client-ca-file or --requestheader-client-ca-file, or leave it out"
-        );
-        anyhow::ensure!(
-            shared.proxy_protocol_from.is_empty(),
-            "--proxy-protocol-from is for an endpoint that many users share, and nobody vouches for clients; give \
-             --client-ca-file or --requestheader-client-ca-file, or leave it out"
-        );
-        anyhow::ensure!(
-            shared.tls_cert_file.is_none(),
-            "--tls-cert-file is for an endpoint that many users share, and nobody vouches for clients; give \
-             --client-ca-file or --requestheader-client-ca-file, or leave it out"
-        );
+        for (flag, is_given) in [
+            ("--denied-users-file", shared.denied_users_file.is_some()),
+            ("--proxy-protocol-from", !shared.proxy_protocol_from.is_empty()),
+            ("--tls-cert-file", shared.tls_cert_file.is_some()),
+            ("--api-audiences", !shared.api_audiences.is_empty()),
+        ] {
+            anyhow::ensure!(
+                !is_given,
+                "{flag} is for an endpoint that many users share, and nobody vouches for clients; give --client-ca-file, \
+                 --requestheader-client-ca-file, --authentication-config or --token-review-cluster, or leave it out"
+            );
+        }
         return Ok(());
     }
     arguments.listen.for_many(shared.tls_cert_file.is_some())?;
