@@ -59,7 +59,7 @@ type Flight = Shared<BoxFuture<'static, Result<Keys, Arc<str>>>>;
 /// An issuer and its keys.
 #[derive(Debug)]
 pub(crate) struct IssuerKeys {
-    pub(crate) issuer: JwtAuthenticator,
+    pub(crate) issuer: Arc<JwtAuthenticator>,
     documents: Arc<dyn FetchDocument>,
     state: Mutex<State>,
 }
@@ -75,7 +75,7 @@ struct State {
 
 impl IssuerKeys {
     pub(crate) fn new(issuer: JwtAuthenticator, documents: Arc<dyn FetchDocument>) -> Arc<Self> {
-        Arc::new(Self { issuer, documents, state: Mutex::default() })
+        Arc::new(Self { issuer: Arc::new(issuer), documents, state: Mutex::default() })
     }
 
     /// Verifies a token. Waits for the issuer where its key is not known; what is fetched is kept even if the waiter

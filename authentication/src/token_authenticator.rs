@@ -44,6 +44,8 @@ pub struct Authenticated {
     pub authority: Authority,
     /// When the token ends, if it says so.
     pub expires: Option<SystemTime>,
+    /// By whose keys and rules, where an issuer's token was verified here.
+    issuer: Option<Arc<JwtAuthenticator>>,
 }
 
 /// Why nobody is known by a token: each is 401. Safe to log: none holds text of the token but names of its claims.
@@ -137,7 +139,7 @@ impl TokenAuthenticator {
     /// Takes over the issuers of a configuration. What is known of issuers that stay as they are is kept.
     pub fn set_issuers(&self, configuration: &AuthenticationConfiguration) {
         self.exchange(|rules| {
-            let known = |issuer: &JwtAuthenticator| rules.keys.iter().find(|keys| keys.issuer == *issuer).cloned();
+            let known = |issuer: &JwtAuthenticator| rules.keys.iter().find(|keys| *keys.issuer == *issuer).cloned();
             let new = |issuer: &JwtAuthenticator| IssuerKeys::new(issuer.clone(), Arc::clone(&self.documents));
             let keys = configuration.jwt.iter().map(|issuer| known(issuer).unwrap_or_else(|| new(issuer))).collect();
             Rules { issuers: configuration.jwt.clone(), keys, ..rules.clone() }
@@ -165,6 +167,12 @@ impl TokenAuthenticator {
     /// Ends when a token came whose key no member was known to have: one may have a new key. Cancel: safe.
     pub async fn unknown_key(&self) {
         self.unknown_key.notified().await;
+    }
+
+    /// Whether whoever verified a token would still be asked about it: its issuer is configured as it was. A cluster that
+    /// reviewed one is not asked again here.
+    pub fn still_asks(&self, known: &Authenticated) -> bool {
+        known.issuer.as_ref().is_none_or(|issuer| self.rules.load().issuers.contains(issuer))
     }
 
     /// Whom a token names. `addressed` is the cluster whose own path or host the request addresses, `client` where the
@@ -234,9 +242,11 @@ impl TokenAuthenticator {
         key: TokenKey,
     ) -> Outcome {
         let keys = rules.keys.iter().find(|keys| keys.issuer.issuer_url == issuer.issuer_url);
-        let verified = keys.ok_or(TokenAuthenticationError::BrokenOff)?.verify(token).await?;
+        let keys = keys.ok_or(TokenAuthenticationError::BrokenOff)?;
+        let verified = keys.verify(token).await?;
         let (authority, expires) = (verifier.authority(&verified.user), Some(verified.expires));
-        let known = Arc::new(Authenticated { user: verified.user, authority, expires });
+        let issuer = Some(Arc::clone(&keys.issuer));
+        let known = Arc::new(Authenticated { user: verified.user, authority, expires, issuer });
         self.cache.put(key, (Ok(Arc::clone(&known)), Some(until(VERIFIED_TTL, expires))));
         Ok(known)
     }
@@ -312,7 +322,7 @@ impl Review {
                     let verifier =
                         if *is_hub { Verifier::TokenReviewCluster(cluster) } else { Verifier::Member(cluster) };
                     let authority = verifier.authority(&user);
-                    let known = Authenticated { user, authority, expires: self.expires };
+                    let known = Authenticated { user, authority, expires: self.expires, issuer: None };
                     return (Ok(Arc::new(known)), Some(until(self.reviews.cache_ttl, self.expires)));
                 }
                 // As in kube-apiserver, that nothing was found out is not remembered.

@@ -270,9 +270,13 @@ async fn other_rules_forget_what_was_found() {
     tokens.set_issuers(&one_issuer());
     let token = signer.signed(&claims(ISSUER, "ann", 60));
     assert_eq!(who(&tokens, &token, None).await, everywhere("ann"));
+    let known = tokens.authenticate(token.as_bytes(), None, HERE).await.unwrap();
+    tokens.set_issuers(&one_issuer());
+    assert!(tokens.still_asks(&known), "it stays as it was");
     let mut changed = one_issuer();
     changed.jwt[0].username.prefix = "p:".to_owned();
     tokens.set_issuers(&changed);
+    assert!(!tokens.still_asks(&known), "the user would have another name");
     assert_eq!(who(&tokens, &token, None).await, everywhere("p:ann"));
     let asked = world.times_asked();
     tokens.set_issuers(&changed);

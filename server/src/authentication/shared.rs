@@ -117,6 +117,8 @@ impl SharedAuthenticator {
                     if let Some(until) = left.and_then(AuthenticatedUntil::after) {
                         head.extensions.insert(until);
                     }
+                    let (own, again) = (Arc::clone(authenticator), Arc::clone(&known));
+                    head.extensions.insert(StillKnown::new(move || own.still_asks(&again)));
                     let (info, authority) = (known.user.clone().authenticated(), known.authority.clone());
                     return Some(Authentication::User(User { info, authority }));
                 }

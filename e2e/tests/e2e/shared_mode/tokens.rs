@@ -158,7 +158,7 @@ async fn issuers_name_people(context: TestContext) -> anyhow::Result<()> {
         endpoint.log_holds_none_of(&[&token])?;
     }
     lasts_until_the_token_ends(&endpoint, &own).await?;
-    issuers_are_exchanged(&endpoint, &token).await?;
+    issuers_are_exchanged(&endpoint, &token, &own).await?;
     endpoint.log_holds_none_of(&[&token])
 }
 
@@ -172,9 +172,12 @@ async fn lasts_until_the_token_ends(endpoint: &Endpoint, own: &str) -> anyhow::R
     Ok(())
 }
 
-/// The file is read again; what cannot be used changes nothing.
-async fn issuers_are_exchanged(endpoint: &Endpoint, token: &str) -> anyhow::Result<()> {
+/// The file is read again; what cannot be used changes nothing, and what was opened with a token of an issuer that is no
+/// longer there ends.
+async fn issuers_are_exchanged(endpoint: &Endpoint, token: &str, own: &str) -> anyhow::Result<()> {
     let configuration = endpoint.issuer.configuration();
+    let http = endpoint.http(token).await?;
+    let mut events = http.watch(&format!("/api/v1/namespaces/{own}/configmaps?watch=1")).await?;
     fs::write(&endpoint.issuers, "jwt: nothing")?;
     eventually(SOON, async || {
         let log = endpoint.tributary.log();
@@ -192,6 +195,8 @@ async fn issuers_are_exchanged(endpoint: &Endpoint, token: &str) -> anyhow::Resu
         Ok(())
     })
     .await?;
+    let (told, ended) = events.drain(SOON).await?;
+    ensure!(ended && told.last().is_some_and(|event| event["object"]["code"] == 401), "{told:?}");
     let other = endpoint.issuer.token("b", &[])?;
     ensure!(endpoint.status(&other, "/version").await? == 200);
     fs::write(&endpoint.issuers, configuration)?;
