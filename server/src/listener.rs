@@ -38,6 +38,7 @@ use crate::handler::Handler;
 pub use address::{ListenAddress, ListenAddressError};
 pub use bounds::{Bounds, CONNECTIONS_MAX};
 use connection::ClientConnection;
+use proxy_protocol::ProxyHeaders;
 pub use proxy_protocol::{InvalidPeerNetwork, PeerNetwork, ProxyProtocolPeers};
 use strangers::Strangers;
 use tls::TlsSettings;
@@ -116,7 +117,7 @@ pub async fn serve<H: Handler>(
     let unread = Unread::new(metrics.unread_bytes.clone(), bounds.unread_bytes);
     let server = Server {
         tls,
-        proxies: Arc::new(proxies),
+        proxies: Arc::new(ProxyHeaders::of(proxies)),
         slots: Arc::new(Semaphore::new(bounds.connections)),
         connections_max: bounds.connections,
         unread,
@@ -133,7 +134,7 @@ pub async fn serve<H: Handler>(
 
 struct Server<H> {
     tls: Arc<TlsSettings>,
-    proxies: Arc<ProxyProtocolPeers>,
+    proxies: Arc<ProxyHeaders>,
     slots: Arc<Semaphore>,
     connections_max: usize,
     /// Holds a token for every open socket, upgraded ones included.

@@ -22,7 +22,7 @@ use tokio_rustls::server::TlsStream;
 
 use super::coalesce::Coalesce;
 use super::outgoing::Outgoing;
-use super::proxy_protocol::ProxyProtocolPeers;
+use super::proxy_protocol::ProxyHeaders;
 use super::strangers::Stranger;
 use super::tasks::StreamTasks;
 use super::unread::Unread;
@@ -74,7 +74,7 @@ pub(super) struct ClientConnection<H> {
     pub(super) stop: CancellationToken,
     /// The other end of the socket: the client, or a proxy that says where it comes from.
     pub(super) peer: SocketAddr,
-    pub(super) proxies: Arc<ProxyProtocolPeers>,
+    pub(super) proxies: Arc<ProxyHeaders>,
     pub(super) unread: Unread,
     /// Its place among those on which nobody is known yet.
     pub(super) stranger: Stranger,

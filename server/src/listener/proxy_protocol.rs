@@ -13,6 +13,7 @@ use std::fmt;
 use std::io;
 use std::net::{AddrParseError, IpAddr, SocketAddr};
 use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ipnet::IpNet;
 use ppp::v2::{Addresses, Command, Protocol};
@@ -58,11 +59,18 @@ impl fmt::Display for PeerNetwork {
 #[error("{0:?} is no network; give an address, or a network as 10.0.0.0/8")]
 pub struct InvalidPeerNetwork(String);
 
-impl ProxyProtocolPeers {
-    /// Whether a peer says where its connections come from. One of IPv4 is the same over a socket of IPv6.
-    fn have(&self, peer: IpAddr) -> bool {
-        let peer = peer.to_canonical();
-        self.0.iter().any(|PeerNetwork(network)| network.contains(&peer))
+/// What takes the headers off, and says in the log when peers send none any more, or again.
+#[derive(Debug, Default)]
+pub(super) struct ProxyHeaders {
+    peers: ProxyProtocolPeers,
+    /// Whether the last one that should have come did not.
+    are_missing: AtomicBool,
+}
+
+impl ProxyHeaders {
+    /// Those of these peers.
+    pub(super) fn of(peers: ProxyProtocolPeers) -> Self {
+        Self { peers, are_missing: AtomicBool::new(false) }
     }
 
     /// Where a connection comes from: takes the header off that such a peer sends, and nothing behind it. Reads without a
@@ -75,6 +83,32 @@ impl ProxyProtocolPeers {
         stream: &mut (impl AsyncRead + Unpin),
         peer: SocketAddr,
     ) -> io::Result<SocketAddr> {
+        let client = self.peers.client(stream, peer).await;
+        // What strangers send, and one that goes away before it has said anything, say nothing of the configuration.
+        let is_missing = match &client {
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => true,
+            Ok(_) if self.peers.have(peer.ip()) => false,
+            _ => return client,
+        };
+        match (self.are_missing.swap(is_missing, Ordering::Relaxed), &client) {
+            (false, Err(error)) => {
+                tracing::warn!(%peer, %error, "a peer that --proxy-protocol-from names does not say where its connections come from; they are closed");
+            }
+            (true, Ok(_)) => tracing::info!(%peer, "peers say again where their connections come from"),
+            _ => {}
+        }
+        client
+    }
+}
+
+impl ProxyProtocolPeers {
+    /// Whether a peer says where its connections come from. One of IPv4 is the same over a socket of IPv6.
+    fn have(&self, peer: IpAddr) -> bool {
+        let peer = peer.to_canonical();
+        self.0.iter().any(|PeerNetwork(network)| network.contains(&peer))
+    }
+
+    async fn client(&self, stream: &mut (impl AsyncRead + Unpin), peer: SocketAddr) -> io::Result<SocketAddr> {
         if !self.have(peer.ip()) {
             return Ok(peer);
         }
@@ -148,6 +182,10 @@ fn of_version_2(header: &[u8]) -> io::Result<Option<SocketAddr>> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use parking_lot::Mutex;
+
     use super::*;
 
     const TLS: &[u8] = b"\x16\x03\x01 and what follows";
@@ -241,6 +279,49 @@ mod tests {
         }
         for text in ["", "10.0.0.0/33", "10.0.0", "example.com", "10.0.0.0/8 "] {
             assert!(text.parse::<PeerNetwork>().is_err(), "{text:?}");
+        }
+    }
+
+    /// Keeps what is logged.
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Log {
+        fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+            self.0.lock().extend_from_slice(text);
+            Ok(text.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn peers_that_send_none_are_told_of_once() {
+        let log = Log::default();
+        // With one subscriber alone, whether a line is wanted is asked on whatever thread has one first, and remembered for
+        // all.
+        let _another = tracing::Dispatch::new(tracing_subscriber::registry());
+        let writer = log.clone();
+        let lines = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone());
+        let _guard = tracing::subscriber::set_default(lines.finish());
+        let headers = ProxyHeaders::of(peers("192.0.2.0/24"));
+        let line = b"PROXY UNKNOWN\r\n";
+        for (peer, sent, expected) in [
+            ("203.0.113.1:7", TLS, ""),
+            ("192.0.2.1:7", line, ""),
+            // It goes away, as somebody who looks whether the port is open.
+            ("192.0.2.1:7", b"", ""),
+            ("192.0.2.1:7", TLS, "WARN"),
+            ("192.0.2.2:7", TLS, ""),
+            ("203.0.113.1:7", TLS, ""),
+            ("192.0.2.1:7", line, "INFO"),
+            ("192.0.2.1:7", line, ""),
+        ] {
+            let _whether = headers.client(&mut &sent[..], peer.parse().unwrap()).await;
+            let told = String::from_utf8(std::mem::take(&mut *log.0.lock())).unwrap();
+            assert!(told.contains(expected) && told.is_empty() == expected.is_empty(), "{peer} {told:?}");
         }
     }
 }
