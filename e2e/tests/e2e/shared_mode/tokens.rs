@@ -21,7 +21,7 @@ const KEYS_PATIENCE: Duration = Duration::from_secs(90);
 const UNAUTHORIZED: u16 = 401;
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["shared_mode::tokens"; issuers_name_people, service_accounts_stay_at_home, clusters_review_tokens]
+    cases!["shared_mode::tokens"; issuers_name_people, service_accounts_stay_at_home, clusters_review_tokens, documented_rules_suffice]
 }
 
 /// An endpoint that knows people by tokens alone. `member1` reviews what nobody claims, `member2` what addresses it.
@@ -35,13 +35,19 @@ struct Endpoint {
 
 impl Endpoint {
     async fn start(context: &TestContext) -> anyhow::Result<Self> {
+        let token = context.fixture.pair().await?[1].access().token;
+        Self::start_as(context, &token).await
+    }
+
+    /// With this token of Tributary's own account in `member2`.
+    async fn start_as(context: &TestContext, own_token: &str) -> anyhow::Result<Self> {
         let members = context.fixture.pair().await?.clone();
         let folder = guard::temporary_folder("tokens")?;
         let issuer = TestIssuer::start().await?;
         let file = |name: &str| folder.path().join(name);
         let (own, config, issuers) = (file("kubeconfig"), file("clusters.json"), file("authentication.yaml"));
         kubeconfig::write(&own, &[&members[0].access()])?;
-        fs::write(&config, reviewing(&members[1], &file("member2.ca"))?)?;
+        fs::write(&config, reviewing(&members[1], &file("member2.ca"), own_token)?)?;
         fs::write(&issuers, issuer.configuration())?;
         let tributary = Tributary::builder(&own, [members[0].name()])
             .for_many()
@@ -86,11 +92,11 @@ impl Endpoint {
 }
 
 /// A cluster that is asked about tokens where it is addressed.
-fn reviewing(member: &TestCluster, authority: &Path) -> anyhow::Result<String> {
+fn reviewing(member: &TestCluster, authority: &Path, own_token: &str) -> anyhow::Result<String> {
     let access = member.access();
     fs::write(authority, &access.certificate_authority)?;
     let spec = json!({
-        "endpoints": [access.server], "caFile": authority, "credentials": {"token": access.token}, "tokenReview": true,
+        "endpoints": [access.server], "caFile": authority, "credentials": {"token": own_token}, "tokenReview": true,
     });
     let metadata = json!({"name": member.name()});
     let kind = "UpstreamCluster";
@@ -297,4 +303,49 @@ async fn clusters_review_tokens(context: TestContext) -> anyhow::Result<()> {
     .await?;
     ensure!(endpoint.status(&of_two, &maps).await? == UNAUTHORIZED);
     endpoint.log_holds_none_of(&[&of_hub, &of_two])
+}
+
+/// The manifests of docs/shared-mode.md.
+fn documented_roles() -> anyhow::Result<Vec<Value>> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/shared-mode.md");
+    let text = fs::read_to_string(path)?;
+    let blocks = text.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let roles = blocks.filter(|block| block.contains("kind: ClusterRole\n"));
+    roles.map(|block| Ok(serde_saphyr::from_str(block)?)).collect()
+}
+
+async fn documented_rules_suffice(context: TestContext) -> anyhow::Result<()> {
+    let member = Arc::clone(&context.fixture.pair().await?[1]);
+    let own = context.namespace("documented", std::slice::from_ref(&member)).await?;
+    let accounts = format!("/api/v1/namespaces/{own}/serviceaccounts");
+    for name in ["tributary", "app"] {
+        let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}});
+        member.http().post(&accounts, &account).send().await?.expect(201)?;
+    }
+    let tributary = format!("system:serviceaccount:{own}:tributary");
+    let roles = documented_roles()?;
+    ensure!(roles.len() >= 2, "{roles:?}");
+    for role in roles {
+        let name = format!("{own}-{}", role["metadata"]["name"].as_str().context("a name")?);
+        grant(&member, "", &name, &tributary, role["rules"].clone()).await?;
+    }
+    grant(&member, "", &format!("{own}-held"), &tributary, reads_config_maps()).await?;
+    let mut rules = reads_config_maps();
+    rules[0]["verbs"].as_array_mut().context("verbs")?.push(json!("create"));
+    grant(&member, &own, "app", &format!("system:serviceaccount:{own}:app"), rules).await?;
+    make_config_map(&member, &own, "held", 10).await?;
+
+    let endpoint = Endpoint::start_as(&context, &token_of(&member, &own, "tributary", &[]).await?).await?;
+    let http = endpoint.http(&token_of(&member, &own, "app", &[]).await?).await?;
+    let maps = format!("/api/v1/namespaces/{own}/configmaps");
+    eventually(KEYS_PATIENCE, async || {
+        let answer = http.get(&maps).send().await?.expect(200)?.json()?;
+        ensure!(config_maps(&answer).iter().any(|(.., name)| name == "held"), "{answer}");
+        Ok(())
+    })
+    .await?;
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "made"}});
+    http.post(&format!("/clusters/member2{maps}"), &map).send().await?.expect(201)?;
+    http.get(&format!("/clusters/member2/api/v1/namespaces/{own}/pods")).send().await?.expect(403)?;
+    Ok(())
 }
