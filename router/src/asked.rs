@@ -11,21 +11,23 @@ use crate::rights::Candidates;
 use crate::topology::Cluster;
 
 /// The clusters that there are for what a request refers to: where its caller may do this with it.
-pub(crate) fn candidates_of<'a>(
-    clusters: impl IntoIterator<Item = &'a ClusterName>,
+pub(crate) async fn candidates_of<'a>(
+    clusters: impl IntoIterator<Item = &'a ClusterName> + Clone,
     caller: &Caller,
     resource: &ResourceRequest,
     verb: &str,
 ) -> Candidates {
     match caller.rights() {
         None => Candidates::default(),
-        Some(rights) => rights.candidates(clusters, &[attributes(resource, verb)]),
+        Some(rights) => {
+            rights.settled(|rights| rights.candidates(clusters.clone(), &[attributes(resource, verb)])).await
+        }
     }
 }
 
 /// Whether a cluster that has not told what it serves may be told of to whoever asks for this.
-pub(crate) fn may_know<'a>(
-    clusters: impl IntoIterator<Item = &'a Arc<Cluster>>,
+pub(crate) async fn may_know(
+    clusters: &[&Arc<Cluster>],
     caller: &Caller,
     verb: Verb,
     resource: &ResourceRequest,
@@ -34,7 +36,7 @@ pub(crate) fn may_know<'a>(
         Verb::Create | Verb::List | Verb::Watch | Verb::DeleteCollection => "list",
         _ => "get",
     };
-    candidates_of(clusters.into_iter().map(|cluster| cluster.name()), caller, resource, verb)
+    candidates_of(clusters.iter().map(|cluster| cluster.name()), caller, resource, verb).await
 }
 
 /// A verb on an object, or on a collection, without what lies below it.

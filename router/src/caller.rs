@@ -138,9 +138,9 @@ impl Caller {
     ///
     /// # Errors
     /// 403.
-    pub(crate) fn may_visit(&self, path: &str) -> Result<(), Refusal> {
+    pub(crate) async fn may_visit(&self, path: &str) -> Result<(), Refusal> {
         match self.rights() {
-            Some(rights) if !rights.may_visit(path) => {
+            Some(rights) if !rights.settled(|rights| rights.may_visit(path)).await => {
                 let user = rights.actor().acting().name.to_owned();
                 Err(RequestRefusal::ForbiddenPath(ForbiddenPath { user, path: path.to_owned() }).into())
             }
@@ -152,12 +152,13 @@ impl Caller {
     ///
     /// # Errors
     /// Why the cluster must not be sent it at all, of one of many users.
-    pub(crate) fn identity(&self, cluster: &ClusterSetup) -> Result<RequestIdentity, Refusal> {
+    pub(crate) async fn identity(&self, cluster: &ClusterSetup) -> Result<RequestIdentity, Refusal> {
         let rights = match &self.who {
             Who::Owner(identity) => return Ok(identity.clone()),
             Who::User(rights) => rights,
         };
-        let UserInfo { username, uid, groups, extra } = rights.identity(&cluster.name, &cluster.impersonation)?;
+        let UserInfo { username, uid, groups, extra } =
+            rights.settled(|rights| rights.identity(&cluster.name, &cluster.impersonation)).await?;
         let groups = groups.iter().map(String::as_str);
         let values = |(key, values): (&'_ String, &'_ Vec<String>)| -> Vec<(String, String)> {
             values.iter().map(|value| (key.clone(), value.clone())).collect()

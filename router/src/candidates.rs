@@ -8,7 +8,7 @@ use crate::caller::Caller;
 use crate::configuration::ConfigurationSnapshot;
 use crate::plan::ResourcePlan;
 use crate::refusal::{ClusterRefusal, ForbiddenRequest, Refusal};
-use crate::rights::Candidates;
+use crate::rights::{CallerRights, Candidates};
 
 /// The clusters that there are for a request that members answer: where its caller may do what is asked, or may get the
 /// object, or list the collection, that it is asked of. All of them where one person owns the endpoint.
@@ -16,7 +16,7 @@ use crate::rights::Candidates;
 /// # Errors
 /// 403 where there are none, in kube-apiserver's words; 503, or 429 of a collection, where that may only be because it
 /// is not known what the caller may do in some.
-pub(crate) fn candidates(
+pub(crate) async fn candidates(
     configuration: &ConfigurationSnapshot,
     caller: &Caller,
     info: &RequestInfo,
@@ -24,6 +24,16 @@ pub(crate) fn candidates(
     plan: ResourcePlan,
 ) -> Result<Candidates, Refusal> {
     let Some(rights) = caller.rights() else { return Ok(Candidates::default()) };
+    rights.settled(|rights| decide(configuration, rights, info, resource, plan)).await
+}
+
+fn decide(
+    configuration: &ConfigurationSnapshot,
+    rights: &CallerRights,
+    info: &RequestInfo,
+    resource: &ResourceRequest,
+    plan: ResourcePlan,
+) -> Result<Candidates, Refusal> {
     let clusters = configuration.clusters.keys();
     let asked = ResourceAttributes {
         verb: info.verb.as_str(),

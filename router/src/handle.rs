@@ -80,11 +80,15 @@ impl Router {
     ///
     /// # Errors
     /// The answer to give instead: 403, in kube-apiserver's words.
-    pub fn may_visit(&self, head: &Parts, user: &User) -> Result<(), Box<Response<Body>>> {
+    pub async fn may_visit(&self, head: &Parts, user: &User) -> Result<(), Box<Response<Body>>> {
         let (path, query) = (head.uri.path(), head.uri.query());
         let preferences = Preferences::of(&head.headers, query);
         let caller = Caller::of(&head.headers, &head.extensions, user, self.rights());
-        match caller.and_then(|caller| caller.may_visit(path)) {
+        let may_visit = match caller {
+            Ok(caller) => caller.may_visit(path).await,
+            Err(refusal) => Err(refusal),
+        };
+        match may_visit {
             Ok(()) => Ok(()),
             Err(refusal) => Err(Box::new(response::status(&refusal.status(), preferences.error_form()))),
         }
@@ -129,7 +133,7 @@ impl Router {
         self.fleet.refresh_unknown().await;
         let configuration = self.configuration();
         let plan = match plan(received, message.headers(), &configuration, caller) {
-            Err(Refusal::NoRoute) => return Err(self.unless_undiscovered(received.info, caller)),
+            Err(Refusal::NoRoute) => return Err(self.unless_undiscovered(received.info, caller).await),
             planned => planned?,
         };
         *source = plan.source();
@@ -158,7 +162,7 @@ impl Router {
             Plan::Health => {
                 let draining = self.draining.is_cancelled();
                 // Everybody may ask members for their health; which clusters there are is another question.
-                let may_visit = caller.may_visit(report::PATH);
+                let may_visit = caller.may_visit(report::PATH).await;
                 // That a process drains is told to everybody, and nothing else then.
                 let tells_of_clusters = health::tells_of_clusters(&info.path, query, draining) && may_visit.is_ok();
                 if health::asks_of_clusters(&info.path, query) {
@@ -180,7 +184,7 @@ impl Router {
                     ResourcePlan::Get { or_elsewhere: false } | ResourcePlan::List | ResourcePlan::Watch => {
                         Candidates::default()
                     }
-                    _ => candidates::candidates(configuration, caller, info, resource, plan)?,
+                    _ => candidates::candidates(configuration, caller, info, resource, plan).await?,
                 };
                 let candidates = &candidates;
                 let request = ClientRequest {
@@ -227,13 +231,13 @@ impl Router {
     /// A resource that no known cluster serves may be one of a cluster that has not told yet what it serves, or of an
     /// aggregated server that does not answer: then it is not known to be missing, and a controller must not read it as
     /// gone. What can be listed or watched is to be waited for.
-    fn unless_undiscovered(&self, info: &RequestInfo, caller: &Caller) -> Refusal {
+    async fn unless_undiscovered(&self, info: &RequestInfo, caller: &Caller) -> Refusal {
         let Some(request) = info.resource() else { return Refusal::NoRoute };
         let version = request.resource.group_version();
         let is_unknown = |cluster: &Arc<Cluster>| cluster.discovery().is_none_or(|own| own.is_stale(&version));
         let clusters = self.fleet.clusters();
         let unheard: Vec<_> = clusters.values().filter(|own| is_unknown(own)).collect();
-        let told = asked::may_know(unheard.iter().copied(), caller, info.verb, request);
+        let told = asked::may_know(&unheard, caller, info.verb, request).await;
         let names: Vec<_> = unheard.iter().map(|own| own.name().clone()).filter(|name| told.has(name)).collect();
         let resource = &request.resource;
         if names.is_empty() && told.is_one_unknown() {

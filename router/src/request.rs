@@ -65,8 +65,8 @@ impl<'a> ClientRequest<'a> {
     }
 
     /// The clusters that there are for something that this request refers to: where its caller may do this with it.
-    pub(crate) fn candidates_of(&self, resource: &ResourceRequest, verb: &str) -> Candidates {
-        asked::candidates_of(self.configuration.clusters.keys(), self.caller, resource, verb)
+    pub(crate) async fn candidates_of(&self, resource: &ResourceRequest, verb: &str) -> Candidates {
+        asked::candidates_of(self.configuration.clusters.keys(), self.caller, resource, verb).await
     }
 
     /// The cluster of this name, if there is one for this request.

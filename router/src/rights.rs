@@ -21,7 +21,11 @@ mod detector;
 mod feed;
 mod followed;
 mod granted;
+mod judged;
 mod mirror;
+mod read_place;
+mod reviewed;
+mod reviews;
 mod standing;
 mod visible;
 
@@ -34,7 +38,8 @@ pub(crate) use candidates::Candidates;
 pub(crate) use followed::{FollowedRights, ScopeChange};
 pub(crate) use granted::FollowedGrant;
 pub(crate) use mirror::RightsMirror;
-pub(crate) use visible::{Admission, CallerRights, NamespaceRights, ReadPlace};
+pub(crate) use read_place::ReadPlace;
+pub(crate) use visible::{Admission, CallerRights, NamespaceRights};
 
 /// What serves many users beyond one: memory answers each with what they may read.
 #[derive(Clone, Debug, PartialEq, Eq)]

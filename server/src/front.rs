@@ -168,7 +168,7 @@ impl<H: Handler> Front<H> {
             return status::cross_origin();
         }
         if matches!(head.uri.path(), METRICS_PATH | report::PATH)
-            && let Err(refusal) = self.handler.may_visit(&head, &user)
+            && let Err(refusal) = self.handler.may_visit(&head, &user).await
         {
             return *refusal;
         }

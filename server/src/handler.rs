@@ -18,11 +18,11 @@ pub trait Handler: Send + Sync + 'static {
     /// when the client goes away.
     fn handle(&self, request: Request<Body>, user: User) -> impl Future<Output = Response<Body>> + Send;
 
-    /// Whether a user may see what tells of everything behind it: metrics and the report.
+    /// Whether a user may see what tells of everything behind it: metrics and the report. Cancel: safe.
     ///
     /// # Errors
     /// The answer to give instead.
-    fn may_visit(&self, head: &Parts, user: &User) -> Result<(), Box<Response<Body>>>;
+    fn may_visit(&self, head: &Parts, user: &User) -> impl Future<Output = Result<(), Box<Response<Body>>>> + Send;
 
     /// Ends what is open with bookmarks: watches close, new ones are refused. Streams that are open may
     /// outlive the call; the listener waits for them.
@@ -43,8 +43,8 @@ impl Handler for Arc<Router> {
         Router::handle(self, request, &user).await
     }
 
-    fn may_visit(&self, head: &Parts, user: &User) -> Result<(), Box<Response<Body>>> {
-        Router::may_visit(self, head, user)
+    async fn may_visit(&self, head: &Parts, user: &User) -> Result<(), Box<Response<Body>>> {
+        Router::may_visit(self, head, user).await
     }
 
     async fn drain(&self) {

@@ -166,7 +166,7 @@ fn translated(
 /// How the version of an object of a cluster is written for whoever asks: as memory writes it.
 fn item_versions(request: ClientRequest<'_>, cluster: &Cluster) -> ItemVersions {
     let resource = &request.resource.resource;
-    let audience = request.caller.rights().map(|rights| rights.audience_of(cluster.name(), resource));
+    let audience = request.caller.rights().map(|rights| rights.audience_of(cluster.name(), &request.read_place()));
     ItemVersions::new(request.configuration.items(resource), audience.map(Arc::new))
 }
 

@@ -57,7 +57,7 @@ pub(crate) async fn forward(
     let Some(resource) = info.resource().filter(|resource| !resource.is_opaque()) else {
         return passed(&cluster, caller, request, info, query).await;
     };
-    let given = taken_back(router, configuration, caller, name, info.verb, resource);
+    let given = taken_back(router, configuration, caller, name, info.verb, resource).await;
     let query = match query.map(|query| given.query(query)).transpose() {
         Ok(changed) => changed.flatten().map(Cow::Owned).or(query.map(Cow::Borrowed)),
         // Clients treat an HTTP 410 as no answer to a watch, and come back with the same version.
@@ -75,7 +75,7 @@ pub(crate) async fn forward(
 }
 
 /// What is needed to take back what the merged view gave.
-fn taken_back<'a>(
+async fn taken_back<'a>(
     router: &'a Router,
     configuration: &ConfigurationSnapshot,
     caller: &Caller,
@@ -83,7 +83,7 @@ fn taken_back<'a>(
     verb: Verb,
     resource: &'a ResourceRequest,
 ) -> TakenBack<'a> {
-    let candidates = asked::candidates_of([cluster], caller, resource, "get");
+    let candidates = asked::candidates_of([cluster], caller, resource, "get").await;
     let key = resource.key();
     // What all namespaces have is not held where it is forbidden to read them all.
     let namespaces = [None, resource.namespace.as_deref()].into_iter();

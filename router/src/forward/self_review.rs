@@ -58,7 +58,7 @@ pub(crate) async fn self_review(request: ClientRequest<'_>, message: Request<Bod
     let held = BufferedRequest::read(request, Verb::Create, message, REVIEW_BYTES_MAX).await?;
     let body = held.for_all()?.ok_or(RequestRefusal::VersionInReview)?;
     answer_room::wait(caller.answer_room.as_ref()).await?;
-    let scope = ReviewScope::of(request, &held);
+    let scope = ReviewScope::of(request, &held).await;
     let candidates = scope.candidates.as_ref().unwrap_or(request.candidates);
     let request = request.about(resource, served, candidates);
     let (review, warnings) = match scope.candidates.is_some() && candidates.is_empty() {
@@ -81,7 +81,7 @@ struct ReviewScope {
 impl ReviewScope {
     /// One person's right is one that every cluster gives. One of many users has what any cluster gives that they may read,
     /// and may write what each does that they may know of.
-    fn of(request: ClientRequest<'_>, held: &BufferedRequest) -> Self {
+    async fn of(request: ClientRequest<'_>, held: &BufferedRequest) -> Self {
         let resource = &*request.resource.resource.resource;
         let is_of_rules = resource == "selfsubjectrulesreviews";
         let asked = AskedRight::read(held.format, &held.body, is_of_rules);
@@ -90,11 +90,13 @@ impl ReviewScope {
             return Self { asked, candidates: None, joining: Joining::Each };
         };
         let clusters = request.configuration.clusters.keys();
+        let with_rules = || rights.settled(|rights| rights.with_rules(clusters.clone(), &asked.namespace));
+        let where_allowed = || rights.settled(|rights| rights.candidates(clusters.clone(), &asked.attributes()));
         let (candidates, joining) = match () {
-            () if is_of_rules => (Some(rights.with_rules(clusters, &asked.namespace)), Joining::AnyRead),
+            () if is_of_rules => (Some(with_rules().await), Joining::AnyRead),
             () if asked.is_of_path => (None, Joining::AnyRead),
-            () if asked.is_read() => (Some(rights.candidates(clusters, &asked.attributes())), Joining::AnyRead),
-            () => (Some(rights.candidates(clusters, &asked.attributes())), Joining::Each),
+            () if asked.is_read() => (Some(where_allowed().await), Joining::AnyRead),
+            () => (Some(where_allowed().await), Joining::Each),
         };
         Self { asked, candidates, joining }
     }

@@ -24,7 +24,7 @@ pub(crate) async fn send(
     path: &str,
     query: Option<&str>,
 ) -> Result<Response<Body>, Refusal> {
-    let identity = caller.identity(&cluster.setup)?;
+    let identity = caller.identity(&cluster.setup).await?;
     let client = addressed(cluster, &mut request, path, query)?;
     let place = place(cluster, caller, &request)?;
     note(cluster, caller, &mut request);
@@ -51,7 +51,7 @@ pub(crate) async fn ask(
     mut request: Request<Body>,
     path: &str,
 ) -> Result<Response<Body>, Refusal> {
-    let identity = caller.identity(&cluster.setup)?;
+    let identity = caller.identity(&cluster.setup).await?;
     note(cluster, caller, &mut request);
     let _waiting = caller.awaited.wait_for(cluster.name());
     let answer = ask_as(cluster, identity, request, path).await?;

@@ -6,7 +6,7 @@ use tributary_apimachinery::{ClusterName, ClusterSelector, FieldSelector, Filter
 
 use crate::refusal::Refusal;
 use crate::request::ClientRequest;
-use crate::rights::{Admission, ReadPlace};
+use crate::rights::{Admission, CallerRights, ReadPlace};
 use crate::selection::Selection;
 use crate::view::{EarlierStandings, View};
 use crate::views::choice::Lifetime;
@@ -38,7 +38,7 @@ impl ClientRequest<'_> {
     ///
     /// # Errors
     /// As [`CallerRights::admit`](crate::rights::CallerRights::admit).
-    pub(crate) fn admission(
+    pub(crate) async fn admission(
         &self,
         verb: &'static str,
         wanted: &ClusterSelector,
@@ -52,14 +52,18 @@ impl ClientRequest<'_> {
             policy.selects(cluster.name())
                 && (served.clusters.contains(cluster.name()) || cluster.discovery().is_none())
         });
-        let clusters = clusters.map(|cluster| cluster.name()).filter(|cluster| wanted.matches(cluster));
-        let admit = |place: &ReadPlace| rights.admit(clusters, verb, place, partial);
+        let clusters: Vec<_> =
+            clusters.map(|cluster| cluster.name()).filter(|cluster| wanted.matches(cluster)).collect();
         let place = self.read_place();
-        match wanted.is_everything() {
-            true => self.router.admissions().get(rights, configuration, (verb, place), admit).map(Some),
-            // People who name clusters ask of few.
-            false => admit(&place).map(Some),
-        }
+        let admit = |rights: &CallerRights| {
+            let admit = |place: &ReadPlace| rights.admit(clusters.iter().copied(), verb, place, partial);
+            match wanted.is_everything() {
+                true => self.router.admissions().get(rights, configuration, (verb, place.clone()), admit),
+                // People who name clusters ask of few.
+                false => admit(&place),
+            }
+        };
+        rights.settled(admit).await.map(Some)
     }
 }
 

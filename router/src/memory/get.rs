@@ -27,7 +27,7 @@ pub(crate) async fn get(request: ClientRequest<'_>) -> Result<Response<Body>, Re
     let options = GetOptions::parse(request.query).map_err(Refusal::malformed)?;
     let text = options.resource_version.as_deref();
     // Of clusters where the caller may not get it nothing is known, and so it does not exist there.
-    let admission = request.admission("get", &ClusterSelector::default(), Partial::Allow)?;
+    let admission = request.admission("get", &ClusterSelector::default(), Partial::Allow).await?;
     let audience = admission.as_ref().map(|admission| Arc::clone(&admission.audience));
     let clusters = admission.as_ref().map(|admission| ClusterSelector::default().within(Arc::clone(&admission.only)));
     let clusters = clusters.unwrap_or_default();

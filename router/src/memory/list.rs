@@ -52,7 +52,7 @@ pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, R
     let options = ListOptions::parse(request.query, limits::SELECTOR).map_err(Refusal::malformed)?;
     let (_, wanted) = ClusterSelector::split(&options.label_selector).map_err(Refusal::malformed)?;
     let partial = request.configuration.policy(&served.resource).partial;
-    let admission = request.admission("list", &wanted, partial)?;
+    let admission = request.admission("list", &wanted, partial).await?;
     let audience = admission.as_ref().map(|admission| Arc::clone(&admission.audience));
     let versions = request.configuration.versions(&served.resource).of_audience(audience);
     let state = state(&versions, &served.resource, &options)?;

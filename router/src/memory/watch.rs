@@ -55,8 +55,11 @@ pub(crate) async fn watch(request: ClientRequest<'_>) -> Result<Response<Body>, 
     let (_, wanted) = ClusterSelector::split(labels).map_err(Refusal::malformed)?;
     let partial = request.configuration.policy(&served.resource).partial;
     // Before they are asked: what changes from here on is noticed.
-    let followed = caller.rights().map(|rights| FollowedRights::new(rights, request.read_place()));
-    let admission = request.admission("watch", &wanted, partial)?;
+    let followed = match caller.rights() {
+        Some(rights) => Some(FollowedRights::new(rights, request.read_place()).await),
+        None => None,
+    };
+    let admission = request.admission("watch", &wanted, partial).await?;
     let collection = collection::collection(request, labels, fields, admission.as_ref(), Lifetime::Follows).await?;
     let Collection { view, before, left_out, filter } = collection;
     let include = request.finish(form, ResponseKind::Watch)?;

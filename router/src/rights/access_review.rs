@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{Request, StatusCode, header};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tributary_authorization::{ResourceAttributes, RulesReview, User};
+use tributary_authorization::{Attributes, ResourceAttributes, RulesReview, User};
 use tributary_proxy::Transport;
 
 use crate::body;
@@ -81,11 +81,7 @@ pub(super) async fn own_rules(transport: Transport, namespace: &str) -> Result<R
 ///
 /// # Errors
 /// [`NoAnswer`].
-pub(super) async fn access(
-    transport: Transport,
-    user: User<'_>,
-    asked: ResourceAttributes<'_>,
-) -> Result<bool, NoAnswer> {
+pub(super) async fn access(transport: Transport, user: User<'_>, asked: &Attributes<'_>) -> Result<bool, NoAnswer> {
     #[derive(Deserialize)]
     struct Answer {
         status: Status,
@@ -94,10 +90,15 @@ pub(super) async fn access(
     struct Status {
         allowed: bool,
     }
-    let ResourceAttributes { verb, group, resource, subresource, namespace, name } = asked;
-    let spec = json!({"user": user.name, "groups": user.groups, "resourceAttributes": {
-        "verb": verb, "group": group, "resource": resource, "subresource": subresource, "namespace": namespace,
-        "name": name}});
+    let mut spec = json!({"user": user.name, "groups": user.groups});
+    match asked {
+        Attributes::Resource(asked) => {
+            let ResourceAttributes { verb, group, resource, subresource, namespace, name } = asked;
+            spec["resourceAttributes"] = json!({"verb": verb, "group": group, "resource": resource,
+                "subresource": subresource, "namespace": namespace, "name": name});
+        }
+        Attributes::NonResource { verb, path } => spec["nonResourceAttributes"] = json!({"verb": verb, "path": path}),
+    }
     let of = ("authorization.k8s.io", "subjectaccessreviews", "SubjectAccessReview");
     let text = ask(transport, of, spec).await?;
     serde_json::from_slice(&text).map(|answer: Answer| answer.status.allowed).map_err(|_| NoAnswer::NotNow)

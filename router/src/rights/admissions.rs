@@ -5,10 +5,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use super::actor::Actor;
 use super::mirror::RightsStamp;
-use super::visible::{Admission, CallerRights, ReadPlace};
+use super::read_place::ReadPlace;
+use super::visible::{Admission, CallerRights};
 use crate::configuration::ConfigurationSnapshot;
 use crate::refusal::Refusal;
 
@@ -28,12 +30,15 @@ struct Asked {
 struct MadeBy {
     rights: RightsStamp,
     configuration: ConfigurationSnapshot,
+    /// Until when the answers of clusters hold by which it was made.
+    until: Option<Instant>,
 }
 
 impl MadeBy {
     fn is(&self, now: &Self) -> bool {
         let (own, other) = (&self.configuration, &now.configuration);
-        self.rights.is(&now.rights)
+        self.until.is_none_or(|until| Instant::now() < until)
+            && self.rights.is(&now.rights)
             && Arc::ptr_eq(&own.policies, &other.policies)
             && Arc::ptr_eq(&own.union, &other.union)
             && Arc::ptr_eq(&own.clusters, &other.clusters)
@@ -55,7 +60,8 @@ struct Kept {
 }
 
 impl Admissions {
-    /// The one that was made by the same rights and under the same configuration, or what is made now.
+    /// The one that was made by the same rights and under the same configuration, or what is made now. What cannot be made
+    /// before clusters are asked is not kept.
     ///
     /// # Errors
     /// What `make` says, or has said.
@@ -67,13 +73,18 @@ impl Admissions {
         make: impl FnOnce(&ReadPlace) -> Result<Admission, Refusal>,
     ) -> Result<Admission, Refusal> {
         // Before it is made: what changes meanwhile is another.
-        let by = MadeBy { rights: rights.stamp(), configuration: configuration.clone() };
+        let mut by = MadeBy { rights: rights.stamp(), configuration: configuration.clone(), until: None };
         let asked = Asked { actor: Arc::clone(rights.actor()), verb, place };
         if let Some(found) = self.kept.lock().find(&asked, &by) {
             return found;
         }
         // Two may rarely make one twice.
         let made = make(&asked.place);
+        let (is_to_be_asked, until) = rights.needs();
+        if is_to_be_asked {
+            return made;
+        }
+        by.until = until;
         self.kept.lock().keep(asked, (by, made.clone()));
         made
     }

@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::oneshot::error::TryRecvError;
+use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 use tributary_apimachinery::Partial;
 
+use super::judged::Needed;
 use super::mirror::RightsStamp;
-use super::visible::{CallerRights, ReadPlace, VisibleClusters};
+use super::read_place::ReadPlace;
+use super::visible::{CallerRights, VisibleClusters};
 use crate::stream_over::StreamOver;
 
 /// For how long what is gained is gathered before a watch ends for it. 30 s: a team that is given ten namespaces one
@@ -36,20 +39,29 @@ pub(crate) struct FollowedRights {
     stamp: RightsStamp,
     /// What it ends for, and when.
     due: Option<(Instant, ScopeChange)>,
+    /// When clusters are to be asked again by whose word it was last judged.
+    until: Option<Instant>,
+    /// Ends when what they were asked is known.
+    asking: Option<oneshot::Receiver<()>>,
 }
 
 impl FollowedRights {
     /// Follows them from before they are looked at: what changes from now on is noticed.
-    pub(crate) fn new(rights: &CallerRights, place: ReadPlace) -> Self {
+    pub(crate) async fn new(rights: &CallerRights, place: ReadPlace) -> Self {
         let (mut changes, stamp) = (rights.changes(), rights.stamp());
         // The user may have been denied since they were let in.
         changes.mark_changed();
-        let before = rights.visible(&rights.clusters(), "list", &place.resource);
-        Self { rights: rights.clone(), place, changes, before, stamp, due: None }
+        let listed = |rights: &CallerRights| {
+            let before = rights.visible(&rights.clusters(), "list", &place);
+            (before, rights.needs().1)
+        };
+        let (before, until) = rights.settled(listed).await;
+        Self { rights: rights.clone(), place, changes, before, stamp, due: None, until, asking: None }
     }
 
     /// What it is to end for now. Costs one load while nothing has changed.
     pub(crate) fn look(&mut self) -> Option<ScopeChange> {
+        let mut is_another = self.is_answered() || self.is_to_be_asked();
         if self.changes.has_changed().unwrap_or(true) {
             self.changes.mark_unchanged();
             if let Some(why) = self.rights.over() {
@@ -60,8 +72,11 @@ impl FollowedRights {
             let stamp = self.rights.stamp();
             if !self.stamp.is(&stamp) {
                 self.stamp = stamp;
-                self.due = self.judge(Instant::now());
+                is_another = true;
             }
+        }
+        if is_another {
+            self.judge_anew();
         }
         self.due.filter(|(at, _)| *at <= Instant::now()).map(|(_, change)| change)
     }
@@ -69,7 +84,16 @@ impl FollowedRights {
     /// Ends when there may be something to [look](Self::look) at. Cancelling is safe.
     pub(crate) async fn news(&mut self) {
         let due = self.due.map(|(at, _)| at);
+        let due = match self.asking {
+            None => due.into_iter().chain(self.until).min(),
+            Some(_) => due,
+        };
+        let asking = self.asking.as_mut();
         tokio::select! {
+            () = async { match asking { Some(asking) => drop(asking.await), None => std::future::pending().await } } => {
+                // It is judged with the next look.
+                (self.asking, self.until) = (None, Some(Instant::now()));
+            }
             changed = async { self.changes.changed().await } => {
                 self.changes.mark_changed();
                 let _is_looked_at_either_way = changed;
@@ -78,10 +102,40 @@ impl FollowedRights {
         }
     }
 
-    fn judge(&self, now: Instant) -> Option<(Instant, ScopeChange)> {
-        let clusters = self.rights.clusters();
-        let visible = self.rights.visible(&clusters, "list", &self.place.resource);
-        let is_refused = || self.rights.admit(&clusters, "watch", &self.place, Partial::Allow).is_err();
+    /// Whether what was asked has been answered just now.
+    fn is_answered(&mut self) -> bool {
+        let is_answered =
+            self.asking.as_mut().is_some_and(|asking| !matches!(asking.try_recv(), Err(TryRecvError::Empty)));
+        if is_answered {
+            self.asking = None;
+        }
+        is_answered
+    }
+
+    fn is_to_be_asked(&self) -> bool {
+        self.asking.is_none() && self.until.is_some_and(|until| until <= Instant::now())
+    }
+
+    /// Judges by what is known, or has clusters asked first: as long as they do not answer, what they said counts.
+    fn judge_anew(&mut self) {
+        let (due, Needed { open, until }) = self.rights.decided(|rights| self.judge(rights, Instant::now()));
+        if open.is_empty() {
+            (self.due, self.until, self.asking) = (due, until, None);
+            return;
+        }
+        let (rights, (answered, asking)) = (self.rights.clone(), oneshot::channel());
+        tokio::spawn(async move {
+            rights.ask(open).await;
+            // The watch may have ended.
+            let _ = answered.send(());
+        });
+        self.asking = Some(asking);
+    }
+
+    fn judge(&self, rights: &CallerRights, now: Instant) -> Option<(Instant, ScopeChange)> {
+        let clusters = rights.clusters();
+        let visible = rights.visible(&clusters, "list", &self.place);
+        let is_refused = rights.admit(&clusters, "watch", &self.place, Partial::Allow).is_err();
         let later = |change| Some((self.due.map_or(now + GATHERED_FOR, |(at, _)| at), change));
         // A cluster that left is told of as such by the log.
         let known = self.before.by_name.iter().filter(|(cluster, _)| clusters.contains(cluster));
@@ -92,7 +146,7 @@ impl FollowedRights {
             gains |= change.is_some_and(|change| change.gains);
         }
         let is_further = visible.by_name.keys().any(|cluster| !self.before.by_name.contains_key(cluster));
-        match (losses || is_refused(), gains, is_further) {
+        match (losses || is_refused, gains, is_further) {
             (true, ..) => Some((now, ScopeChange::Another)),
             (false, true, _) => later(ScopeChange::Another),
             (false, false, true) => later(ScopeChange::Further),

@@ -21,6 +21,7 @@ use super::confirmation;
 use super::decider::{Decider, ReviewCause};
 use super::detector::{self, MirroredRules};
 use super::feed::MirrorFeed;
+use super::reviews::Reviews;
 use super::standing::MirrorStanding;
 use crate::limits::Limits;
 use crate::report::{RightsCondition, RightsDecider};
@@ -44,6 +45,7 @@ pub(crate) struct RightsMirror {
     mode: SharedMode,
     collection_bytes: u64,
     compiled: Arc<CompiledRights>,
+    reviews: Arc<Reviews>,
     members: Mutex<MirroredClusters>,
     standings: ArcSwap<MirrorStandings>,
     /// The names of the users who are answered nothing.
@@ -73,8 +75,17 @@ impl KnownRights {
 
     /// Whether it counts at a moment.
     fn counts(&self, now: Instant) -> bool {
-        self.standing.holds(now) && self.decider == Decider::Rbac
+        self.standing.holds(now) && self.decider != Decider::Undecided
     }
+}
+
+/// By what it is decided what users may do in a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Decides {
+    /// Its roles and bindings.
+    Rules,
+    /// What it says when it is asked.
+    Reviews,
 }
 
 /// What tells what somebody may do at one moment from what they may at another.
@@ -140,6 +151,7 @@ impl RightsMirror {
     pub(crate) fn start(fleet: Arc<Fleet>, mode: SharedMode, limits: &Limits) -> Arc<Self> {
         let mut changes = fleet.changes();
         let mirror = Arc::new(Self {
+            reviews: Reviews::new(Arc::clone(&fleet), mode.clone()),
             fleet,
             mode,
             collection_bytes: limits.collection_bytes,
@@ -169,14 +181,25 @@ impl RightsMirror {
         self.compiled.read()
     }
 
+    /// By what it is decided now what users may do in a cluster; `None` where that is not known.
+    pub(super) fn decides(&self, cluster: &ClusterName) -> Option<Decides> {
+        let standings = self.standings.load();
+        let known = standings.by_name.get(cluster).filter(|known| known.counts(Instant::now()))?;
+        match known.decider {
+            Decider::Rbac => Some(Decides::Rules),
+            Decider::Review(_) => Some(Decides::Reviews),
+            Decider::Undecided => None,
+        }
+    }
+
+    /// What clusters have said to single questions.
+    pub(super) fn reviews(&self) -> &Arc<Reviews> {
+        &self.reviews
+    }
+
     /// Whether what is known of a cluster counts now. One that has not been read is not known.
     pub(crate) fn knows(&self, cluster: &ClusterName) -> bool {
         self.standings.load().by_name.get(cluster).is_some_and(|known| known.counts(Instant::now()))
-    }
-
-    /// Whether a cluster's roles and bindings are followed, whatever else decides there.
-    pub(super) fn follows(&self, cluster: &ClusterName) -> bool {
-        self.standings.load().by_name.get(cluster).is_some_and(|known| known.standing.holds(Instant::now()))
     }
 
     /// What tells what may be done now, by the rights of these users, from what may at another moment.
@@ -460,8 +483,8 @@ impl MirroredRules for RightsMirror {
 /// Whether nothing of a cluster is shown to users from memory.
 fn is_live(cluster: &Cluster) -> bool {
     match cluster.setup.authorization {
-        ClusterAuthorization::Auto | ClusterAuthorization::Rbac => false,
-        ClusterAuthorization::Review | ClusterAuthorization::Live => true,
+        ClusterAuthorization::Auto | ClusterAuthorization::Rbac | ClusterAuthorization::Review => false,
+        ClusterAuthorization::Live => true,
     }
 }
 

@@ -10,7 +10,7 @@ use crate::report::RightsCondition;
 /// How long the last rights of a cluster hold whose roles and bindings alone are not followed: it answers, and may say
 /// otherwise by now. 5 minutes, as kube-apiserver believes a webhook that allowed something
 /// (`--authorization-webhook-cache-authorized-ttl`).
-const BEHIND_MAX: Duration = Duration::from_secs(5 * 60);
+pub(super) const BEHIND_MAX: Duration = Duration::from_secs(5 * 60);
 
 /// How far the mirror of one cluster is.
 #[derive(Clone, Debug, PartialEq, Eq)]

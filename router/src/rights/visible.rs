@@ -1,11 +1,14 @@
 //! What one caller may read of one resource, cluster by cluster, at one moment: made here, and nowhere else.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tributary_apimachinery::{ClusterName, GroupVersionResource, Object, Partial};
 use tributary_authentication::{MemberRules, NotSent, UserInfo};
 use tributary_authorization::{Attributes, Fleet, ResourceAttributes, User, Visible};
@@ -13,23 +16,18 @@ use tributary_authorization::{Attributes, Fleet, ResourceAttributes, User, Visib
 use super::actor::{AUTHENTICATED, Actor, Impersonated};
 use super::audience::Audience;
 use super::candidates::Candidates;
-use super::mirror::{RightsMirror, RightsStamp};
+use super::judged::{Needed, Reviewed};
+use super::mirror::{Decides, RightsMirror, RightsStamp};
+use super::read_place::ReadPlace;
+use super::reviewed;
+use super::reviews::Question;
 use crate::authenticated::StillKnown;
 use crate::refusal::{ClusterRefusal, ForbiddenRequest, Refusal, RequestRefusal};
 use crate::stream_over::StreamOver;
 
-/// What is read, as it is authorized.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct ReadPlace {
-    /// The resource.
-    pub(crate) resource: GroupVersionResource,
-    /// Whether its objects live in namespaces.
-    pub(crate) namespaced: bool,
-    /// The namespace by which it is judged; empty for all and for what has none.
-    pub(crate) namespace: String,
-    /// The name by which it is judged; empty for all.
-    pub(crate) name: String,
-}
+/// How often clusters are asked before a decision is made by what is known then. Four: first whether one may be somebody
+/// else, then for a whole cluster, then for its namespaces, and once more where rights changed meanwhile.
+const ROUNDS_MAX: usize = 4;
 
 /// The rights of whoever sends a request. Cheap to clone.
 #[derive(Clone)]
@@ -38,6 +36,8 @@ pub(crate) struct CallerRights {
     actor: Arc<Actor>,
     /// Whether the user is still known; `None` where that does not change.
     still_known: Option<StillKnown>,
+    /// What a decision had to know of clusters that are asked, where somebody wants to know that.
+    needed: Option<Arc<Mutex<Needed>>>,
 }
 
 /// Whether a cluster is there for somebody.
@@ -126,7 +126,47 @@ impl NamespaceRights {
 impl CallerRights {
     /// Those of whoever acts.
     pub(crate) fn new(mirror: &Arc<RightsMirror>, actor: Actor) -> Self {
-        Self { mirror: Arc::clone(mirror), actor: Arc::new(actor), still_known: None }
+        Self { mirror: Arc::clone(mirror), actor: Arc::new(actor), still_known: None, needed: None }
+    }
+
+    fn judged<'a>(&'a self, fleet: &'a Fleet, user: User<'a>) -> Reviewed<'a> {
+        Reviewed::new(&self.mirror, self.needed.as_deref(), fleet, user)
+    }
+
+    /// A decision by what is known now, and what it had to know.
+    pub(super) fn decided<T>(&self, decide: impl FnOnce(&Self) -> T) -> (T, Needed) {
+        let needed = Arc::default();
+        let decided = decide(&Self { needed: Some(Arc::clone(&needed)), ..self.clone() });
+        let needed = std::mem::take(&mut *needed.lock());
+        (decided, needed)
+    }
+
+    /// A decision, once the clusters whose word counts have been asked. Where roles and bindings decide it is made at once;
+    /// a cluster that does not answer is unknown. Cancelling is safe.
+    pub(crate) async fn settled<T>(&self, decide: impl Fn(&Self) -> T) -> T {
+        for _ in 0..ROUNDS_MAX {
+            let (decided, needed) = self.decided(&decide);
+            if needed.open.is_empty() {
+                return decided;
+            }
+            drop(decided);
+            self.ask(needed.open).await;
+        }
+        decide(self)
+    }
+
+    /// Asks clusters what they have not said.
+    pub(super) async fn ask(&self, questions: HashSet<(Question, u64)>) {
+        self.mirror.reviews().ask(questions).await;
+    }
+
+    /// What a decision had to know up to now, where somebody wants to know that: whether anything is to be asked first,
+    /// and until when it holds.
+    pub(super) fn needs(&self) -> (bool, Option<Instant>) {
+        self.needed.as_ref().map_or((false, None), |needed| {
+            let needed = needed.lock();
+            (!needed.open.is_empty(), needed.until)
+        })
     }
 
     /// The same, of somebody who is known as long as this says so.
@@ -156,21 +196,23 @@ impl CallerRights {
 
     /// Whether a cluster is there for the caller, by what is known of its rights.
     fn existence(&self, fleet: &Fleet, cluster: &ClusterName) -> Existence {
-        self.existence_by_roles(fleet, cluster, self.mirror.knows(cluster))
-    }
-
-    /// The same, by its roles and bindings, where these `count`.
-    fn existence_by_roles(&self, fleet: &Fleet, cluster: &ClusterName, count: bool) -> Existence {
         if self.actor.reaches(cluster).is_err() {
             return Existence::Nowhere;
         }
         let users = [self.actor.acting(), self.actor.user()];
-        if !count || users.into_iter().any(|user| fleet.is_beyond(cluster, user)) {
+        if self.mirror.decides(cluster).is_none() || users.into_iter().any(|user| fleet.is_beyond(cluster, user)) {
             return Existence::Unknown;
         }
-        match self.actor.refused(|user, asked| fleet.allows(cluster, user, asked)) {
-            None => Existence::There,
-            Some(_) => Existence::Nowhere,
+        let (user, is_unknown) = (self.judged(fleet, self.actor.user()), Cell::new(false));
+        let allows = |_: User<'_>, asked: &Attributes<'_>| {
+            let allowed = user.allows(cluster, asked);
+            is_unknown.set(is_unknown.get() || allowed.is_none());
+            allowed.unwrap_or(true)
+        };
+        match (self.actor.refused(allows), is_unknown.get()) {
+            (Some(_), _) => Existence::Nowhere,
+            (None, true) => Existence::Unknown,
+            (None, false) => Existence::There,
         }
     }
 
@@ -188,14 +230,14 @@ impl CallerRights {
         self.mirror.max_stream_age()
     }
 
-    /// Whether a cluster's roles and bindings let the caller do something, whoever else decides there; `None` where they
-    /// are not followed.
+    /// Whether a cluster lets the caller do something, by its roles and bindings or by its word; `None` where that is not
+    /// known.
     pub(super) fn grants(&self, cluster: &ClusterName, asked: ResourceAttributes<'_>) -> Option<bool> {
         let fleet = self.mirror.compiled();
-        match self.existence_by_roles(&fleet, cluster, self.mirror.follows(cluster)) {
+        match self.existence(&fleet, cluster) {
             Existence::Unknown => None,
             Existence::Nowhere => Some(false),
-            Existence::There => Some(fleet.allows(cluster, self.actor.acting(), &Attributes::Resource(asked))),
+            Existence::There => self.judged(&fleet, self.actor.acting()).allows(cluster, &Attributes::Resource(asked)),
         }
     }
 
@@ -224,28 +266,50 @@ impl CallerRights {
         }
     }
 
-    /// What may be done with a resource in each of these clusters now. Costs a look at the user's grants in each.
+    /// What may be done with a resource in each of these clusters now: where roles and bindings decide, with all of it;
+    /// of a cluster that is asked, with this place of it. Costs a look at the user's grants in each.
     pub(super) fn visible<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
         verb: &str,
-        resource: &GroupVersionResource,
+        place: &ReadPlace,
     ) -> VisibleClusters {
         let mut visible = VisibleClusters::default();
         let fleet = self.mirror.compiled();
+        let acting = self.judged(&fleet, self.actor.acting());
         for cluster in clusters {
-            match self.existence(&fleet, cluster) {
+            let rights = match self.existence(&fleet, cluster) {
                 Existence::Nowhere => continue,
-                Existence::Unknown => drop(visible.unknown.insert(cluster.clone())),
-                Existence::There => {
-                    let rights = fleet.rights(cluster, self.actor.acting(), verb, &resource.group, &resource.resource);
-                    if !rights.is_nothing() {
-                        visible.by_name.insert(cluster.clone(), rights);
-                    }
-                }
+                Existence::Unknown => None,
+                Existence::There => self.rights_in(&acting, cluster, verb, place),
+            };
+            match rights {
+                None => drop(visible.unknown.insert(cluster.clone())),
+                Some(rights) if rights.is_nothing() => {}
+                Some(rights) => drop(visible.by_name.insert(cluster.clone(), rights)),
             }
         }
         visible
+    }
+
+    /// What may be done with a place of a cluster that is there; `None` where that is not known.
+    fn rights_in(
+        &self,
+        acting: &Reviewed<'_>,
+        cluster: &ClusterName,
+        verb: &str,
+        place: &ReadPlace,
+    ) -> Option<Visible> {
+        let (group, resource) = (&*place.resource.group, &*place.resource.resource);
+        let by_rules = acting.fleet.rights(cluster, acting.user, verb, group, resource);
+        match self.mirror.decides(cluster)? {
+            Decides::Rules => Some(by_rules),
+            // Versions speak of what may be listed.
+            Decides::Reviews => reviewed::visible(&by_rules, place, verb != "get", |namespace, name| {
+                let asked = ResourceAttributes { verb, group, resource, subresource: "", namespace, name };
+                acting.says(cluster, &Attributes::Resource(asked))
+            }),
+        }
     }
 
     /// The clusters that there are for a request: those where its caller may do any of what is asked.
@@ -257,7 +321,11 @@ impl CallerRights {
         let fleet = self.mirror.compiled();
         let asked: Vec<_> = asked.iter().copied().map(Attributes::Resource).collect();
         let allowing = fleet.allowing(self.actor.acting(), &asked);
-        self.those(&fleet, clusters, |cluster| allowing.contains(cluster))
+        let acting = self.judged(&fleet, self.actor.acting());
+        self.those(&fleet, clusters, |cluster| match self.mirror.decides(cluster)? {
+            Decides::Rules => Some(allowing.contains(cluster)),
+            Decides::Reviews => any(asked.iter().map(|asked| acting.says(cluster, asked))),
+        })
     }
 
     /// Those of some clusters that are there for the caller and are wanted.
@@ -265,14 +333,18 @@ impl CallerRights {
         &self,
         fleet: &Fleet,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
-        is_wanted: impl Fn(&ClusterName) -> bool,
+        is_wanted: impl Fn(&ClusterName) -> Option<bool>,
     ) -> Candidates {
         let (mut only, mut is_one_unknown) = (BTreeSet::new(), false);
         for cluster in clusters {
             match self.existence(fleet, cluster) {
                 Existence::Unknown => is_one_unknown = true,
-                Existence::There if is_wanted(cluster) => drop(only.insert(cluster.clone())),
-                Existence::There | Existence::Nowhere => {}
+                Existence::Nowhere => {}
+                Existence::There => match is_wanted(cluster) {
+                    None => is_one_unknown = true,
+                    Some(true) => drop(only.insert(cluster.clone())),
+                    Some(false) => {}
+                },
             }
         }
         Candidates::these(only, is_one_unknown)
@@ -280,16 +352,17 @@ impl CallerRights {
 
     /// The clusters that are there for the caller at all.
     pub(crate) fn existing<'a>(&self, clusters: impl IntoIterator<Item = &'a ClusterName>) -> Candidates {
-        self.those(&self.mirror.compiled(), clusters, |_| true)
+        self.those(&self.mirror.compiled(), clusters, |_| Some(true))
     }
 
-    /// Those who may be given the same version of an object of a cluster.
-    pub(crate) fn audience_of(&self, cluster: &ClusterName, resource: &GroupVersionResource) -> Audience {
-        let visible = self.visible([cluster], "list", resource);
+    /// Those who may be given the same version of an object of a cluster, at this place.
+    pub(crate) fn audience_of(&self, cluster: &ClusterName, place: &ReadPlace) -> Audience {
+        let visible = self.visible([cluster], "list", &place.of_all_names());
         Audience::new(Arc::new([cluster.clone()].into()), visible.by_name)
     }
 
-    /// The clusters that give the caller rules in a namespace which not everybody has there.
+    /// The clusters that give the caller rules in a namespace which not everybody has there. Of one that is asked that is
+    /// taken from its roles and bindings as well: nobody can ask it for a list of another's.
     pub(crate) fn with_rules<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
@@ -298,7 +371,7 @@ impl CallerRights {
         let (fleet, everybody) = (self.mirror.compiled(), [AUTHENTICATED.to_owned()]);
         let anybody = User { name: "", groups: &everybody };
         let rules = |cluster: &ClusterName, user| fleet.rules(cluster, user, namespace).len();
-        self.those(&fleet, clusters, |cluster| rules(cluster, self.actor.acting()) > rules(cluster, anybody))
+        self.those(&fleet, clusters, |cluster| Some(rules(cluster, self.actor.acting()) > rules(cluster, anybody)))
     }
 
     /// Whether the caller may see what is told of all clusters at once: metrics, the report, a detailed health check. It
@@ -306,6 +379,7 @@ impl CallerRights {
     pub(crate) fn may_visit(&self, path: &str) -> bool {
         let asked = Attributes::NonResource { verb: "get", path: path.into() };
         let fleet = self.mirror.compiled();
+        let acting = self.judged(&fleet, self.actor.acting());
         let (mut is_one_known, mut is_allowed) = (false, true);
         for cluster in &self.clusters() {
             match self.existence(&fleet, cluster) {
@@ -313,7 +387,7 @@ impl CallerRights {
                 Existence::Nowhere => is_allowed = false,
                 Existence::There => {
                     is_one_known = true;
-                    is_allowed &= fleet.allows(cluster, self.actor.acting(), &asked);
+                    is_allowed &= acting.allows(cluster, &asked).unwrap_or(false);
                 }
             }
         }
@@ -340,8 +414,9 @@ impl CallerRights {
     /// 403: what none of these clusters lets the user act as.
     fn not_let<'a>(&self, fleet: &Fleet, clusters: impl IntoIterator<Item = &'a ClusterName>) -> Refusal {
         let reached = clusters.into_iter().filter(|cluster| self.actor.reaches(cluster).is_ok());
+        let user = self.judged(fleet, self.actor.user());
         let refused =
-            reached.filter_map(|cluster| self.actor.refused(|user, asked| fleet.allows(cluster, user, asked)));
+            reached.filter_map(|cluster| self.actor.refused(|_, asked| user.allows(cluster, asked).unwrap_or(true)));
         // What the most willing cluster says. Where nobody is asked it is as if one refused the first.
         let refused = refused.max_by_key(|(place, _)| *place).or_else(|| self.actor.refused(|_, _| false));
         let Some((_, Impersonated { group, resource, subresource, namespace, name })) = refused else {
@@ -373,10 +448,11 @@ impl CallerRights {
     ) -> Result<Admission, Refusal> {
         // What is shown of a collection is what may be listed: versions speak of that. Of a watch it is looked at after
         // the rights to watch, so that a change in between shows less, and never more.
-        let own = self.visible(clusters.clone(), verb, &place.resource);
+        let own = self.visible(clusters.clone(), verb, place);
         let listed = match verb {
             "list" => own.clone(),
-            _ => self.visible(clusters, "list", &place.resource),
+            "get" => self.visible(clusters, "list", &place.of_all_names()),
+            _ => self.visible(clusters, "list", place),
         };
         let shown = if verb == "get" { &own } else { &listed };
         let unknown = || ClusterRefusal::RightsUnknown { resource: place.resource.clone(), name: place.name.clone() };
@@ -422,6 +498,16 @@ impl CallerRights {
     pub(crate) fn forbids(&self, request: ForbiddenRequest) -> Refusal {
         let user = self.actor.acting().name.to_owned();
         RequestRefusal::Forbidden(Box::new(ForbiddenRequest { user, ..request })).into()
+    }
+}
+
+/// Whether one of several answers is yes; `None` where that depends on one that is not known.
+fn any(answers: impl Iterator<Item = Option<bool>>) -> Option<bool> {
+    // All are looked at, so that all are asked at once.
+    let answers: Vec<_> = answers.collect();
+    match answers.contains(&Some(true)) {
+        true => Some(true),
+        false => (!answers.contains(&None)).then_some(false),
     }
 }
 

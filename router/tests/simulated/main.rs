@@ -43,6 +43,7 @@ mod reviews;
 mod rights;
 mod rights_detected;
 mod rights_property;
+mod rights_reviewed;
 mod rights_watched;
 mod selection;
 mod shared_revisions;

@@ -68,7 +68,7 @@ impl Handler for StandIn {
         }
     }
 
-    fn may_visit(&self, _head: &Parts, _user: &User) -> Result<(), Box<Response<Body>>> {
+    async fn may_visit(&self, _head: &Parts, _user: &User) -> Result<(), Box<Response<Body>>> {
         Ok(())
     }
 

@@ -399,7 +399,7 @@ impl Handler for Counting {
         Response::new(full("ok"))
     }
 
-    fn may_visit(&self, _head: &Parts, _user: &User) -> Result<(), Box<Response<Body>>> {
+    async fn may_visit(&self, _head: &Parts, _user: &User) -> Result<(), Box<Response<Body>>> {
         Ok(())
     }
 

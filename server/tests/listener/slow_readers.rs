@@ -234,7 +234,7 @@ impl Handler for Talker {
         }
     }
 
-    fn may_visit(&self, _head: &Parts, _user: &User) -> Result<(), Box<Response<Body>>> {
+    async fn may_visit(&self, _head: &Parts, _user: &User) -> Result<(), Box<Response<Body>>> {
         Ok(())
     }
 

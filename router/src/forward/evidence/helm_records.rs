@@ -104,7 +104,7 @@ async fn of_resource(
     end: Instant,
 ) -> (Gathered, Option<Unsure>) {
     let wanted = object(served.resource.clone(), Some(release.namespace().to_owned()), None);
-    let candidates = request.candidates_of(&wanted, "list");
+    let candidates = request.candidates_of(&wanted, "list").await;
     let of_records = request.about(&wanted, served, &candidates);
     let serving: Vec<_> = of_records.serving().cloned().collect();
     let is_read = !request.caller.is_another()

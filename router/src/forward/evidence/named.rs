@@ -21,7 +21,7 @@ pub(super) async fn of_name(
     let union = request.router.fleet().union();
     let Some(served) = union.get(resource) else { return Ok(Gathered::default()) };
     let wanted = object(resource.clone(), namespace.map(str::to_owned), Some(name.to_owned()));
-    let candidates = request.candidates_of(&wanted, "get");
+    let candidates = request.candidates_of(&wanted, "get").await;
     let wanted = request.about(&wanted, served, &candidates);
     let located = ask_unknown(wanted, locate(wanted, Lookup::Present, &[]).await?).await;
     let has = located.found.iter().map(|(cluster, _)| cluster.name().clone()).collect();

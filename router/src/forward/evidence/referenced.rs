@@ -43,7 +43,7 @@ pub(in crate::forward) async fn of_references(
         return Ok(Some(Referenced { cluster, involved: None }));
     }
     let Some(involved) = &held.facts.involved else { return Ok(None) };
-    let found = match just_deleted(request, involved) {
+    let found = match just_deleted(request, involved).await {
         None => referenced(request, involved).await?,
         deleted => deleted,
     };
@@ -80,7 +80,7 @@ async fn first_owner(request: ClientRequest<'_>, owners: &[Reference]) -> Result
 async fn referenced(request: ClientRequest<'_>, reference: &Reference) -> Result<Option<Found>, Refusal> {
     let ClientRequest { router, resource, .. } = request;
     let Some((wanted, served)) = named(router, reference, resource) else { return Ok(None) };
-    let candidates = request.candidates_of(&wanted, "get");
+    let candidates = request.candidates_of(&wanted, "get").await;
     let wanted = request.about(&wanted, &served, &candidates);
     let uid = Some(&*reference.uid).filter(|uid| !uid.is_empty() && *uid != reference.name);
     let located = locate(wanted, Lookup::Surely { uid }, &[]).await?;
@@ -116,14 +116,14 @@ fn named(
 
 /// The object that an Event is about, if it was deleted a moment ago: the last thing that is told of
 /// many objects is that they ended.
-fn just_deleted(request: ClientRequest<'_>, reference: &Reference) -> Option<Found> {
+async fn just_deleted(request: ClientRequest<'_>, reference: &Reference) -> Option<Found> {
     let ClientRequest { router, resource, .. } = request;
     let (wanted, _) = named(router, reference, resource).filter(|_| !reference.uid.is_empty())?;
     let key = ObjectKey::new(wanted.namespace.as_deref().unwrap_or_default(), &reference.name);
     let is_meant = |object: &Object| object.uid() == reference.uid;
     let namespaces = [None, wanted.namespace.as_deref()].into_iter();
     let views = namespaces.filter_map(|namespace| router.views().get(&wanted.resource, namespace));
-    let candidates = request.candidates_of(&wanted, "get");
+    let candidates = request.candidates_of(&wanted, "get").await;
     let mut deleted = views.filter_map(|view| {
         let log = view.log();
         let is_there =

@@ -1,0 +1,72 @@
+//! What somebody may do in clusters, by their rules or by their word, and what has to be asked before that is known.
+
+use std::cell::OnceCell;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tributary_apimachinery::ClusterName;
+use tributary_authorization::{Attributes, Fleet, User};
+
+use super::mirror::{Decides, RightsMirror};
+use super::reviews::{Known, Question, Subject};
+
+/// What a decision had to know of clusters that are asked.
+#[derive(Debug, Default)]
+pub(super) struct Needed {
+    /// What is to be asked before it can be made, with the generation of the user's rights.
+    pub(super) open: HashSet<(Question, u64)>,
+    /// Until when it holds, where answers were used.
+    pub(super) until: Option<Instant>,
+}
+
+/// Of whom clusters are asked, in one look at the rules of all.
+pub(super) struct Reviewed<'a> {
+    mirror: &'a RightsMirror,
+    needed: Option<&'a Mutex<Needed>>,
+    pub(super) fleet: &'a Fleet,
+    pub(super) user: User<'a>,
+    /// The user, and the generation of their rights, once somebody is asked.
+    of: OnceCell<(Arc<Subject>, u64)>,
+}
+
+impl<'a> Reviewed<'a> {
+    /// Of a user, by the rules of this moment. `needed` is told what has to be known.
+    pub(super) fn new(
+        mirror: &'a RightsMirror,
+        needed: Option<&'a Mutex<Needed>>,
+        fleet: &'a Fleet,
+        user: User<'a>,
+    ) -> Self {
+        Self { mirror, needed, fleet, user, of: OnceCell::new() }
+    }
+
+    /// What a cluster that is asked says; `None` where it has not said.
+    pub(super) fn says(&self, cluster: &ClusterName, asked: &Attributes<'_>) -> Option<bool> {
+        let (who, generation) = self.of.get_or_init(|| (Subject::of(self.user), self.fleet.generation_of(self.user)));
+        let question = Question::new(cluster, who, asked);
+        let known = self.mirror.reviews().known(&question, *generation);
+        if let Some(needed) = self.needed {
+            let mut needed = needed.lock();
+            match known {
+                Known::Said(_, until) | Known::Silent(until) => {
+                    needed.until = Some(needed.until.map_or(until, |own| own.min(until)));
+                }
+                Known::Open => drop(needed.open.insert((question, *generation))),
+            }
+        }
+        match known {
+            Known::Said(allowed, _) => Some(allowed),
+            Known::Silent(_) | Known::Open => None,
+        }
+    }
+
+    /// Whether a cluster allows something; `None` where that is not known.
+    pub(super) fn allows(&self, cluster: &ClusterName, asked: &Attributes<'_>) -> Option<bool> {
+        match self.mirror.decides(cluster)? {
+            Decides::Rules => Some(self.fleet.allows(cluster, self.user, asked)),
+            Decides::Reviews => self.says(cluster, asked),
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! What clusters have said to single questions of rights: asked in our own name, and believed for a while.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared, join_all};
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+use tributary_apimachinery::ClusterName;
+use tributary_authorization::{Attributes, ResourceAttributes, User};
+
+use super::SharedMode;
+use super::access_review;
+use super::standing::BEHIND_MAX;
+use crate::topology::Fleet;
+
+/// How long a yes is believed. A minute: who loses a right by a webhook alone has lost it here within that.
+const ALLOWED_FOR: Duration = Duration::from_secs(60);
+
+/// How long a no is believed. 10 s: whoever is given a right looks whether it works.
+const REFUSED_FOR: Duration = Duration::from_secs(10);
+
+/// After what time a cluster that did not answer is asked again.
+const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(5);
+
+/// How many questions are with a cluster at once. 50: a webhook behind each answers some thousand in a second.
+const AT_ONCE: usize = 50;
+
+/// How long a decision waits for the answers that it needs, as long as lists wait for clusters that have not answered.
+const WAITED_MAX: Duration = Duration::from_secs(30);
+
+/// How many answers are kept at least of those that were used last, and half of how many are kept at most. 65,536: 500
+/// users with ten namespaces each of a dozen resources, at 300 bytes each 20 MB.
+const KEPT: usize = 65_536;
+
+/// Whether somebody may do something in a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Question {
+    pub(super) cluster: ClusterName,
+    who: Arc<Subject>,
+    asked: Asked,
+}
+
+/// Of whom it is asked.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Subject {
+    name: String,
+    groups: Vec<String>,
+}
+
+/// What is asked.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Asked {
+    /// Verb, group, resource, subresource, namespace and name.
+    Resource([Box<str>; 6]),
+    /// Verb and path.
+    Path([Box<str>; 2]),
+}
+
+impl Subject {
+    pub(super) fn of(user: User<'_>) -> Arc<Self> {
+        Arc::new(Self { name: user.name.to_owned(), groups: user.groups.to_vec() })
+    }
+
+    fn user(&self) -> User<'_> {
+        User { name: &self.name, groups: &self.groups }
+    }
+}
+
+impl Question {
+    pub(super) fn new(cluster: &ClusterName, who: &Arc<Subject>, asked: &Attributes<'_>) -> Self {
+        let asked = match asked {
+            Attributes::Resource(asked) => {
+                let ResourceAttributes { verb, group, resource, subresource, namespace, name } = *asked;
+                Asked::Resource([verb, group, resource, subresource, namespace, name].map(Box::from))
+            }
+            Attributes::NonResource { verb, path } => Asked::Path([Box::from(*verb), Box::from(&**path)]),
+        };
+        Self { cluster: cluster.clone(), who: Arc::clone(who), asked }
+    }
+
+    fn attributes(&self) -> Attributes<'_> {
+        match &self.asked {
+            Asked::Resource([verb, group, resource, subresource, namespace, name]) => {
+                Attributes::Resource(ResourceAttributes { verb, group, resource, subresource, namespace, name })
+            }
+            Asked::Path([verb, path]) => Attributes::NonResource { verb, path: (&**path).into() },
+        }
+    }
+}
+
+/// What was said last, and when.
+#[derive(Clone, Copy, Debug, Default)]
+struct Said {
+    /// Whether it is allowed, when that was asked, and in which generation of the user's rights.
+    answer: Option<(bool, Instant, u64)>,
+    /// When there was no answer after that.
+    failed: Option<Instant>,
+}
+
+/// What is known of an answer at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Known {
+    /// It was said, and counts until then.
+    Said(bool, Instant),
+    /// The cluster does not say.
+    Silent(Instant),
+    /// It is to be asked.
+    Open,
+}
+
+impl Said {
+    /// `generation` is that of the user's rights by roles and bindings: what changes them may change any answer.
+    /// `hold` is how long an answer holds of a cluster that does not answer any more.
+    fn known(self, now: Instant, generation: u64, hold: Duration) -> Known {
+        let silent_until = self.failed.map(|failed| failed + ASKED_AGAIN_AFTER).filter(|until| now < *until);
+        match (self.answer.filter(|(.., own)| *own == generation), silent_until) {
+            (Some((allowed, asked, _)), _) if now < asked + believed_for(allowed) => {
+                Known::Said(allowed, asked + believed_for(allowed))
+            }
+            (Some((allowed, asked, _)), Some(until)) if now < asked + hold => {
+                Known::Said(allowed, until.min(asked + hold))
+            }
+            (_, Some(until)) => Known::Silent(until),
+            (_, None) => Known::Open,
+        }
+    }
+}
+
+fn believed_for(allowed: bool) -> Duration {
+    if allowed { ALLOWED_FOR } else { REFUSED_FOR }
+}
+
+/// A question that is under way; it ends when the answer is noted.
+type Flight = Shared<BoxFuture<'static, ()>>;
+
+/// What clusters have said.
+pub(super) struct Reviews {
+    fleet: Arc<Fleet>,
+    mode: SharedMode,
+    kept: Mutex<Kept>,
+    flights: Mutex<HashMap<Question, Flight>>,
+    places: Mutex<BTreeMap<ClusterName, Arc<Semaphore>>>,
+}
+
+#[derive(Default)]
+struct Kept {
+    young: HashMap<Question, Said>,
+    old: HashMap<Question, Said>,
+}
+
+impl Kept {
+    fn get(&mut self, question: &Question) -> Option<Said> {
+        if let Some(said) = self.young.get(question) {
+            return Some(*said);
+        }
+        let said = self.old.remove(question)?;
+        self.put(question.clone(), said);
+        Some(said)
+    }
+
+    fn put(&mut self, question: Question, said: Said) {
+        if self.young.len() >= KEPT && !self.young.contains_key(&question) {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(question, said);
+    }
+}
+
+impl Reviews {
+    pub(super) fn new(fleet: Arc<Fleet>, mode: SharedMode) -> Arc<Self> {
+        let (kept, flights, places) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Arc::new(Self { fleet, mode, kept, flights, places })
+    }
+
+    /// What is known of an answer, where the user's rights by roles and bindings are of this generation.
+    pub(super) fn known(&self, question: &Question, generation: u64) -> Known {
+        let said = self.kept.lock().get(question).unwrap_or_default();
+        let is_cut_off = self.fleet.cluster(&question.cluster).is_none_or(|cluster| cluster.is_out_of_reach());
+        let hold = if is_cut_off { self.mode.stale_rights } else { BEHIND_MAX };
+        said.known(Instant::now(), generation, hold)
+    }
+
+    /// Asks what is not asked already, and waits for all answers, half a minute at most. Cancelling is safe: what is asked
+    /// goes on, for whoever asks next. With each question goes the generation of the user's rights before it is asked.
+    pub(super) async fn ask(self: &Arc<Self>, questions: HashSet<(Question, u64)>) {
+        let flights = questions.into_iter().map(|(question, generation)| self.flight(question, generation));
+        let flights: Vec<_> = flights.collect();
+        // Those that are not answered by then are not known.
+        let _ = tokio::time::timeout(WAITED_MAX, join_all(flights)).await;
+    }
+
+    fn flight(self: &Arc<Self>, question: Question, generation: u64) -> Flight {
+        let mut flights = self.flights.lock();
+        if let Some(flight) = flights.get(&question) {
+            return flight.clone();
+        }
+        let (reviews, asked) = (Arc::clone(self), question.clone());
+        let task = tokio::spawn(async move {
+            reviews.fly(&asked, generation).await;
+            reviews.flights.lock().remove(&asked);
+        });
+        let flight: Flight = task.map(drop).boxed().shared();
+        flights.insert(question, flight.clone());
+        flight
+    }
+
+    async fn fly(&self, question: &Question, generation: u64) {
+        let place = Arc::clone(
+            self.places.lock().entry(question.cluster.clone()).or_insert_with(|| Arc::new(Semaphore::new(AT_ONCE))),
+        );
+        let _place = place.acquire().await;
+        let asked = Instant::now();
+        let answer = self.answer(question).await;
+        let mut kept = self.kept.lock();
+        let before = kept.get(question).unwrap_or_default();
+        let said = match answer {
+            Some(allowed) => Said { answer: Some((allowed, asked, generation)), failed: None },
+            None => Said { failed: Some(Instant::now()), ..before },
+        };
+        kept.put(question.clone(), said);
+    }
+
+    async fn answer(&self, question: &Question) -> Option<bool> {
+        let cluster = self.fleet.cluster(&question.cluster).filter(|cluster| !cluster.is_out_of_reach())?;
+        let transport = cluster.transport().ok()?;
+        access_review::access(transport, question.who.user(), &question.attributes()).await.ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_believed_for_a_while_and_longer_only_where_there_is_no_other() {
+        let begin = Instant::now();
+        let at = |seconds: u64| begin + Duration::from_secs(seconds);
+        let said = |allowed, failed: Option<u64>| Said { answer: Some((allowed, at(0), 7)), failed: failed.map(at) };
+        let hold = Duration::from_secs(300);
+        for (said, now, generation, expected) in [
+            (Said::default(), 0, 7, Known::Open),
+            (said(true, None), 59, 7, Known::Said(true, at(60))),
+            (said(true, None), 60, 7, Known::Open),
+            (said(false, None), 9, 7, Known::Said(false, at(10))),
+            (said(false, None), 10, 7, Known::Open),
+            // Roles and bindings that touch the user have changed.
+            (said(true, None), 1, 8, Known::Open),
+            (said(true, Some(1)), 2, 8, Known::Silent(at(6))),
+            // It does not answer any more.
+            (said(true, Some(61)), 62, 7, Known::Said(true, at(66))),
+            (said(true, Some(61)), 66, 7, Known::Open),
+            (said(true, Some(298)), 299, 7, Known::Said(true, at(300))),
+            (said(true, Some(299)), 300, 7, Known::Silent(at(304))),
+            (Said { failed: Some(at(3)), answer: None }, 4, 7, Known::Silent(at(8))),
+            (Said { failed: Some(at(3)), answer: None }, 8, 7, Known::Open),
+        ] {
+            assert_eq!(said.known(at(now), generation, hold), expected, "{said:?} at {now}");
+        }
+    }
+}

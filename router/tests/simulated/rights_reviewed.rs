@@ -1,0 +1,146 @@
+//! The shared mode: members of which something else than roles and bindings decides. They are asked, and memory shows what
+//! they say.
+
+use std::time::Duration;
+
+use tributary_router::report::RightsDecider;
+
+use crate::harness::{Client, Fixture, items, pass, until};
+use crate::rights::{binding, config_map_of};
+use crate::rights_detected::{Chain, Mode, decided, found_out};
+
+const ALL: &str = "/api/v1/configmaps";
+const SHOP: &str = "/api/v1/namespaces/shop/configmaps";
+
+/// How long a yes of a member is believed, and a no.
+const ALLOWED_FOR: Duration = Duration::from_secs(60);
+const REFUSED_FOR: Duration = Duration::from_secs(10);
+
+/// The members of `ann`, of which `b` is judged in this way, once that is found out.
+async fn of_b(mode: Mode) -> (Fixture, Vec<std::sync::Arc<Chain>>) {
+    let (fixture, chains) = found_out([Mode::Rbac, mode, Mode::Rbac]).await;
+    decided(&fixture, "a", RightsDecider::Rbac).await;
+    decided(&fixture, "b", RightsDecider::Review).await;
+    decided(&fixture, "c", RightsDecider::Rbac).await;
+    chains.iter().for_each(|chain| drop(chain.reviewed()));
+    (fixture, chains)
+}
+
+/// The objects of `b` that a list shows: names, in order.
+async fn shown(client: &Client, path: &str) -> Vec<String> {
+    let listed = items(&client.get(path).await.ok());
+    let mut of_b: Vec<_> = listed.iter().filter_map(|item| item.strip_prefix("b/")).map(str::to_owned).collect();
+    of_b.sort();
+    of_b
+}
+
+/// What a member has been asked of lists since somebody looked last, but for samples.
+fn asked(chain: &Chain) -> Vec<String> {
+    let mut asked = chain.reviewed();
+    asked.retain(|line| line.contains(" list configmaps "));
+    asked.sort();
+    asked
+}
+
+#[tokio::test]
+async fn what_a_webhook_denies_is_not_shown_and_what_it_lets_pass_is() {
+    let (fixture, chains) = of_b(Mode::Webhook("ann", "shop")).await;
+    let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
+    // Roles let Ann read `shop` of b, and the webhook does not.
+    for path in [ALL, SHOP] {
+        assert_eq!(shown(&ann, path).await, Vec::<String>::new(), "{path}");
+    }
+    ann.get(&format!("{SHOP}/one-b")).await.refused(404);
+    assert_eq!(items(&ann.get(ALL).await.ok()).len(), 4, "all of a");
+    assert_eq!(shown(&root, ALL).await, ["one-b", "one-b", "two-b", "two-b"]);
+    assert_eq!(root.get(&format!("{SHOP}/one-b")).await.code, 200);
+    // What the member said is not asked again, of whomever it was.
+    chains[1].reviewed();
+    for path in [ALL, SHOP] {
+        shown(&root, path).await;
+    }
+    assert_eq!(asked(&chains[1]), Vec::<String>::new());
+    // Nor are clusters asked whose roles decide.
+    for own in [&chains[0], &chains[2]] {
+        assert_eq!(asked(own), Vec::<String>::new());
+    }
+    // Of another namespace it says nothing.
+    chains[1].set(Mode::Webhook("ann", "bank"));
+    pass(REFUSED_FOR).await;
+    for path in [ALL, SHOP] {
+        assert_eq!(shown(&ann, path).await, ["one-b", "two-b"], "{path}");
+    }
+    assert_eq!(ann.get(&format!("{SHOP}/one-b")).await.code, 200);
+}
+
+#[tokio::test]
+async fn what_no_role_gives_is_shown_where_the_member_allows_it() {
+    let everything = ["one-b", "one-b", "two-b", "two-b"];
+    let (fixture, chains) = of_b(Mode::Abac(&["ann"])).await;
+    let (ann, bob) = (fixture.user("ann", &[]), fixture.user("bob", &[]));
+    assert_eq!(shown(&ann, ALL).await, everything);
+    bob.get(ALL).await.refused(403);
+    // A no is believed for ten seconds.
+    chains[1].set(Mode::AlwaysAllow);
+    pass(REFUSED_FOR).await;
+    assert_eq!(shown(&bob, ALL).await, everything);
+    assert_eq!(bob.get(&format!("{SHOP}/two-b")).await.code, 200);
+}
+
+/// Roles and bindings that touch somebody may change any answer of theirs.
+#[tokio::test]
+async fn a_binding_has_a_member_asked_at_once() {
+    let (fixture, chains) = of_b(Mode::Webhook("ann", "bank")).await;
+    let bob = fixture.user("bob", &[]);
+    bob.get(SHOP).await.refused(403);
+    let b = fixture.member("b");
+    b.apply(binding("shop", "bob-reads", ("ClusterRole", "reader"), "bob")).unwrap();
+    chains[1].learn(b);
+    until(async || bob.get(SHOP).await.code == 200).await;
+    assert_eq!(shown(&bob, SHOP).await, ["one-b", "two-b"]);
+    b.delete("rolebindings.rbac.authorization.k8s.io", "shop", "bob-reads").unwrap();
+    chains[1].learn(b);
+    until(async || bob.get(SHOP).await.code == 403).await;
+}
+
+/// T2: within a minute after the member says no.
+#[tokio::test]
+async fn a_watch_ends_when_a_member_does_not_grant_it_any_more() {
+    let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
+    let ann = fixture.user("ann", &[]);
+    let listed = ann.get(ALL).await.ok();
+    let path = format!("{ALL}?watch=1&resourceVersion={}", crate::harness::version(&listed));
+    let mut events = ann.watch(&path).await;
+    let b = fixture.member("b");
+    b.apply(config_map_of("shop", "seen")).unwrap();
+    assert_eq!(events.next().await.unwrap()["object"]["metadata"]["name"], "seen");
+    // It is asked again while the watch lasts, and a yes changes nothing.
+    pass(ALLOWED_FOR + Duration::from_secs(1)).await;
+    b.apply(config_map_of("shop", "seen-too")).unwrap();
+    assert_eq!(events.next().await.unwrap()["object"]["metadata"]["name"], "seen-too");
+    chains[1].set(Mode::Webhook("ann", "shop"));
+    pass(ALLOWED_FOR).await;
+    let last = events.next().await.unwrap();
+    assert_eq!((&last["type"], &last["object"]["code"]), (&"ERROR".into(), &410.into()), "{last}");
+    assert_eq!(shown(&ann, ALL).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_member_that_does_not_answer_is_not_known() {
+    let (fixture, _chains) = of_b(Mode::WithoutReviews).await;
+    let ann = fixture.user("ann", &[]);
+    let listed = ann.get(ALL).await;
+    assert_eq!(items(&listed.ok()).len(), 4, "what is of a");
+    let missing = "what you may list in some clusters is not known, and is missing";
+    assert!(listed.warnings().iter().any(|warning| warning.contains(missing)), "{:?}", listed.warnings());
+}
+
+/// A cluster is asked each question once at a time, however many want to know.
+#[tokio::test]
+async fn a_crowd_asks_one_question() {
+    let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
+    let ann = fixture.user("ann", &[]);
+    let lists = futures::future::join_all((0..50).map(|_| ann.get(SHOP))).await;
+    assert!(lists.iter().all(|listed| listed.code == 200));
+    assert_eq!(asked(&chains[1]), ["ann list configmaps /", "ann list configmaps shop/"]);
+}
