@@ -45,6 +45,7 @@ pub struct MemberBuilder {
     nodes: usize,
     schedulable: bool,
     apiserver_arguments: Vec<String>,
+    authorization: Vec<String>,
 }
 
 impl MemberBuilder {
@@ -103,6 +104,13 @@ impl MemberBuilder {
     #[must_use]
     pub fn apiserver_argument(mut self, argument: &str) -> Self {
         self.apiserver_arguments.push(argument.to_owned());
+        self
+    }
+
+    /// Has kube-apiserver's authorizers be what these flags say, in place of `--authorization-mode=RBAC`.
+    #[must_use]
+    pub fn authorization(mut self, flags: &[String]) -> Self {
+        self.authorization = flags.to_vec();
         self
     }
 
@@ -198,6 +206,7 @@ impl TestCluster {
             nodes: 0,
             schedulable: false,
             apiserver_arguments: Vec::new(),
+            authorization: vec!["--authorization-mode=RBAC".to_owned()],
         }
     }
 
@@ -553,7 +562,6 @@ impl TestCluster {
         command.args([
             "--bind-address=127.0.0.1",
             "--token-auth-file=tokens.csv",
-            "--authorization-mode=RBAC",
             "--client-ca-file=ca.crt",
             "--tls-cert-file=serving.crt",
             "--tls-private-key-file=serving.key",
@@ -568,7 +576,7 @@ impl TestCluster {
             // Pods of tests have no service account token to mount.
             command.arg("--disable-admission-plugins=ServiceAccount");
         }
-        command.args(&self.builder.apiserver_arguments);
+        command.args(&self.builder.authorization).args(&self.builder.apiserver_arguments);
         command
     }
 

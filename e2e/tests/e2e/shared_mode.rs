@@ -1,6 +1,7 @@
 //! Many users of one endpoint over two real members, each known by a certificate: what they see, what they do, and what
 //! they are refused.
 
+mod authorizers;
 mod crowd;
 mod informers;
 mod matrix;
@@ -25,6 +26,7 @@ const SOON: Duration = Duration::from_secs(30);
 
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = cases!["shared_mode"; people_act_as_themselves, authorities_are_exchanged];
+    cases.extend(authorizers::cases());
     cases.extend(crowd::cases());
     cases.extend(informers::cases());
     cases.extend(matrix::cases());

@@ -1,0 +1,212 @@
+//! Members in which something else than roles and bindings decides: a webhook that denies, added while the member runs, and
+//! a file (ABAC). What is shown is what each answers that user itself.
+
+use super::{SOON, Shared, config_maps, grant, make_config_map, reads_config_maps};
+use crate::context::{Case, TestContext, cases, eventually};
+use anyhow::{Context, ensure};
+use bytes::Bytes;
+use http::{Request, Response, header};
+use http_body_util::{BodyExt, Full};
+use hyper::{body::Incoming, service::service_fn};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use std::{collections::BTreeSet, fs, path::Path, sync::Arc, time::Duration};
+use tokio::net::TcpListener;
+use tributary_e2e::{HttpClient, TestCluster, guard, kubeconfig, namespace};
+
+/// A member looks at its file each minute, a cluster is asked each minute what decides there, and what it said is believed
+/// for a minute.
+const FOUND_OUT: Duration = Duration::from_secs(200);
+
+pub(super) fn cases() -> Vec<Case> {
+    let cases = cases!["shared_mode::authorizers"; what_else_decides_is_asked];
+    cases.into_iter().map(|case| case.patience(Duration::from_secs(600))).collect()
+}
+
+/// Denies whatever is asked of a namespace. Dropping it stops it.
+struct DenyingWebhook {
+    port: u16,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl DenyingWebhook {
+    async fn start(namespace: &str) -> anyhow::Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.context("listen")?;
+        let (port, namespace) = (listener.local_addr()?.port(), namespace.to_owned());
+        let task = tokio::spawn(async move {
+            let mut connections = tokio::task::JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                let namespace = namespace.clone();
+                connections.spawn(async move {
+                    let service = service_fn(|request| review(request, &namespace));
+                    let http = hyper::server::conn::http1::Builder::new();
+                    let _ended = http.serve_connection(TokioIo::new(stream), service).await;
+                });
+            }
+        });
+        Ok(Self { port, task })
+    }
+
+    /// The file by which a kube-apiserver asks it before its roles.
+    fn configuration(&self, folder: &Path) -> anyhow::Result<String> {
+        let kubeconfig = folder.join("webhook.kubeconfig");
+        let server = format!("http://127.0.0.1:{}", self.port);
+        let text = json!({"apiVersion": "v1", "kind": "Config", "current-context": "webhook",
+            "clusters": [{"name": "webhook", "cluster": {"server": server}}],
+            "users": [{"name": "webhook", "user": {}}],
+            "contexts": [{"name": "webhook", "context": {"cluster": "webhook", "user": "webhook"}}]});
+        fs::write(&kubeconfig, text.to_string())?;
+        let webhook = json!({"type": "Webhook", "name": "denies", "webhook": {
+            "timeout": "3s", "authorizedTTL": "1s", "unauthorizedTTL": "1s", "failurePolicy": "Deny",
+            "subjectAccessReviewVersion": "v1", "matchConditionSubjectAccessReviewVersion": "v1",
+            "connectionInfo": {"type": "KubeConfigFile", "kubeConfigFile": kubeconfig}}});
+        Ok(configuration(&[webhook, roles()]))
+    }
+}
+
+impl Drop for DenyingWebhook {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn review(request: Request<Incoming>, namespace: &str) -> anyhow::Result<Response<Full<Bytes>>> {
+    let mut review: Value = serde_json::from_slice(&request.into_body().collect().await?.to_bytes())?;
+    let denied = review["spec"]["resourceAttributes"]["namespace"] == namespace;
+    review["status"] = json!({"allowed": false, "denied": denied, "reason": "of a test"});
+    let answer = Response::builder().header(header::CONTENT_TYPE, "application/json");
+    Ok(answer.body(Full::from(review.to_string()))?)
+}
+
+fn roles() -> Value {
+    json!({"type": "RBAC", "name": "rbac"})
+}
+
+fn configuration(authorizers: &[Value]) -> String {
+    let kind = "AuthorizationConfiguration";
+    json!({"apiVersion": "apiserver.config.k8s.io/v1", "kind": kind, "authorizers": authorizers}).to_string()
+}
+
+/// Lines of a policy file: who may read ConfigMaps, of one namespace or (`*`) all.
+fn policies(readers: &[(&str, &str)]) -> String {
+    let line = |(user, namespace): &(&str, &str)| {
+        json!({"apiVersion": "abac.authorization.kubernetes.io/v1beta1", "kind": "Policy",
+            "spec": {"user": user, "namespace": namespace, "resource": "configmaps", "apiGroup": "", "readonly": true}})
+    };
+    readers.iter().map(|reader| format!("{}\n", line(reader))).collect()
+}
+
+/// The ConfigMaps that somebody is shown at a path, or the status that it is refused with.
+async fn shown(http: &HttpClient, path: &str) -> anyhow::Result<Result<BTreeSet<(String, String)>, u16>> {
+    let answer = http.get(path).send().await?;
+    if answer.status != 200 {
+        return Ok(Err(answer.status.as_u16()));
+    }
+    let all = config_maps(&answer.json()?);
+    // Each member keeps one of its own.
+    let own = all.into_iter().filter(|(_, namespace, _)| namespace != "kube-system");
+    Ok(Ok(own.map(|(cluster, namespace, _)| (cluster, namespace)).collect()))
+}
+
+/// Whether a member lets somebody list ConfigMaps there.
+async fn is_let(member: &TestCluster, user: &str, path: &str) -> anyhow::Result<bool> {
+    let answer = member.http().get(path).header("impersonate-user", user).send().await?;
+    Ok(answer.status == 200)
+}
+
+async fn what_else_decides_is_asked(context: TestContext) -> anyhow::Result<()> {
+    let (folder, tools) = (guard::temporary_folder("authorizers")?, context.fixture.tools().await?);
+    let [kept, denied] = ["kept", "denied"].map(namespace::unique_name);
+    let (ann, bob, carol) = ("ann", "bob", "carol");
+    let (config, policy) = (folder.path().join("authorizers.json"), folder.path().join("policies.jsonl"));
+    fs::write(&config, configuration(&[roles()]))?;
+    fs::write(&policy, policies(&[(ann, "*"), (carol, &kept)]))?;
+    let by_config = [format!("--authorization-config={}", config.display())];
+    let by_file = ["--authorization-mode=ABAC".to_owned(), format!("--authorization-policy-file={}", policy.display())];
+    let hooked = TestCluster::builder("hooked").authorization(&by_config).start(tools);
+    let policed = TestCluster::builder("policed").authorization(&by_file).start(tools);
+    let (hooked, policed) = tokio::try_join!(hooked, policed)?;
+    let members = [Arc::new(hooked), Arc::new(policed)];
+    let [hooked, policed] = &members;
+    for member in &members {
+        for namespace in [&kept, &denied] {
+            namespace::create(namespace, &[member]).await?;
+            make_config_map(member, namespace, "one", 10).await?;
+        }
+    }
+    grant(hooked, "", "ann", ann, reads_config_maps()).await?;
+    for namespace in [&kept, &denied] {
+        grant(hooked, namespace, "bob", bob, reads_config_maps()).await?;
+    }
+    // Served and without effect: nobody asks it there.
+    grant(policed, "", "bob", bob, reads_config_maps()).await?;
+    let path = folder.path().join("kubeconfig");
+    kubeconfig::write(&path, &[&hooked.access(), &policed.access()])?;
+    let shared = Shared::over(&context, members.clone(), &path, &[]).await?;
+
+    let all = "/api/v1/configmaps".to_owned();
+    let [in_kept, in_denied] = [&kept, &denied].map(|namespace| format!("/api/v1/namespaces/{namespace}/configmaps"));
+    let pairs = |clusters: &[&str], namespaces: &[&String]| -> BTreeSet<(String, String)> {
+        let pair = |cluster: &&str| namespaces.iter().map(|own| ((*cluster).to_owned(), (*own).clone())).collect();
+        clusters.iter().flat_map(|cluster| -> Vec<_> { pair(cluster) }).collect()
+    };
+    let both = ["hooked", "policed"];
+    let before = [
+        (ann, &all, Ok(pairs(&both, &[&kept, &denied]))),
+        (ann, &in_denied, Ok(pairs(&both, &[&denied]))),
+        (bob, &all, Ok(pairs(&["hooked"], &[&kept, &denied]))),
+        (bob, &in_denied, Ok(pairs(&["hooked"], &[&denied]))),
+        (carol, &in_kept, Ok(pairs(&["policed"], &[&kept]))),
+        (carol, &in_denied, Err(403)),
+    ];
+    check(&shared, &before, FOUND_OUT).await?;
+    agrees(&shared, &before).await?;
+    let log = shared.tributary.log();
+    let said = log.lines().filter(|line| line.contains("is not decided by its roles and bindings alone"));
+    ensure!(said.clone().count() == 1 && said.clone().all(|line| line.contains("policed")), "{log}");
+
+    // Authorizers are read anew while the member runs.
+    let webhook = DenyingWebhook::start(&denied).await?;
+    fs::write(&config, webhook.configuration(folder.path())?)?;
+    let after = [
+        (ann, &in_denied, Ok(pairs(&["policed"], &[&denied]))),
+        (ann, &in_kept, Ok(pairs(&both, &[&kept]))),
+        (bob, &all, Ok(pairs(&["hooked"], &[&kept]))),
+        (bob, &in_denied, Err(403)),
+        (carol, &in_kept, Ok(pairs(&["policed"], &[&kept]))),
+    ];
+    check(&shared, &after, FOUND_OUT).await?;
+    agrees(&shared, &after).await
+}
+
+type Row<'a> = (&'a str, &'a String, Result<BTreeSet<(String, String)>, u16>);
+
+/// Waits until everybody is shown this.
+async fn check(shared: &Shared, rows: &[Row<'_>], within: Duration) -> anyhow::Result<()> {
+    for (user, path, expected) in rows {
+        let http = shared.http(user, &[]).await?;
+        eventually(within, async || {
+            let shown = shown(&http, path).await?;
+            ensure!(shown == *expected, "{user} {path}: {shown:?}");
+            Ok(())
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+/// Of one namespace each member lets somebody list what is shown of it, and nothing else.
+async fn agrees(shared: &Shared, rows: &[Row<'_>]) -> anyhow::Result<()> {
+    for (user, path, expected) in rows.iter().filter(|(_, path, _)| path.contains("/namespaces/")) {
+        for member in &shared.members {
+            let is_shown = expected.iter().flatten().any(|(cluster, _)| cluster == member.name());
+            let is_let = || is_let(member, user, path);
+            eventually(SOON, async || {
+                ensure!(is_let().await? == is_shown, "{user} {path} {}", member.name());
+                Ok(())
+            })
+            .await?;
+        }
+    }
+    Ok(())
+}
