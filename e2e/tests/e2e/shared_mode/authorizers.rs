@@ -23,22 +23,23 @@ pub(super) fn cases() -> Vec<Case> {
     cases.into_iter().map(|case| case.patience(Duration::from_secs(600))).collect()
 }
 
-/// Denies whatever is asked of a namespace. Dropping it stops it.
-struct DenyingWebhook {
+/// Denies some of what is asked of resources, by the `spec` of reviews, and has no opinion of anything else. Dropping it
+/// stops it.
+pub(super) struct DenyingWebhook {
     port: u16,
     task: tokio::task::JoinHandle<()>,
 }
 
 impl DenyingWebhook {
-    async fn start(namespace: &str) -> anyhow::Result<Self> {
+    pub(super) async fn start(denies: impl Fn(&Value) -> bool + Send + Sync + 'static) -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await.context("listen")?;
-        let (port, namespace) = (listener.local_addr()?.port(), namespace.to_owned());
+        let (port, denies) = (listener.local_addr()?.port(), Arc::new(denies));
         let task = tokio::spawn(async move {
             let mut connections = tokio::task::JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
-                let namespace = namespace.clone();
+                let denies = Arc::clone(&denies);
                 connections.spawn(async move {
-                    let service = service_fn(|request| review(request, &namespace));
+                    let service = service_fn(|request| review(request, &*denies));
                     let http = hyper::server::conn::http1::Builder::new();
                     let _ended = http.serve_connection(TokioIo::new(stream), service).await;
                 });
@@ -48,7 +49,7 @@ impl DenyingWebhook {
     }
 
     /// The file by which a kube-apiserver asks it before its roles.
-    fn configuration(&self, folder: &Path) -> anyhow::Result<String> {
+    pub(super) fn configuration(&self, folder: &Path) -> anyhow::Result<String> {
         let kubeconfig = folder.join("webhook.kubeconfig");
         let server = format!("http://127.0.0.1:{}", self.port);
         let text = json!({"apiVersion": "v1", "kind": "Config", "current-context": "webhook",
@@ -70,9 +71,12 @@ impl Drop for DenyingWebhook {
     }
 }
 
-async fn review(request: Request<Incoming>, namespace: &str) -> anyhow::Result<Response<Full<Bytes>>> {
+async fn review(
+    request: Request<Incoming>,
+    denies: &(impl Fn(&Value) -> bool + Send + Sync),
+) -> anyhow::Result<Response<Full<Bytes>>> {
     let mut review: Value = serde_json::from_slice(&request.into_body().collect().await?.to_bytes())?;
-    let denied = review["spec"]["resourceAttributes"]["namespace"] == namespace;
+    let denied = denies(&review["spec"]);
     review["status"] = json!({"allowed": false, "denied": denied, "reason": "of a test"});
     let answer = Response::builder().header(header::CONTENT_TYPE, "application/json");
     Ok(answer.body(Full::from(review.to_string()))?)
@@ -166,7 +170,8 @@ async fn what_else_decides_is_asked(context: TestContext) -> anyhow::Result<()> 
     ensure!(said.clone().count() == 1 && said.clone().all(|line| line.contains("policed")), "{log}");
 
     // Authorizers are read anew while the member runs.
-    let webhook = DenyingWebhook::start(&denied).await?;
+    let hidden = denied.clone();
+    let webhook = DenyingWebhook::start(move |asked| asked["resourceAttributes"]["namespace"] == hidden).await?;
     fs::write(&config, webhook.configuration(folder.path())?)?;
     let after = [
         (ann, &in_denied, Ok(pairs(&["policed"], &[&denied]))),

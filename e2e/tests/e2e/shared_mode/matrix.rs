@@ -1,14 +1,20 @@
 //! Eight users with rights by chance in two real members. For every verb, resource, namespace and name the endpoint's
 //! answer is what the members answer that same user, joined.
 
-use super::{SOON, Shared};
+use super::{SOON, Shared, authorizers::DenyingWebhook};
 use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::{Context, ensure};
 use futures::{StreamExt, TryStreamExt, stream};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use serde_json::{Value, json};
-use std::{collections::BTreeSet, time::Duration};
-use tributary_e2e::{HttpClient, HttpResponse, TestCluster, namespace};
+use std::{
+    collections::BTreeSet,
+    fs,
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+    time::Duration,
+};
+use tributary_e2e::{HttpClient, HttpResponse, TestCluster, guard, kubeconfig, namespace};
 
 /// How many people there are.
 const PEOPLE: usize = 8;
@@ -28,7 +34,9 @@ const AT_ONCE: usize = 6;
 const RESOURCES: [&str; 3] = ["configmaps", "endpoints", "serviceaccounts"];
 
 pub(super) fn cases() -> Vec<Case> {
-    let cases = cases!["shared_mode::matrix"; what_is_answered_is_what_members_answer];
+    let cases = cases!["shared_mode::matrix";
+        what_is_answered_is_what_members_answer, what_is_answered_where_webhooks_deny,
+    ];
     cases.into_iter().map(|case| case.patience(Duration::from_secs(600))).collect()
 }
 
@@ -62,11 +70,47 @@ struct Question {
 
 async fn what_is_answered_is_what_members_answer(context: TestContext) -> anyhow::Result<()> {
     let seed = rand::random();
-    run(context, seed).await.with_context(|| format!("seed {seed}"))
+    let shared = Shared::start(&context).await?;
+    run(context, shared, seed).await.with_context(|| format!("seed {seed}"))
 }
 
-async fn run(context: TestContext, seed: u64) -> anyhow::Result<()> {
-    let mut matrix = Matrix::start(&context, seed).await?;
+/// The same where each member has a webhook that denies some users some resources of some namespaces, whatever roles say.
+async fn what_is_answered_where_webhooks_deny(context: TestContext) -> anyhow::Result<()> {
+    let (seed, tools) = (rand::random(), context.fixture.tools().await?);
+    let (mut members, mut webhooks, mut folders) = (Vec::new(), Vec::new(), Vec::new());
+    for name in ["member1", "member2"] {
+        let (folder, webhook) =
+            (guard::temporary_folder("webhook")?, DenyingWebhook::start(move |asked| denies(name, asked)).await?);
+        let config = folder.path().join("authorizers.json");
+        fs::write(&config, webhook.configuration(folder.path())?)?;
+        let flag = format!("--authorization-config={}", config.display());
+        members.push(TestCluster::builder(name).authorization(&[flag]).controllers(true).start(tools).await?);
+        webhooks.push(webhook);
+        folders.push(folder);
+    }
+    let members: [_; 2] = members.try_into().ok().context("two members")?;
+    let members = members.map(Arc::new);
+    let path = folders[0].path().join("kubeconfig");
+    kubeconfig::write(&path, &[&members[0].access(), &members[1].access()])?;
+    let shared = Shared::over(&context, members, &path, &[]).await?;
+    let tributary = Arc::clone(&shared.tributary);
+    run(context, shared, seed).await.with_context(|| format!("seed {seed}"))?;
+    let asked = tributary.log().matches("is not decided by its roles and bindings alone").count();
+    ensure!(asked >= 2, "{asked} members are asked: {}", tributary.log());
+    Ok(())
+}
+
+/// A quarter of what is asked of namespaces, by user and resource.
+fn denies(member: &str, asked: &Value) -> bool {
+    let attributes = &asked["resourceAttributes"];
+    let namespace = attributes["namespace"].as_str().unwrap_or_default();
+    let mut hasher = DefaultHasher::new();
+    (member, asked["user"].as_str(), attributes["resource"].as_str(), namespace).hash(&mut hasher);
+    !namespace.is_empty() && hasher.finish().is_multiple_of(4)
+}
+
+async fn run(context: TestContext, shared: Shared, seed: u64) -> anyhow::Result<()> {
+    let mut matrix = Matrix::start(&context, shared, seed).await?;
     for round in 0..=ROUNDS {
         let count = if round == 0 { ROLES } else { CHANGES };
         for member in 0..2 {
@@ -85,8 +129,7 @@ async fn run(context: TestContext, seed: u64) -> anyhow::Result<()> {
 }
 
 impl Matrix {
-    async fn start(context: &TestContext, seed: u64) -> anyhow::Result<Self> {
-        let shared = Shared::start(context).await?;
+    async fn start(context: &TestContext, shared: Shared, seed: u64) -> anyhow::Result<Self> {
         let mut namespaces = Vec::new();
         for _ in 0..3 {
             namespaces.push(context.namespace("matrix", &shared.members).await?);
