@@ -48,7 +48,7 @@ impl TokenReviewer for ClusterReviewer {
 pub struct ReviewTroubles(Mutex<BTreeMap<ClusterName, Instant>>);
 
 impl ReviewTroubles {
-    /// Whether none of this cluster's has been told for [`SILENCE`]. Then one is, now.
+    /// Whether none of this cluster's has been told for a minute. Then one is, now.
     pub fn is_news(&self, cluster: &ClusterName) -> bool {
         let mut told = self.0.lock();
         let is_news = told.get(cluster).is_none_or(|at| at.elapsed() >= SILENCE);
