@@ -65,6 +65,7 @@ pub use options::{GetOptions, ListOptions, ResourceVersionMatch, Timeout, WatchO
 pub use permit::Permit;
 pub use policy::cluster_authorization::ClusterAuthorization;
 pub use policy::consistency::Consistency;
+pub use policy::filtered::Filtered;
 pub use policy::item_resource_versions::ItemResourceVersions;
 pub use policy::names::Names;
 pub use policy::partial::Partial;

@@ -2,6 +2,7 @@
 
 pub mod cluster_authorization;
 pub mod consistency;
+pub mod filtered;
 pub mod item_resource_versions;
 pub mod names;
 pub mod partial;

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::CustomResource;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
-use tributary_apimachinery::{Consistency, ItemResourceVersions, Names, Partial};
+use tributary_apimachinery::{Consistency, Filtered, ItemResourceVersions, Names, Partial};
 
 use crate::UpstreamCluster;
 
@@ -54,6 +54,10 @@ pub struct ResourceRegistrySpec {
     /// Whether a list or watch may leave out clusters that have never answered.
     #[serde(default)]
     pub partial: Partial,
+    /// What happens where a user may list some of the objects in a cluster and not all of them, where many users are
+    /// served. `Allow`: the list has what they may list, with a Warning. `Deny`: the list or watch is 403.
+    #[serde(default)]
+    pub filtered: Filtered,
     /// Whether clusters may have an object of the same name each. `Unique`: no two clusters have an object of one name,
     /// so that a name found once is meant, also while other clusters cannot be asked. `Repeated`: such a write is
     /// refused.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use tributary_apimachinery::{
-    ClusterName, Consistency, GroupVersionResource, ItemResourceVersions, Names, Partial, ResourcePattern,
+    ClusterName, Consistency, Filtered, GroupVersionResource, ItemResourceVersions, Names, Partial, ResourcePattern,
 };
 
 /// The core group's resource whose objects are held by name alone where many users are served.
@@ -23,6 +23,8 @@ pub struct Policy {
     pub namespaces: Option<BTreeSet<String>>,
     /// What happens while a cluster is unknown.
     pub partial: Partial,
+    /// What happens where somebody may list some of a collection and not all, where many users are served.
+    pub filtered: Filtered,
     /// Whether clusters may have an object of the same name each.
     pub names: Names,
     /// Where objects are created that do not say so themselves.

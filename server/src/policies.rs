@@ -132,6 +132,7 @@ fn rule(
         clusters: selected,
         namespaces,
         partial: spec.partial,
+        filtered: spec.filtered,
         names: spec.names,
         placement,
     };
@@ -157,7 +158,7 @@ fn pattern(field: &str, text: &str) -> Result<ResourcePattern, PolicyError> {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use tributary_apimachinery::{Consistency, GroupVersionResource, Names};
+    use tributary_apimachinery::{Consistency, Filtered, GroupVersionResource, Names};
     use tributary_crds::ResourceRegistrySpec;
 
     use super::*;
@@ -227,12 +228,12 @@ mod tests {
         let nothing = policy(serde_json::json!({"resources": ["pods"]}));
         assert_eq!(nothing, Policy { partial: Partial::Deny, ..Policy::default() });
         let all = policy(serde_json::json!({
-            "resources": ["pods"], "itemResourceVersions": "Integer", "consistency": "Quorum", "names": "Unique", "namespaces": ["a", "b"],
+            "resources": ["pods"], "itemResourceVersions": "Integer", "consistency": "Quorum", "names": "Unique", "namespaces": ["a", "b"], "filtered": "Deny",
             "clusters": {"selector": {"matchLabels": {"continent": "us"}}},
         }));
         assert_eq!(all.item_resource_versions, ItemResourceVersions::Integer);
         assert_eq!(all.consistency, Consistency::Quorum);
-        assert_eq!(all.names, Names::Unique);
+        assert_eq!((all.names, all.filtered), (Names::Unique, Filtered::Deny));
         assert_eq!(all.clusters, Some(["us".parse().unwrap()].into()));
         assert_eq!(all.namespaces, Some(["a".to_owned(), "b".to_owned()].into()));
         let named = policy(serde_json::json!({"resources": ["pods"], "clusters": {"names": ["eu", "us"]}}));

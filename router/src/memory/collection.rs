@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tributary_apimachinery::{ClusterName, ClusterSelector, FieldSelector, Filter, LabelSelector, Partial};
+use tributary_apimachinery::{ClusterName, ClusterSelector, FieldSelector, Filter, Filtered, LabelSelector, Partial};
 
 use crate::refusal::Refusal;
 use crate::request::ClientRequest;
@@ -37,7 +37,8 @@ impl ClientRequest<'_> {
     /// What of the clusters that are wanted the caller may read; `None` where one person owns the endpoint.
     ///
     /// # Errors
-    /// As [`CallerRights::admit`](crate::rights::CallerRights::admit).
+    /// As [`CallerRights::admit`](crate::rights::CallerRights::admit); 403 for a collection that would be limited, where
+    /// the policy says so.
     pub(crate) async fn admission(
         &self,
         verb: &'static str,
@@ -63,7 +64,11 @@ impl ClientRequest<'_> {
                 false => admit(&place),
             }
         };
-        rights.settled(admit).await.map(Some)
+        let admission = rights.settled(admit).await?;
+        if policy.filtered == Filtered::Deny && verb != "get" && admission.by_namespace.is_some() {
+            return Err(rights.forbidden(verb, &place));
+        }
+        Ok(Some(admission))
     }
 }
 

@@ -482,7 +482,8 @@ impl CallerRights {
         Ok(Admission { only, by_namespace, is_one_unknown: !own.unknown.is_empty(), audience })
     }
 
-    fn forbidden(&self, verb: &'static str, place: &ReadPlace) -> Refusal {
+    /// 403, in kube-apiserver's words.
+    pub(crate) fn forbidden(&self, verb: &'static str, place: &ReadPlace) -> Refusal {
         let ReadPlace { resource, namespace, name, .. } = place.clone();
         self.forbids(ForbiddenRequest {
             user: String::new(),

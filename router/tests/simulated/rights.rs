@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tributary_apimachinery::{ClusterName, GroupVersionResource};
+use tributary_apimachinery::{ClusterName, Filtered, GroupVersionResource};
 use tributary_authorization::{GRANTED_WORDS_MAX, RbacKind, User, Visible};
 use tributary_router::ClusterAuthorization::{Auto, Live, Rbac};
 use tributary_router::report::RightsCondition;
@@ -492,4 +492,29 @@ async fn a_member_with_more_roles_than_are_held_is_unknown_and_no_other() {
     }
     pass(BEHIND).await;
     listed(&fixture, "b", "ann", "shop").await;
+}
+
+/// A registry may refuse what would be limited, in the words by which a cluster refuses.
+#[tokio::test]
+async fn where_limited_lists_are_denied_nothing_partial_is_shown() {
+    let fixture = ann().await;
+    fixture.router.set_policies(denying_limited());
+    let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
+    for path in ["/api/v1/configmaps", "/api/v1/configmaps?watch=1", "/api/v1/configmaps?limit=1"] {
+        let refused = ann.get(path).await;
+        let verb = if path.contains("watch") { "watch" } else { "list" };
+        let words = format!(r#"User "ann" cannot {verb} resource "configmaps" in API group "" at the cluster scope"#);
+        assert!(refused.refused(403).contains(&words), "{path}: {refused:?}");
+        assert_eq!(refused.warnings(), Vec::<String>::new());
+    }
+    // What they may list whole in each cluster that is there for them is no part.
+    let of_shop = items(&ann.get("/api/v1/namespaces/shop/configmaps").await.ok());
+    assert_eq!(of_shop, ["a/one-a", "a/two-a", "b/one-b", "b/two-b"]);
+    assert_eq!(ann.get("/api/v1/namespaces/shop/configmaps/one-b").await.code, 200);
+    assert_eq!(items(&root.get("/api/v1/configmaps").await.ok()).len(), 12);
+}
+
+fn denying_limited() -> Policies {
+    let Policies { default, .. } = allow();
+    Policies { default: tributary_router::Policy { filtered: Filtered::Deny, ..default }, ..Policies::default() }
 }

@@ -5,7 +5,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use tributary_apimachinery::{Consistency, ItemResourceVersions, Names, explain};
+use tributary_apimachinery::{Consistency, Filtered, ItemResourceVersions, Names, explain};
 use tributary_crds::{ConfigurationObjects, Credentials, ResourceRegistry, Severity, UpstreamCluster};
 
 use crate::authentication::read_issuers;
@@ -189,6 +189,9 @@ fn cached(registry: &ResourceRegistry, objects: &ConfigurationObjects) -> String
     }
     if spec.names == Names::Unique {
         text.push_str("; each name stands for one object of all clusters");
+    }
+    if spec.filtered == Filtered::Deny {
+        text.push_str("; lists that would be limited to what a user may list are refused");
     }
     let _ = write!(text, "; partial {:?}; {placement}", spec.partial);
     text
