@@ -12,6 +12,7 @@
 )]
 
 mod audit;
+mod authentication;
 mod bodies;
 mod members;
 mod protobuf;
@@ -19,6 +20,7 @@ mod requests;
 mod versions;
 
 pub use audit::audit_policy;
+pub use authentication::{authentication_configuration, certificate, token};
 pub use bodies::{json_body, json_patch, yaml_body};
 pub use members::{frames, list};
 pub use protobuf::protobuf_body;
@@ -29,7 +31,7 @@ pub use versions::{continue_token, version};
 pub type FuzzTarget = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [FuzzTarget; 13] = [
+pub const TARGETS: [FuzzTarget; 16] = [
     ("path", path),
     ("options", options),
     ("selectors", selectors),
@@ -43,6 +45,9 @@ pub const TARGETS: [FuzzTarget; 13] = [
     ("json_patch", json_patch),
     ("accept", accept),
     ("audit_policy", audit_policy),
+    ("authentication_configuration", authentication_configuration),
+    ("certificate", certificate),
+    ("token", token),
 ];
 
 /// Takes the first byte as a choice, and gives the rest.
