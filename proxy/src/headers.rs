@@ -146,13 +146,17 @@ pub fn prepare_request(headers: &mut HeaderMap, upgrade: Option<UpgradeProtocol>
 /// Headers by which an answer says something of the whole origin, which here is all members' and their workloads', not
 /// the one's that answers: it must not plant state in a client (`Set-Cookie`), send it elsewhere (`Alt-Svc`), turn http
 /// off on all ports of localhost (`Strict-Transport-Security`), delete what others stored (`Clear-Site-Data`), take
-/// their pages over (`Service-Worker-Allowed`), or ask for a password, which would be ours (`WWW-Authenticate`).
-const OF_THE_ORIGIN: [HeaderName; 6] = [
+/// their pages over (`Service-Worker-Allowed`), have all later requests reported to somebody (`NEL`, `Report-To`,
+/// `Reporting-Endpoints`), or ask for a password, which would be ours (`WWW-Authenticate`).
+const OF_THE_ORIGIN: [HeaderName; 9] = [
     SET_COOKIE,
     ALT_SVC,
     STRICT_TRANSPORT_SECURITY,
     HeaderName::from_static("clear-site-data"),
     HeaderName::from_static("service-worker-allowed"),
+    HeaderName::from_static("nel"),
+    HeaderName::from_static("report-to"),
+    HeaderName::from_static("reporting-endpoints"),
     WWW_AUTHENTICATE,
 ];
 
@@ -430,6 +434,8 @@ mod tests {
             ("Set-Cookie", "a=b"),
             ("Alt-Svc", "h3"),
             ("Strict-Transport-Security", "max-age=31536000; includeSubDomains"),
+            ("Report-To", "{}"),
+            ("NEL", "{}"),
             ("Clear-Site-Data", "\"*\""),
             ("Service-Worker-Allowed", "/"),
             ("WWW-Authenticate", "Basic realm=\"the cluster\""),

@@ -7,8 +7,9 @@
 use http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderMap, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use http::{Response, StatusCode};
 
-/// The media types of APIs, which no browser runs. `application/vnd.kubernetes.` is protobuf and streams of it.
-const OF_APIS: [&str; 3] = ["application/json", "application/yaml", "application/vnd.kubernetes."];
+/// The media types of APIs, which no browser runs, without their parameters.
+const OF_APIS: [&str; 4] =
+    ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf", "application/cbor"];
 
 /// Confines an answer, unless it is an API's or no answer but a tunnel.
 pub(crate) fn confine<T>(response: &mut Response<T>) {
@@ -20,12 +21,13 @@ pub(crate) fn confine<T>(response: &mut Response<T>) {
     }
 }
 
+/// Browsers take the last of several types, in one line as in several (WHATWG Fetch, "extract a MIME type"), and whatever
+/// ends in `+xml` is XML to them.
 fn is_of_an_api(headers: &HeaderMap) -> bool {
     let mut types = headers.get_all(CONTENT_TYPE).iter();
-    match (types.next().map(HeaderValue::as_bytes), types.next()) {
-        (Some(media_type), None) => OF_APIS.iter().any(|known| media_type.starts_with(known.as_bytes())),
-        _ => false,
-    }
+    let (Some(Ok(value)), None) = (types.next().map(HeaderValue::to_str), types.next()) else { return false };
+    let media_type = value.split(';').next().unwrap_or_default().trim();
+    !value.contains(',') && OF_APIS.iter().any(|known| media_type.eq_ignore_ascii_case(known))
 }
 
 #[cfg(test)]
@@ -46,6 +48,10 @@ mod tests {
             (200, &["image/svg+xml"], true),
             (200, &["text/plain"], true),
             (200, &["application/json", "text/html"], true),
+            (200, &["application/json, text/html"], true),
+            (200, &["application/json;a=b,text/html"], true),
+            (200, &["application/json+xml"], true),
+            (200, &["application/vnd.kubernetes.page+xml"], true),
         ];
         for (status, types, is_confined) in cases {
             let mut response = Response::builder().status(status);
