@@ -72,6 +72,11 @@ pub struct UpstreamClusterSpec {
     /// users are served. Whom it knows is known in this cluster alone. Never asked about tokens of configured issuers.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub token_review: bool,
+    /// Whether a user's own bearer token is passed on to the cluster, in the place of Tributary's credentials and of
+    /// impersonation, where the cluster itself vouches for it (a ServiceAccount's, or by `tokenReview`) and the request
+    /// is one under `/clusters/<name>`. Over https with a checked certificate only.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub token_pass_through: bool,
     /// A proxy on the way to the servers: `http://`, `https://` or `socks5://`.
     #[serde(rename = "proxyURL", skip_serializing_if = "Option::is_none")]
     pub proxy_url: Option<String>,

@@ -22,6 +22,7 @@ use crate::forward;
 use crate::identity::RequestIdentity;
 use crate::last_question::LastQuestion;
 use crate::member::ClientInner;
+use crate::pass_through::without_credentials;
 use crate::places::Asker;
 use crate::pool::{AtEndpoint, LaneKind, Pool, PoolStatistics};
 use crate::reachability::{Observer, Reachability};
@@ -62,6 +63,8 @@ impl From<Uri> for Address {
 #[derive(Clone)]
 pub struct ClusterClient {
     member: Arc<ClientInner>,
+    /// The same member without our credentials, where users' own tokens are passed on.
+    without_credentials: Option<Arc<ClientInner>>,
 }
 
 /// The answer of a member's `/readyz`.
@@ -119,6 +122,31 @@ impl ClusterClient {
         Self::new(name, config, &[], tuning, Some(connector)).await
     }
 
+    /// Has users' own tokens passed on ([`RequestIdentity::Own`]), by connections of their own. Arguments as those that
+    /// this client was made with; of the user nothing is used.
+    ///
+    /// # Errors
+    /// [`ConnectError`] where the member is not reached over https, or its certificate goes unchecked.
+    pub async fn passing_tokens(
+        self,
+        config: &kube::Config,
+        further: &[Address],
+        tuning: ClientTuning,
+    ) -> Result<Self, ConnectError> {
+        let name = self.member.name.clone();
+        let config =
+            without_credentials(config, further.iter().map(|address| &address.url)).map_err(|(url, problem)| {
+                ConnectError::Server { cluster: name.clone(), server: without_user_info(&url.to_string()), problem }
+            })?;
+        let member = Self::inner(name, config, further, tuning, None).await?;
+        Ok(Self { without_credentials: Some(Arc::new(member)), ..self })
+    }
+
+    /// Whether users' own tokens are passed on.
+    pub fn passes_tokens(&self) -> bool {
+        self.without_credentials.is_some()
+    }
+
     async fn new(
         name: ClusterName,
         config: kube::Config,
@@ -126,6 +154,17 @@ impl ClusterClient {
         tuning: ClientTuning,
         connector: Option<Connector>,
     ) -> Result<Self, ConnectError> {
+        let member = Self::inner(name, config, further, tuning, connector).await?;
+        Ok(Self { member: Arc::new(member), without_credentials: None })
+    }
+
+    async fn inner(
+        name: ClusterName,
+        config: kube::Config,
+        further: &[Address],
+        tuning: ClientTuning,
+        connector: Option<Connector>,
+    ) -> Result<ClientInner, ConnectError> {
         // Without a process-wide provider rustls panics on first use if several are compiled in.
         if rustls::crypto::CryptoProvider::get_default().is_none() {
             let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
@@ -158,8 +197,7 @@ impl ClusterClient {
         }
         let endpoints = Endpoints::new(endpoints, &name, &observer);
         let last_question = LastQuestion::default();
-        let member = ClientInner { name, endpoints, tuning, extra_headers, user, observer, last_question };
-        Ok(Self { member: Arc::new(member) })
+        Ok(ClientInner { name, endpoints, tuning, extra_headers, user, observer, last_question })
     }
 
     /// The member's name.
@@ -265,21 +303,33 @@ impl ClusterClient {
         request: Request<Body>,
         identity: RequestIdentity,
     ) -> Result<Response<Body>, ForwardError> {
-        let result = self.forward_unobserved(request, identity).await;
-        result.inspect_err(|error| self.member.observer.failed(error))
+        // One user for the whole request, whoever takes its place meanwhile.
+        let (member, user) = match &identity {
+            RequestIdentity::Own(token) => {
+                let member = self.without_credentials.as_ref().ok_or_else(|| self.no_tokens())?;
+                (member, Arc::new(member.user.load().with_token(token)))
+            }
+            _ => (&self.member, self.member.user.load_full()),
+        };
+        let result = Self::forward_to(member, request, identity, user).await;
+        result.inspect_err(|error| member.observer.failed(error))
     }
 
-    async fn forward_unobserved(
-        &self,
+    async fn forward_to(
+        member: &Arc<ClientInner>,
         mut request: Request<Body>,
         identity: RequestIdentity,
+        user: Arc<MemberUser>,
     ) -> Result<Response<Body>, ForwardError> {
-        // One user for the whole request, whoever takes its place meanwhile.
-        let user = self.member.user.load_full();
-        match forward::prepare(&self.member, &mut request, &identity, &user)? {
-            Some(protocol) => upgrade::forward(&self.member, request, protocol, &user).await,
-            None => forward::forward(&self.member, request, identity, user).await,
+        match forward::prepare(member, &mut request, &identity, &user)? {
+            Some(protocol) => upgrade::forward(member, request, protocol, &user).await,
+            None => forward::forward(member, request, identity, user).await,
         }
+    }
+
+    fn no_tokens(&self) -> ForwardError {
+        let message = "users' own tokens are not passed on to it".to_owned();
+        ForwardError::Credentials { cluster: self.member.name.clone(), message }
     }
 
     /// As [`forward`](Self::forward), for a question that this process has of its own, in whoever's name it is put: it

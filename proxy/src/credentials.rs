@@ -163,6 +163,31 @@ impl UserCredentials {
         }))
     }
 
+    /// The same, with this header in the place of their own.
+    pub(crate) fn with_authorization(&self, authorization: HeaderValue) -> Arc<Self> {
+        let (certificate, version) = self.shown();
+        let shown = certificate.clone();
+        let current = Current {
+            authorization: Some(authorization),
+            certificate,
+            version,
+            renew_at: None,
+            expires: None,
+            run: None,
+        };
+        Arc::new(Self {
+            source: CredentialSource::Static,
+            configured: (shown, version),
+            shown_before: None,
+            counters: Arc::clone(&self.counters),
+            current: ArcSwapOption::from_pointee(current),
+            renewing: Mutex::default(),
+            renewing_in_background: AtomicBool::new(false),
+            token_file_interval: self.token_file_interval,
+            retry_interval: self.retry_interval,
+        })
+    }
+
     /// What connections show now, and their version.
     fn shown(&self) -> (Certificate, u64) {
         match &*self.current.load() {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
+use crate::exec_plugin::bearer;
 use crate::headers::is_impersonation;
 
 /// kube-apiserver adds this group to every authenticated user, so it need not be sent, and an impersonator needs no
@@ -23,6 +24,8 @@ pub enum RequestIdentity {
     AsGiven(GivenIdentity),
     /// Somebody else, whom the caller has authenticated and authorized (shared mode).
     Impersonate(Impersonation),
+    /// The user, by a token of their own, which the caller knows to be the member's to judge.
+    Own(OwnToken),
 }
 
 /// Whom a client asks to be, in headers of its own that every kube-apiserver reads alike: one `Impersonate-User`, at
@@ -85,6 +88,22 @@ impl GivenIdentity {
     /// The headers.
     pub fn headers(&self) -> &HeaderMap {
         &self.0
+    }
+}
+
+/// A user's own bearer token, and whom the user asks to be with it. The member judges both; nothing of ours goes along.
+/// `Debug` does not show the token.
+#[derive(Clone, Debug)]
+pub struct OwnToken {
+    pub(crate) authorization: HeaderValue,
+    pub(crate) given: Option<GivenIdentity>,
+}
+
+impl OwnToken {
+    /// A token as the user sent it; `None` where no header can hold it.
+    pub fn new(token: &[u8], given: Option<GivenIdentity>) -> Option<Self> {
+        let authorization = bearer(std::str::from_utf8(token).ok()?)?;
+        Some(Self { authorization, given })
     }
 }
 

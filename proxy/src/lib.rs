@@ -14,7 +14,8 @@
 //!    else is streamed back.
 //!
 //! Invariants: a request body is never sent twice; an identity header of a client never reaches a member; credentials
-//! reach no other address than the member's; nothing here knows a cache or a second cluster.
+//! reach no other address than the member's; a user's own token ([`OwnToken`]) goes to no member but by connections that
+//! show nothing of ours; nothing here knows a cache or a second cluster.
 
 mod certificate;
 mod checks;
@@ -35,6 +36,7 @@ mod last_question;
 mod line;
 mod member;
 mod member_body;
+mod pass_through;
 mod peer;
 mod places;
 mod plugins;
@@ -56,7 +58,9 @@ pub use client::{Address, ClusterClient, Health, Transport, without_user_info};
 pub use dial::Connector;
 pub use endpoint::EndpointStatus;
 pub use error::{ConnectError, ForwardError, Sent};
-pub use identity::{GivenIdentity, Impersonation, InvalidGivenIdentity, InvalidImpersonation, RequestIdentity};
+pub use identity::{
+    GivenIdentity, Impersonation, InvalidGivenIdentity, InvalidImpersonation, OwnToken, RequestIdentity,
+};
 pub use line::{BoxIo, Io};
 pub use member_body::ResponseBodyError;
 pub use peer::Peer;

@@ -8,7 +8,7 @@ use tributary_apimachinery::ClusterName;
 use crate::credentials::Current;
 use crate::endpoints::Endpoints;
 use crate::error::ForwardError;
-use crate::identity::{Impersonation, RequestIdentity};
+use crate::identity::{GivenIdentity, Impersonation, RequestIdentity};
 use crate::last_question::LastQuestion;
 use crate::reachability::Observer;
 use crate::tuning::ClientTuning;
@@ -46,6 +46,7 @@ impl ClientInner {
                 return Err(ForwardError::ImpersonationConflict { cluster: self.name.clone() });
             }
             RequestIdentity::Impersonate(user) => append(headers, user.headers()),
+            RequestIdentity::Own(token) => append(headers, token.given.iter().flat_map(GivenIdentity::headers)),
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use tributary_apimachinery::ClusterName;
 
 use crate::credentials::UserCredentials;
 use crate::error::ConnectError;
-use crate::identity::Impersonation;
+use crate::identity::{Impersonation, OwnToken};
 use crate::tuning::ClientTuning;
 
 /// The configuration's user. Credentials and `as` fields stand together: a request takes one user and keeps it, so that
@@ -16,6 +16,8 @@ pub(crate) struct MemberUser {
     pub(crate) credentials: Arc<UserCredentials>,
     /// The user's own `as` fields.
     pub(crate) impersonation: Option<Impersonation>,
+    /// Whose they are: a 401 to a user's own is the user's to know.
+    pub(crate) is_a_clients: bool,
 }
 
 /// The user of a client now; shared by all that dial for it.
@@ -35,7 +37,14 @@ impl MemberUser {
         let invalid = |problem| ConnectError::Header { cluster: cluster.clone(), field: "as", problem };
         let impersonation = impersonation(config).map_err(invalid)?;
         let before = before.map(|before| &*before.credentials);
-        Ok(Self { credentials: UserCredentials::new(cluster, config, tuning, before).await?, impersonation })
+        let credentials = UserCredentials::new(cluster, config, tuning, before).await?;
+        Ok(Self { credentials, impersonation, is_a_clients: false })
+    }
+
+    /// A user who comes with a token of their own, on the connections that this one, who has no credentials, has.
+    pub(crate) fn with_token(&self, token: &OwnToken) -> Self {
+        let credentials = self.credentials.with_authorization(token.authorization.clone());
+        Self { credentials, impersonation: None, is_a_clients: true }
     }
 }
 

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue};
 use tokio::time::Instant;
 use tributary_authentication::{Authority, Reach, UserInfo};
-use tributary_proxy::{GivenIdentity, Impersonation, Peer, RequestIdentity};
+use tributary_proxy::{ClusterClient, GivenIdentity, Impersonation, OwnToken, Peer, RequestIdentity};
 
 use crate::answer_room::AnswerRoom;
 use crate::audit_trace::AuditTrace;
 use crate::authenticated::AuthenticatedUntil;
 use crate::awaited::Awaited;
 use crate::flow::holder::Holder;
+use crate::own_credential::OwnCredential;
 use crate::refusal::{ForbiddenPath, Refusal, RequestRefusal};
 use crate::rights::{Actor, CallerRights, RightsMirror, given_user};
 use crate::stream_over::StreamOver;
@@ -41,6 +42,8 @@ impl User {
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     who: Who,
+    /// What the user came with, for the cluster that knows it, and whom they ask to be there.
+    own: Option<(OwnCredential, Option<GivenIdentity>)>,
     /// Until when it is known who it is.
     authenticated_until: Option<AuthenticatedUntil>,
     /// The connection that the request came by.
@@ -58,7 +61,7 @@ pub(crate) struct Caller {
 #[derive(Clone, Debug)]
 enum Who {
     /// The one person who owns the endpoint: members see the kubeconfig's user, or whom that user asks to be.
-    Owner(RequestIdentity),
+    Owner(Option<GivenIdentity>),
     /// One of many users: each member sees them as far as it is told, and memory shows what their rights let them see.
     User(CallerRights),
 }
@@ -87,11 +90,10 @@ impl Caller {
     ) -> Result<Self, Refusal> {
         let given = GivenIdentity::of(headers).map_err(RequestRefusal::Impersonation)?;
         let connection = extensions.get().copied();
+        let own: Option<OwnCredential> = mirror.and_then(|_| extensions.get().cloned());
+        let own = own.map(|own| (own, given.clone()));
         let (who, holder) = match mirror {
-            None => {
-                let identity = given.map_or(RequestIdentity::Member, RequestIdentity::AsGiven);
-                (Who::Owner(identity), Holder::connection(connection))
-            }
+            None => (Who::Owner(given), Holder::connection(connection)),
             Some(mirror) => {
                 if mirror.denies(&user.info.username) {
                     return Err(RequestRefusal::Over(StreamOver::Denied).into());
@@ -106,7 +108,7 @@ impl Caller {
         };
         let (answer_room, audit) = (extensions.get().cloned(), extensions.get().cloned());
         let authenticated_until = extensions.get().copied();
-        Ok(Self { who, authenticated_until, connection, holder, answer_room, awaited: Awaited::default(), audit })
+        Ok(Self { who, own, authenticated_until, connection, holder, answer_room, awaited: Awaited::default(), audit })
     }
 
     /// By whose writes this caller's reads wait until they are seen: by those of the same user, or by all that went
@@ -154,9 +156,12 @@ impl Caller {
     /// Why the cluster must not be sent it at all, of one of many users.
     pub(crate) async fn identity(&self, cluster: &ClusterSetup) -> Result<RequestIdentity, Refusal> {
         let rights = match &self.who {
-            Who::Owner(identity) => return Ok(identity.clone()),
+            Who::Owner(given) => return Ok(given.clone().map_or(RequestIdentity::Member, RequestIdentity::AsGiven)),
             Who::User(rights) => rights,
         };
+        if let Some(own) = self.own_token(cluster) {
+            return Ok(RequestIdentity::Own(own));
+        }
         let UserInfo { username, uid, groups, extra } =
             rights.settled(|rights| rights.identity(&cluster.name, &cluster.impersonation)).await?;
         let groups = groups.iter().map(String::as_str);
@@ -169,19 +174,30 @@ impl Caller {
         Ok(RequestIdentity::Impersonate(impersonation.map_err(RequestRefusal::NotExpressible)?))
     }
 
+    /// The user's own token, where this cluster is to judge it itself.
+    fn own_token(&self, cluster: &ClusterSetup) -> Option<OwnToken> {
+        let (own, given) = self.own.as_ref()?;
+        let passes = cluster.client.as_ref().is_ok_and(ClusterClient::passes_tokens);
+        passes.then(|| own.of(&cluster.name, given.clone()))?
+    }
+
+    /// Whether the cluster sees the user by a token of theirs, so that it does not act in another's name for us.
+    pub(crate) fn comes_with_own_token(&self, cluster: &ClusterSetup) -> bool {
+        self.own_token(cluster).is_some()
+    }
+
     /// Whether the one person asks to be somebody else, of whom memory knows nothing: it holds what our own rights can
     /// see. Of many users it knows what each may see.
     pub(crate) fn is_another(&self) -> bool {
-        matches!(self.who, Who::Owner(RequestIdentity::AsGiven(_) | RequestIdentity::Impersonate(_)))
+        matches!(self.who, Who::Owner(Some(_)))
     }
 
     /// What tells the identities of two requests apart.
     pub(crate) fn key(&self) -> CallerKey {
         let headers = match &self.who {
             Who::User(rights) => return CallerKey::User(Arc::clone(rights.actor())),
-            Who::Owner(RequestIdentity::Member) => return CallerKey::Owner(Box::default()),
-            Who::Owner(RequestIdentity::AsGiven(given)) => given.headers(),
-            Who::Owner(RequestIdentity::Impersonate(user)) => user.headers(),
+            Who::Owner(None) => return CallerKey::Owner(Box::default()),
+            Who::Owner(Some(given)) => given.headers(),
         };
         CallerKey::Owner(headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect())
     }

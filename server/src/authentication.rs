@@ -7,7 +7,8 @@
 //!                                             (what a connection proved is remembered: client_chain)
 //! ```
 //!
-//! Credentials are taken out of the request here, so that nothing behind this folder ever sees them.
+//! Credentials are taken out of the request here, so that nothing behind this folder ever sees them; but for a token of
+//! the cluster's own under `/clusters/NAME`, which goes on as [`tributary_router::OwnCredential`], for that cluster alone.
 
 mod bearer;
 mod client_chain;

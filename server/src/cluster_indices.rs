@@ -134,6 +134,7 @@ mod tests {
             impersonation: tributary_router::MemberRules::default(),
             authorization: tributary_router::ClusterAuthorization::Auto,
             token_review: false,
+            passes_tokens: false,
             labels: BTreeMap::new(),
         };
         clusters.iter().map(spec).collect()

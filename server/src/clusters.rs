@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::{ClusterName, explain};
-use tributary_proxy::{ClientTuning, ClusterClient};
+use tributary_proxy::{Address, ClientTuning, ClusterClient, ConnectError};
 use tributary_router::{ClusterAuthorization, ClusterSetup, MemberRules};
 
 use crate::config_source::ClusterSpec;
@@ -26,6 +26,8 @@ struct ConnectedCluster {
     shutdown: CancellationToken,
     /// The cluster that this one turned out to be, if it is refused for that.
     twin: Option<ClusterName>,
+    /// Whether users' own tokens are passed on.
+    passes_tokens: bool,
     setup: ClusterSetup,
 }
 
@@ -66,6 +68,7 @@ impl Clusters {
             index,
             impersonation,
             authorization,
+            passes_tokens,
             ..
         } = spec;
         for problem in spec.warnings {
@@ -76,7 +79,7 @@ impl Clusters {
         let client = match config {
             Ok(config) => {
                 let tuning = ClientTuning { shutdown: shutdown.clone(), ..self.tuning.clone() };
-                let client = ClusterClient::connect_to_all(name.clone(), config, &further_endpoints, tuning);
+                let client = connected(name.clone(), config, &further_endpoints, tuning, passes_tokens);
                 client.await.map_err(|e| explain(&e))
             }
             Err(reason) => Err(reason),
@@ -104,13 +107,27 @@ impl Clusters {
             // By what it is authorized is settled with the cluster.
             authorization => format!("{fingerprint_with_index} authorized by {authorization:?}"),
         };
+        let fingerprint_with_index = match passes_tokens {
+            false => fingerprint_with_index,
+            // The client has further connections for it.
+            true => format!("{fingerprint_with_index} passes tokens"),
+        };
         // The reason is a part: a client that can be made later is another one, though its description is the same.
         let setup_fingerprint = match &client {
             Ok(_) => fingerprint_with_index,
             Err(reason) => format!("{fingerprint_with_index} {reason}"),
         };
         let setup = ClusterSetup { name, client, fingerprint: setup_fingerprint, index, impersonation, authorization };
-        ConnectedCluster { origin, fingerprint, user_fingerprint, refused_user: None, shutdown, twin: None, setup }
+        ConnectedCluster {
+            origin,
+            fingerprint,
+            user_fingerprint,
+            refused_user: None,
+            shutdown,
+            twin: None,
+            passes_tokens,
+            setup,
+        }
     }
 
     /// What the router is told.
@@ -155,6 +172,18 @@ impl Clusters {
     }
 }
 
+/// A client; one that passes users' tokens on where that is wanted.
+async fn connected(
+    name: ClusterName,
+    config: kube::Config,
+    further: &[Address],
+    tuning: ClientTuning,
+    passes_tokens: bool,
+) -> Result<ClusterClient, ConnectError> {
+    let client = ClusterClient::connect_to_all(name, config.clone(), further, tuning.clone()).await?;
+    if passes_tokens { client.passing_tokens(&config, further, tuning).await } else { Ok(client) }
+}
+
 impl ConnectedCluster {
     /// The same cluster, with the user that is described now. One that cannot be used leaves the one before: a
     /// certificate and its key may be replaced one after the other.
@@ -193,6 +222,7 @@ impl ConnectedCluster {
             && self.setup.index == spec.index
             && self.setup.impersonation == spec.impersonation
             && self.setup.authorization == spec.authorization
+            && self.passes_tokens == spec.passes_tokens
     }
 }
 
@@ -213,6 +243,7 @@ mod tests {
             impersonation: MemberRules::default(),
             authorization: ClusterAuthorization::Auto,
             token_review: false,
+            passes_tokens: false,
             labels: BTreeMap::new(),
         }
     }

@@ -84,6 +84,10 @@ fn clusters_by_themselves() {
             "endpoints: ['https://h'], caFile: a, insecureSkipVerify: true, credentials: {token: a}",
             "E spec.insecureSkipVerify: true contradicts",
         ),
+        (
+            "endpoints: ['https://h'], insecureSkipVerify: true, credentials: {token: a}, tokenPassThrough: true",
+            "E spec.tokenPassThrough: true sends users' tokens to servers that are not checked",
+        ),
         ("endpoints: ['https://h'], caData: '!', credentials: {token: a}", "E spec.caData: is not base64 of PEM"),
         ("endpoints: ['https://h'], caFile: a", "W spec.credentials: is missing"),
         (

@@ -26,6 +26,14 @@ pub(super) fn validate(cluster: &UpstreamCluster, problems: &mut Problems<'_>) {
             credentials(spec.credentials.as_ref(), problems);
         }
     }
+    // Of a kubeconfig's own fields it is said when they are read.
+    let is_open = spec.insecure_skip_verify || spec.endpoints.iter().any(|endpoint| endpoint.starts_with("http://"));
+    if spec.token_pass_through && is_open {
+        problems.error(
+            "spec.tokenPassThrough",
+            "true sends users' tokens to servers that are not checked; give https:// endpoints and spec.caData or spec.caFile, or remove it",
+        );
+    }
     if let Some(index) = spec.index.filter(|index| *index > INDEX_MAX) {
         problems.error("spec.index", format!("{index} is out of range; allowed are 0 to {INDEX_MAX}"));
     }

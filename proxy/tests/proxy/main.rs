@@ -6,6 +6,7 @@ mod endpoints;
 mod identity;
 mod member;
 mod network;
+mod own_token;
 mod plugins;
 mod pool;
 mod precedents;

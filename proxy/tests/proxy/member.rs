@@ -115,12 +115,20 @@ pub(crate) struct Options {
     pub(crate) alpn: Vec<&'static str>,
     pub(crate) max_streams: Option<u32>,
     pub(crate) client_authority: Option<CertificateDer<'static>>,
+    /// Whether a client may show none, as to a kube-apiserver.
+    pub(crate) certificate_is_optional: bool,
     pub(crate) plain: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { alpn: vec!["h2", "http/1.1"], max_streams: Some(100), client_authority: None, plain: false }
+        Self {
+            alpn: vec!["h2", "http/1.1"],
+            max_streams: Some(100),
+            client_authority: None,
+            certificate_is_optional: false,
+            plain: false,
+        }
     }
 }
 
@@ -295,7 +303,9 @@ pub(crate) fn server_config(authority: &Authority, options: &Options) -> Arc<rus
         Some(der) => {
             let mut roots = rustls::RootCertStore::empty();
             roots.add(der.clone()).unwrap();
-            builder.with_client_cert_verifier(WebPkiClientVerifier::builder(Arc::new(roots)).build().unwrap())
+            let verifier = WebPkiClientVerifier::builder(Arc::new(roots));
+            let verifier = if options.certificate_is_optional { verifier.allow_unauthenticated() } else { verifier };
+            builder.with_client_cert_verifier(verifier.build().unwrap())
         }
         None => builder.with_no_client_auth(),
     };

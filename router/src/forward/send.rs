@@ -73,9 +73,10 @@ pub(crate) async fn ask_as_ourselves(
 /// The largest refusal that is read to find out whose fault it is, in bytes. A Status is a few hundred.
 const REFUSAL_BYTES_MAX: usize = 64 << 10;
 
-/// What a kube-apiserver says of whoever may not act as another (apiserver
-/// `pkg/endpoints/filters/impersonation`, by its authorizers' words).
-const NOT_LET: &[u8] = b"cannot impersonate resource";
+/// What a kube-apiserver says of whoever may not act as another, by its authorizers' words: the verb is `impersonate`, or
+/// where it takes constrained impersonation (1.36 on; KEP-5284) the one that was asked for last, such as
+/// `impersonate:user-info` or `impersonate-on:user-info:list` (apiserver `pkg/endpoints/filters/impersonation/mode.go`).
+const NOT_LET: [&[u8]; 3] = [b"cannot impersonate resource", b"cannot impersonate:", b"cannot impersonate-on:"];
 
 /// The answer to a request in the name of one of many users, unless the cluster says that this endpoint may not act as
 /// them: that is its administrator's to mend, and no fault of the user's.
@@ -89,12 +90,13 @@ async fn unless_not_let(
 ) -> Result<Response<Body>, Refusal> {
     let length = answer.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
     let is_short = length.is_some_and(|length: usize| length <= REFUSAL_BYTES_MAX);
-    if answer.status() != StatusCode::FORBIDDEN || caller.rights().is_none() || !is_short {
+    let in_our_name = caller.rights().is_some() && !caller.comes_with_own_token(&cluster.setup);
+    if answer.status() != StatusCode::FORBIDDEN || !in_our_name || !is_short {
         return Ok(answer);
     }
     let (head, incoming) = answer.into_parts();
     let text = body::whole_up_to(incoming, REFUSAL_BYTES_MAX).await.unwrap_or_default();
-    if !text.windows(NOT_LET.len()).any(|words| words == NOT_LET) {
+    if !NOT_LET.iter().any(|said| text.windows(said.len()).any(|words| words == *said)) {
         return Ok(Response::from_parts(head, body::full(text)));
     }
     let said = Status::from_response(head.status.as_u16(), &text).message;

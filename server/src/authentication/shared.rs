@@ -10,7 +10,7 @@ use tributary_apimachinery::ClusterName;
 use tributary_authentication::{
     Authority, ClientCertificates, Reach, RequestHeaders, TokenAuthenticationError, TokenAuthenticator, UserInfo,
 };
-use tributary_router::{AuthenticatedUntil, StillKnown, User};
+use tributary_router::{AuthenticatedUntil, OwnCredential, StillKnown, User};
 
 use super::Authentication;
 use super::client_chain::ClientChain;
@@ -120,6 +120,12 @@ impl SharedAuthenticator {
                     let (own, again) = (Arc::clone(authenticator), Arc::clone(&known));
                     head.extensions.insert(StillKnown::new(move || own.still_asks(&again)));
                     let (info, authority) = (known.user.clone().authenticated(), known.authority.clone());
+                    if let (Reach::Member(vouching), Some(addressed)) = (&authority.reach, &addressed)
+                        && vouching == addressed
+                    {
+                        // What the cluster may have after all: whether it is sent it, its configuration says.
+                        head.extensions.insert(OwnCredential::new(vouching.clone(), token));
+                    }
                     return Some(Authentication::User(User { info, authority }));
                 }
                 // An administrator can do something about it.

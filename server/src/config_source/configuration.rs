@@ -31,6 +31,8 @@ pub struct ClusterSpec {
     pub authorization: ClusterAuthorization,
     /// Whether it is asked about bearer tokens of requests to its own path, in the shared mode.
     pub token_review: bool,
+    /// Whether users' own tokens are passed on to it.
+    pub passes_tokens: bool,
     /// What registries select by; a context has none.
     pub labels: BTreeMap<String, String>,
 }

@@ -90,6 +90,7 @@ fn spec(chosen: SelectedContext, target: Result<ContextTarget, String>) -> Clust
         impersonation: MemberRules::default(),
         authorization: ClusterAuthorization::Auto,
         token_review: false,
+        passes_tokens: false,
         labels: BTreeMap::new(),
     }
 }

@@ -154,6 +154,7 @@ pub async fn cluster_spec(
         impersonation: MemberRules { uid: told.uid, extra: told.extra.iter().cloned().collect() },
         authorization: cluster.spec.authorization,
         token_review: cluster.spec.token_review,
+        passes_tokens: cluster.spec.token_pass_through,
         labels: cluster.metadata.labels.clone().unwrap_or_default(),
         name,
     };

@@ -21,7 +21,7 @@ const KEYS_PATIENCE: Duration = Duration::from_secs(90);
 const UNAUTHORIZED: u16 = 401;
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["shared_mode::tokens"; issuers_name_people, service_accounts_stay_at_home, clusters_review_tokens, documented_rules_suffice]
+    cases!["shared_mode::tokens"; issuers_name_people, service_accounts_stay_at_home, clusters_review_tokens, documented_rules_suffice, own_tokens_are_passed_on]
 }
 
 /// An endpoint that knows people by tokens alone. `member1` reviews what nobody claims, `member2` what addresses it.
@@ -36,18 +36,18 @@ struct Endpoint {
 impl Endpoint {
     async fn start(context: &TestContext) -> anyhow::Result<Self> {
         let token = context.fixture.pair().await?[1].access().token;
-        Self::start_as(context, &token).await
+        Self::start_as(context, &token, &json!({})).await
     }
 
-    /// With this token of Tributary's own account in `member2`.
-    async fn start_as(context: &TestContext, own_token: &str) -> anyhow::Result<Self> {
+    /// With this token of Tributary's own account in `member2`, and further fields of its UpstreamCluster.
+    async fn start_as(context: &TestContext, own_token: &str, further: &Value) -> anyhow::Result<Self> {
         let members = context.fixture.pair().await?.clone();
         let folder = guard::temporary_folder("tokens")?;
         let issuer = TestIssuer::start().await?;
         let file = |name: &str| folder.path().join(name);
         let (own, config, issuers) = (file("kubeconfig"), file("clusters.json"), file("authentication.yaml"));
         kubeconfig::write(&own, &[&members[0].access()])?;
-        fs::write(&config, reviewing(&members[1], &file("member2.ca"), own_token)?)?;
+        fs::write(&config, reviewing(&members[1], &file("member2.ca"), own_token, further)?)?;
         fs::write(&issuers, issuer.configuration())?;
         let tributary = Tributary::builder(&own, [members[0].name()])
             .for_many()
@@ -92,12 +92,14 @@ impl Endpoint {
 }
 
 /// A cluster that is asked about tokens where it is addressed.
-fn reviewing(member: &TestCluster, authority: &Path, own_token: &str) -> anyhow::Result<String> {
+fn reviewing(member: &TestCluster, authority: &Path, own_token: &str, further: &Value) -> anyhow::Result<String> {
     let access = member.access();
     fs::write(authority, &access.certificate_authority)?;
-    let spec = json!({
+    let mut spec = json!({
         "endpoints": [access.server], "caFile": authority, "credentials": {"token": own_token}, "tokenReview": true,
     });
+    let fields = further.as_object().context("fields")?.clone();
+    spec.as_object_mut().context("a spec")?.extend(fields);
     let metadata = json!({"name": member.name()});
     let kind = "UpstreamCluster";
     Ok(json!({"apiVersion": "tributary.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}).to_string())
@@ -317,11 +319,7 @@ fn documented_roles() -> anyhow::Result<Vec<Value>> {
 async fn documented_rules_suffice(context: TestContext) -> anyhow::Result<()> {
     let member = Arc::clone(&context.fixture.pair().await?[1]);
     let own = context.namespace("documented", std::slice::from_ref(&member)).await?;
-    let accounts = format!("/api/v1/namespaces/{own}/serviceaccounts");
-    for name in ["tributary", "app"] {
-        let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}});
-        member.http().post(&accounts, &account).send().await?.expect(201)?;
-    }
+    make_accounts(&member, &own).await?;
     let tributary = format!("system:serviceaccount:{own}:tributary");
     let roles = documented_roles()?;
     ensure!(roles.len() >= 2, "{roles:?}");
@@ -335,7 +333,7 @@ async fn documented_rules_suffice(context: TestContext) -> anyhow::Result<()> {
     grant(&member, &own, "app", &format!("system:serviceaccount:{own}:app"), rules).await?;
     make_config_map(&member, &own, "held", 10).await?;
 
-    let endpoint = Endpoint::start_as(&context, &token_of(&member, &own, "tributary", &[]).await?).await?;
+    let endpoint = Endpoint::start_as(&context, &token_of(&member, &own, "tributary", &[]).await?, &json!({})).await?;
     let http = endpoint.http(&token_of(&member, &own, "app", &[]).await?).await?;
     let maps = format!("/api/v1/namespaces/{own}/configmaps");
     eventually(KEYS_PATIENCE, async || {
@@ -348,4 +346,69 @@ async fn documented_rules_suffice(context: TestContext) -> anyhow::Result<()> {
     http.post(&format!("/clusters/member2{maps}"), &map).send().await?.expect(201)?;
     http.get(&format!("/clusters/member2/api/v1/namespaces/{own}/pods")).send().await?.expect(403)?;
     Ok(())
+}
+
+/// ServiceAccounts `tributary` and `app`.
+async fn make_accounts(member: &TestCluster, namespace: &str) -> anyhow::Result<()> {
+    let accounts = format!("/api/v1/namespaces/{namespace}/serviceaccounts");
+    for name in ["tributary", "app"] {
+        let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}});
+        member.http().post(&accounts, &account).send().await?.expect(201)?;
+    }
+    Ok(())
+}
+
+/// Where a cluster is given users' own tokens, our account needs no right to act as anybody, and users are there whom
+/// they are without us, by all that the cluster knows of them. Others' tokens, and other paths, are as without it.
+async fn own_tokens_are_passed_on(context: TestContext) -> anyhow::Result<()> {
+    let member = Arc::clone(&context.fixture.pair().await?[1]);
+    let own = context.namespace("passed", std::slice::from_ref(&member)).await?;
+    make_accounts(&member, &own).await?;
+    let reviews = json!([{"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]}]);
+    let tributary = format!("system:serviceaccount:{own}:tributary");
+    grant(&member, "", &format!("{own}-reviews"), &tributary, reviews).await?;
+    let ours = token_of(&member, &own, "tributary", &[]).await?;
+    let endpoint = Endpoint::start_as(&context, &ours, &json!({"tokenPassThrough": true})).await?;
+
+    let (administrator, app) = (member.access().token, token_of(&member, &own, "app", &[]).await?);
+    let maps = format!("/api/v1/namespaces/{own}/configmaps");
+    let theirs = format!("/clusters/member2{maps}");
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "made"}});
+    // Groups that no cluster is ever told: the cluster knows its administrator by itself.
+    let http = endpoint.http(&administrator).await?;
+    http.post(&theirs, &map).send().await?.expect(201)?;
+    let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+    let path = "/clusters/member2/apis/authentication.k8s.io/v1/selfsubjectreviews";
+    let who = http.post(path, &review).send().await?.expect(201)?.json()?;
+    ensure!(who["status"]["userInfo"]["groups"][0] == "system:masters", "{who}");
+    let (told, _) = http.watch(&format!("{theirs}?watch=1&timeoutSeconds=1")).await?.drain(SOON).await?;
+    ensure!(told.iter().any(|event| event["object"]["metadata"]["name"] == "made"), "{told:?}");
+
+    // The cluster's own rules count for each, in its own words, and say who may be whom.
+    let http = endpoint.http(&app).await?;
+    http.get(&theirs).send().await?.expect(403)?;
+    grant(&member, &own, "app", &format!("system:serviceaccount:{own}:app"), reads_config_maps()).await?;
+    let bare = HttpClient::from_kubeconfig(&of_member(&endpoint, &member, &app)?, None).await?;
+    eventually(SOON, async || http.get(&theirs).send().await?.expect(200).map(drop)).await?;
+    let refused = |answer: tributary_e2e::HttpResponse| anyhow::Ok(answer.expect(403)?.json()?["message"].clone());
+    let through = refused(http.get(&theirs).header("impersonate-user", "bob").send().await?)?;
+    let direct = refused(bare.get(&maps).header("impersonate-user", "bob").send().await?)?;
+    ensure!(through == direct, "{through} is not {direct}");
+
+    // The hub's word is good here, but its tokens are not this cluster's to read: ours may act as nobody.
+    let of_hub = endpoint.members[0].access().token;
+    let answer = endpoint.http(&of_hub).await?.get(&theirs).send().await?.expect(503)?.text();
+    ensure!(answer.contains("member2"), "{answer}");
+    // Nor is anybody known by it elsewhere.
+    ensure!(endpoint.status(&administrator, &maps).await? == UNAUTHORIZED);
+    ensure!(endpoint.status(&administrator, &format!("/clusters/member1{maps}")).await? == UNAUTHORIZED);
+    endpoint.log_holds_none_of(&[&administrator, &app, &of_hub])
+}
+
+/// A kubeconfig that leads to a member itself.
+fn of_member(endpoint: &Endpoint, member: &TestCluster, token: &str) -> anyhow::Result<PathBuf> {
+    let path = endpoint.folder.path().join(namespace::unique_name("bare"));
+    let access = kubeconfig::Access { token: token.to_owned(), ..member.access() };
+    kubeconfig::write(&path, &[&access])?;
+    Ok(path)
 }

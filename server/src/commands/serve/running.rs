@@ -308,6 +308,7 @@ mod tests {
                 impersonation: tributary_router::MemberRules::default(),
                 authorization: tributary_router::ClusterAuthorization::Auto,
                 token_review: false,
+                passes_tokens: false,
                 labels: BTreeMap::new(),
             };
             assert_eq!(different_from(address, std::slice::from_ref(&spec)).is_ok(), expected, "{server}");

@@ -1,0 +1,109 @@
+//! Users' own tokens: they reach a member by connections that show nothing of ours.
+
+use http::{HeaderMap, StatusCode};
+use http_body_util::BodyExt;
+use tributary_apimachinery::body::Body;
+use tributary_proxy::{
+    ClientTuning, ClusterClient, ConnectError, ForwardError, GivenIdentity, OwnToken, RequestIdentity,
+};
+
+use crate::identity::names;
+use crate::member::{self, Authority, Member, Options, empty, get, text};
+
+/// A member that knows clients by certificates, which ours has, and what its client is made with.
+async fn member_and_config(status: StatusCode) -> (Member, kube::Config) {
+    let users = Authority::new();
+    let leaf = users.leaf("tributary");
+    let options =
+        Options { client_authority: Some(users.der.clone()), certificate_is_optional: true, ..Options::default() };
+    let member = Member::start(options, move |_, _| async move { text(status, "said".to_owned()) }).await;
+    let mut config = member.config();
+    config.auth_info.client_certificate_data = Some(base64(&leaf.pem));
+    config.auth_info.client_key_data = Some(base64(&leaf.key_pem).into());
+    config.headers = vec![("x-of-ours".parse().unwrap(), "1".parse().unwrap())];
+    (member, config)
+}
+
+fn base64(text: &str) -> String {
+    use ::base64::Engine;
+    ::base64::engine::general_purpose::STANDARD.encode(text)
+}
+
+async fn passing(config: &kube::Config) -> Result<ClusterClient, ConnectError> {
+    let client = member::connect(config.clone(), ClientTuning::default()).await;
+    client.passing_tokens(config, &[], ClientTuning::default()).await
+}
+
+fn own(token: &str, given: Option<GivenIdentity>) -> RequestIdentity {
+    RequestIdentity::Own(OwnToken::new(token.as_bytes(), given).unwrap())
+}
+
+async fn read(response: http::Response<Body>) -> (StatusCode, bytes::Bytes) {
+    let status = response.status();
+    (status, response.into_body().collect().await.unwrap().to_bytes())
+}
+
+#[tokio::test]
+async fn a_users_token_comes_without_anything_of_ours() {
+    let (member, config) = member_and_config(StatusCode::OK).await;
+    let client = passing(&config).await.unwrap();
+    assert!(client.passes_tokens());
+    client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+    assert!(member.last().certificate.is_some(), "the member knows us by a certificate");
+
+    let mut given = HeaderMap::new();
+    given.insert("impersonate-user", "bob".parse().unwrap());
+    let given = GivenIdentity::of(&given).unwrap();
+    let mut request = get("/api");
+    request.headers_mut().insert("authorization", "Bearer other".parse().unwrap());
+    client.forward(request, own("anns", given)).await.unwrap();
+    let seen = member.last();
+    assert_eq!(
+        (seen.certificate, names(&seen.headers)),
+        (None, vec!["authorization".into(), "impersonate-user".into()])
+    );
+    assert_eq!(seen.headers["authorization"], "Bearer anns");
+
+    client.forward(get("/api"), own("bobs", None)).await.unwrap();
+    let seen = member.last();
+    assert_eq!((seen.certificate, names(&seen.headers)), (None, vec!["authorization".to_owned()]));
+    assert_eq!(seen.headers["authorization"], "Bearer bobs");
+    assert_eq!(member.connections(), 2, "one of ours, and one for all users' tokens");
+
+    client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+    let seen = member.last();
+    assert!(seen.certificate.is_some() && !seen.headers.contains_key("authorization"));
+}
+
+#[tokio::test]
+async fn what_a_member_says_of_a_users_token_is_the_users_to_know() {
+    let (member, config) = member_and_config(StatusCode::UNAUTHORIZED).await;
+    let client = passing(&config).await.unwrap();
+    let answer = read(client.forward(get("/api"), own("anns", None)).await.unwrap()).await;
+    assert_eq!(answer, (StatusCode::UNAUTHORIZED, "said".into()));
+    assert_eq!(member.seen().len(), 1, "it is not asked about our own credentials, and not again");
+}
+
+#[tokio::test]
+async fn tokens_are_passed_on_only_where_nobody_else_can_read_them() {
+    let (_member, mut config) = member_and_config(StatusCode::OK).await;
+    config.accept_invalid_certs = true;
+    let error = passing(&config).await.err().unwrap().to_string();
+    assert!(error.contains("unchecked"), "{error}");
+
+    let plain =
+        Member::start(Options { plain: true, ..Options::default() }, |_, _| async { http::Response::new(empty()) });
+    let error = passing(&plain.await.config()).await.err().unwrap().to_string();
+    assert!(error.contains("over https alone"), "{error}");
+}
+
+#[tokio::test]
+async fn without_leave_no_token_is_sent() {
+    let (member, config) = member_and_config(StatusCode::OK).await;
+    let client = member::connect(config, ClientTuning::default()).await;
+    let error = client.forward(get("/api"), own("anns", None)).await.unwrap_err();
+    assert!(matches!(error, ForwardError::Credentials { .. }), "{error}");
+    assert_eq!(member.seen().len(), 0);
+    assert!(OwnToken::new(b"a\nb", None).is_none() && OwnToken::new(b"\xff", None).is_none());
+    assert!(!format!("{:?}", own("secret", None)).contains("secret"));
+}
