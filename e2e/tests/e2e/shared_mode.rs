@@ -66,7 +66,22 @@ impl Shared {
         let builder = Tributary::builder(kubeconfig, [members[0].name(), members[1].name()]);
         let tributary = builder.shared(&client_ca).arguments(arguments.iter().copied()).start().await?;
         let tributary = context.fixture.watch_log(tributary).await;
-        Ok(Self { tributary, people, client_ca, members, folder })
+        let shared = Self { tributary, people, client_ca, members, folder };
+        eventually(SOON, async || shared.knows_all()).await?;
+        Ok(shared)
+    }
+
+    /// Whether the endpoint says that it knows what users may do in each member: until then it answers what depends on
+    /// that by 503.
+    fn knows_all(&self) -> anyhow::Result<()> {
+        let log = self.tributary.log();
+        let is_of =
+            |line: &str, name: &str| line.contains(&format!("cluster={name}")) || line.contains(&format!("{name:?}"));
+        for member in &self.members {
+            let mut known = log.lines().filter(|line| line.contains("what users may do in the cluster is known"));
+            ensure!(known.any(|line| is_of(line, member.name())), "the rights in {} are not known", member.name());
+        }
+        Ok(())
     }
 
     /// A kubeconfig of somebody, with a certificate of their own.
