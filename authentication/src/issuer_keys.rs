@@ -73,22 +73,49 @@ struct State {
     flight: Option<Flight>,
 }
 
+impl State {
+    /// Whether the issuer was not asked a moment ago.
+    fn may_ask(&self) -> bool {
+        self.asked.is_none_or(|asked| asked.elapsed() >= FETCH_INTERVAL)
+    }
+}
+
 impl IssuerKeys {
     pub(crate) fn new(issuer: JwtAuthenticator, documents: Arc<dyn FetchDocument>) -> Arc<Self> {
         Arc::new(Self { issuer: Arc::new(issuer), documents, state: Mutex::default() })
     }
 
-    /// Verifies a token. Waits for the issuer where its key is not known; what is fetched is kept even if the waiter
-    /// goes away. Must be called within a tokio runtime.
+    /// Verifies a token. Waits for the issuer where its key is not known, and where none that is known has made the
+    /// signature: a token need not name its key, and an issuer may have another one under the same id. What is fetched is
+    /// kept even if the waiter goes away. Must be called within a tokio runtime.
     pub(crate) async fn verify(self: &Arc<Self>, token: &Token<'_>) -> Result<Verified, IssuerError> {
         let keys = self.keys_for(token.key_id()).await?;
-        Ok(token.verify(&self.issuer, &keys, SystemTime::now())?)
+        let verified = token.verify(&self.issuer, &keys, SystemTime::now());
+        if verified == Err(TokenError::Signature)
+            && let Some(newer) = self.newer(&keys).await
+        {
+            return Ok(token.verify(&self.issuer, &newer, SystemTime::now())?);
+        }
+        Ok(verified?)
+    }
+
+    /// Keys that are known since, or that the issuer serves by now, if it may be asked.
+    async fn newer(self: &Arc<Self>, than: &Keys) -> Option<Keys> {
+        let flight = {
+            let mut state = self.state.lock();
+            match (state.keys.clone().filter(|keys| !Arc::ptr_eq(keys, than)), state.flight.clone()) {
+                (Some(newer), _) => return Some(newer),
+                (None, Some(flight)) => flight,
+                (None, None) if state.may_ask() => self.start(&mut state),
+                (None, None) => return None,
+            }
+        };
+        flight.await.ok()
     }
 
     async fn keys_for(self: &Arc<Self>, id: Option<&str>) -> Result<Keys, IssuerError> {
         let flight = {
             let mut state = self.state.lock();
-            let may_ask = state.asked.is_none_or(|asked| asked.elapsed() >= FETCH_INTERVAL);
             let is_old = state.asked.is_none_or(|asked| asked.elapsed() >= KEYS_AGE);
             match state.keys.clone() {
                 Some(keys) if keys.has(id) => {
@@ -99,7 +126,7 @@ impl IssuerKeys {
                 }
                 known => match (&state.flight, known) {
                     (Some(flight), _) => flight.clone(),
-                    (None, _) if may_ask => self.start(&mut state),
+                    (None, _) if state.may_ask() => self.start(&mut state),
                     (None, Some(keys)) => return Ok(keys),
                     (None, None) => return Err(self.no_keys(state.problem.clone().unwrap_or_default())),
                 },

@@ -14,9 +14,10 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, UnixTime};
 use sha2::{Digest, Sha256};
 use x509_parser::certificate::X509Certificate;
+use x509_parser::extensions::ExtendedKeyUsage;
 use x509_parser::oid_registry::{OID_X509_COMMON_NAME, OID_X509_ORGANIZATION_NAME, Oid};
 use x509_parser::prelude::FromDer;
-use x509_parser::x509::AttributeTypeAndValue;
+use x509_parser::x509::{AttributeTypeAndValue, X509Version};
 
 use crate::user::{CREDENTIAL_ID, UserInfo};
 
@@ -60,14 +61,35 @@ pub struct ClientCertificates {
     generation: AtomicU64,
 }
 
-/// One authority and how long it lasts. webpki does not ask for the expiry of a root, Go does.
+/// One authority, how long it lasts and what it may vouch for. webpki takes any certificate for a root; Go asks a root
+/// what it asks every authority of a chain (`crypto/x509`, `Certificate.isValid`, `CheckSignatureFrom`).
 #[derive(Debug)]
 struct TrustedAuthority {
     /// Its name, as DER.
     subject: Vec<u8>,
     not_before: i64,
     not_after: i64,
+    /// Why it vouches for no client, by what its certificate says of itself.
+    unfit: Option<&'static str>,
+    /// How many authorities may come between it and a client's certificate; `None` for any number.
+    path_length: Option<u32>,
     verifier: Arc<dyn ClientCertVerifier>,
+}
+
+impl TrustedAuthority {
+    /// Whether it may vouch for what comes behind so many authorities at this time, in seconds since 1970.
+    fn may_vouch(&self, behind: usize, now: i64) -> Result<(), &'static str> {
+        if !(self.not_before..=self.not_after).contains(&now) {
+            return Err("no authority is valid now");
+        }
+        if let Some(unfit) = self.unfit {
+            return Err(unfit);
+        }
+        match self.path_length {
+            Some(length) if behind > length as usize => Err("the authority allows fewer intermediate certificates"),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl ClientCertificates {
@@ -105,7 +127,8 @@ impl ClientCertificates {
     /// 0.1 ms.
     ///
     /// Stricter than kube-apiserver: certificates of version 1, those with `anyExtendedKeyUsage` alone, and authorities
-    /// that are themselves shown as the client's certificate are refused.
+    /// that are themselves shown as the client's certificate are refused; and where an authority limits how many others
+    /// may come below it, all that the client sends count, also those that are not needed.
     ///
     /// # Errors
     /// [`CertificateError`].
@@ -115,9 +138,11 @@ impl ClientCertificates {
             return Err(CertificateError::TooMany);
         }
         let seconds = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
-        let mut problem = "no authority is valid now".to_owned();
+        let behind = intermediates.iter().filter(|own| !is_self_issued(own)).count();
+        let mut problem = String::new();
         for authority in self.authorities.load().iter() {
-            if !(authority.not_before..=authority.not_after).contains(&seconds) {
+            if let Err(why) = authority.may_vouch(behind, seconds) {
+                problem = why.to_owned();
                 continue;
             }
             match authority.verifier.verify_client_cert(leaf, intermediates, now) {
@@ -163,12 +188,40 @@ fn authorities(bundle: &[u8]) -> Result<Vec<TrustedAuthority>, CertificateError>
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
             .build()
             .map_err(|error| invalid(&error))?;
-        found.push(TrustedAuthority { subject, not_before, not_after, verifier });
+        let (unfit, path_length) = fitness(&parsed);
+        found.push(TrustedAuthority { subject, not_before, not_after, unfit, path_length, verifier });
     }
     if found.is_empty() {
         return Err(invalid(&"it holds no certificate"));
     }
     Ok(found)
+}
+
+/// Why a certificate is no authority for clients, by its own extensions, and how many authorities may come below it. One
+/// of version 1 or 2 has none and is taken, as Go takes it.
+fn fitness(certificate: &X509Certificate<'_>) -> (Option<&'static str>, Option<u32>) {
+    let constraints = match certificate.basic_constraints() {
+        Ok(constraints) => constraints.map(|extension| extension.value),
+        Err(_) => return (Some("the authority's basic constraints cannot be read"), None),
+    };
+    let is_authority = constraints.map_or(certificate.version() != X509Version::V3, |own| own.ca);
+    if !is_authority {
+        return (Some("what is configured as an authority is none: its basic constraints do not say CA"), None);
+    }
+    if !certificate.key_usage().is_ok_and(|usage| usage.is_none_or(|usage| usage.value.key_cert_sign())) {
+        return (Some("the authority may not sign certificates: its key usage lacks keyCertSign"), None);
+    }
+    let vouches_for_clients = |usage: &ExtendedKeyUsage<'_>| usage.client_auth || usage.any;
+    if !certificate.extended_key_usage().is_ok_and(|usage| usage.is_none_or(|usage| vouches_for_clients(usage.value))) {
+        return (Some("the authority is not for clients: its extended key usage lacks clientAuth"), None);
+    }
+    (None, constraints.and_then(|own| own.path_len_constraint))
+}
+
+/// Whether a certificate names itself as its issuer: it is the root, or replaces it.
+fn is_self_issued(certificate: &CertificateDer<'_>) -> bool {
+    X509Certificate::from_der(certificate)
+        .is_ok_and(|(_, parsed)| parsed.subject().as_raw() == parsed.issuer().as_raw())
 }
 
 /// The common name of a certificate; the last one where there are several, as Go reads it.
@@ -301,6 +354,47 @@ pub(crate) mod tests {
         assert_eq!((verified(&old), certificates.generation()), (true, 0));
         certificates.reload(second.pem().as_bytes()).unwrap();
         assert_eq!((verified(&old), verified(&new), certificates.generation()), (false, true, 1));
+    }
+
+    /// What Go asks of a root, too: whether it is an authority, may sign, vouches for clients, and how long chains may be.
+    #[test]
+    fn an_authority_vouches_for_what_its_certificate_allows() {
+        use rcgen::KeyUsagePurpose::{CrlSign, KeyCertSign};
+        type Change = fn(&mut CertificateParams);
+        let rows: [(&str, Change, [bool; 2]); 8] = [
+            ("any length", |_| {}, [true, true]),
+            ("no CA", |own| own.is_ca = IsCa::ExplicitNoCa, [false, false]),
+            ("no basic constraints", |own| own.is_ca = IsCa::NoCa, [false, false]),
+            ("length 0", |own| own.is_ca = IsCa::Ca(BasicConstraints::Constrained(0)), [true, false]),
+            ("length 1", |own| own.is_ca = IsCa::Ca(BasicConstraints::Constrained(1)), [true, true]),
+            ("signs lists", |own| own.key_usages = vec![CrlSign], [false, false]),
+            ("signs", |own| own.key_usages = vec![KeyCertSign, CrlSign], [true, true]),
+            ("for servers", |own| own.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth], [false, false]),
+        ];
+        let key = || KeyPair::generate().unwrap();
+        for (what, change, expected) in rows {
+            let mut root = CertificateParams::new(Vec::<String>::new()).unwrap();
+            root.distinguished_name.push(DnType::CommonName, "root");
+            root.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            change(&mut root);
+            let root_key = key();
+            let pem = root.self_signed(&root_key).unwrap().pem();
+            let root = Issuer::new(root, root_key);
+            let mut between = CertificateParams::new(Vec::<String>::new()).unwrap();
+            between.distinguished_name.push(DnType::CommonName, "between");
+            between.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            let between_key = key();
+            let between_own = between.signed_by(&between_key, &root).unwrap().der().clone();
+            let between = Issuer::new(between, between_key);
+            let mut ann = CertificateParams::new(Vec::<String>::new()).unwrap();
+            ann.distinguished_name.push(DnType::CommonName, "ann");
+            ann.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+            let direct = vec![ann.signed_by(&key(), &root).unwrap().der().clone()];
+            let below = vec![ann.signed_by(&key(), &between).unwrap().der().clone(), between_own];
+            let certificates = ClientCertificates::new(pem.as_bytes()).unwrap();
+            let verified = [direct, below].map(|chain| certificates.verify(&chain, UnixTime::now()).is_ok());
+            assert_eq!(verified, expected, "{what}");
+        }
     }
 
     #[test]

@@ -89,6 +89,21 @@ async fn a_new_key_is_found_and_an_invented_one_costs_a_question_each_10_s() {
     assert_eq!(server.rounds(), 3);
 }
 
+/// go-oidc fetches keys where none of those that it has made the signature (`RemoteKeySet.verify`).
+#[tokio::test(start_paused = true)]
+async fn a_key_that_comes_under_the_id_of_another_is_found() {
+    let (server, first, second) = (Arc::new(Server::default()), Signer::new("1"), Signer::new("1"));
+    let keys = new(&server);
+    server.serves(&[&first]);
+    assert_eq!(verify(&keys, &first).await, ann());
+    server.serves(&[&second]);
+    advance(FETCH_INTERVAL).await;
+    let both = tokio::join!(verify(&keys, &second), verify(&keys, &second));
+    assert_eq!(both, (ann(), ann()));
+    assert_eq!(verify(&keys, &first).await, signature());
+    assert_eq!(server.rounds(), 2);
+}
+
 #[tokio::test(start_paused = true)]
 async fn those_who_wait_share_a_question_that_outlives_them() {
     let (server, signer) = (Arc::new(Server::default()), Signer::new("1"));
