@@ -1,19 +1,22 @@
 //! What a policy says of a request (apiserver `pkg/audit/policy/checker.go`).
 
+use std::borrow::Cow;
+
+use percent_encoding::percent_decode_str;
 use tributary_apimachinery::{RequestInfo, RequestTarget, Verb};
 
 use crate::{GroupResources, Level, Policy, PolicyRule, Stages};
 
 /// What a policy looks at.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct AuditAttributes<'a> {
     /// Name and groups of who asks; `None` for who could not say.
     pub user: Option<(&'a str, &'a [String])>,
     /// The verb as RBAC has it, empty for a method that a resource does not know; the lower-case method of a request for
     /// no resource.
     pub verb: &'a str,
-    /// The Kubernetes path.
-    pub path: &'a str,
+    /// The Kubernetes path, its escapes decoded: a policy is written for what is asked for, however it is spelled.
+    pub path: Cow<'a, str>,
     /// The resource, where one is asked for.
     pub resource: Option<AuditedResource<'a>>,
 }
@@ -46,7 +49,7 @@ impl<'a> AuditAttributes<'a> {
                 name: request.authorization_name(),
             }),
         };
-        Self { user, verb: verb(info), path: &info.path, resource }
+        Self { user, verb: verb(info), path: percent_decode_str(&info.path).decode_utf8_lossy(), resource }
     }
 }
 
@@ -109,7 +112,7 @@ impl PolicyRule {
         }
         self.non_resource_urls.is_empty()
             || (attributes.resource.is_none()
-                && self.non_resource_urls.iter().any(|url| path_matches(attributes.path, url)))
+                && self.non_resource_urls.iter().any(|url| path_matches(&attributes.path, url)))
     }
 
     fn matches_resource(&self, resource: &AuditedResource<'_>) -> bool {

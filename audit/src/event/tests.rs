@@ -17,7 +17,7 @@ fn event(level: Level, method: &str, uri: &str) -> Option<Event> {
     let user = Some(("ann", groups.as_slice()));
     let attributes = match &info {
         Some(info) => AuditAttributes::of(info, user),
-        None => AuditAttributes { user, verb: "get", path, resource: None },
+        None => AuditAttributes { user, verb: "get", path: path.into(), resource: None },
     };
     let facts = RequestFacts {
         audit_id: "one".into(),

@@ -8,6 +8,7 @@ use std::time::SystemTime;
 
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue};
+use percent_encoding::percent_decode_str;
 use prometheus_client::registry::Registry;
 use serde_json::value::{RawValue, to_raw_value};
 use tributary_apimachinery::RequestInfo;
@@ -75,7 +76,12 @@ impl Auditor {
         let who = user.map(|user| (user.info.username.as_str(), user.info.groups.as_slice()));
         let attributes = match info {
             Some(info) => AuditAttributes::of(info, who),
-            None => AuditAttributes { user: who, verb: &method, path: head.uri.path(), resource: None },
+            None => AuditAttributes {
+                user: who,
+                verb: &method,
+                path: percent_decode_str(head.uri.path()).decode_utf8_lossy(),
+                resource: None,
+            },
         };
         let decision = self.policy.decide(&attributes);
         self.metrics.count_level(decision.level);
