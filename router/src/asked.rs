@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tributary_apimachinery::request_info::ResourceRequest;
 use tributary_apimachinery::{ClusterName, Verb};
-use tributary_authorization::ResourceAttributes;
+use tributary_authorization::{Attributes, ResourceAttributes};
 
 use crate::caller::Caller;
 use crate::rights::Candidates;
@@ -20,7 +20,11 @@ pub(crate) async fn candidates_of<'a>(
     match caller.rights() {
         None => Candidates::default(),
         Some(rights) => {
-            rights.settled(|rights| rights.candidates(clusters.clone(), &[attributes(resource, verb)])).await
+            rights
+                .settled(|rights| {
+                    rights.candidates(clusters.clone(), &[Attributes::Resource(attributes(resource, verb))])
+                })
+                .await
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The clusters that there are for a request: those where its caller may do what is asked, or look at its object.
 
 use tributary_apimachinery::request_info::{RequestInfo, ResourceRequest};
-use tributary_authorization::ResourceAttributes;
+use tributary_authorization::{Attributes, ResourceAttributes};
 
 use crate::asked::{attributes, is_of_oneself, proxied_name};
 use crate::caller::Caller;
@@ -40,21 +40,23 @@ fn decide(
         subresource: resource.subresource.as_deref().unwrap_or_default(),
         ..attributes(resource, "")
     };
+    let candidates = |asked: &[ResourceAttributes<'_>]| {
+        let asked: Vec<_> = asked.iter().copied().map(Attributes::Resource).collect();
+        rights.candidates(clusters.clone(), &asked)
+    };
     // Where the caller may do it. Everybody may ask about themselves.
     let doing = match plan {
         ResourcePlan::SelfReview if is_of_oneself(resource) => rights.existing(clusters.clone()),
-        _ => rights.candidates(clusters.clone(), &[asked]),
+        _ => candidates(&[asked]),
     };
     let candidates = match plan {
         ResourcePlan::SelfReview => doing.clone(),
-        ResourcePlan::Create | ResourcePlan::DeleteCollection => {
-            rights.candidates(clusters.clone(), &[asked, attributes(resource, "list")])
-        }
+        ResourcePlan::Create | ResourcePlan::DeleteCollection => candidates(&[asked, attributes(resource, "list")]),
         ResourcePlan::List | ResourcePlan::ListLive | ResourcePlan::Watch => doing.clone(),
         ResourcePlan::Get { .. } | ResourcePlan::Owner(_) => {
             let name = proxied_name(resource);
             let object = ResourceAttributes { name, ..attributes(resource, "get") };
-            rights.candidates(clusters.clone(), &[asked, object])
+            candidates(&[asked, object])
         }
     };
     // Whoever is nobody in any cluster is told who they are all the same, and whoever may not be somebody else is not.
@@ -80,5 +82,6 @@ fn decide(
         subresource: asked.subresource.to_owned(),
         namespace: asked.namespace.to_owned(),
         name: asked.name.to_owned(),
+        clusters: Vec::new(),
     }))
 }

@@ -181,9 +181,7 @@ impl Router {
                 let (router, served) = (&**self, &*served);
                 let candidates = match plan {
                     // Memory goes by what may be read of each object.
-                    ResourcePlan::Get { or_elsewhere: false } | ResourcePlan::List | ResourcePlan::Watch => {
-                        Candidates::default()
-                    }
+                    ResourcePlan::Get { .. } | ResourcePlan::List | ResourcePlan::Watch => Candidates::default(),
                     _ => candidates::candidates(configuration, caller, info, resource, plan).await?,
                 };
                 let candidates = &candidates;
@@ -211,8 +209,8 @@ impl Router {
     ) -> Result<Response<Body>, Refusal> {
         match plan {
             ResourcePlan::Get { or_elsewhere } => match memory::get::get(request).await {
-                Err(refusal) if or_elsewhere && refusal.is_not_found() => {
-                    Box::pin(forward::one_object::to_owner(request, message, OwnerRequest::Object)).await
+                Err(refusal) if refusal.may_be_elsewhere() && (or_elsewhere || request.is_live_somewhere()) => {
+                    Box::pin(self.get_elsewhere(request, message, plan)).await
                 }
                 answer => answer,
             },
@@ -226,6 +224,19 @@ impl Router {
             }
             ResourcePlan::SelfReview => Box::pin(forward::self_review::self_review(request, message)).await,
         }
+    }
+
+    /// Asks for an object that memory does not show those clusters of which it shows nothing, too.
+    async fn get_elsewhere(
+        &self,
+        request: ClientRequest<'_>,
+        message: Request<Body>,
+        plan: ResourcePlan,
+    ) -> Result<Response<Body>, Refusal> {
+        let ClientRequest { configuration, caller, info, resource, served, .. } = request;
+        let candidates = candidates::candidates(configuration, caller, info, resource, plan).await?;
+        let request = request.about(resource, served, &candidates);
+        forward::one_object::to_owner(request, message, OwnerRequest::Object).await
     }
 
     /// A resource that no known cluster serves may be one of a cluster that has not told yet what it serves, or of an

@@ -101,9 +101,15 @@ impl Refusal {
         status
     }
 
-    /// Whether the object is in none of the clusters, all of which are known.
-    pub(crate) fn is_not_found(&self) -> bool {
-        matches!(self, Self::Cluster(refusal) if matches!(**refusal, ClusterRefusal::NotFound { .. }))
+    /// Whether memory shows no object of the name to the caller, which a cluster may that memory shows nothing of.
+    pub(crate) fn may_be_elsewhere(&self) -> bool {
+        match self {
+            Self::Cluster(refusal) => {
+                matches!(**refusal, ClusterRefusal::NotFound { .. } | ClusterRefusal::RightsUnknown { .. })
+            }
+            Self::Request(refusal) => matches!(**refusal, RequestRefusal::Forbidden(_)),
+            _ => false,
+        }
     }
 
     /// Whether clusters have not been read yet. They are waited for by the client.

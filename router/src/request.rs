@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use tributary_apimachinery::{ClusterName, GroupVersionResource, Query, RequestInfo, ResourceRequest};
+use tributary_apimachinery::{
+    ClusterAuthorization, ClusterName, GroupVersionResource, Query, RequestInfo, ResourceRequest,
+};
 
 use crate::caller::Caller;
 use crate::configuration::ConfigurationSnapshot;
 use crate::discovery::ServedResource;
 use crate::negotiate::{AnswerForm, Preferences, Representation, ResponseKind};
-use crate::refusal::{Refusal, RequestRefusal};
+use crate::refusal::{Refusal, RequestRefusal, Trouble};
 use crate::response::IncludeObject;
 use crate::rights::Candidates;
 use crate::topology::Cluster;
@@ -69,6 +71,15 @@ impl<'a> ClientRequest<'a> {
         asked::candidates_of(self.configuration.clusters.keys(), self.caller, resource, verb).await
     }
 
+    /// The clusters that there are for this request, and not for something that it refers to, which they may have: the
+    /// caller may not look for it there.
+    pub(crate) fn hiding(&self, served: &ServedResource, candidates: &Candidates) -> Vec<Trouble> {
+        let mut hiding = self.clusters();
+        hiding.retain(|cluster| served.clusters.contains(cluster.name()) && !candidates.has(cluster.name()));
+        let cause = || format!("it forbids to ask for {}", served.resource.group_resource());
+        hiding.iter().map(|own| Trouble { cluster: own.name().clone(), cause: cause(), age: None }).collect()
+    }
+
     /// The cluster of this name, if there is one for this request.
     pub(crate) fn cluster(&self, name: &ClusterName) -> Option<Arc<Cluster>> {
         self.router.fleet().cluster(name).filter(|cluster| self.candidates.has(cluster.name()))
@@ -78,6 +89,14 @@ impl<'a> ClientRequest<'a> {
     pub(crate) fn clusters(&self) -> Vec<Arc<Cluster>> {
         let clusters = self.router.fleet().clusters();
         clusters.values().filter(|cluster| self.candidates.has(cluster.name())).cloned().collect()
+    }
+
+    /// Whether a cluster that serves the resource answers all of it itself, where many users are served: nothing of it is
+    /// shown to them from memory. Costs a look at each cluster.
+    pub(crate) fn is_live_somewhere(&self) -> bool {
+        let is_live = |cluster: &Arc<Cluster>| cluster.setup.authorization == ClusterAuthorization::Live;
+        self.caller.rights().is_some()
+            && self.configuration.clusters.values().any(|own| is_live(own) && self.served.clusters.contains(own.name()))
     }
 
     /// Those of them that serve the resource.

@@ -27,6 +27,7 @@ mod read_place;
 mod reviewed;
 mod reviews;
 mod standing;
+mod subject;
 mod visible;
 
 use std::time::Duration;

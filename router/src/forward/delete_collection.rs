@@ -9,16 +9,18 @@ use serde::Deserialize;
 use tokio::time::Instant;
 use tributary_apimachinery::rewrite::{self, Rewritten};
 use tributary_apimachinery::{ClusterName, ClusterSelector, ListOptions, ObjectKey, ResourceVersion, Verb};
+use tributary_authorization::Attributes;
 
 use super::buffered::BufferedRequest;
 use super::rewritten::translating;
 use super::send::send;
 use super::whole::{Reserve, seen_whole};
+use crate::asked::attributes;
 use crate::body::Body;
 use crate::discovery::Otherwise;
 use crate::helm_record::is_record;
 use crate::limits::{self, DELETE_OPTIONS_BYTES_MAX};
-use crate::refusal::{ClusterRefusal, MemberRefusal, PreconditionRefusal, Refusal, Trouble};
+use crate::refusal::{ClusterRefusal, ForbiddenRequest, MemberRefusal, PreconditionRefusal, Refusal, Trouble};
 use crate::request::ClientRequest;
 use crate::topology::Cluster;
 use crate::versions::ClientVersion;
@@ -28,7 +30,7 @@ use crate::{deadline, response};
 /// Deletes a collection in every cluster that serves it and is wanted.
 ///
 /// # Errors
-/// 503 before the first deletion where a wanted cluster is out of reach, or its aggregated server, or has not said yet
+/// 403 before the first deletion where the caller may not delete in a wanted cluster whose collection they see; 503 where a wanted cluster is out of reach, or its aggregated server, or has not said yet
 /// what it serves. The first cluster's refusal, with a message that names the clusters where the deletion failed and
 /// where it was done.
 pub(crate) async fn delete_collection(
@@ -46,6 +48,7 @@ pub(crate) async fn delete_collection(
     let held = BufferedRequest::read(request, Verb::DeleteCollection, message, DELETE_OPTIONS_BYTES_MAX).await?;
     let shared = held.for_all()?;
     let clusters = wanted_clusters(request, &wanted);
+    all_allow(request, &clusters).await?;
     all_in_reach(request, &clusters, unknown(request, &wanted))?;
     // Without it a deletion might not be noted that was made.
     let reserve = Reserve::take(router, request.caller, until)?;
@@ -87,6 +90,34 @@ fn unknown(request: ClientRequest<'_>, wanted: &ClusterSelector) -> Vec<Trouble>
     let cause = || Otherwise::Stale.reason(&resource.resource);
     let stale = stale.map(|own| Trouble { cluster: own.name().clone(), cause: cause(), age: Some(own.age()) });
     undiscovered.chain(stale).collect()
+}
+
+/// A collection of which the caller may not delete a part that they see is not touched.
+///
+/// # Errors
+/// 403 that names the clusters which do not allow it; 503 where that is not known of some.
+async fn all_allow(request: ClientRequest<'_>, clusters: &[Arc<Cluster>]) -> Result<(), Refusal> {
+    let ClientRequest { caller, resource, .. } = request;
+    let Some(rights) = caller.rights() else { return Ok(()) };
+    let asked = attributes(resource, Verb::DeleteCollection.as_str());
+    let names = || clusters.iter().map(|cluster| cluster.name());
+    let allowing = rights.settled(|rights| rights.candidates(names(), &[Attributes::Resource(asked)])).await;
+    if allowing.is_one_unknown() {
+        return Err(ClusterRefusal::RightsUnknown { resource: resource.resource.clone(), name: String::new() }.into());
+    }
+    let refusing: Vec<_> = names().filter(|cluster| !allowing.has(cluster)).cloned().collect();
+    if refusing.is_empty() {
+        return Ok(());
+    }
+    Err(rights.forbids(ForbiddenRequest {
+        user: String::new(),
+        verb: asked.verb.to_owned().into(),
+        resource: resource.resource.clone(),
+        subresource: String::new(),
+        namespace: asked.namespace.to_owned(),
+        name: String::new(),
+        clusters: refusing,
+    }))
 }
 
 /// A collection that would certainly not be deleted as a whole is not touched. `unknown`: what keeps others from being

@@ -94,7 +94,6 @@ impl ReviewScope {
         let where_allowed = || rights.settled(|rights| rights.candidates(clusters.clone(), &asked.attributes()));
         let (candidates, joining) = match () {
             () if is_of_rules => (Some(with_rules().await), Joining::AnyRead),
-            () if asked.is_of_path => (None, Joining::AnyRead),
             () if asked.is_read() => (Some(where_allowed().await), Joining::AnyRead),
             () => (Some(where_allowed().await), Joining::Each),
         };

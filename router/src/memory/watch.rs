@@ -56,7 +56,7 @@ pub(crate) async fn watch(request: ClientRequest<'_>) -> Result<Response<Body>, 
     let partial = request.configuration.policy(&served.resource).partial;
     // Before they are asked: what changes from here on is noticed.
     let followed = match caller.rights() {
-        Some(rights) => Some(FollowedRights::new(rights, request.read_place()).await),
+        Some(rights) => Some(FollowedRights::new(rights, request.read_place(), wanted.clone()).await),
         None => None,
     };
     let admission = request.admission("watch", &wanted, partial).await?;

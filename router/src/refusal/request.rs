@@ -3,12 +3,14 @@
 use std::borrow::Cow;
 
 use tributary_apimachinery::duration::InvalidDuration;
+use tributary_apimachinery::object::CLUSTER_ANNOTATION;
 use tributary_apimachinery::rewrite::Format;
 use tributary_apimachinery::status::go_quote;
-use tributary_apimachinery::{FieldError, GroupVersionResource, Status, StatusReason};
+use tributary_apimachinery::{ClusterName, FieldError, GroupVersionResource, Status, StatusReason};
 use tributary_authentication::NotSent;
 use tributary_proxy::{InvalidGivenIdentity, InvalidImpersonation};
 
+use super::wording::listed;
 use crate::negotiate::NotAcceptable;
 use crate::stream_over::StreamOver;
 
@@ -101,6 +103,8 @@ pub(crate) struct ForbiddenRequest {
     pub(crate) namespace: String,
     /// The name by which it is judged; empty for all.
     pub(crate) name: String,
+    /// Those of several clusters that do not allow it; empty where none does.
+    pub(crate) clusters: Vec<ClusterName>,
 }
 
 impl RequestRefusal {
@@ -157,7 +161,7 @@ fn read_for_another(resource: &GroupVersionResource) -> Status {
 
 /// kube-apiserver's own words (`forbiddenMessage` in apiserver's `endpoints/handlers/responsewriters/errors.go`).
 fn forbidden(request: &ForbiddenRequest) -> Status {
-    let ForbiddenRequest { user, verb, resource, subresource, namespace, name } = request;
+    let ForbiddenRequest { user, verb, resource, subresource, namespace, name, clusters } = request;
     let place = match &**namespace {
         "" => "at the cluster scope".to_owned(),
         namespace => format!("in the namespace {}", go_quote(namespace)),
@@ -167,7 +171,13 @@ fn forbidden(request: &ForbiddenRequest) -> Status {
         below => format!("{}/{below}", resource.resource),
     };
     let (user, of, group) = (go_quote(user), go_quote(&of), go_quote(&resource.group));
-    let cause = format!("User {user} cannot {verb} resource {of} in API group {group} {place}");
+    let mut cause = format!("User {user} cannot {verb} resource {of} in API group {group} {place}");
+    if !clusters.is_empty() {
+        let clusters = listed(clusters);
+        cause.push_str(&format!(
+            " of {clusters}, and so nothing was done; the selector {CLUSTER_ANNOTATION}=<name> asks one cluster alone"
+        ));
+    }
     Status::forbidden(Some(resource), name, &cause)
 }
 

@@ -109,8 +109,8 @@ fn what_members_say_is_told_from_what_is_said_here() {
     let said = Refusal::from(MemberRefusal::Said(Status::not_found(&pods(), "p")));
     let own = Refusal::from(ClusterRefusal::NotFound { resource: pods(), name: "p".to_owned() });
     assert_eq!(said.status(), own.status());
-    assert!(said.said_by_member().is_some_and(says_not_served) && !said.is_not_found());
-    assert!(own.said_by_member().is_none() && own.is_not_found());
+    assert!(said.said_by_member().is_some_and(says_not_served) && !said.may_be_elsewhere());
+    assert!(own.said_by_member().is_none() && own.may_be_elsewhere());
     assert!(said.is_of_request() && !own.is_of_request());
 }
 

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use tributary_authorization::{Attributes, ResourceAttributes, RulesReview, User};
 use tributary_proxy::Transport;
 
+use super::subject::Subject;
 use crate::body;
 
 /// How long a cluster may take over a question. 5 s: it answers them from memory, and a webhook of its own has some
@@ -81,7 +82,7 @@ pub(super) async fn own_rules(transport: Transport, namespace: &str) -> Result<R
 ///
 /// # Errors
 /// [`NoAnswer`].
-pub(super) async fn access(transport: Transport, user: User<'_>, asked: &Attributes<'_>) -> Result<bool, NoAnswer> {
+pub(super) async fn access(transport: Transport, who: &Subject, asked: &Attributes<'_>) -> Result<bool, NoAnswer> {
     #[derive(Deserialize)]
     struct Answer {
         status: Status,
@@ -90,7 +91,7 @@ pub(super) async fn access(transport: Transport, user: User<'_>, asked: &Attribu
     struct Status {
         allowed: bool,
     }
-    let mut spec = json!({"user": user.name, "groups": user.groups});
+    let mut spec = who.spec();
     match asked {
         Attributes::Resource(asked) => {
             let ResourceAttributes { verb, group, resource, subresource, namespace, name } = asked;

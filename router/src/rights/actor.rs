@@ -10,6 +10,8 @@ use tributary_authentication::{Authority, MemberRules, NotSent, Reach, UserInfo,
 use tributary_authorization::{Attributes, ResourceAttributes, User};
 use tributary_proxy::{GivenIdentity, InvalidGivenIdentity};
 
+use super::subject::Subject;
+
 /// What begins a ServiceAccount's name; namespace and name follow.
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 /// The group of all ServiceAccounts; with a colon and a namespace behind it, of those of that namespace.
@@ -32,6 +34,15 @@ pub(crate) struct Actor {
     groups: Vec<String>,
     /// Why no member is told of it, where that is so.
     not_sent: Option<NotSent>,
+}
+
+/// Whose rights are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Whom {
+    /// Whoever sends the request.
+    User,
+    /// Whoever they ask to be, or themselves.
+    Acting,
 }
 
 /// One thing that somebody must be allowed to impersonate: kube-apiserver asks for each by itself.
@@ -114,6 +125,26 @@ impl Actor {
     pub(crate) fn acting(&self) -> User<'_> {
         let acting = self.given.as_ref().unwrap_or(&self.user);
         User { name: &acting.username, groups: &self.groups }
+    }
+
+    /// One of the two, as rules know them.
+    pub(super) fn judged(&self, whom: Whom) -> User<'_> {
+        match whom {
+            Whom::User => self.user(),
+            Whom::Acting => self.acting(),
+        }
+    }
+
+    /// One of the two, as a member that is told so much of users would see them.
+    ///
+    /// # Errors
+    /// Why the member is not told.
+    pub(super) fn subject(&self, whom: Whom, member: &ClusterName, rules: &MemberRules) -> Result<Subject, NotSent> {
+        let told = match whom {
+            Whom::User => identity_for(&self.user, &self.authority, member, rules)?,
+            Whom::Acting => self.identity(member, rules)?,
+        };
+        Ok(Subject::of(told, self.judged(whom).groups))
     }
 
     /// Who this is, as a SelfSubjectReview shows it.

@@ -179,7 +179,8 @@ impl Detector {
 
 /// The sample, if the cluster does not allow it.
 async fn confirm(transport: Transport, sample: Sample) -> Result<Option<Sample>, NoAnswer> {
-    let allowed = access_review::access(transport, sample.user(), &Attributes::Resource(sample.attributes())).await?;
+    let allowed =
+        access_review::access(transport, &sample.user().into(), &Attributes::Resource(sample.attributes())).await?;
     Ok((!allowed).then_some(sample))
 }
 

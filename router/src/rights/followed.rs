@@ -5,12 +5,12 @@ use std::time::Duration;
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep_until};
-use tributary_apimachinery::Partial;
+use tributary_apimachinery::{ClusterName, ClusterSelector};
 
 use super::judged::Needed;
 use super::mirror::RightsStamp;
 use super::read_place::ReadPlace;
-use super::visible::{CallerRights, VisibleClusters};
+use super::visible::{CallerRights, VisibleClusters, covers};
 use crate::stream_over::StreamOver;
 
 /// For how long what is gained is gathered before a watch ends for it. 30 s: a team that is given ten namespaces one
@@ -28,10 +28,21 @@ pub(crate) enum ScopeChange {
     Over(StreamOver),
 }
 
+/// What rights count for that are not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum UnknownRights {
+    /// What they were: they are being asked for.
+    AsBefore,
+    /// Nothing.
+    None,
+}
+
 /// The rights of one watch.
 pub(crate) struct FollowedRights {
     rights: CallerRights,
     place: ReadPlace,
+    /// The clusters that the client asks for: what changes in others is no matter of this watch.
+    wanted: ClusterSelector,
     changes: watch::Receiver<u64>,
     /// What might be listed when it began.
     before: VisibleClusters,
@@ -47,16 +58,16 @@ pub(crate) struct FollowedRights {
 
 impl FollowedRights {
     /// Follows them from before they are looked at: what changes from now on is noticed.
-    pub(crate) async fn new(rights: &CallerRights, place: ReadPlace) -> Self {
+    pub(crate) async fn new(rights: &CallerRights, place: ReadPlace, wanted: ClusterSelector) -> Self {
         let (mut changes, stamp) = (rights.changes(), rights.stamp());
         // The user may have been denied since they were let in.
         changes.mark_changed();
-        let listed = |rights: &CallerRights| {
-            let before = rights.visible(&rights.clusters(), "list", &place);
+        let followed = |rights: &CallerRights| {
+            let (_, before) = rights.followed(&selected(rights, &wanted), &place);
             (before, rights.needs().1)
         };
-        let (before, until) = rights.settled(listed).await;
-        Self { rights: rights.clone(), place, changes, before, stamp, due: None, until, asking: None }
+        let (before, until) = rights.settled(followed).await;
+        Self { rights: rights.clone(), place, wanted, changes, before, stamp, due: None, until, asking: None }
     }
 
     /// What it is to end for now. Costs one load while nothing has changed.
@@ -116,12 +127,20 @@ impl FollowedRights {
         self.asking.is_none() && self.until.is_some_and(|until| until <= Instant::now())
     }
 
-    /// Judges by what is known, or has clusters asked first: as long as they do not answer, what they said counts.
+    /// Judges by what is known, or has clusters asked first: as long as they do not answer, what they said counts. What
+    /// others have taken away by then counts at once.
     fn judge_anew(&mut self) {
-        let (due, Needed { open, until }) = self.rights.decided(|rights| self.judge(rights, Instant::now()));
+        let now = Instant::now();
+        let clusters = selected(&self.rights, &self.wanted);
+        let (followed, Needed { open, until }) = self.rights.decided(|rights| rights.followed(&clusters, &self.place));
+        let judge = |unknown| self.judge(&clusters, &followed, now, unknown);
         if open.is_empty() {
-            (self.due, self.until, self.asking) = (due, until, None);
+            (self.due, self.until, self.asking) = (judge(UnknownRights::None), until, None);
             return;
+        }
+        let due = judge(UnknownRights::AsBefore);
+        if due.is_some_and(|(at, _)| at <= now) {
+            self.due = due;
         }
         let (rights, (answered, asking)) = (self.rights.clone(), oneshot::channel());
         tokio::spawn(async move {
@@ -132,17 +151,25 @@ impl FollowedRights {
         self.asking = Some(asking);
     }
 
-    fn judge(&self, rights: &CallerRights, now: Instant) -> Option<(Instant, ScopeChange)> {
-        let clusters = rights.clusters();
-        let visible = rights.visible(&clusters, "list", &self.place);
-        let is_refused = rights.admit(&clusters, "watch", &self.place, Partial::Allow).is_err();
+    fn judge(
+        &self,
+        clusters: &[ClusterName],
+        (watched, visible): &(VisibleClusters, VisibleClusters),
+        now: Instant,
+        unknown: UnknownRights,
+    ) -> Option<(Instant, ScopeChange)> {
+        let is_as_before = |cluster: &ClusterName| {
+            unknown == UnknownRights::AsBefore
+                && (watched.unknown.contains(cluster) || visible.unknown.contains(cluster))
+        };
+        let is_refused = !covers(watched, visible, &self.place);
         let later = |change| Some((self.due.map_or(now + GATHERED_FOR, |(at, _)| at), change));
         // A cluster that left is told of as such by the log.
         let known = self.before.by_name.iter().filter(|(cluster, _)| clusters.contains(cluster));
         let (mut gains, mut losses) = (false, false);
         for (cluster, before) in known {
             let change = visible.by_name.get(cluster).map(|own| before.change(own));
-            losses |= change.is_none_or(|change| change.losses);
+            losses |= change.map_or_else(|| !is_as_before(cluster), |change| change.losses);
             gains |= change.is_some_and(|change| change.gains);
         }
         let is_further = visible.by_name.keys().any(|cluster| !self.before.by_name.contains_key(cluster));
@@ -153,4 +180,11 @@ impl FollowedRights {
             (false, false, false) => None,
         }
     }
+}
+
+/// The clusters there are that a client asks for.
+fn selected(rights: &CallerRights, wanted: &ClusterSelector) -> Vec<ClusterName> {
+    let mut clusters = rights.clusters();
+    clusters.retain(|cluster| wanted.matches(cluster));
+    clusters
 }

@@ -1,16 +1,19 @@
 //! What somebody may do in clusters, by their rules or by their word, and what has to be asked before that is known.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tributary_apimachinery::ClusterName;
+use tributary_authentication::MemberRules;
 use tributary_authorization::{Attributes, Fleet, User};
 
+use super::actor::{Actor, Whom};
 use super::mirror::{Decides, RightsMirror};
-use super::reviews::{Known, Question, Subject};
+use super::reviews::{Known, Question};
+use super::subject::Subject;
 
 /// What a decision had to know of clusters that are asked.
 #[derive(Debug, Default)]
@@ -26,9 +29,12 @@ pub(super) struct Reviewed<'a> {
     mirror: &'a RightsMirror,
     needed: Option<&'a Mutex<Needed>>,
     pub(super) fleet: &'a Fleet,
-    pub(super) user: User<'a>,
-    /// The user, and the generation of their rights, once somebody is asked.
-    of: OnceCell<(Arc<Subject>, u64)>,
+    actor: &'a Actor,
+    whom: Whom,
+    /// The generation of their rights, once somebody is asked.
+    generation: OnceCell<u64>,
+    /// Who they are to clusters that are told so much of users. All clusters of a fleet have one of few rules.
+    subjects: RefCell<Vec<(MemberRules, Arc<Subject>)>>,
 }
 
 impl<'a> Reviewed<'a> {
@@ -37,23 +43,42 @@ impl<'a> Reviewed<'a> {
         mirror: &'a RightsMirror,
         needed: Option<&'a Mutex<Needed>>,
         fleet: &'a Fleet,
-        user: User<'a>,
+        actor: &'a Actor,
+        whom: Whom,
     ) -> Self {
-        Self { mirror, needed, fleet, user, of: OnceCell::new() }
+        let (generation, subjects) = (OnceCell::new(), RefCell::default());
+        Self { mirror, needed, fleet, actor, whom, generation, subjects }
+    }
+
+    /// Who it is, as rules know them.
+    pub(super) fn user(&self) -> User<'a> {
+        self.actor.judged(self.whom)
+    }
+
+    /// Who they are to a cluster; `None` where it is told of nobody, or is not there.
+    fn subject(&self, cluster: &ClusterName) -> Option<Arc<Subject>> {
+        let told = &self.mirror.cluster(cluster)?.setup.impersonation;
+        let mut subjects = self.subjects.borrow_mut();
+        if let Some((_, subject)) = subjects.iter().find(|(rules, _)| rules == told) {
+            return Some(Arc::clone(subject));
+        }
+        let subject = Arc::new(self.actor.subject(self.whom, cluster, told).ok()?);
+        subjects.push((told.clone(), Arc::clone(&subject)));
+        Some(subject)
     }
 
     /// What a cluster that is asked says; `None` where it has not said.
     pub(super) fn says(&self, cluster: &ClusterName, asked: &Attributes<'_>) -> Option<bool> {
-        let (who, generation) = self.of.get_or_init(|| (Subject::of(self.user), self.fleet.generation_of(self.user)));
-        let question = Question::new(cluster, who, asked);
-        let known = self.mirror.reviews().known(&question, *generation);
+        let generation = *self.generation.get_or_init(|| self.fleet.generation_of(self.user()));
+        let question = Question::new(cluster, &self.subject(cluster)?, asked);
+        let known = self.mirror.reviews().known(&question, generation);
         if let Some(needed) = self.needed {
             let mut needed = needed.lock();
             match known {
                 Known::Said(_, until) | Known::Silent(until) => {
                     needed.until = Some(needed.until.map_or(until, |own| own.min(until)));
                 }
-                Known::Open => drop(needed.open.insert((question, *generation))),
+                Known::Open => drop(needed.open.insert((question, generation))),
             }
         }
         match known {
@@ -65,8 +90,8 @@ impl<'a> Reviewed<'a> {
     /// Whether a cluster allows something; `None` where that is not known.
     pub(super) fn allows(&self, cluster: &ClusterName, asked: &Attributes<'_>) -> Option<bool> {
         match self.mirror.decides(cluster)? {
-            Decides::Rules => Some(self.fleet.allows(cluster, self.user, asked)),
-            Decides::Reviews => self.says(cluster, asked),
+            Decides::Rules => Some(self.fleet.allows(cluster, self.user(), asked)),
+            Decides::Reviews | Decides::Live => self.says(cluster, asked),
         }
     }
 }

@@ -86,6 +86,8 @@ pub(super) enum Decides {
     Rules,
     /// What it says when it is asked.
     Reviews,
+    /// What it says when it is asked, of what it answers itself: nothing of it is shown from memory.
+    Live,
 }
 
 /// What tells what somebody may do at one moment from what they may at another.
@@ -184,12 +186,20 @@ impl RightsMirror {
     /// By what it is decided now what users may do in a cluster; `None` where that is not known.
     pub(super) fn decides(&self, cluster: &ClusterName) -> Option<Decides> {
         let standings = self.standings.load();
-        let known = standings.by_name.get(cluster).filter(|known| known.counts(Instant::now()))?;
-        match known.decider {
+        let known = standings.by_name.get(cluster)?;
+        if known.standing == MirrorStanding::Live {
+            return Some(Decides::Live);
+        }
+        match known.counts(Instant::now()).then_some(&known.decider)? {
             Decider::Rbac => Some(Decides::Rules),
             Decider::Review(_) => Some(Decides::Reviews),
             Decider::Undecided => None,
         }
+    }
+
+    /// A cluster that is configured.
+    pub(super) fn cluster(&self, name: &ClusterName) -> Option<Arc<Cluster>> {
+        self.fleet.cluster(name)
     }
 
     /// What clusters have said to single questions.

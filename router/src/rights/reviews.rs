@@ -10,11 +10,12 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tributary_apimachinery::ClusterName;
-use tributary_authorization::{Attributes, ResourceAttributes, User};
+use tributary_authorization::{Attributes, ResourceAttributes};
 
 use super::SharedMode;
 use super::access_review;
 use super::standing::BEHIND_MAX;
+use super::subject::Subject;
 use crate::topology::Fleet;
 
 /// How long a yes is believed. A minute: who loses a right by a webhook alone has lost it here within that.
@@ -44,13 +45,6 @@ pub(super) struct Question {
     asked: Asked,
 }
 
-/// Of whom it is asked.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Subject {
-    name: String,
-    groups: Vec<String>,
-}
-
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Asked {
@@ -58,16 +52,6 @@ enum Asked {
     Resource([Box<str>; 6]),
     /// Verb and path.
     Path([Box<str>; 2]),
-}
-
-impl Subject {
-    pub(super) fn of(user: User<'_>) -> Arc<Self> {
-        Arc::new(Self { name: user.name.to_owned(), groups: user.groups.to_vec() })
-    }
-
-    fn user(&self) -> User<'_> {
-        User { name: &self.name, groups: &self.groups }
-    }
 }
 
 impl Question {
@@ -227,7 +211,7 @@ impl Reviews {
     async fn answer(&self, question: &Question) -> Option<bool> {
         let cluster = self.fleet.cluster(&question.cluster).filter(|cluster| !cluster.is_out_of_reach())?;
         let transport = cluster.transport().ok()?;
-        access_review::access(transport, question.who.user(), &question.attributes()).await.ok()
+        access_review::access(transport, &question.who, &question.attributes()).await.ok()
     }
 }
 

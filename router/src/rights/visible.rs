@@ -13,7 +13,7 @@ use tributary_apimachinery::{ClusterName, GroupVersionResource, Object, Partial}
 use tributary_authentication::{MemberRules, NotSent, UserInfo};
 use tributary_authorization::{Attributes, Fleet, ResourceAttributes, User, Visible};
 
-use super::actor::{AUTHENTICATED, Actor, Impersonated};
+use super::actor::{AUTHENTICATED, Actor, Impersonated, Whom};
 use super::audience::Audience;
 use super::candidates::Candidates;
 use super::judged::{Needed, Reviewed};
@@ -129,8 +129,8 @@ impl CallerRights {
         Self { mirror: Arc::clone(mirror), actor: Arc::new(actor), still_known: None, needed: None }
     }
 
-    fn judged<'a>(&'a self, fleet: &'a Fleet, user: User<'a>) -> Reviewed<'a> {
-        Reviewed::new(&self.mirror, self.needed.as_deref(), fleet, user)
+    fn judged<'a>(&'a self, fleet: &'a Fleet, whom: Whom) -> Reviewed<'a> {
+        Reviewed::new(&self.mirror, self.needed.as_deref(), fleet, &self.actor, whom)
     }
 
     /// A decision by what is known now, and what it had to know.
@@ -203,7 +203,7 @@ impl CallerRights {
         if self.mirror.decides(cluster).is_none() || users.into_iter().any(|user| fleet.is_beyond(cluster, user)) {
             return Existence::Unknown;
         }
-        let (user, is_unknown) = (self.judged(fleet, self.actor.user()), Cell::new(false));
+        let (user, is_unknown) = (self.judged(fleet, Whom::User), Cell::new(false));
         let allows = |_: User<'_>, asked: &Attributes<'_>| {
             let allowed = user.allows(cluster, asked);
             is_unknown.set(is_unknown.get() || allowed.is_none());
@@ -237,7 +237,7 @@ impl CallerRights {
         match self.existence(&fleet, cluster) {
             Existence::Unknown => None,
             Existence::Nowhere => Some(false),
-            Existence::There => self.judged(&fleet, self.actor.acting()).allows(cluster, &Attributes::Resource(asked)),
+            Existence::There => self.judged(&fleet, Whom::Acting).allows(cluster, &Attributes::Resource(asked)),
         }
     }
 
@@ -276,7 +276,7 @@ impl CallerRights {
     ) -> VisibleClusters {
         let mut visible = VisibleClusters::default();
         let fleet = self.mirror.compiled();
-        let acting = self.judged(&fleet, self.actor.acting());
+        let acting = self.judged(&fleet, Whom::Acting);
         for cluster in clusters {
             let rights = match self.existence(&fleet, cluster) {
                 Existence::Nowhere => continue,
@@ -292,6 +292,21 @@ impl CallerRights {
         visible
     }
 
+    /// What may be watched of a place, and what may be listed of it in the clusters of which the former is known: a watch
+    /// tells of these.
+    pub(super) fn followed<'a>(
+        &self,
+        clusters: impl IntoIterator<Item = &'a ClusterName> + Clone,
+        place: &ReadPlace,
+    ) -> (VisibleClusters, VisibleClusters) {
+        // What is shown of a collection is what may be listed: versions speak of that. It is looked at after the rights to
+        // watch, so that a change in between shows less, and never more.
+        let watched = self.visible(clusters.clone(), "watch", place);
+        let mut listed = self.visible(clusters, "list", place);
+        listed.by_name.retain(|cluster, _| !watched.unknown.contains(cluster));
+        (watched, listed)
+    }
+
     /// What may be done with a place of a cluster that is there; `None` where that is not known.
     fn rights_in(
         &self,
@@ -301,9 +316,10 @@ impl CallerRights {
         place: &ReadPlace,
     ) -> Option<Visible> {
         let (group, resource) = (&*place.resource.group, &*place.resource.resource);
-        let by_rules = acting.fleet.rights(cluster, acting.user, verb, group, resource);
+        let by_rules = acting.fleet.rights(cluster, acting.user(), verb, group, resource);
         match self.mirror.decides(cluster)? {
             Decides::Rules => Some(by_rules),
+            Decides::Live => None,
             // Versions speak of what may be listed.
             Decides::Reviews => reviewed::visible(&by_rules, place, verb != "get", |namespace, name| {
                 let asked = ResourceAttributes { verb, group, resource, subresource: "", namespace, name };
@@ -316,15 +332,14 @@ impl CallerRights {
     pub(crate) fn candidates<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
-        asked: &[ResourceAttributes<'_>],
+        asked: &[Attributes<'_>],
     ) -> Candidates {
         let fleet = self.mirror.compiled();
-        let asked: Vec<_> = asked.iter().copied().map(Attributes::Resource).collect();
-        let allowing = fleet.allowing(self.actor.acting(), &asked);
-        let acting = self.judged(&fleet, self.actor.acting());
+        let allowing = fleet.allowing(self.actor.acting(), asked);
+        let acting = self.judged(&fleet, Whom::Acting);
         self.those(&fleet, clusters, |cluster| match self.mirror.decides(cluster)? {
             Decides::Rules => Some(allowing.contains(cluster)),
-            Decides::Reviews => any(asked.iter().map(|asked| acting.says(cluster, asked))),
+            Decides::Reviews | Decides::Live => any(asked.iter().map(|asked| acting.says(cluster, asked))),
         })
     }
 
@@ -371,7 +386,14 @@ impl CallerRights {
         let (fleet, everybody) = (self.mirror.compiled(), [AUTHENTICATED.to_owned()]);
         let anybody = User { name: "", groups: &everybody };
         let rules = |cluster: &ClusterName, user| fleet.rules(cluster, user, namespace).len();
-        self.those(&fleet, clusters, |cluster| Some(rules(cluster, self.actor.acting()) > rules(cluster, anybody)))
+        self.those(&fleet, clusters, |cluster| {
+            let has_own = rules(cluster, self.actor.acting()) > rules(cluster, anybody);
+            match self.mirror.decides(cluster)? {
+                Decides::Rules => Some(has_own),
+                // What else decides there may give what no role does.
+                Decides::Reviews | Decides::Live => has_own.then_some(true),
+            }
+        })
     }
 
     /// Whether the caller may see what is told of all clusters at once: metrics, the report, a detailed health check. It
@@ -379,7 +401,7 @@ impl CallerRights {
     pub(crate) fn may_visit(&self, path: &str) -> bool {
         let asked = Attributes::NonResource { verb: "get", path: path.into() };
         let fleet = self.mirror.compiled();
-        let acting = self.judged(&fleet, self.actor.acting());
+        let acting = self.judged(&fleet, Whom::Acting);
         let (mut is_one_known, mut is_allowed) = (false, true);
         for cluster in &self.clusters() {
             match self.existence(&fleet, cluster) {
@@ -414,7 +436,7 @@ impl CallerRights {
     /// 403: what none of these clusters lets the user act as.
     fn not_let<'a>(&self, fleet: &Fleet, clusters: impl IntoIterator<Item = &'a ClusterName>) -> Refusal {
         let reached = clusters.into_iter().filter(|cluster| self.actor.reaches(cluster).is_ok());
-        let user = self.judged(fleet, self.actor.user());
+        let user = self.judged(fleet, Whom::User);
         let refused =
             reached.filter_map(|cluster| self.actor.refused(|_, asked| user.allows(cluster, asked).unwrap_or(true)));
         // What the most willing cluster says. Where nobody is asked it is as if one refused the first.
@@ -429,6 +451,7 @@ impl CallerRights {
             subresource: subresource.to_owned(),
             namespace: namespace.to_owned(),
             name: name.to_owned(),
+            clusters: Vec::new(),
         }))
         .into()
     }
@@ -446,13 +469,16 @@ impl CallerRights {
         place: &ReadPlace,
         partial: Partial,
     ) -> Result<Admission, Refusal> {
-        // What is shown of a collection is what may be listed: versions speak of that. Of a watch it is looked at after
-        // the rights to watch, so that a change in between shows less, and never more.
-        let own = self.visible(clusters.clone(), verb, place);
-        let listed = match verb {
-            "list" => own.clone(),
-            "get" => self.visible(clusters, "list", &place.of_all_names()),
-            _ => self.visible(clusters, "list", place),
+        let (own, listed) = match verb {
+            "watch" => self.followed(clusters, place),
+            _ => {
+                let own = self.visible(clusters.clone(), verb, place);
+                let listed = match verb {
+                    "get" => self.visible(clusters, "list", &place.of_all_names()),
+                    _ => own.clone(),
+                };
+                (own, listed)
+            }
         };
         let shown = if verb == "get" { &own } else { &listed };
         let unknown = || ClusterRefusal::RightsUnknown { resource: place.resource.clone(), name: place.name.clone() };
@@ -492,6 +518,7 @@ impl CallerRights {
             subresource: String::new(),
             namespace,
             name,
+            clusters: Vec::new(),
         })
     }
 
@@ -513,7 +540,7 @@ fn any(answers: impl Iterator<Item = Option<bool>>) -> Option<bool> {
 }
 
 /// Whether all that may be listed of a place may be watched.
-fn covers(watched: &VisibleClusters, listed: &VisibleClusters, place: &ReadPlace) -> bool {
+pub(super) fn covers(watched: &VisibleClusters, listed: &VisibleClusters, place: &ReadPlace) -> bool {
     listed.extents(place).all(|(cluster, listed, extent)| {
         let Some(watched) = watched.by_name.get(cluster) else { return false };
         match extent {

@@ -260,6 +260,11 @@ impl Fixture {
         let mut user = User::named("test", name);
         user.info.groups = groups.to_vec();
         user.authority.reach = reach;
+        self.of_user(user)
+    }
+
+    /// A client of the router who is somebody of whom more is said.
+    pub(crate) fn of_user(&self, user: User) -> Client {
         Client { user, ..self.client() }
     }
 

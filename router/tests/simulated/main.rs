@@ -42,6 +42,7 @@ mod report;
 mod reviews;
 mod rights;
 mod rights_detected;
+mod rights_forwarded;
 mod rights_property;
 mod rights_reviewed;
 mod rights_watched;

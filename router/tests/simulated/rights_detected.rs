@@ -148,7 +148,9 @@ impl Authorizer for Chain {
         let groups: Vec<String> = serde_json::from_value(spec["groups"].clone()).unwrap_or_default();
         let (name, asked) = (spec["user"].as_str().unwrap_or_default(), attributes(&spec["resourceAttributes"]));
         let ResourceAttributes { verb, resource, namespace, name: of, .. } = asked;
-        self.reviewed.lock().push(format!("{name} {verb} {resource} {namespace}/{of}"));
+        let (uid, extra) = (spec["uid"].as_str().unwrap_or_default(), &spec["extra"]);
+        let told = if uid.is_empty() && extra.is_null() { String::new() } else { format!(" ({uid} {extra})") };
+        self.reviewed.lock().push(format!("{name}{told} {verb} {resource} {namespace}/{of}"));
         let may_ask = *self.mode.lock() != Mode::WithoutReviews;
         may_ask.then(|| self.judge(User { name, groups: &groups }, &Attributes::Resource(asked)))
     }

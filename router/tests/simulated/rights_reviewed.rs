@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use tributary_router::report::RightsDecider;
+use tributary_router::{ClusterAuthorization, ClusterSetup, MemberRules};
 
 use crate::harness::{Client, Fixture, items, pass, until};
 use crate::rights::{binding, config_map_of};
@@ -143,4 +144,68 @@ async fn a_crowd_asks_one_question() {
     let lists = futures::future::join_all((0..50).map(|_| ann.get(SHOP))).await;
     assert!(lists.iter().all(|listed| listed.code == 200));
     assert_eq!(asked(&chains[1]), ["ann list configmaps /", "ann list configmaps shop/"]);
+}
+
+/// A webhook may go by the uid, or by an extra: each member is asked of whom it would be told.
+#[tokio::test]
+async fn a_member_is_asked_of_whom_it_is_told() {
+    let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
+    let mut setups = Vec::new();
+    for member in &fixture.members {
+        let own = crate::harness::setup(member, member.name()).await;
+        let fingerprint = format!("{} tells more", own.fingerprint);
+        let impersonation = MemberRules { uid: true, extra: ["team".to_owned()].into() };
+        let authorization = ClusterAuthorization::Review;
+        setups.push(ClusterSetup { impersonation, authorization, fingerprint, ..own });
+    }
+    fixture.router.set_clusters(setups);
+    decided(&fixture, "b", RightsDecider::Review).await;
+    chains[1].reviewed();
+    let mut user = tributary_router::User::named("test", "ann");
+    user.info.uid = "u-1".to_owned();
+    user.info.extra.insert("team".to_owned(), vec!["blue".to_owned()]);
+    user.info.extra.insert("other".to_owned(), vec!["x".to_owned()]);
+    let ann = fixture.of_user(user);
+    until(async || ann.get(SHOP).await.code == 200).await;
+    let lines = chains[1].reviewed();
+    let expected = "ann (u-1 {\"team\":[\"blue\"]}) list configmaps shop/";
+    assert!(lines.iter().any(|line| line == expected), "{lines:?}");
+    // Who is told otherwise of is somebody else.
+    let plain = fixture.user("ann", &[]);
+    plain.get(SHOP).await.ok();
+    assert!(chains[1].reviewed().iter().any(|line| line == "ann list configmaps shop/"));
+}
+
+/// A member that does not answer keeps nothing open that another has closed.
+#[tokio::test]
+async fn a_right_that_is_lost_in_one_member_does_not_wait_for_another_to_be_asked() {
+    let (fixture, _chains) = of_b(Mode::Webhook("nobody", "shop")).await;
+    let ann = fixture.user("ann", &[]);
+    let listed = ann.get(ALL).await.ok();
+    let path = format!("{ALL}?watch=1&resourceVersion={}", crate::harness::version(&listed));
+    let mut events = ann.watch(&path).await;
+    events.nothing().await;
+    fixture.member("b").control().hold_requests(true);
+    // By now it is to be asked again.
+    pass(ALLOWED_FOR + Duration::from_secs(1)).await;
+    fixture.member("a").delete("clusterrolebindings.rbac.authorization.k8s.io", "", "ann-reads").unwrap();
+    let lost = tokio::time::Instant::now();
+    let last = events.next().await.unwrap();
+    assert_eq!((&last["type"], &last["object"]["code"]), (&"ERROR".into(), &410.into()), "{last}");
+    assert!(lost.elapsed() < Duration::from_secs(2), "{:?}", lost.elapsed());
+}
+
+/// What one member lets somebody watch is not known, and that is no ground to refuse what others do.
+#[tokio::test]
+async fn a_watch_tells_of_the_members_of_which_it_is_known_that_it_may() {
+    let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
+    let ann = fixture.user("ann", &[]);
+    assert_eq!(items(&ann.get(ALL).await.ok()).len(), 6);
+    chains[1].set(Mode::WithoutReviews);
+    let mut events =
+        ann.watch(&format!("{ALL}?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan")).await;
+    fixture.member("b").apply(config_map_of("shop", "unseen")).unwrap();
+    fixture.member("a").apply(config_map_of("shop", "seen")).unwrap();
+    assert_eq!(events.soon().await["object"]["metadata"]["name"], "seen");
+    events.nothing().await;
 }

@@ -149,3 +149,22 @@ async fn who_may_list_more_than_watch_is_refused() {
     assert!(bob.get(ALL).await.refused(403).contains("cannot watch"));
     assert_eq!(lists(&fixture, "b", "bob"), "none");
 }
+
+/// Of other clusters than it asks for it tells nothing, and so nothing that is lost there ends it.
+#[tokio::test]
+async fn a_watch_of_some_clusters_ends_with_the_rights_in_these() {
+    let fixture = ann().await;
+    let ann = fixture.user("ann", &[]);
+    let of_b = "labelSelector=tributary.dev%2Fcluster%3Db";
+    let list = ann.get(&format!("/api/v1/configmaps?{of_b}")).await.ok();
+    let mut events = ann.watch(&format!("{ALL}&{of_b}&resourceVersion={}", version(&list))).await;
+    fixture.member("a").delete(&format!("clusterrolebindings.{RBAC}"), "", "ann-reads").unwrap();
+    listed(&fixture, "a", "ann", "none").await;
+    grant(fixture.member("c"), "", "ann");
+    listed(&fixture, "c", "ann", "all").await;
+    pass(Duration::from_secs(40)).await;
+    fixture.member("b").apply(config_map_of("shop", "seen")).unwrap();
+    assert_eq!(events.brief().await, "ADDED b/seen");
+    fixture.member("b").delete(&format!("rolebindings.{RBAC}"), "shop", "ann-reads").unwrap();
+    expires(&mut events).await;
+}

@@ -22,6 +22,7 @@ pub(super) async fn of_name(
     let Some(served) = union.get(resource) else { return Ok(Gathered::default()) };
     let wanted = object(resource.clone(), namespace.map(str::to_owned), Some(name.to_owned()));
     let candidates = request.candidates_of(&wanted, "get").await;
+    let hiding = request.hiding(served, &candidates);
     let wanted = request.about(&wanted, served, &candidates);
     let located = ask_unknown(wanted, locate(wanted, Lookup::Present, &[]).await?).await;
     let has = located.found.iter().map(|(cluster, _)| cluster.name().clone()).collect();
@@ -31,8 +32,9 @@ pub(super) async fn of_name(
         cause: format!("it forbids to ask for {}", resource.group_resource()),
         age: None,
     };
-    let told = located.told.into_iter().chain(located.forbidden.iter().map(forbids)).collect();
-    let may = located.unknown.into_iter().chain(located.forbidden).collect();
+    let may = located.unknown.into_iter().chain(hiding.iter().map(|own| own.cluster.clone()));
+    let may = may.chain(located.forbidden.iter().cloned()).collect();
+    let told = located.told.into_iter().chain(located.forbidden.iter().map(forbids)).chain(hiding).collect();
     Ok(Gathered { evidence: Evidence { has, may, ..Evidence::default() }, told, not_put: located.not_put })
 }
 

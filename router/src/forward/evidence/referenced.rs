@@ -75,15 +75,18 @@ async fn first_owner(request: ClientRequest<'_>, owners: &[Reference]) -> Result
 ///
 /// # Errors
 /// 409 where several clusters have an object of that name and uid. 503 where it is in no cluster that is known or answers,
-/// and some do not: elsewhere garbage collection would take the new object for one that lost its owner. 504 where this
+/// and some do not, or do not let the caller look: elsewhere garbage collection would take the new object for one that lost its owner. 504 where this
 /// process's own writes are not seen within 3 s.
 async fn referenced(request: ClientRequest<'_>, reference: &Reference) -> Result<Option<Found>, Refusal> {
     let ClientRequest { router, resource, .. } = request;
     let Some((wanted, served)) = named(router, reference, resource) else { return Ok(None) };
     let candidates = request.candidates_of(&wanted, "get").await;
+    let hiding = request.hiding(&served, &candidates);
     let wanted = request.about(&wanted, &served, &candidates);
     let uid = Some(&*reference.uid).filter(|uid| !uid.is_empty() && *uid != reference.name);
-    let located = locate(wanted, Lookup::Surely { uid }, &[]).await?;
+    let mut located = locate(wanted, Lookup::Surely { uid }, &[]).await?;
+    located.unknown.extend(hiding.iter().map(|own| own.cluster.clone()));
+    located.told.extend(hiding);
     match located.owner(Meaning::Known) {
         Ok(found) => Ok(Some(found)),
         Err(NoOwner::Several(clusters)) if uid.is_some() => {

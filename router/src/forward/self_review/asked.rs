@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tributary_apimachinery::rewrite::Format;
 use tributary_apimachinery::wire;
-use tributary_authorization::ResourceAttributes;
+use tributary_authorization::{Attributes, ResourceAttributes};
 
 /// What begins a protobuf body of Kubernetes.
 const MAGIC: &[u8] = b"k8s\0";
@@ -17,8 +17,8 @@ pub(super) struct AskedRight {
     subresource: String,
     pub(super) namespace: String,
     name: String,
-    /// Whether it is about a path, and no resource.
-    pub(super) is_of_path: bool,
+    /// The path that it is about, and no resource.
+    path: Option<String>,
 }
 
 impl AskedRight {
@@ -49,7 +49,7 @@ impl AskedRight {
             // A review of rules has it in its spec.
             namespace: spec["namespace"].as_str().map_or_else(|| text("namespace"), str::to_owned),
             name: text("name"),
-            is_of_path: path.is_object(),
+            path: path.is_object().then(|| path["path"].as_str().unwrap_or_default().to_owned()),
         }
     }
 
@@ -65,7 +65,7 @@ impl AskedRight {
             return Some(Self { namespace: text(spec, 1), ..Self::default() });
         }
         if let Some(path) = field(spec, 2) {
-            return Some(Self { verb: text(path, 2), is_of_path: true, ..Self::default() });
+            return Some(Self { verb: text(path, 2), path: Some(text(path, 1)), ..Self::default() });
         }
         Some(Self {
             namespace: text(first, 1),
@@ -74,7 +74,7 @@ impl AskedRight {
             resource: text(first, 5),
             subresource: text(first, 6),
             name: text(first, 7),
-            is_of_path: false,
+            path: None,
         })
     }
 
@@ -84,22 +84,27 @@ impl AskedRight {
     }
 
     /// What decides whether a cluster may be told of: what is asked for, or a look at it.
-    pub(super) fn attributes(&self) -> [ResourceAttributes<'_>; 3] {
-        let with = |verb, subresource| ResourceAttributes {
-            verb,
-            group: &self.group,
-            resource: &self.resource,
-            subresource,
-            namespace: &self.namespace,
-            name: &self.name,
+    pub(super) fn attributes(&self) -> Vec<Attributes<'_>> {
+        if let Some(path) = &self.path {
+            return [&self.verb, "get"].map(|verb| Attributes::NonResource { verb, path: path.into() }).into();
+        }
+        let with = |verb, subresource| {
+            Attributes::Resource(ResourceAttributes {
+                verb,
+                group: &self.group,
+                resource: &self.resource,
+                subresource,
+                namespace: &self.namespace,
+                name: &self.name,
+            })
         };
-        [with(&self.verb, &self.subresource), with("get", ""), with("list", "")]
+        vec![with(&self.verb, &self.subresource), with("get", ""), with("list", "")]
     }
 
     /// The spec of a review that asks for it.
     pub(super) fn spec(&self) -> Value {
-        if self.is_of_path {
-            return json!({"nonResourceAttributes": {"verb": self.verb}});
+        if let Some(path) = &self.path {
+            return json!({"nonResourceAttributes": {"path": path, "verb": self.verb}});
         }
         let fields = [
             ("namespace", &self.namespace),
@@ -158,7 +163,7 @@ mod tests {
             (Format::Protobuf, body(&message(&[(2, &message(&[(1, b"/x"), (2, b"get")]))]))),
         ] {
             let asked = AskedRight::read(format, &text, false);
-            assert!(asked.is_of_path && asked.is_read(), "{asked:?}");
+            assert!(asked.path.as_deref() == Some("/x") && asked.is_read(), "{asked:?}");
         }
         for (format, text) in [
             (Format::Json, br#"{"spec":{"namespace":"shop-1"}}"#.to_vec()),

@@ -1,0 +1,175 @@
+//! The shared mode: what members answer. Which of them there are for a request of somebody, and what is said of the others.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tributary_router::ClusterAuthorization::{Live, Rbac};
+use tributary_router::ClusterSetup;
+use tributary_router::report::{RightsCondition, RightsDecider};
+
+use crate::harness::{Client, Fixture, cluster, items, setup, until};
+use crate::rights::{ann, binding, config_map_of, grant, listed, role};
+use crate::rights_detected::{Chain, Mode, decided, found_out};
+
+const SHOP: &str = "/api/v1/namespaces/shop/configmaps";
+const ACCESS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+const RULES: &str = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
+
+async fn write(client: &Client, method: &str, path: &str, body: &Value) -> crate::harness::Answer {
+    client.send(method, path, &[("content-type", "application/json")], &body.to_string()).await
+}
+
+/// The names of the ConfigMaps that a member has in `shop`.
+fn of_shop(fixture: &Fixture, member: &str) -> usize {
+    let all = fixture.member(member).list("configmaps");
+    all.iter().filter(|object| object["metadata"]["namespace"] == "shop").count()
+}
+
+/// The members of [`ann`], of which `c` is asked for everything.
+async fn with_live() -> (Fixture, Arc<Chain>) {
+    let fixture = ann().await;
+    let chain = Chain::of(fixture.member("c"), Mode::Rbac);
+    let mut setups = Vec::new();
+    for (member, authorization) in fixture.members.iter().zip([Rbac, Rbac, Live]) {
+        let own = setup(member, member.name()).await;
+        let fingerprint = format!("{} {authorization:?}", own.fingerprint);
+        setups.push(ClusterSetup { authorization, fingerprint, ..own });
+    }
+    fixture.router.set_clusters(setups);
+    for (name, of_root) in [("a", "all"), ("b", "all"), ("c", "unknown")] {
+        listed(&fixture, name, "root", of_root).await;
+    }
+    let live = async || fixture.router.report().await.clusters[2].rights == Some(RightsCondition::Live);
+    until(live).await;
+    (fixture, chain)
+}
+
+/// Memory shows nothing of it to anybody, and so it is asked, for those whom it lets ask.
+#[tokio::test]
+async fn a_live_member_is_asked_for_names() {
+    let (fixture, chain) = with_live().await;
+    let (root, ann, bob) = (fixture.user("root", &[]), fixture.user("ann", &[]), fixture.user("bob", &[]));
+    let path = format!("{SHOP}/one-c");
+    assert_eq!(cluster(&root.get(&path).await.ok()), "c");
+    assert_eq!(cluster(&root.get(&format!("{SHOP}/one-a")).await.ok()), "a");
+    let message = ann.get(&path).await.refused(404);
+    assert_eq!(message, "configmaps \"one-c\" not found");
+    bob.get(&path).await.refused(403);
+    for user in [&ann, &bob] {
+        assert!(![200, 409, 503].contains(&user.send("DELETE", &path, &[], "").await.code));
+    }
+    // Whom it alone lets read something is shown that.
+    let c = fixture.member("c");
+    grant(c, "shop", "eve");
+    chain.learn(c);
+    let eve = fixture.user("eve", &[]);
+    assert_eq!(cluster(&eve.get(&path).await.ok()), "c");
+    eve.get(&format!("{SHOP}/one-a")).await.refused(404);
+}
+
+/// As long as a part of a collection that somebody sees may not be deleted, none of it is.
+#[tokio::test]
+async fn a_collection_of_which_a_part_may_not_be_deleted_is_not_touched() {
+    let fixture = ann().await;
+    let ann = fixture.user("ann", &[]);
+    let a = fixture.member("a");
+    a.apply(role("", "clearer", [&["deletecollection"], &[""], &["configmaps"], &[]])).unwrap();
+    a.apply(binding("shop", "ann-clears", ("ClusterRole", "clearer"), "ann")).unwrap();
+    let refused = async || ann.send("DELETE", SHOP, &[], "").await;
+    until(async || refused().await.refused(403).contains(" of b, and so nothing was done")).await;
+    assert_eq!((of_shop(&fixture, "a"), of_shop(&fixture, "b")), (2, 2));
+    let message = refused().await.refused(403);
+    assert!(message.contains("cannot deletecollection resource \"configmaps\""), "{message}");
+    let of_a = format!("{SHOP}?labelSelector=tributary.dev%2Fcluster%3Da");
+    ann.send("DELETE", &of_a, &[], "").await.ok();
+    assert_eq!((of_shop(&fixture, "a"), of_shop(&fixture, "b")), (0, 2));
+}
+
+/// Lets bob make ConfigMaps anywhere in a and b, and look at things in a alone.
+async fn bob() -> (Fixture, Client) {
+    let fixture = ann().await;
+    for name in ["a", "b"] {
+        let member = fixture.member(name);
+        member.apply(role("", "maker", [&["create"], &[""], &["configmaps"], &[]])).unwrap();
+        member.apply(binding("", "bob-makes", ("ClusterRole", "maker"), "bob")).unwrap();
+        member.apply(json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "shop"}})).unwrap();
+    }
+    let a = fixture.member("a");
+    a.apply(role("", "looker", [&["get", "list"], &[""], &["namespaces", "configmaps"], &[]])).unwrap();
+    a.apply(binding("", "bob-looks", ("ClusterRole", "looker"), "bob")).unwrap();
+    let bob = fixture.user("bob", &[]);
+    until(async || bob.get("/api/v1/namespaces/shop").await.code == 200).await;
+    (fixture, bob)
+}
+
+/// Two clusters have the namespace, and bob sees that of one of them only.
+#[tokio::test]
+async fn a_namespace_that_may_not_be_looked_at_may_be_meant() {
+    let (fixture, bob) = bob().await;
+    let message = write(&bob, "POST", SHOP, &config_map_of("shop", "new")).await.refused(503);
+    assert!(message.contains("b") && message.contains("it forbids to ask for namespaces"), "{message}");
+    assert_eq!((of_shop(&fixture, "a"), of_shop(&fixture, "b")), (2, 2));
+    let mut named = config_map_of("shop", "new");
+    named["metadata"]["annotations"] = json!({"tributary.dev/cluster": "b"});
+    assert_eq!(write(&bob, "POST", SHOP, &named).await.code, 201);
+    assert_eq!(of_shop(&fixture, "b"), 3);
+}
+
+/// Elsewhere garbage collection would take it for one that lost its owner.
+#[tokio::test]
+async fn what_belongs_to_something_hidden_is_not_made_elsewhere() {
+    let (fixture, bob) = bob().await;
+    let owner = |member: &str| fixture.member(member).get("configmaps", "shop", &format!("one-{member}")).unwrap();
+    let owned = |member: &str| {
+        let uid = &owner(member)["metadata"]["uid"];
+        let mut object = config_map_of("shop", "new");
+        object["metadata"]["ownerReferences"] =
+            json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": format!("one-{member}"), "uid": uid}]);
+        object
+    };
+    let message = write(&bob, "POST", SHOP, &owned("b")).await.refused(503);
+    assert!(message.contains("it forbids to ask for configmaps"), "{message}");
+    assert_eq!((of_shop(&fixture, "a"), of_shop(&fixture, "b")), (2, 2));
+    assert_eq!(write(&bob, "POST", SHOP, &owned("a")).await.code, 201);
+    assert_eq!((of_shop(&fixture, "a"), of_shop(&fixture, "b")), (3, 2));
+}
+
+/// What is asked of a path is asked of the members that somebody may know of by it.
+#[tokio::test]
+async fn a_question_about_a_path_goes_where_its_path_may_be_asked_for() {
+    let fixture = ann().await;
+    let a = fixture.member("a");
+    let mut metrics = role("", "metrics", [&["get"], &[], &[], &[]]);
+    metrics["rules"] = json!([{"verbs": ["get"], "nonResourceURLs": ["/metrics"]}]);
+    a.apply(metrics).unwrap();
+    a.apply(binding("", "ann-metrics", ("ClusterRole", "metrics"), "ann")).unwrap();
+    let review = json!({"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1",
+        "spec": {"nonResourceAttributes": {"path": "/metrics", "verb": "get"}}});
+    let said = async |client: &Client| write(client, "POST", ACCESS, &review).await.ok()["status"]["allowed"].clone();
+    let (ann, bob) = (fixture.user("ann", &[]), fixture.user("bob", &[]));
+    until(async || said(&ann).await == true).await;
+    // Each member would allow everything to whoever asks it.
+    fixture.members.iter().for_each(|member| member.control().reset_counters());
+    assert_eq!(said(&bob).await, false);
+    assert_eq!(said(&ann).await, true);
+    let asked = fixture.members.iter().map(|member| {
+        member.control().request_log().iter().filter(|line| line.contains("selfsubjectaccessreviews")).count()
+    });
+    assert_eq!(asked.collect::<Vec<_>>(), [1, 0, 0]);
+}
+
+/// A webhook may give what no role does, and nobody can ask for a list of another's.
+#[tokio::test]
+async fn rules_that_no_role_gives_are_told_or_the_review_is_incomplete() {
+    let (fixture, _chains) = found_out([Mode::Rbac, Mode::Abac(&["bob"]), Mode::Rbac]).await;
+    decided(&fixture, "b", RightsDecider::Review).await;
+    decided(&fixture, "c", RightsDecider::Rbac).await;
+    let bob = fixture.user("bob", &[]);
+    assert_eq!(items(&bob.get("/api/v1/configmaps").await.ok()).len(), 4, "what is of b");
+    let review = json!({"kind": "SelfSubjectRulesReview", "apiVersion": "authorization.k8s.io/v1",
+        "spec": {"namespace": "shop"}});
+    let status = write(&bob, "POST", RULES, &review).await.ok()["status"].clone();
+    let is_told = status["resourceRules"].as_array().is_some_and(|rules| !rules.is_empty());
+    assert!(is_told || status["incomplete"] == true, "{status}");
+    assert_eq!(status["evaluationError"], "what you may do in some clusters is not known");
+}
