@@ -68,8 +68,8 @@ pub async fn run_with(arguments: &[&str], environment: &[(&str, &OsString)]) -> 
 /// Says how `tributary serve` is started.
 #[derive(Clone, Debug)]
 pub struct TributaryBuilder {
-    kubeconfig: PathBuf,
-    contexts: Vec<String>,
+    /// The kubeconfig that is served, and which of its contexts.
+    contexts: Option<(PathBuf, Vec<String>)>,
     arguments: Vec<String>,
     environment: Vec<(String, OsString)>,
     folder: Option<PathBuf>,
@@ -145,15 +145,15 @@ impl TributaryBuilder {
         let mut command = Command::new(binary()?);
         command
             .arg("serve")
-            .arg("--kubeconfig")
-            .arg(&self.kubeconfig)
-            .args(["--contexts", &self.contexts.join(",")])
             .args(["--listen", &self.listen])
             .arg("--data-dir")
             .arg(folder.join("data"))
             .args(&self.arguments)
             .envs(self.environment)
             .current_dir(&folder);
+        if let Some((kubeconfig, contexts)) = &self.contexts {
+            command.arg("--kubeconfig").arg(kubeconfig).args(["--contexts", &contexts.join(",")]);
+        }
         if !self.shared {
             command.arg("--write-kubeconfig").arg(&kubeconfig);
         }
@@ -188,15 +188,25 @@ impl Tributary {
     /// `tributary serve` over some contexts of a kubeconfig.
     #[must_use]
     pub fn builder<'a>(kubeconfig: &Path, contexts: impl IntoIterator<Item = &'a str>) -> TributaryBuilder {
+        let contexts = contexts.into_iter().map(str::to_owned).collect();
+        TributaryBuilder { contexts: Some((kubeconfig.to_owned(), contexts)), ..Self::of_configuration() }
+    }
+
+    fn of_configuration() -> TributaryBuilder {
         TributaryBuilder {
-            kubeconfig: kubeconfig.to_owned(),
-            contexts: contexts.into_iter().map(str::to_owned).collect(),
+            contexts: None,
             arguments: Vec::new(),
             environment: Vec::new(),
             folder: None,
             listen: "127.0.0.1:0".to_owned(),
             shared: false,
         }
+    }
+
+    /// `tributary serve` over the UpstreamClusters of a folder alone.
+    #[must_use]
+    pub fn configured(folder: &Path) -> TributaryBuilder {
+        Self::of_configuration().argument("--config").argument(folder.display().to_string())
     }
 
     /// Writes a kubeconfig for one of its many users: the context `all`, and one for each of these clusters.

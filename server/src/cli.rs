@@ -4,12 +4,13 @@ pub mod audit;
 mod completion;
 #[cfg(feature = "demo")]
 mod demo;
+mod join;
 mod kubeconfig;
 mod plugin;
 mod shared;
 mod words;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -22,6 +23,7 @@ use audit::AuditArguments;
 pub use completion::CompletionArguments;
 #[cfg(feature = "demo")]
 pub use demo::DemoArguments;
+pub use join::{ImpersonationChoice, JoinArguments, Profile};
 pub use kubeconfig::{KubeconfigCommand, MergeArguments, RemoveArguments};
 pub use plugin::{
     DiffArguments, EndpointArguments, ObjectArguments, PluginCli, PluginCommand, WhichArguments, WhichOutput,
@@ -81,6 +83,9 @@ pub enum Command {
     /// Validate configuration files and explain what would be served
     #[command(after_help = CHECK_EXAMPLES)]
     Check(CheckArguments),
+    /// Make an account in a cluster, with the least rights, and configure the cluster here
+    #[command(after_help = join::EXAMPLES)]
+    Join(JoinArguments),
     /// Look into composite resourceVersions
     #[command(subcommand)]
     Rv(RvCommand),
@@ -154,6 +159,9 @@ Exit codes:
 const CHECK_EXAMPLES: &str = "Examples:
   tributary check --config clusters.yaml
   tributary check --config clusters/
+  tributary check --config clusters/ --as ann --group dev
+      asks each cluster what ann would see of it, and by which binding; Tributary's own account asks
+  tributary check --as ann --contexts eu,us --resources pods,jobs.batch
 
 A configuration file:
   apiVersion: tributary.dev/v1alpha1
@@ -169,7 +177,7 @@ A configuration file:
     resources: [pods, deployments.apps]
     placement: eu
 
-Exit codes: 0 valid, 2 there are errors.";
+Exit codes: 0 valid, 1 a cluster cannot be asked, 2 there are errors.";
 
 /// The arguments of `serve`.
 #[derive(Args, Clone, Debug)]
@@ -346,7 +354,13 @@ fn parse_seconds(text: &str) -> Result<u64, String> {
 impl ServeArguments {
     /// Whether the contexts of a kubeconfig are served: always, unless `--config` stands alone.
     pub fn serves_contexts(&self) -> bool {
-        self.config.is_none() || self.kubeconfig.is_some() || self.contexts.is_some()
+        self.clusters().has_contexts()
+    }
+
+    /// Where the clusters are named.
+    pub fn clusters(&self) -> ClusterArguments<'_> {
+        let Self { config, kubeconfig, contexts, .. } = self;
+        ClusterArguments { config: config.as_deref(), kubeconfig: kubeconfig.as_deref(), contexts: contexts.as_deref() }
     }
 
     /// Whether this process alone serves its clients. Whoever shares an endpoint may well run it twice,
@@ -356,6 +370,24 @@ impl ServeArguments {
             Some(replicas) => replicas == Replicas::One,
             None => self.serves_contexts(),
         }
+    }
+}
+
+/// Where clusters are named.
+#[derive(Clone, Copy, Debug)]
+pub struct ClusterArguments<'a> {
+    /// `--config`
+    pub config: Option<&'a Path>,
+    /// `--kubeconfig`
+    pub kubeconfig: Option<&'a Path>,
+    /// `--contexts`
+    pub contexts: Option<&'a str>,
+}
+
+impl ClusterArguments<'_> {
+    /// Whether contexts of a kubeconfig are clusters.
+    pub fn has_contexts(self) -> bool {
+        self.config.is_none() || self.kubeconfig.is_some() || self.contexts.is_some()
     }
 }
 
@@ -391,11 +423,60 @@ pub struct StatusArguments {
 #[derive(Args, Clone, Debug)]
 pub struct CheckArguments {
     /// A YAML file, or a directory with .yaml, .yml and .json files
-    #[arg(long, value_name = "FILE|DIR")]
-    pub config: PathBuf,
+    #[arg(long, value_name = "FILE|DIR", required_unless_present_any = ["as_user", "authentication_config"])]
+    pub config: Option<PathBuf>,
     /// The file of serve --authentication-config, to be checked as well
     #[arg(long, value_name = "FILE")]
     pub authentication_config: Option<PathBuf>,
+    /// Ask the clusters what this user would see of each, and by which binding
+    #[arg(long = "as", value_name = "USER", id = "as_user")]
+    pub as_user: Option<String>,
+    /// A group of the user; may be given several times
+    #[arg(long = "group", value_name = "GROUP", requires = "as_user")]
+    pub groups: Vec<String>,
+    /// Of these resources: pods, deployments.apps
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        requires = "as_user",
+        default_value = "pods,services,configmaps,secrets,deployments.apps,namespaces,nodes"
+    )]
+    pub resources: Vec<GroupResource>,
+    /// The kubeconfig of the clusters [default: as for serve]
+    #[arg(long, value_name = "FILE", requires = "as_user")]
+    pub kubeconfig: Option<PathBuf>,
+    /// The contexts of the clusters [default: as for serve]
+    #[arg(long, value_name = "LIST", requires = "as_user")]
+    pub contexts: Option<String>,
+}
+
+/// A resource and its group, written `deployments.apps`; of the core group the resource alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupResource {
+    /// The group; empty for the core group.
+    pub group: String,
+    /// The plural.
+    pub resource: String,
+}
+
+impl std::str::FromStr for GroupResource {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (resource, group) = text.split_once('.').unwrap_or((text, ""));
+        let is_plain = !resource.is_empty() && !text.contains(['/', '*', ' ']) && !text.ends_with('.');
+        is_plain
+            .then(|| Self { group: group.to_lowercase(), resource: resource.to_lowercase() })
+            .ok_or_else(|| "must be a resource, or resource.group: pods, deployments.apps".to_owned())
+    }
+}
+
+impl std::fmt::Display for GroupResource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.resource)?;
+        if self.group.is_empty() { Ok(()) } else { write!(f, ".{}", self.group) }
+    }
 }
 
 /// The commands about resourceVersions.

@@ -12,7 +12,7 @@ use std::path::Path;
 
 use anyhow::Context;
 
-use crate::cli::ServeArguments;
+use crate::cli::ClusterArguments;
 use crate::contexts::ContextSelection;
 use crate::kubeconfig::KubeconfigFiles;
 pub use configuration::{ClusterSpec, LoadedConfiguration};
@@ -30,22 +30,22 @@ impl ConfigurationSources {
     ///
     /// # Errors
     /// A selection of contexts that does not parse, or no kubeconfig where one is needed.
-    pub fn new(arguments: &ServeArguments) -> anyhow::Result<Self> {
-        let kubeconfig = match arguments.serves_contexts() {
+    pub fn new(arguments: ClusterArguments<'_>) -> anyhow::Result<Self> {
+        let kubeconfig = match arguments.has_contexts() {
             false => None,
             true => Some(KubeconfigSource {
                 files: KubeconfigFiles::resolve(
-                    arguments.kubeconfig.as_deref(),
+                    arguments.kubeconfig,
                     std::env::var_os("KUBECONFIG").as_deref(),
                     std::env::home_dir().as_deref(),
                 )?,
-                selection: match &arguments.contexts {
+                selection: match arguments.contexts {
                     Some(text) => ContextSelection::parse(text)?,
                     None => ContextSelection::default(),
                 },
             }),
         };
-        Ok(Self { kubeconfig, files: arguments.config.clone().map(FileSource::new) })
+        Ok(Self { kubeconfig, files: arguments.config.map(Path::to_owned).map(FileSource::new) })
     }
 
     /// Refuses to write over a file that is read: the next start would read this endpoint instead of the clusters.

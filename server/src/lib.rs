@@ -112,6 +112,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         Command::Demo(arguments) => block_on(commands::demo::demo(arguments)),
         Command::Status(arguments) => block_on(commands::status::status(arguments)),
         Command::Check(arguments) => block_on(commands::check::check(arguments)),
+        Command::Join(arguments) => block_on(commands::join::join(arguments)),
         Command::Kubeconfig(KubeconfigCommand::Remove(arguments)) => block_on(commands::kubeconfig::remove(arguments)),
         Command::Completion(arguments) => {
             output::print(&commands::completion::completion(&arguments));

@@ -41,6 +41,30 @@ fn tables_of_flags_and_fields_are_the_codes() {
     );
 }
 
+/// Where the manifests of accounts in clusters are, by impersonation and profile.
+const MEMBERS: &str = "deploy/members";
+
+#[test]
+fn manifests_of_accounts_are_the_codes() {
+    let generated = tributary_server::commands::join::manifests().unwrap();
+    for (file, text) in &generated {
+        let path = root().join(MEMBERS).join(file);
+        if std::env::var_os(WRITE).is_some() {
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, text).unwrap();
+        }
+        let committed = fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            committed == *text,
+            "{MEMBERS}/{file} is out of date; run `{WRITE}=1 cargo test --workspace --locked --test documentation` and \
+             commit the result"
+        );
+    }
+    let folders = fs::read_dir(root().join(MEMBERS)).unwrap();
+    let files = folders.flat_map(|folder| fs::read_dir(folder.unwrap().path()).unwrap()).count();
+    assert_eq!(files, generated.len(), "{MEMBERS} has files that nobody makes");
+}
+
 #[test]
 fn paths_that_documents_name_exist() {
     let mut missing = BTreeSet::new();
@@ -104,6 +128,7 @@ fn tables() -> Vec<(String, String)> {
         &["demo"],
         &["status"],
         &["check"],
+        &["join"],
         &["rv", "decode"],
         &["completion"],
         &["kubeconfig", "remove"],

@@ -4,6 +4,7 @@
 mod authorizers;
 mod crowd;
 mod informers;
+mod join;
 mod matrix;
 mod races;
 mod streams;
@@ -19,7 +20,7 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use tributary_e2e::{HttpClient, Kubectl, PeopleAuthority, TestCluster, Tributary, guard, namespace};
+use tributary_e2e::{HttpClient, Kubectl, PeopleAuthority, TestCluster, Tributary, TributaryBuilder, guard, namespace};
 
 /// How long a change of rights or of a file may take to be seen on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
@@ -29,6 +30,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.extend(authorizers::cases());
     cases.extend(crowd::cases());
     cases.extend(informers::cases());
+    cases.extend(join::cases());
     cases.extend(matrix::cases());
     cases.extend(races::cases());
     cases.extend(streams::cases());
@@ -59,11 +61,26 @@ impl Shared {
         kubeconfig: &Path,
         arguments: &[&str],
     ) -> anyhow::Result<Self> {
+        Self::of(
+            context,
+            members.clone(),
+            Tributary::builder(kubeconfig, [members[0].name(), members[1].name()]),
+            arguments,
+        )
+        .await
+    }
+
+    /// As [`Self::over`], of members that are served as the builder says.
+    async fn of(
+        context: &TestContext,
+        members: [Arc<TestCluster>; 2],
+        builder: TributaryBuilder,
+        arguments: &[&str],
+    ) -> anyhow::Result<Self> {
         let folder = guard::temporary_folder("shared")?;
         let people = PeopleAuthority::new("the people's authority")?;
         let client_ca = folder.path().join("clients.crt");
         fs::write(&client_ca, people.pem())?;
-        let builder = Tributary::builder(kubeconfig, [members[0].name(), members[1].name()]);
         let tributary = builder.shared(&client_ca).arguments(arguments.iter().copied()).start().await?;
         let tributary = context.fixture.watch_log(tributary).await;
         let shared = Self { tributary, people, client_ca, members, folder };

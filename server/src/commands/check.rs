@@ -1,6 +1,8 @@
-//! `tributary check`: validates configuration files and explains what would be served.
+//! `tributary check`: validates configuration files and explains what would be served; with `--as`, what a user would see.
 //!
-//! The findings and the explanation are the command's output; nothing is sent to any cluster.
+//! The findings and the explanation are the command's output. Nothing is sent to any cluster unless a user is named.
+
+mod seen;
 
 use std::fmt::Write;
 use std::path::Path;
@@ -16,6 +18,7 @@ use crate::output::print;
 use crate::policies::{KnownClusters, PolicyFlags, policies};
 
 /// What a check found.
+#[derive(Default)]
 struct Findings {
     errors: Vec<String>,
     warnings: Vec<String>,
@@ -28,17 +31,25 @@ struct Findings {
 /// # Errors
 /// A usage failure (exit code 2) if the configuration could not be used; the findings have been printed by then.
 pub async fn check(arguments: CheckArguments) -> Result<(), Failure> {
-    let mut findings = examine(&arguments.config).await;
+    let mut findings = match &arguments.config {
+        Some(path) => examine(path).await,
+        None => Findings::default(),
+    };
     if let Some(path) = &arguments.authentication_config {
         findings.examine_issuers(path);
     }
     let (errors, warnings) = (findings.errors.len(), findings.warnings.len());
     print(&findings.render());
-    if errors == 0 {
-        return Ok(());
+    if errors > 0 {
+        let files = arguments.config.iter().chain(&arguments.authentication_config);
+        let files: Vec<_> = files.map(|path| path.display().to_string()).collect();
+        let counted = format!("{}, {}", counted(errors, "error"), counted(warnings, "warning"));
+        return Err(Failure::usage(anyhow::anyhow!("{}: {counted}", files.join(", "))));
     }
-    let path = arguments.config.display();
-    Err(Failure::usage(anyhow::anyhow!("{path}: {}, {}", counted(errors, "error"), counted(warnings, "warning"))))
+    match &arguments.as_user {
+        Some(user) => seen::tell(user, &arguments).await,
+        None => Ok(()),
+    }
 }
 
 async fn examine(path: &Path) -> Findings {

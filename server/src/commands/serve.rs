@@ -128,7 +128,7 @@ async fn serve_until(
 
 /// Where the configuration is read from, none of which is the kubeconfig that is to be written.
 fn sources(arguments: &ServeArguments) -> Result<ConfigurationSources, Failure> {
-    let sources = ConfigurationSources::new(arguments).map_err(Failure::usage)?;
+    let sources = ConfigurationSources::new(arguments.clusters()).map_err(Failure::usage)?;
     if let Some(path) = &arguments.write_kubeconfig {
         sources.check_not_read(path).map_err(Failure::usage)?;
         check_replaceable(path).map(drop).map_err(Failure::usage)?;

@@ -1,0 +1,143 @@
+//! `tributary join`: the account that it makes in real members is enough to serve people, and no more than its profile.
+
+use super::{SOON, Shared, grant, make_config_map};
+use crate::context::{Case, TestContext, cases, eventually};
+use anyhow::ensure;
+use serde_json::{Value, json};
+use std::{os::unix::fs::PermissionsExt, path::Path};
+use tributary_e2e::{Kubectl, Tributary, guard, kubectl::KubectlOutput, namespace, tributary};
+
+pub(super) fn cases() -> Vec<Case> {
+    cases!["shared_mode::join"; manifests_are_taken, an_account_is_enough_to_serve_people_and_no_more_than_its_profile, nothing_is_done_unasked]
+}
+
+/// The command, with what is the same in all of them. The account has a name of the test's own.
+async fn join(
+    context: &TestContext,
+    member: &str,
+    directory: &Path,
+    account: &str,
+    further: &[&str],
+) -> anyhow::Result<KubectlOutput> {
+    let kubeconfig = context.fixture.pair_kubeconfig().await?;
+    let (kubeconfig, directory) = (kubeconfig.display().to_string(), directory.display().to_string());
+    let own = ["join", member, "--kubeconfig", &kubeconfig, "--config", &directory];
+    let account = ["--account", account, "--namespace", account];
+    tributary::run(&[&own[..], &account, further].concat()).await
+}
+
+fn done(output: &KubectlOutput) -> anyhow::Result<()> {
+    ensure!(output.code == Some(0), "{}\n{}\n{}", output.command, output.stdout, output.stderr);
+    Ok(())
+}
+
+async fn an_account_is_enough_to_serve_people_and_no_more_than_its_profile(context: TestContext) -> anyhow::Result<()> {
+    let members = context.fixture.pair().await?.clone();
+    let (directory, account) = (guard::temporary_folder("join")?, namespace::unique_name("tributary"));
+    let folder = directory.path();
+    for member in &members {
+        let made = join(&context, member.name(), folder, &account, &["--yes"]).await?;
+        done(&made)?;
+        for part in
+            ["where you are", "create  ClusterRole", "without secrets", "to read, but no secrets", "It was tried"]
+        {
+            ensure!(made.stdout.contains(part), "{part}: {}", made.stdout);
+        }
+        let mode = folder.join(format!("{}.token", member.name())).metadata()?.permissions().mode();
+        ensure!(mode & 0o077 == 0, "{mode:o}");
+        let again = join(&context, member.name(), folder, &account, &["--yes"]).await?;
+        done(&again)?;
+        ensure!(!again.stdout.contains("create ") && !again.stdout.contains("change "), "{}", again.stdout);
+    }
+    // It serves people, each as the cluster lets them.
+    let shared = Shared::of(&context, members.clone(), Tributary::configured(folder), &[]).await?;
+    let (own, ann) = (context.namespace("join", &members).await?, namespace::unique_name("ann"));
+    let rules = json!([{"apiGroups": [""], "resources": ["configmaps", "secrets"], "verbs": ["get", "list", "watch", "create"]}]);
+    for member in &members {
+        grant(member, &own, &ann, &ann, rules.clone()).await?;
+        make_config_map(member, &own, &format!("of-{}", member.name()), 1).await?;
+    }
+    let kubectl = shared.kubectl(&context, &ann, &["dev"]).await?;
+    eventually(SOON, async || {
+        let listed = kubectl.ok(&["get", "configmaps", "-n", &own, "-o", "name"]).await?;
+        for member in &members {
+            ensure!(listed.contains(&format!("of-{}", member.name())), "{listed}");
+        }
+        Ok(())
+    })
+    .await?;
+    // What she sees can be asked for beforehand, with the account's rights.
+    let config = folder.display().to_string();
+    let resources = "configmaps,secrets,deployments.apps";
+    let check = ["check", "--config", &config, "--as", &ann, "--group", "dev", "--resources", resources];
+    let seen = tributary::run(&check).await?;
+    done(&seen)?;
+    let by = format!("in {own}, by RoleBinding \"{ann}/{own}\" of Role \"{ann}\" to User \"{ann}\"");
+    ensure!(seen.stdout.matches(&by).count() == 4, "{}", seen.stdout);
+    ensure!(seen.stdout.matches("nothing").count() == 2, "{}", seen.stdout);
+    let context_of = members[0].name();
+    kubectl.ok(&["--context", context_of, "get", "configmaps", "-n", &own]).await?;
+    kubectl.ok(&["--context", context_of, "auth", "can-i", "list", "configmaps", "-n", &own]).await?;
+    // What she may do and the account may not do for her.
+    let create = ["--context", context_of, "create", "configmap", "hers", "-n", &own];
+    for refused in [&create[..], &["--context", context_of, "get", "secrets", "-n", &own]] {
+        let answer = kubectl.run(refused).await?;
+        let says = answer.stderr.contains("not let") || answer.stderr.contains("act as");
+        ensure!(answer.code != Some(0) && says, "{}: {}", answer.command, answer.stderr);
+    }
+    let write = join(&context, context_of, folder, &account, &["--yes", "--profile", "write"]).await?;
+    done(&write)?;
+    ensure!(write.stdout.contains("change  ClusterRole"), "{}", write.stdout);
+    eventually(SOON, async || kubectl.ok(&create).await.map(drop)).await?;
+    kubectl.ok(&["--context", context_of, "get", "secrets", "-n", &own]).await?;
+    // Nothing but what it is for: it may not even read one object itself.
+    let roles = members[0].http().get(&format!("/apis/rbac.authorization.k8s.io/v1/clusterroles/{account}"));
+    let role: Value = roles.send().await?.expect(200)?.json()?;
+    let rules = role["rules"].as_array().into_iter().flatten();
+    let words = rules.flat_map(|rule| ["verbs", "apiGroups", "resources"].map(|field| rule[field].to_string()));
+    ensure!(words.into_iter().all(|words| !words.contains('*')), "{role}");
+    Ok(())
+}
+
+/// Those of the repository, by a server that refuses unknown fields.
+async fn manifests_are_taken(context: TestContext) -> anyhow::Result<()> {
+    let members = context.fixture.pair().await?.clone();
+    let kubectl = Kubectl::new(context.fixture.tools().await?, &members[1].kubeconfig())?;
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/members");
+    for folder in ["constrained", "any"] {
+        for file in std::fs::read_dir(root.join(folder))? {
+            let file = file?.path().display().to_string();
+            kubectl.ok(&["apply", "--server-side", "--force-conflicts", "--validate=strict", "-f", &file]).await?;
+        }
+    }
+    let file = root.join("constrained/read.yaml").display().to_string();
+    kubectl.ok(&["delete", "--wait=false", "-f", &file]).await.map(drop)
+}
+
+async fn nothing_is_done_unasked(context: TestContext) -> anyhow::Result<()> {
+    let members = context.fixture.pair().await?.clone();
+    let (directory, account) = (guard::temporary_folder("join")?, namespace::unique_name("tributary"));
+    let folder = directory.path();
+    for (further, code, says) in [
+        (&["--dry-run"][..], 0, "create  ClusterRoleBinding"),
+        (&[], 2, "nobody can be asked, and so nothing was done; say --yes, or --dry-run"),
+        (&["--token-lifetime", "1m"], 2, "at least 10m"),
+    ] {
+        let said = join(&context, members[0].name(), folder, &account, further).await?;
+        ensure!(said.code == Some(code), "{said:?}");
+        ensure!(format!("{}{}", said.stdout, said.stderr).contains(says), "{said:?}");
+        ensure!(folder.read_dir()?.next().is_none(), "nothing is written");
+    }
+    members[0].http().get(&format!("/api/v1/namespaces/{account}")).send().await?.expect(404)?;
+    // A token that ends is asked for, and somebody else's role is left alone.
+    let made = join(&context, members[0].name(), folder, &account, &["--yes", "--token-lifetime", "1h"]).await?;
+    done(&made)?;
+    let secret = format!("/api/v1/namespaces/{account}/secrets/{account}");
+    members[0].http().get(&secret).send().await?.expect(404)?;
+    let theirs = join(&context, members[0].name(), folder, "view", &["--yes"]).await?;
+    ensure!(theirs.code == Some(2) && theirs.stderr.contains("ClusterRole \"view\""), "{theirs:?}");
+    std::fs::write(folder.join("mine.yaml"), "# mine\n")?;
+    let mine = join(&context, members[0].name(), folder, &account, &["--yes", "--name", "mine"]).await?;
+    ensure!(mine.code == Some(2) && mine.stderr.contains("mine.yaml is there already"), "{mine:?}");
+    Ok(())
+}

@@ -1,0 +1,125 @@
+//! The flags of `join`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use tributary_apimachinery::{ClusterName, duration};
+
+/// What stands at the end of its help.
+pub(super) const EXAMPLES: &str = "Examples:
+  tributary join eu-admin --name eu --config clusters/
+      prints what it would do in the cluster of context eu-admin, asks, does it, and writes
+      clusters/eu.yaml and clusters/eu.kubeconfig; then: tributary serve --config clusters/
+  tributary join eu-admin --name eu --config clusters/ --profile write --yes
+      asks nothing; users may change what their own rights let them change
+  tributary join eu-admin --name eu --config clusters/ --dry-run
+      prints, and does nothing
+
+What it makes there:
+  A namespace, a ServiceAccount with a token, a ClusterRole that names each kind (no '*'), and its
+  binding. Run it again after kinds were added to the cluster, or to change the profile: it changes
+  what is other than it should be. To leave, delete the ClusterRoleBinding and the namespace.
+
+Profiles:
+  read               lists and watches everything but secrets; users may read
+  read-with-secrets  secrets, too
+  write              as read; users may change things, exec and forward ports as well
+  In each of them a user may do no more than the cluster's own rules let them. Before Kubernetes 1.36
+  a profile cannot bound what is done in users' names: whoever has the account may act as anybody.
+
+Exit codes: 0 done, 1 the cluster does not answer or refuses, 2 a flag or the kubeconfig has to be corrected.";
+
+/// The arguments of `join`.
+#[derive(Args, Clone, Debug)]
+pub struct JoinArguments {
+    /// The context that leads to the cluster, as somebody who may make roles there
+    #[arg(value_name = "CONTEXT")]
+    pub context: String,
+    /// The kubeconfig of the context [default: $KUBECONFIG, else ~/.kube/config]
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// The configuration directory of serve: the UpstreamCluster and the account's kubeconfig are written there
+    #[arg(long, value_name = "DIR")]
+    pub config: PathBuf,
+    /// The name of the cluster [default: the context's, as serve derives it]
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<ClusterName>,
+    /// What the account may do
+    #[arg(long, value_enum, default_value = "read")]
+    pub profile: Profile,
+    /// How the account may act as users
+    #[arg(long, value_enum, default_value = "auto")]
+    pub impersonation: ImpersonationChoice,
+    /// Tell the cluster the uids of users
+    #[arg(long)]
+    pub impersonate_uid: bool,
+    /// Tell the cluster these extras of users
+    #[arg(long, value_name = "KEY,...", value_delimiter = ',')]
+    pub impersonate_extra: Vec<String>,
+    /// Let the cluster vouch for tokens: those of its ServiceAccounts, and those that it reviews
+    #[arg(long)]
+    pub tokens: bool,
+    /// The namespace of the account
+    #[arg(long, value_name = "NAME", default_value = "tributary")]
+    pub namespace: String,
+    /// The name of the account, its role and its binding
+    #[arg(long, value_name = "NAME", default_value = "tributary")]
+    pub account: String,
+    /// How long the account's token lasts; run join again before it ends [default: it does not end]
+    #[arg(long, value_name = "DURATION", value_parser = token_lifetime)]
+    pub token_lifetime: Option<Duration>,
+    /// Print what would be done, and do nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Do not ask
+    #[arg(long, short)]
+    pub yes: bool,
+}
+
+/// What an account may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Profile {
+    /// Lists and watches everything but secrets.
+    Read,
+    /// Secrets, too.
+    ReadWithSecrets,
+    /// As the first, and users may change what their own rights let them change.
+    Write,
+}
+
+impl Profile {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Read, Self::ReadWithSecrets, Self::Write];
+
+    /// As the command line has it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::ReadWithSecrets => "read-with-secrets",
+            Self::Write => "write",
+        }
+    }
+}
+
+/// How an account may act as users.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ImpersonationChoice {
+    /// Constrained where the cluster knows that (Kubernetes 1.36 and later), else any.
+    Auto,
+    /// For what the profile names alone (KEP-5284).
+    Constrained,
+    /// In every way.
+    Any,
+}
+
+/// kube-apiserver takes no shorter token (`ValidateTokenRequest` in kubernetes' `pkg/apis/authentication/validation`).
+const TOKEN_LIFETIME_MIN: Duration = Duration::from_secs(10 * 60);
+
+fn token_lifetime(text: &str) -> Result<Duration, String> {
+    match duration::parse(text) {
+        Ok(lifetime) if lifetime < TOKEN_LIFETIME_MIN => Err("must be at least 10m".to_owned()),
+        Ok(lifetime) => Ok(lifetime),
+        Err(error) => Err(error.to_string()),
+    }
+}

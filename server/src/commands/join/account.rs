@@ -1,0 +1,279 @@
+//! The account that Tributary has in a cluster: the one source of what `join` makes and of the manifests in
+//! `deploy/members`. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use super::resources::{KnownResources, READS};
+use crate::cli::Profile;
+
+/// What marks objects as made here.
+pub(super) const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "tributary");
+/// The group of users, of uids and of extras.
+const AUTHENTICATION: &str = "authentication.k8s.io";
+const SECRETS: &str = "secrets";
+/// Where a get is no reading.
+const CONNECTS: [&str; 4] = ["attach", "exec", "portforward", "proxy"];
+/// What everybody may get (apiserver's role `system:discovery`): the patterns are that role's own.
+const OPEN_PATHS: [&str; 11] = [
+    "/api",
+    "/api/*",
+    "/apis",
+    "/apis/*",
+    "/healthz",
+    "/livez",
+    "/openapi",
+    "/openapi/*",
+    "/readyz",
+    "/version",
+    "/version/",
+];
+
+/// How an account acts as users.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Impersonation {
+    /// For what the profile names alone: constrained impersonation (KEP-5284), on in Kubernetes 1.36 and later.
+    Constrained,
+    /// In every way: whoever may impersonate may do what anybody may.
+    Any,
+}
+
+/// An account in a cluster.
+#[derive(Clone, Debug)]
+pub struct Account {
+    /// The name of the ServiceAccount, its role and its binding.
+    pub name: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// What it may do.
+    pub profile: Profile,
+    /// How it acts as users.
+    pub impersonation: Impersonation,
+    /// Whether it may tell uids.
+    pub uid: bool,
+    /// The extras that it may tell.
+    pub extra: Vec<String>,
+    /// Whether the cluster reviews tokens for it.
+    pub tokens: bool,
+    /// Whether its token is one that does not end, in a Secret.
+    pub has_lasting_token: bool,
+}
+
+impl Account {
+    /// All objects, in the order in which they are made.
+    pub fn objects(&self, known: &KnownResources) -> Vec<Value> {
+        let Self { name, namespace, .. } = self;
+        let mut objects = vec![
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": self.metadata(namespace, None)}),
+            json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": self.metadata(name, Some(namespace))}),
+        ];
+        if self.has_lasting_token {
+            let mut metadata = self.metadata(name, Some(namespace));
+            metadata["annotations"] = json!({"kubernetes.io/service-account.name": name});
+            let kind = "kubernetes.io/service-account-token";
+            objects.push(json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": kind}));
+        }
+        let (version, group) = ("rbac.authorization.k8s.io/v1", "rbac.authorization.k8s.io");
+        objects.push(json!({"apiVersion": version, "kind": "ClusterRole", "metadata": self.metadata(name, None),
+            "rules": self.rules(known)}));
+        objects.push(
+            json!({"apiVersion": version, "kind": "ClusterRoleBinding", "metadata": self.metadata(name, None),
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}]}),
+        );
+        objects
+    }
+
+    fn metadata(&self, name: &str, namespace: Option<&str>) -> Value {
+        let mut metadata = json!({"name": name, "labels": {MANAGED_BY.0: MANAGED_BY.1}});
+        if let Some(namespace) = namespace {
+            metadata["namespace"] = namespace.into();
+        }
+        metadata
+    }
+
+    /// How many kinds it holds, and of how many groups.
+    pub fn held(&self, known: &KnownResources) -> (usize, usize) {
+        let held: Vec<_> = known.iter().filter(|(group, resource, verbs)| self.holds(group, resource, verbs)).collect();
+        (held.len(), held.iter().map(|(group, ..)| group).collect::<BTreeSet<_>>().len())
+    }
+
+    fn holds(&self, group: &str, resource: &str, verbs: &BTreeSet<String>) -> bool {
+        let is_secret = (group, resource) == ("", SECRETS);
+        let is_followed = verbs.contains("list") && verbs.contains("watch") && !resource.contains('/');
+        is_followed && (!is_secret || self.profile == Profile::ReadWithSecrets)
+    }
+
+    /// What the role says.
+    pub fn rules(&self, known: &KnownResources) -> Vec<Value> {
+        let mut rules = RuleSet::default();
+        for (group, resource, verbs) in known.iter() {
+            if self.holds(group, resource, verbs) {
+                rules.allow(group, resource, ["list", "watch"]);
+            }
+            if self.impersonation == Impersonation::Constrained {
+                let passed = verbs.iter().filter(|verb| self.passes(group, resource, verb));
+                rules.allow(group, resource, passed.map(|verb| format!("impersonate-on:user-info:{verb}")));
+            }
+        }
+        // By whose rights memory is shown.
+        for resource in ["clusterrolebindings", "clusterroles", "rolebindings", "roles"] {
+            rules.allow("rbac.authorization.k8s.io", resource, ["list", "watch"]);
+        }
+        rules.allow("authorization.k8s.io", "subjectaccessreviews", ["create"]);
+        self.impersonate(&mut rules);
+        let mut rules = rules.written();
+        // Its uid tells a cluster from another at the same address.
+        rules.push(
+            json!({"apiGroups": [""], "resources": ["namespaces"], "resourceNames": ["kube-system"], "verbs": ["get"]}),
+        );
+        if self.impersonation == Impersonation::Constrained {
+            rules.push(json!({"nonResourceURLs": OPEN_PATHS, "verbs": ["impersonate-on:user-info:get"]}));
+        }
+        if self.tokens {
+            rules.push(json!({"nonResourceURLs": ["/openid/v1/jwks"], "verbs": ["get"]}));
+        }
+        rules
+    }
+
+    /// Whether users may do something through it, if their own rights let them.
+    fn passes(&self, group: &str, resource: &str, verb: &str) -> bool {
+        let below = resource.split_once('/').map(|(_, below)| below);
+        let is_read = READS.contains(&verb) && below.is_none_or(|below| !CONNECTS.contains(&below));
+        match self.profile {
+            Profile::Read => is_read && (group, resource) != ("", SECRETS),
+            Profile::ReadWithSecrets => is_read,
+            Profile::Write => true,
+        }
+    }
+
+    fn impersonate(&self, rules: &mut RuleSet) {
+        let (group, verb) = match self.impersonation {
+            Impersonation::Constrained => (AUTHENTICATION, "impersonate:user-info"),
+            Impersonation::Any => ("", "impersonate"),
+        };
+        ["users", "groups"].iter().for_each(|resource| rules.allow(group, resource, [verb]));
+        let extras = self.extra.iter().map(|key| format!("userextras/{key}"));
+        extras.chain(self.uid.then(|| "uids".to_owned())).for_each(|it| rules.allow(AUTHENTICATION, &it, [verb]));
+        if self.impersonation == Impersonation::Constrained {
+            // Whoever may ask about themselves may do so through it.
+            let create = ["impersonate-on:user-info:create"];
+            rules.allow(AUTHENTICATION, "selfsubjectreviews", create);
+            rules.allow("authorization.k8s.io", "selfsubjectaccessreviews", create);
+            rules.allow("authorization.k8s.io", "selfsubjectrulesreviews", create);
+        }
+        if self.tokens {
+            rules.allow(AUTHENTICATION, "tokenreviews", ["create"]);
+            // What the cluster says of its own users is told it as it said it: constrained impersonation of
+            // ServiceAccounts takes a name alone.
+            rules.allow("", "serviceaccounts", ["impersonate"]);
+            let own = ["credential-id", "node-name", "node-uid", "pod-name", "pod-uid"];
+            own.iter().for_each(|key| {
+                rules.allow(AUTHENTICATION, &format!("userextras/authentication.kubernetes.io/{key}"), ["impersonate"]);
+            });
+            rules.allow(AUTHENTICATION, "uids", ["impersonate"]);
+        }
+    }
+}
+
+/// Verbs by group and resource, written with as few rules as there are sets of verbs in a group.
+#[derive(Default)]
+struct RuleSet(BTreeMap<String, BTreeMap<String, BTreeSet<String>>>);
+
+impl RuleSet {
+    fn allow(&mut self, group: &str, resource: &str, verbs: impl IntoIterator<Item = impl Into<String>>) {
+        let own = self.0.entry(group.to_owned()).or_default().entry(resource.to_owned()).or_default();
+        own.extend(verbs.into_iter().map(Into::into));
+    }
+
+    fn written(self) -> Vec<Value> {
+        let rules = self.0.into_iter().flat_map(|(group, resources)| {
+            let mut by_verbs: BTreeMap<BTreeSet<String>, Vec<String>> = BTreeMap::new();
+            for (resource, verbs) in resources.into_iter().filter(|(_, verbs)| !verbs.is_empty()) {
+                by_verbs.entry(verbs).or_default().push(resource);
+            }
+            let rule = move |(verbs, resources)| json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
+            by_verbs.into_iter().map(rule).collect::<Vec<_>>()
+        });
+        rules.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tributary_apimachinery::ClusterName;
+    use tributary_authorization::{Attributes, Fleet, RbacKind, RbacObject, ResourceAttributes, User};
+
+    use super::*;
+
+    fn account(profile: Profile, impersonation: Impersonation) -> Account {
+        let name = || "tributary".to_owned();
+        let extra = vec!["example.com/team".to_owned()];
+        let (uid, tokens, has_lasting_token) = (false, false, true);
+        Account { name: name(), namespace: name(), profile, impersonation, uid, extra, tokens, has_lasting_token }
+    }
+
+    /// What RBAC says of the account.
+    fn allows(account: &Account, verb: &str, [group, resource, name]: [&str; 3]) -> bool {
+        let (here, mut fleet) = (ClusterName::new("here").unwrap(), Fleet::default());
+        for object in account.objects(&KnownResources::usual()) {
+            let kind = match object["kind"].as_str().unwrap() {
+                "ClusterRole" => RbacKind::ClusterRole,
+                "ClusterRoleBinding" => RbacKind::ClusterRoleBinding,
+                _ => continue,
+            };
+            fleet.upsert(&here, RbacObject::parse(kind, object.to_string().as_bytes()).unwrap());
+        }
+        let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+        let asked = ResourceAttributes { verb, group, resource, subresource, namespace: "shop", name };
+        let user = User { name: "system:serviceaccount:tributary:tributary", groups: &[] };
+        fleet.allows(&here, user, &Attributes::Resource(asked))
+    }
+
+    #[test]
+    fn a_profile_is_what_it_says() {
+        use Impersonation::{Any, Constrained};
+        use Profile::{Read, ReadWithSecrets, Write};
+        let on = |verb: &str| format!("impersonate-on:user-info:{verb}");
+        let rows: [(&str, [&str; 3], [bool; 4]); 17] = [
+            ("list", ["", "pods", ""], [true, true, true, true]),
+            ("watch", ["apps", "deployments", ""], [true, true, true, true]),
+            ("get", ["", "pods", "x"], [false, false, false, false]),
+            ("list", ["", "secrets", ""], [false, true, false, false]),
+            ("create", ["", "pods", ""], [false, false, false, false]),
+            ("list", ["rbac.authorization.k8s.io", "roles", ""], [true, true, true, true]),
+            ("create", ["authorization.k8s.io", "subjectaccessreviews", ""], [true, true, true, true]),
+            ("get", ["", "namespaces", "kube-system"], [true, true, true, true]),
+            ("get", ["", "namespaces", "shop"], [false, false, false, false]),
+            ("impersonate", ["", "users", "ann"], [false, false, false, true]),
+            ("impersonate:user-info", ["authentication.k8s.io", "groups", "dev"], [true, true, true, false]),
+            (&on("get"), ["", "pods/log", "x"], [true, true, true, false]),
+            (&on("get"), ["", "pods/exec", "x"], [false, false, true, false]),
+            (&on("list"), ["", "secrets", ""], [false, true, true, false]),
+            (&on("create"), ["", "pods", ""], [false, false, true, false]),
+            (&on("deletecollection"), ["", "configmaps", ""], [false, false, true, false]),
+            (&on("create"), ["authorization.k8s.io", "selfsubjectaccessreviews", ""], [true, true, true, false]),
+        ];
+        let accounts = [(Read, Constrained), (ReadWithSecrets, Constrained), (Write, Constrained), (Write, Any)];
+        for (verb, what, expected) in rows {
+            let found = accounts.map(|(profile, impersonation)| allows(&account(profile, impersonation), verb, what));
+            assert_eq!(found, expected, "{verb} {what:?}");
+        }
+    }
+
+    #[test]
+    fn no_rule_has_a_star() {
+        for (profile, impersonation) in
+            Profile::ALL.into_iter().zip([Impersonation::Constrained, Impersonation::Any, Impersonation::Constrained])
+        {
+            let account = Account { uid: true, tokens: true, ..account(profile, impersonation) };
+            for rule in account.rules(&KnownResources::usual()) {
+                for field in ["verbs", "apiGroups", "resources"] {
+                    let words = rule[field].as_array().into_iter().flatten();
+                    assert!(words.clone().all(|word| !word.as_str().unwrap().contains('*')), "{rule}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! What `join` asks a cluster: with the rights of whoever joins it, and then with the account's.
+
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::{Method, StatusCode};
+use kube::core::discovery::v2::APIGroupDiscoveryList;
+use secrecy::SecretString;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+use tributary_apimachinery::explain;
+use tributary_apimachinery::text::printable;
+
+use super::account::{Account, Impersonation};
+use crate::commands::member::{Member, Refused};
+
+/// Whose fields these are, as the cluster's `managedFields` say.
+const MANAGER: &str = "tributary-join";
+/// How long the cluster may take over filling in a token, and its authorizer over learning of a role: seconds, where it
+/// is well.
+const SETTLED_WITHIN: Duration = Duration::from_secs(30);
+/// The pause between two looks.
+const PAUSE: Duration = Duration::from_millis(500);
+/// As whom it is tried whether the account may act as somebody: nobody has this name.
+const NOBODY: &str = "tributary.dev:nobody";
+
+impl Member {
+    /// Kubernetes' minor version.
+    pub(super) async fn minor(&self) -> anyhow::Result<u32> {
+        let version = self.ask(Method::GET, "/version", None, &[]).await?;
+        let minor = version["minor"].as_str().unwrap_or_default().trim_end_matches(|c: char| !c.is_ascii_digit());
+        minor.parse().with_context(|| format!("{} does not say its version", self.url))
+    }
+
+    /// Who asks, as the cluster knows them.
+    pub(super) async fn user(&self) -> anyhow::Result<String> {
+        self.user_as(&[]).await
+    }
+
+    async fn user_as(&self, headers: &[(&str, &str)]) -> anyhow::Result<String> {
+        let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+        let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+        let answer = self.ask(Method::POST, path, Some(&review), headers).await?;
+        Ok(printable(answer["status"]["userInfo"]["username"].as_str().unwrap_or_default()).into_owned())
+    }
+
+    /// The kinds that it serves.
+    pub(super) async fn discovery(&self) -> anyhow::Result<[APIGroupDiscoveryList; 2]> {
+        let core = self.client.list_core_api_versions_aggregated().await;
+        let named = self.client.list_api_groups_aggregated().await;
+        let said = |error: kube::Error| anyhow!("{} does not say what it serves: {}", self.url, explain(&error));
+        Ok([core.map_err(said)?, named.map_err(said)?])
+    }
+
+    /// The object that is there under the name of another; `None` where there is none.
+    pub(super) async fn present(&self, object: &Value) -> anyhow::Result<Option<Value>> {
+        match self.ask(Method::GET, &path(object)?, None, &[]).await {
+            Ok(present) => Ok(Some(present)),
+            Err(error) => match error.downcast_ref::<Refused>() {
+                Some(Refused { code: StatusCode::NOT_FOUND, .. }) => Ok(None),
+                _ => Err(error),
+            },
+        }
+    }
+
+    /// Makes an object what it should be, by server-side apply; `for_real`, or to see whether that would be allowed.
+    pub(super) async fn apply(&self, object: &Value, for_real: bool) -> anyhow::Result<()> {
+        let dry_run = if for_real { "" } else { "&dryRun=All" };
+        let path = format!("{}?fieldManager={MANAGER}{dry_run}", path(object)?);
+        let applied = self.ask(Method::PATCH, &path, Some(object), &[]).await;
+        applied.map(drop).with_context(|| format!("{} {}", object["kind"], object["metadata"]["name"]))
+    }
+
+    /// The account's token: the lasting one that the cluster puts into its Secret, or one that ends.
+    pub(super) async fn token(&self, account: &Account, lifetime: Option<Duration>) -> anyhow::Result<SecretString> {
+        let Account { name, namespace, .. } = account;
+        if let Some(lifetime) = lifetime {
+            let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token");
+            let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
+                "spec": {"expirationSeconds": lifetime.as_secs()}});
+            let answer = self.ask(Method::POST, &path, Some(&request), &[]).await?;
+            let token = answer["status"]["token"].as_str().context("the cluster's TokenRequest has no token")?;
+            return Ok(token.to_owned().into());
+        }
+        let path = format!("/api/v1/namespaces/{namespace}/secrets/{name}");
+        let until = Instant::now() + SETTLED_WITHIN;
+        loop {
+            let secret = self.ask(Method::GET, &path, None, &[]).await?;
+            if let Some(data) = secret["data"]["token"].as_str() {
+                let bytes = STANDARD.decode(data).context("the token of the Secret is no base64")?;
+                return Ok(String::from_utf8(bytes).context("the token of the Secret is no text")?.into());
+            }
+            if Instant::now() >= until {
+                bail!(
+                    "the cluster has put no token into Secret {namespace}/{name} within {} s; does its \
+                     kube-controller-manager run? --token-lifetime asks for one that ends",
+                    SETTLED_WITHIN.as_secs()
+                );
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    /// Waits until the cluster lets this account do what it is for: its authorizer learns of a role a moment later.
+    pub(super) async fn may_all(&self, account: &Account) -> anyhow::Result<()> {
+        let until = Instant::now() + SETTLED_WITHIN;
+        loop {
+            match self.tried(account).await {
+                Ok(()) => return Ok(()),
+                Err(error) if Instant::now() >= until => return Err(error),
+                Err(_) => sleep(PAUSE).await,
+            }
+        }
+    }
+
+    async fn tried(&self, account: &Account) -> anyhow::Result<()> {
+        let Account { name, namespace, .. } = account;
+        let (user, expected) = (self.user().await?, format!("system:serviceaccount:{namespace}:{name}"));
+        if user != expected {
+            bail!("the cluster takes the account's token for {user:?}, and not for {expected:?}");
+        }
+        for path in ["/api/v1/pods?limit=1", "/apis/rbac.authorization.k8s.io/v1/clusterroles?limit=1"] {
+            self.ask(Method::GET, path, None, &[]).await.context("the account cannot read")?;
+        }
+        let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+            "spec": {"user": NOBODY, "resourceAttributes": {"verb": "get", "resource": "pods"}}});
+        let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+        self.ask(Method::POST, path, Some(&review), &[]).await.context("the account cannot ask what users may do")?;
+        let (whom, groups) = (("Impersonate-User", NOBODY), ("Impersonate-Group", NOBODY));
+        let other = self.user_as(&[whom, groups]).await;
+        let other = other.with_context(|| match account.impersonation {
+            Impersonation::Constrained => {
+                "the account cannot act as users; where the cluster's feature ConstrainedImpersonation is off: \
+                 --impersonation any"
+            }
+            Impersonation::Any => "the account cannot act as users",
+        })?;
+        if other != NOBODY {
+            bail!("the cluster takes who acts as {NOBODY:?} for {other:?}: something before it drops impersonation");
+        }
+        Ok(())
+    }
+}
+
+/// The path of an object of an account.
+fn path(object: &Value) -> anyhow::Result<String> {
+    let metadata = &object["metadata"];
+    let name = metadata["name"].as_str().context("an object without a name")?;
+    let within = metadata["namespace"].as_str().map(|namespace| format!("namespaces/{namespace}/")).unwrap_or_default();
+    let (root, plural) = match object["kind"].as_str() {
+        Some("Namespace") => ("/api/v1", "namespaces"),
+        Some("ServiceAccount") => ("/api/v1", "serviceaccounts"),
+        Some("Secret") => ("/api/v1", "secrets"),
+        Some("ClusterRole") => ("/apis/rbac.authorization.k8s.io/v1", "clusterroles"),
+        Some("ClusterRoleBinding") => ("/apis/rbac.authorization.k8s.io/v1", "clusterrolebindings"),
+        kind => bail!("{kind:?} is no kind of an account's objects"),
+    };
+    Ok(format!("{root}/{within}{plural}/{name}"))
+}

@@ -1,0 +1,98 @@
+//! What there is to do in a cluster, object by object: a pure comparison, and its text for people.
+
+use serde_json::Value;
+
+use super::account::MANAGED_BY;
+
+/// What is done with an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// There is none.
+    Create,
+    /// The one that there is differs.
+    Change,
+    /// It is as it should be.
+    Keep,
+}
+
+impl Step {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Change => "change",
+            Self::Keep => "keep",
+        }
+    }
+}
+
+/// Why an object is left alone.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{kind} {name:?} is there already and was not made by tributary join; choose another name by {flag}")]
+pub(super) struct Foreign {
+    kind: String,
+    name: String,
+    flag: &'static str,
+}
+
+/// What there is to do, by what is there and what it would be.
+///
+/// # Errors
+/// [`Foreign`]: somebody else's role is not changed. A namespace may be anybody's.
+pub(super) fn step(wanted: &Value, present: Option<&Value>) -> Result<Step, Foreign> {
+    let Some(present) = present else { return Ok(Step::Create) };
+    let kind = wanted["kind"].as_str().unwrap_or_default();
+    let label = present["metadata"]["labels"][MANAGED_BY.0].as_str();
+    if kind == "Namespace" {
+        return Ok(Step::Keep);
+    }
+    if label != Some(MANAGED_BY.1) {
+        let name = wanted["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        return Err(Foreign { kind: kind.to_owned(), name, flag: "--account" });
+    }
+    Ok(if is_within(wanted, present) { Step::Keep } else { Step::Change })
+}
+
+/// Whether all that is wanted is there. Lists are compared whole: rules that are more than wanted are to go.
+fn is_within(wanted: &Value, present: &Value) -> bool {
+    match (wanted, present) {
+        (Value::Object(wanted), Value::Object(present)) => {
+            wanted.iter().all(|(key, own)| present.get(key).is_some_and(|other| is_within(own, other)))
+        }
+        (wanted, present) => wanted == present,
+    }
+}
+
+/// One line for an object.
+pub(super) fn line(step: Step, object: &Value) -> String {
+    let metadata = &object["metadata"];
+    let kind = object["kind"].as_str().unwrap_or_default();
+    let name = metadata["name"].as_str().unwrap_or_default();
+    let within = metadata["namespace"].as_str().map(|namespace| format!("{namespace}/")).unwrap_or_default();
+    format!("  {:<7} {kind} {within}{name}", step.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_there_is_kept_changed_or_left_alone() {
+        let role = |rules: Value, labels: Value| json!({"kind": "ClusterRole", "metadata": {"name": "t", "labels": labels}, "rules": rules});
+        let ours = || json!({MANAGED_BY.0: MANAGED_BY.1});
+        let wanted = role(json!([{"verbs": ["list"]}]), ours());
+        let mut served = wanted.clone();
+        served["metadata"]["uid"] = "u".into();
+        assert_eq!(step(&wanted, None), Ok(Step::Create));
+        assert_eq!(step(&wanted, Some(&served)), Ok(Step::Keep));
+        let more = role(json!([{"verbs": ["list"]}, {"verbs": ["get"]}]), ours());
+        assert_eq!(step(&wanted, Some(&more)), Ok(Step::Change));
+        let error = step(&wanted, Some(&role(json!([]), json!({})))).unwrap_err().to_string();
+        assert!(error.contains("ClusterRole \"t\"") && error.contains("--account"), "{error}");
+        let namespace = json!({"kind": "Namespace", "metadata": {"name": "t", "labels": ours()}});
+        let theirs = json!({"kind": "Namespace", "metadata": {"name": "t"}});
+        assert_eq!(step(&namespace, Some(&theirs)), Ok(Step::Keep));
+        assert_eq!(line(Step::Create, &namespace), "  create  Namespace t");
+    }
+}

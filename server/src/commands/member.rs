@@ -1,0 +1,81 @@
+//! A cluster that a command asks itself, with the credentials of a kubeconfig or of the configuration.
+
+use std::time::Duration;
+
+use anyhow::anyhow;
+use http::{Method, Request, StatusCode};
+use http_body_util::BodyExt;
+use kube::client::Body;
+use serde_json::Value;
+use tributary_apimachinery::explain;
+use tributary_apimachinery::text::printable;
+
+/// How long an answer may take.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+
+/// A cluster, asked as somebody.
+pub(super) struct Member {
+    pub(super) client: kube::Client,
+    pub(super) url: String,
+}
+
+/// An answer that is no success.
+#[derive(Debug, thiserror::Error)]
+#[error("the cluster answers {code}: {message}")]
+pub(super) struct Refused {
+    /// The HTTP status.
+    pub(super) code: StatusCode,
+    pub(super) message: String,
+}
+
+impl Member {
+    /// One that is reached as this says.
+    ///
+    /// # Errors
+    /// A configuration that cannot be used.
+    pub(super) fn new(mut config: kube::Config) -> anyhow::Result<Self> {
+        // Who waits at a terminal wants the reason, not another try.
+        config.default_retry = false;
+        config.read_timeout = Some(ANSWER_WITHIN);
+        let url = config.cluster_url.to_string();
+        Ok(Self { client: kube::Client::try_from(config)?, url })
+    }
+
+    /// What it answers.
+    ///
+    /// # Errors
+    /// [`Refused`], or why there is no answer.
+    pub(super) async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+        headers: &[(&str, &str)],
+    ) -> anyhow::Result<Value> {
+        let kind = if method == Method::PATCH { "application/apply-patch+yaml" } else { "application/json" };
+        let mut request = Request::builder().method(method).uri(path).header("accept", "application/json");
+        if body.is_some() {
+            request = request.header("content-type", kind);
+        }
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let text = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
+        let answer = self.client.send(request.body(Body::from(text))?).await;
+        let unasked = |error: &(dyn std::error::Error + 'static)| {
+            anyhow!("{} cannot be asked: {}", self.url, printable(&explain(error)).replace('\n', " "))
+        };
+        let answer = answer.map_err(|error| match error {
+            kube::Error::Service(error) => unasked(&*error),
+            error => unasked(&error),
+        })?;
+        let code = answer.status();
+        let text = answer.into_body().collect().await.map_err(|error| unasked(&error))?.to_bytes();
+        let value: Value = serde_json::from_slice(&text).unwrap_or_default();
+        if code.is_success() {
+            return Ok(value);
+        }
+        let message = printable(value["message"].as_str().unwrap_or("it says no more")).replace('\n', " ");
+        Err(Refused { code, message }.into())
+    }
+}
