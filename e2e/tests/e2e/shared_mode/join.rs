@@ -111,7 +111,7 @@ async fn manifests_are_taken(context: TestContext) -> anyhow::Result<()> {
         }
     }
     let file = root.join("constrained/read.yaml").display().to_string();
-    kubectl.ok(&["delete", "--wait=false", "-f", &file]).await.map(drop)
+    kubectl.ok(&["delete", "--wait=false", "--ignore-not-found", "-f", &file]).await.map(drop)
 }
 
 async fn nothing_is_done_unasked(context: TestContext) -> anyhow::Result<()> {
