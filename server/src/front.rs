@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tributary_router::{ForwardedWatch, Peer, User, report};
 
 use crate::audit::{Auditor, Panicked, Received};
-use crate::authentication::{Authentication, Authenticator, ClientChain, anonymous_user};
+use crate::authentication::{Authentication, Authenticator, ClientChain, anonymous_user, has_own_connection};
 use crate::drain;
 use crate::handler::{Body, Handler, full};
 use crate::metrics::{self, ServerMetrics};
@@ -39,11 +39,25 @@ enum Standing {
 
 /// What the authentication of a request came to, for the connection that it came by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AuthenticationOutcome {
+pub enum AuthenticationOutcome<'a> {
     /// The request is a known user's.
-    Known,
+    Known {
+        /// Who it is; `None` where the connection is of many users, or there is only one.
+        user: Option<&'a User>,
+    },
     /// It is nobody's, and is answered 401.
     Unauthorized,
+}
+
+/// Whether a connection has room for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// It has.
+    Enough,
+    /// Too much of what it was answered is not taken.
+    Unread,
+    /// Its user has too many connections.
+    Connections,
 }
 
 /// Whom a connection is with.
@@ -99,14 +113,14 @@ impl<H: Handler> Front<H> {
     /// Answers one request; never fails.
     ///
     /// The request log is at debug level: method, path, status and time to the head of the answer; never the query
-    /// (exec's holds commands), headers, bodies or tokens. `note` is told before the answer is begun who asked; a
-    /// health check says nothing about that. Once that is known, a request is refused before anything is done where the
-    /// connection has no room for an answer.
+    /// (exec's holds commands), headers, bodies or tokens. `note` is told before the answer is begun who asked, and says
+    /// whether there is room for them; a health check says nothing about that. Once that is known, a request is refused
+    /// before anything is done where there is none, or none for an answer (`has_room`).
     pub async fn call(
         &self,
         request: Request<Incoming>,
         client: &Client,
-        note: impl FnOnce(AuthenticationOutcome),
+        note: impl FnOnce(AuthenticationOutcome<'_>) -> Room,
         has_room: bool,
     ) -> Response<Body> {
         let start = Instant::now();
@@ -126,7 +140,7 @@ impl<H: Handler> Front<H> {
         &self,
         request: Request<Body>,
         client: &Client,
-        note: impl FnOnce(AuthenticationOutcome),
+        note: impl FnOnce(AuthenticationOutcome<'_>) -> Room,
         has_room: bool,
     ) -> Response<Body> {
         let (mut head, body) = request.into_parts();
@@ -138,32 +152,30 @@ impl<H: Handler> Front<H> {
             Authentication::AnonymousHealthCheck => (anonymous_user(), Standing::Anonymous),
             Authentication::Unauthorized => {
                 self.metrics.count_authentication(false);
-                note(AuthenticationOutcome::Unauthorized);
+                let _it_is_refused_either_way = note(AuthenticationOutcome::Unauthorized);
                 return match received {
                     Some(received) => received.refuse(&head).await,
                     None => status::unauthorized(),
                 };
             }
         };
+        let mut room = if has_room { Room::Enough } else { Room::Unread };
         if standing != Standing::Anonymous {
             self.metrics.count_authentication(true);
-            note(AuthenticationOutcome::Known);
+            let noted = note(AuthenticationOutcome::Known { user: has_own_connection(&user).then_some(&user) });
+            room = if noted == Room::Enough { room } else { noted };
         }
-        let Some(received) = received else { return self.respond(head, body, user, standing, has_room).await };
+        let Some(received) = received else { return self.respond(head, body, user, standing, room).await };
         match received.begin(&mut head, body, &user).await {
-            Ok((trail, body)) => trail.finish(self.respond(head, body, user, standing, has_room).await).await,
+            Ok((trail, body)) => trail.finish(self.respond(head, body, user, standing, room).await).await,
             Err(refusal) => *refusal,
         }
     }
 
-    async fn respond(
-        &self,
-        mut head: Parts,
-        body: Body,
-        user: User,
-        standing: Standing,
-        has_room: bool,
-    ) -> Response<Body> {
+    async fn respond(&self, mut head: Parts, body: Body, user: User, standing: Standing, room: Room) -> Response<Body> {
+        if room == Room::Connections {
+            return status::too_many_connections();
+        }
         if standing == Standing::CrossOrigin {
             return status::cross_origin();
         }
@@ -175,7 +187,7 @@ impl<H: Handler> Front<H> {
         if head.uri.path() == METRICS_PATH {
             return self.scrape(&head.method).await;
         }
-        if !has_room {
+        if room == Room::Unread {
             return status::too_many_unread();
         }
         if head.uri.path() == report::PATH {

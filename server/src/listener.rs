@@ -19,6 +19,7 @@ mod strangers;
 mod tasks;
 pub mod tls;
 mod unread;
+mod user_connections;
 mod waiting;
 
 use std::io;
@@ -44,6 +45,7 @@ use strangers::Strangers;
 use tls::TlsSettings;
 pub use unread::UNREAD_BYTES_MAX;
 use unread::Unread;
+use user_connections::UserConnections;
 
 /// How long a drain waits for what is open; below the 30 s that a kubelet gives before it kills.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -122,6 +124,7 @@ pub async fn serve<H: Handler>(
         connections_max: bounds.connections,
         unread,
         strangers: Strangers::of(bounds.connections),
+        users: UserConnections::of(bounds.connections),
         sockets: TaskTracker::new(),
         stop: stop.clone(),
         front,
@@ -143,6 +146,7 @@ struct Server<H> {
     front: Arc<Front<H>>,
     unread: Unread,
     strangers: Arc<Strangers>,
+    users: Arc<UserConnections>,
 }
 
 impl<H: Handler> Server<H> {
@@ -197,6 +201,7 @@ impl<H: Handler> Server<H> {
             peer: client,
             unread: self.unread.clone(),
             stranger: self.strangers.admit(),
+            users: Arc::clone(&self.users),
         };
         tokio::spawn(connection.run(stream, self.socket(slot)));
     }

@@ -50,6 +50,13 @@ pub fn too_many_unread() -> Response<Body> {
     response(&Status::too_many_requests(message, 1))
 }
 
+/// 429: the user has a quarter of all connections already. Nothing was done for the request, and its connection is closed.
+pub fn too_many_connections() -> Response<Body> {
+    let message =
+        "you have a quarter of all connections open (--max-connections); close some, or send more requests over each";
+    response(&Status::too_many_requests(message, 1))
+}
+
 /// What a health check comes to, for who did not say who they are: neither clusters nor reasons.
 pub fn one_word<B>(checked: &Response<B>) -> Response<Body> {
     let mut response = Response::new(full(if checked.status().is_success() { "ok" } else { "failed" }));

@@ -19,7 +19,7 @@ use crate::token_review::ReviewTroubles;
 
 /// The verifiers, as [`Authority`] names them.
 const X509: &str = "x509";
-const FRONT_PROXY: &str = "front-proxy";
+pub(super) const FRONT_PROXY: &str = "front-proxy";
 
 /// Who vouches for clients. Cheap to clone; its authorities are exchanged where they are.
 #[derive(Clone, Debug, Default)]

@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -26,11 +26,12 @@ use super::proxy_protocol::ProxyHeaders;
 use super::strangers::Stranger;
 use super::tasks::StreamTasks;
 use super::unread::Unread;
+use super::user_connections::{UserConnection, UserConnections};
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::Permit;
 
 use crate::authentication::ClientChain;
-use crate::front::{AuthenticationOutcome, Client, Front};
+use crate::front::{AuthenticationOutcome, Client, Front, Room};
 use crate::handler::Handler;
 
 /// The limit of a TLS handshake: Go's `net/http` clients give it 10 s, too.
@@ -78,6 +79,8 @@ pub(super) struct ClientConnection<H> {
     pub(super) unread: Unread,
     /// Its place among those on which nobody is known yet.
     pub(super) stranger: Stranger,
+    /// The connections of each user.
+    pub(super) users: Arc<UserConnections>,
 }
 
 impl<H: Handler> ClientConnection<H> {
@@ -136,7 +139,7 @@ impl<H: Handler> ClientConnection<H> {
         let chain = ClientChain::new(stream.get_ref().1.peer_certificates().unwrap_or_default());
         let client = Arc::new(Client { address, chain: Arc::new(chain) });
         let (acquaintance, outgoing) =
-            (Arc::new(Acquaintance::new(self.stranger)), Arc::new(Outgoing::new(self.unread)));
+            (Arc::new(Acquaintance::new(self.stranger, self.users)), Arc::new(Outgoing::new(self.unread)));
         let (known, answers, own) = (Arc::clone(&acquaintance), Arc::clone(&outgoing), Arc::clone(&front));
         let asking = Arc::clone(&client);
         let service = service_fn(move |mut request: Request<Incoming>| {
@@ -151,7 +154,12 @@ impl<H: Handler> ClientConnection<H> {
                 Ok::<_, Infallible>(answers.meter(&method, answer))
             }
         });
-        let io = TokioIo::new(TrackedStream { stream, outgoing: Arc::clone(&outgoing), _socket: socket });
+        let io = TokioIo::new(TrackedStream {
+            stream,
+            outgoing: Arc::clone(&outgoing),
+            _acquaintance: Arc::clone(&acquaintance),
+            _socket: socket,
+        });
         let mut connection = pin!(BUILDER.serve_connection_with_upgrades(io, service));
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,
@@ -222,12 +230,17 @@ static BUILDER: LazyLock<auto::Builder<StreamTasks>> = LazyLock::new(|| {
 struct Acquaintance {
     stranger: Stranger,
     known: AtomicBool,
-    unauthorized: Notify,
+    users: Arc<UserConnections>,
+    /// Its place among those of the user who was known on it first.
+    place: OnceLock<UserConnection>,
+    /// It is to be closed, unless somebody is known on it.
+    refused: Notify,
 }
 
 impl Acquaintance {
-    fn new(stranger: Stranger) -> Self {
-        Self { stranger, known: AtomicBool::new(false), unauthorized: Notify::new() }
+    fn new(stranger: Stranger, users: Arc<UserConnections>) -> Self {
+        let (known, place) = (AtomicBool::new(false), OnceLock::new());
+        Self { stranger, known, users, place, refused: Notify::new() }
     }
 
     /// Ends when a connection on which nobody is known has to make room for another. Cancel: safe.
@@ -238,20 +251,33 @@ impl Acquaintance {
         }
     }
 
-    fn note(&self, outcome: AuthenticationOutcome) {
+    /// Notes who asked. Whoever is known on it first has it; there may be no room for one more of theirs.
+    fn note(&self, outcome: AuthenticationOutcome<'_>) -> Room {
         match outcome {
-            AuthenticationOutcome::Known => {
-                if !self.known.swap(true, Ordering::Relaxed) {
-                    self.stranger.is_known();
+            AuthenticationOutcome::Known { .. } if self.known.load(Ordering::Relaxed) => Room::Enough,
+            AuthenticationOutcome::Known { user } => match user.map(|user| self.users.take(user)) {
+                Some(None) => {
+                    self.refused.notify_one();
+                    Room::Connections
                 }
+                place => {
+                    // Of two requests at once one has taken it; the other gives its own back.
+                    let _one_is_enough = place.flatten().map(|place| self.place.set(place));
+                    self.known.store(true, Ordering::Relaxed);
+                    self.stranger.is_known();
+                    Room::Enough
+                }
+            },
+            AuthenticationOutcome::Unauthorized => {
+                self.refused.notify_one();
+                Room::Enough
             }
-            AuthenticationOutcome::Unauthorized => self.unauthorized.notify_one(),
         }
     }
 
     /// Ends when the connection is to be closed. Nothing that others do on a connection that is known closes it.
     async fn refused(&self) {
-        let _ = tokio::time::timeout(STRANGER_TIMEOUT, self.unauthorized.notified()).await;
+        let _ = tokio::time::timeout(STRANGER_TIMEOUT, self.refused.notified()).await;
         if self.known.load(Ordering::Relaxed) {
             std::future::pending().await
         }
@@ -262,6 +288,8 @@ impl Acquaintance {
 struct TrackedStream {
     stream: TlsStream<Coalesce<TcpStream>>,
     outgoing: Arc<Outgoing>,
+    /// It counts as one of its user's as long as it is open.
+    _acquaintance: Arc<Acquaintance>,
     _socket: Permit,
 }
 

@@ -20,7 +20,31 @@ const ROUNDS: usize = 3;
 const AT_ONCE: usize = 40;
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["shared_mode::crowd"; two_hundred_users_are_never_crossed, kubectl_takes_certificates_from_a_plugin]
+    cases!["shared_mode::crowd"; two_hundred_users_are_never_crossed, one_user_leaves_connections_to_others, kubectl_takes_certificates_from_a_plugin]
+}
+
+/// A user has a quarter of all connections, and one more is told so and closed.
+async fn one_user_leaves_connections_to_others(context: TestContext) -> anyhow::Result<()> {
+    let kubeconfig = context.fixture.pair_kubeconfig().await?;
+    let members = context.fixture.pair().await?.clone();
+    let shared = Shared::over(&context, members, &kubeconfig, &["--max-connections=8"]).await?;
+    let user = shared.kubeconfig("ann", &[])?;
+    let ask = async |http: &HttpClient, code| http.get("/version").send().await?.expect(code);
+    // Each client has connections of its own.
+    let clients = [HttpClient::from_kubeconfig(&user, None).await?, HttpClient::from_kubeconfig(&user, None).await?];
+    for client in &clients {
+        ask(client, 200).await?;
+    }
+    let third = HttpClient::from_kubeconfig(&user, None).await?;
+    let refused = ask(&third, 429).await?.text().to_owned();
+    ensure!(refused.contains("--max-connections"), "{refused}");
+    ask(&shared.http("bob", &[]).await?, 200).await?;
+    for client in &clients {
+        ask(client, 200).await?;
+    }
+    // What is given back can be had again.
+    drop(clients);
+    eventually(SOON, async || ask(&HttpClient::from_kubeconfig(&user, None).await?, 200).await.map(drop)).await
 }
 
 /// What all of them may do in a member: each may read a ConfigMap of their own, and ask for a certificate.
