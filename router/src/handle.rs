@@ -174,8 +174,11 @@ impl Router {
                 };
                 Ok(health::answer(&info.path, query, &report, draining))
             }
-            Plan::Version => self.version(preferences),
-            Plan::OpenApi => Box::pin(self.openapi.answer(&info.path, query, message.headers())).await,
+            Plan::Version => self.version(preferences).map_err(|refusal| self.told_to_all(refusal)),
+            Plan::OpenApi => {
+                let document = Box::pin(self.openapi.answer(&info.path, query, message.headers())).await;
+                document.map_err(|refusal| self.told_to_all(refusal))
+            }
             Plan::Resource(served, plan) => {
                 let resource = info.resource().ok_or(Refusal::NoRoute)?;
                 let (router, served) = (&**self, &*served);
@@ -313,6 +316,11 @@ impl Router {
             Some(version) => Ok(response::json(StatusCode::OK, version.text.clone())),
             None => Err(self.nobody("said its version yet").into()),
         }
+    }
+
+    /// A refusal of what does not depend on who asks.
+    fn told_to_all(&self, refusal: Refusal) -> Refusal {
+        if self.rights.is_some() { refusal.without_names() } else { refusal }
     }
 
     /// 503 where every cluster would have to be asked first: it names what is wrong with them.

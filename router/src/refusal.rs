@@ -101,6 +101,14 @@ impl Refusal {
         status
     }
 
+    /// What of it everybody may be told, where many users are served.
+    pub(crate) fn without_names(self) -> Self {
+        match self {
+            Self::Member(refusal) => Self::Member(Box::new(refusal.without_names())),
+            other => other,
+        }
+    }
+
     /// Whether memory shows no object of the name to the caller, which a cluster may that memory shows nothing of.
     pub(crate) fn may_be_elsewhere(&self) -> bool {
         match self {

@@ -189,7 +189,7 @@ impl Versions {
 
     /// The refusal of a vector over a list of clusters that is not known here, as long as a cluster has not told who it
     /// is: it may be our own list, once that is known, and a client that was told to list anew would go
-    /// on without that cluster.
+    /// on without that cluster. Nobody is told the name of one that they may not know of.
     pub(crate) fn undecided(&self, resource: &GroupVersionResource, foreign: &Foreign) -> Option<ClusterRefusal> {
         let Foreign::Epoch(_) = foreign else { return None };
         let untold = self.clusters.values().filter(|cluster| match &*cluster.identity() {
@@ -199,8 +199,13 @@ impl Versions {
             ClusterIdentity::Withheld => self.epochs.current_uid_of(cluster.name()) != Some(""),
             ClusterIdentity::Unknown => false,
         });
-        let clusters: Vec<_> = untold.map(|cluster| cluster.name().clone()).collect();
-        (!clusters.is_empty()).then(|| ClusterRefusal::unread(resource, clusters, 1))
+        let is_told = |name: &ClusterName| self.audience.as_ref().is_none_or(|audience| audience.has(name));
+        let (told, hidden): (Vec<_>, Vec<_>) = untold.map(|cluster| cluster.name().clone()).partition(is_told);
+        match (told.is_empty(), hidden.is_empty()) {
+            (false, _) => Some(ClusterRefusal::unread(resource, told, 1)),
+            (true, false) => Some(ClusterRefusal::RightsUnknown { resource: resource.clone(), name: String::new() }),
+            (true, true) => None,
+        }
     }
 
     /// Reads what a read asks for.

@@ -129,17 +129,31 @@ impl MemberRefusal {
             Self::NothingDeleted { troubles, is_out_of_reach } => nothing_deleted(troubles, *is_out_of_reach),
             Self::PartlyDeleted { done, first, others } => partly_deleted(done, first, others),
             Self::Untold { what, troubles } => {
-                Status::service_unavailable(format!("no cluster has {what}; {}", first(troubles, "; ")))
+                Status::service_unavailable(because(format!("no cluster has {what}"), &first(troubles, "; ")))
             }
-            Self::NoDocument { troubles } => Status::service_unavailable(format!(
-                "no cluster can be asked for its OpenAPI document now; {}",
-                first(troubles, "; ")
-            )),
+            Self::NoDocument { troubles } => {
+                let what = "no cluster can be asked for its OpenAPI document now".to_owned();
+                Status::service_unavailable(because(what, &first(troubles, "; ")))
+            }
             Self::ChangingDocument => Status::service_unavailable("the document changes faster than it can be read"),
             Self::DocumentNotGiven { path, causes } => {
-                Status::service_unavailable(format!("{path} is not available: {}", causes.join("; ")))
+                Status::service_unavailable(because(format!("{path} is not available"), &causes.join("; ")))
             }
-            Self::DocumentNotJoined { path, cause } => Status::service_unavailable(format!("{path}: {cause}")),
+            Self::DocumentNotJoined { path, cause } => {
+                Status::service_unavailable(because(format!("{path} is not available"), cause))
+            }
+        }
+    }
+
+    /// What of it everybody may be told, where many users are served: what the clusters serve together is told to all of
+    /// them, and which clusters there are is not.
+    pub(super) fn without_names(self) -> Self {
+        match self {
+            Self::Untold { what, .. } => Self::Untold { what, troubles: Vec::new() },
+            Self::NoDocument { .. } => Self::NoDocument { troubles: Vec::new() },
+            Self::DocumentNotGiven { path, .. } => Self::DocumentNotGiven { path, causes: Vec::new() },
+            Self::DocumentNotJoined { path, .. } => Self::DocumentNotJoined { path, cause: String::new() },
+            other => other,
         }
     }
 
@@ -181,6 +195,11 @@ pub(crate) fn says_never(said: &Status) -> bool {
 
 /// It says since when the cluster cannot be reached, and carries the advice to come again only where the cluster has
 /// certainly not acted on the request and may soon be back.
+/// A message with its causes, if they are told.
+fn because(what: String, causes: &str) -> String {
+    if causes.is_empty() { what } else { format!("{what}; {causes}") }
+}
+
 fn not_forwarded(error: &ForwardError, is_out_of_reach: bool, silent_for: Duration) -> Status {
     let code = error.status_code();
     let reason = match code {
@@ -282,6 +301,30 @@ mod tests {
             interrupted.message.contains("\"eu\"") && interrupted.message.contains("check before"),
             "{interrupted}"
         );
+    }
+
+    #[test]
+    fn what_everybody_is_told_names_nobody() {
+        let troubles = || vec![Trouble { cluster: eu(), cause: "it is silent".to_owned(), age: None }];
+        let causes = || vec!["eu answered 500".to_owned()];
+        let (path, cause) = (|| "/openapi/v2".to_owned(), "eu and us differ".to_owned());
+        for (refusal, expected) in [
+            (
+                MemberRefusal::Untold { what: "said its version yet", troubles: troubles() },
+                "no cluster has said its version yet",
+            ),
+            (
+                MemberRefusal::NoDocument { troubles: troubles() },
+                "no cluster can be asked for its OpenAPI document now",
+            ),
+            (MemberRefusal::DocumentNotGiven { path: path(), causes: causes() }, "/openapi/v2 is not available"),
+            (MemberRefusal::DocumentNotJoined { path: path(), cause }, "/openapi/v2 is not available"),
+        ] {
+            let refusal = Refusal::from(refusal);
+            assert!(refusal.status().message.starts_with(&format!("{expected}; ")), "{refusal}");
+            let told = refusal.without_names().status();
+            assert_eq!((told.code, told.message.as_str()), (503, expected));
+        }
     }
 
     #[test]

@@ -53,6 +53,11 @@ impl Audience {
         self.key
     }
 
+    /// Whether they may be told of a cluster.
+    pub(crate) fn has(&self, cluster: &ClusterName) -> bool {
+        self.only.contains(cluster)
+    }
+
     /// The scope of a version that names these clusters: `None` where all of each may be listed.
     pub(crate) fn scope_of<'a>(&self, clusters: impl Iterator<Item = &'a ClusterName>) -> Option<[u8; 16]> {
         let clusters: Vec<_> = clusters.cloned().collect();

@@ -1,6 +1,6 @@
 //! The ID by which a request is known in every log.
 
-use http::{HeaderName, HeaderValue, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, Response};
 
 use crate::handler::Body;
 
@@ -15,6 +15,18 @@ pub(crate) fn new_audit_id() -> HeaderValue {
     HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static("0"))
 }
 
+/// The longest ID that a client may give, in bytes: as many as kube-apiserver writes into its own log of one
+/// (`maxAuditIDLength` in apiserver's `pkg/audit/context.go`). It stands in each event, also of who is not known.
+const GIVEN_BYTES_MAX: usize = 64;
+
+/// The ID that a client gives, if it is one that may stand in a log.
+pub(crate) fn given_audit_id(headers: &HeaderMap) -> Option<HeaderValue> {
+    let is_well = |given: &&HeaderValue| {
+        !given.is_empty() && given.len() <= GIVEN_BYTES_MAX && given.as_bytes().iter().all(u8::is_ascii_graphic)
+    };
+    headers.get(AUDIT_ID).filter(is_well).cloned()
+}
+
 /// Tells the client a request's ID.
 pub(crate) fn marked(mut response: Response<Body>, id: HeaderValue) -> Response<Body> {
     response.headers_mut().insert(AUDIT_ID, id);
@@ -24,6 +36,16 @@ pub(crate) fn marked(mut response: Response<Body>, id: HeaderValue) -> Response<
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_id_that_is_given_is_short_and_plain() {
+        for (given, is_taken) in
+            [("a-1", true), ("", false), ("a b", false), (&"a".repeat(64), true), (&"a".repeat(65), false)]
+        {
+            let headers = HeaderMap::from_iter([(AUDIT_ID, HeaderValue::try_from(given).unwrap())]);
+            assert_eq!(given_audit_id(&headers).is_some(), is_taken, "{given}");
+        }
+    }
 
     #[test]
     fn a_new_id_is_a_random_uuid() {

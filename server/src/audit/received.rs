@@ -10,7 +10,7 @@ use tributary_audit::{MicroTime, Stage};
 use tributary_router::{AuditTrace, User};
 
 use super::auditor::Auditor;
-use super::id::{AUDIT_ID, marked, new_audit_id};
+use super::id::{AUDIT_ID, given_audit_id, marked, new_audit_id};
 use super::trail::Trail;
 use crate::handler::Body;
 use crate::status;
@@ -49,8 +49,7 @@ pub(crate) struct Received {
 impl Received {
     /// Takes up a request before anything is known of who sends it: gives it its audit ID.
     pub(crate) fn take_up(auditor: &Arc<Auditor>, head: &mut Parts) -> Self {
-        let given = head.headers.get(AUDIT_ID).filter(|given| !given.is_empty()).cloned();
-        let id = given.unwrap_or_else(new_audit_id);
+        let id = given_audit_id(&head.headers).unwrap_or_else(new_audit_id);
         let trace = AuditTrace::new(id.clone());
         head.headers.insert(AUDIT_ID, id.clone());
         head.extensions.insert(trace.clone());
