@@ -8,6 +8,8 @@ use crate::watches::WatchMeasurement;
 const MB: f64 = 1e6;
 /// What Tributary may occupy beside the objects, in bytes.
 const MEMORY_BASE: f64 = 30.0 * MB;
+/// What many users may cost more than one person.
+const WITHIN: f64 = 1.05;
 /// What another client's get may take while one client sends its worst requests, p99, in milliseconds.
 const GET_MEANWHILE_MS: f64 = 50.0;
 /// "As fast as": two measurements of the same thing on a shared machine differ by as much.
@@ -21,6 +23,7 @@ pub(crate) fn judge(results: &Results) -> Vec<Figure> {
     judged.whole_collections(results);
     judged.storms_and_worst(results);
     judged.at_rest(results);
+    judged.shared(results);
     judged.0
 }
 
@@ -61,6 +64,30 @@ impl Judged {
         }
         let added = results.read("forwarded-get").map(|(member, tributary)| tributary.latency.p50 - member.latency.p50);
         self.judge("forwarded GET: added p50", added, 0.5, "ms");
+    }
+
+    /// Many users beside one person.
+    fn shared(&mut self, results: &Results) {
+        let Some(shared) = &results.shared else { return };
+        for read in &shared.reads {
+            let cpus = read.personal.cpu_ms.zip(read.all.cpu_ms).zip(read.part.cpu_ms);
+            let Some(((one, all), part)) = cpus else { continue };
+            let name = read.name;
+            if name.starts_with("get") {
+                let more = (all - one) * 1000.0;
+                self.judge(&format!("shared {name}: CPU for user, rights and audit"), Some(more), 25.0, "µs");
+                continue;
+            }
+            self.judge(&format!("shared {name}, all rights: CPU"), Some(all / one), WITHIN, "×");
+            self.judge(
+                &format!("shared {name}, a tenth: CPU per object shown"),
+                Some(part / read.share / one),
+                WITHIN,
+                "×",
+            );
+        }
+        let watch = &shared.watch;
+        self.judge("shared watch, all rights: CPU", Some(watch.all_us / watch.personal_us), WITHIN, "×");
     }
 
     /// One watcher and many.

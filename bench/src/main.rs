@@ -27,6 +27,7 @@ mod limits;
 mod load;
 mod reads;
 mod report;
+mod shared;
 mod statistics;
 mod usage;
 mod watches;
@@ -163,6 +164,9 @@ async fn measure_both_sides(arguments: &Arguments, results: &mut Results) -> any
     measure_watches(&stage, arguments, &wanted, results).await?;
     memory.tributary_end = stage.tributary.processes.resident();
     measure_limits(&mut stage, &wanted, results).await?;
+    if let Some(started) = stage.started.as_ref().filter(|_| wanted(shared::NAME)) {
+        results.shared = Some(shared::run(&started.member, &stage.member.target, arguments.pods).await?);
+    }
 
     memory.member_end = stage.member.processes.resident();
     results.memory = Some(memory);

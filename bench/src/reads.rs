@@ -87,11 +87,29 @@ pub(crate) fn scenarios() -> Vec<ReadScenario> {
 }
 
 impl ReadScenario {
+    /// One path, read as JSON.
+    pub(crate) fn plain(name: &'static str, path: String, workers: usize) -> Self {
+        Self { name, path, accept: JSON, workers, paged: false }
+    }
+
     /// Measures the sides in turns, each for `time` in all.
     ///
     /// # Errors
     /// When a side answers anything but 200.
     pub(crate) async fn run(&self, sides: &[&Side], time: Duration) -> anyhow::Result<Vec<ReadMeasurement>> {
+        self.run_in(sides, time, ROUNDS).await
+    }
+
+    /// As [`run`](Self::run), in so many rounds.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub(crate) async fn run_in(
+        &self,
+        sides: &[&Side],
+        time: Duration,
+        rounds: u32,
+    ) -> anyhow::Result<Vec<ReadMeasurement>> {
         let mut tallies: Vec<Tally> = sides.iter().map(|_| Tally::default()).collect();
         let mut connections = Vec::new();
         for side in sides {
@@ -104,9 +122,9 @@ impl ReadScenario {
             }
             connections.push(of_side);
         }
-        for _ in 0..ROUNDS {
+        for _ in 0..rounds {
             for ((side, connections), tally) in sides.iter().zip(&connections).zip(&mut tallies) {
-                self.round(side, connections, time / ROUNDS, tally).await?;
+                self.round(side, connections, time / rounds, tally).await?;
             }
         }
         Ok(tallies.into_iter().map(Tally::measured).collect())

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::figure::Figure;
 use crate::fleet::FleetFigures;
+use crate::shared::SharedFigures;
 use crate::{limits, reads, watches, worst};
 
 /// One read on both sides.
@@ -68,6 +69,8 @@ pub(crate) struct Results {
     pub(crate) idle: Option<limits::IdleWatchersCost>,
     /// Their return after a restart.
     pub(crate) resumed: Option<limits::Resumed>,
+    /// Many users beside one person.
+    pub(crate) shared: Option<SharedFigures>,
     /// A thousand clusters.
     pub(crate) fleet: Option<FleetFigures>,
     /// Memory.
@@ -98,6 +101,9 @@ impl Results {
     fn write_markdown(&self, out: &mut String) -> std::fmt::Result {
         if self.pods > 0 {
             self.write_both_sides(out)?;
+        }
+        if let Some(shared) = &self.shared {
+            write_shared(shared, out)?;
         }
         if let Some(fleet) = &self.fleet {
             write_fleet(fleet, out)?;
@@ -268,6 +274,36 @@ impl Results {
         let text = serde_json::to_string_pretty(self).context("encode the results")?;
         std::fs::write(path, text + "\n").with_context(|| format!("write {}", path.display()))
     }
+}
+
+fn write_shared(shared: &SharedFigures, out: &mut String) -> std::fmt::Result {
+    writeln!(
+        out,
+        "| read | one person CPU ms | all rights CPU ms | × | without audit CPU ms | × | a tenth CPU ms | × per object shown | p50 ms: one, all, a tenth |"
+    )?;
+    writeln!(out, "|---|---|---|---|---|---|---|---|---|")?;
+    for read in &shared.reads {
+        let [one, all, quiet, part] =
+            [&read.personal, &read.all, &read.unaudited, &read.part].map(|side| side.cpu_ms.unwrap_or_default());
+        writeln!(
+            out,
+            "| {} | {one:.3} | {all:.3} | {:.3} | {quiet:.3} | {:.3} | {part:.3} | {:.3} | {:.3}, {:.3}, {:.3} |",
+            read.name,
+            all / one,
+            quiet / one,
+            part / read.share / one,
+            read.personal.latency.p50,
+            read.all.latency.p50,
+            read.part.latency.p50
+        )?;
+    }
+    let watch = &shared.watch;
+    writeln!(
+        out,
+        "\nCPU for each event of 50 watchers: {:.2} µs for one person, {:.2} µs with all rights at the same time, {:.2} µs with a \
+         tenth\n",
+        watch.personal_us, watch.all_us, watch.part_us
+    )
 }
 
 fn write_fleet(fleet: &FleetFigures, out: &mut String) -> std::fmt::Result {

@@ -65,7 +65,7 @@ pub struct UpstreamClusterSpec {
     /// By what it is decided which of the cluster's objects users are shown from memory, where many users are served.
     /// `RBAC`: by its roles and bindings. `Review`: by asking it (SubjectAccessReview). `Auto`: by its roles and
     /// bindings as long as it is seen that it decides by these alone, else by asking it. `Live`: nothing of it is shown
-    /// from memory; its users ask under `/clusters/<name>`.
+    /// from memory; it is asked for single names, and its users list under `/clusters/<name>`.
     #[serde(skip_serializing_if = "is_auto")]
     pub authorization: ClusterAuthorization,
     /// Whether the cluster is asked (TokenReview) about bearer tokens of requests under `/clusters/<name>`, where many

@@ -31,6 +31,13 @@ pub trait ObjectFilter {
         Scope::default()
     }
 
+    /// Behind which key the next object of this cluster lies that may be wanted, where many lie between it and one that
+    /// is not: a walk leaps there. Saves walks, decides nothing. A leap costs about as much as a look at 16 objects.
+    fn leap(&self, cluster: &ClusterName, unwanted: &Object) -> Option<Box<str>> {
+        let _ = (cluster, unwanted);
+        None
+    }
+
     /// Whether every object of the namespace of [`scope`](Self::scope) matches, in every cluster. Only then can the
     /// rest of a list be counted without looking at it.
     fn is_whole_namespace(&self) -> bool {
@@ -75,6 +82,10 @@ impl<F: ObjectFilter + ?Sized> ObjectFilter for Arc<F> {
 
     fn scope(&self) -> Scope<'_> {
         (**self).scope()
+    }
+
+    fn leap(&self, cluster: &ClusterName, unwanted: &Object) -> Option<Box<str>> {
+        (**self).leap(cluster, unwanted)
     }
 
     fn is_whole_namespace(&self) -> bool {

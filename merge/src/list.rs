@@ -46,6 +46,23 @@ struct SnapshotPosition {
     after: Option<Box<str>>,
 }
 
+/// Where a walk goes on behind an object.
+enum Visited {
+    /// At the next one.
+    Next,
+    /// Behind this key.
+    Leap(Box<str>),
+    /// Nowhere: it was the last for now.
+    Last,
+}
+
+impl Visited {
+    /// Behind one that a filter does not want.
+    fn unwanted(filter: &impl ObjectFilter, cluster: &ClusterName, object: &Object) -> Self {
+        filter.leap(cluster, object).map_or(Self::Next, Self::Leap)
+    }
+}
+
 impl SnapshotPosition {
     fn of(start: &Position, snapshots: &Heads) -> Self {
         let at = snapshots.partition_point(|(cluster, _)| *cluster < start.cluster);
@@ -53,12 +70,12 @@ impl SnapshotPosition {
         Self { at, after: is_there.then(|| start.after.clone()) }
     }
 
-    /// Visits the objects from here on, and stops behind the one at which `visit` breaks off, if it does.
+    /// Visits the objects from here on, and stops behind the one at which `visit` says so, if it does.
     fn walk<'a>(
         &mut self,
         snapshots: &'a Heads,
         scope: &Scope<'_>,
-        mut visit: impl FnMut(&'a ClusterName, &'a Arc<Object>) -> ControlFlow<()>,
+        mut visit: impl FnMut(&'a ClusterName, &'a Arc<Object>) -> Visited,
     ) -> ControlFlow<()> {
         while self.at < snapshots.len() {
             self.walk_cluster(snapshots, scope, &mut visit)?;
@@ -71,13 +88,21 @@ impl SnapshotPosition {
         &mut self,
         snapshots: &'a Heads,
         scope: &Scope<'_>,
-        mut visit: impl FnMut(&'a ClusterName, &'a Arc<Object>) -> ControlFlow<()>,
+        mut visit: impl FnMut(&'a ClusterName, &'a Arc<Object>) -> Visited,
     ) -> ControlFlow<()> {
         if let Some((cluster, snapshot)) = snapshots.get(self.at) {
-            for object in snapshot.range(scope, self.after.as_deref()) {
-                if visit(cluster, object).is_break() {
-                    self.after = Some(object.key().as_str().into());
-                    return ControlFlow::Break(());
+            let mut walk = snapshot.range(scope, self.after.as_deref());
+            while let Some(object) = walk.next() {
+                match visit(cluster, object) {
+                    Visited::Next => {}
+                    Visited::Leap(after) if *after > *object.key().as_str() => {
+                        walk = snapshot.range(scope, Some(&after));
+                    }
+                    Visited::Leap(_) => {}
+                    Visited::Last => {
+                        self.after = Some(object.key().as_str().into());
+                        return ControlFlow::Break(());
+                    }
                 }
             }
         }
@@ -162,12 +187,14 @@ impl<F: ObjectFilter> OpeningList<F> {
                     Sought::Last { left } => *left -= 1,
                     Sought::Next { last } => {
                         *continue_at = Some(last.clone());
-                        return ControlFlow::Break(());
+                        return Visited::Last;
                     }
                     Sought::Total { .. } => {}
                 }
+            } else if *left > 0 {
+                return Visited::unwanted(filter, cluster, object);
             }
-            if *left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            if *left == 0 { Visited::Last } else { Visited::Next }
         })
     }
 
@@ -188,7 +215,7 @@ impl<F: ObjectFilter> OpeningList<F> {
             let walked = place.walk_cluster(snapshots, &scope, |_, object| {
                 *counted += 1;
                 *left = left.saturating_sub(filter.cost(object));
-                if *left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                if *left == 0 { Visited::Last } else { Visited::Next }
             });
             if walked.is_break() {
                 return None;
@@ -256,8 +283,10 @@ impl<F: ObjectFilter> ListCursor<F> {
                 visit(cluster, object);
                 *left -= 1;
                 bytes += object.json().len();
+            } else if bytes < bytes_max {
+                return Visited::unwanted(filter, cluster, object);
             }
-            if bytes >= bytes_max || *left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            if bytes >= bytes_max || *left == 0 { Visited::Last } else { Visited::Next }
         });
         walked.is_break() && *left > 0
     }

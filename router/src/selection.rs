@@ -49,6 +49,10 @@ impl ObjectFilter for Selection {
         self.filter.cost(object)
     }
 
+    fn leap(&self, cluster: &ClusterName, unwanted: &Object) -> Option<Box<str>> {
+        self.by_namespace.as_ref().and_then(|rights| rights.leap(cluster, unwanted))
+    }
+
     fn scope(&self) -> Scope<'_> {
         self.filter.scope()
     }

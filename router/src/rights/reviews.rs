@@ -7,7 +7,6 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared, join_all};
 use parking_lot::Mutex;
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tributary_apimachinery::ClusterName;
 use tributary_authorization::{Attributes, ResourceAttributes};
@@ -16,6 +15,8 @@ use super::SharedMode;
 use super::access_review;
 use super::standing::BEHIND_MAX;
 use super::subject::Subject;
+use crate::flow::fair_line::FairLine;
+use crate::flow::holder::Holder;
 use crate::topology::Fleet;
 
 /// How long a yes is believed. A minute: who loses a right by a webhook alone has lost it here within that.
@@ -27,7 +28,8 @@ const REFUSED_FOR: Duration = Duration::from_secs(10);
 /// After what time a cluster that did not answer is asked again.
 const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(5);
 
-/// How many questions are with a cluster at once. 50: a webhook behind each answers some thousand in a second.
+/// How many questions are with a cluster at once, users in turn: whoever asks for ten thousand names waits for their own
+/// answers. 50: a webhook behind each answers some thousand in a second.
 const AT_ONCE: usize = 50;
 
 /// How long a decision waits for the answers that it needs, as long as lists wait for clusters that have not answered.
@@ -36,6 +38,10 @@ const WAITED_MAX: Duration = Duration::from_secs(30);
 /// How many answers are kept at least of those that were used last, and half of how many are kept at most. 65,536: 500
 /// users with ten namespaces each of a dozen resources, at 300 bytes each 20 MB.
 const KEPT: usize = 65_536;
+
+/// How many bytes of texts they have, half of how many they have at most. 32 MiB: a name may have 8 KiB, and whoever
+/// asks for many such has fewer kept, not more memory taken.
+const KEPT_BYTES: usize = 32 << 20;
 
 /// Whether somebody may do something in a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -64,6 +70,15 @@ impl Question {
             Attributes::NonResource { verb, path } => Asked::Path([Box::from(*verb), Box::from(&**path)]),
         };
         Self { cluster: cluster.clone(), who: Arc::clone(who), asked }
+    }
+
+    /// How many bytes of texts it has; who asks is shared among the questions of a moment, and counted with each.
+    fn bytes(&self) -> usize {
+        let asked: usize = match &self.asked {
+            Asked::Resource(texts) => texts.iter().map(|text| text.len()).sum(),
+            Asked::Path(texts) => texts.iter().map(|text| text.len()).sum(),
+        };
+        asked + self.who.bytes()
     }
 
     fn attributes(&self) -> Attributes<'_> {
@@ -127,12 +142,14 @@ pub(super) struct Reviews {
     mode: SharedMode,
     kept: Mutex<Kept>,
     flights: Mutex<HashMap<Question, Flight>>,
-    places: Mutex<BTreeMap<ClusterName, Arc<Semaphore>>>,
+    places: Mutex<BTreeMap<ClusterName, Arc<FairLine>>>,
 }
 
 #[derive(Default)]
 struct Kept {
     young: HashMap<Question, Said>,
+    /// How many bytes of texts the young ones have.
+    young_bytes: usize,
     old: HashMap<Question, Said>,
 }
 
@@ -147,8 +164,12 @@ impl Kept {
     }
 
     fn put(&mut self, question: Question, said: Said) {
-        if self.young.len() >= KEPT && !self.young.contains_key(&question) {
-            self.old = std::mem::take(&mut self.young);
+        let is_new = !self.young.contains_key(&question);
+        if is_new && (self.young.len() >= KEPT || self.young_bytes >= KEPT_BYTES) {
+            (self.old, self.young_bytes) = (std::mem::take(&mut self.young), 0);
+        }
+        if is_new {
+            self.young_bytes += question.bytes();
         }
         self.young.insert(question, said);
     }
@@ -193,10 +214,9 @@ impl Reviews {
     }
 
     async fn fly(&self, question: &Question, generation: u64) {
-        let place = Arc::clone(
-            self.places.lock().entry(question.cluster.clone()).or_insert_with(|| Arc::new(Semaphore::new(AT_ONCE))),
-        );
-        let _place = place.acquire().await;
+        let place =
+            Arc::clone(self.places.lock().entry(question.cluster.clone()).or_insert_with(|| FairLine::new(AT_ONCE)));
+        let _place = place.take(Holder::user("", question.who.name())).await;
         let asked = Instant::now();
         let answer = self.answer(question).await;
         let mut kept = self.kept.lock();
@@ -218,6 +238,25 @@ impl Reviews {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_questions_are_kept_in_smaller_numbers() {
+        let who = Arc::new(Subject::from(tributary_authorization::User { name: "ann", groups: &[] }));
+        let (cluster, long) = (ClusterName::new("a").unwrap(), "x".repeat(8 << 10));
+        let mut kept = Kept::default();
+        for number in 0..10_000 {
+            let name = format!("{number}{long}");
+            let asked =
+                ResourceAttributes { verb: "get", resource: "roles", name: &name, ..ResourceAttributes::default() };
+            kept.put(Question::new(&cluster, &who, &Attributes::Resource(asked)), Said::default());
+            if number % 500 > 0 {
+                continue;
+            }
+            let bytes: usize = kept.young.keys().chain(kept.old.keys()).map(Question::bytes).sum();
+            assert!(bytes <= 2 * KEPT_BYTES + 2 * name.len(), "{bytes}");
+        }
+        assert!(kept.young.len() + kept.old.len() > 4_000);
+    }
 
     #[test]
     fn an_answer_is_believed_for_a_while_and_longer_only_where_there_is_no_other() {

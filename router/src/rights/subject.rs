@@ -22,6 +22,17 @@ impl Subject {
         Self { name: username, uid, groups: groups.to_vec(), extra: extra.into_iter().collect() }
     }
 
+    /// The user's name.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How many bytes of texts it has.
+    pub(super) fn bytes(&self) -> usize {
+        let texts = self.extra.iter().flat_map(|(key, values)| std::iter::once(key).chain(values));
+        [&self.name, &self.uid].into_iter().chain(&self.groups).chain(texts).map(String::len).sum()
+    }
+
     /// The part of a SubjectAccessReview's `spec` that says who it is.
     pub(super) fn spec(&self) -> Value {
         let Self { name, uid, groups, extra } = self;

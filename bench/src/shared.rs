@@ -1,0 +1,253 @@
+//! What it costs that many users share the endpoint: the same reads and watches by the one person of a personal endpoint,
+//! by a user with all rights and by one with a tenth of the namespaces, over one member, interleaved in one run. The shared
+//! endpoint writes an audit log at Metadata, one line a request; another one, which writes none, tells what that costs.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use bytes::Bytes;
+use http::Method;
+use http_body_util::BodyExt;
+use serde::Serialize;
+use serde_json::json;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+use tributary_e2e::{PeopleAuthority, TestCluster, Tributary};
+
+use crate::client::Contestant;
+use crate::load;
+use crate::reads::{ReadMeasurement, ReadScenario, Side};
+use crate::usage::ServerProcesses;
+
+/// The key of the figures.
+pub(crate) const NAME: &str = "many-users";
+/// Rounds in which the sides take turns.
+const ROUNDS: u32 = 10;
+/// Of how many namespaces one is the partial user's.
+const PART: usize = 10;
+/// Watchers of each side.
+const WATCHERS: usize = 50;
+/// How many objects change while they watch, and the pause between two.
+const CHANGES: usize = 2_000;
+const PAUSE: Duration = Duration::from_millis(4);
+/// How long the last events may take.
+const GRACE: Duration = Duration::from_secs(3);
+
+const JSON: &str = "application/json";
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+
+/// A read on all sides.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct SharedRead {
+    /// The scenario.
+    pub(crate) name: &'static str,
+    /// How many objects the partial user is shown, of how many.
+    pub(crate) share: f64,
+    /// By the one person.
+    pub(crate) personal: ReadMeasurement,
+    /// By a user with all rights.
+    pub(crate) all: ReadMeasurement,
+    /// The same, without an audit log.
+    pub(crate) unaudited: ReadMeasurement,
+    /// By a user with a tenth of the namespaces.
+    pub(crate) part: ReadMeasurement,
+}
+
+/// What watches cost a server, in microseconds of CPU for each event that a client was sent.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct SharedWatch {
+    /// By the one person.
+    pub(crate) personal_us: f64,
+    /// By a user with all rights, at the same time.
+    pub(crate) all_us: f64,
+    /// By a user with a tenth of the namespaces.
+    pub(crate) part_us: f64,
+}
+
+/// All of it.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct SharedFigures {
+    /// Reads.
+    pub(crate) reads: Vec<SharedRead>,
+    /// Watches.
+    pub(crate) watch: SharedWatch,
+}
+
+/// The sides, and what was started for them.
+struct Sides {
+    personal: Side,
+    all: Side,
+    unaudited: Side,
+    part: Side,
+    _servers: [Tributary; 3],
+    _folder: tempfile::TempDir,
+}
+
+/// Measures over a member with this many pods.
+///
+/// # Errors
+/// When a server cannot be started or answers anything but success.
+pub(crate) async fn run(member: &TestCluster, admin: &Contestant, pods: usize) -> anyhow::Result<SharedFigures> {
+    let sides = start(member, admin, pods).await?;
+    let namespace = load::namespace(0);
+    let of_one = format!("/api/v1/namespaces/{namespace}/pods");
+    let get = format!("{of_one}/{}?resourceVersion=0", load::pod_name(7));
+    let mut reads = Vec::new();
+    for (name, path, workers, share, seconds) in [
+        ("list-all", "/api/v1/pods?resourceVersion=0".to_owned(), 1, 1.0 / PART as f64, 20),
+        ("namespace-100", format!("{of_one}?resourceVersion=0"), 1, 1.0, 12),
+        ("get", get.clone(), 1, 1.0, 12),
+        ("get-c16", get, 16, 1.0, 12),
+    ] {
+        eprintln!("measuring {NAME} {name} …");
+        let scenario = ReadScenario::plain(name, path, workers);
+        let measured = scenario
+            .run_in(&[&sides.personal, &sides.all, &sides.unaudited, &sides.part], Duration::from_secs(seconds), ROUNDS)
+            .await?;
+        let [personal, all, unaudited, part] =
+            <[_; 4]>::try_from(measured).map_err(|_| anyhow::anyhow!("four sides were measured"))?;
+        reads.push(SharedRead { name, share, personal, all, unaudited, part });
+    }
+    eprintln!("measuring {NAME} watches …");
+    let [personal_us, all_us] = watched(&[&sides.personal, &sides.all], admin, pods).await?[..] else {
+        bail!("two sides were measured")
+    };
+    let part_us = watched(&[&sides.part], admin, pods).await?[0];
+    Ok(SharedFigures { reads, watch: SharedWatch { personal_us, all_us, part_us } })
+}
+
+async fn start(member: &TestCluster, admin: &Contestant, pods: usize) -> anyhow::Result<Sides> {
+    let folder = tempfile::Builder::new().prefix("tributary-bench-shared-").tempdir().context("make a folder")?;
+    let people = PeopleAuthority::new("the people's authority")?;
+    // The log has a folder of its own: those of the configuration are watched for changes.
+    let (client_ca, policy, logs) =
+        (folder.path().join("clients.crt"), folder.path().join("policy.yaml"), folder.path().join("logs"));
+    fs::create_dir(&logs).context("make a folder for the log")?;
+    fs::write(&client_ca, people.pem()).context("write the authority")?;
+    let rules = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n";
+    fs::write(&policy, rules).context("write the audit policy")?;
+    grant(admin, pods).await?;
+    let kubeconfig = member.kubeconfig();
+    let one = Tributary::builder(&kubeconfig, ["member1"]).start().await.context("start tributary for one person")?;
+    let shared = || Tributary::builder(&kubeconfig, ["member1"]).shared(&client_ca);
+    let quiet = shared().start().await.context("start tributary for many, without an audit log")?;
+    let many = shared()
+        .argument(format!("--audit-policy-file={}", policy.display()))
+        .argument(format!("--audit-log-path={}", logs.join("audit.log").display()))
+        .start();
+    let many = many.await.context("start tributary for many")?;
+    let side = async |name, server: &Tributary, path: &Path| {
+        let target = Contestant::from_kubeconfig(name, path, None).await?;
+        anyhow::Ok(Side { target, processes: ServerProcesses { server: Some(server.pid()), storage: None } })
+    };
+    let of_user = |server: &Tributary, name: &str| {
+        let path = folder.path().join(format!("{name}-{}", server.pid()));
+        server.kubeconfig_of(&path, &people.user(name, &[])?, &[])?;
+        anyhow::Ok(path)
+    };
+    let personal = side("one person", &one, one.kubeconfig()).await?;
+    let all = side("all rights", &many, &of_user(&many, "all")?).await?;
+    let unaudited = side("all rights, unaudited", &quiet, &of_user(&quiet, "all")?).await?;
+    let part = side("a tenth", &many, &of_user(&many, "part")?).await?;
+    let whole = listed(&personal.target, 0).await?;
+    // What is shown grows as rights become known.
+    let shown = [listed(&all.target, whole).await?, listed(&part.target, whole / PART as u64 / 2).await?];
+    listed(&unaudited.target, whole).await?;
+    eprintln!("bytes of a list: {whole} for one person, {} for all rights, {} for a tenth", shown[0], shown[1]);
+    Ok(Sides { personal, all, unaudited, part, _servers: [one, many, quiet], _folder: folder })
+}
+
+/// Lets `all` read pods everywhere, and `part` in each tenth namespace.
+async fn grant(admin: &Contestant, pods: usize) -> anyhow::Result<()> {
+    let connection = admin.connect().await?;
+    let api = "rbac.authorization.k8s.io";
+    let make = async |path: String, object: serde_json::Value| {
+        connection.write(Method::POST, &path, JSON, Bytes::from(object.to_string())).await.map(drop)
+    };
+    let rules = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]);
+    let role =
+        json!({"apiVersion": format!("{api}/v1"), "kind": "ClusterRole", "metadata": {"name": "pods"}, "rules": rules});
+    make(format!("{RBAC}/clusterroles"), role).await?;
+    let binding = |kind: &str, user: &str| {
+        json!({"apiVersion": format!("{api}/v1"), "kind": kind, "metadata": {"name": user},
+            "subjects": [{"apiGroup": api, "kind": "User", "name": user}],
+            "roleRef": {"apiGroup": api, "kind": "ClusterRole", "name": "pods"}})
+    };
+    make(format!("{RBAC}/clusterrolebindings"), binding("ClusterRoleBinding", "all")).await?;
+    for number in (0..pods.div_ceil(load::PODS_PER_NAMESPACE)).step_by(PART) {
+        let path = format!("{RBAC}/namespaces/{}/rolebindings", load::namespace(number));
+        make(path, binding("RoleBinding", "part")).await?;
+    }
+    Ok(())
+}
+
+/// How many bytes a list of all has, once it has at least so many.
+async fn listed(target: &Contestant, least: u64) -> anyhow::Result<u64> {
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        let bytes = match target.connect().await?.discard("/api/v1/pods", JSON).await {
+            Ok(answer) => answer.bytes,
+            Err(error) if Instant::now() >= until => return Err(error),
+            Err(_) => 0,
+        };
+        if bytes > 0 && bytes >= least {
+            return Ok(bytes);
+        }
+        sleep(Duration::from_millis(500)).await;
+    }
+}
+
+/// What each side's server uses for an event, in microseconds, while all of them watch the same changes.
+async fn watched(sides: &[&Side], admin: &Contestant, pods: usize) -> anyhow::Result<Vec<f64>> {
+    let mut watchers = JoinSet::new();
+    let mut counts = Vec::new();
+    for side in sides {
+        let lines = Arc::new(AtomicU64::new(0));
+        for _ in 0..WATCHERS {
+            let (connection, lines) = (side.target.connect().await?, Arc::clone(&lines));
+            let path =
+                "/api/v1/pods?watch=1&resourceVersion=0&sendInitialEvents=false&resourceVersionMatch=NotOlderThan";
+            let mut answer = connection.send(Method::GET, path, JSON, "", Bytes::new()).await?;
+            if answer.status() != 200 {
+                bail!("a watch was answered {}", answer.status());
+            }
+            watchers.spawn(async move {
+                while let Some(Ok(frame)) = answer.body_mut().frame().await {
+                    let bytes = frame.data_ref().map(Bytes::as_ref).unwrap_or_default();
+                    lines.fetch_add(memchr::memchr_iter(b'\n', bytes).count() as u64, Ordering::Relaxed);
+                }
+                drop(connection);
+            });
+        }
+        counts.push(lines);
+    }
+    sleep(GRACE).await;
+    let before: Vec<_> = sides.iter().map(|side| side.processes.cpu()).collect();
+    counts.iter().for_each(|count| count.store(0, Ordering::Relaxed));
+    let connection = admin.connect().await?;
+    for change in 0..CHANGES {
+        // All namespaces in turn: a tenth of the changes is of a tenth of them.
+        let number = change * 7 % pods;
+        let path = format!(
+            "/api/v1/namespaces/{}/pods/{}",
+            load::namespace(number / load::PODS_PER_NAMESPACE),
+            load::pod_name(number)
+        );
+        let value = format!("{}-{change}", sides.len());
+        let body = json!({"metadata": {"labels": {"change": value}}}).to_string();
+        connection.write(Method::PATCH, &path, "application/merge-patch+json", Bytes::from(body)).await?;
+        sleep(PAUSE).await;
+    }
+    sleep(GRACE).await;
+    let costs = sides.iter().zip(before).zip(&counts).map(|((side, before), count)| {
+        let cpu = side.processes.cpu_since(before).server.unwrap_or_default();
+        cpu.as_secs_f64() * 1e6 / count.load(Ordering::Relaxed).max(1) as f64
+    });
+    let costs = costs.collect();
+    watchers.shutdown().await;
+    Ok(costs)
+}
