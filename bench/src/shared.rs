@@ -128,7 +128,8 @@ async fn start(member: &TestCluster, admin: &Contestant, pods: usize) -> anyhow:
         (folder.path().join("clients.crt"), folder.path().join("policy.yaml"), folder.path().join("logs"));
     fs::create_dir(&logs).context("make a folder for the log")?;
     fs::write(&client_ca, people.pem()).context("write the authority")?;
-    let rules = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n";
+    let rules =
+        "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n";
     fs::write(&policy, rules).context("write the audit policy")?;
     grant(admin, pods).await?;
     let kubeconfig = member.kubeconfig();

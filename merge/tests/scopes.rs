@@ -131,12 +131,61 @@ impl ObjectFilter for Boxed {
         self.0.scope()
     }
 
+    fn leap(&self, cluster: &ClusterName, unwanted: &Object) -> Option<Box<str>> {
+        self.0.leap(cluster, unwanted)
+    }
+
     fn is_whole_namespace(&self) -> bool {
         self.0.is_whole_namespace()
     }
 }
 
+/// The namespaces in the order of their objects' keys.
+const BY_KEY: [&str; 3] = ["a-b", "a", "b"];
+
+/// Wants some namespaces, and objects of one parity.
+#[derive(Clone)]
+struct Within {
+    namespaces: Vec<&'static str>,
+    even: bool,
+}
+
+impl ObjectFilter for Within {
+    fn matches(&self, _: &ClusterName, object: &Object) -> bool {
+        let is_even = object.resource_version().0 % 2 == 0;
+        self.namespaces.contains(&object.namespace()) && is_even == self.even
+    }
+
+    fn leap(&self, _: &ClusterName, unwanted: &Object) -> Option<Box<str>> {
+        let at = BY_KEY.iter().position(|own| *own == unwanted.namespace())?;
+        if self.namespaces.contains(&unwanted.namespace()) {
+            // No way back, and no way on the spot.
+            return Some(if self.even { "" } else { unwanted.key().as_str() }.into());
+        }
+        let next = BY_KEY[at..].iter().find(|own| self.namespaces.contains(own));
+        Some(next.map_or_else(|| "~".into(), |own| format!("{own}/").into()))
+    }
+}
+
 proptest! {
+    #[test]
+    fn who_leaps_finds_what_is_wanted(
+        histories in prop::collection::vec(history(), CLUSTERS.len()),
+        namespaces in prop::sample::subsequence(&NAMESPACES[..], 0..NAMESPACES.len()),
+        even in any::<bool>(),
+        limit in 0..20_usize,
+    ) {
+        let clusters = CLUSTERS.map(|name| ClusterName::new(name).unwrap());
+        let heads: Heads = Arc::new(clusters.iter().cloned().zip(histories.iter().map(snapshot)).collect());
+        let within = Within { namespaces, even };
+        let leaping = || -> Box<dyn ObjectFilter> { Box::new(within.clone()) };
+        let scanned = || -> Box<dyn ObjectFilter> {
+            let within = within.clone();
+            Box::new(move |cluster: &ClusterName, object: &Object| within.matches(cluster, object))
+        };
+        prop_assert_eq!(pages(&heads, &leaping, limit), pages(&heads, &scanned, limit));
+    }
+
     #[test]
     fn what_a_scope_finds_is_what_a_scan_finds(
         histories in prop::collection::vec(history(), CLUSTERS.len()),

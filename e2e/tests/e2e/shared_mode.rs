@@ -9,6 +9,7 @@ mod matrix;
 mod races;
 mod streams;
 mod tokens;
+mod words;
 
 use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::{Context, ensure};
@@ -35,6 +36,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.extend(races::cases());
     cases.extend(streams::cases());
     cases.extend(tokens::cases());
+    cases.extend(words::cases());
     cases
 }
 

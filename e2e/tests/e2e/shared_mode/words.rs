@@ -1,0 +1,86 @@
+//! What is refused is refused in the member's own words: each is asked directly, and through the endpoint.
+
+use super::Shared;
+use crate::context::{Case, TestContext, cases};
+use anyhow::ensure;
+use serde_json::{Value, json};
+use tributary_e2e::{HttpClient, namespace};
+
+pub(super) fn cases() -> Vec<Case> {
+    cases!["shared_mode::words"; who_may_not_is_told_so_in_the_members_words, who_is_not_known_is_told_so_in_the_members_words]
+}
+
+/// What a client goes by: code, reason, message, details.
+fn told(code: u16, status: &Value) -> Value {
+    json!({"code": code, "kind": status["kind"], "reason": status["reason"], "message": status["message"],
+        "details": status["details"], "status": status["status"]})
+}
+
+async fn who_may_not_is_told_so_in_the_members_words(context: TestContext) -> anyhow::Result<()> {
+    let shared = Shared::start(&context).await?;
+    let (member, name) = (&shared.members[0], namespace::unique_name("eve"));
+    let own = context.namespace("words", &shared.members).await?;
+    let through = shared.http(&name, &["dev"]).await?;
+    let pods = format!("/api/v1/namespaces/{own}/pods");
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}});
+    let mut differing = Vec::new();
+    for (method, path) in [
+        ("GET", "/api/v1/pods".to_owned()),
+        ("GET", pods.clone()),
+        ("GET", format!("{pods}?watch=1")),
+        ("GET", format!("{pods}?fieldSelector=metadata.name%3Dx")),
+        ("GET", format!("{pods}/x")),
+        ("GET", format!("{pods}/x/log")),
+        ("GET", format!("{pods}/x/status")),
+        ("GET", "/api/v1/nodes".to_owned()),
+        ("GET", "/api/v1/nodes/x".to_owned()),
+        ("GET", format!("/api/v1/namespaces/{own}")),
+        ("GET", format!("/apis/apps/v1/namespaces/{own}/deployments/x")),
+        ("GET", format!("/apis/apps/v1/namespaces/{own}/deployments/x/scale")),
+        ("GET", "/apis/rbac.authorization.k8s.io/v1/clusterroles".to_owned()),
+        ("GET", "/metrics".to_owned()),
+        ("POST", format!("/api/v1/namespaces/{own}/configmaps")),
+        ("POST", format!("{pods}/x/eviction")),
+        ("POST", format!("{pods}/x/exec?command=ls&stdout=true")),
+        ("PUT", format!("/api/v1/namespaces/{own}/configmaps/x")),
+        ("DELETE", format!("/api/v1/namespaces/{own}/configmaps/x")),
+        ("DELETE", format!("/api/v1/namespaces/{own}/configmaps")),
+        ("DELETE", "/api/v1/nodes/x".to_owned()),
+    ] {
+        let ask = async |http: &HttpClient, headers: &[(&str, &str)]| {
+            let mut request = match method {
+                "POST" => http.post(&path, &object),
+                "PUT" => http.put(&path, &object),
+                "DELETE" => http.delete(&path),
+                _ => http.get(&path),
+            };
+            for (header, value) in headers {
+                request = request.header(header, value);
+            }
+            let answer = request.send().await?;
+            anyhow::Ok(told(answer.status.as_u16(), &answer.json().unwrap_or_default()))
+        };
+        let directly = ask(member.http(), &[("impersonate-user", &name), ("impersonate-group", "dev")]).await?;
+        ensure!(directly["code"] == 403, "{method} {path}: {directly}");
+        let merged = ask(&through, &[]).await?;
+        if merged != directly {
+            differing.push(format!("{method} {path}:\n  member    {directly}\n  tributary {merged}"));
+        }
+    }
+    ensure!(differing.is_empty(), "{}", differing.join("\n"));
+    Ok(())
+}
+
+async fn who_is_not_known_is_told_so_in_the_members_words(context: TestContext) -> anyhow::Result<()> {
+    let shared = Shared::start(&context).await?;
+    let path = shared.folder.path().join("nobody");
+    shared.tributary.kubeconfig_of(&path, &json!({"token": "guessed"}), &[])?;
+    let through = HttpClient::from_kubeconfig(&path, None).await?;
+    let directly =
+        shared.members[0].http().get("/api/v1/pods").header("authorization", "Bearer guessed").send().await?;
+    let merged = through.get("/api/v1/pods").send().await?;
+    let [own, theirs] =
+        [&merged, &directly].map(|answer| told(answer.status.as_u16(), &answer.json().unwrap_or_default()));
+    ensure!(own["code"] == 401 && own == theirs, "{own}\n{theirs}");
+    Ok(())
+}
