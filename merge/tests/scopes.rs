@@ -152,7 +152,7 @@ struct Within {
 
 impl ObjectFilter for Within {
     fn matches(&self, _: &ClusterName, object: &Object) -> bool {
-        let is_even = object.resource_version().0 % 2 == 0;
+        let is_even = object.resource_version().0.is_multiple_of(2);
         self.namespaces.contains(&object.namespace()) && is_even == self.even
     }
 

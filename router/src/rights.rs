@@ -23,6 +23,7 @@ mod followed;
 mod granted;
 mod judged;
 mod mirror;
+mod namespaces;
 mod read_place;
 mod reviewed;
 mod reviews;
@@ -39,8 +40,9 @@ pub(crate) use candidates::Candidates;
 pub(crate) use followed::{FollowedRights, ScopeChange};
 pub(crate) use granted::FollowedGrant;
 pub(crate) use mirror::RightsMirror;
+pub(crate) use namespaces::NamespaceRights;
 pub(crate) use read_place::ReadPlace;
-pub(crate) use visible::{Admission, CallerRights, NamespaceRights};
+pub(crate) use visible::{Admission, CallerRights};
 
 /// What serves many users beyond one: memory answers each with what they may read.
 #[derive(Clone, Debug, PartialEq, Eq)]

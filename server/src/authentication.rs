@@ -15,6 +15,7 @@ mod client_chain;
 mod cross_origin;
 mod files;
 mod shared;
+mod verifier;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -27,17 +28,9 @@ use crate::credentials::TokenDigest;
 pub(crate) use bearer::is_websocket;
 pub use client_chain::ClientChain;
 pub use files::{AuthenticationFiles, AuthenticationFilesError, read_issuers};
-use shared::FRONT_PROXY;
 pub use shared::SharedAuthenticator;
-
-/// Whether a connection on which this user is known is theirs: it is not where a proxy in front sends the requests of many,
-/// nor in personal mode, in which all are one person's.
-pub fn has_own_connection(user: &User) -> bool {
-    ![PERSONAL, FRONT_PROXY].contains(&user.authority.verifier.as_str())
-}
-
-/// The verifier of personal mode.
-const PERSONAL: &str = "personal";
+use verifier::PERSONAL;
+pub use verifier::has_own_connection;
 
 /// The one user of personal mode. Members do not see it: they see the kubeconfig's own users.
 pub fn personal_user() -> User {

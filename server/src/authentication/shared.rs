@@ -15,11 +15,8 @@ use tributary_router::{AuthenticatedUntil, OwnCredential, StillKnown, User};
 use super::Authentication;
 use super::client_chain::ClientChain;
 use super::cross_origin::is_cross_origin;
+use super::verifier::{FRONT_PROXY, X509};
 use crate::token_review::ReviewTroubles;
-
-/// The verifiers, as [`Authority`] names them.
-const X509: &str = "x509";
-pub(super) const FRONT_PROXY: &str = "front-proxy";
 
 /// Who vouches for clients. Cheap to clone; its authorities are exchanged where they are.
 #[derive(Clone, Debug, Default)]
