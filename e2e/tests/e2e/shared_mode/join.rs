@@ -136,8 +136,11 @@ async fn nothing_is_done_unasked(context: TestContext) -> anyhow::Result<()> {
     members[0].http().get(&secret).send().await?.expect(404)?;
     let theirs = join(&context, members[0].name(), folder, "view", &["--yes"]).await?;
     ensure!(theirs.code == Some(2) && theirs.stderr.contains("ClusterRole \"view\""), "{theirs:?}");
-    std::fs::write(folder.join("mine.yaml"), "# mine\n")?;
-    let mine = join(&context, members[0].name(), folder, &account, &["--yes", "--name", "mine"]).await?;
-    ensure!(mine.code == Some(2) && mine.stderr.contains("mine.yaml is there already"), "{mine:?}");
+    for (file, name) in [("mine.yaml", "mine"), ("own.token", "own")] {
+        std::fs::write(folder.join(file), "# mine\n")?;
+        let mine = join(&context, members[0].name(), folder, &account, &["--yes", "--name", name]).await?;
+        ensure!(mine.code == Some(2) && mine.stderr.contains(&format!("{file} is there already")), "{mine:?}");
+        ensure!(std::fs::read_to_string(folder.join(file))? == "# mine\n");
+    }
     Ok(())
 }

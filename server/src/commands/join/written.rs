@@ -53,6 +53,13 @@ impl Written {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(error).with_context(|| cluster.display().to_string());
             }
+            // A token that no such UpstreamCluster is beside is somebody else's.
+            Err(_) if token.symlink_metadata().is_ok() => {
+                bail!(
+                    "{} is there already and was not written by tributary join; choose another --name",
+                    token.display()
+                )
+            }
             Ok(_) | Err(_) => {}
         }
         Ok(Self { cluster, token, text })
