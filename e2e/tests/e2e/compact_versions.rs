@@ -53,8 +53,11 @@ async fn of_many_clusters(context: TestContext) -> anyhow::Result<()> {
     kubeconfig::write(&path, &accesses.iter().collect::<Vec<_>>())?;
     let contexts: Vec<&str> = accesses.iter().map(|access| access.name.as_str()).collect();
     let start = async || {
-        let tributary =
-            Tributary::builder(&path, contexts.iter().copied()).argument("--create-in=member1").start().await?;
+        // Tests beside it make ten thousand objects of the resource in a few seconds: what is paged here is to be remembered.
+        let tributary = Tributary::builder(&path, contexts.iter().copied())
+            .arguments(["--create-in=member1", "--history-bytes=268435456"])
+            .start()
+            .await?;
         anyhow::Ok(context.fixture.watch_log(tributary).await)
     };
     let (first, second) = tokio::try_join!(start(), start())?;
