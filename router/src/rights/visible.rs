@@ -393,10 +393,14 @@ impl CallerRights {
             match self.existence(&fleet, cluster) {
                 Existence::Unknown => {}
                 Existence::Nowhere => is_allowed = false,
-                Existence::There => {
-                    is_one_known = true;
-                    is_allowed &= acting.allows(cluster, &asked).unwrap_or(false);
-                }
+                Existence::There => match acting.allows(cluster, &asked) {
+                    // Nothing is known of one that answers itself, and does not answer.
+                    None if self.mirror.decides(cluster) == Some(Decides::Live) => {}
+                    allowed => {
+                        is_one_known = true;
+                        is_allowed &= allowed.unwrap_or(false);
+                    }
+                },
             }
         }
         is_one_known && is_allowed

@@ -132,6 +132,28 @@ async fn what_belongs_to_something_hidden_is_not_made_elsewhere() {
     assert_eq!((of_shop(&fixture, "a"), of_shop(&fixture, "b")), (2, 2));
     assert_eq!(write(&bob, "POST", SHOP, &owned("a")).await.code, 201);
     assert_eq!((of_shop(&fixture, "a"), of_shop(&fixture, "b")), (3, 2));
+    // Where somebody may make it in one cluster alone there is nothing to guess.
+    let (b, eve) = (fixture.member("b"), fixture.user("eve", &[]));
+    b.apply(binding("", "eve-makes", ("ClusterRole", "maker"), "eve")).unwrap();
+    until(async || write(&eve, "POST", SHOP, &owned("b")).await.code == 201).await;
+}
+
+/// What is told of all clusters does not depend on one that answers everything itself and is down.
+#[tokio::test]
+async fn a_live_member_that_is_down_keeps_nobody_from_the_report() {
+    let (fixture, chain) = with_live().await;
+    let root = fixture.user("root", &[]);
+    for name in ["a", "b", "c"] {
+        let mut observer = role("", "observer", [&["get"], &[], &[], &[]]);
+        observer["rules"] = json!([{"verbs": ["get"], "nonResourceURLs": ["/tributary/status", "/readyz/*"]}]);
+        let member = fixture.member(name);
+        member.apply(observer).unwrap();
+        member.apply(binding("", "root-observes", ("ClusterRole", "observer"), "root")).unwrap();
+    }
+    chain.learn(fixture.member("c"));
+    fixture.member("c").control().stop_listening().await;
+    fixture.out_of_reach("c").await;
+    until(async || root.get("/readyz?verbose").await.code != 403).await;
 }
 
 /// What is asked of a path is asked of the members that somebody may know of by it.

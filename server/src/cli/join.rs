@@ -10,7 +10,7 @@ use tributary_apimachinery::{ClusterName, duration};
 pub(super) const EXAMPLES: &str = "Examples:
   tributary join eu-admin --name eu --config clusters/
       prints what it would do in the cluster of context eu-admin, asks, does it, and writes
-      clusters/eu.yaml and clusters/eu.kubeconfig; then: tributary serve --config clusters/
+      clusters/eu.yaml and clusters/eu.token; then: tributary serve --config clusters/
   tributary join eu-admin --name eu --config clusters/ --profile write --yes
       asks nothing; users may change what their own rights let them change
   tributary join eu-admin --name eu --config clusters/ --dry-run
@@ -39,7 +39,7 @@ pub struct JoinArguments {
     /// The kubeconfig of the context [default: $KUBECONFIG, else ~/.kube/config]
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// The configuration directory of serve: the UpstreamCluster and the account's kubeconfig are written there
+    /// The configuration directory of serve: the UpstreamCluster and the account's token are written there
     #[arg(long, value_name = "DIR")]
     pub config: PathBuf,
     /// The name of the cluster [default: the context's, as serve derives it]
@@ -57,7 +57,8 @@ pub struct JoinArguments {
     /// Tell the cluster these extras of users
     #[arg(long, value_name = "KEY,...", value_delimiter = ',')]
     pub impersonate_extra: Vec<String>,
-    /// Let the cluster vouch for tokens: those of its ServiceAccounts, and those that it reviews
+    /// Let the cluster vouch for tokens: those of its ServiceAccounts, and those that it reviews. The account may act as
+    /// anybody then, in every way (--impersonation any)
     #[arg(long)]
     pub tokens: bool,
     /// The namespace of the account

@@ -46,7 +46,7 @@ pub async fn join(arguments: JoinArguments) -> Result<(), Failure> {
     };
     let member = Member::new(config.clone()).map_err(Failure::usage)?;
     let minor = member.minor().await.map_err(Failure::runtime)?;
-    let account = account_of(&arguments, minor);
+    let account = account_of(&arguments, minor).map_err(Failure::usage)?;
     let written = Written::plan(&arguments.config, &name, &config, &account).map_err(Failure::usage)?;
     let (known, user) = futures::try_join!(member.discovery(), member.user()).map_err(Failure::runtime)?;
     let known = KnownResources::of(&known);
@@ -70,13 +70,32 @@ pub async fn join(arguments: JoinArguments) -> Result<(), Failure> {
     Ok(())
 }
 
-fn account_of(arguments: &JoinArguments, minor: u32) -> Account {
+/// What the flags ask for.
+///
+/// # Errors
+/// What constrained impersonation cannot do.
+fn account_of(arguments: &JoinArguments, minor: u32) -> anyhow::Result<Account> {
     let impersonation = match arguments.impersonation {
+        ImpersonationChoice::Auto if arguments.tokens => Impersonation::Any,
         ImpersonationChoice::Constrained => Impersonation::Constrained,
         ImpersonationChoice::Auto if minor >= CONSTRAINED_SINCE => Impersonation::Constrained,
         ImpersonationChoice::Auto | ImpersonationChoice::Any => Impersonation::Any,
     };
-    Account {
+    if impersonation == Impersonation::Constrained {
+        // ServiceAccounts by their names alone (`onlyUsernameSet` in apiserver's `filters/impersonation/mode.go`): what the
+        // cluster's review says of them could not be told.
+        anyhow::ensure!(
+            !arguments.tokens,
+            "--tokens needs --impersonation any, by which the account may act as anybody"
+        );
+        let plain = arguments.impersonate_extra.iter().find(|key| !key.contains('/'));
+        anyhow::ensure!(
+            plain.is_none(),
+            "--impersonate-extra {}: constrained impersonation takes keys of a domain alone, such as example.com/team",
+            plain.map_or("", String::as_str)
+        );
+    }
+    Ok(Account {
         name: arguments.account.clone(),
         namespace: arguments.namespace.clone(),
         profile: arguments.profile,
@@ -85,7 +104,7 @@ fn account_of(arguments: &JoinArguments, minor: u32) -> Account {
         extra: arguments.impersonate_extra.iter().map(|key| key.to_lowercase()).collect(),
         tokens: arguments.tokens,
         has_lasting_token: arguments.token_lifetime.is_none(),
-    }
+    })
 }
 
 /// What there is to do, each step tried where that can be done before those before it are: what is within a namespace

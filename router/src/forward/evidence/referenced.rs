@@ -27,6 +27,15 @@ pub(in crate::forward) struct Referenced {
     pub(in crate::forward) involved: Option<Arc<Object>>,
 }
 
+/// What a reference is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    /// An owner.
+    Owner,
+    /// The object that an Event is about.
+    Involved,
+}
+
 /// How many owners of an object are looked for. 16: objects have one, a Pod's volumes and shared resources a handful; each
 /// that memory does not know costs a question to each cluster, and a client may name a thousand.
 const OWNERS_MAX: usize = 16;
@@ -44,7 +53,7 @@ pub(in crate::forward) async fn of_references(
     }
     let Some(involved) = &held.facts.involved else { return Ok(None) };
     let found = match just_deleted(request, involved).await {
-        None => referenced(request, involved).await?,
+        None => referenced(request, involved, Role::Involved).await?,
         deleted => deleted,
     };
     Ok(found.map(|(cluster, involved)| Referenced { cluster, involved }))
@@ -53,11 +62,12 @@ pub(in crate::forward) async fn of_references(
 /// The first of some owners that is anywhere. The first one alone is there most often; the others are looked for at once.
 async fn first_owner(request: ClientRequest<'_>, owners: &[Reference]) -> Result<Option<Found>, Refusal> {
     let Some((first, others)) = owners.split_first() else { return Ok(None) };
-    let found = Box::pin(referenced(request, first)).await?;
+    let found = Box::pin(referenced(request, first, Role::Owner)).await?;
     if found.is_some() {
         return Ok(found);
     }
-    let others: Vec<_> = others.iter().take(OWNERS_MAX - 1).map(|owner| Box::pin(referenced(request, owner))).collect();
+    let others: Vec<_> =
+        others.iter().take(OWNERS_MAX - 1).map(|owner| Box::pin(referenced(request, owner, Role::Owner))).collect();
     let mut looked_for = stream::iter(others).buffered(OWNERS_MAX);
     while let Some(found) = looked_for.next().await {
         let found = found?;
@@ -77,11 +87,13 @@ async fn first_owner(request: ClientRequest<'_>, owners: &[Reference]) -> Result
 /// 409 where several clusters have an object of that name and uid. 503 where it is in no cluster that is known or answers,
 /// and some do not, or do not let the caller look: elsewhere garbage collection would take the new object for one that lost its owner. 504 where this
 /// process's own writes are not seen within 3 s.
-async fn referenced(request: ClientRequest<'_>, reference: &Reference) -> Result<Option<Found>, Refusal> {
+async fn referenced(request: ClientRequest<'_>, reference: &Reference, role: Role) -> Result<Option<Found>, Refusal> {
     let ClientRequest { router, resource, .. } = request;
     let Some((wanted, served)) = named(router, reference, resource) else { return Ok(None) };
     let candidates = request.candidates_of(&wanted, "get").await;
-    let hiding = request.hiding(&served, &candidates);
+    // Where there is one cluster there is nothing to guess, and nobody collects an Event whose object is elsewhere.
+    let may_guess = role == Role::Owner && request.clusters().len() > 1;
+    let hiding = if may_guess { request.hiding(&served, &candidates) } else { Vec::new() };
     let wanted = request.about(&wanted, &served, &candidates);
     let uid = Some(&*reference.uid).filter(|uid| !uid.is_empty() && *uid != reference.name);
     let mut located = locate(wanted, Lookup::Surely { uid }, &[]).await?;

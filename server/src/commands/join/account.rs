@@ -165,8 +165,7 @@ impl Account {
         }
         if self.tokens {
             rules.allow(AUTHENTICATION, "tokenreviews", ["create"]);
-            // What the cluster says of its own users is told it as it said it: constrained impersonation of
-            // ServiceAccounts takes a name alone.
+            // What the cluster says of its own users is told it as it said it.
             rules.allow("", "serviceaccounts", ["impersonate"]);
             let own = ["credential-id", "node-name", "node-uid", "pod-name", "pod-uid"];
             own.iter().for_each(|key| {
@@ -267,7 +266,8 @@ mod tests {
         for (profile, impersonation) in
             Profile::ALL.into_iter().zip([Impersonation::Constrained, Impersonation::Any, Impersonation::Constrained])
         {
-            let account = Account { uid: true, tokens: true, ..account(profile, impersonation) };
+            let tokens = impersonation == Impersonation::Any;
+            let account = Account { uid: true, tokens, ..account(profile, impersonation) };
             for rule in account.rules(&KnownResources::usual()) {
                 for field in ["verbs", "apiGroups", "resources"] {
                     let words = rule[field].as_array().into_iter().flatten();

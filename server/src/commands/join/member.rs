@@ -65,10 +65,10 @@ impl Member {
         }
     }
 
-    /// Makes an object what it should be, by server-side apply; `for_real`, or to see whether that would be allowed.
+    /// Makes an object what it should be, by server-side apply, whoever wrote it last: it is one of ours, by its label; `for_real`, or to see whether that would be allowed.
     pub(super) async fn apply(&self, object: &Value, for_real: bool) -> anyhow::Result<()> {
         let dry_run = if for_real { "" } else { "&dryRun=All" };
-        let path = format!("{}?fieldManager={MANAGER}{dry_run}", path(object)?);
+        let path = format!("{}?fieldManager={MANAGER}&force=true{dry_run}", path(object)?);
         let applied = self.ask(Method::PATCH, &path, Some(object), &[]).await;
         applied.map(drop).with_context(|| format!("{} {}", object["kind"], object["metadata"]["name"]))
     }
