@@ -21,6 +21,15 @@ impl Candidates {
         Self { only: Some(Arc::new(only)), is_one_unknown }
     }
 
+    /// Those of them that others are, too.
+    pub(crate) fn within(&self, others: &Self) -> Self {
+        let only = match (&self.only, &others.only) {
+            (Some(own), Some(other)) => Some(Arc::new(own.intersection(other).cloned().collect())),
+            (own, other) => own.as_ref().or(other.as_ref()).cloned(),
+        };
+        Self { only, is_one_unknown: self.is_one_unknown || others.is_one_unknown }
+    }
+
     /// Whether a cluster is one of them.
     pub(crate) fn has(&self, cluster: &ClusterName) -> bool {
         self.only.as_ref().is_none_or(|only| only.contains(cluster))

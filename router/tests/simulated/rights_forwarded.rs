@@ -115,6 +115,27 @@ async fn a_namespace_that_may_not_be_looked_at_may_be_meant() {
     assert_eq!(of_shop(&fixture, "b"), 3);
 }
 
+/// Both clusters have the namespace, and carl may look at both, but make things in one alone.
+#[tokio::test]
+async fn a_namespace_where_nothing_may_be_made_is_not_asked_about() {
+    let (fixture, _bob) = bob().await;
+    for name in ["a", "b"] {
+        let member = fixture.member(name);
+        member.apply(role("", "looker", [&["get", "list"], &[""], &["namespaces", "configmaps"], &[]])).unwrap();
+        member.apply(binding("", "carl-looks", ("ClusterRole", "looker"), "carl")).unwrap();
+    }
+    fixture.member("a").apply(binding("", "carl-makes", ("ClusterRole", "maker"), "carl")).unwrap();
+    let carl = fixture.user("carl", &[]);
+    for name in ["a", "b"] {
+        until(async || carl.get(&format!("{SHOP}/one-{name}")).await.code == 200).await;
+    }
+    fixture.members.iter().for_each(|member| member.control().reset_counters());
+    until(async || write(&carl, "POST", SHOP, &config_map_of("shop", "new")).await.code == 201).await;
+    assert_eq!((of_shop(&fixture, "a"), of_shop(&fixture, "b")), (3, 2));
+    let asked = fixture.member("b").control().request_log();
+    assert!(!asked.iter().any(|line| line.contains("/namespaces/shop")), "{asked:?}");
+}
+
 /// Elsewhere garbage collection would take it for one that lost its owner.
 #[tokio::test]
 async fn what_belongs_to_something_hidden_is_not_made_elsewhere() {

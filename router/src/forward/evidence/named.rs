@@ -7,13 +7,15 @@ use crate::forward::locate::{Lookup, ask_unknown, locate};
 use crate::grounds::Evidence;
 use crate::refusal::{Refusal, Trouble};
 use crate::request::ClientRequest;
+use crate::rights::Candidates;
 
-/// Which clusters have an object of this name.
+/// Which clusters have an object of this name, of those that count.
 ///
 /// # Errors
 /// As [`locate`].
 pub(super) async fn of_name(
     request: ClientRequest<'_>,
+    counting: &Candidates,
     resource: &GroupVersionResource,
     namespace: Option<&str>,
     name: &str,
@@ -21,7 +23,7 @@ pub(super) async fn of_name(
     let union = request.router.fleet().union();
     let Some(served) = union.get(resource) else { return Ok(Gathered::default()) };
     let wanted = object(resource.clone(), namespace.map(str::to_owned), Some(name.to_owned()));
-    let candidates = request.candidates_of(&wanted, "get").await;
+    let candidates = request.candidates_of(&wanted, "get").await.within(counting);
     let hiding = request.hiding(served, &candidates);
     let wanted = request.about(&wanted, served, &candidates);
     let located = ask_unknown(wanted, locate(wanted, Lookup::Present, &[]).await?).await;

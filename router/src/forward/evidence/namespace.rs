@@ -9,13 +9,17 @@ use crate::grounds::Evidence;
 use crate::refusal::Refusal;
 use crate::request::ClientRequest;
 
-/// Which of the clusters that serve the resource have the namespace.
+/// Which of the clusters that serve the resource have the namespace. Where the caller may not make anything in it nothing
+/// can be meant, and nobody is asked.
 ///
 /// # Errors
 /// As [`of_name`].
 pub(in crate::forward) async fn of_namespace(request: ClientRequest<'_>) -> Result<Gathered, Refusal> {
     let Some(namespace) = &request.resource.namespace else { return Ok(Gathered::default()) };
-    let mut found = of_name(request, &GroupVersionResource::new("", "v1", "namespaces"), None, namespace).await?;
+    let makers = request.candidates_of(request.resource, "create").await.within(request.candidates);
+    let request = request.about(request.resource, request.served, &makers);
+    let namespaces = GroupVersionResource::new("", "v1", "namespaces");
+    let mut found = of_name(request, &makers, &namespaces, None, namespace).await?;
     let Evidence { has, may, .. } = of_kind(request);
     found.evidence.has.retain(|cluster| has.contains(cluster) || may.contains(cluster));
     found.evidence.may.retain(|cluster| has.contains(cluster) || may.contains(cluster));

@@ -7,6 +7,7 @@ use super::named::of_name;
 use crate::forward::buffered::BufferedRequest;
 use crate::refusal::Refusal;
 use crate::request::ClientRequest;
+use crate::rights::Candidates;
 
 /// Which clusters have the node that a new Pod is bound to; for a Binding, the Pod that is bound, or else the node.
 ///
@@ -19,7 +20,7 @@ pub(in crate::forward) async fn of_node(
     let facts = &held.facts;
     if let (Some(target), Some(name)) = (&facts.target, &facts.name) {
         let pods = GroupVersionResource::new("", "v1", "pods");
-        let pod = of_name(request, &pods, request.resource.namespace.as_deref(), name).await?;
+        let pod = of_name(request, &Candidates::default(), &pods, request.resource.namespace.as_deref(), name).await?;
         return if pod.evidence.has.len() == 1 { Ok(pod) } else { node(request, &target.name).await };
     }
     match &facts.node_name {
@@ -30,5 +31,6 @@ pub(in crate::forward) async fn of_node(
 
 /// Which clusters have a node of this name.
 async fn node(request: ClientRequest<'_>, name: &str) -> Result<Gathered, Refusal> {
-    of_name(request, &GroupVersionResource::new("", "v1", "nodes"), None, name).await
+    let nodes = GroupVersionResource::new("", "v1", "nodes");
+    of_name(request, &Candidates::default(), &nodes, None, name).await
 }
