@@ -13,7 +13,7 @@ use crate::authenticated::AuthenticatedUntil;
 use crate::awaited::Awaited;
 use crate::flow::holder::Holder;
 use crate::own_credential::OwnCredential;
-use crate::refusal::{ForbiddenPath, Refusal, RequestRefusal};
+use crate::refusal::{Refusal, RequestRefusal};
 use crate::rights::{Actor, CallerRights, RightsMirror, given_user};
 use crate::stream_over::StreamOver;
 use crate::topology::ClusterSetup;
@@ -143,8 +143,7 @@ impl Caller {
     pub(crate) async fn may_visit(&self, path: &str) -> Result<(), Refusal> {
         match self.rights() {
             Some(rights) if !rights.settled(|rights| rights.may_visit(path)).await => {
-                let user = rights.actor().acting().name.to_owned();
-                Err(RequestRefusal::ForbiddenPath(ForbiddenPath { user, path: path.to_owned() }).into())
+                Err(rights.forbids_path(path.to_owned()))
             }
             _ => Ok(()),
         }

@@ -7,7 +7,7 @@ use crate::asked::{attributes, is_of_oneself, proxied_name};
 use crate::caller::Caller;
 use crate::configuration::ConfigurationSnapshot;
 use crate::plan::ResourcePlan;
-use crate::refusal::{ClusterRefusal, ForbiddenRequest, Refusal};
+use crate::refusal::{ClusterRefusal, Refusal};
 use crate::rights::{CallerRights, Candidates};
 
 /// The clusters that there are for a request that members answer: where its caller may do what is asked, or may get the
@@ -73,15 +73,7 @@ fn decide(
     }
     if candidates.is_one_unknown() {
         let (resource, name) = (resource.resource.clone(), resource.name.clone().unwrap_or_default());
-        return Err(ClusterRefusal::RightsUnknown { resource, name }.into());
+        return Err(ClusterRefusal::rights_unknown(resource, name).into());
     }
-    Err(rights.forbids(ForbiddenRequest {
-        user: String::new(),
-        verb: asked.verb.to_owned().into(),
-        resource: resource.resource.clone(),
-        subresource: asked.subresource.to_owned(),
-        namespace: asked.namespace.to_owned(),
-        name: asked.name.to_owned(),
-        clusters: Vec::new(),
-    }))
+    Err(rights.forbids_asked(&asked, &resource.resource))
 }

@@ -12,6 +12,7 @@ pub(crate) mod list;
 pub(crate) mod locate;
 mod meant;
 mod missing_namespace;
+mod not_let;
 pub(crate) mod one_cluster;
 pub(crate) mod one_object;
 mod rewritten;

@@ -119,7 +119,19 @@ impl Router {
                 }
             }
         });
-        deadline::within(info, query, self.request_timeout(), &caller.awaited, acted).await
+        let answered = deadline::within(info, query, self.request_timeout(), &caller.awaited, acted).await;
+        match answered {
+            Err(refusal) if refusal.is_of_unknown_rights() => Err(self.told_of_rights(refusal, &caller).await),
+            answered => answered,
+        }
+    }
+
+    /// A refusal because rights are not known: whoever may see the report is told of which clusters, and why.
+    async fn told_of_rights(&self, refusal: Refusal, caller: &Caller) -> Refusal {
+        match &self.rights {
+            Some(mirror) if caller.may_visit(report::PATH).await.is_ok() => refusal.of_these(mirror.obstacles()),
+            _ => refusal,
+        }
     }
 
     /// Answers a request for what no known cluster serves, once each has been asked anew what it serves.
@@ -256,7 +268,7 @@ impl Router {
         let resource = &request.resource;
         if names.is_empty() && told.is_one_unknown() {
             let (resource, name) = (resource.clone(), request.name.clone().unwrap_or_default());
-            return ClusterRefusal::RightsUnknown { resource, name }.into();
+            return ClusterRefusal::rights_unknown(resource, name).into();
         }
         if names.is_empty() {
             return Refusal::NoRoute;

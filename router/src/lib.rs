@@ -257,7 +257,8 @@ impl Router {
             let Some(mirror) = &self.rights else { return cluster.report() };
             let rights = Some(mirror.condition_of(cluster.name()));
             let (decider, rights_reason) = mirror.decider_of(cluster.name());
-            ClusterReport { rights, rights_decider: Some(decider), rights_reason, ..cluster.report() }
+            let rights_problem = mirror.obstacle_of(cluster.name());
+            ClusterReport { rights, rights_decider: Some(decider), rights_reason, rights_problem, ..cluster.report() }
         };
         let clusters = clusters.values().map(report).collect();
         Report {

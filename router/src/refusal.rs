@@ -13,6 +13,7 @@
 //! limit          what is bounded, or shared among clients           406, 413, 429, 504
 //! ```
 
+mod account;
 mod cluster;
 mod limit;
 mod member;
@@ -30,6 +31,7 @@ use http::StatusCode;
 use tributary_apimachinery::Status;
 use tributary_apimachinery::text::printable;
 
+pub(crate) use account::{Beyond, NotLet};
 pub(crate) use cluster::{ClusterRefusal, ReleaseName};
 pub(crate) use limit::LimitRefusal;
 pub(crate) use member::{MemberRefusal, says_forbidden, says_never, says_not_served, says_of_list};
@@ -120,6 +122,21 @@ impl Refusal {
         }
     }
 
+    /// Whether it is because what the caller may do in some clusters is not known.
+    pub(crate) fn is_of_unknown_rights(&self) -> bool {
+        matches!(self, Self::Cluster(refusal) if matches!(**refusal, ClusterRefusal::RightsUnknown { .. }))
+    }
+
+    /// The same, where that is so of these clusters, for whoever may know of all.
+    pub(crate) fn of_these(mut self, troubles: Vec<Trouble>) -> Self {
+        if let Self::Cluster(refusal) = &mut self
+            && let ClusterRefusal::RightsUnknown { told, .. } = &mut **refusal
+        {
+            *told = troubles;
+        }
+        self
+    }
+
     /// Whether clusters have not been read yet. They are waited for by the client.
     pub(crate) fn is_unread(&self) -> bool {
         matches!(self, Self::Cluster(refusal) if matches!(**refusal, ClusterRefusal::Unread { .. }))
@@ -142,6 +159,17 @@ impl Refusal {
     /// Whether a member answered with a redirect, which is never passed on.
     pub(crate) fn is_redirect(&self) -> bool {
         matches!(self, Self::Member(refusal) if refusal.is_redirect())
+    }
+
+    /// What a cluster does not let this endpoint's account do in the user's name, however often it is asked.
+    pub(crate) fn not_let(&self) -> Option<&NotLet> {
+        match self {
+            Self::Member(refusal) => match &**refusal {
+                MemberRefusal::NotLet(not_let) => Some(not_let),
+                _ => None,
+            },
+            _ => None,
+        }
     }
 
     /// What a member said, where the refusal is its own.

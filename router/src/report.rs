@@ -142,6 +142,9 @@ pub struct ClusterReport {
     /// Why that is not by its roles and bindings.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rights_reason: Option<String>,
+    /// What keeps us from knowing what users may do there, and what helps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rights_problem: Option<String>,
     /// Its addresses, in the order of the configuration.
     pub endpoints: Vec<EndpointReport>,
 }

@@ -24,6 +24,7 @@ mod granted;
 mod judged;
 mod mirror;
 mod namespaces;
+mod obstacle;
 mod read_place;
 mod reviewed;
 mod reviews;

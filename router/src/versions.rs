@@ -203,7 +203,7 @@ impl Versions {
         let (told, hidden): (Vec<_>, Vec<_>) = untold.map(|cluster| cluster.name().clone()).partition(is_told);
         match (told.is_empty(), hidden.is_empty()) {
             (false, _) => Some(ClusterRefusal::unread(resource, told, 1)),
-            (true, false) => Some(ClusterRefusal::RightsUnknown { resource: resource.clone(), name: String::new() }),
+            (true, false) => Some(ClusterRefusal::rights_unknown(resource.clone(), String::new())),
             (true, true) => None,
         }
     }

@@ -43,7 +43,7 @@ pub(crate) async fn delete_collection(
     let (_, wanted) = ClusterSelector::split(&options.label_selector).map_err(Refusal::malformed)?;
     if request.candidates.is_one_unknown() {
         let resource = resource.resource.clone();
-        return Err(ClusterRefusal::RightsUnknown { resource, name: String::new() }.into());
+        return Err(ClusterRefusal::rights_unknown(resource, String::new()).into());
     }
     let held = BufferedRequest::read(request, Verb::DeleteCollection, message, DELETE_OPTIONS_BYTES_MAX).await?;
     let shared = held.for_all()?;
@@ -103,7 +103,7 @@ async fn all_allow(request: ClientRequest<'_>, clusters: &[Arc<Cluster>]) -> Res
     let names = || clusters.iter().map(|cluster| cluster.name());
     let allowing = rights.settled(|rights| rights.candidates(names(), &[Attributes::Resource(asked)])).await;
     if allowing.is_one_unknown() {
-        return Err(ClusterRefusal::RightsUnknown { resource: resource.resource.clone(), name: String::new() }.into());
+        return Err(ClusterRefusal::rights_unknown(resource.resource.clone(), String::new()).into());
     }
     let refusing: Vec<_> = names().filter(|cluster| !allowing.has(cluster)).cloned().collect();
     if refusing.is_empty() {

@@ -60,7 +60,7 @@ pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, R
     let wanted = |cluster: &ClusterName| selected.matches(cluster) && policy.selects(cluster);
     if request.candidates.is_one_unknown() && partial == Partial::Deny {
         let resource = served.resource.clone();
-        return Err(ClusterRefusal::RightsUnknown { resource, name: String::new() }.into());
+        return Err(ClusterRefusal::rights_unknown(resource, String::new()).into());
     }
     let question =
         ListQuery::new(request, matches!(form.shape, Representation::Table(_)), &labels.to_string(), options.limit);

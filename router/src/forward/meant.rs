@@ -260,8 +260,8 @@ async fn by_evidence(request: ClientRequest<'_>, held: &BufferedRequest, ground:
     }
     let refusal = match finding {
         Finding::Meant(cluster) if rests_on_unknown && placement == Some(&cluster) => return Ok(Said::Nothing),
-        Finding::Meant(_) if rests_on_unknown => ClusterRefusal::RightsUnknown { resource, name },
-        Finding::Nothing if is_of_unknown_release => ClusterRefusal::RightsUnknown { resource, name },
+        Finding::Meant(_) if rests_on_unknown => ClusterRefusal::rights_unknown(resource, name),
+        Finding::Nothing if is_of_unknown_release => ClusterRefusal::rights_unknown(resource, name),
         Finding::Meant(cluster) => return Ok(router.fleet().cluster(&cluster).map_or(Said::Nothing, Said::Cluster)),
         Finding::Nothing => return Ok(Said::Nothing),
         Finding::Unsure { known, unknown } => {

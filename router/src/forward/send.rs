@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Request, Response, StatusCode, Uri, header};
-use tributary_apimachinery::{Permit, RequestClass, Status};
+use http::{Request, Response, StatusCode, Uri};
+use tributary_apimachinery::{Permit, RequestClass};
 use tributary_proxy::{ClusterClient, ForwardError, RequestIdentity};
 
+use super::not_let::{Question, unless_not_let};
 use crate::body::{self, Body};
 use crate::caller::Caller;
 use crate::refusal::{MemberRefusal, Refusal, RequestRefusal};
@@ -26,12 +27,13 @@ pub(crate) async fn send(
 ) -> Result<Response<Body>, Refusal> {
     let identity = caller.identity(&cluster.setup).await?;
     let client = addressed(cluster, &mut request, path, query)?;
+    let question = Question { method: request.method().clone(), path, query };
     let place = place(cluster, caller, &request)?;
     note(cluster, caller, &mut request);
     let waiting = caller.awaited.wait_for(cluster.name());
     let answer = client.forward(request, identity).await.map_err(|error| not_forwarded(cluster, error))?;
     drop(waiting);
-    let answer = unless_not_let(cluster, caller, answer).await?;
+    let answer = unless_not_let(cluster, caller, question, answer).await?;
     Ok(match answer.status() {
         // What is switched has a connection of its own from now on, and is counted as such.
         StatusCode::SWITCHING_PROTOCOLS => answer,
@@ -54,8 +56,9 @@ pub(crate) async fn ask(
     let identity = caller.identity(&cluster.setup).await?;
     note(cluster, caller, &mut request);
     let _waiting = caller.awaited.wait_for(cluster.name());
+    let question = Question { method: request.method().clone(), path, query: None };
     let answer = ask_as(cluster, identity, request, path).await?;
-    unless_not_let(cluster, caller, answer).await
+    unless_not_let(cluster, caller, question, answer).await
 }
 
 /// Asks one cluster in our own name, for what is no client's: what it says may be told to all of them.
@@ -68,40 +71,6 @@ pub(crate) async fn ask_as_ourselves(
     path: &str,
 ) -> Result<Response<Body>, Refusal> {
     ask_as(cluster, RequestIdentity::Member, request, path).await
-}
-
-/// The largest refusal that is read to find out whose fault it is, in bytes. A Status is a few hundred.
-const REFUSAL_BYTES_MAX: usize = 64 << 10;
-
-/// What a kube-apiserver says of whoever may not act as another, by its authorizers' words: the verb is `impersonate`, or
-/// where it takes constrained impersonation (1.36 on; KEP-5284) the one that was asked for last, such as
-/// `impersonate:user-info` or `impersonate-on:user-info:list` (apiserver `pkg/endpoints/filters/impersonation/mode.go`).
-const NOT_LET: [&[u8]; 3] = [b"cannot impersonate resource", b"cannot impersonate:", b"cannot impersonate-on:"];
-
-/// The answer to a request in the name of one of many users, unless the cluster says that this endpoint may not act as
-/// them: that is its administrator's to mend, and no fault of the user's.
-///
-/// # Errors
-/// 503 that says so.
-async fn unless_not_let(
-    cluster: &Arc<Cluster>,
-    caller: &Caller,
-    answer: Response<Body>,
-) -> Result<Response<Body>, Refusal> {
-    let length = answer.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-    let is_short = length.is_some_and(|length: usize| length <= REFUSAL_BYTES_MAX);
-    let in_our_name = caller.rights().is_some() && !caller.comes_with_own_token(&cluster.setup);
-    if answer.status() != StatusCode::FORBIDDEN || !in_our_name || !is_short {
-        return Ok(answer);
-    }
-    let (head, incoming) = answer.into_parts();
-    let text = body::whole_up_to(incoming, REFUSAL_BYTES_MAX).await.unwrap_or_default();
-    if !NOT_LET.iter().any(|said| text.windows(said.len()).any(|words| words == *said)) {
-        return Ok(Response::from_parts(head, body::full(text)));
-    }
-    let said = Status::from_response(head.status.as_u16(), &text).message;
-    cluster.note_not_let(&said);
-    Err(MemberRefusal::NotLet { cluster: cluster.name().clone() }.into())
 }
 
 async fn ask_as(

@@ -101,7 +101,7 @@ impl NoOwner {
         let name = request.resource.name.clone().unwrap_or_default();
         let refusal = match self {
             Self::Nowhere => ClusterRefusal::NotFound { resource, name },
-            Self::RightsUnknown => ClusterRefusal::RightsUnknown { resource, name },
+            Self::RightsUnknown => ClusterRefusal::rights_unknown(resource, name),
             Self::Unknown(clusters) => unknown(request.router.fleet(), resource, name, (&clusters, told)),
             Self::Unsure { owner, unknown } => {
                 let (ground, unknown) = (Ground::Name, request.router.fleet().troubles(&unknown, told));

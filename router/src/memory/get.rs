@@ -58,7 +58,7 @@ pub(crate) async fn get(request: ClientRequest<'_>) -> Result<Response<Body>, Re
     let owner = owner.map_err(|none| match none {
         NoOwner::Nowhere if admission.as_ref().is_some_and(|admission| admission.is_one_unknown) => {
             let (resource, name) = (served.resource.clone(), request.resource.name.clone().unwrap_or_default());
-            ClusterRefusal::RightsUnknown { resource, name }.into()
+            ClusterRefusal::rights_unknown(resource, name).into()
         }
         none => none.refusal(request, &standings.troubles()),
     })?;

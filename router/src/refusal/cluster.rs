@@ -102,13 +102,15 @@ pub(crate) enum ClusterRefusal {
         /// After how many seconds the client is to come again.
         retry_after: u32,
     },
-    /// What the caller may do in some clusters is not known: 429 for what can be waited for, else 503. They are not
-    /// named, for perhaps the caller may not know of them.
+    /// What the caller may do in some clusters is not known: 429 for what can be waited for, else 503.
     RightsUnknown {
         /// The resource.
         resource: GroupVersionResource,
         /// The object; empty for a collection.
         name: String,
+        /// The clusters and why it is not known of them, for whoever may know of all. Nobody else is told them, for
+        /// perhaps they may not know of them.
+        told: Vec<Trouble>,
     },
     /// Several clusters have an object of the name: 409.
     Ambiguous {
@@ -197,6 +199,11 @@ pub(crate) enum ClusterRefusal {
 }
 
 impl ClusterRefusal {
+    /// What the caller may do in some clusters is not known.
+    pub(crate) fn rights_unknown(resource: GroupVersionResource, name: String) -> Self {
+        Self::RightsUnknown { resource, name, told: Vec::new() }
+    }
+
     /// Clusters that have not been read yet, of which nothing else is known.
     pub(crate) fn unread(resource: &GroupVersionResource, clusters: Vec<ClusterName>, retry_after: u32) -> Self {
         Self::Unread { resource: resource.clone(), clusters, reasons: Vec::new(), retry_after }
@@ -220,7 +227,7 @@ impl ClusterRefusal {
             Self::Unread { resource, clusters, reasons, retry_after } => {
                 unread(resource, clusters, reasons, *retry_after)
             }
-            Self::RightsUnknown { resource, name } => rights_unknown(resource, name),
+            Self::RightsUnknown { resource, name, told } => rights_unknown(resource, name, told),
             Self::Ambiguous { resource, name, clusters, path } => ambiguous(resource, name, clusters, path),
             Self::Elsewhere { resource, name, named, owner } => elsewhere(resource, name, named, owner),
             Self::OfOtherContext { resource, name, named, is_configured, cluster } => {
@@ -269,9 +276,12 @@ fn unread(
 /// How soon somebody is to come again whose rights are not known, in seconds.
 const RIGHTS_RETRY_AFTER: u32 = 1;
 
-fn rights_unknown(resource: &GroupVersionResource, name: &str) -> Status {
+fn rights_unknown(resource: &GroupVersionResource, name: &str, told: &[Trouble]) -> Status {
     let what = object(resource, name);
-    let message = format!("{what}: what you may read in some clusters is not known yet");
+    let mut message = format!("{what}: what you may read in some clusters is not known yet");
+    if !told.is_empty() {
+        message.push_str(&format!(": {}", first(told, "; ")));
+    }
     match name {
         "" => Status::too_many_requests(message, RIGHTS_RETRY_AFTER),
         name => unavailable(message, resource, name).with_retry_after(RIGHTS_RETRY_AFTER),

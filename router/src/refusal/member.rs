@@ -8,12 +8,12 @@ use std::fmt::Display;
 use std::time::Duration;
 
 use http::StatusCode;
-use tributary_apimachinery::filter::CLUSTER_LABEL;
 use tributary_apimachinery::status::go_quote;
 use tributary_apimachinery::{ClusterName, Status, StatusReason};
 use tributary_proxy::{ForwardError, Sent};
 
-use super::wording::{first, listed};
+use super::account::NotLet;
+use super::wording::{first, leaves_out, listed};
 use super::{Refusal, Trouble};
 
 /// When a client is to come again whose cluster cannot be reached now, in seconds.
@@ -36,11 +36,8 @@ pub(crate) enum MemberRefusal {
     },
     /// The cluster is configured such that nothing can be sent to it: 503.
     NotAskable(Trouble),
-    /// The cluster does not let this endpoint act in its users' names: 503. Its administrator has to.
-    NotLet {
-        /// The cluster.
-        cluster: ClusterName,
-    },
+    /// A cluster does not let this endpoint's account do it in the user's name: 503.
+    NotLet(NotLet),
     /// The cluster began to answer, and the answer cannot be given: it broke off, took too long or is too large. What
     /// was asked for may be done: 502.
     Interrupted {
@@ -119,7 +116,7 @@ impl MemberRefusal {
             Self::Said(status) => status.clone(),
             Self::Forward { error, is_out_of_reach, silent_for } => not_forwarded(error, *is_out_of_reach, *silent_for),
             Self::NotAskable(trouble) => Status::service_unavailable(format!("cluster {trouble}")),
-            Self::NotLet { cluster } => Status::service_unavailable(not_let(cluster)),
+            Self::NotLet(not_let) => not_let.status(),
             Self::Interrupted { cluster, cause } => interrupted(cluster, cause),
             Self::Unavailable { cluster, cause } => {
                 Status::service_unavailable(format!("cluster {} is unavailable: {cause}", go_quote(cluster.as_str())))
@@ -221,14 +218,6 @@ fn not_forwarded(error: &ForwardError, is_out_of_reach: bool, silent_for: Durati
     }
 }
 
-fn not_let(cluster: &ClusterName) -> String {
-    format!(
-        "cluster {} does not let this endpoint act in your name; an administrator of that cluster has to grant its account \
-         the verb impersonate (docs/shared-mode.md)",
-        go_quote(cluster.as_str())
-    )
-}
-
 fn interrupted(cluster: &ClusterName, cause: &str) -> Status {
     let message = format!(
         "cluster {}: its answer cannot be passed on: {cause}; the request may have been carried out: check before you try again",
@@ -244,9 +233,9 @@ fn undecided(unknown: &[String]) -> Status {
 
 fn nothing_deleted(troubles: &[Trouble], is_out_of_reach: bool) -> Status {
     let status = Status::service_unavailable(format!(
-        "nothing is deleted while these clusters cannot be asked: {}; a label selector leaves clusters out: \
-         {CLUSTER_LABEL}!=NAME",
+        "nothing is deleted while these clusters cannot be asked: {}; {}",
         listed(troubles),
+        leaves_out("NAME"),
     ));
     if is_out_of_reach { status } else { status.with_retry_after(RETRY_AFTER) }
 }

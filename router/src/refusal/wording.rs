@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 
+use tributary_apimachinery::filter::CLUSTER_LABEL;
 use tributary_apimachinery::status::go_quote;
 use tributary_apimachinery::{ClusterName, GroupVersionResource};
 
@@ -36,6 +37,11 @@ pub(crate) fn without_name(cause: &str, cluster: &ClusterName) -> String {
 /// becomes `x: refused`.
 pub(crate) fn cause_alone(cause: &str, cluster: &ClusterName) -> String {
     without_name(cause, cluster).replacen("it cannot be reached at ", "", 1)
+}
+
+/// What a request of several clusters has to say to be one of the others.
+pub(super) fn leaves_out(cluster: &str) -> String {
+    format!("a label selector leaves clusters out: {CLUSTER_LABEL}!={cluster}")
 }
 
 /// `a, b and 3 more`.

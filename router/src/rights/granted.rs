@@ -4,7 +4,7 @@ use tokio::sync::watch;
 use tokio::time::sleep_until;
 use tributary_apimachinery::request_info::ResourceRequest;
 use tributary_apimachinery::{ClusterName, Verb};
-use tributary_authorization::ResourceAttributes;
+use tributary_authorization::{Attributes, ResourceAttributes};
 
 use super::judged::Needed;
 use super::visible::CallerRights;
@@ -68,11 +68,11 @@ impl FollowedGrant {
     /// Whether it is lost, and what has to be known for that. Costs a lookup of the user's and the groups' grants in the
     /// cluster.
     fn look(&mut self) -> (bool, Needed) {
-        let asked = ResourceAttributes {
+        let asked = Attributes::Resource(ResourceAttributes {
             subresource: self.resource.subresource.as_deref().unwrap_or_default(),
             ..attributes(&self.resource, self.verb.as_str())
-        };
-        let (granted, needed) = self.rights.decided(|rights| rights.grants(&self.cluster, asked));
+        });
+        let (granted, needed) = self.rights.decided(|rights| rights.grants(&self.cluster, &asked));
         let is_lost = granted == Some(false) && self.is_seen;
         self.is_seen |= granted == Some(true);
         (is_lost, needed)

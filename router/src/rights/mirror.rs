@@ -21,9 +21,11 @@ use super::confirmation;
 use super::decider::{Decider, ReviewCause};
 use super::detector::{self, MirroredRules};
 use super::feed::MirrorFeed;
+use super::obstacle::Obstacle;
 use super::reviews::Reviews;
 use super::standing::MirrorStanding;
 use crate::limits::Limits;
+use crate::refusal::Trouble;
 use crate::report::{RightsCondition, RightsDecider};
 use crate::topology::{Cluster, Fleet, next_state};
 
@@ -112,6 +114,8 @@ struct MirroredClusters {
     by_name: BTreeMap<ClusterName, MirroredCluster>,
     /// Those of which what is known counted when it was last looked.
     known: BTreeSet<ClusterName>,
+    /// What was said last to be in the way of knowing it of others.
+    obstacles: BTreeMap<ClusterName, Obstacle>,
 }
 
 impl MirroredClusters {
@@ -125,6 +129,28 @@ impl MirroredClusters {
                 // Of what nobody may see nothing comes first.
                 _ => precedence.nothing(),
             }
+        }
+    }
+}
+
+impl MirroredClusters {
+    /// What keeps us from knowing what users may do in a cluster.
+    fn obstacle_of(&self, cluster: &ClusterName, known: &KnownRights) -> Option<Obstacle> {
+        let member = self.by_name.get(cluster)?;
+        let kinds = RbacKind::ALL.into_iter().map(RbacKind::resource);
+        let states: Vec<_> = kinds.zip(member.cachers.iter().map(|cacher| cacher.state())).collect();
+        Obstacle::of(&states, known.standing.holds(Instant::now()), &known.decider)
+    }
+
+    /// Says in the log what keeps us from knowing it, where that is news.
+    fn tell_obstacle(&mut self, cluster: &ClusterName, known: &KnownRights) {
+        let Some(obstacle) = self.obstacle_of(cluster, known).filter(Obstacle::is_trouble) else {
+            self.obstacles.remove(cluster);
+            return;
+        };
+        if self.obstacles.get(cluster) != Some(&obstacle) {
+            tracing::warn!(%cluster, reason = %obstacle, "what users may do in the cluster is not known: reads leave it out, or are refused");
+            self.obstacles.insert(cluster.clone(), obstacle);
         }
     }
 }
@@ -239,6 +265,19 @@ impl RightsMirror {
         }
     }
 
+    /// What keeps us from knowing what users may do in a cluster; `None` where nothing does.
+    pub(crate) fn obstacle_of(&self, cluster: &ClusterName) -> Option<String> {
+        let known = self.standings.load().by_name.get(cluster).cloned()?;
+        self.members.lock().obstacle_of(cluster, &known).map(|obstacle| obstacle.to_string())
+    }
+
+    /// The clusters of which it is not known what users may do there, and why.
+    pub(crate) fn obstacles(&self) -> Vec<Trouble> {
+        let names = self.clusters().into_iter();
+        let told = names.filter_map(|cluster| Some((self.obstacle_of(&cluster)?, cluster)));
+        told.map(|(cause, cluster)| Trouble { cluster, cause, age: None }).collect()
+    }
+
     /// Denies these users everything, and nobody else. Whoever follows rights is told.
     pub(crate) fn deny(&self, users: BTreeSet<String>) {
         self.denied.store(Arc::new(users));
@@ -299,7 +338,9 @@ impl RightsMirror {
             true => KnownRights::none(MirrorStanding::Live),
             false => self.known_of(members.by_name.get(name)),
         };
-        let standings = clusters.iter().map(|it| (it.0.clone(), standing(it))).collect();
+        let standings: BTreeMap<_, _> = clusters.iter().map(|it| (it.0.clone(), standing(it))).collect();
+        standings.iter().for_each(|(name, known)| members.tell_obstacle(name, known));
+        members.obstacles.retain(|name, _| clusters.contains_key(name));
         self.publish(&mut members, standings);
     }
 
@@ -414,8 +455,10 @@ impl RightsMirror {
 
     fn state_changed_of(&self, members: &mut MirroredClusters, name: &ClusterName) {
         let Some(member) = members.by_name.get(name) else { return };
+        let known = self.known_of(Some(member));
+        members.tell_obstacle(name, &known);
         let mut standings = self.standings.load().by_name.clone();
-        standings.insert(name.clone(), self.known_of(Some(member)));
+        standings.insert(name.clone(), known);
         self.publish(members, standings);
     }
 

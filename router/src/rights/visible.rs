@@ -9,7 +9,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use tributary_apimachinery::{ClusterName, GroupVersionResource, Partial};
+use tributary_apimachinery::{ClusterName, GroupVersionResource, Partial, RequestInfo};
 use tributary_authentication::{MemberRules, NotSent, UserInfo};
 use tributary_authorization::{Attributes, Fleet, ResourceAttributes, User, Visible};
 
@@ -23,7 +23,7 @@ use super::read_place::ReadPlace;
 use super::reviewed;
 use super::reviews::Question;
 use crate::authenticated::StillKnown;
-use crate::refusal::{ClusterRefusal, ForbiddenRequest, Refusal, RequestRefusal};
+use crate::refusal::{ClusterRefusal, ForbiddenPath, ForbiddenRequest, Refusal, RequestRefusal};
 use crate::stream_over::StreamOver;
 
 /// How often clusters are asked before a decision is made by what is known then. Four: first whether one may be somebody
@@ -218,12 +218,26 @@ impl CallerRights {
 
     /// Whether a cluster lets the caller do something, by its roles and bindings or by its word; `None` where that is not
     /// known.
-    pub(super) fn grants(&self, cluster: &ClusterName, asked: ResourceAttributes<'_>) -> Option<bool> {
+    pub(super) fn grants(&self, cluster: &ClusterName, asked: &Attributes<'_>) -> Option<bool> {
         let fleet = self.mirror.compiled();
         match self.existence(&fleet, cluster) {
             Existence::Unknown => None,
             Existence::Nowhere => Some(false),
-            Existence::There => self.judged(&fleet, Whom::Acting).allows(cluster, &Attributes::Resource(asked)),
+            Existence::There => self.judged(&fleet, Whom::Acting).allows(cluster, asked),
+        }
+    }
+
+    /// What a cluster would say to the caller itself, where it does not let them do what is asked; `None` where it does, or
+    /// that is not known.
+    pub(crate) fn refused_by(&self, cluster: &ClusterName, info: &RequestInfo) -> Option<Refusal> {
+        let asked = Attributes::of(info);
+        if self.grants(cluster, &asked) != Some(false) {
+            return None;
+        }
+        match (asked, info.resource()) {
+            (Attributes::Resource(asked), Some(request)) => Some(self.forbids_asked(&asked, &request.resource)),
+            (Attributes::NonResource { verb: "get", path }, _) => Some(self.forbids_path(path.into_owned())),
+            _ => None,
         }
     }
 
@@ -247,7 +261,7 @@ impl CallerRights {
             Existence::Nowhere => Err(self.not_let(&fleet, [cluster])),
             Existence::Unknown => {
                 let (user, name) = (GroupVersionResource::new("", "v1", "users"), self.actor.acting().name.to_owned());
-                Err(ClusterRefusal::RightsUnknown { resource: user, name }.into())
+                Err(ClusterRefusal::rights_unknown(user, name).into())
             }
         }
     }
@@ -394,12 +408,14 @@ impl CallerRights {
                 Existence::Unknown => {}
                 Existence::Nowhere => is_allowed = false,
                 Existence::There => match acting.allows(cluster, &asked) {
-                    // Nothing is known of one that answers itself, and does not answer.
-                    None if self.mirror.decides(cluster) == Some(Decides::Live) => {}
-                    allowed => {
+                    Some(allowed) => {
                         is_one_known = true;
-                        is_allowed &= allowed.unwrap_or(false);
+                        is_allowed &= allowed;
                     }
+                    // Nothing is known of one that answers itself, and does not answer. Another is asked, and does not
+                    // answer: its roles are known.
+                    None if self.mirror.decides(cluster) == Some(Decides::Live) => {}
+                    None => is_allowed &= fleet.allows(cluster, acting.user(), &asked),
                 },
             }
         }
@@ -471,7 +487,7 @@ impl CallerRights {
             }
         };
         let shown = if verb == "get" { &own } else { &listed };
-        let unknown = || ClusterRefusal::RightsUnknown { resource: place.resource.clone(), name: place.name.clone() };
+        let unknown = || ClusterRefusal::rights_unknown(place.resource.clone(), place.name.clone());
         if !own.unknown.is_empty() && partial == Partial::Deny {
             return Err(unknown().into());
         }
@@ -510,6 +526,24 @@ impl CallerRights {
             name,
             clusters: Vec::new(),
         })
+    }
+
+    /// 403: nobody lets the caller do what is asked of this resource.
+    pub(crate) fn forbids_asked(&self, asked: &ResourceAttributes<'_>, resource: &GroupVersionResource) -> Refusal {
+        self.forbids(ForbiddenRequest {
+            user: String::new(),
+            verb: asked.verb.to_owned().into(),
+            resource: resource.clone(),
+            subresource: asked.subresource.to_owned(),
+            namespace: asked.namespace.to_owned(),
+            name: asked.name.to_owned(),
+            clusters: Vec::new(),
+        })
+    }
+
+    /// 403: nobody lets the caller see what is at this path, which is no resource.
+    pub(crate) fn forbids_path(&self, path: String) -> Refusal {
+        RequestRefusal::ForbiddenPath(ForbiddenPath { user: self.actor.acting().name.to_owned(), path }).into()
     }
 
     /// 403: no cluster that is there for the caller allows it. The user is filled in here.

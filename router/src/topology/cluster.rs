@@ -124,6 +124,8 @@ pub(crate) struct Cluster {
     went_back: Mutex<Option<Instant>>,
     /// When it was last said that it does not let us act in users' names.
     not_let: Mutex<Option<Instant>>,
+    /// Whether it has let us act in users' names.
+    lets_act: AtomicBool,
     refresh: Notify,
     attempts: watch::Sender<Attempts>,
     /// Whether one of the attempts is over, and what it said is known.
@@ -241,6 +243,7 @@ impl Cluster {
             told: Mutex::default(),
             went_back: Mutex::default(),
             not_let: Mutex::default(),
+            lets_act: AtomicBool::new(false),
             refresh: Notify::new(),
             attempts: watch::Sender::default(),
             asked: AtomicBool::new(false),
@@ -372,12 +375,29 @@ impl Cluster {
         }
     }
 
-    /// Notes that it does not let us act in users' names, and what it says. Logged once a minute.
-    pub(crate) fn note_not_let(&self, said: &str) {
+    /// Notes that it has let us act in a user's name.
+    pub(crate) fn note_lets_act(&self) {
+        self.lets_act.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it has ever let us act in a user's name.
+    pub(crate) fn lets_act(&self) -> bool {
+        self.lets_act.load(Ordering::Relaxed)
+    }
+
+    /// Notes that it does not let us act in users' names, and what it says: at all, which is an administrator's to mend, or
+    /// beyond the bounds that an administrator has set. Logged once a minute.
+    pub(crate) fn note_not_let(&self, said: &str, is_beyond: bool) {
         let mut noted = self.not_let.lock();
-        if noted.is_none_or(|noted| noted.elapsed() >= NOT_LET_LOG_INTERVAL) {
-            *noted = Some(Instant::now());
-            let remedy = "grant our account the verb impersonate there, as docs/shared-mode.md shows";
+        if noted.is_some_and(|noted| noted.elapsed() < NOT_LET_LOG_INTERVAL) {
+            return;
+        }
+        *noted = Some(Instant::now());
+        if is_beyond {
+            let remedy = "where users are to do it, change the profile: tributary join CONTEXT --profile write";
+            tracing::info!(cluster = %self.name(), said, remedy, "what a user asks for is beyond our account's profile");
+        } else {
+            let remedy = "let our account impersonate users: tributary join CONTEXT, or as docs/shared-mode.md shows";
             tracing::error!(cluster = %self.name(), said, remedy, "the cluster does not let us act in users' names");
         }
     }

@@ -41,6 +41,7 @@ mod replicas;
 mod report;
 mod reviews;
 mod rights;
+mod rights_bounded;
 mod rights_detected;
 mod rights_forwarded;
 mod rights_property;

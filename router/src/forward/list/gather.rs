@@ -15,7 +15,9 @@ use super::token::LiveContinueToken;
 use crate::flow::fair_share::FairShare;
 use crate::flow::holder::Holder;
 use crate::limits::GATHERED_BYTES_MAX;
-use crate::refusal::{Refusal, VersionRefusal, says_forbidden, says_never, says_not_served, says_of_list};
+use crate::refusal::{
+    MemberRefusal, NotLet, Refusal, VersionRefusal, says_forbidden, says_never, says_not_served, says_of_list,
+};
 use crate::topology::Cluster;
 use crate::view::{KNOWN_WITHIN, Standing};
 
@@ -159,16 +161,17 @@ impl GatheredPage {
             }
             let Some((cluster, said)) = asked.next().await else { break };
             self.seen.members += 1;
-            let Some(list) = self.sort_out(&cluster, said, begun)? else { continue };
+            let Some(list) = self.sort_out(&cluster, said, (begun, gathering.partial))? else { continue };
             if self.take(list, limit, clusters).is_break() {
                 break;
             }
         }
         drop(asked);
         self.sound_out(gathering, begun).await?;
+        let is_refused = self.lists.is_empty() && self.refusals.iter().all(is_final);
         match self.refusals.pop() {
             // All say the same: it is the answer.
-            Some(refusal) if self.lists.is_empty() && refusal.said_by_member().is_some_and(says_never) => Err(refusal),
+            Some(refusal) if is_refused => Err(refusal),
             _ => Ok(()),
         }
     }
@@ -211,7 +214,7 @@ impl GatheredPage {
         let asked: Vec<BoxFuture<'_, Sounded>> = asked.map(|asked| Box::pin(asked) as BoxFuture<'_, _>).collect();
         let mut answers = stream::iter(asked).buffered(WINDOW_MAX);
         while let Some((cluster, said)) = answers.next().await {
-            if let Some(warnings) = self.sort_out(&cluster, said, begun)? {
+            if let Some(warnings) = self.sort_out(&cluster, said, (begun, gathering.partial))? {
                 self.heard(&cluster, &warnings);
                 self.later.push(cluster);
             }
@@ -222,12 +225,13 @@ impl GatheredPage {
     /// What a member said, if it serves the resource and answers.
     ///
     /// # Errors
-    /// What it says of the request itself: the others would say the same, or never hear of its token.
+    /// What it says of the request itself: the others would say the same, or never hear of its token. Where a partial answer
+    /// is denied, that it does not let us ask in the client's name: that does not pass.
     fn sort_out<T>(
         &mut self,
         cluster: &Arc<Cluster>,
         said: Result<T, Refusal>,
-        begun: Instant,
+        (begun, partial): (Instant, Partial),
     ) -> Result<Option<T>, Refusal> {
         let refusal = match said {
             Ok(said) => return Ok(Some(said)),
@@ -240,7 +244,14 @@ impl GatheredPage {
         if is_of_request {
             return Err(expired(refusal, cluster));
         }
-        if is_served {
+        if let Some(not_let) = refusal.not_let() {
+            if partial == Partial::Deny {
+                return Err(MemberRefusal::NotLet(NotLet { is_one_of_several: true, ..not_let.clone() }).into());
+            }
+            let reason = format!("it {}", not_let.reason());
+            self.standings.push((cluster.name().clone(), Standing::LeftOut { reason }));
+            self.refusals.push(refusal);
+        } else if is_served {
             let reason = Some(refusal.to_string().into());
             let standing = Standing::Unknown { since: begun, reason, forbidden };
             self.standings.push((cluster.name().clone(), standing));
@@ -287,6 +298,11 @@ impl Gathering<'_> {
     async fn sound_out(&self, cluster: &Arc<Cluster>) -> Result<Vec<HeaderValue>, Refusal> {
         MemberList::sound_out(cluster, &self.question, within(self.partial)).await
     }
+}
+
+/// Whether a member will say the same however often it is asked.
+fn is_final(refusal: &Refusal) -> bool {
+    refusal.not_let().is_some() || refusal.said_by_member().is_some_and(says_never)
 }
 
 /// A member's refusal of its own token: where it gives a fresh one, so is ours.

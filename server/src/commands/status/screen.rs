@@ -132,6 +132,7 @@ fn troubles(cluster: &ClusterReport) -> Vec<String> {
         lines.push(format!("{since}{problem}"));
     }
     lines.extend(cluster.credentials_problem.as_ref().map(|problem| format!("credentials: {problem}")));
+    lines.extend(cluster.rights_problem.as_ref().map(|problem| format!("what users may do is not known: {problem}")));
     if cluster.endpoints.len() > 1 {
         let lost = cluster.endpoints.iter().filter_map(|it| Some((&it.address, it.problem.as_ref()?)));
         lines.extend(lost.map(|(address, problem)| format!("endpoint {address}: {problem}")));
@@ -309,7 +310,12 @@ mod tests {
             resident_bytes: Some(64 << 20),
             clusters: vec![
                 ready("eu", 15_210),
-                ClusterReport { condition: ClusterCondition::Refusing, behind: 1, ..ready("lab", 40) },
+                ClusterReport {
+                    condition: ClusterCondition::Refusing,
+                    behind: 1,
+                    rights_problem: Some("its roles cannot be followed: forbidden".to_owned()),
+                    ..ready("lab", 40)
+                },
                 lost(),
             ],
             resources: vec![
@@ -351,6 +357,7 @@ CLUSTER  HEALTH       VERSION  AGE  LATENCY  OBJECTS  MEMORY   BEHIND
 us       unreachable  v1.36.3  4m   -        812      5550KiB  3/3
   for 4m: 10.0.0.7:6443: Connection refused (os error 111); check that the address is right and the network a…
 lab      refusing     v1.36.3  2s   3.4ms    40       273KiB   1/3
+  what users may do is not known: its roles cannot be followed: forbidden
 eu       ready        v1.36.3  2s   3.4ms    15210    101MiB   0/3
 
 CLUSTER  BEHIND             HELD     FOR  REASON
@@ -389,6 +396,7 @@ short_to_member     90    100   -        eu
             name: bad(),
             problem: Some(bad()),
             credentials_problem: Some(bad()),
+            rights_problem: Some(bad()),
             version: Some(bad()),
             endpoints: vec![EndpointReport { address: bad(), problem: Some(bad()), ..EndpointReport::default() }; 2],
             ..ready("eu", 1)

@@ -1,0 +1,127 @@
+//! What keeps us from knowing what users may do in a cluster: a pure finding, for the log, the report, and whoever may see
+//! that.
+
+use std::fmt;
+
+use tributary_cacher::{CacherState, StaleReason};
+
+use super::decider::{Decider, ReviewCause};
+
+/// What keeps us from knowing it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Obstacle {
+    /// Roles or bindings are not followed.
+    Unread {
+        /// Which of them.
+        resource: &'static str,
+        /// Why not; `None` while they are read for the first time.
+        reason: Option<StaleReason>,
+    },
+    /// It has not been found out yet whether roles and bindings decide.
+    Undecided,
+    /// It is asked, and does not let us ask, or does not answer.
+    Unanswered(ReviewCause),
+}
+
+impl Obstacle {
+    /// What keeps us from it where roles and bindings are so, and this decides; `None` where nothing does. `holds`: whether
+    /// what was read of them last counts.
+    pub(super) fn of(states: &[(&'static str, CacherState)], holds: bool, decider: &Decider) -> Option<Self> {
+        let unread = states.iter().filter_map(|(resource, state)| match state {
+            CacherState::Synced => None,
+            CacherState::Stale { reason, .. } => Some((*resource, Some(reason.clone()))),
+            CacherState::Syncing { reason, .. } => Some((*resource, reason.clone())),
+        });
+        match decider {
+            // The first that says why comes first.
+            _ if !holds => {
+                let (resource, reason) = unread.max_by_key(|(_, reason)| reason.is_some())?;
+                Some(Self::Unread { resource, reason })
+            }
+            Decider::Undecided => Some(Self::Undecided),
+            Decider::Review(cause @ (ReviewCause::NotLet { .. } | ReviewCause::Unanswered)) => {
+                Some(Self::Unanswered(cause.clone()))
+            }
+            Decider::Review(_) | Decider::Rbac => None,
+        }
+    }
+
+    /// Whether it is more than that there has been no time yet.
+    pub(super) fn is_trouble(&self) -> bool {
+        !matches!(self, Self::Undecided | Self::Unread { reason: None, .. })
+    }
+
+    /// What an administrator of the cluster does about it, where that is known.
+    pub(super) fn remedy(&self) -> Option<&'static str> {
+        match self {
+            Self::Unread { reason: Some(StaleReason::Forbidden), .. }
+            | Self::Unanswered(ReviewCause::NotLet { .. }) => {
+                Some("tributary join CONTEXT makes an account that may, or grant it as docs/shared-mode.md shows")
+            }
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unread { resource, reason: Some(reason) } => {
+                write!(f, "its {resource} cannot be followed: {reason}")?
+            }
+            Self::Unread { resource, reason: None } => {
+                write!(f, "its {resource} are being read for the first time")?;
+            }
+            Self::Undecided => f.write_str("it has not said yet whether its roles and bindings decide")?,
+            Self::Unanswered(cause) => write!(f, "{cause}")?,
+        }
+        self.remedy().map_or(Ok(()), |remedy| write!(f, "; {remedy}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn what_is_in_the_way_is_told_with_what_helps() {
+        let syncing = |reason| CacherState::Syncing { since: Instant::now(), reason };
+        let forbidden = || syncing(Some(StaleReason::Forbidden));
+        let not_let = || Decider::Review(ReviewCause::NotLet { resource: "subjectaccessreviews", code: 403 });
+        let rows: [(&[(&'static str, CacherState)], bool, Decider, Option<(&str, bool)>); 6] = [
+            (&[("roles", CacherState::Synced)], true, Decider::Rbac, None),
+            (
+                &[("roles", syncing(None)), ("clusterroles", forbidden())],
+                false,
+                Decider::Undecided,
+                Some(("its clusterroles cannot be followed: forbidden: we may not", true)),
+            ),
+            (&[("roles", syncing(None))], false, Decider::Rbac, Some(("its roles are being read", false))),
+            // What was read last counts.
+            (&[("roles", forbidden())], true, Decider::Rbac, None),
+            (&[("roles", CacherState::Synced)], true, Decider::Undecided, Some(("it has not said yet", false))),
+            (
+                &[("roles", CacherState::Synced)],
+                true,
+                not_let(),
+                Some((
+                    "it answers subjectaccessreviews with 403: our account needs the verb create on them; tributary",
+                    true,
+                )),
+            ),
+        ];
+        for (states, holds, decider, expected) in rows {
+            let found = Obstacle::of(states, holds, &decider);
+            let told = found.as_ref().map(|own| (own.to_string(), own.is_trouble()));
+            let is_it = match (&told, expected) {
+                (Some((text, trouble)), Some((begin, is_trouble))) => text.starts_with(begin) && *trouble == is_trouble,
+                (told, expected) => told.is_none() && expected.is_none(),
+            };
+            assert!(is_it, "{told:?}, expected {expected:?}");
+        }
+        let forbidden = Obstacle::Unread { resource: "roles", reason: Some(StaleReason::Forbidden) };
+        assert!(forbidden.to_string().contains("tributary join CONTEXT"), "{forbidden}");
+    }
+}

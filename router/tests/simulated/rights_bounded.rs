@@ -1,0 +1,178 @@
+//! The shared mode: members that let this endpoint act in users' names for what its account's profile names alone
+//! (constrained impersonation, KEP-5284).
+
+use std::sync::Arc;
+
+use http::{HeaderMap, Method};
+use serde_json::{Value, json};
+use tributary_apimachinery::{Partial, RequestInfo, Status};
+use tributary_authorization::Attributes;
+use tributary_router::report::RightsDecider;
+use tributary_router::{Policies, SharedMode};
+use tributary_simulator::{Authorizer, SimulatedCluster};
+
+use crate::harness::{Fixture, allow, items, until};
+use crate::members::{Rbac, acting};
+use crate::rights::{ann, binding, grant, listed, refuse_rbac, role};
+use crate::rights_detected::{Mode, decided, found_out};
+
+const SHOP: &str = "/api/v1/namespaces/shop/configmaps";
+const SECRETS: &str = "/api/v1/secrets";
+
+/// A member's authorizer, where our account has the profile `read`: it says so before it looks what the user may do, as a
+/// kube-apiserver does.
+struct Read(Arc<Rbac>);
+
+impl Authorizer for Read {
+    fn refusal(&self, headers: &HeaderMap, method: &Method, target: &str) -> Option<Status> {
+        let (path, query) = target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
+        let info = RequestInfo::parse(method.as_str(), path, query).unwrap();
+        let is_beyond = |asked: &Attributes<'_>| match asked {
+            Attributes::Resource(asked) => {
+                !asked.resource.starts_with("selfsubject") && (!info.verb.is_read() || asked.resource == "secrets")
+            }
+            Attributes::NonResource { .. } => false,
+        };
+        let asked = Attributes::of(&info);
+        if acting(headers).is_none() || !is_beyond(&asked) {
+            return self.0.refusal(headers, method, target);
+        }
+        let resource = info.resource().map(|own| own.resource.clone());
+        let verb = info.verb.as_str();
+        let cause = format!("User \"tributary\" cannot impersonate-on:user-info:{verb} resource at the cluster scope");
+        Some(Status::forbidden(resource.as_ref(), "", &cause))
+    }
+
+    fn allows(&self, headers: &HeaderMap, attributes: &Value) -> bool {
+        self.0.allows(headers, attributes)
+    }
+}
+
+/// The members of [`ann`], where our account in `b` has the profile `read`, and ann may list Secrets of `a` and `b`.
+/// Secrets are not held.
+async fn bounded(partial: Partial) -> Fixture {
+    let fixture = ann().await;
+    let mut policies = allow();
+    policies.default.partial = partial;
+    fixture.router.set_policies(Policies { registered: Some(vec!["configmaps".parse().unwrap()]), ..policies });
+    for member in ["a", "b"].map(|name| fixture.member(name)) {
+        let secret = json!({"kind": "Secret", "apiVersion": "v1", "metadata": {"name": "s", "namespace": "shop"}});
+        member.apply(secret).unwrap();
+        member.apply(role("", "secret-reader", [&["get", "list"], &[""], &["secrets"], &[]])).unwrap();
+        member.apply(binding("", "ann-secrets", ("ClusterRole", "secret-reader"), "ann")).unwrap();
+        let rbac = Rbac::judge(member);
+        if member.name() == "b" {
+            member.control().authorize(Some(Arc::new(Read(rbac))));
+        }
+    }
+    let ann = fixture.user("ann", &[]);
+    until(async || ann.get("/clusters/a/api/v1/secrets").await.code == 200).await;
+    until(async || ann.get("/clusters/b/api/v1/secrets").await.code == 503).await;
+    fixture
+}
+
+#[tokio::test]
+async fn a_list_beyond_an_accounts_profile_leaves_its_cluster_out() {
+    let fixture = bounded(Partial::Allow).await;
+    let answer = fixture.user("ann", &[]).get(SECRETS).await;
+    assert_eq!(items(&answer.ok()), ["a/s"]);
+    let [warning] = &answer.warnings()[..] else { panic!("{:?}", answer.warnings()) };
+    for part in ["cluster b: secrets are missing: it does not let this endpoint list secrets", "--name b --profile"] {
+        assert!(warning.contains(part), "{part}: {warning}");
+    }
+}
+
+#[tokio::test]
+async fn a_list_beyond_an_accounts_profile_is_refused_at_once_where_all_is_asked_for() {
+    let fixture = bounded(Partial::Deny).await;
+    let ann = fixture.user("ann", &[]);
+    let answer = ann.get(SECRETS).await;
+    // Clients come again as often as they are told to.
+    assert!(!answer.headers.contains_key("retry-after"), "{:?}", answer.headers);
+    let message = answer.refused(503);
+    assert!(message.starts_with("cluster \"b\" does not let this endpoint list secrets in your name"), "{message}");
+    let others = "tributary.dev/cluster!=b";
+    assert!(message.contains("--profile read-with-secrets") && message.contains(others), "{message}");
+    let of_others = format!("{SECRETS}?labelSelector=tributary.dev%2Fcluster!%3Db");
+    assert_eq!(items(&ann.get(&of_others).await.ok()), ["a/s"]);
+}
+
+/// What the user may not do is refused in the member's words, whatever our account may do.
+#[tokio::test]
+async fn what_the_user_may_not_do_either_is_their_own_403() {
+    let fixture = bounded(Partial::Allow).await;
+    let b = fixture.member("b");
+    let (ann, path) = (fixture.user("ann", &[]), format!("{SHOP}/one-b"));
+    let refused = ann.send("DELETE", &path, &[], "").await.refused(403);
+    let words = "configmaps \"one-b\" is forbidden: User \"ann\" cannot delete resource \"configmaps\" in API group \"\" in \
+                 the namespace \"shop\"";
+    assert_eq!(refused, words);
+    assert_eq!(ann.send("DELETE", &format!("/clusters/b{path}"), &[], "").await.refused(403), words);
+    // What they may do is for the administrator of the cluster to let us.
+    b.apply(role("", "deleter", [&["delete"], &[""], &["configmaps"], &[]])).unwrap();
+    b.apply(binding("", "ann-deletes", ("ClusterRole", "deleter"), "ann")).unwrap();
+    until(async || ann.send("DELETE", &path, &[], "").await.code == 503).await;
+    let message = ann.send("DELETE", &path, &[], "").await.refused(503);
+    assert!(message.contains("does not let this endpoint delete configmaps in your name"), "{message}");
+    assert!(message.contains("tributary join CONTEXT --name b --profile write"), "{message}");
+    listed(&fixture, "b", "ann", "shop").await;
+}
+
+/// Lets somebody see the report of a member's clusters.
+fn observe(member: &SimulatedCluster, user: &str) {
+    let mut observer = role("", "observer", [&["get"], &[], &[], &[]]);
+    observer["rules"] = json!([{"verbs": ["get"], "nonResourceURLs": ["/tributary/status"]}]);
+    member.apply(observer).unwrap();
+    member.apply(binding("", &format!("{user}-observes"), ("ClusterRole", "observer"), user)).unwrap();
+}
+
+/// Two members, of which `b` does not let our account read its roles, and two users who may list what is in `a`, of whom
+/// root is an observer.
+#[tokio::test]
+async fn whose_rights_are_not_known_is_told_to_observers_alone() {
+    let mut policies = allow();
+    policies.default.partial = Partial::Deny;
+    let fixture = Fixture::shared(["a", "b"], policies, SharedMode::default()).await;
+    // It comes back as one of which nothing is known.
+    fixture.set_clusters(&["a"]).await;
+    refuse_rbac(fixture.member("b"), true);
+    fixture.set_clusters(&["a", "b"]).await;
+    let a = fixture.member("a");
+    for user in ["ann", "root"] {
+        grant(a, "", user);
+    }
+    observe(a, "root");
+    let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
+    until(async || root.get("/readyz?verbose").await.code == 200).await;
+    let all = "/api/v1/configmaps";
+    let words = "configmaps: what you may read in some clusters is not known yet";
+    assert_eq!(ann.get(all).await.refused(429), words);
+    let why = "b (its clusterrolebindings cannot be followed: forbidden: we may not list or watch this collection; tributary \
+               join CONTEXT";
+    until(async || root.get(all).await.refused(429).starts_with(&format!("{words}: {why}"))).await;
+    let verbose = root.get("/readyz?verbose").await;
+    let text = String::from_utf8_lossy(&verbose.body);
+    assert!(text.contains("[-]cluster/b/rights failed: its clusterrolebindings cannot"), "{text}");
+    ann.get("/readyz?verbose").await.refused(403);
+    let problem = fixture.router.report().await.clusters[1].rights_problem.clone().unwrap_or_default();
+    assert!(problem.contains("cannot be followed") && problem.contains("docs/shared-mode.md"), "{problem}");
+    refuse_rbac(fixture.member("b"), false);
+    until(async || fixture.router.report().await.clusters[1].rights_problem.is_none()).await;
+}
+
+/// A member that decides by its own word, and does not let our account ask for it: its roles say who is an observer.
+#[tokio::test]
+async fn a_member_that_cannot_be_asked_keeps_no_observer_from_the_report() {
+    let (fixture, _chains) = found_out([Mode::Rbac, Mode::WithoutReviews, Mode::Rbac]).await;
+    decided(&fixture, "b", RightsDecider::Review).await;
+    for member in &fixture.members {
+        observe(member, "root");
+    }
+    observe(fixture.member("a"), "eve");
+    observe(fixture.member("c"), "eve");
+    let (root, eve) = (fixture.user("root", &[]), fixture.user("eve", &[]));
+    until(async || root.get("/readyz?verbose").await.code == 200).await;
+    eve.get("/readyz?verbose").await.refused(403);
+    let problem = fixture.router.report().await.clusters[1].rights_problem.clone().unwrap_or_default();
+    assert!(problem.contains("it answers") && problem.contains("our account needs the verb create"), "{problem}");
+}
