@@ -1,5 +1,6 @@
 //! What of a user a member may be told. Pure: the security of impersonation rests on it, so it is tested by table.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use tributary_apimachinery::ClusterName;
@@ -63,13 +64,29 @@ pub fn identity_for(
     if name.is_empty() {
         return Err(NotSent::NoName);
     }
-    let never = name.starts_with(NODE) || NEVER_SENT.contains(&name) || ANONYMOUS.contains(&name);
-    if never || (!own && name.starts_with(SYSTEM)) {
+    if !sends_name(name, own) {
         return Err(NotSent::SystemName(name.to_owned()));
     }
     let groups = user.groups.iter().filter(|group| sends_group(group, own)).cloned().collect();
     let uid = if own || rules.uid { user.uid.clone() } else { String::new() };
     Ok(UserInfo { username: name.to_owned(), uid, groups, extra: extra(&user.extra, own, rules) })
+}
+
+/// The name and groups by which a user may be anybody in some member. What no member is told gives no right, and is to give
+/// no other privilege here: an issuer may let its users choose a group of the system. A name that is told to none is empty.
+pub fn identity_that_counts<'a>(user: &'a UserInfo, authority: &Authority) -> (&'a str, Cow<'a, [String]>) {
+    let own = matches!(authority.reach, Reach::Member(_));
+    let name = if sends_name(&user.username, own) { user.username.as_str() } else { "" };
+    let groups = match user.groups.iter().all(|group| sends_group(group, own)) {
+        true => Cow::Borrowed(user.groups.as_slice()),
+        false => user.groups.iter().filter(|group| sends_group(group, own)).cloned().collect(),
+    };
+    (name, groups)
+}
+
+fn sends_name(name: &str, own: bool) -> bool {
+    let never = name.starts_with(NODE) || NEVER_SENT.contains(&name) || ANONYMOUS.contains(&name);
+    !never && (own || !name.starts_with(SYSTEM))
 }
 
 fn sends_group(group: &str, own: bool) -> bool {
@@ -146,6 +163,23 @@ mod tests {
             let sent = sent.map(|sent| sent.groups);
             let expected = expected.clone().map(|groups| groups.iter().map(|&group| group.to_owned()).collect());
             assert_eq!(sent, expected, "{reach:?} {name} {groups:?}");
+        }
+    }
+
+    #[test]
+    fn what_no_member_is_told_counts_nowhere() {
+        let (a, everywhere) = (Reach::Member(cluster("a")), Reach::Everywhere);
+        for (reach, name, groups, expected) in [
+            (&everywhere, "ann", &["dev", "system:authenticated"][..], ("ann", &["dev", "system:authenticated"][..])),
+            (&everywhere, "ann", &["system:nodes", "dev", "system:x"], ("ann", &["dev"])),
+            (&everywhere, "system:kube-proxy", &["dev"], ("", &["dev"])),
+            (&a, "system:kube-proxy", &["system:x", "system:masters"], ("system:kube-proxy", &["system:x"])),
+            (&a, "system:node:n", &[], ("", &[])),
+        ] {
+            let authority = Authority { verifier: "test".to_owned(), reach: reach.clone() };
+            let who = user(name, groups);
+            let (name, groups) = identity_that_counts(&who, &authority);
+            assert_eq!((name, groups.iter().map(String::as_str).collect()), (expected.0, expected.1.to_vec()));
         }
     }
 

@@ -3,11 +3,13 @@
 use aws_lc_rs::signature::{self, RsaPublicKeyComponents, UnparsedPublicKey};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// How many keys of a set are kept: issuers have two to ten, and a token without `kid` is tried with each.
 const MAX_KEYS: usize = 64;
+/// How many of them may have one id: each is tried with a token that names it, which strangers may send.
+const MAX_KEYS_OF_ONE_ID: usize = 4;
 
 /// The algorithms that kube-apiserver takes with `--authentication-config` (oidc `allowedSigningAlgs`). There is no
 /// `none` and no HMAC to be confused with: what is not named here does not exist.
@@ -25,21 +27,31 @@ pub enum SigningAlgorithm {
     Ps512,
 }
 
+/// Each by RFC 7518's name.
+const ALGORITHMS: [(&str, SigningAlgorithm); 9] = [
+    ("RS256", SigningAlgorithm::Rs256),
+    ("RS384", SigningAlgorithm::Rs384),
+    ("RS512", SigningAlgorithm::Rs512),
+    ("ES256", SigningAlgorithm::Es256),
+    ("ES384", SigningAlgorithm::Es384),
+    ("ES512", SigningAlgorithm::Es512),
+    ("PS256", SigningAlgorithm::Ps256),
+    ("PS384", SigningAlgorithm::Ps384),
+    ("PS512", SigningAlgorithm::Ps512),
+];
+
+/// Curves by RFC 7518's names, and how many bytes a coordinate takes.
+const CURVES: [(&str, usize); 3] = [("P-256", 32), ("P-384", 48), ("P-521", 66)];
+
 impl SigningAlgorithm {
     /// Reads the `alg` of a header, in exactly RFC 7518's spelling.
     pub fn parse(text: &str) -> Option<Self> {
-        Some(match text {
-            "RS256" => Self::Rs256,
-            "RS384" => Self::Rs384,
-            "RS512" => Self::Rs512,
-            "ES256" => Self::Es256,
-            "ES384" => Self::Es384,
-            "ES512" => Self::Es512,
-            "PS256" => Self::Ps256,
-            "PS384" => Self::Ps384,
-            "PS512" => Self::Ps512,
-            _ => return None,
-        })
+        ALGORITHMS.iter().find(|(name, _)| *name == text).map(|(_, algorithm)| *algorithm)
+    }
+
+    /// RFC 7518's spelling.
+    fn name(self) -> &'static str {
+        ALGORITHMS.iter().find(|(_, algorithm)| *algorithm == self).map_or("", |(name, _)| name)
     }
 }
 
@@ -47,15 +59,17 @@ impl SigningAlgorithm {
 #[derive(Clone, Debug, Default)]
 pub struct JsonWebKeySet(Vec<JsonWebKey>);
 
-#[derive(Clone, Debug)]
-struct JsonWebKey {
+/// One of them. Serializes as RFC 7517 has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "KeyText", into = "KeyText")]
+pub(crate) struct JsonWebKey {
     id: String,
     /// The one algorithm that the key is for, if it says so.
     algorithm: Option<SigningAlgorithm>,
     key: PublicKey,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum PublicKey {
     Rsa {
         modulus: Vec<u8>,
@@ -68,7 +82,7 @@ enum PublicKey {
     },
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Serialize, Deserialize)]
 struct KeyText {
     kty: String,
     #[serde(default)]
@@ -102,22 +116,34 @@ impl JsonWebKeySet {
         }
         let SetText { keys } = serde_json::from_slice(text)?;
         let keys = keys.into_iter().filter_map(|key| JsonWebKey::new(serde_json::from_value(key).ok()?));
-        Ok(Self(keys.take(MAX_KEYS).collect()))
+        let mut kept: Vec<JsonWebKey> = Vec::new();
+        for key in keys.take(MAX_KEYS) {
+            if key.id.is_empty() || kept.iter().filter(|other| other.id == key.id).count() < MAX_KEYS_OF_ONE_ID {
+                kept.push(key);
+            }
+        }
+        Ok(Self(kept))
+    }
+
+    /// Each key.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &JsonWebKey> {
+        self.0.iter()
+    }
+
+    /// Each key, by itself.
+    pub(crate) fn into_keys(self) -> impl Iterator<Item = JsonWebKey> {
+        self.0.into_iter()
     }
 
     /// Whether a key of this id is known. Without an id each key may be meant.
     pub fn has(&self, id: Option<&str>) -> bool {
-        self.0.iter().any(|key| id.is_none_or(|id| key.id == id))
+        self.0.iter().any(|key| key.has_id(id))
     }
 
     /// Whether one of the keys made a signature: those of this id, or each where the token names none. Takes 0.03 to
     /// 0.3 ms per key that is tried.
     pub fn verifies(&self, algorithm: SigningAlgorithm, id: Option<&str>, message: &[u8], signature: &[u8]) -> bool {
-        self.0
-            .iter()
-            .filter(|key| id.is_none_or(|id| key.id == id))
-            .filter(|key| key.algorithm.is_none_or(|own| own == algorithm))
-            .any(|key| key.key.verifies(algorithm, message, signature))
+        self.0.iter().any(|key| key.verifies(algorithm, id, message, signature))
     }
 }
 
@@ -128,6 +154,50 @@ impl JsonWebKey {
         }
         let algorithm = if text.alg.is_empty() { None } else { Some(SigningAlgorithm::parse(&text.alg)?) };
         Some(Self { key: PublicKey::new(&text)?, id: text.kid, algorithm })
+    }
+
+    /// Whether it has this id. Without an id each key may be meant.
+    pub(crate) fn has_id(&self, id: Option<&str>) -> bool {
+        id.is_none_or(|id| self.id == id)
+    }
+
+    /// Whether it may be meant, and made a signature.
+    pub(crate) fn verifies(
+        &self,
+        algorithm: SigningAlgorithm,
+        id: Option<&str>,
+        message: &[u8],
+        signature: &[u8],
+    ) -> bool {
+        self.has_id(id)
+            && self.algorithm.is_none_or(|own| own == algorithm)
+            && self.key.verifies(algorithm, message, signature)
+    }
+}
+
+impl TryFrom<KeyText> for JsonWebKey {
+    type Error = &'static str;
+
+    fn try_from(text: KeyText) -> Result<Self, Self::Error> {
+        Self::new(text).ok_or("no key for signatures that is known here")
+    }
+}
+
+impl From<JsonWebKey> for KeyText {
+    fn from(JsonWebKey { id: kid, algorithm, key }: JsonWebKey) -> Self {
+        let alg = algorithm.map(|algorithm| algorithm.name().to_owned()).unwrap_or_default();
+        let text = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
+        match key {
+            PublicKey::Rsa { modulus, exponent } => {
+                Self { kty: "RSA".to_owned(), kid, alg, n: text(&modulus), e: text(&exponent), ..Self::default() }
+            }
+            PublicKey::EllipticCurve { point, coordinate } => {
+                let crv = CURVES.iter().find(|(_, length)| *length == coordinate).map_or("", |(name, _)| name);
+                let (x, y) = point[1..].split_at(coordinate);
+                let (x, y, crv) = (text(x), text(y), crv.to_owned());
+                Self { kty: "EC".to_owned(), kid, alg, crv, x, y, ..Self::default() }
+            }
+        }
     }
 }
 
@@ -141,12 +211,7 @@ impl PublicKey {
                 Some(Self::Rsa { modulus: number(bytes(&text.n)?), exponent: number(bytes(&text.e)?) })
             }
             "EC" => {
-                let coordinate = match text.crv.as_str() {
-                    "P-256" => 32,
-                    "P-384" => 48,
-                    "P-521" => 66,
-                    _ => return None,
-                };
+                let (_, coordinate) = *CURVES.iter().find(|(name, _)| *name == text.crv)?;
                 let (x, y) = (bytes(&text.x)?, bytes(&text.y)?);
                 let point = [vec![4], x.clone(), y.clone()].concat();
                 (x.len() == coordinate && y.len() == coordinate).then_some(Self::EllipticCurve { point, coordinate })

@@ -11,7 +11,7 @@ use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::Value;
 
 use crate::configuration::JwtAuthenticator;
-use crate::jwk::{JsonWebKeySet, SigningAlgorithm};
+use crate::jwk::{JsonWebKey, JsonWebKeySet, SigningAlgorithm};
 use crate::user::{CREDENTIAL_ID, UserInfo};
 
 /// The longest token that is looked at, in bytes. Directories with hundreds of groups make some of 20 KB.
@@ -151,6 +151,11 @@ impl<'a> Token<'a> {
     /// Whether one of these keys made the signature; says nothing of what the claims are worth.
     pub fn is_signed_by(&self, keys: &JsonWebKeySet) -> bool {
         keys.verifies(self.algorithm, self.key_id(), self.message.as_bytes(), &self.signature)
+    }
+
+    /// Whether this key made the signature.
+    pub(crate) fn is_signed_by_key(&self, key: &JsonWebKey) -> bool {
+        key.verifies(self.algorithm, self.key_id(), self.message.as_bytes(), &self.signature)
     }
 
     /// Verifies the token by an issuer's keys and rules. The signature comes first: of what nobody signed, nothing else

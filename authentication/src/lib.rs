@@ -12,6 +12,7 @@ mod identity;
 mod issuer_keys;
 mod jwk;
 mod jwt;
+mod member_keys;
 mod request_header;
 mod review_bounds;
 #[cfg(test)]
@@ -24,10 +25,11 @@ mod verifiers;
 mod x509;
 
 pub use configuration::{AuthenticationConfiguration, ClaimMapping, InvalidConfiguration, JwtAuthenticator};
-pub use identity::{MemberRules, NotSent, identity_for};
+pub use identity::{MemberRules, NotSent, identity_for, identity_that_counts};
 pub use issuer_keys::{FetchDocument, IssuerError};
 pub use jwk::{JsonWebKeySet, SigningAlgorithm};
 pub use jwt::{Token, TokenError, Verified};
+pub use member_keys::MemberKeys;
 pub use request_header::{FrontProxyError, RequestHeaders};
 pub use review_bounds::TooManyReviews;
 pub use token_authenticator::{Authenticated, TokenAuthenticationError, TokenAuthenticator, TokenReviews};

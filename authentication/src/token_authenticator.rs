@@ -21,8 +21,8 @@ use tributary_apimachinery::ClusterName;
 
 use crate::configuration::{AuthenticationConfiguration, JwtAuthenticator};
 use crate::issuer_keys::{FetchDocument, IssuerError, IssuerKeys};
-use crate::jwk::JsonWebKeySet;
 use crate::jwt::{MAX_TOKEN, Token, TokenError};
+use crate::member_keys::MemberKeys;
 use crate::review_bounds::{Admitted, ReviewBounds, TooManyReviews};
 use crate::token_cache::{Found, TokenCache, TokenKey};
 use crate::token_review::{TokenReviewer, review_answer, review_request};
@@ -118,7 +118,7 @@ struct Rules {
     issuers: Vec<JwtAuthenticator>,
     /// The same, by the same place.
     keys: Vec<Arc<IssuerKeys>>,
-    members: Arc<[(ClusterName, JsonWebKeySet)]>,
+    members: Arc<MemberKeys>,
     /// The members that are asked about tokens where they are addressed.
     reviewing: Arc<BTreeSet<ClusterName>>,
 }
@@ -146,9 +146,9 @@ impl TokenAuthenticator {
         });
     }
 
-    /// Takes over the keys that members sign their ServiceAccounts' tokens with, each member once.
-    pub fn set_member_keys(&self, members: Vec<(ClusterName, JsonWebKeySet)>) {
-        let members: Arc<[_]> = members.into();
+    /// Takes over the keys that members sign their ServiceAccounts' tokens with.
+    pub fn set_member_keys(&self, members: MemberKeys) {
+        let members = Arc::new(members);
         self.exchange(|rules| Rules { members: Arc::clone(&members), ..rules.clone() });
     }
 
@@ -191,7 +191,6 @@ impl TokenAuthenticator {
         client: IpAddr,
     ) -> Result<Arc<Authenticated>, TokenAuthenticationError> {
         let rules = self.rules.load_full();
-        let addressed = addressed.filter(|cluster| rules.reviewing.contains(*cluster));
         let context = [&rules.generation.to_le_bytes(), addressed.map_or("", ClusterName::as_str).as_bytes()];
         let key = self.cache.key(&context, token);
         if let Some(outcome) = self.cache.get(&key) {
@@ -208,7 +207,8 @@ impl TokenAuthenticator {
             token_review_cluster: self.reviews.cluster.as_ref(),
             members: &rules.members,
         };
-        let addressed = addressed.map(|cluster| Addressed { cluster, reviews_tokens: true });
+        let addressed =
+            addressed.map(|cluster| Addressed { cluster, reviews_tokens: rules.reviewing.contains(cluster) });
         let order = verifiers.order(&parsed, addressed)?;
         match (&parsed, order.as_slice()) {
             (BearerToken::Jwt(token), [verifier @ Verifier::Issuer(issuer)]) => {
@@ -226,7 +226,7 @@ impl TokenAuthenticator {
         }
         let is_of = |issuer: &JwtAuthenticator| token.unverified_issuer() == Some(issuer.issuer_url.as_str());
         let key = token.key_id();
-        if key.is_some() && !rules.issuers.iter().any(is_of) && !rules.members.iter().any(|(_, keys)| keys.has(key)) {
+        if key.is_some() && !rules.issuers.iter().any(is_of) && !rules.members.has(key) {
             self.unknown_key.notify_one();
         }
         Ok(expires)

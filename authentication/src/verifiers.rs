@@ -4,8 +4,8 @@ use tributary_apimachinery::ClusterName;
 
 use crate::configuration::JwtAuthenticator;
 use crate::identity::SYSTEM;
-use crate::jwk::JsonWebKeySet;
 use crate::jwt::{Token, TokenError};
+use crate::member_keys::{MemberKeys, Signer};
 use crate::user::{Authority, Reach, UserInfo};
 
 /// A bearer token by its shape.
@@ -78,16 +78,19 @@ pub struct VerifierRules<'a> {
     pub issuers: &'a [JwtAuthenticator],
     /// `--token-review-cluster`.
     pub token_review_cluster: Option<&'a ClusterName>,
-    /// The clusters whose `/openid/v1/jwks` is known, each once.
-    pub members: &'a [(ClusterName, JsonWebKeySet)],
+    /// What clusters serve at `/openid/v1/jwks`.
+    pub members: &'a MemberKeys,
 }
 
 /// Why nobody is asked about a token. Names no cluster: a stranger reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// Several clusters serve the key that signed it (cloned clusters), so it is nobody's in particular.
-    #[error("several clusters serve the key that signed the token")]
+    #[error("several clusters serve the key that signed the token; each takes it on its own path")]
     SeveralClusters,
+    /// It is a ServiceAccount's of another cluster than the one that is addressed.
+    #[error("the token is of another cluster than the one that is addressed")]
+    OfAnotherCluster,
     /// Nobody here claims such a token.
     #[error("no verifier is configured for the token")]
     Nobody,
@@ -97,10 +100,11 @@ impl<'a> VerifierRules<'a> {
     /// The verifiers of a token, in the order in which they are asked; never empty. The next one is asked only where
     /// one has said that it does not know the token: a verifier that fails is no reason to become somebody else.
     ///
-    /// A configured issuer's token is verified by that issuer and nobody else, and one that a single member's keys
-    /// verify is reviewed by that member and nobody else: no cluster is shown a token that is for another. A member
-    /// whose keys are not known is as if it had none; its tokens can then be reviewed where it is addressed, as those that
-    /// name no key.
+    /// A configured issuer's token is verified by that issuer and nobody else, and one that a member's keys verify is
+    /// reviewed by that member and nobody else: no cluster is shown a token that is for another. On a cluster's own path
+    /// no other member is asked, whatever keys it serves: a key is public. A member whose keys are not known is as if it
+    /// had none; where nobody serves them either, its tokens can be reviewed where it is addressed, as those that name no
+    /// key.
     ///
     /// # Errors
     /// [`Refused`]: the request is answered 401 and nothing is sent.
@@ -115,13 +119,8 @@ impl<'a> VerifierRules<'a> {
             {
                 return Ok(vec![Verifier::Issuer(issuer)]);
             }
-            // A kube-apiserver names its key. Without that a stranger's token would be tried with every key of a fleet.
-            let members = self.members.iter().filter(|_| token.key_id().is_some());
-            let mut signers = members.filter(|(_, keys)| token.is_signed_by(keys));
-            match (signers.next(), signers.next()) {
-                (Some((member, _)), None) => return Ok(vec![Verifier::Signer(member)]),
-                (Some(_), Some(_)) => return Err(Refused::SeveralClusters),
-                (None, _) => {}
+            if let Some(verifiers) = self.of_member(token, addressed)? {
+                return Ok(verifiers);
             }
         }
         let hub = self.token_review_cluster;
@@ -132,6 +131,26 @@ impl<'a> VerifierRules<'a> {
             .chain(own.map(|addressed| Verifier::Member(addressed.cluster)))
             .collect();
         if order.is_empty() { Err(Refused::Nobody) } else { Ok(order) }
+    }
+
+    /// The verifier of what is signed by a key that members serve; `None` where none does.
+    fn of_member(
+        &self,
+        token: &Token<'_>,
+        addressed: Option<Addressed<'a>>,
+    ) -> Result<Option<Vec<Verifier<'a>>>, Refused> {
+        let signer = self.members.signer(token);
+        let Some(addressed) = addressed.filter(|_| signer != Signer::Nobody) else {
+            return match signer {
+                Signer::Nobody => Ok(None),
+                Signer::Member(member) => Ok(Some(vec![Verifier::Signer(member)])),
+                Signer::Several => Err(Refused::SeveralClusters),
+            };
+        };
+        match self.members.has_signed(addressed.cluster, token) {
+            true => Ok(Some(vec![Verifier::Signer(addressed.cluster)])),
+            false => Err(Refused::OfAnotherCluster),
+        }
     }
 }
 

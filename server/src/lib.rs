@@ -32,6 +32,7 @@ pub mod kubeconfig;
 mod last_heard_file;
 pub mod listener;
 pub mod log;
+mod member_keys_file;
 pub mod metrics;
 mod output;
 pub mod policies;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -11,8 +11,11 @@ use futures::{FutureExt, StreamExt, stream};
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, timeout};
 use tributary_apimachinery::ClusterName;
-use tributary_authentication::{JsonWebKeySet, TokenAuthenticator, TokenReviewer};
+use tributary_authentication::{JsonWebKeySet, MemberKeys, TokenAuthenticator, TokenReviewer};
 use tributary_router::Router;
+
+use crate::data_directory::DataDirectory;
+use crate::member_keys_file;
 
 /// How often is looked which keys are to be fetched. A new cluster's are known after that.
 const ROUND: Duration = Duration::from_secs(10);
@@ -59,35 +62,29 @@ impl ReviewTroubles {
     }
 }
 
-/// What is known of a cluster's keys.
+/// When a cluster's keys were fetched last, and how.
 #[derive(Default)]
-struct Known {
-    keys: Option<(Bytes, JsonWebKeySet)>,
+struct Fetched {
     asked: Option<Instant>,
     /// Why they could not be fetched the last time.
     problem: Option<String>,
 }
 
-impl Known {
+impl Fetched {
     /// Whether they are to be fetched now.
     fn is_due(&self, wanted: bool) -> bool {
         let age = if wanted || self.problem.is_some() { KEYS_AGE_WANTED } else { KEYS_AGE };
         self.asked.is_none_or(|asked| asked.elapsed() >= age)
     }
 
-    /// Takes over what a cluster said. Keys stay while it cannot be asked. Whether they are others now.
-    fn take(&mut self, cluster: &ClusterName, answer: Result<Bytes, String>) -> bool {
+    /// Notes what a cluster said. Its keys, where it said them.
+    fn take(&mut self, cluster: &ClusterName, answer: Result<Bytes, String>) -> Option<JsonWebKeySet> {
         self.asked = Some(Instant::now());
-        let read = answer.and_then(|text| match JsonWebKeySet::parse(&text) {
-            Ok(keys) => Ok((text, keys)),
-            Err(_) => Err("it serves no key set".to_owned()),
-        });
-        match read {
-            Ok((text, keys)) => {
+        let keys = answer.and_then(|text| JsonWebKeySet::parse(&text).map_err(|_| "it serves no key set".to_owned()));
+        match keys {
+            Ok(keys) => {
                 self.problem = None;
-                let changed = self.keys.as_ref().is_none_or(|(known, _)| *known != text);
-                self.keys = Some((text, keys));
-                changed
+                Some(keys)
             }
             Err(problem) => {
                 if self.problem.as_ref() != Some(&problem) {
@@ -95,44 +92,71 @@ impl Known {
                         tokens are nobody's here");
                 }
                 self.problem = Some(problem);
-                false
+                None
             }
         }
     }
 }
 
-/// Keeps the authenticator told of the clusters' keys, for ever. Cancel: safe.
-pub async fn follow_member_keys(router: Arc<Router>, tokens: Arc<TokenAuthenticator>) {
-    let mut known: BTreeMap<ClusterName, Known> = BTreeMap::new();
+/// Keeps the authenticator told of the clusters' keys, for ever, and the data directory, so that who served a key first is
+/// known after a restart. Cancel: safe.
+pub async fn follow_member_keys(router: Arc<Router>, tokens: Arc<TokenAuthenticator>, directory: DataDirectory) {
+    let mut keys = member_keys_file::read(&directory);
+    let mut fetched: BTreeMap<ClusterName, Fetched> = BTreeMap::new();
+    // Those of a cluster that is down are known, too.
+    tokens.set_member_keys(keys.clone());
     loop {
         let wanted = tokens.unknown_key().now_or_never().is_some();
-        if round(&router, &mut known, wanted).await {
-            let keys = |(name, known): (&ClusterName, &Known)| Some((name.clone(), known.keys.as_ref()?.1.clone()));
-            tokens.set_member_keys(known.iter().filter_map(keys).collect());
+        let names = router.cluster_names();
+        fetched.retain(|name, _| names.contains(name));
+        let left = keys.retain(|name| names.contains(name));
+        let changed = round(&router, names, (&mut fetched, &mut keys), wanted).await;
+        if changed || left {
+            tokens.set_member_keys(keys.clone());
+            let (directory, keys) = (directory.clone(), keys.clone());
+            // It fails only where the runtime ends.
+            let _ = tokio::task::spawn_blocking(move || member_keys_file::write(&directory, &keys)).await;
         }
         sleep(ROUND).await;
     }
 }
 
-/// Fetches the keys that are due. Whether any are others now.
-async fn round(router: &Router, known: &mut BTreeMap<ClusterName, Known>, wanted: bool) -> bool {
-    let names = router.cluster_names();
-    let before = known.len();
-    known.retain(|name, _| names.contains(name));
-    let mut changed = known.len() != before;
-    let due = names.into_iter().filter(|name| known.get(name).is_none_or(|known| known.is_due(wanted)));
-    let due: Vec<_> = due.collect();
-    let mut answers = stream::iter(due)
+/// Fetches the keys that are due. Where any are new all others are fetched, too, before they are believed: who serves a key
+/// first is not to hang on who happened to be asked first. Whether any are others now.
+async fn round(
+    router: &Router,
+    names: Vec<ClusterName>,
+    (fetched, keys): (&mut BTreeMap<ClusterName, Fetched>, &mut MemberKeys),
+    wanted: bool,
+) -> bool {
+    let is_due = |name: &ClusterName| fetched.get(name).is_none_or(|fetched| fetched.is_due(wanted));
+    let (due, others): (Vec<_>, Vec<_>) = names.into_iter().partition(is_due);
+    let mut served = fetch(router, due, fetched).await;
+    if served.iter().any(|(name, own)| keys.differ(name, own)) {
+        served.extend(fetch(router, others, fetched).await);
+    }
+    keys.take(served, SystemTime::now())
+}
+
+/// What these clusters serve. Of one that cannot be asked what is known stays.
+async fn fetch(
+    router: &Router,
+    names: Vec<ClusterName>,
+    fetched: &mut BTreeMap<ClusterName, Fetched>,
+) -> Vec<(ClusterName, JsonWebKeySet)> {
+    let mut answers = stream::iter(names)
         .map(|name| async move {
             let answer = timeout(TIMEOUT, router.service_account_keys(&name)).await;
             let answer = answer.unwrap_or_else(|_| Err(format!("no answer within {} s", TIMEOUT.as_secs())));
             (name, answer)
         })
         .buffer_unordered(AT_ONCE);
+    let mut served = Vec::new();
     while let Some((name, answer)) = answers.next().await {
-        changed |= known.entry(name.clone()).or_default().take(&name, answer);
+        let keys = fetched.entry(name.clone()).or_default().take(&name, answer);
+        served.extend(keys.map(|keys| (name, keys)));
     }
-    changed
+    served
 }
 
 #[cfg(test)]
@@ -153,25 +177,23 @@ mod tests {
     const SET: &str = r#"{"keys": []}"#;
 
     #[tokio::test(start_paused = true)]
-    async fn keys_are_kept_while_a_cluster_is_down_and_asked_for_when_due() {
+    async fn keys_are_asked_for_when_due_and_sooner_after_a_failure() {
         let name = ClusterName::new("a").unwrap();
         let set = |text: &'static str| Ok(Bytes::from_static(text.as_bytes()));
-        let mut known = Known::default();
-        assert!(known.is_due(false));
-        assert!(known.take(&name, set(SET)));
-        assert!(!known.take(&name, set(SET)), "the same");
-        assert!(!known.is_due(true));
+        let mut fetched = Fetched::default();
+        assert!(fetched.is_due(false));
+        assert!(fetched.take(&name, set(SET)).is_some());
+        assert!(!fetched.is_due(true));
         advance(KEYS_AGE_WANTED).await;
-        assert_eq!((known.is_due(true), known.is_due(false)), (true, false));
+        assert_eq!((fetched.is_due(true), fetched.is_due(false)), (true, false));
         advance(KEYS_AGE).await;
-        assert!(known.is_due(false));
+        assert!(fetched.is_due(false));
         for broken in [Err("down".to_owned()), set("[]")] {
-            assert!(!known.take(&name, broken));
-            assert!(known.keys.is_some());
+            assert!(fetched.take(&name, broken).is_none());
         }
         advance(KEYS_AGE_WANTED).await;
-        assert!(known.is_due(false), "it is asked again sooner");
-        assert!(known.take(&name, set(r#"{"keys": [ ]}"#)));
-        assert_eq!(known.problem, None);
+        assert!(fetched.is_due(false), "it is asked again sooner");
+        assert!(fetched.take(&name, set(SET)).is_some());
+        assert_eq!(fetched.problem, None);
     }
 }

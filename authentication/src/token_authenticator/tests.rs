@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, advance, sleep};
 
 use super::*;
+use crate::jwk::JsonWebKeySet;
 use crate::testing::{Signer, claims, issuer};
 use crate::user::Reach;
 
@@ -108,6 +109,13 @@ fn everywhere(name: &str) -> Result<(String, Reach), TokenAuthenticationError> {
     Ok((name.to_owned(), Reach::Everywhere))
 }
 
+/// What members serve, as was found out in one round.
+fn served<const N: usize>(keys: [(ClusterName, JsonWebKeySet); N]) -> MemberKeys {
+    let mut served = MemberKeys::default();
+    served.take(keys, SystemTime::now());
+    served
+}
+
 fn in_member(name: &str, member: &str) -> Result<(String, Reach), TokenAuthenticationError> {
     Ok((name.to_owned(), Reach::Member(cluster(member))))
 }
@@ -118,7 +126,7 @@ async fn each_token_goes_to_who_may_see_it() {
     world.serves(&of_issuer);
     let tokens = world.authenticator(with_hub());
     tokens.set_issuers(&one_issuer());
-    tokens.set_member_keys(vec![(cluster("a"), of_a.keys())]);
+    tokens.set_member_keys(served([(cluster("a"), of_a.keys())]));
     tokens.set_reviewing_members(BTreeSet::from([cluster("b")]));
     let account = of_a.signed(&claims("https://kubernetes.default.svc", "system:serviceaccount:x:y", 60));
     world.knows("a", &account, "system:serviceaccount:x:y");
@@ -130,8 +138,11 @@ async fn each_token_goes_to_who_may_see_it() {
 
     assert_eq!(who(&tokens, &of_issuer.signed(&claims(ISSUER, "carl", 60)), Some("b")).await, everywhere("carl"));
     assert_eq!(asked(), [format!("{ISSUER}/.well-known/openid-configuration"), "https://issuer/keys".to_owned()]);
-    assert_eq!(who(&tokens, &account, Some("b")).await, in_member("system:serviceaccount:x:y", "a"));
-    assert_eq!(asked(), ["a"]);
+    for addressed in [None, Some("a")] {
+        assert_eq!(who(&tokens, &account, addressed).await, in_member("system:serviceaccount:x:y", "a"));
+    }
+    assert_eq!(who(&tokens, &account, Some("b")).await, Err(Refused::OfAnotherCluster.into()));
+    assert_eq!(asked(), ["a", "a"]);
     assert_eq!(who(&tokens, "of-the-hub", Some("b")).await, everywhere("ann"));
     assert_eq!(who(&tokens, "admin", None).await, in_member("system:admin", "hub"));
     assert_eq!(asked(), ["hub", "hub"]);
@@ -141,14 +152,14 @@ async fn each_token_goes_to_who_may_see_it() {
         assert_eq!(who(&tokens, "of-b", addressed).await, Err(TokenAuthenticationError::Unknown), "{addressed:?}");
         assert_eq!(who(&tokens, "of-c", addressed).await, Err(TokenAuthenticationError::Unknown), "{addressed:?}");
     }
-    assert_eq!(asked(), ["hub", "hub"], "c is not asked about tokens, so its path is any other");
+    assert_eq!(asked(), ["hub"; 4], "c is not asked about tokens");
 }
 
 #[tokio::test(start_paused = true)]
 async fn garbage_costs_no_request() {
     let (world, of_issuer, of_a) = (Arc::new(World::default()), Signer::new("i"), Signer::new("a"));
     let tokens = world.authenticator(with_hub());
-    tokens.set_member_keys(vec![(cluster("a"), of_a.keys()), (cluster("b"), of_a.keys())]);
+    tokens.set_member_keys(served([(cluster("a"), of_a.keys()), (cluster("b"), of_a.keys())]));
     let expired = of_issuer.signed(r#"{"exp": 1}"#);
     let clones = of_a.signed(&claims("x", "y", 60));
     let other_algorithm = of_a.signed_under(&json!({"alg": "HS256"}), "{}");
@@ -164,7 +175,7 @@ async fn garbage_costs_no_request() {
 async fn what_was_found_is_remembered_for_10_s_and_never_beyond_the_tokens_end() {
     let (world, signer) = (Arc::new(World::default()), Signer::new("a"));
     let tokens = world.authenticator(with_hub());
-    tokens.set_member_keys(vec![(cluster("a"), signer.keys())]);
+    tokens.set_member_keys(served([(cluster("a"), signer.keys())]));
     let short = signer.signed(&claims("https://a", "x", 4));
     world.knows("a", &short, "short");
     world.knows("hub", "t", "ann");
@@ -229,7 +240,7 @@ async fn reviews_are_bounded() {
 async fn a_cluster_that_does_not_answer_keeps_nobody_of_others_out() {
     let (world, signer) = (Arc::new(World::default()), Signer::new("b"));
     let tokens = world.authenticator(with_hub());
-    tokens.set_member_keys(vec![(cluster("b"), signer.keys())]);
+    tokens.set_member_keys(served([(cluster("b"), signer.keys())]));
     world.hung.lock().insert("hub".to_owned());
     let account = signer.signed(&claims("https://b", "x", 600));
     world.knows("b", &account, "x");
@@ -318,4 +329,24 @@ async fn errors_hold_nothing_of_the_token() {
         let error = who(&tokens, &token, None).await.unwrap_err();
         assert!(!format!("{error} {error:?}").contains(secret), "{error:?}");
     }
+}
+
+/// A public key is no proof of who signs with it: `h` serves a copy of `v`'s keys, and could use the tokens of `v`'s
+/// ServiceAccounts there.
+#[tokio::test(start_paused = true)]
+async fn a_token_is_not_shown_to_a_cluster_that_serves_a_copy_of_anothers_key() {
+    let (world, of_v) = (Arc::new(World::default()), Signer::new("v"));
+    let tokens = world.authenticator(TokenReviews::default());
+    let account = of_v.signed(&claims("https://kubernetes.default.svc", "system:serviceaccount:x:y", 60));
+    world.knows("v", &account, "system:serviceaccount:x:y");
+    let asked = || std::mem::take(&mut *world.asked.lock());
+    // While v's keys are not known: it is down, its account may not read them, its key has just changed.
+    tokens.set_member_keys(served([(cluster("h"), of_v.keys())]));
+    assert_eq!(who(&tokens, &account, Some("v")).await, Err(Refused::OfAnotherCluster.into()));
+    assert_eq!(asked(), Vec::<String>::new());
+    // Nor does the copy keep anybody out.
+    tokens.set_member_keys(served([(cluster("h"), of_v.keys()), (cluster("v"), of_v.keys())]));
+    assert_eq!(who(&tokens, &account, Some("v")).await, in_member("system:serviceaccount:x:y", "v"));
+    assert_eq!(who(&tokens, &account, None).await, Err(Refused::SeveralClusters.into()));
+    assert_eq!(asked(), ["v"]);
 }

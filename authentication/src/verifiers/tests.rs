@@ -26,13 +26,16 @@ fn order(rules: &VerifierRules<'_>, token: &str, addressed: Option<(&ClusterName
 fn who_is_asked_about_a_token() {
     let (of_a, of_clones, stranger) = (Signer::new("k"), Signer::new("k"), Signer::new("k"));
     let (a, b, hub) = (cluster("a"), cluster("b"), cluster("hub"));
-    let members = [(a.clone(), of_a.keys()), (b.clone(), of_clones.keys()), (cluster("c"), of_clones.keys())];
+    let mut members = MemberKeys::default();
+    let served = [(a.clone(), of_a.keys()), (b.clone(), of_clones.keys()), (cluster("c"), of_clones.keys())];
+    members.take(served, std::time::SystemTime::now());
     let issuers = [issuer("https://one"), issuer("https://two")];
     let account = r#"{"iss":"https://kubernetes.default.svc.cluster.local"}"#;
     let (opaque, one) = ("opaque".to_owned(), r#"{"iss":"https://one"}"#);
     let without_hub = VerifierRules { issuers: &issuers, token_review_cluster: None, members: &members };
     let with_hub = VerifierRules { token_review_cluster: Some(&hub), ..without_hub };
     let (nobody, several) = (Err(Refused::Nobody), Err(Refused::SeveralClusters));
+    let (of_another, d) = (Err(Refused::OfAnotherCluster), cluster("d"));
     let ok = |words: &str| Ok(words.to_owned());
     type Row<'a> = (&'a str, &'a VerifierRules<'a>, String, Option<(&'a ClusterName, bool)>, Result<String, Refused>);
     let table: Vec<Row<'_>> = vec![
@@ -41,10 +44,11 @@ fn who_is_asked_about_a_token() {
         ("iss exactly", &without_hub, stranger.signed(r#"{"iss":"https://one/"}"#), None, nobody.clone()),
         ("iss is text", &without_hub, stranger.signed(r#"{"iss":["https://one"]}"#), None, nobody.clone()),
         ("the member that signed", &with_hub, of_a.signed(account), None, ok("signer a")),
-        ("wherever it is sent", &with_hub, of_a.signed(account), Some((&b, true)), ok("signer a")),
+        ("not where another is addressed", &with_hub, of_a.signed(account), Some((&b, true)), of_another.clone()),
+        ("nor one whose keys are not known", &with_hub, of_a.signed(account), Some((&d, true)), of_another),
         ("whatever iss says", &with_hub, of_a.signed("{}"), Some((&a, false)), ok("signer a")),
-        ("clones", &with_hub, of_clones.signed(account), None, several.clone()),
-        ("clones, addressed", &with_hub, of_clones.signed(account), Some((&b, true)), several),
+        ("clones", &with_hub, of_clones.signed(account), None, several),
+        ("clones, addressed", &with_hub, of_clones.signed(account), Some((&b, false)), ok("signer b")),
         ("without a key's id", &with_hub, of_a.signed_under(&json!({"alg": "ES256"}), account), None, ok("hub hub")),
         ("nobody's signature", &with_hub, stranger.signed(account), None, ok("hub hub")),
         ("nobody's, addressed", &with_hub, stranger.signed(account), Some((&a, true)), ok("hub hub, member a")),

@@ -108,7 +108,9 @@ async fn serve_until(
     let Some(started) = stop.run_until_cancelled(running.start(configuration)).await else { return Ok(()) };
     started?;
     if let Some(clients) = &running.clients {
-        tokio::spawn(stop.clone().run_until_cancelled_owned(clients.follow_member_keys(&router)));
+        tokio::spawn(
+            stop.clone().run_until_cancelled_owned(clients.follow_member_keys(&router, &running.identity.directory)),
+        );
     }
 
     let serving = answer_clients(&running, (Arc::clone(&router), audit.clone()), &clients, socket, stop)?;

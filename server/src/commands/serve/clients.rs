@@ -11,6 +11,7 @@ use crate::authentication::{AuthenticationFiles, AuthenticationFilesError, Authe
 use crate::cli::SharedArguments;
 use crate::cli::TlsVersion;
 use crate::config_source::watch::FileWatch;
+use crate::data_directory::DataDirectory;
 use crate::exit::Failure;
 use crate::issuer_documents::IssuerDocuments;
 use crate::listener::tls::{ServingCertificate, TLS_1_2, TLS_1_3, TlsSettings};
@@ -57,8 +58,12 @@ impl SharedClients {
     }
 
     /// Follows the keys by which clusters sign their ServiceAccounts' tokens, for ever. Cancel: safe.
-    pub(super) fn follow_member_keys(&self, router: &Arc<Router>) -> impl Future<Output = ()> + Send + 'static {
-        follow_member_keys(Arc::clone(router), Arc::clone(&self.tokens))
+    pub(super) fn follow_member_keys(
+        &self,
+        router: &Arc<Router>,
+        directory: &DataDirectory,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        follow_member_keys(Arc::clone(router), Arc::clone(&self.tokens), directory.clone())
     }
 
     /// Takes over which clusters are asked about tokens where they are addressed.
