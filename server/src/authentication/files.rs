@@ -59,13 +59,13 @@ pub enum AuthenticationFilesError {
         /// What is wrong.
         problem: String,
     },
-    /// Each client could say that it is another.
+    /// A client could say that it is another.
     #[error(
-        "--requestheader-client-ca-file and --client-ca-file name the same authority, and \
-         --requestheader-allowed-names is not given: each client with a certificate could name any user; give the names \
-         of the proxies, or an authority that vouches for proxies alone"
+        "--requestheader-client-ca-file is given beside --client-ca-file, and --requestheader-allowed-names is not: a \
+         client whose authority is the proxies' own, or below it, could name any user; give the common names of the \
+         proxies"
     )]
-    EveryClientIsAProxy,
+    AnyClientMayBeAProxy,
 }
 
 /// The files that the flags name.
@@ -117,8 +117,8 @@ impl AuthenticationFiles {
         });
         let (certificates, front_proxy) = (certificates.map(Arc::new), front_proxy.map(Arc::new));
         let authenticator = SharedAuthenticator { certificates, front_proxy, ..SharedAuthenticator::default() };
-        if authenticator.every_client_is_a_proxy() {
-            return Err(AuthenticationFilesError::EveryClientIsAProxy);
+        if authenticator.any_client_may_be_a_proxy() {
+            return Err(AuthenticationFilesError::AnyClientMayBeAProxy);
         }
         Ok(authenticator)
     }

@@ -38,11 +38,10 @@ impl SharedAuthenticator {
         own.chain(self.front_proxy.iter().flat_map(|proxy| proxy.authorities.subjects())).collect()
     }
 
-    /// Whether an authority vouches for clients and for proxies alike, and any name may be a proxy's.
-    pub(super) fn every_client_is_a_proxy(&self) -> bool {
-        let (Some(certificates), Some(proxy)) = (&self.certificates, &self.front_proxy) else { return false };
-        let clients = certificates.subjects();
-        proxy.allowed_names.is_empty() && proxy.authorities.subjects().iter().any(|subject| clients.contains(subject))
+    /// Whether any name may be a proxy's while clients have certificates, too. Then a client whose authority is below the
+    /// proxies' own would be one: comparing the authorities would not show it.
+    pub(super) fn any_client_may_be_a_proxy(&self) -> bool {
+        self.certificates.is_some() && self.front_proxy.as_ref().is_some_and(|proxy| proxy.allowed_names.is_empty())
     }
 
     /// Who sends a request; `None` where nobody vouches for anybody. In kube-apiserver's order
@@ -207,6 +206,31 @@ mod tests {
         {
             certificates.reload(bundle.as_bytes()).unwrap();
             assert_eq!(still_known.ask(), expected);
+        }
+    }
+
+    #[test]
+    fn clients_beside_proxies_of_any_name_are_refused() {
+        let (certificates, _, pem) = authority_and_ann(Duration::from_secs(600));
+        let proxy = |allowed_names: &[&str]| {
+            Some(Arc::new(RequestHeaders {
+                authorities: ClientCertificates::new(pem.as_bytes()).unwrap(),
+                allowed_names: allowed_names.iter().map(|&name| name.to_owned()).collect(),
+                username: Vec::new(),
+                uid: Vec::new(),
+                group: Vec::new(),
+                extra_prefixes: Vec::new(),
+            }))
+        };
+        for (certificates, front_proxy, expected) in [
+            (Some(&certificates), proxy(&[]), true),
+            (Some(&certificates), proxy(&["front"]), false),
+            (Some(&certificates), None, false),
+            (None, proxy(&[]), false),
+        ] {
+            let certificates = certificates.cloned();
+            let own = SharedAuthenticator { certificates, front_proxy, ..SharedAuthenticator::default() };
+            assert_eq!(own.any_client_may_be_a_proxy(), expected, "{own:?}");
         }
     }
 

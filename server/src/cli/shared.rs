@@ -32,7 +32,8 @@ pub struct SharedArguments {
     /// Certificates of the authorities that vouch for a proxy in front, which names users in headers
     #[arg(long, value_name = "FILE")]
     pub requestheader_client_ca_file: Option<PathBuf>,
-    /// The common names that such a proxy may have; without it each that the authorities vouch for
+    /// The common names that such a proxy may have; without it each that the authorities vouch for. Required beside
+    /// --client-ca-file
     #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "requestheader_client_ca_file")]
     pub requestheader_allowed_names: Vec<String>,
     /// The headers of the user's name, the first of which counts that is there
