@@ -13,7 +13,7 @@ use prometheus_client::registry::Registry;
 use serde_json::value::{RawValue, to_raw_value};
 use tributary_apimachinery::RequestInfo;
 use tributary_audit::{Annotation, AuditAttributes, Event, Level, MicroTime, Policy, RequestFacts, Stage, source_ips};
-use tributary_authentication::UserInfo;
+use tributary_authentication::{UserInfo, identity_that_counts};
 use tributary_router::{Peer, User};
 
 use super::emission::Emission;
@@ -73,7 +73,9 @@ impl Auditor {
         user: Option<&User>,
     ) -> Option<Event> {
         let method = head.method.as_str().to_ascii_lowercase();
-        let who = user.map(|user| (user.info.username.as_str(), user.info.groups.as_slice()));
+        // Rules that leave somebody out are for those who are it: nobody is to choose a group of theirs.
+        let counts = user.map(|user| identity_that_counts(&user.info, &user.authority));
+        let who = counts.as_ref().map(|(name, groups)| (*name, &**groups));
         let attributes = match info {
             Some(info) => AuditAttributes::of(info, who),
             None => AuditAttributes {
@@ -137,6 +139,37 @@ mod tests {
     use http::HeaderName;
 
     use super::*;
+
+    /// kube-apiserver's usual policy writes nothing of kubelets, and an issuer may let its users choose their groups.
+    #[tokio::test]
+    async fn a_group_that_counts_nowhere_hides_nobody() {
+        #[derive(clap::Parser)]
+        struct Arguments {
+            #[command(flatten)]
+            audit: AuditArguments,
+        }
+        let arguments = <Arguments as clap::Parser>::parse_from(["serve"]).audit;
+        let metrics = Arc::new(AuditMetrics::default());
+        let sinks = Sinks::open(&arguments, &metrics).await.unwrap();
+        let policy = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [
+            {"level": "None", "userGroups": ["system:nodes"]}, {"level": "None", "users": ["system:kube-proxy"]},
+            {"level": "None", "userGroups": ["robots"]}, {"level": "Metadata"}]}"#;
+        let auditor = Auditor { policy: Policy::parse(policy).unwrap().0, sinks, metrics };
+        for (name, group, expected) in [
+            ("eve", "people", true),
+            ("eve", "robots", false),
+            ("eve", "system:nodes", true),
+            ("system:kube-proxy", "people", true),
+        ] {
+            let mut user = User::named("https://issuer", name);
+            user.info.groups = vec![group.to_owned()];
+            let (head, ()) = http::Request::delete("/api/v1/namespaces/n/pods/p").body(()).unwrap().into_parts();
+            let info = RequestInfo::parse("DELETE", head.uri.path(), None).unwrap();
+            let at = (&HeaderValue::from_static("one"), MicroTime::of(SystemTime::now()));
+            let written = auditor.event(at, &head, Some(&info), Some(&user)).is_some();
+            assert_eq!(written, expected, "{name} of {group}");
+        }
+    }
 
     #[test]
     fn who_is_asked_to_be_is_read_from_headers() {
