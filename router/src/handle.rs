@@ -121,7 +121,9 @@ impl Router {
         });
         let answered = deadline::within(info, query, self.request_timeout(), &caller.awaited, acted).await;
         match answered {
-            Err(refusal) if refusal.is_of_unknown_rights() => Err(self.told_of_rights(refusal, &caller).await),
+            Err(refusal) if refusal.is_of_unknown_rights() => {
+                Err(Box::pin(self.told_of_rights(refusal, &caller)).await)
+            }
             answered => answered,
         }
     }
