@@ -7,7 +7,7 @@ use http::uri::PathAndQuery;
 use http::{Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Limited};
 use tributary_apimachinery::body;
-use tributary_apimachinery::{ClusterName, explain};
+use tributary_apimachinery::{ClusterName, Status, explain};
 use tributary_proxy::{ClientTuning, ClusterClient, ForwardError, RequestIdentity};
 
 use crate::cli::StatusArguments;
@@ -21,6 +21,9 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
 /// The longest report, in bytes. 64 MiB: a thousand clusters, each of a hundred collections of which is behind.
 const REPORT_BYTES_MAX: usize = 64 << 20;
+
+/// The longest refusal that is read, in bytes. A Status is a few hundred.
+const REFUSAL_BYTES_MAX: usize = 64 << 10;
 
 /// What to do where the server is not the one that was meant.
 const REMEDY: &str = "name its kubeconfig (serve --write-kubeconfig) by --kubeconfig, or its context by --context";
@@ -67,6 +70,11 @@ impl Server {
             StatusCode::TOO_MANY_REQUESTS => {
                 return Err(Failure::runtime(anyhow!("{} is busy; try again", self.named)));
             }
+            StatusCode::FORBIDDEN => {
+                let whole = Limited::new(answer.into_body(), REFUSAL_BYTES_MAX).collect().await;
+                let text = whole.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+                return Err(Failure::runtime(anyhow!("{}", forbidden(&self.named, &text))));
+            }
             status => return Err(self.is_another(&format!("it answered {status}"))),
         }
         let whole = Limited::new(answer.into_body(), REPORT_BYTES_MAX).collect().await;
@@ -95,6 +103,18 @@ impl Server {
     }
 }
 
+/// What is told of a server that knows who asks, and does not let them see its report. Of another program, which says the
+/// same of a path that it does not know, it is not told apart.
+fn forbidden(named: &str, text: &[u8]) -> String {
+    let said = Status::from_response(StatusCode::FORBIDDEN.as_u16(), text).message;
+    format!(
+        "{named} does not let you see its report: {}; each of its clusters has to let you get {} (docs/shared-mode.md); where it \
+         is no Tributary, {REMEDY}",
+        plain(&said),
+        report::PATH
+    )
+}
+
 /// The URL of the merged view: a context of one cluster of it ends with `/clusters/NAME`.
 fn merged_view(url: &Uri) -> Uri {
     let path = url.path().trim_end_matches('/');
@@ -108,6 +128,20 @@ fn merged_view(url: &Uri) -> Uri {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_may_not_see_the_report_is_told_what_lets_them() {
+        let said = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","code":403,"reason":"Forbidden",
+            "message":"forbidden: User \"ann\" cannot get path \"/tributary/status\""}"#;
+        let told = forbidden("https://host/ (context \"fleet\" of k)", said.as_bytes());
+        assert_eq!(
+            told,
+            "https://host/ (context \"fleet\" of k) does not let you see its report: forbidden: User \"ann\" cannot get path \
+             \"/tributary/status\"; each of its clusters has to let you get /tributary/status (docs/shared-mode.md); where it is no \
+             Tributary, name its kubeconfig (serve --write-kubeconfig) by --kubeconfig, or its context by --context"
+        );
+        assert!(forbidden("x", b"<html>").contains("docs/shared-mode.md"));
+    }
 
     #[test]
     fn a_clusters_own_context_leads_to_the_merged_view() {
