@@ -23,7 +23,7 @@ use audit::AuditArguments;
 pub use completion::CompletionArguments;
 #[cfg(feature = "demo")]
 pub use demo::DemoArguments;
-pub use join::{ImpersonationChoice, JoinArguments, Profile};
+pub use join::{ImpersonationChoice, JoinArguments, Profile, TokenLifetime};
 pub use kubeconfig::{KubeconfigCommand, MergeArguments, RemoveArguments};
 pub use plugin::{
     DiffArguments, EndpointArguments, ObjectArguments, PluginCli, PluginCommand, WhichArguments, WhichOutput,

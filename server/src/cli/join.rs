@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
 use tributary_apimachinery::{ClusterName, duration};
 
 /// What stands at the end of its help.
@@ -19,7 +20,9 @@ pub(super) const EXAMPLES: &str = "Examples:
 What it makes there:
   A namespace, a ServiceAccount with a token, a ClusterRole that names each kind (no '*'), and its
   binding. Run it again after kinds were added to the cluster, or to change the profile: it changes
-  what is other than it should be. To leave, delete the ClusterRoleBinding and the namespace.
+  what is other than it should be, says so, and keeps what the account was made for (profile,
+  impersonation, tokens, the token's lifetime) but for what you say. To leave, delete the
+  ClusterRoleBinding and the namespace.
 
 Profiles:
   read               lists and watches everything but secrets; users may read
@@ -45,31 +48,32 @@ pub struct JoinArguments {
     /// The name of the cluster [default: the context's, as serve derives it]
     #[arg(long, value_name = "NAME")]
     pub name: Option<ClusterName>,
-    /// What the account may do
-    #[arg(long, value_enum, default_value = "read")]
-    pub profile: Profile,
-    /// How the account may act as users
+    /// What the account may do [default: as it is there, else read]
+    #[arg(long, value_enum)]
+    pub profile: Option<Profile>,
+    /// How the account may act as users; auto is as it is there, else constrained where the cluster knows that
     #[arg(long, value_enum, default_value = "auto")]
     pub impersonation: ImpersonationChoice,
-    /// Tell the cluster the uids of users
-    #[arg(long)]
-    pub impersonate_uid: bool,
-    /// Tell the cluster these extras of users
+    /// Tell the cluster the uids of users [default: as it is there, else false]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub impersonate_uid: Option<bool>,
+    /// Tell the cluster these extras of users; '' for none [default: as it is there, else none]
     #[arg(long, value_name = "KEY,...", value_delimiter = ',')]
-    pub impersonate_extra: Vec<String>,
+    pub impersonate_extra: Option<Vec<String>>,
     /// Let the cluster vouch for tokens: those of its ServiceAccounts, and those that it reviews. The account may act as
-    /// anybody then, in every way (--impersonation any)
-    #[arg(long)]
-    pub tokens: bool,
+    /// anybody then, in every way (--impersonation any) [default: as it is there, else false]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub tokens: Option<bool>,
     /// The namespace of the account
     #[arg(long, value_name = "NAME", default_value = "tributary")]
     pub namespace: String,
     /// The name of the account, its role and its binding
     #[arg(long, value_name = "NAME", default_value = "tributary")]
     pub account: String,
-    /// How long the account's token lasts; run join again before it ends [default: it does not end]
-    #[arg(long, value_name = "DURATION", value_parser = token_lifetime)]
-    pub token_lifetime: Option<Duration>,
+    /// How long the account's token lasts, or never, if it does not end; run join again before it ends [default: as it is
+    /// there, else never]
+    #[arg(long, value_name = "DURATION")]
+    pub token_lifetime: Option<TokenLifetime>,
     /// Print what would be done, and do nothing
     #[arg(long)]
     pub dry_run: bool,
@@ -79,7 +83,8 @@ pub struct JoinArguments {
 }
 
 /// What an account may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Profile {
     /// Lists and watches everything but secrets.
     Read,
@@ -106,7 +111,7 @@ impl Profile {
 /// How an account may act as users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ImpersonationChoice {
-    /// Constrained where the cluster knows that (Kubernetes 1.36 and later), else any.
+    /// As it is there; else constrained where the cluster knows that (Kubernetes 1.36 and later), else any.
     Auto,
     /// For what the profile names alone (KEP-5284).
     Constrained,
@@ -117,10 +122,51 @@ pub enum ImpersonationChoice {
 /// kube-apiserver takes no shorter token (`ValidateTokenRequest` in kubernetes' `pkg/apis/authentication/validation`).
 const TOKEN_LIFETIME_MIN: Duration = Duration::from_secs(10 * 60);
 
-fn token_lifetime(text: &str) -> Result<Duration, String> {
-    match duration::parse(text) {
-        Ok(lifetime) if lifetime < TOKEN_LIFETIME_MIN => Err("must be at least 10m".to_owned()),
-        Ok(lifetime) => Ok(lifetime),
-        Err(error) => Err(error.to_string()),
+/// How long an account's token lasts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub enum TokenLifetime {
+    /// It does not end.
+    Lasting,
+    /// It ends after so long.
+    Ends(Duration),
+}
+
+/// How [`TokenLifetime::Lasting`] is written.
+const NEVER: &str = "never";
+
+impl std::str::FromStr for TokenLifetime {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match duration::parse(text) {
+            _ if text == NEVER => Ok(Self::Lasting),
+            Ok(lifetime) if lifetime < TOKEN_LIFETIME_MIN => Err("must be at least 10m".to_owned()),
+            Ok(lifetime) => Ok(Self::Ends(lifetime)),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+impl std::fmt::Display for TokenLifetime {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Lasting => f.write_str(NEVER),
+            Self::Ends(lifetime) => write!(f, "{}s", lifetime.as_secs()),
+        }
+    }
+}
+
+impl From<TokenLifetime> for String {
+    fn from(lifetime: TokenLifetime) -> Self {
+        lifetime.to_string()
+    }
+}
+
+impl TryFrom<String> for TokenLifetime {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
     }
 }

@@ -2,7 +2,9 @@
 //!
 //! The findings and the explanation are the command's output. Nothing is sent to any cluster unless a user is named.
 
+mod row;
 mod seen;
+mod served;
 
 use std::fmt::Write;
 use std::path::Path;

@@ -7,6 +7,7 @@
 pub mod account;
 mod member;
 mod plan;
+mod purpose;
 pub mod resources;
 mod written;
 
@@ -16,19 +17,16 @@ use anyhow::{Context, anyhow};
 use secrecy::SecretString;
 use serde_json::Value;
 
-use self::account::{Account, Impersonation};
-use self::plan::Step;
+use self::account::{Account, Impersonation, Purpose};
+use self::plan::{Step, differences};
 use self::resources::KnownResources;
 use self::written::Written;
 use super::member::Member;
-use crate::cli::{ImpersonationChoice, JoinArguments, Profile};
+use crate::cli::{JoinArguments, Profile, TokenLifetime};
 use crate::contexts::cluster_name;
 use crate::exit::Failure;
 use crate::kubeconfig::ChosenContext;
 use crate::output::print;
-
-/// From which minor version of Kubernetes constrained impersonation is on by itself (KEP-5284, beta in 1.36).
-const CONSTRAINED_SINCE: u32 = 36;
 
 /// Makes the account, or says what it would do.
 ///
@@ -46,19 +44,24 @@ pub async fn join(arguments: JoinArguments) -> Result<(), Failure> {
     };
     let member = Member::new(config.clone()).map_err(Failure::usage)?;
     let minor = member.minor().await.map_err(Failure::runtime)?;
-    let account = account_of(&arguments, minor).map_err(Failure::usage)?;
-    let written = Written::plan(&arguments.config, &name, &config, &account).map_err(Failure::usage)?;
-    let (known, user) = futures::try_join!(member.discovery(), member.user()).map_err(Failure::runtime)?;
-    let known = KnownResources::of(&known);
+    let role = member.role(&arguments.account).await.map_err(Failure::runtime)?;
+    let before = Before::of(role.as_ref());
+    let purpose = purpose::of(&arguments, before.recorded(), minor).map_err(Failure::usage)?;
+    let account = Account { name: arguments.account.clone(), namespace: arguments.namespace.clone(), purpose };
+    let (discovered, user, uid) =
+        futures::try_join!(member.discovery(), member.user(), member.uid()).map_err(Failure::runtime)?;
+    let written = Written::plan(&arguments.config, (&name, &uid), &config, &account.purpose).map_err(Failure::usage)?;
+    let mut known = KnownResources::of(&discovered);
+    known.take_from(role.as_ref().unwrap_or(&Value::Null));
     let steps = steps(&member, &account, &known).await?;
-    print(&said(&arguments, (minor, &user, &config), &account, &known, &steps, &written));
+    print(&said(&arguments, (minor, &user, &config), (&before, &account), &known, &steps, &written));
     if arguments.dry_run {
         return Ok(());
     }
     if !arguments.yes && !is_agreed()? {
         return Err(Failure::usage(anyhow!("nothing was done")));
     }
-    let token = carry_out(&member, &account, &arguments, &steps).await.map_err(Failure::runtime)?;
+    let token = carry_out(&member, &account, &steps).await.map_err(Failure::runtime)?;
     let mut own = config;
     own.auth_info = kube::config::AuthInfo { token: Some(token.clone()), ..Default::default() };
     Member::new(own).map_err(Failure::runtime)?.may_all(&account).await.map_err(Failure::runtime)?;
@@ -70,41 +73,54 @@ pub async fn join(arguments: JoinArguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What the flags ask for.
-///
-/// # Errors
-/// What constrained impersonation cannot do.
-fn account_of(arguments: &JoinArguments, minor: u32) -> anyhow::Result<Account> {
-    let impersonation = match arguments.impersonation {
-        ImpersonationChoice::Auto if arguments.tokens => Impersonation::Any,
-        ImpersonationChoice::Constrained => Impersonation::Constrained,
-        ImpersonationChoice::Auto if minor >= CONSTRAINED_SINCE => Impersonation::Constrained,
-        ImpersonationChoice::Auto | ImpersonationChoice::Any => Impersonation::Any,
-    };
-    if impersonation == Impersonation::Constrained {
-        // ServiceAccounts by their names alone (`onlyUsernameSet` in apiserver's `filters/impersonation/mode.go`): what the
-        // cluster's review says of them could not be told.
-        anyhow::ensure!(
-            !arguments.tokens,
-            "--tokens needs --impersonation any, by which the account may act as anybody"
-        );
-        let plain = arguments.impersonate_extra.iter().find(|key| !key.contains('/'));
-        anyhow::ensure!(
-            plain.is_none(),
-            "--impersonate-extra {}: constrained impersonation takes keys of a domain alone, such as example.com/team",
-            plain.map_or("", String::as_str)
-        );
+/// What there was of the account.
+enum Before {
+    /// Nothing.
+    Nothing,
+    /// One of which it is not recorded what it was made for.
+    Unrecorded,
+    /// One that was made for this.
+    Recorded(Purpose),
+}
+
+impl Before {
+    fn of(role: Option<&Value>) -> Self {
+        match role.map(Purpose::recorded) {
+            None => Self::Nothing,
+            Some(None) => Self::Unrecorded,
+            Some(Some(purpose)) => Self::Recorded(purpose),
+        }
     }
-    Ok(Account {
-        name: arguments.account.clone(),
-        namespace: arguments.namespace.clone(),
-        profile: arguments.profile,
-        impersonation,
-        uid: arguments.impersonate_uid,
-        extra: arguments.impersonate_extra.iter().map(|key| key.to_lowercase()).collect(),
-        tokens: arguments.tokens,
-        has_lasting_token: arguments.token_lifetime.is_none(),
-    })
+
+    fn recorded(&self) -> Option<&Purpose> {
+        match self {
+            Self::Recorded(purpose) => Some(purpose),
+            Self::Nothing | Self::Unrecorded => None,
+        }
+    }
+
+    /// What becomes of it, for people.
+    fn said(&self, account: &Account) -> Vec<String> {
+        let Account { name, namespace, purpose } = account;
+        match self {
+            Self::Nothing => vec![format!("  profile {}", purpose.profile.as_str())],
+            Self::Unrecorded => vec![format!(
+                "  profile {}; what the account was made for is not recorded there: what it had and the flags do not name goes",
+                purpose.profile.as_str()
+            )],
+            Self::Recorded(before) => {
+                let mut lines = vec![format!("  profile {}", purpose.profile.as_str())];
+                let changes = differences(before, purpose).map(|change| format!("  change  {change}"));
+                lines.extend(changes);
+                let lasting = TokenLifetime::Lasting;
+                if before.token_lifetime == lasting && purpose.token_lifetime != lasting {
+                    let secret = format!("Secret {namespace}/{name}");
+                    lines.push(format!("  keep    {secret}: the token in it does not end before you delete it"));
+                }
+                lines
+            }
+        }
+    }
 }
 
 /// What there is to do, each step tried where that can be done before those before it are: what is within a namespace
@@ -125,23 +141,27 @@ async fn steps(member: &Member, account: &Account, known: &KnownResources) -> Re
     Ok(steps)
 }
 
-async fn carry_out(
-    member: &Member,
-    account: &Account,
-    arguments: &JoinArguments,
-    steps: &[(Step, Value)],
-) -> anyhow::Result<SecretString> {
+async fn carry_out(member: &Member, account: &Account, steps: &[(Step, Value)]) -> anyhow::Result<SecretString> {
     for (_, object) in steps.iter().filter(|(step, _)| *step != Step::Keep) {
         member.apply(object, true).await?;
     }
-    member.token(account, arguments.token_lifetime).await
+    let token = member.token(account).await;
+    // A Secret without a token is of no use to anybody.
+    let made = steps.iter().find(|(step, object)| *step == Step::Create && object["kind"] == "Secret");
+    match (token, made) {
+        (Err(error), Some((_, secret))) => match member.delete(secret).await {
+            Ok(()) => Err(error.context("the Secret for its token was deleted again")),
+            Err(left) => Err(error.context(format!("the Secret for its token is left behind: {left}"))),
+        },
+        (token, _) => token,
+    }
 }
 
 /// What will be done, for people.
 fn said(
     arguments: &JoinArguments,
     (minor, user, config): (u32, &str, &kube::Config),
-    account: &Account,
+    (before, account): (&Before, &Account),
     known: &KnownResources,
     steps: &[(Step, Value)],
     written: &Written,
@@ -151,6 +171,7 @@ fn said(
         arguments.context, config.cluster_url
     )];
     lines.push("What is to be done there:".to_owned());
+    lines.extend(before.said(account));
     for (step, object) in steps {
         lines.push(plan::line(*step, object));
         match object["kind"].as_str() {
@@ -159,9 +180,15 @@ fn said(
             _ => {}
         }
     }
-    if let Some(lifetime) = arguments.token_lifetime {
+    if let TokenLifetime::Ends(lifetime) = account.purpose.token_lifetime {
         lines.push(format!("  ask     a token that lasts {} s", lifetime.as_secs()));
     }
+    lines.extend(known.stale().map(|group| {
+        format!(
+            "  unknown what is in group {group}: the server behind it does not answer the cluster; the role has of it what it \
+             had, so run join again once it answers (kubectl get apiservices)"
+        )
+    }));
     lines.push("What is to be written here:".to_owned());
     lines.push(format!("  {}  its token", written.token.display()));
     lines.push(format!("  {}  its UpstreamCluster", written.cluster.display()));
@@ -171,8 +198,9 @@ fn said(
 /// What a role is for.
 fn purposes(account: &Account, known: &KnownResources) -> impl Iterator<Item = String> + use<> {
     let (kinds, groups) = account.held(known);
-    let secrets = if account.profile == Profile::ReadWithSecrets { "with secrets" } else { "without secrets" };
-    let acts = match (account.impersonation, account.profile) {
+    let purpose = &account.purpose;
+    let secrets = if purpose.profile == Profile::ReadWithSecrets { "with secrets" } else { "without secrets" };
+    let acts = match (purpose.impersonation, purpose.profile) {
         (Impersonation::Any, _) => {
             "acts as any user and group, in every way: keep its token as you keep an administrator's"
         }
@@ -182,7 +210,7 @@ fn purposes(account: &Account, known: &KnownResources) -> impl Iterator<Item = S
         (Impersonation::Constrained, Profile::ReadWithSecrets) => "acts as users and groups, to read",
         (Impersonation::Constrained, Profile::Read) => "acts as users and groups, to read, but no secrets",
     };
-    let tokens = account.tokens.then(|| "has tokens reviewed, and acts as ServiceAccounts".to_owned());
+    let tokens = purpose.tokens.then(|| "has tokens reviewed, and acts as ServiceAccounts".to_owned());
     let purposes = [
         format!("lists and watches {kinds} kinds of {groups} groups, {secrets}; reads roles and bindings"),
         "asks what users may do (subjectaccessreviews)".to_owned(),
@@ -240,16 +268,10 @@ pub fn manifests() -> Result<Vec<(String, String)>, serde_saphyr::SerializeError
                 profile.as_str()
             );
             let name = || "tributary".to_owned();
-            let account = Account {
-                name: name(),
-                namespace: name(),
-                profile,
-                impersonation,
-                uid: false,
-                extra: Vec::new(),
-                tokens: false,
-                has_lasting_token: true,
-            };
+            let token_lifetime = TokenLifetime::Lasting;
+            let purpose =
+                Purpose { profile, impersonation, uid: false, extra: Vec::new(), tokens: false, token_lifetime };
+            let account = Account { name: name(), namespace: name(), purpose };
             files.push((format!("{folder}/{}.yaml", profile.as_str()), manifest(&what, &account, &known)?));
         }
     }

@@ -6,6 +6,7 @@ use anyhow::anyhow;
 use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt;
 use kube::client::Body;
+use kube::core::discovery::v2::APIGroupDiscoveryList;
 use serde_json::Value;
 use tributary_apimachinery::explain;
 use tributary_apimachinery::text::printable;
@@ -39,6 +40,17 @@ impl Member {
         config.read_timeout = Some(ANSWER_WITHIN);
         let url = config.cluster_url.to_string();
         Ok(Self { client: kube::Client::try_from(config)?, url })
+    }
+
+    /// The kinds that it serves.
+    ///
+    /// # Errors
+    /// Why there is no answer.
+    pub(super) async fn discovery(&self) -> anyhow::Result<[APIGroupDiscoveryList; 2]> {
+        let core = self.client.list_core_api_versions_aggregated().await;
+        let named = self.client.list_api_groups_aggregated().await;
+        let said = |error: kube::Error| anyhow!("{} does not say what it serves: {}", self.url, explain(&error));
+        Ok([core.map_err(said)?, named.map_err(said)?])
     }
 
     /// What it answers.

@@ -1,13 +1,18 @@
 //! What a user would see of each cluster, and by which binding: asked of the clusters by Tributary's own account, and decided
 //! as a server decides it.
 
+use std::collections::BTreeMap;
+
 use futures::{StreamExt, stream};
 use http::Method;
 use serde_json::{Value, json};
+use tributary_apimachinery::ClusterAuthorization;
 use tributary_apimachinery::text::printable;
 use tributary_authentication::{Authority, Reach, UserInfo, identity_for};
-use tributary_authorization::{Attributes, Fleet, RbacKind, RbacObject, ResourceAttributes, User, Visible};
+use tributary_authorization::{Fleet, RbacKind, RbacObject, User};
 
+use super::row::{PLACES_MAX, Row, Said};
+use super::served::{self, Served};
 use crate::cli::{CheckArguments, ClusterArguments, GroupResource};
 use crate::commands::member::Member;
 use crate::config_source::{ClusterSpec, ConfigurationSources};
@@ -18,8 +23,9 @@ use crate::output::print;
 const AT_ONCE: usize = 16;
 /// How many objects a page has: kubectl's own number.
 const PAGE: usize = 500;
-/// How many places of a resource are told one by one, each with its binding. Who has more is told how many.
-const PLACES_MAX: usize = 10;
+/// How ServiceAccounts are named, and the groups that they are in (apiserver `pkg/authentication/serviceaccount/util.go`).
+const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
+const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
 
 /// Tells it, cluster by cluster.
 ///
@@ -34,15 +40,27 @@ pub(super) async fn tell(user: &str, arguments: &CheckArguments) -> Result<(), F
     };
     let sources = ConfigurationSources::new(named).map_err(Failure::usage)?;
     let clusters = sources.read().await.map_err(Failure::usage)?.clusters;
-    let user = UserInfo { username: user.to_owned(), groups: arguments.groups.clone(), ..UserInfo::default() };
-    let user = user.authenticated();
+    let asked: Vec<_> = clusters.iter().map(|cluster| async move { (cluster, Asked::of(cluster).await) }).collect();
+    let asked: Vec<_> = stream::iter(asked).buffered(AT_ONCE).collect().await;
+    let unknown =
+        served::unknown(&arguments.resources, asked.iter().map(|(_, own)| own.as_ref().ok().map(|own| &own.served)));
+    if !unknown.is_empty() {
+        return Err(Failure::usage(anyhow::anyhow!("--resources: {}", unknown.join("; "))));
+    }
+    let (user, is_account) = user_of(user, &arguments.groups);
     print(&format!("User {:?} in groups {} would see, of each cluster:\n", user.username, user.groups.join(", ")));
-    let asked = clusters.iter().map(|cluster| {
-        let seen = of_cluster(cluster, &user, &arguments.resources);
-        async move { (cluster, seen.await) }
+    if is_account {
+        print("(A ServiceAccount is known in its own cluster alone: of each cluster its own of this name is meant.)\n");
+    }
+    let told = asked.into_iter().map(|(cluster, asked)| {
+        let (user, resources) = (&user, &arguments.resources);
+        async move {
+            let told = async { asked?.of_user(user, is_account, resources).await };
+            (cluster, told.await)
+        }
     });
-    let asked: Vec<_> = asked.collect();
-    let mut answers = stream::iter(asked).buffered(AT_ONCE);
+    let told: Vec<_> = told.collect();
+    let mut answers = stream::iter(told).buffered(AT_ONCE);
     let mut failed = Vec::new();
     while let Some((cluster, answer)) = answers.next().await {
         let name = &cluster.name;
@@ -60,22 +78,85 @@ pub(super) async fn tell(user: &str, arguments: &CheckArguments) -> Result<(), F
     Err(Failure::runtime(anyhow::anyhow!("not all clusters were asked: {}", failed.join(", "))))
 }
 
-async fn of_cluster(cluster: &ClusterSpec, user: &UserInfo, resources: &[GroupResource]) -> anyhow::Result<String> {
-    let authority = Authority { verifier: "check".to_owned(), reach: Reach::Everywhere };
-    let told = match identity_for(user, &authority, &cluster.name, &cluster.impersonation) {
-        Ok(told) => told.authenticated(),
-        Err(why) => return Ok(format!("  nothing: {why}\n")),
-    };
-    let config = cluster.config.clone().map_err(|problem| anyhow::anyhow!(problem))?;
-    let member = Member::new(config)?;
-    let fleet = rights(&member, cluster).await?;
-    let user = User { name: &told.username, groups: &told.groups };
-    let mut text = String::new();
-    for resource in resources {
-        let said = says(&member, user, resource).await?;
-        text.push_str(&row(&fleet, cluster, user, resource, said));
+/// A user of this name and these groups, and whether it is a ServiceAccount, which has groups by its name.
+fn user_of(name: &str, groups: &[String]) -> (UserInfo, bool) {
+    let account = service_account(name);
+    let mut groups = groups.to_vec();
+    if let Some((namespace, _)) = account {
+        let own = [SERVICE_ACCOUNTS.to_owned(), format!("{SERVICE_ACCOUNTS}:{namespace}")];
+        groups.extend(own.into_iter().filter(|own| !groups.contains(own)).collect::<Vec<_>>());
     }
-    Ok(text)
+    let user = UserInfo { username: name.to_owned(), groups, ..UserInfo::default() };
+    (user.authenticated(), account.is_some())
+}
+
+/// Namespace and name of a ServiceAccount.
+fn service_account(user: &str) -> Option<(&str, &str)> {
+    let (namespace, name) = user.strip_prefix(SERVICE_ACCOUNT)?.split_once(':')?;
+    (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some((namespace, name))
+}
+
+/// A cluster that has said what it serves.
+struct Asked<'a> {
+    cluster: &'a ClusterSpec,
+    member: Member,
+    served: Served,
+}
+
+impl<'a> Asked<'a> {
+    async fn of(cluster: &'a ClusterSpec) -> anyhow::Result<Self> {
+        let config = cluster.config.clone().map_err(|problem| anyhow::anyhow!(problem))?;
+        let member = Member::new(config)?;
+        let served = Served::of(&member.discovery().await?);
+        Ok(Self { cluster, member, served })
+    }
+
+    /// What a user would see of it, resource by resource.
+    async fn of_user(self, user: &UserInfo, is_account: bool, resources: &[GroupResource]) -> anyhow::Result<String> {
+        let Self { cluster, member, served } = &self;
+        let reach = if is_account { Reach::Member(cluster.name.clone()) } else { Reach::Everywhere };
+        let authority = Authority { verifier: "check".to_owned(), reach };
+        let told = match identity_for(user, &authority, &cluster.name, &cluster.impersonation) {
+            Ok(told) => told.authenticated(),
+            Err(why) => return Ok(format!("  nothing: {why}\n")),
+        };
+        let fleet = rights(member, cluster).await?;
+        let user = User { name: &told.username, groups: &told.groups };
+        let mut text = String::new();
+        for of in resources {
+            let namespaced = served.is_namespaced(of);
+            let row = Row {
+                fleet: &fleet,
+                cluster: &cluster.name,
+                authorization: cluster.authorization,
+                user,
+                of,
+                namespaced,
+            };
+            let said = match namespaced {
+                Some(_) => self.said(&row).await?,
+                None => Said::default(),
+            };
+            text.push_str(&row.lines(&said));
+        }
+        Ok(text)
+    }
+
+    /// What the cluster itself says of a resource.
+    async fn said(&self, row: &Row<'_>) -> anyhow::Result<Said> {
+        let all = says(&self.member, row.user, row.of, "").await?;
+        let mut within = BTreeMap::new();
+        let is_asked = matches!(row.authorization, ClusterAuthorization::Review | ClusterAuthorization::Live);
+        let mut proposed = if all || !is_asked { Vec::new() } else { row.proposed() };
+        let unasked = proposed.len().saturating_sub(PLACES_MAX);
+        proposed.truncate(PLACES_MAX);
+        for namespace in proposed {
+            let allowed = says(&self.member, row.user, row.of, &namespace).await?;
+            within.insert(namespace, allowed);
+        }
+        let is_reached = is_reached(&self.member, row.user, row.of).await?;
+        Ok(Said { all, within, unasked, is_reached })
+    }
 }
 
 /// The roles and bindings of a cluster.
@@ -102,127 +183,65 @@ async fn rights(member: &Member, cluster: &ClusterSpec) -> anyhow::Result<Fleet>
     Ok(fleet)
 }
 
-/// Whether the cluster itself says that the user may list all of a resource.
-async fn says(member: &Member, user: User<'_>, resource: &GroupResource) -> anyhow::Result<bool> {
-    let GroupResource { group, resource } = resource;
-    let asked = json!({"verb": "list", "group": group, "resource": resource});
-    let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
-        "spec": {"user": user.name, "groups": user.groups, "resourceAttributes": asked}});
-    let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
-    let answer: Value = member.ask(Method::POST, path, Some(&review), &[]).await?;
-    Ok(answer["status"]["allowed"] == true)
+/// Whether the cluster itself says that the user may list all of a resource, or all of a namespace of it.
+async fn says(member: &Member, user: User<'_>, of: &GroupResource, namespace: &str) -> anyhow::Result<bool> {
+    let GroupResource { group, resource } = of;
+    let asked = json!({"verb": "list", "group": group, "resource": resource, "namespace": namespace});
+    let spec = json!({"user": user.name, "groups": user.groups, "resourceAttributes": asked});
+    review(member, "SubjectAccessReview", &spec).await
 }
 
-/// What may be seen of a resource, one line for each place. `said`: whether the cluster says that it may all be listed.
-fn row(fleet: &Fleet, cluster: &ClusterSpec, user: User<'_>, of: &GroupResource, said: bool) -> String {
-    let visible = fleet.rights(&cluster.name, user, "list", &of.group, &of.resource);
-    let by = |namespace: &str, name: &str| {
-        let asked = ResourceAttributes {
-            verb: "list",
-            group: &of.group,
-            resource: &of.resource,
-            subresource: "",
-            namespace,
-            name,
-        };
-        let grounds = fleet.grounds(&cluster.name, user, &Attributes::Resource(asked));
-        let grounds: Vec<_> = grounds.iter().map(ToString::to_string).collect();
-        grounds.join("; ")
+/// Whether the endpoint's account may hold a resource in memory, or list it in the user's name: as KEP-5284 bounds it, or in
+/// every way. ServiceAccounts it tells of themselves in the latter alone.
+async fn is_reached(member: &Member, user: User<'_>, of: &GroupResource) -> anyhow::Result<bool> {
+    let GroupResource { group, resource } = of;
+    let may = async |verb: &str| {
+        let asked = json!({"verb": verb, "group": group, "resource": resource});
+        review(member, "SelfSubjectAccessReview", &json!({"resourceAttributes": asked})).await
     };
-    let mut places = Vec::new();
-    match &visible {
-        Visible::Whole => places.push(format!("all, by {}", by("", ""))),
-        Visible::Part(part) => {
-            let within = part.namespaces.iter().map(|namespace| format!("in {namespace}, by {}", by(namespace, "")));
-            let named = part.names.iter().map(|name| format!("the one named {name}, by {}", by("", name)));
-            let both =
-                part.names_within.iter().flat_map(|(namespace, names)| names.iter().map(move |name| (namespace, name)));
-            let both = both
-                .map(|(namespace, name)| format!("the one named {name} in {namespace}, by {}", by(namespace, name)));
-            places.extend(within.chain(named).chain(both));
+    let account = service_account(user.name);
+    let is_bounded = account.is_none() && may("impersonate-on:user-info:list").await?;
+    if is_bounded || (may("list").await? && may("watch").await?) {
+        return Ok(true);
+    }
+    let anybody = match account {
+        Some((namespace, name)) => {
+            json!({"verb": "impersonate", "resource": "serviceaccounts", "namespace": namespace, "name": name})
         }
-    }
-    let more = places.len().saturating_sub(PLACES_MAX);
-    places.truncate(PLACES_MAX);
-    if more > 0 {
-        places.push(format!("and {more} places more"));
-    }
-    match (said, visible == Visible::Whole) {
-        (true, false) => places.push("all, as the cluster itself says: not by its roles".to_owned()),
-        (false, true) => {
-            places.push("the cluster itself says otherwise: something else than its roles decides".to_owned())
-        }
-        _ if places.is_empty() => places.push("nothing".to_owned()),
-        _ => {}
-    }
-    let label = of.to_string();
-    let lines = places.iter().enumerate().map(|(at, place)| {
-        let label = if at == 0 { label.as_str() } else { "" };
-        format!("  {label:<28} {}\n", printable(place))
-    });
-    lines.collect()
+        None => json!({"verb": "impersonate", "resource": "users", "name": user.name}),
+    };
+    review(member, "SelfSubjectAccessReview", &json!({"resourceAttributes": anybody})).await
+}
+
+/// What a cluster says to a question of authorization.k8s.io/v1.
+async fn review(member: &Member, kind: &str, spec: &Value) -> anyhow::Result<bool> {
+    let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec});
+    let path = format!("/apis/authorization.k8s.io/v1/{}s", kind.to_lowercase());
+    let answer: Value = member.ask(Method::POST, &path, Some(&review), &[]).await?;
+    Ok(answer["status"]["allowed"] == true)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
-    use tributary_apimachinery::ClusterName;
-    use tributary_router::{ClusterAuthorization, MemberRules};
-
     use super::*;
 
-    fn cluster() -> ClusterSpec {
-        ClusterSpec {
-            name: ClusterName::new("eu").unwrap(),
-            origin: String::new(),
-            config: Err("a test".to_owned()),
-            further_endpoints: Vec::new(),
-            fingerprint: String::new(),
-            user_fingerprint: String::new(),
-            warnings: Vec::new(),
-            index: None,
-            impersonation: MemberRules::default(),
-            authorization: ClusterAuthorization::Auto,
-            token_review: false,
-            passes_tokens: false,
-            labels: BTreeMap::new(),
-        }
-    }
-
     #[test]
-    fn each_place_comes_with_its_binding() {
-        let (cluster, mut fleet) = (cluster(), Fleet::default());
-        let mut put = |kind: RbacKind, object: Value| {
-            fleet.upsert(&cluster.name, RbacObject::parse(kind, object.to_string().as_bytes()).unwrap());
+    fn a_service_account_has_groups_by_its_name() {
+        let groups = |name: &str| {
+            let (user, is_account) = user_of(name, &["dev".to_owned()]);
+            (user.groups.join(" "), is_account)
         };
-        let rules = json!([{"verbs": ["list"], "apiGroups": [""], "resources": ["pods"]},
-            {"verbs": ["list"], "apiGroups": [""], "resources": ["nodes"], "resourceNames": ["n1"]}]);
-        put(RbacKind::ClusterRole, json!({"metadata": {"name": "reader"}, "rules": rules}));
-        let role = json!({"kind": "ClusterRole", "name": "reader", "apiGroup": "rbac.authorization.k8s.io"});
-        for namespace in 0..12 {
-            let subjects = json!([{"kind": "User", "name": "ann", "apiGroup": "rbac.authorization.k8s.io"}]);
-            let metadata = json!({"name": "own", "namespace": format!("n{namespace:02}")});
-            put(RbacKind::RoleBinding, json!({"metadata": metadata, "roleRef": role, "subjects": subjects}));
+        for (name, expected, is_account) in [
+            ("ann", "dev system:authenticated", false),
+            (
+                "system:serviceaccount:shop:robot",
+                "dev system:serviceaccounts system:serviceaccounts:shop system:authenticated",
+                true,
+            ),
+            ("system:serviceaccount:shop", "dev system:authenticated", false),
+            ("system:serviceaccount:a:b:c", "dev system:authenticated", false),
+        ] {
+            assert_eq!(groups(name), (expected.to_owned(), is_account), "{name}");
         }
-        let subjects = json!([{"kind": "Group", "name": "dev", "apiGroup": "rbac.authorization.k8s.io"}]);
-        put(RbacKind::ClusterRoleBinding, json!({"metadata": {"name": "dev"}, "roleRef": role, "subjects": subjects}));
-        let of = |text: &str| text.parse::<GroupResource>().unwrap();
-        let row = |name, groups: &[&str], resource: &str, said| {
-            let groups: Vec<_> = groups.iter().map(|&group| group.to_owned()).collect();
-            super::row(&fleet, &cluster, User { name, groups: &groups }, &of(resource), said)
-        };
-        let pods = row("ann", &[], "pods", false);
-        assert!(
-            pods.contains("in n00, by RoleBinding \"own/n00\" of ClusterRole \"reader\" to User \"ann\""),
-            "{pods}"
-        );
-        assert!(pods.lines().count() == PLACES_MAX + 1 && pods.contains("and 2 places more"), "{pods}");
-        let all = row("bob", &["dev"], "pods", true);
-        assert!(all.contains("pods") && all.contains("all, by ClusterRoleBinding \"dev\""), "{all}");
-        assert!(row("bob", &["dev"], "nodes", false).contains("the one named n1, by ClusterRoleBinding"));
-        assert!(row("eve", &[], "deployments.apps", false).contains("deployments.apps             nothing"));
-        assert!(row("eve", &[], "pods", true).contains("as the cluster itself says: not by its roles"));
-        assert!(row("bob", &["dev"], "pods", false).contains("says otherwise"));
     }
 }

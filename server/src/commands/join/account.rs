@@ -3,18 +3,27 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use tributary_apimachinery::built_in::built_in;
 
-use super::resources::{KnownResources, READS};
-use crate::cli::Profile;
+use super::resources::{KnownResources, ON_BEHALF, READS};
+use crate::cli::{Profile, TokenLifetime};
 
 /// What marks objects as made here.
 pub(super) const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "tributary");
 /// The group of users, of uids and of extras.
 const AUTHENTICATION: &str = "authentication.k8s.io";
 const SECRETS: &str = "secrets";
-/// Where a get is no reading.
+/// The annotation of the ClusterRole that says what the account was made for: whoever may change that may do more already.
+const RECORD: &str = "tributary.dev/join";
+/// Where a get of Kubernetes' own resources is no reading.
 const CONNECTS: [&str; 4] = ["attach", "exec", "portforward", "proxy"];
+/// What a get of other resources reads below them, as custom resources have it
+/// (apiextensions-apiserver `pkg/apiserver/customresource_handler.go`). What else other APIs have there may be a console.
+const READABLE: [&str; 2] = ["scale", "status"];
+/// APIs whose measurements have a resource and its subresource as their name (kubernetes-sigs/custom-metrics-apiserver).
+const METRICS: [&str; 2] = ["custom.metrics.k8s.io", "external.metrics.k8s.io"];
 /// What everybody may get (apiserver's role `system:discovery`): the patterns are that role's own.
 const OPEN_PATHS: [&str; 11] = [
     "/api",
@@ -31,7 +40,8 @@ const OPEN_PATHS: [&str; 11] = [
 ];
 
 /// How an account acts as users.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Impersonation {
     /// For what the profile names alone: constrained impersonation (KEP-5284), on in Kubernetes 1.36 and later.
     Constrained,
@@ -46,6 +56,14 @@ pub struct Account {
     pub name: String,
     /// Its namespace.
     pub namespace: String,
+    /// What it is made for.
+    pub purpose: Purpose,
+}
+
+/// What an account is made for. It is recorded in the cluster, so that `join` can be run again without saying it again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Purpose {
     /// What it may do.
     pub profile: Profile,
     /// How it acts as users.
@@ -56,8 +74,36 @@ pub struct Account {
     pub extra: Vec<String>,
     /// Whether the cluster reviews tokens for it.
     pub tokens: bool,
-    /// Whether its token is one that does not end, in a Secret.
-    pub has_lasting_token: bool,
+    /// How long its token lasts. One that does not end is in a Secret.
+    pub token_lifetime: TokenLifetime,
+}
+
+impl Purpose {
+    /// What the account of this role was made for; `None` where that is not recorded.
+    pub(super) fn recorded(role: &Value) -> Option<Self> {
+        serde_json::from_str(role["metadata"]["annotations"][RECORD].as_str()?).ok()
+    }
+
+    /// Its text in the record.
+    fn record(&self) -> String {
+        json!(self).to_string()
+    }
+
+    /// Each choice by its flag, with what was chosen.
+    pub(super) fn choices(&self) -> [(&'static str, String); 6] {
+        let impersonation = match self.impersonation {
+            Impersonation::Constrained => "constrained",
+            Impersonation::Any => "any",
+        };
+        [
+            ("profile", self.profile.as_str().to_owned()),
+            ("impersonation", impersonation.to_owned()),
+            ("impersonate-uid", self.uid.to_string()),
+            ("impersonate-extra", self.extra.join(",")),
+            ("tokens", self.tokens.to_string()),
+            ("token-lifetime", self.token_lifetime.to_string()),
+        ]
+    }
 }
 
 impl Account {
@@ -68,15 +114,18 @@ impl Account {
             json!({"apiVersion": "v1", "kind": "Namespace", "metadata": self.metadata(namespace, None)}),
             json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": self.metadata(name, Some(namespace))}),
         ];
-        if self.has_lasting_token {
+        if self.purpose.token_lifetime == TokenLifetime::Lasting {
             let mut metadata = self.metadata(name, Some(namespace));
             metadata["annotations"] = json!({"kubernetes.io/service-account.name": name});
             let kind = "kubernetes.io/service-account-token";
             objects.push(json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": kind}));
         }
         let (version, group) = ("rbac.authorization.k8s.io/v1", "rbac.authorization.k8s.io");
-        objects.push(json!({"apiVersion": version, "kind": "ClusterRole", "metadata": self.metadata(name, None),
-            "rules": self.rules(known)}));
+        let mut metadata = self.metadata(name, None);
+        metadata["annotations"] = json!({RECORD: self.purpose.record()});
+        objects.push(
+            json!({"apiVersion": version, "kind": "ClusterRole", "metadata": metadata, "rules": self.rules(known)}),
+        );
         objects.push(
             json!({"apiVersion": version, "kind": "ClusterRoleBinding", "metadata": self.metadata(name, None),
             "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": name},
@@ -102,7 +151,7 @@ impl Account {
     fn holds(&self, group: &str, resource: &str, verbs: &BTreeSet<String>) -> bool {
         let is_secret = (group, resource) == ("", SECRETS);
         let is_followed = verbs.contains("list") && verbs.contains("watch") && !resource.contains('/');
-        is_followed && (!is_secret || self.profile == Profile::ReadWithSecrets)
+        is_followed && (!is_secret || self.purpose.profile == Profile::ReadWithSecrets)
     }
 
     /// What the role says.
@@ -112,9 +161,9 @@ impl Account {
             if self.holds(group, resource, verbs) {
                 rules.allow(group, resource, ["list", "watch"]);
             }
-            if self.impersonation == Impersonation::Constrained {
+            if self.purpose.impersonation == Impersonation::Constrained {
                 let passed = verbs.iter().filter(|verb| self.passes(group, resource, verb));
-                rules.allow(group, resource, passed.map(|verb| format!("impersonate-on:user-info:{verb}")));
+                rules.allow(group, resource, passed.map(|verb| format!("{ON_BEHALF}{verb}")));
             }
         }
         // By whose rights memory is shown.
@@ -128,10 +177,10 @@ impl Account {
         rules.push(
             json!({"apiGroups": [""], "resources": ["namespaces"], "resourceNames": ["kube-system"], "verbs": ["get"]}),
         );
-        if self.impersonation == Impersonation::Constrained {
-            rules.push(json!({"nonResourceURLs": OPEN_PATHS, "verbs": ["impersonate-on:user-info:get"]}));
+        if self.purpose.impersonation == Impersonation::Constrained {
+            rules.push(json!({"nonResourceURLs": OPEN_PATHS, "verbs": [format!("{ON_BEHALF}get")]}));
         }
-        if self.tokens {
+        if self.purpose.tokens {
             rules.push(json!({"nonResourceURLs": ["/openid/v1/jwks"], "verbs": ["get"]}));
         }
         rules
@@ -139,9 +188,8 @@ impl Account {
 
     /// Whether users may do something through it, if their own rights let them.
     fn passes(&self, group: &str, resource: &str, verb: &str) -> bool {
-        let below = resource.split_once('/').map(|(_, below)| below);
-        let is_read = READS.contains(&verb) && below.is_none_or(|below| !CONNECTS.contains(&below));
-        match self.profile {
+        let is_read = READS.contains(&verb) && is_reading(group, resource);
+        match self.purpose.profile {
             Profile::Read => is_read && (group, resource) != ("", SECRETS),
             Profile::ReadWithSecrets => is_read,
             Profile::Write => true,
@@ -149,21 +197,22 @@ impl Account {
     }
 
     fn impersonate(&self, rules: &mut RuleSet) {
-        let (group, verb) = match self.impersonation {
+        let Purpose { impersonation, uid, extra, tokens, .. } = &self.purpose;
+        let (group, verb) = match impersonation {
             Impersonation::Constrained => (AUTHENTICATION, "impersonate:user-info"),
             Impersonation::Any => ("", "impersonate"),
         };
         ["users", "groups"].iter().for_each(|resource| rules.allow(group, resource, [verb]));
-        let extras = self.extra.iter().map(|key| format!("userextras/{key}"));
-        extras.chain(self.uid.then(|| "uids".to_owned())).for_each(|it| rules.allow(AUTHENTICATION, &it, [verb]));
-        if self.impersonation == Impersonation::Constrained {
+        let extras = extra.iter().map(|key| format!("userextras/{key}"));
+        extras.chain(uid.then(|| "uids".to_owned())).for_each(|it| rules.allow(AUTHENTICATION, &it, [verb]));
+        if *impersonation == Impersonation::Constrained {
             // Whoever may ask about themselves may do so through it.
-            let create = ["impersonate-on:user-info:create"];
-            rules.allow(AUTHENTICATION, "selfsubjectreviews", create);
-            rules.allow("authorization.k8s.io", "selfsubjectaccessreviews", create);
-            rules.allow("authorization.k8s.io", "selfsubjectrulesreviews", create);
+            let create = || [format!("{ON_BEHALF}create")];
+            rules.allow(AUTHENTICATION, "selfsubjectreviews", create());
+            rules.allow("authorization.k8s.io", "selfsubjectaccessreviews", create());
+            rules.allow("authorization.k8s.io", "selfsubjectrulesreviews", create());
         }
-        if self.tokens {
+        if *tokens {
             rules.allow(AUTHENTICATION, "tokenreviews", ["create"]);
             // What the cluster says of its own users is told it as it said it.
             rules.allow("", "serviceaccounts", ["impersonate"]);
@@ -173,6 +222,15 @@ impl Account {
             });
             rules.allow(AUTHENTICATION, "uids", ["impersonate"]);
         }
+    }
+}
+
+/// Whether a get, list or watch of this resource, or of `resource/subresource`, reads and does nothing else.
+fn is_reading(group: &str, resource: &str) -> bool {
+    match resource.split_once('/') {
+        None => true,
+        Some((above, below)) if built_in(group, above).is_some() => !CONNECTS.contains(&below),
+        Some((_, below)) => READABLE.contains(&below) || METRICS.contains(&group),
     }
 }
 
@@ -209,8 +267,47 @@ mod tests {
     fn account(profile: Profile, impersonation: Impersonation) -> Account {
         let name = || "tributary".to_owned();
         let extra = vec!["example.com/team".to_owned()];
-        let (uid, tokens, has_lasting_token) = (false, false, true);
-        Account { name: name(), namespace: name(), profile, impersonation, uid, extra, tokens, has_lasting_token }
+        let (uid, tokens, token_lifetime) = (false, false, TokenLifetime::Lasting);
+        let purpose = Purpose { profile, impersonation, uid, extra, tokens, token_lifetime };
+        Account { name: name(), namespace: name(), purpose }
+    }
+
+    #[test]
+    fn what_an_account_was_made_for_is_read_back() {
+        let minutes = TokenLifetime::Ends(std::time::Duration::from_secs(600));
+        for (profile, impersonation, token_lifetime) in [
+            (Profile::Read, Impersonation::Constrained, TokenLifetime::Lasting),
+            (Profile::ReadWithSecrets, Impersonation::Any, minutes),
+            (Profile::Write, Impersonation::Constrained, minutes),
+        ] {
+            let mut made = account(profile, impersonation);
+            made.purpose = Purpose { token_lifetime, uid: true, ..made.purpose };
+            let objects = made.objects(&KnownResources::usual());
+            let role = objects.iter().find(|object| object["kind"] == "ClusterRole").unwrap();
+            assert_eq!(Purpose::recorded(role), Some(made.purpose));
+        }
+        assert_eq!(Purpose::recorded(&json!({"metadata": {"annotations": {RECORD: "{}"}}})), None);
+        assert_eq!(Purpose::recorded(&Value::Null), None);
+    }
+
+    /// KubeVirt's consoles are opened by a get, as are the shells of others.
+    #[test]
+    fn a_get_below_what_is_not_kubernetes_own_reads_nothing_unless_that_is_known() {
+        for (group, resource, expected) in [
+            ("", "pods", true),
+            ("", "pods/log", true),
+            ("", "pods/exec", false),
+            ("", "nodes/proxy", false),
+            ("certificates.k8s.io", "certificatesigningrequests/approval", true),
+            ("subresources.kubevirt.io", "virtualmachineinstances", true),
+            ("subresources.kubevirt.io", "virtualmachineinstances/console", false),
+            ("subresources.kubevirt.io", "virtualmachineinstances/vnc", false),
+            ("shop.example", "carts/status", true),
+            ("shop.example", "carts/scale", true),
+            ("custom.metrics.k8s.io", "pods/http_requests", true),
+        ] {
+            assert_eq!(is_reading(group, resource), expected, "{group} {resource}");
+        }
     }
 
     /// What RBAC says of the account.
@@ -235,7 +332,7 @@ mod tests {
         use Impersonation::{Any, Constrained};
         use Profile::{Read, ReadWithSecrets, Write};
         let on = |verb: &str| format!("impersonate-on:user-info:{verb}");
-        let rows: [(&str, [&str; 3], [bool; 4]); 17] = [
+        let rows: [(&str, [&str; 3], [bool; 4]); 20] = [
             ("list", ["", "pods", ""], [true, true, true, true]),
             ("watch", ["apps", "deployments", ""], [true, true, true, true]),
             ("get", ["", "pods", "x"], [false, false, false, false]),
@@ -250,6 +347,13 @@ mod tests {
             (&on("get"), ["", "pods/log", "x"], [true, true, true, false]),
             (&on("get"), ["", "pods/exec", "x"], [false, false, true, false]),
             (&on("list"), ["", "secrets", ""], [false, true, true, false]),
+            (&on("get"), ["", "nodes/proxy", "n"], [false, false, true, false]),
+            (&on("create"), ["", "pods/binding", "x"], [false, false, true, false]),
+            (
+                &on("update"),
+                ["certificates.k8s.io", "certificatesigningrequests/approval", "x"],
+                [false, false, true, false],
+            ),
             (&on("create"), ["", "pods", ""], [false, false, true, false]),
             (&on("deletecollection"), ["", "configmaps", ""], [false, false, true, false]),
             (&on("create"), ["authorization.k8s.io", "selfsubjectaccessreviews", ""], [true, true, true, false]),
@@ -267,7 +371,8 @@ mod tests {
             Profile::ALL.into_iter().zip([Impersonation::Constrained, Impersonation::Any, Impersonation::Constrained])
         {
             let tokens = impersonation == Impersonation::Any;
-            let account = Account { uid: true, tokens, ..account(profile, impersonation) };
+            let mut account = account(profile, impersonation);
+            account.purpose = Purpose { uid: true, tokens, ..account.purpose };
             for rule in account.rules(&KnownResources::usual()) {
                 for field in ["verbs", "apiGroups", "resources"] {
                     let words = rule[field].as_array().into_iter().flatten();

@@ -2,18 +2,17 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, bail};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::{Method, StatusCode};
-use kube::core::discovery::v2::APIGroupDiscoveryList;
 use secrecy::SecretString;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
-use tributary_apimachinery::explain;
 use tributary_apimachinery::text::printable;
 
 use super::account::{Account, Impersonation};
+use crate::cli::TokenLifetime;
 use crate::commands::member::{Member, Refused};
 
 /// Whose fields these are, as the cluster's `managedFields` say.
@@ -46,14 +45,6 @@ impl Member {
         Ok(printable(answer["status"]["userInfo"]["username"].as_str().unwrap_or_default()).into_owned())
     }
 
-    /// The kinds that it serves.
-    pub(super) async fn discovery(&self) -> anyhow::Result<[APIGroupDiscoveryList; 2]> {
-        let core = self.client.list_core_api_versions_aggregated().await;
-        let named = self.client.list_api_groups_aggregated().await;
-        let said = |error: kube::Error| anyhow!("{} does not say what it serves: {}", self.url, explain(&error));
-        Ok([core.map_err(said)?, named.map_err(said)?])
-    }
-
     /// The object that is there under the name of another; `None` where there is none.
     pub(super) async fn present(&self, object: &Value) -> anyhow::Result<Option<Value>> {
         match self.ask(Method::GET, &path(object)?, None, &[]).await {
@@ -65,6 +56,23 @@ impl Member {
         }
     }
 
+    /// The ClusterRole of this name; `None` where there is none.
+    pub(super) async fn role(&self, name: &str) -> anyhow::Result<Option<Value>> {
+        self.present(&json!({"kind": "ClusterRole", "metadata": {"name": name}})).await
+    }
+
+    /// What tells it from another cluster at the same address: the uid of its namespace kube-system.
+    pub(super) async fn uid(&self) -> anyhow::Result<String> {
+        let namespace = self.ask(Method::GET, "/api/v1/namespaces/kube-system", None, &[]).await?;
+        let uid = namespace["metadata"]["uid"].as_str();
+        Ok(uid.with_context(|| format!("{}: its namespace kube-system has no uid", self.url))?.to_owned())
+    }
+
+    /// Deletes an object.
+    pub(super) async fn delete(&self, object: &Value) -> anyhow::Result<()> {
+        self.ask(Method::DELETE, &path(object)?, None, &[]).await.map(drop)
+    }
+
     /// Makes an object what it should be, by server-side apply, whoever wrote it last: it is one of ours, by its label; `for_real`, or to see whether that would be allowed.
     pub(super) async fn apply(&self, object: &Value, for_real: bool) -> anyhow::Result<()> {
         let dry_run = if for_real { "" } else { "&dryRun=All" };
@@ -74,9 +82,9 @@ impl Member {
     }
 
     /// The account's token: the lasting one that the cluster puts into its Secret, or one that ends.
-    pub(super) async fn token(&self, account: &Account, lifetime: Option<Duration>) -> anyhow::Result<SecretString> {
-        let Account { name, namespace, .. } = account;
-        if let Some(lifetime) = lifetime {
+    pub(super) async fn token(&self, account: &Account) -> anyhow::Result<SecretString> {
+        let Account { name, namespace, purpose } = account;
+        if let TokenLifetime::Ends(lifetime) = purpose.token_lifetime {
             let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token");
             let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
                 "spec": {"expirationSeconds": lifetime.as_secs()}});
@@ -130,7 +138,7 @@ impl Member {
         self.ask(Method::POST, path, Some(&review), &[]).await.context("the account cannot ask what users may do")?;
         let (whom, groups) = (("Impersonate-User", NOBODY), ("Impersonate-Group", NOBODY));
         let other = self.user_as(&[whom, groups]).await;
-        let other = other.with_context(|| match account.impersonation {
+        let other = other.with_context(|| match account.purpose.impersonation {
             Impersonation::Constrained => {
                 "the account cannot act as users; where the cluster's feature ConstrainedImpersonation is off: \
                  --impersonation any"

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::account::MANAGED_BY;
+use super::account::{MANAGED_BY, Purpose};
 
 /// What is done with an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +62,14 @@ fn is_within(wanted: &Value, present: &Value) -> bool {
     }
 }
 
+/// What an account is not made for any longer, and for what instead: `profile write to read`.
+pub(super) fn differences(before: &Purpose, after: &Purpose) -> impl Iterator<Item = String> + use<> {
+    let both = before.choices().into_iter().zip(after.choices());
+    let shown = |choice: String| if choice.is_empty() { "none".to_owned() } else { choice };
+    both.filter(|(before, after)| before != after)
+        .map(move |((flag, before), (_, after))| format!("{flag} {} to {}", shown(before), shown(after)))
+}
+
 /// One line for an object.
 pub(super) fn line(step: Step, object: &Value) -> String {
     let metadata = &object["metadata"];
@@ -73,9 +81,36 @@ pub(super) fn line(step: Step, object: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use serde_json::json;
 
+    use super::super::account::Impersonation;
     use super::*;
+    use crate::cli::{Profile, TokenLifetime};
+
+    #[test]
+    fn what_is_lost_is_said() {
+        let before = Purpose {
+            profile: Profile::Write,
+            impersonation: Impersonation::Constrained,
+            uid: false,
+            extra: vec!["example.com/team".to_owned()],
+            tokens: false,
+            token_lifetime: TokenLifetime::Ends(Duration::from_secs(3600)),
+        };
+        let after = Purpose {
+            profile: Profile::Read,
+            extra: Vec::new(),
+            token_lifetime: TokenLifetime::Lasting,
+            ..before.clone()
+        };
+        assert_eq!(differences(&before, &before).count(), 0);
+        assert_eq!(
+            differences(&before, &after).collect::<Vec<_>>(),
+            ["profile write to read", "impersonate-extra example.com/team to none", "token-lifetime 3600s to never"]
+        );
+    }
 
     #[test]
     fn what_is_there_is_kept_changed_or_left_alone() {

@@ -3,13 +3,24 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kube::core::discovery::v2::APIGroupDiscoveryList;
+use serde_json::Value;
 
 /// What may be read of an object.
 pub(super) const READS: [&str; 3] = ["get", "list", "watch"];
 
+/// By which verb an account may do something in users' names (KEP-5284).
+pub(super) const ON_BEHALF: &str = "impersonate-on:user-info:";
+
+/// How a kube-apiserver marks a version whose aggregated server does not answer it.
+const STALE: &str = "Stale";
+
 /// Verbs that are allowed on each resource, or `resource/subresource`, of each group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct KnownResources(BTreeMap<(String, String), BTreeSet<String>>);
+pub struct KnownResources {
+    by_name: BTreeMap<(String, String), BTreeSet<String>>,
+    /// Groups of which not all is known: the servers behind them do not answer the cluster.
+    stale: BTreeSet<String>,
+}
 
 impl KnownResources {
     /// What a cluster says that it serves, of all versions together.
@@ -17,6 +28,9 @@ impl KnownResources {
         let mut known = Self::default();
         for group in discovered.iter().flat_map(|list| &list.items) {
             let name = group.metadata.as_ref().and_then(|metadata| metadata.name.clone()).unwrap_or_default();
+            if group.versions.iter().any(|version| version.freshness.as_deref() == Some(STALE)) {
+                known.stale.insert(name.clone());
+            }
             for resource in group.versions.iter().flat_map(|version| &version.resources) {
                 let plural = resource.resource.clone().unwrap_or_default();
                 for below in &resource.subresources {
@@ -32,86 +46,156 @@ impl KnownResources {
     /// What every cluster serves: of the manifests, which are written before any cluster is known.
     pub fn usual() -> Self {
         let mut known = Self::default();
-        for (group, resources) in USUAL {
-            for resource in resources.split_whitespace() {
-                let verbs = "get list watch create update patch delete deletecollection";
-                known.add(group, resource, verbs.split(' '));
-            }
-        }
-        for (group, resources, verbs) in BELOW {
+        for (group, verbs, resources) in USUAL {
             resources.split_whitespace().for_each(|resource| known.add(group, resource, verbs.split(' ')));
         }
         known
     }
 
+    /// The groups of which not all is known.
+    pub fn stale(&self) -> impl Iterator<Item = &str> {
+        self.stale.iter().map(String::as_str)
+    }
+
+    /// Takes from the rules that a role has what is not known of [stale](Self::stale) groups, so that it keeps them.
+    pub(super) fn take_from(&mut self, role: &Value) {
+        let words = |rule: &Value, field: &str| -> Vec<String> {
+            rule[field].as_array().into_iter().flatten().filter_map(|word| Some(word.as_str()?.to_owned())).collect()
+        };
+        for rule in role["rules"].as_array().into_iter().flatten() {
+            let verbs = words(rule, "verbs");
+            let verbs: Vec<_> = verbs.iter().map(|verb| verb.strip_prefix(ON_BEHALF).unwrap_or(verb)).collect();
+            for group in
+                words(rule, "apiGroups").iter().filter(|group| self.stale.contains(*group)).cloned().collect::<Vec<_>>()
+            {
+                for resource in words(rule, "resources") {
+                    self.add(&group, &resource, verbs.iter().copied());
+                }
+            }
+        }
+    }
+
     fn add<'a>(&mut self, group: &str, resource: &str, verbs: impl Iterator<Item = &'a str>) {
-        let own = self.0.entry((group.to_owned(), resource.to_owned())).or_default();
+        let own = self.by_name.entry((group.to_owned(), resource.to_owned())).or_default();
         own.extend(verbs.map(str::to_owned));
     }
 
     /// All of them: group, resource and verbs.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &str, &BTreeSet<String>)> {
-        self.0.iter().map(|((group, resource), verbs)| (&**group, &**resource, verbs))
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str, &BTreeSet<String>)> {
+        self.by_name.iter().map(|((group, resource), verbs)| (&**group, &**resource, verbs))
     }
 }
 
-/// The groups and resources of Kubernetes itself that can be listed and watched.
-const USUAL: &[(&str, &str)] = &[
+/// What can be done with objects, and with most of what lies below one.
+const OBJECTS: &str = "create delete deletecollection get list patch update watch";
+const BELOW: &str = "get patch update";
+
+/// The groups, verbs and resources of Kubernetes itself that every kube-apiserver serves, and the metrics that most
+/// clusters have. A case runs against a real one (`e2e/tests/e2e/shared_mode/join.rs`).
+///
+/// Source: kubernetes `api/discovery/api__v1.json` and `aggregated_v2.json`, the versions that are on by default.
+const USUAL: &[(&str, &str, &str)] = &[
     (
         "",
-        "configmaps endpoints events limitranges namespaces nodes persistentvolumeclaims persistentvolumes pods podtemplates \
-         replicationcontrollers resourcequotas secrets serviceaccounts services",
+        OBJECTS,
+        "configmaps endpoints events limitranges nodes persistentvolumeclaims persistentvolumes pods \
+         podtemplates replicationcontrollers resourcequotas secrets serviceaccounts services",
     ),
+    ("", "create", "bindings pods/binding pods/eviction serviceaccounts/token"),
+    ("", "create delete get list patch update watch", "namespaces"),
+    ("", "create delete get patch update", "nodes/proxy pods/proxy services/proxy"),
+    ("", "create get", "pods/attach pods/exec pods/portforward"),
+    ("", "get", "pods/log"),
+    ("", "get list", "componentstatuses"),
+    (
+        "",
+        BELOW,
+        "namespaces/status nodes/status persistentvolumeclaims/status persistentvolumes/status \
+         pods/ephemeralcontainers pods/resize pods/status replicationcontrollers/scale \
+         replicationcontrollers/status resourcequotas/status services/status",
+    ),
+    ("", "update", "namespaces/finalize"),
     (
         "admissionregistration.k8s.io",
+        OBJECTS,
         "mutatingadmissionpolicies mutatingadmissionpolicybindings mutatingwebhookconfigurations \
          validatingadmissionpolicies validatingadmissionpolicybindings validatingwebhookconfigurations",
     ),
-    ("apiextensions.k8s.io", "customresourcedefinitions"),
-    ("apiregistration.k8s.io", "apiservices"),
-    ("apps", "controllerrevisions daemonsets deployments replicasets statefulsets"),
-    ("autoscaling", "horizontalpodautoscalers"),
-    ("batch", "cronjobs jobs"),
-    ("certificates.k8s.io", "certificatesigningrequests"),
-    ("coordination.k8s.io", "leases"),
-    ("discovery.k8s.io", "endpointslices"),
-    ("events.k8s.io", "events"),
-    ("flowcontrol.apiserver.k8s.io", "flowschemas prioritylevelconfigurations"),
-    ("networking.k8s.io", "ingressclasses ingresses ipaddresses networkpolicies servicecidrs"),
-    ("node.k8s.io", "runtimeclasses"),
-    ("policy", "poddisruptionbudgets"),
-    ("rbac.authorization.k8s.io", "clusterrolebindings clusterroles rolebindings roles"),
-    ("resource.k8s.io", "deviceclasses resourceclaims resourceclaimtemplates resourceslices"),
-    ("scheduling.k8s.io", "priorityclasses"),
-    (
-        "storage.k8s.io",
-        "csidrivers csinodes csistoragecapacities storageclasses volumeattachments volumeattributesclasses",
-    ),
-];
-
-/// What of them is below, and what cannot be watched.
-const BELOW: &[(&str, &str, &str)] = &[
-    ("", "pods/attach pods/exec pods/portforward", "create get"),
-    ("", "pods/log", "get"),
-    ("", "pods/eviction serviceaccounts/token", "create"),
-    ("", "pods/ephemeralcontainers pods/resize", "get patch update"),
-    ("", "replicationcontrollers/scale", "get patch update"),
-    (
-        "",
-        "namespaces/status nodes/status persistentvolumeclaims/status persistentvolumes/status pods/status \
-         replicationcontrollers/status resourcequotas/status services/status",
-        "get patch update",
-    ),
-    ("", "namespaces/finalize", "update"),
+    ("admissionregistration.k8s.io", BELOW, "validatingadmissionpolicies/status"),
+    ("apiextensions.k8s.io", OBJECTS, "customresourcedefinitions"),
+    ("apiextensions.k8s.io", BELOW, "customresourcedefinitions/status"),
+    ("apiregistration.k8s.io", OBJECTS, "apiservices"),
+    ("apiregistration.k8s.io", BELOW, "apiservices/status"),
+    ("apps", OBJECTS, "controllerrevisions daemonsets deployments replicasets statefulsets"),
     (
         "apps",
-        "daemonsets/status deployments/scale deployments/status replicasets/scale replicasets/status statefulsets/scale \
-         statefulsets/status",
-        "get patch update",
+        BELOW,
+        "daemonsets/status deployments/scale deployments/status replicasets/scale replicasets/status \
+         statefulsets/scale statefulsets/status",
     ),
-    ("autoscaling", "horizontalpodautoscalers/status", "get patch update"),
-    ("batch", "cronjobs/status jobs/status", "get patch update"),
-    ("metrics.k8s.io", "nodes pods", "get list"),
-    ("networking.k8s.io", "ingresses/status", "get patch update"),
-    ("policy", "poddisruptionbudgets/status", "get patch update"),
+    ("authentication.k8s.io", "create", "selfsubjectreviews tokenreviews"),
+    (
+        "authorization.k8s.io",
+        "create",
+        "localsubjectaccessreviews selfsubjectaccessreviews selfsubjectrulesreviews subjectaccessreviews",
+    ),
+    ("autoscaling", OBJECTS, "horizontalpodautoscalers"),
+    ("autoscaling", BELOW, "horizontalpodautoscalers/status"),
+    ("batch", OBJECTS, "cronjobs jobs"),
+    ("batch", BELOW, "cronjobs/status jobs/status"),
+    ("certificates.k8s.io", OBJECTS, "certificatesigningrequests"),
+    ("certificates.k8s.io", BELOW, "certificatesigningrequests/approval certificatesigningrequests/status"),
+    ("coordination.k8s.io", OBJECTS, "leases"),
+    ("discovery.k8s.io", OBJECTS, "endpointslices"),
+    ("events.k8s.io", OBJECTS, "events"),
+    ("flowcontrol.apiserver.k8s.io", OBJECTS, "flowschemas prioritylevelconfigurations"),
+    ("flowcontrol.apiserver.k8s.io", BELOW, "flowschemas/status prioritylevelconfigurations/status"),
+    ("metrics.k8s.io", "get list", "nodes pods"),
+    ("networking.k8s.io", OBJECTS, "ingressclasses ingresses ipaddresses networkpolicies servicecidrs"),
+    ("networking.k8s.io", BELOW, "ingresses/status servicecidrs/status"),
+    ("node.k8s.io", OBJECTS, "runtimeclasses"),
+    ("policy", OBJECTS, "poddisruptionbudgets"),
+    ("policy", BELOW, "poddisruptionbudgets/status"),
+    ("rbac.authorization.k8s.io", OBJECTS, "clusterrolebindings clusterroles rolebindings roles"),
+    ("resource.k8s.io", OBJECTS, "deviceclasses resourceclaims resourceclaimtemplates resourceslices"),
+    ("resource.k8s.io", BELOW, "resourceclaims/status"),
+    ("scheduling.k8s.io", OBJECTS, "priorityclasses"),
+    (
+        "storage.k8s.io",
+        OBJECTS,
+        "csidrivers csinodes csistoragecapacities storageclasses volumeattachments volumeattributesclasses",
+    ),
+    ("storage.k8s.io", BELOW, "volumeattachments/status"),
 ];
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Of an aggregated server that does not answer a kube-apiserver knows nothing, or what it said before.
+    #[test]
+    fn what_a_role_has_of_a_group_that_is_not_known_now_is_kept() {
+        let discovered = json!({"items": [
+            {"metadata": {"name": "apps"}, "versions": [{"version": "v1", "freshness": "Current", "resources": [
+                {"resource": "deployments", "scope": "Namespaced", "verbs": ["list", "watch"]}]}]},
+            {"metadata": {"name": "metrics.k8s.io"}, "versions": [{"version": "v1beta1", "freshness": "Stale"}]},
+        ]});
+        let mut known = KnownResources::of(&[serde_json::from_value(discovered).unwrap()]);
+        assert_eq!(known.stale().collect::<Vec<_>>(), ["metrics.k8s.io"]);
+        let all = |known: &KnownResources| {
+            let all = known.iter().map(|(group, name, verbs)| {
+                format!("{group} {name} {}", verbs.iter().cloned().collect::<Vec<_>>().join(" "))
+            });
+            all.collect::<Vec<_>>()
+        };
+        assert_eq!(all(&known), ["apps deployments list watch"]);
+        known.take_from(&json!({"rules": [
+            {"apiGroups": ["metrics.k8s.io"], "resources": ["pods"], "verbs": ["impersonate-on:user-info:get"]},
+            {"apiGroups": ["metrics.k8s.io"], "resources": ["pods"], "verbs": ["list"]},
+            {"apiGroups": ["gone.example"], "resources": ["carts"], "verbs": ["list", "watch"]},
+        ]}));
+        assert_eq!(all(&known), ["apps deployments list watch", "metrics.k8s.io pods get list"]);
+    }
+}

@@ -12,11 +12,14 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use tributary_apimachinery::ClusterName;
 
-use super::account::Account;
+use super::account::Purpose;
 use crate::data_directory::write_private;
 
 /// The first line of an UpstreamCluster that was written here, and may be written again.
 const MARK: &str = "# Written by tributary join, which writes it again. Change a copy under another name.";
+
+/// The annotation of an UpstreamCluster that says which cluster it is of: the uid of its namespace kube-system.
+const UID: &str = "tributary.dev/cluster-uid";
 
 /// The files of one cluster.
 pub(super) struct Written {
@@ -31,23 +34,31 @@ impl Written {
     /// What is to be written for a cluster that is reached in this way.
     ///
     /// # Errors
-    /// Where no UpstreamCluster can say it, or a file is there that was not written here.
+    /// Where no UpstreamCluster can say it, or a file is there that was not written here, or of another cluster.
     pub(super) fn plan(
         directory: &Path,
-        name: &ClusterName,
+        (name, uid): (&ClusterName, &str),
         config: &kube::Config,
-        account: &Account,
+        purpose: &Purpose,
     ) -> anyhow::Result<Self> {
         if !directory.is_dir() {
             bail!("--config {}: is not a directory; make it first", directory.display());
         }
         let (cluster, token) = (directory.join(format!("{name}.yaml")), directory.join(format!("{name}.token")));
-        let text = format!("{MARK}\n{}", serde_saphyr::to_string(&object(name, config, account)?)?);
+        let object = object((name, uid), config, purpose)?;
+        let text = format!("{MARK}\n{}", serde_saphyr::to_string(&object)?);
         match fs::read_to_string(&cluster) {
             Ok(present) if !present.starts_with(MARK) => {
                 bail!(
                     "{} is there already and was not written by tributary join; choose another --name",
                     cluster.display()
+                )
+            }
+            Ok(present) if !is_same(&present, &object) => {
+                bail!(
+                    "{} is of another cluster than {}; choose another --name, or delete it first",
+                    cluster.display(),
+                    config.cluster_url
                 )
             }
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -78,7 +89,17 @@ impl Written {
     }
 }
 
-fn object(name: &ClusterName, config: &kube::Config, account: &Account) -> anyhow::Result<Value> {
+/// Whether the UpstreamCluster of a file is of the same cluster: by its uid. One that does not say it has to be reached in
+/// the same way.
+fn is_same(present: &str, object: &Value) -> bool {
+    let Ok(present) = serde_saphyr::from_str::<Value>(present) else { return false };
+    match present["metadata"]["annotations"][UID].as_str() {
+        Some(uid) => object["metadata"]["annotations"][UID] == uid,
+        None => ["endpoints", "caData"].iter().all(|field| present["spec"][field] == object["spec"][field]),
+    }
+}
+
+fn object((name, uid): (&ClusterName, &str), config: &kube::Config, purpose: &Purpose) -> anyhow::Result<Value> {
     let url = config.cluster_url.to_string();
     let mut spec =
         json!({"endpoints": [url.trim_end_matches('/')], "credentials": {"tokenFile": format!("{name}.token")}});
@@ -96,15 +117,15 @@ fn object(name: &ClusterName, config: &kube::Config, account: &Account) -> anyho
     if let Some(proxy) = &config.proxy_url {
         spec["proxyURL"] = proxy.to_string().into();
     }
-    if account.uid || !account.extra.is_empty() {
-        let told = json!({"uid": account.uid, "extra": account.extra});
+    if purpose.uid || !purpose.extra.is_empty() {
+        let told = json!({"uid": purpose.uid, "extra": purpose.extra});
         spec["impersonation"] = told;
     }
-    if account.tokens {
+    if purpose.tokens {
         spec["tokenReview"] = true.into();
     }
-    Ok(json!({"apiVersion": "tributary.dev/v1alpha1", "kind": "UpstreamCluster", "metadata": {"name": name.as_str()},
-        "spec": spec}))
+    let metadata = json!({"name": name.as_str(), "annotations": {UID: uid}});
+    Ok(json!({"apiVersion": "tributary.dev/v1alpha1", "kind": "UpstreamCluster", "metadata": metadata, "spec": spec}))
 }
 
 /// Certificates as PEM text (RFC 7468).
@@ -115,4 +136,42 @@ fn pem(certificates: &[Vec<u8>]) -> String {
         format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
     };
     certificates.iter().map(block).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Profile, TokenLifetime};
+    use crate::commands::join::account::Impersonation;
+
+    #[test]
+    fn the_file_of_another_cluster_is_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let eu = ClusterName::new("eu").unwrap();
+        let purpose = Purpose {
+            profile: Profile::Read,
+            impersonation: Impersonation::Any,
+            uid: false,
+            extra: Vec::new(),
+            tokens: false,
+            token_lifetime: TokenLifetime::Lasting,
+        };
+        let plan = |uid: &str, url: &str| {
+            let mut config = kube::Config::new(url.parse().unwrap());
+            config.root_cert = Some(vec![b"authority".to_vec()]);
+            Written::plan(directory.path(), (&eu, uid), &config, &purpose)
+        };
+        let token = SecretString::from("t");
+        plan("u1", "https://one").unwrap().write(&token).unwrap();
+        plan("u1", "https://moved").unwrap().write(&token).unwrap();
+        let refused = plan("u2", "https://moved").err().unwrap().to_string();
+        assert!(refused.contains("eu.yaml is of another cluster than https://moved"), "{refused}");
+        // One that was written before it said its cluster.
+        let file = directory.path().join("eu.yaml");
+        let text = fs::read_to_string(&file).unwrap();
+        let lines: Vec<_> = text.lines().filter(|line| !line.contains("annotations") && !line.contains(UID)).collect();
+        fs::write(&file, lines.join("\n")).unwrap();
+        assert!(plan("u2", "https://moved").is_ok());
+        assert!(plan("u2", "https://one").is_err());
+    }
 }

@@ -1,0 +1,249 @@
+//! What a user would see of one resource of one cluster, as lines for people. Pure.
+
+use std::collections::BTreeMap;
+
+use tributary_apimachinery::text::printable;
+use tributary_apimachinery::{ClusterAuthorization, ClusterName};
+use tributary_authorization::{Attributes, Fleet, ResourceAttributes, User, Visible};
+
+use crate::cli::GroupResource;
+
+/// How many places of a resource are told one by one, each with its binding. Who has more is told how many.
+pub(super) const PLACES_MAX: usize = 10;
+
+/// What a cluster itself says that the user may list.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Said {
+    /// Whether all of it.
+    pub(super) all: bool,
+    /// Whether all of each of these namespaces.
+    pub(super) within: BTreeMap<String, bool>,
+    /// Of how many namespaces more it was not asked, which roles and bindings would give.
+    pub(super) unasked: usize,
+    /// Whether the endpoint's account may hold it in memory, or list it in users' names.
+    pub(super) is_reached: bool,
+}
+
+/// A resource of a cluster, as somebody asks for it.
+#[derive(Clone, Copy)]
+pub(super) struct Row<'a> {
+    pub(super) fleet: &'a Fleet,
+    pub(super) cluster: &'a ClusterName,
+    /// By what the cluster is judged.
+    pub(super) authorization: ClusterAuthorization,
+    pub(super) user: User<'a>,
+    pub(super) of: &'a GroupResource,
+    /// Whether its objects live in namespaces; `None` where the cluster does not serve it.
+    pub(super) namespaced: Option<bool>,
+}
+
+impl Row<'_> {
+    /// The namespaces of which roles and bindings let the user list everything.
+    pub(super) fn proposed(&self) -> Vec<String> {
+        match (self.visible(), self.namespaced) {
+            (Visible::Part(part), Some(true)) => part.namespaces.iter().map(ToString::to_string).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    fn visible(&self) -> Visible {
+        self.fleet.rights(self.cluster, self.user, "list", &self.of.group, &self.of.resource)
+    }
+
+    /// The bindings that let the user list a place.
+    fn by(&self, namespace: &str, name: &str) -> String {
+        let GroupResource { group, resource } = self.of;
+        let asked = ResourceAttributes { verb: "list", group, resource, subresource: "", namespace, name };
+        let grounds = self.fleet.grounds(self.cluster, self.user, &Attributes::Resource(asked));
+        grounds.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    }
+
+    /// The lines, one for each place.
+    pub(super) fn lines(&self, said: &Said) -> String {
+        let mut places = match (self.namespaced, self.authorization) {
+            (None, _) => vec!["not served".to_owned()],
+            (Some(_), ClusterAuthorization::Review | ClusterAuthorization::Live) => self.by_word(said),
+            (Some(_), ClusterAuthorization::Auto | ClusterAuthorization::Rbac) => self.places(),
+        };
+        let more = places.len().saturating_sub(PLACES_MAX);
+        if more > 1 {
+            places.truncate(PLACES_MAX);
+            places.push(format!("and {more} places more"));
+        }
+        places.extend(self.doubt(said).map(str::to_owned));
+        let sees = !places.is_empty() && self.namespaced.is_some();
+        if sees && self.authorization == ClusterAuthorization::Live {
+            places.push(format!("under /clusters/{} alone: nothing of it is in lists of all clusters", self.cluster));
+        }
+        if sees && !said.is_reached {
+            places.push(format!(
+                "but not through the endpoint: it is beyond the profile of its account (tributary join CONTEXT --name {} --profile \
+                 {})",
+                self.cluster,
+                if self.of.group.is_empty() && self.of.resource == "secrets" { "read-with-secrets" } else { "read" }
+            ));
+        }
+        if places.is_empty() {
+            places.push("nothing".to_owned());
+        }
+        let label = self.of.to_string();
+        let lines = places.iter().enumerate().map(|(at, place)| {
+            let label = if at == 0 { label.as_str() } else { "" };
+            format!("  {label:<28} {}\n", printable(place))
+        });
+        lines.collect()
+    }
+
+    /// Whether the cluster itself says otherwise than its roles and bindings, where these decide.
+    fn doubt(&self, said: &Said) -> Option<&'static str> {
+        let is_whole = self.namespaced.is_some() && self.visible() == Visible::Whole;
+        match (self.authorization, said.all, is_whole) {
+            (ClusterAuthorization::Review | ClusterAuthorization::Live, ..) => None,
+            (ClusterAuthorization::Rbac, true, false) => {
+                Some("all, as the cluster itself says: not by its roles, by which its configuration here has it judged")
+            }
+            (ClusterAuthorization::Auto, true, false) => Some("all, as the cluster itself says: not by its roles"),
+            (_, false, true) => Some("the cluster itself says otherwise: something else than its roles decides"),
+            _ => None,
+        }
+    }
+
+    /// What the cluster lets the user see by its own word.
+    fn by_word(&self, said: &Said) -> Vec<String> {
+        if said.all {
+            return vec!["all, as the cluster itself says".to_owned()];
+        }
+        let within = said.within.iter().filter(|(_, allowed)| **allowed);
+        let within = within.map(|(namespace, _)| format!("in {namespace}, as the cluster itself says"));
+        let unasked = (said.unasked > 0)
+            .then(|| format!("and perhaps in {} namespaces more, of which it was not asked", said.unasked));
+        within.chain(unasked).collect()
+    }
+
+    /// The places that roles and bindings let the user see, each with the bindings. RoleBindings give nothing of what lives
+    /// in no namespace.
+    fn places(&self) -> Vec<String> {
+        let Visible::Part(part) = self.visible() else { return vec![format!("all, by {}", self.by("", ""))] };
+        let named = part.names.iter().map(|name| format!("the one named {name}, by {}", self.by("", name)));
+        if self.namespaced != Some(true) {
+            return named.collect();
+        }
+        let within = part.namespaces.iter().map(|namespace| format!("in {namespace}, by {}", self.by(namespace, "")));
+        let both =
+            part.names_within.iter().flat_map(|(namespace, names)| names.iter().map(move |name| (namespace, name)));
+        let both = both
+            .map(|(namespace, name)| format!("the one named {name} in {namespace}, by {}", self.by(namespace, name)));
+        within.chain(named).chain(both).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use tributary_authorization::{RbacKind, RbacObject};
+
+    use super::*;
+
+    const RBAC: &str = "rbac.authorization.k8s.io";
+
+    fn eu() -> ClusterName {
+        ClusterName::new("eu").unwrap()
+    }
+
+    /// Ann has a role in twelve namespaces, and the group dev everywhere.
+    fn fleet() -> Fleet {
+        let mut fleet = Fleet::default();
+        let mut put = |kind: RbacKind, object: Value| {
+            fleet.upsert(&eu(), RbacObject::parse(kind, object.to_string().as_bytes()).unwrap());
+        };
+        let rules = json!([{"verbs": ["list"], "apiGroups": [""], "resources": ["pods"]},
+            {"verbs": ["list"], "apiGroups": [""], "resources": ["nodes"], "resourceNames": ["n1"]}]);
+        put(RbacKind::ClusterRole, json!({"metadata": {"name": "reader"}, "rules": rules}));
+        let nodes = json!([{"verbs": ["list"], "apiGroups": [""], "resources": ["nodes"]}]);
+        put(RbacKind::ClusterRole, json!({"metadata": {"name": "nodes"}, "rules": nodes}));
+        let role = |name: &str| json!({"kind": "ClusterRole", "name": name, "apiGroup": RBAC});
+        let ann = json!([{"kind": "User", "name": "ann", "apiGroup": RBAC}]);
+        for namespace in 0..12 {
+            let metadata = json!({"name": "own", "namespace": format!("n{namespace:02}")});
+            put(RbacKind::RoleBinding, json!({"metadata": metadata, "roleRef": role("reader"), "subjects": ann}));
+        }
+        let metadata = json!({"name": "nodes", "namespace": "n00"});
+        put(RbacKind::RoleBinding, json!({"metadata": metadata, "roleRef": role("nodes"), "subjects": ann}));
+        let dev = json!([{"kind": "Group", "name": "dev", "apiGroup": RBAC}]);
+        let everywhere = json!({"metadata": {"name": "dev"}, "roleRef": role("reader"), "subjects": dev});
+        put(RbacKind::ClusterRoleBinding, everywhere);
+        fleet
+    }
+
+    /// The lines of a user, who may have a group; `said`: whether the cluster says that all may be listed.
+    fn lines(who: &str, resource: &str, authorization: ClusterAuthorization, said: &Said) -> String {
+        let (name, group) = who.split_once('/').unwrap_or((who, ""));
+        let groups: Vec<_> = Some(group.to_owned()).filter(|group| !group.is_empty()).into_iter().collect();
+        let (fleet, cluster, of) = (fleet(), eu(), resource.parse().unwrap());
+        let namespaced = match resource {
+            "nodes" => Some(false),
+            "carts.shop.example" => None,
+            _ => Some(true),
+        };
+        let user = User { name, groups: &groups };
+        Row { fleet: &fleet, cluster: &cluster, authorization, user, of: &of, namespaced }.lines(said)
+    }
+
+    fn said(all: bool) -> Said {
+        Said { all, is_reached: true, ..Said::default() }
+    }
+
+    #[test]
+    fn each_place_comes_with_its_binding() {
+        use ClusterAuthorization::Auto;
+        let pods = lines("ann", "pods", Auto, &said(false));
+        let first = "in n00, by RoleBinding \"own/n00\" of ClusterRole \"reader\" to User \"ann\"";
+        assert!(pods.contains(first), "{pods}");
+        assert!(pods.lines().count() == PLACES_MAX + 1 && pods.contains("and 2 places more"), "{pods}");
+        for (who, resource, all, expected) in [
+            ("bob/dev", "pods", true, "pods                         all, by ClusterRoleBinding \"dev\""),
+            ("bob/dev", "nodes", false, "the one named n1, by ClusterRoleBinding"),
+            ("eve", "deployments.apps", false, "deployments.apps             nothing"),
+            ("eve", "pods", true, "as the cluster itself says: not by its roles"),
+            ("bob/dev", "pods", false, "says otherwise"),
+            ("eve", "carts.shop.example", false, "carts.shop.example           not served"),
+        ] {
+            let told = lines(who, resource, Auto, &said(all));
+            assert!(told.contains(expected), "{told}");
+        }
+    }
+
+    #[test]
+    fn no_role_binding_gives_what_lives_in_no_namespace() {
+        let told = lines("ann", "nodes", ClusterAuthorization::Auto, &said(false));
+        assert_eq!(told, "  nodes                        nothing\n");
+    }
+
+    #[test]
+    fn by_what_a_cluster_is_judged_is_told() {
+        use ClusterAuthorization::{Live, Rbac, Review};
+        let within = [("n00".to_owned(), true), ("n01".to_owned(), false)].into();
+        let some = Said { within, unasked: 3, ..said(false) };
+        for (authorization, said, expected, not) in [
+            (Review, &some, "in n00, as the cluster itself says", "n01"),
+            (Review, &some, "and perhaps in 3 namespaces more", "n01"),
+            (Review, &said(true), "all, as the cluster itself says", "RoleBinding"),
+            (Review, &said(false), "nothing", "n00"),
+            (Live, &said(true), "under /clusters/eu alone: nothing of it is in lists of all clusters", "RoleBinding"),
+            (Live, &said(false), "nothing", "/clusters/eu"),
+            (Rbac, &said(true), "by which its configuration here has it judged", "otherwise"),
+        ] {
+            let told = lines("ann", "pods", authorization, said);
+            assert!(told.contains(expected) && !told.contains(not), "{authorization:?}: {told}");
+        }
+    }
+
+    #[test]
+    fn what_the_account_may_not_reach_is_told() {
+        let unreached = Said { is_reached: false, ..said(true) };
+        let told = lines("bob/dev", "pods", ClusterAuthorization::Auto, &unreached);
+        assert!(told.contains("but not through the endpoint") && told.contains("--name eu --profile read)"), "{told}");
+        let nothing = lines("eve", "deployments.apps", ClusterAuthorization::Auto, &Said::default());
+        assert!(!nothing.contains("endpoint"), "{nothing}");
+    }
+}

@@ -1,0 +1,141 @@
+//! Which resources clusters serve, and what somebody may have meant who names one that none does. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kube::core::discovery::v2::APIGroupDiscoveryList;
+use similar::get_close_matches;
+
+use crate::cli::GroupResource;
+
+/// How many that are near are named.
+const NEAR_MAX: usize = 3;
+/// How alike two names have to be, as the share of letters that they have in common, in their order. Two of three: a letter
+/// too few, too many or another is nearer, however short the name is.
+const NEAR: f32 = 0.66;
+
+/// What a cluster serves.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Served {
+    /// Each resource, and whether its objects live in namespaces.
+    by_resource: BTreeMap<String, bool>,
+    /// The names of each that are not its plural: kind, singular and short ones.
+    by_other_name: BTreeMap<String, BTreeSet<String>>,
+    /// Whether there may be more: the servers behind some groups do not answer the cluster.
+    is_incomplete: bool,
+}
+
+impl Served {
+    /// What a cluster says.
+    pub(super) fn of(discovered: &[APIGroupDiscoveryList]) -> Self {
+        let mut served = Self::default();
+        for group in discovered.iter().flat_map(|list| &list.items) {
+            let name = group.metadata.as_ref().and_then(|metadata| metadata.name.clone()).unwrap_or_default();
+            served.is_incomplete |= group.versions.iter().any(|version| version.freshness.as_deref() == Some("Stale"));
+            for own in group.versions.iter().flat_map(|version| &version.resources) {
+                let resource = own.resource.clone().unwrap_or_default();
+                let full = GroupResource { group: name.clone(), resource: resource.clone() }.to_string();
+                served.by_resource.insert(full.clone(), own.scope.as_deref() == Some("Namespaced"));
+                let kind = own.response_kind.as_ref().and_then(|kind| kind.kind.clone());
+                let others = own.short_names.iter().cloned().chain(own.singular_resource.clone()).chain(kind);
+                for other in others.chain([resource]) {
+                    served.by_other_name.entry(other.to_lowercase()).or_default().insert(full.clone());
+                }
+            }
+        }
+        served
+    }
+
+    /// Whether the objects of a resource live in namespaces; `None` where it is not served.
+    pub(super) fn is_namespaced(&self, resource: &GroupResource) -> Option<bool> {
+        self.by_resource.get(&resource.to_string()).copied()
+    }
+}
+
+/// What is wrong with resources that no cluster serves: each with those that may have been meant. Nothing where that is not
+/// known of all clusters.
+pub(super) fn unknown<'a>(wanted: &[GroupResource], clusters: impl Iterator<Item = Option<&'a Served>>) -> Vec<String> {
+    let Some(clusters) = clusters.collect::<Option<Vec<_>>>() else { return Vec::new() };
+    if clusters.is_empty() || clusters.iter().any(|served| served.is_incomplete) {
+        return Vec::new();
+    }
+    let is_nowhere = |resource: &&GroupResource| clusters.iter().all(|own| own.is_namespaced(resource).is_none());
+    let nowhere = wanted.iter().filter(is_nowhere);
+    let told = nowhere.map(|resource| match &near(resource, &clusters)[..] {
+        [] => format!("{resource} is served by no cluster"),
+        near => format!("{resource} is served by no cluster; did you mean {}?", near.join(" or ")),
+    });
+    told.collect()
+}
+
+/// The resources whose names are nearest: those that have the name as another of theirs first.
+fn near(wanted: &GroupResource, clusters: &[&Served]) -> Vec<String> {
+    let known: BTreeSet<_> =
+        clusters.iter().flat_map(|served| served.by_other_name.keys()).map(String::as_str).collect();
+    let known: Vec<_> = known.into_iter().collect();
+    let names = get_close_matches(wanted.resource.as_str(), &known, NEAR_MAX, NEAR);
+    let mut near: Vec<String> = Vec::new();
+    for name in names {
+        for full in clusters.iter().filter_map(|served| served.by_other_name.get(name)).flatten() {
+            if !near.contains(full) {
+                near.push(full.clone());
+            }
+        }
+    }
+    near.truncate(NEAR_MAX);
+    near
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn served(freshness: &str) -> Served {
+        let of = |resource: &str, kind: &str, scope: &str, short: &[&str]| {
+            json!({"resource": resource, "responseKind": {"group": "", "version": "v1", "kind": kind}, "scope": scope,
+                "singularResource": kind.to_lowercase(), "shortNames": short, "verbs": ["list"]})
+        };
+        let group = |name: &str, freshness: &str, resources: Value| json!({"metadata": {"name": name}, "versions": [{"version": "v1", "freshness": freshness, "resources": resources}]});
+        let core = group(
+            "",
+            "Current",
+            json!([of("pods", "Pod", "Namespaced", &["po"]), of("nodes", "Node", "Cluster", &["no"])]),
+        );
+        let apps = group("apps", freshness, json!([of("deployments", "Deployment", "Namespaced", &["deploy"])]));
+        Served::of(&[serde_json::from_value(json!({"items": [core, apps]})).unwrap()])
+    }
+
+    fn of(text: &str) -> GroupResource {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn what_nobody_serves_is_told_with_what_is_near() {
+        let all = served("Current");
+        let wrong = |text: &str| unknown(&[of("pods"), of(text)], [Some(&all), Some(&all)].into_iter());
+        for (typed, meant) in [
+            ("pod", "pods"),
+            ("po", "pods"),
+            ("deployments", "deployments.apps"),
+            ("deploy.apps", "deployments.apps"),
+            ("deploments.apps", "deployments.apps"),
+            ("deployments.v1.apps", "deployments.apps"),
+            ("node", "nodes"),
+        ] {
+            let [told] = &wrong(typed)[..] else { panic!("{typed}") };
+            assert!(told.starts_with(&format!("{typed} is served by no cluster; did you mean {meant}")), "{told}");
+        }
+        assert_eq!(wrong("xylophones"), ["xylophones is served by no cluster"]);
+        assert!(wrong("deployments.apps").is_empty());
+        assert_eq!([all.is_namespaced(&of("pods")), all.is_namespaced(&of("nodes"))], [Some(true), Some(false)]);
+    }
+
+    #[test]
+    fn what_may_be_served_is_not_refused() {
+        let (all, stale) = (served("Current"), served("Stale"));
+        for clusters in [vec![Some(&all), None], vec![Some(&stale)], Vec::new()] {
+            assert!(unknown(&[of("carts.shop.example")], clusters.into_iter()).is_empty());
+        }
+    }
+}
