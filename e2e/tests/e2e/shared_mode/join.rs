@@ -2,13 +2,18 @@
 
 use super::{SOON, Shared, grant, make_config_map};
 use crate::context::{Case, TestContext, cases, eventually};
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
-use std::{os::unix::fs::PermissionsExt, path::Path};
+use std::{collections::BTreeSet, os::unix::fs::PermissionsExt, path::Path};
 use tributary_e2e::{Kubectl, Tributary, guard, kubectl::KubectlOutput, namespace, tributary};
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["shared_mode::join"; manifests_are_taken, an_account_is_enough_to_serve_people_and_no_more_than_its_profile, nothing_is_done_unasked]
+    cases!["shared_mode::join";
+        manifests_are_taken,
+        an_account_is_enough_to_serve_people_and_no_more_than_its_profile,
+        what_is_there_is_kept,
+        what_has_no_token_is_taken_back,
+        nothing_is_done_unasked]
 }
 
 /// The command, with what is the same in all of them. The account has a name of the test's own.
@@ -75,9 +80,19 @@ async fn an_account_is_enough_to_serve_people_and_no_more_than_its_profile(conte
     let by = format!("in {own}, by RoleBinding \"{ann}/{own}\" of Role \"{ann}\" to User \"{ann}\"");
     ensure!(seen.stdout.matches(&by).count() == 4, "{}", seen.stdout);
     ensure!(seen.stdout.matches("nothing").count() == 2, "{}", seen.stdout);
+    // Secrets are not held, and nobody lists them through an account of this profile.
+    ensure!(seen.stdout.matches("but not through the endpoint").count() == 2, "{}", seen.stdout);
+    ensure!(seen.stdout.contains("--profile read-with-secrets"), "{}", seen.stdout);
+    let typed = ["check", "--config", &config, "--as", &ann, "--resources", "pods,deploments.apps"];
+    let typed = tributary::run(&typed).await?;
+    ensure!(typed.code == Some(2) && typed.stderr.contains("did you mean deployments.apps"), "{typed:?}");
     let context_of = members[0].name();
     kubectl.ok(&["--context", context_of, "get", "configmaps", "-n", &own]).await?;
     kubectl.ok(&["--context", context_of, "auth", "can-i", "list", "configmaps", "-n", &own]).await?;
+    // What she may not do herself is refused in the cluster's words.
+    let delete = kubectl.run(&["--context", context_of, "delete", "configmap", "x", "-n", &own]).await?;
+    let words = format!("configmaps \"x\" is forbidden: User \"{ann}\" cannot delete resource \"configmaps\" in API group \"\" in");
+    ensure!(delete.code != Some(0) && delete.stderr.contains(&words), "{}", delete.stderr);
     // What she may do and the account may not do for her.
     let create = ["--context", context_of, "create", "configmap", "hers", "-n", &own];
     for refused in [&create[..], &["--context", context_of, "get", "secrets", "-n", &own]] {
@@ -90,12 +105,91 @@ async fn an_account_is_enough_to_serve_people_and_no_more_than_its_profile(conte
     ensure!(write.stdout.contains("change  ClusterRole"), "{}", write.stdout);
     eventually(SOON, async || kubectl.ok(&create).await.map(drop)).await?;
     kubectl.ok(&["--context", context_of, "get", "secrets", "-n", &own]).await?;
+    // The other cluster's account has the profile read: a list of both is refused at once, and says what asks the others.
+    let begun = std::time::Instant::now();
+    let both = kubectl.run(&["get", "secrets", "-n", &own]).await?;
+    let says = format!("cluster \"{}\" does not let this endpoint list secrets in your name", members[1].name());
+    ensure!(both.code != Some(0) && both.stderr.contains(&says), "{}", both.stderr);
+    ensure!(begun.elapsed() < SOON, "client-go comes again where it is told to: {:?}", begun.elapsed());
+    let others = format!("tributary.dev/cluster!={}", members[1].name());
+    ensure!(both.stderr.contains(&others), "{}", both.stderr);
+    kubectl.ok(&["get", "secrets", "-n", &own, "-l", &others]).await?;
     // Nothing but what it is for: it may not even read one object itself.
     let roles = members[0].http().get(&format!("/apis/rbac.authorization.k8s.io/v1/clusterroles/{account}"));
     let role: Value = roles.send().await?.expect(200)?.json()?;
     let rules = role["rules"].as_array().into_iter().flatten();
     let words = rules.flat_map(|rule| ["verbs", "apiGroups", "resources"].map(|field| rule[field].to_string()));
     ensure!(words.into_iter().all(|words| !words.contains('*')), "{role}");
+    Ok(())
+}
+
+/// Each rule taken apart: verb, group and resource of Kubernetes itself.
+fn rules_of(role: &Value) -> BTreeSet<[String; 3]> {
+    let words = |rule: &Value, field: &str| -> Vec<String> {
+        let words = rule[field].as_array().into_iter().flatten();
+        words.filter_map(|word| word.as_str().map(str::to_owned)).collect()
+    };
+    let mut rules = BTreeSet::new();
+    for rule in role["rules"].as_array().into_iter().flatten() {
+        for group in words(rule, "apiGroups").iter().filter(|group| *group != "metrics.k8s.io") {
+            for resource in words(rule, "resources") {
+                let verbs = words(rule, "verbs").into_iter();
+                rules.extend(verbs.map(|verb| [verb, group.clone(), resource.clone()]));
+            }
+        }
+    }
+    rules
+}
+
+/// `join`, run again, changes what its flags say; and a real member has what the manifests say of Kubernetes' own kinds.
+async fn what_is_there_is_kept(context: TestContext) -> anyhow::Result<()> {
+    let [one, two] = context.fixture.pair().await?.clone();
+    let (directory, account) = (guard::temporary_folder("join")?, namespace::unique_name("tributary"));
+    let folder = directory.path();
+    let made = ["--yes", "--profile", "write", "--token-lifetime", "1h"];
+    done(&join(&context, one.name(), folder, &account, &made).await?)?;
+    let path = format!("/apis/rbac.authorization.k8s.io/v1/clusterroles/{account}");
+    let role: Value = one.http().get(&path).send().await?.expect(200)?.json()?;
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/members/constrained/write.yaml");
+    let manifest = std::fs::read_to_string(manifest)?;
+    let manifest = manifest.split("---\n").find(|object| object.contains("kind: ClusterRole\n"));
+    let manifest: Value = serde_saphyr::from_str(manifest.context("no ClusterRole")?)?;
+    let (joined, written) = (rules_of(&role), rules_of(&manifest));
+    let own = |rule: &&[String; 3]| !rule[1].contains('.') || rule[1].ends_with(".k8s.io");
+    let (missing, further): (Vec<_>, Vec<_>) =
+        (joined.difference(&written).filter(own).collect(), written.difference(&joined).collect());
+    ensure!(missing.is_empty() && further.is_empty(), "the manifest lacks {missing:?}, and has {further:?} more");
+    // Nothing is said of it, and nothing changes.
+    let again = join(&context, one.name(), folder, &account, &["--yes"]).await?;
+    done(&again)?;
+    ensure!(again.stdout.contains("profile write") && !again.stdout.contains("change "), "{}", again.stdout);
+    ensure!(again.stdout.contains("a token that lasts 3600 s"), "{}", again.stdout);
+    let secret = format!("/api/v1/namespaces/{account}/secrets/{account}");
+    one.http().get(&secret).send().await?.expect(404)?;
+    let less = join(&context, one.name(), folder, &account, &["--dry-run", "--profile", "read"]).await?;
+    done(&less)?;
+    for says in ["change  profile write to read", "change  ClusterRole"] {
+        ensure!(less.stdout.contains(says), "{says}: {}", less.stdout);
+    }
+    // The file of one cluster is not another's.
+    let other = join(&context, two.name(), folder, &account, &["--yes", "--name", one.name()]).await?;
+    ensure!(other.code == Some(2) && other.stderr.contains("is of another cluster than"), "{other:?}");
+    let path = format!("/api/v1/namespaces/{account}");
+    two.http().get(&path).send().await?.expect(404)?;
+    Ok(())
+}
+
+/// A cluster without a kube-controller-manager: nobody puts a token into the Secret.
+async fn what_has_no_token_is_taken_back(context: TestContext) -> anyhow::Result<()> {
+    let bare = context.fixture.bare().await?;
+    let (directory, account) = (guard::temporary_folder("join")?, namespace::unique_name("tributary"));
+    let (kubeconfig, folder) = (bare.kubeconfig().display().to_string(), directory.path().display().to_string());
+    let join = ["join", bare.name(), "--kubeconfig", &kubeconfig, "--config", &folder, "--yes"];
+    let said = tributary::run(&[&join[..], &["--account", &account, "--namespace", &account]].concat()).await?;
+    ensure!(said.code == Some(1) && said.stderr.contains("was deleted again"), "{said:?}");
+    ensure!(said.stderr.contains("kube-controller-manager"), "{said:?}");
+    bare.http().get(&format!("/api/v1/namespaces/{account}/secrets/{account}")).send().await?.expect(404)?;
+    ensure!(directory.path().read_dir()?.next().is_none(), "nothing is written");
     Ok(())
 }
 
