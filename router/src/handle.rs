@@ -24,6 +24,7 @@ use crate::report::{self, Report};
 use crate::request::{ClientRequest, Received};
 use crate::rights::Candidates;
 use crate::topology::Cluster;
+use crate::unknown_rights::{self, RightsUnknown};
 use crate::view::standing;
 use crate::{Router, User, asked, candidates, confinement, deadline, forward, grounds, health, memory, response};
 
@@ -107,7 +108,7 @@ impl Router {
         let Admitted { caller, place: _place } = admission::admit(self, info, query, &message, user)?;
         let acted = pin!(async {
             let planned = plan(received, message.headers(), configuration, &caller);
-            match planned {
+            let answered = match planned {
                 // What nobody serves may be served since a moment ago.
                 Err(Refusal::NoRoute) if info.cluster.is_none() && info.path.starts_with("/api") => {
                     Box::pin(self.answer_anew(message, received, &caller, source)).await
@@ -117,23 +118,34 @@ impl Router {
                     *source = plan.source();
                     self.act(message, received, configuration, &caller, plan).await
                 }
+            };
+            let is_of_unknown_rights = match &answered {
+                Err(refusal) => refusal.is_of_unknown_rights(),
+                Ok(answer) => answer.extensions().get::<RightsUnknown>().is_some(),
+            };
+            match is_of_unknown_rights {
+                true => Box::pin(self.told_of_rights(answered, &caller)).await,
+                false => answered,
             }
         });
-        let answered = deadline::within(info, query, self.request_timeout(), &caller.awaited, acted).await;
-        match answered {
-            Err(refusal) if refusal.is_of_unknown_rights() => {
-                Err(Box::pin(self.told_of_rights(refusal, &caller)).await)
-            }
-            answered => answered,
-        }
+        deadline::within(info, query, self.request_timeout(), &caller.awaited, acted).await
     }
 
-    /// A refusal because rights are not known: whoever may see the report is told of which clusters, and why.
-    async fn told_of_rights(&self, refusal: Refusal, caller: &Caller) -> Refusal {
-        match &self.rights {
-            Some(mirror) if caller.may_visit(report::PATH).await.is_ok() => refusal.of_these(mirror.obstacles()),
-            _ => refusal,
+    /// An answer that is refused, or lacks something, because rights are not known: whoever may see the report is told of
+    /// which clusters, and why.
+    async fn told_of_rights(
+        &self,
+        answered: Result<Response<Body>, Refusal>,
+        caller: &Caller,
+    ) -> Result<Response<Body>, Refusal> {
+        let Some(mirror) = &self.rights else { return answered };
+        if caller.may_visit(report::PATH).await.is_err() {
+            return answered;
         }
+        let obstacles = mirror.obstacles();
+        let mut answer = answered.map_err(|refusal| refusal.of_these(obstacles.clone()))?;
+        answer.headers_mut().extend(unknown_rights::warnings(&obstacles).map(|warning| (header::WARNING, warning)));
+        Ok(answer)
     }
 
     /// Answers a request for what no known cluster serves, once each has been asked anew what it serves.

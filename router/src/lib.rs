@@ -49,6 +49,7 @@ mod selection;
 mod stream_over;
 pub mod testing;
 mod topology;
+mod unknown_rights;
 mod versions;
 mod view;
 mod views;

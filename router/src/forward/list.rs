@@ -27,11 +27,11 @@ use tributary_apimachinery::{ClusterName, ClusterSelector, ListOptions, Partial}
 
 use crate::body::Body;
 use crate::limits;
-use crate::memory::list::RIGHTS_UNKNOWN;
 use crate::negotiate::{Representation, ResponseKind};
 use crate::refusal::{ClusterRefusal, Refusal};
 use crate::request::ClientRequest;
 use crate::response::warnings;
+use crate::unknown_rights;
 use crate::view::{Standing, Standings, standing};
 use answer::LiveAnswer;
 use ask::ListQuery;
@@ -96,7 +96,7 @@ pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, R
         response.headers_mut().append(header::WARNING, warning);
     }
     if request.candidates.is_one_unknown() {
-        response.headers_mut().extend(standing::warning_header(RIGHTS_UNKNOWN).map(|it| (header::WARNING, it)));
+        unknown_rights::warn(&mut response);
     }
     standing::warn_left_out(response.headers_mut(), &served.resource, &request.left_out());
     Ok(response)

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use crate::flow::holder::Holder;
-use http::{HeaderMap, Response, header};
+use http::{Response, header};
 use tributary_apimachinery::{ClusterSelector, GroupVersionResource, ListOptions, ResourceVersionMatch};
 use tributary_merge::{
     CompositeResourceVersion, ContinueError, ContinueToken, Heads, ListCursor, ListPage, OpeningList, Position,
@@ -21,6 +21,7 @@ use crate::response::list::{ListAnswer, ListMetadata};
 use crate::response::{FRAME_BYTES, ObjectWriter};
 use crate::rights::Admission;
 use crate::selection::Selection;
+use crate::unknown_rights;
 use crate::versions::{ReadVersion, Versions, of_clusters, refuse_list, seen};
 use crate::view::{EarlierStandings, Unreached, View, WrittenBy, standing};
 use crate::views::choice::Lifetime;
@@ -96,21 +97,20 @@ pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, R
     };
     let mut response = answer.respond().await?;
     view.warn(response.headers_mut(), &standings, &clusters);
-    warn_limited(response.headers_mut(), admission.as_ref());
+    warn_limited(&mut response, admission.as_ref());
     standing::warn_left_out(response.headers_mut(), &served.resource, &left_out);
     Ok(response)
 }
 
-/// The Warning of an answer that lacks clusters whose rights are not known. It names none.
-pub(crate) const RIGHTS_UNKNOWN: &str = "what you may list in some clusters is not known, and is missing";
-
 /// Says that an answer shows what its caller may list, and no more. It names nothing, and counts nothing.
-pub(crate) fn warn_limited(headers: &mut HeaderMap, admission: Option<&Admission>) {
+pub(crate) fn warn_limited(answer: &mut Response<Body>, admission: Option<&Admission>) {
     let Some(admission) = admission else { return };
-    let limited = admission.by_namespace.as_ref().map(|_| "limited to what you may list");
-    let unknown = admission.is_one_unknown.then_some(RIGHTS_UNKNOWN);
-    let texts = limited.into_iter().chain(unknown);
-    headers.extend(texts.filter_map(standing::warning_header).map(|warning| (header::WARNING, warning)));
+    let limited =
+        admission.by_namespace.as_ref().and_then(|_| standing::warning_header("limited to what you may list"));
+    answer.headers_mut().extend(limited.map(|warning| (header::WARNING, warning)));
+    if admission.is_one_unknown {
+        unknown_rights::warn(answer);
+    }
 }
 
 /// Looks for where the page ends. What is found by looking at a few objects is found at once; a longer search is work

@@ -87,7 +87,7 @@ pub(crate) async fn watch(request: ClientRequest<'_>) -> Result<Response<Body>, 
     let stream = WatchStream::new(source, phase, ahead, writer, bookmarks, router.draining().clone()).under(followed);
     let mut response = answer(frames(stream));
     view.warn(response.headers_mut(), &standings, &clusters);
-    warn_limited(response.headers_mut(), admission.as_ref());
+    warn_limited(&mut response, admission.as_ref());
     standing::warn_left_out(response.headers_mut(), &served.resource, &left_out);
     Ok(response)
 }

@@ -337,7 +337,7 @@ pub(crate) fn doubts(resource: &GroupVersionResource, name: &str, clusters: &[Tr
 const NOT_SYNCED: &str = "not synced yet";
 
 /// How many clusters are named in warnings before they are only counted.
-const WARNINGS_MAX: usize = 10;
+pub(crate) const WARNINGS_MAX: usize = 10;
 
 /// One `Warning: 299` text for each cluster that is missing or stale.
 pub(crate) fn warnings(resource: &GroupVersionResource, standings: &Standings) -> Vec<String> {

@@ -156,6 +156,14 @@ async fn whose_rights_are_not_known_is_told_to_observers_alone() {
     ann.get("/readyz?verbose").await.refused(403);
     let problem = fixture.router.report().await.clusters[1].rights_problem.clone().unwrap_or_default();
     assert!(problem.contains("cannot be followed") && problem.contains("docs/shared-mode.md"), "{problem}");
+    // Where the others are shown all the same, they are told as much of what is missing.
+    fixture.router.set_policies(allow());
+    // It has said by then what it serves.
+    until(async || root.get(all).await.warnings().len() == 2).await;
+    let unnamed = "what you may list in some clusters is not known, and is missing";
+    let [of_ann, of_root] = [ann.get(all).await.warnings(), root.get(all).await.warnings()];
+    assert!(of_ann.len() == 1 && of_ann[0].contains(unnamed), "{of_ann:?}");
+    assert!(of_root.len() == 2 && of_root[1].contains("cluster b: what you may list is not known: its"), "{of_root:?}");
     refuse_rbac(fixture.member("b"), false);
     until(async || fixture.router.report().await.clusters[1].rights_problem.is_none()).await;
 }

@@ -91,7 +91,9 @@ async fn an_account_is_enough_to_serve_people_and_no_more_than_its_profile(conte
     kubectl.ok(&["--context", context_of, "auth", "can-i", "list", "configmaps", "-n", &own]).await?;
     // What she may not do herself is refused in the cluster's words.
     let delete = kubectl.run(&["--context", context_of, "delete", "configmap", "x", "-n", &own]).await?;
-    let words = format!("configmaps \"x\" is forbidden: User \"{ann}\" cannot delete resource \"configmaps\" in API group \"\" in");
+    let words = format!(
+        "configmaps \"x\" is forbidden: User \"{ann}\" cannot delete resource \"configmaps\" in API group \"\" in"
+    );
     ensure!(delete.code != Some(0) && delete.stderr.contains(&words), "{}", delete.stderr);
     // What she may do and the account may not do for her.
     let create = ["--context", context_of, "create", "configmap", "hers", "-n", &own];
@@ -114,6 +116,10 @@ async fn an_account_is_enough_to_serve_people_and_no_more_than_its_profile(conte
     let others = format!("tributary.dev/cluster!={}", members[1].name());
     ensure!(both.stderr.contains(&others), "{}", both.stderr);
     kubectl.ok(&["get", "secrets", "-n", &own, "-l", &others]).await?;
+    // That is as its administrator wants it, and no trouble.
+    let log = shared.tributary.log();
+    ensure!(log.contains("what a user asks for is beyond our account's profile"), "{log}");
+    ensure!(!log.contains("does not let us act in users' names"), "{log}");
     // Nothing but what it is for: it may not even read one object itself.
     let roles = members[0].http().get(&format!("/apis/rbac.authorization.k8s.io/v1/clusterroles/{account}"));
     let role: Value = roles.send().await?.expect(200)?.json()?;
