@@ -11,7 +11,7 @@ use crate::user::{Authority, Reach, UserInfo};
 pub(crate) const SYSTEM: &str = "system:";
 /// A node of a cluster.
 const NODE: &str = "system:node:";
-/// Groups that no member is ever told: the first may do everything, the second is what kubelets are.
+/// Groups that no member is ever told: the first may do everything, the second is what kubelets are. Nor users of these names.
 const NEVER_SENT: [&str; 2] = ["system:masters", "system:nodes"];
 /// Everybody whom a verifier knows; kube-apiserver adds it by itself and it gives nothing that another user lacks.
 const AUTHENTICATED_GROUP: &str = "system:authenticated";
@@ -37,6 +37,14 @@ pub enum NotSent {
     /// The name is one that clusters give meaning to by themselves.
     #[error("user {0:?} is a name of the system, which is not sent to another cluster")]
     SystemName(String),
+    /// No cluster is ever told of such a user, or group.
+    #[error("{what} {name:?} is never sent to a cluster, so that nobody acts as such through this endpoint")]
+    Never {
+        /// What it is: `user` or `group`.
+        what: &'static str,
+        /// Its name.
+        name: String,
+    },
     /// A member would not know in whose name to act.
     #[error("the user has no name")]
     NoName,
@@ -45,7 +53,8 @@ pub enum NotSent {
 /// As whom `member` sees a user. The result is what impersonation headers are made of.
 ///
 /// Nodes and nobody's names are never sent. Groups that are not sent are left out: they can only give rights. Beyond
-/// the member that vouches for a user, names that begin with `system:` stay here, and extras go by the allow-list.
+/// the member that vouches for a user, names that begin with `system:` stay here, and extras go by the allow-list. That
+/// member is told all that it has said itself, also where its word is good in the others.
 ///
 /// # Errors
 /// [`NotSent`] where the user must not act there at all.
@@ -56,18 +65,24 @@ pub fn identity_for(
     rules: &MemberRules,
 ) -> Result<UserInfo, NotSent> {
     let own = match &authority.reach {
-        Reach::Everywhere => false,
-        Reach::Member(cluster) if cluster == member => true,
-        Reach::Member(cluster) => return Err(NotSent::OfAnotherCluster(cluster.clone())),
+        Reach::Member(cluster) if cluster != member => return Err(NotSent::OfAnotherCluster(cluster.clone())),
+        reach => reach.is_word_of(member),
     };
-    let name = user.username.as_str();
-    if name.is_empty() {
-        return Err(NotSent::NoName);
-    }
-    if !sends_name(name, own) {
-        return Err(NotSent::SystemName(name.to_owned()));
-    }
-    let groups = user.groups.iter().filter(|group| sends_group(group, own)).cloned().collect();
+    told(user, own, rules)
+}
+
+/// As whom members see a user for whom they do not vouch themselves.
+///
+/// # Errors
+/// [`NotSent`], but for [`NotSent::OfAnotherCluster`].
+pub fn identity_elsewhere(user: &UserInfo, rules: &MemberRules) -> Result<UserInfo, NotSent> {
+    told(user, false, rules)
+}
+
+/// What a member is told of a user. `own` says that it is the member's word.
+fn told(user: &UserInfo, own: bool, rules: &MemberRules) -> Result<UserInfo, NotSent> {
+    let name = sent_name(&user.username, own)?;
+    let groups = user.groups.iter().filter(|group| is_sent_group(group, own)).cloned().collect();
     let uid = if own || rules.uid { user.uid.clone() } else { String::new() };
     Ok(UserInfo { username: name.to_owned(), uid, groups, extra: extra(&user.extra, own, rules) })
 }
@@ -75,26 +90,50 @@ pub fn identity_for(
 /// The name and groups by which a user may be anybody in some member. What no member is told gives no right, and is to give
 /// no other privilege here: an issuer may let its users choose a group of the system. A name that is told to none is empty.
 pub fn identity_that_counts<'a>(user: &'a UserInfo, authority: &Authority) -> (&'a str, Cow<'a, [String]>) {
-    let own = matches!(authority.reach, Reach::Member(_));
-    let name = if sends_name(&user.username, own) { user.username.as_str() } else { "" };
-    let groups = match user.groups.iter().all(|group| sends_group(group, own)) {
+    let own = authority.reach.home().is_some();
+    let name = sent_name(&user.username, own).unwrap_or_default();
+    let groups = match user.groups.iter().all(|group| is_sent_group(group, own)) {
         true => Cow::Borrowed(user.groups.as_slice()),
-        false => user.groups.iter().filter(|group| sends_group(group, own)).cloned().collect(),
+        false => user.groups.iter().filter(|group| is_sent_group(group, own)).cloned().collect(),
     };
     (name, groups)
 }
 
-fn sends_name(name: &str, own: bool) -> bool {
-    let never = name.starts_with(NODE) || NEVER_SENT.contains(&name) || ANONYMOUS.contains(&name);
-    !never && (own || !name.starts_with(SYSTEM))
+/// As whom a member sees somebody whom its own rules let a user be: as all that the user asks to be, or not at all. What
+/// is asked for by name is not left out in silence.
+///
+/// # Errors
+/// [`NotSent`] where a part of it is never sent.
+pub fn asked_identity(asked: &UserInfo) -> Result<UserInfo, NotSent> {
+    let name = sent_name(&asked.username, true)?;
+    if let Some(group) = asked.groups.iter().find(|group| is_never_sent(group)) {
+        return Err(NotSent::Never { what: "group", name: group.clone() });
+    }
+    // An empty one is a group of nobody's.
+    let groups = asked.groups.iter().filter(|group| !group.is_empty()).cloned().collect();
+    let extra = extra(&asked.extra, true, &MemberRules::default());
+    Ok(UserInfo { username: name.to_owned(), uid: asked.uid.clone(), groups, extra })
 }
 
-fn sends_group(group: &str, own: bool) -> bool {
-    !group.is_empty()
-        && !NEVER_SENT.contains(&group)
-        && !ANONYMOUS.contains(&group)
-        && !group.starts_with(NODE)
-        && (own || group == AUTHENTICATED_GROUP || !group.starts_with(SYSTEM))
+/// A user's name, if a member is told it. `own` says that it is the member's word.
+fn sent_name(name: &str, own: bool) -> Result<&str, NotSent> {
+    match name {
+        "" => Err(NotSent::NoName),
+        name if is_never_sent(name) => Err(NotSent::Never { what: "user", name: name.to_owned() }),
+        name if !own && name.starts_with(SYSTEM) => Err(NotSent::SystemName(name.to_owned())),
+        name => Ok(name),
+    }
+}
+
+/// Whether a member is told of a group.
+fn is_sent_group(group: &str, own: bool) -> bool {
+    let is_known = own || group == AUTHENTICATED_GROUP || !group.starts_with(SYSTEM);
+    !group.is_empty() && !is_never_sent(group) && is_known
+}
+
+/// Whether no member is ever told of a user, or of a group, of this name.
+fn is_never_sent(name: &str) -> bool {
+    name.starts_with(NODE) || NEVER_SENT.contains(&name) || ANONYMOUS.contains(&name)
 }
 
 /// The extras that are sent, with keys in lower case as headers carry them: `A` and `a` arrive as one key, so they are
@@ -142,7 +181,10 @@ mod tests {
         let everywhere = Reach::Everywhere;
         let a = Reach::Member(cluster("a"));
         let account = "system:serviceaccount:kube-system:default";
+        let hub = Reach::EverywhereFrom(cluster("a"));
+        let elsewhere = Reach::EverywhereFrom(cluster("b"));
         let refused = |name: &str| Err(NotSent::SystemName(name.to_owned()));
+        let never = |name: &str| Err(NotSent::Never { what: "user", name: name.to_owned() });
         type Row<'a> = (&'a Reach, &'a str, &'a [&'a str], Result<&'a [&'a str], NotSent>);
         let table: &[Row<'_>] = &[
             (&everywhere, "ann", &["dev", "system:authenticated"], Ok(&["dev", "system:authenticated"])),
@@ -150,12 +192,16 @@ mod tests {
             (&everywhere, "ann", &["system:serviceaccounts", "system:unauthenticated"], Ok(&[])),
             (&everywhere, "System:ann", &[], Ok(&[])),
             (&everywhere, account, &[], refused(account)),
-            (&everywhere, "system:anonymous", &[], refused("system:anonymous")),
+            (&everywhere, "system:anonymous", &[], never("system:anonymous")),
             (&everywhere, "", &[], Err(NotSent::NoName)),
             (&a, account, &["system:serviceaccounts", "system:masters"], Ok(&["system:serviceaccounts"])),
             (&a, "ann", &["system:nodes", "system:x"], Ok(&["system:x"])),
-            (&a, "system:node:n1", &["system:nodes"], refused("system:node:n1")),
-            (&a, "system:anonymous", &[], refused("system:anonymous")),
+            (&a, "system:node:n1", &["system:nodes"], never("system:node:n1")),
+            (&a, "system:anonymous", &[], never("system:anonymous")),
+            (&hub, "ann", &["system:masters", "system:oauth", "dev"], Ok(&["system:oauth", "dev"])),
+            (&elsewhere, "ann", &["system:masters", "system:oauth", "dev"], Ok(&["dev"])),
+            (&hub, account, &[], Ok(&[])),
+            (&elsewhere, account, &[], refused(account)),
         ];
         for (reach, name, groups, expected) in table {
             let authority = Authority { verifier: "test".to_owned(), reach: (*reach).clone() };
@@ -196,7 +242,14 @@ mod tests {
         let rules = MemberRules { uid: true, extra: listed.iter().map(|&key| key.to_owned()).collect() };
         let table: &[(Reach, MemberRules, &str, &[&str])] = &[
             (Reach::Everywhere, MemberRules::default(), "", &[]),
+            (Reach::EverywhereFrom(cluster("b")), MemberRules::default(), "", &[]),
             (Reach::Everywhere, rules, "u", &["scopes.example.com/a"]),
+            (
+                Reach::EverywhereFrom(cluster("a")),
+                MemberRules::default(),
+                "u",
+                &["authentication.kubernetes.io/node-name", "other", "scopes.example.com/a"],
+            ),
             (
                 Reach::Member(cluster("a")),
                 MemberRules::default(),
@@ -209,6 +262,25 @@ mod tests {
             let sent = identity_for(&user("ann", &[]), &authority, &cluster("a"), rules).unwrap();
             assert_eq!((sent.uid.as_str(), sent.extra.keys().map(String::as_str).collect()), (*uid, keys.to_vec()));
         }
+    }
+
+    #[test]
+    fn who_is_asked_to_be_is_sent_whole_or_not_at_all() {
+        let asked = user("System:bob", &["dev", "system:serviceaccounts"]);
+        let told = asked_identity(&asked).unwrap();
+        assert_eq!((&told.username, &told.groups, &*told.uid), (&asked.username, &asked.groups, "u"));
+        assert_eq!(told.extra.len(), 3);
+        for group in ["system:masters", "system:nodes", "system:node:n1", "system:unauthenticated", "system:anonymous"]
+        {
+            let error = asked_identity(&user("bob", &["dev", group])).unwrap_err();
+            assert_eq!(error, NotSent::Never { what: "group", name: group.to_owned() });
+            let why = format!(
+                "group {group:?} is never sent to a cluster, so that nobody acts as such through this endpoint"
+            );
+            assert_eq!(error.to_string(), why);
+            assert!(asked_identity(&user(group, &[])).is_err(), "{group}");
+        }
+        assert_eq!(asked_identity(&user("", &[])), Err(NotSent::NoName));
     }
 
     proptest::proptest! {

@@ -25,7 +25,7 @@ mod verifiers;
 mod x509;
 
 pub use configuration::{AuthenticationConfiguration, ClaimMapping, InvalidConfiguration, JwtAuthenticator};
-pub use identity::{MemberRules, NotSent, identity_for, identity_that_counts};
+pub use identity::{MemberRules, NotSent, asked_identity, identity_elsewhere, identity_for, identity_that_counts};
 pub use issuer_keys::{FetchDocument, IssuerError};
 pub use jwk::{JsonWebKeySet, SigningAlgorithm};
 pub use jwt::{Token, TokenError, Verified};

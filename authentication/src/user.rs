@@ -45,8 +45,26 @@ impl UserInfo {
 pub enum Reach {
     /// In every member: what this endpoint's own configuration vouches for.
     Everywhere,
+    /// In every member, because this endpoint's configuration trusts this one with names: the token-review cluster. It
+    /// alone knows what it has said itself of the user that means something in one cluster.
+    EverywhereFrom(ClusterName),
     /// In this member alone: whom a member vouches for is nobody elsewhere, whatever the name.
     Member(ClusterName),
+}
+
+impl Reach {
+    /// Whether it is this member's own word, which is good there as a whole.
+    pub fn is_word_of(&self, member: &ClusterName) -> bool {
+        self.home() == Some(member)
+    }
+
+    /// The member whose own word it is, where it is one's.
+    pub fn home(&self) -> Option<&ClusterName> {
+        match self {
+            Self::Everywhere => None,
+            Self::EverywhereFrom(cluster) | Self::Member(cluster) => Some(cluster),
+        }
+    }
 }
 
 /// Whose word a user is.

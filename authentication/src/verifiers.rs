@@ -53,7 +53,7 @@ impl Verifier<'_> {
         match self {
             Self::Issuer(issuer) => Authority { verifier: issuer.issuer_url.clone(), reach: Reach::Everywhere },
             Self::TokenReviewCluster(cluster) if !user.username.starts_with(SYSTEM) => {
-                Authority { verifier: cluster.to_string(), reach: Reach::Everywhere }
+                Authority { verifier: cluster.to_string(), reach: Reach::EverywhereFrom((*cluster).clone()) }
             }
             Self::TokenReviewCluster(cluster) | Self::Signer(cluster) | Self::Member(cluster) => {
                 Authority { verifier: cluster.to_string(), reach: Reach::Member((*cluster).clone()) }

@@ -116,6 +116,10 @@ fn served<const N: usize>(keys: [(ClusterName, JsonWebKeySet); N]) -> MemberKeys
     served
 }
 
+fn from_hub(name: &str) -> Result<(String, Reach), TokenAuthenticationError> {
+    Ok((name.to_owned(), Reach::EverywhereFrom(cluster("hub"))))
+}
+
 fn in_member(name: &str, member: &str) -> Result<(String, Reach), TokenAuthenticationError> {
     Ok((name.to_owned(), Reach::Member(cluster(member))))
 }
@@ -143,7 +147,7 @@ async fn each_token_goes_to_who_may_see_it() {
     }
     assert_eq!(who(&tokens, &account, Some("b")).await, Err(Refused::OfAnotherCluster.into()));
     assert_eq!(asked(), ["a", "a"]);
-    assert_eq!(who(&tokens, "of-the-hub", Some("b")).await, everywhere("ann"));
+    assert_eq!(who(&tokens, "of-the-hub", Some("b")).await, from_hub("ann"));
     assert_eq!(who(&tokens, "admin", None).await, in_member("system:admin", "hub"));
     assert_eq!(asked(), ["hub", "hub"]);
     assert_eq!(who(&tokens, "of-b", Some("b")).await, in_member("bob", "b"));
@@ -180,7 +184,7 @@ async fn what_was_found_is_remembered_for_10_s_and_never_beyond_the_tokens_end()
     world.knows("a", &short, "short");
     world.knows("hub", "t", "ann");
     for _ in 0..3 {
-        assert_eq!(who(&tokens, "t", None).await, everywhere("ann"));
+        assert_eq!(who(&tokens, "t", None).await, from_hub("ann"));
         assert_eq!(who(&tokens, "nobody's", None).await, Err(TokenAuthenticationError::Unknown));
         assert_eq!(who(&tokens, &short, None).await, in_member("short", "a"));
     }
@@ -217,7 +221,7 @@ async fn all_who_ask_with_a_token_share_one_review_that_outlives_them() {
     world.knows("hub", "t", "ann");
     assert!(timeout(Duration::from_millis(50), who(&tokens, "t", None)).await.is_err());
     let many = futures::future::join_all((0..100).map(|_| who(&tokens, "t", None))).await;
-    assert!(many.iter().all(|known| *known == everywhere("ann")));
+    assert!(many.iter().all(|known| *known == from_hub("ann")));
     assert_eq!(world.times_asked(), 1);
 }
 
@@ -304,7 +308,7 @@ async fn audiences_are_asked_for_and_compared() {
     let world = Arc::new(World::default());
     world.knows("hub", "t", "ann");
     for (audience, expected) in
-        [("of the cluster", everywhere("ann")), ("ours", Err(TokenAuthenticationError::Unknown))]
+        [("of the cluster", from_hub("ann")), ("ours", Err(TokenAuthenticationError::Unknown))]
     {
         let tokens = world.authenticator(TokenReviews { audiences: vec![audience.to_owned()], ..with_hub() });
         assert_eq!(who(&tokens, "t", None).await, expected, "{audience}");

@@ -87,7 +87,7 @@ fn whose_word_a_user_is() {
     let member = || Reach::Member(a.clone());
     let table = [
         (Verifier::Issuer(&one), "ann", "https://one", Reach::Everywhere),
-        (Verifier::TokenReviewCluster(&a), "ann", "a", Reach::Everywhere),
+        (Verifier::TokenReviewCluster(&a), "ann", "a", Reach::EverywhereFrom(a.clone())),
         (Verifier::TokenReviewCluster(&a), account, "a", member()),
         (Verifier::TokenReviewCluster(&a), "system:admin", "a", member()),
         (Verifier::Member(&a), "ann", "a", member()),

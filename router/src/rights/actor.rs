@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use http::HeaderMap;
 use percent_encoding::percent_decode_str;
 use tributary_apimachinery::ClusterName;
-use tributary_authentication::{Authority, MemberRules, NotSent, Reach, UserInfo, identity_for};
+use tributary_authentication::{
+    Authority, MemberRules, NotSent, Reach, UserInfo, asked_identity, identity_elsewhere, identity_for,
+};
 use tributary_authorization::{Attributes, ResourceAttributes, User};
 use tributary_proxy::{GivenIdentity, InvalidGivenIdentity};
 
@@ -28,12 +30,30 @@ pub(crate) struct Actor {
     authority: Authority,
     /// Whom the client asks to be, in its own `Impersonate-*` headers.
     given: Option<UserInfo>,
-    /// The groups by which members judge the user.
-    user_groups: Vec<String>,
-    /// The groups by which members judge whoever acts.
-    groups: Vec<String>,
+    /// The groups by which members judge them.
+    groups: JudgedGroups,
+    /// The same in the member whose word the user is, which has a group or more that the others are not told of.
+    at_home: Option<(ClusterName, JudgedGroups)>,
     /// Why no member is told of it, where that is so.
     not_sent: Option<NotSent>,
+}
+
+/// The groups by which a member judges whom it is told of.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct JudgedGroups {
+    /// Of whoever sends the request.
+    user: Vec<String>,
+    /// Of whoever acts.
+    acting: Vec<String>,
+}
+
+impl JudgedGroups {
+    /// Those of a user of whom a member is told this, and of whom the user asks to be.
+    fn of(told: Result<UserInfo, NotSent>, given: Option<&UserInfo>) -> Result<Self, NotSent> {
+        let user = judged_groups(told?);
+        let acting = given.map_or_else(|| Ok(user.clone()), |given| asked_identity(given).map(judged_groups))?;
+        Ok(Self { user, acting })
+    }
 }
 
 /// Whose rights are looked at.
@@ -67,29 +87,17 @@ impl Impersonated<'_> {
 impl Actor {
     /// A user, or whom the user asks to be.
     pub(crate) fn new(user: UserInfo, authority: Authority, given: Option<UserInfo>) -> Self {
-        let (groups, user_groups, not_sent) = (Vec::new(), Vec::new(), None);
-        let mut actor = Self { user, authority, given, user_groups, groups, not_sent };
-        // What is sent as name and groups is the same in all members that are told of it.
-        match actor.told_to_some() {
-            Ok((user, acting)) => (actor.user_groups, actor.groups) = (judged_groups(user), judged_groups(acting)),
-            Err(error) => actor.not_sent = Some(error),
-        }
-        actor
-    }
-
-    /// As whom one of the members that are told sees the user, and whoever acts.
-    fn told_to_some(&self) -> Result<(UserInfo, UserInfo), NotSent> {
-        let member = match &self.authority.reach {
-            Reach::Member(cluster) => cluster.clone(),
-            Reach::Everywhere => ClusterName::new("any").map_err(|_| NotSent::NoName)?,
-        };
+        // What is sent as name and groups does not go by what a member wants to be told.
         let rules = MemberRules::default();
-        let user = identity_for(&self.user, &self.authority, &member, &rules)?;
-        let acting = match &self.given {
-            Some(_) => self.identity(&member, &rules)?,
-            None => user.clone(),
+        let judged = |told| JudgedGroups::of(told, given.as_ref());
+        let own = authority.reach.home().map(|home| (home, judged(identity_for(&user, &authority, home, &rules))));
+        let told = match (&authority.reach, &own) {
+            (Reach::Member(_), Some((_, own))) => own.clone(),
+            _ => judged(identity_elsewhere(&user, &rules)),
         };
-        Ok((user, acting))
+        let at_home = own.filter(|(_, own)| *own != told).and_then(|(home, own)| Some((home.clone(), own.ok()?)));
+        let (groups, not_sent) = told.map_or_else(|why| (JudgedGroups::default(), Some(why)), |groups| (groups, None));
+        Self { user, authority, given, groups, at_home, not_sent }
     }
 
     /// Whether a member is told of it, as far as that is not the member's own choice.
@@ -111,27 +119,47 @@ impl Actor {
     /// Why the member is not told.
     pub(crate) fn identity(&self, member: &ClusterName, rules: &MemberRules) -> Result<UserInfo, NotSent> {
         let user = identity_for(&self.user, &self.authority, member, rules)?;
-        let Some(given) = &self.given else { return Ok(user) };
-        let own = Authority { verifier: self.authority.verifier.clone(), reach: Reach::Member(member.clone()) };
-        identity_for(given, &own, member, rules)
+        self.given.as_ref().map_or(Ok(user), asked_identity)
     }
 
-    /// Who sends the request, as rules know it.
-    pub(crate) fn user(&self) -> User<'_> {
-        User { name: &self.user.username, groups: &self.user_groups }
+    /// The name of one of the two.
+    pub(super) fn name(&self, whom: Whom) -> &str {
+        match (whom, &self.given) {
+            (Whom::Acting, Some(given)) => &given.username,
+            _ => &self.user.username,
+        }
     }
 
-    /// Who is sent, as rules know it.
-    pub(crate) fn acting(&self) -> User<'_> {
-        let acting = self.given.as_ref().unwrap_or(&self.user);
-        User { name: &acting.username, groups: &self.groups }
-    }
-
-    /// One of the two, as rules know them.
+    /// One of the two, as the rules of most members know them: of all but [the one](Self::is_at_home) that vouches for
+    /// the user.
     pub(super) fn judged(&self, whom: Whom) -> User<'_> {
+        self.by(&self.groups, whom)
+    }
+
+    /// One of the two, as a member's rules know them.
+    pub(super) fn judged_by(&self, member: &ClusterName, whom: Whom) -> User<'_> {
+        match &self.at_home {
+            Some((home, groups)) if home == member => self.by(groups, whom),
+            _ => self.judged(whom),
+        }
+    }
+
+    /// One of the two with the groups of all members together: what changes for them in any changes for this one.
+    pub(super) fn judged_by_any(&self, whom: Whom) -> User<'_> {
+        let groups = self.at_home.as_ref().map_or(&self.groups, |(_, groups)| groups);
+        self.by(groups, whom)
+    }
+
+    /// Whether a member knows of groups that the others are not told of.
+    pub(super) fn is_at_home(&self, member: &ClusterName) -> bool {
+        self.authority.reach.is_word_of(member)
+    }
+
+    fn by<'a>(&'a self, groups: &'a JudgedGroups, whom: Whom) -> User<'a> {
+        let name = self.name(whom);
         match whom {
-            Whom::User => self.user(),
-            Whom::Acting => self.acting(),
+            Whom::User => User { name, groups: &groups.user },
+            Whom::Acting => User { name, groups: &groups.acting },
         }
     }
 
@@ -144,13 +172,13 @@ impl Actor {
             Whom::User => identity_for(&self.user, &self.authority, member, rules)?,
             Whom::Acting => self.identity(member, rules)?,
         };
-        Ok(Subject::of(told, self.judged(whom).groups))
+        Ok(Subject::of(told, self.judged_by(member, whom).groups))
     }
 
     /// Who this is, as a SelfSubjectReview shows it.
     pub(crate) fn shown(&self) -> UserInfo {
         match &self.given {
-            Some(given) => UserInfo { groups: self.groups.clone(), ..given.clone() },
+            Some(given) => UserInfo { groups: self.groups.acting.clone(), ..given.clone() },
             None => self.user.clone(),
         }
     }
@@ -167,11 +195,8 @@ impl Actor {
     }
 
     /// The first thing that the user asks to be and may not, by what `allows` says, and which of all it is.
-    pub(crate) fn refused(
-        &self,
-        allows: impl Fn(User<'_>, &Attributes<'_>) -> bool,
-    ) -> Option<(usize, Impersonated<'_>)> {
-        self.impersonated().enumerate().find(|(_, own)| !allows(self.user(), &own.attributes()))
+    pub(crate) fn refused(&self, allows: impl Fn(&Attributes<'_>) -> bool) -> Option<(usize, Impersonated<'_>)> {
+        self.impersonated().enumerate().find(|(_, own)| !allows(&own.attributes()))
     }
 }
 
@@ -290,24 +315,49 @@ mod tests {
                 Some(user(account, &["ops"])),
                 Some((account, &["ops", "system:authenticated"][..])),
             ),
-            (
-                user("ann", &[]),
-                &everywhere,
-                Some(user("bob", &["system:masters"])),
-                Some(("bob", &["system:authenticated"][..])),
-            ),
+            // What is asked for by name is not left out.
+            (user("ann", &[]), &everywhere, Some(user("bob", &["system:masters"])), None),
+            (user("ann", &[]), &a, Some(user("bob", &["dev", "system:nodes"])), None),
             (user("ann", &[]), &everywhere, Some(user("system:node:n", &[])), None),
             (user("ann", &[]), &everywhere, Some(user("system:anonymous", &[])), None),
             (user(account, &[]), &everywhere, Some(user("bob", &[])), None),
         ] {
             let actor = actor(who, reach.clone(), given);
-            let known =
-                actor.reaches(&cluster("a")).is_ok().then(|| (actor.acting().name, actor.acting().groups.to_vec()));
+            let acting = actor.judged_by(&cluster("a"), Whom::Acting);
+            let known = actor.reaches(&cluster("a")).is_ok().then(|| (acting.name, acting.groups.to_vec()));
             assert_eq!(known, expected.map(|(name, groups)| (name, strings(groups))), "{actor:?}");
             assert_eq!(actor.reaches(&cluster("b")).is_ok(), expected.is_some() && *reach == everywhere, "{actor:?}");
             let told = actor.identity(&cluster("a"), &MemberRules::default());
             assert_eq!(told.is_ok(), expected.is_some(), "{actor:?}");
         }
+    }
+
+    /// The token-review cluster knows of its own groups, and is judged by them, and no other cluster is.
+    #[test]
+    fn the_cluster_that_vouches_for_a_user_of_all_knows_the_groups_that_it_said() {
+        let said = || user("ann", &["dev", "system:oauth", "system:masters"]);
+        let hub = || Reach::EverywhereFrom(cluster("hub"));
+        let all = ["dev", "system:oauth", "system:authenticated"];
+        let groups = |actor: &Actor, member, whom| actor.judged_by(&cluster(member), whom).groups.to_vec();
+        let ann = actor(said(), hub(), None);
+        for whom in [Whom::User, Whom::Acting] {
+            assert_eq!(groups(&ann, "hub", whom), strings(&all));
+            assert_eq!(groups(&ann, "other", whom), strings(&["dev", "system:authenticated"]));
+            assert_eq!(ann.judged_by_any(whom).groups, strings(&all));
+        }
+        let rules = MemberRules::default();
+        let told = |member| ann.identity(&cluster(member), &rules).unwrap().groups;
+        assert_eq!((told("hub"), told("other")), (strings(&["dev", "system:oauth"]), strings(&["dev"])));
+        let subject = |member| ann.subject(Whom::Acting, &cluster(member), &rules).unwrap().spec()["groups"].clone();
+        assert_eq!((subject("hub"), subject("other")), (all.into(), ["dev", "system:authenticated"].into()));
+        // As somebody else she is the same in both, and may be so by all of her groups.
+        let as_bob = actor(said(), hub(), Some(user("bob", &["ops"])));
+        for member in ["hub", "other"] {
+            assert_eq!(groups(&as_bob, member, Whom::Acting), strings(&["ops", "system:authenticated"]));
+        }
+        assert_eq!(groups(&as_bob, "hub", Whom::User), strings(&all));
+        // Whom no group sets apart is one, wherever the word is from.
+        assert_eq!(actor(user("ann", &["dev"]), hub(), None).at_home, None);
     }
 
     #[test]
@@ -332,13 +382,10 @@ mod tests {
                 let below = if own.subresource.is_empty() { String::new() } else { format!("/{}", own.subresource) };
                 format!("{}{below} {}/{}", own.resource, own.namespace, own.name)
             };
-            let found = actor.refused(|user, attributes| {
-                assert_eq!(user.name, "ann");
-                named(attributes) != refused
-            });
+            let found = actor.refused(|attributes| named(attributes) != refused);
             assert_eq!(found.map(|(place, _)| place), Some(place), "{refused}");
         }
-        assert_eq!(actor.refused(|_, _| true), None);
+        assert_eq!(actor.refused(|_| true), None);
         for (name, expected) in [
             ("system:serviceaccount:n:s", Some(("n", "s"))),
             ("system:serviceaccount:n:", None),

@@ -33,8 +33,16 @@ pub(super) struct Reviewed<'a> {
     whom: Whom,
     /// The generation of their rights, once somebody is asked.
     generation: OnceCell<u64>,
-    /// Who they are to clusters that are told so much of users. All clusters of a fleet have one of few rules.
-    subjects: RefCell<Vec<(MemberRules, Arc<Subject>)>>,
+    /// Who they are to clusters that are told so much of users, and to the one that vouches for them. All clusters of a
+    /// fleet have one of few rules.
+    subjects: RefCell<Vec<KnownSubject>>,
+}
+
+/// Who somebody is to the clusters that are told so much of users: to all of them, or to the one that vouches.
+struct KnownSubject {
+    told: MemberRules,
+    is_at_home: bool,
+    subject: Arc<Subject>,
 }
 
 impl<'a> Reviewed<'a> {
@@ -50,26 +58,27 @@ impl<'a> Reviewed<'a> {
         Self { mirror, needed, fleet, actor, whom, generation, subjects }
     }
 
-    /// Who it is, as rules know them.
-    pub(super) fn user(&self) -> User<'a> {
-        self.actor.judged(self.whom)
+    /// Who it is, as a cluster's rules know them.
+    pub(super) fn user(&self, cluster: &ClusterName) -> User<'a> {
+        self.actor.judged_by(cluster, self.whom)
     }
 
     /// Who they are to a cluster; `None` where it is told of nobody, or is not there.
     fn subject(&self, cluster: &ClusterName) -> Option<Arc<Subject>> {
         let told = &self.mirror.cluster(cluster)?.setup.impersonation;
+        let is_at_home = self.actor.is_at_home(cluster);
         let mut subjects = self.subjects.borrow_mut();
-        if let Some((_, subject)) = subjects.iter().find(|(rules, _)| rules == told) {
-            return Some(Arc::clone(subject));
+        if let Some(known) = subjects.iter().find(|known| known.told == *told && known.is_at_home == is_at_home) {
+            return Some(Arc::clone(&known.subject));
         }
         let subject = Arc::new(self.actor.subject(self.whom, cluster, told).ok()?);
-        subjects.push((told.clone(), Arc::clone(&subject)));
+        subjects.push(KnownSubject { told: told.clone(), is_at_home, subject: Arc::clone(&subject) });
         Some(subject)
     }
 
     /// What a cluster that is asked says; `None` where it has not said.
     pub(super) fn says(&self, cluster: &ClusterName, asked: &Attributes<'_>) -> Option<bool> {
-        let generation = *self.generation.get_or_init(|| self.fleet.generation_of(self.user()));
+        let generation = *self.generation.get_or_init(|| self.fleet.generation_of(self.actor.judged_by_any(self.whom)));
         let question = Question::new(cluster, &self.subject(cluster)?, asked);
         let known = self.mirror.reviews().known(&question, generation);
         if let Some(needed) = self.needed {
@@ -90,7 +99,7 @@ impl<'a> Reviewed<'a> {
     /// Whether a cluster allows something; `None` where that is not known.
     pub(super) fn allows(&self, cluster: &ClusterName, asked: &Attributes<'_>) -> Option<bool> {
         match self.mirror.decides(cluster)? {
-            Decides::Rules => Some(self.fleet.allows(cluster, self.user(), asked)),
+            Decides::Rules => Some(self.fleet.allows(cluster, self.user(cluster), asked)),
             Decides::Reviews | Decides::Live => self.says(cluster, asked),
         }
     }

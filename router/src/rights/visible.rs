@@ -165,6 +165,11 @@ impl CallerRights {
         self.mirror.changes()
     }
 
+    /// As whom they act.
+    pub(crate) fn acting_name(&self) -> &str {
+        self.actor.name(Whom::Acting)
+    }
+
     /// Whose they are.
     pub(crate) fn actor(&self) -> &Arc<Actor> {
         &self.actor
@@ -172,7 +177,7 @@ impl CallerRights {
 
     /// What tells the rights of one moment from those of another. Costs a lookup for each group.
     pub(super) fn stamp(&self) -> RightsStamp {
-        self.mirror.stamp([self.actor.acting(), self.actor.user()])
+        self.mirror.stamp([Whom::Acting, Whom::User].map(|whom| self.actor.judged_by_any(whom)))
     }
 
     /// The clusters that are configured now.
@@ -185,12 +190,12 @@ impl CallerRights {
         if self.actor.reaches(cluster).is_err() {
             return Existence::Nowhere;
         }
-        let users = [self.actor.acting(), self.actor.user()];
+        let users = [Whom::Acting, Whom::User].map(|whom| self.actor.judged_by(cluster, whom));
         if self.mirror.decides(cluster).is_none() || users.into_iter().any(|user| fleet.is_beyond(cluster, user)) {
             return Existence::Unknown;
         }
         let (user, is_unknown) = (self.judged(fleet, Whom::User), Cell::new(false));
-        let allows = |_: User<'_>, asked: &Attributes<'_>| {
+        let allows = |asked: &Attributes<'_>| {
             let allowed = user.allows(cluster, asked);
             is_unknown.set(is_unknown.get() || allowed.is_none());
             allowed.unwrap_or(true)
@@ -204,7 +209,7 @@ impl CallerRights {
 
     /// Why whatever they opened is over, if it is so for the user's own sake, whomever they ask to be.
     pub(super) fn over(&self) -> Option<StreamOver> {
-        if self.mirror.denies(self.actor.user().name) {
+        if self.mirror.denies(self.actor.name(Whom::User)) {
             return Some(StreamOver::Denied);
         }
         let is_known = self.still_known.as_ref().is_none_or(StillKnown::ask);
@@ -260,7 +265,7 @@ impl CallerRights {
             Existence::There => Ok(told),
             Existence::Nowhere => Err(self.not_let(&fleet, [cluster])),
             Existence::Unknown => {
-                let (user, name) = (GroupVersionResource::new("", "v1", "users"), self.actor.acting().name.to_owned());
+                let (user, name) = (GroupVersionResource::new("", "v1", "users"), self.acting_name().to_owned());
                 Err(ClusterRefusal::rights_unknown(user, name).into())
             }
         }
@@ -316,7 +321,7 @@ impl CallerRights {
         place: &ReadPlace,
     ) -> Option<Visible> {
         let (group, resource) = (&*place.resource.group, &*place.resource.resource);
-        let by_rules = acting.fleet.rights(cluster, acting.user(), verb, group, resource);
+        let by_rules = acting.fleet.rights(cluster, acting.user(cluster), verb, group, resource);
         match self.mirror.decides(cluster)? {
             Decides::Rules => Some(by_rules),
             Decides::Live => None,
@@ -335,9 +340,12 @@ impl CallerRights {
         asked: &[Attributes<'_>],
     ) -> Candidates {
         let fleet = self.mirror.compiled();
-        let allowing = fleet.allowing(self.actor.acting(), asked);
+        let allowing = fleet.allowing(self.actor.judged(Whom::Acting), asked);
         let acting = self.judged(&fleet, Whom::Acting);
         self.those(&fleet, clusters, |cluster| match self.mirror.decides(cluster)? {
+            Decides::Rules if self.actor.is_at_home(cluster) => {
+                Some(asked.iter().any(|asked| fleet.allows(cluster, acting.user(cluster), asked)))
+            }
             Decides::Rules => Some(allowing.contains(cluster)),
             Decides::Reviews | Decides::Live => any(asked.iter().map(|asked| acting.says(cluster, asked))),
         })
@@ -387,7 +395,8 @@ impl CallerRights {
         let anybody = User { name: "", groups: &everybody };
         let rules = |cluster: &ClusterName, user| fleet.rules(cluster, user, namespace).len();
         self.those(&fleet, clusters, |cluster| {
-            let has_own = rules(cluster, self.actor.acting()) > rules(cluster, anybody);
+            let acting = self.actor.judged_by(cluster, Whom::Acting);
+            let has_own = rules(cluster, acting) > rules(cluster, anybody);
             match self.mirror.decides(cluster)? {
                 Decides::Rules => Some(has_own),
                 // What else decides there may give what no role does.
@@ -415,7 +424,7 @@ impl CallerRights {
                     // Nothing is known of one that answers itself, and does not answer. Another is asked, and does not
                     // answer: its roles are known.
                     None if self.mirror.decides(cluster) == Some(Decides::Live) => {}
-                    None => is_allowed &= fleet.allows(cluster, acting.user(), &asked),
+                    None => is_allowed &= fleet.allows(cluster, acting.user(cluster), &asked),
                 },
             }
         }
@@ -444,14 +453,14 @@ impl CallerRights {
         let reached = clusters.into_iter().filter(|cluster| self.actor.reaches(cluster).is_ok());
         let user = self.judged(fleet, Whom::User);
         let refused =
-            reached.filter_map(|cluster| self.actor.refused(|_, asked| user.allows(cluster, asked).unwrap_or(true)));
+            reached.filter_map(|cluster| self.actor.refused(|asked| user.allows(cluster, asked).unwrap_or(true)));
         // What the most willing cluster says. Where nobody is asked it is as if one refused the first.
-        let refused = refused.max_by_key(|(place, _)| *place).or_else(|| self.actor.refused(|_, _| false));
+        let refused = refused.max_by_key(|(place, _)| *place).or_else(|| self.actor.refused(|_| false));
         let Some((_, Impersonated { group, resource, subresource, namespace, name })) = refused else {
             return RequestRefusal::NotSent(NotSent::NoName).into();
         };
         RequestRefusal::Forbidden(Box::new(ForbiddenRequest {
-            user: self.actor.user().name.to_owned(),
+            user: self.actor.name(Whom::User).to_owned(),
             verb: "impersonate".into(),
             resource: GroupVersionResource::new(group, "v1", resource),
             subresource: subresource.to_owned(),
@@ -543,12 +552,12 @@ impl CallerRights {
 
     /// 403: nobody lets the caller see what is at this path, which is no resource.
     pub(crate) fn forbids_path(&self, path: String) -> Refusal {
-        RequestRefusal::ForbiddenPath(ForbiddenPath { user: self.actor.acting().name.to_owned(), path }).into()
+        RequestRefusal::ForbiddenPath(ForbiddenPath { user: self.acting_name().to_owned(), path }).into()
     }
 
     /// 403: no cluster that is there for the caller allows it. The user is filled in here.
     pub(crate) fn forbids(&self, request: ForbiddenRequest) -> Refusal {
-        let user = self.actor.acting().name.to_owned();
+        let user = self.acting_name().to_owned();
         RequestRefusal::Forbidden(Box::new(ForbiddenRequest { user, ..request })).into()
     }
 }
@@ -576,6 +585,6 @@ pub(super) fn covers(watched: &VisibleClusters, listed: &VisibleClusters, place:
 
 impl fmt::Debug for CallerRights {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CallerRights").field("user", &self.actor.acting().name).finish_non_exhaustive()
+        f.debug_struct("CallerRights").field("user", &self.acting_name()).finish_non_exhaustive()
     }
 }

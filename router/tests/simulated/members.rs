@@ -464,9 +464,98 @@ async fn whom_a_client_asks_to_be_is_each_clusters_to_allow() {
     assert_eq!(told, expected);
     bob.send("GET", "/clusters/a/api/v1/configmaps", &[root], "").await.refused(403);
     bob.send("GET", "/clusters/b/api/v1/configmaps", &[root], "").await.ok();
-    for headers in [[("impersonate-user", "system:node:n")], [("impersonate-user", "system:anonymous")]] {
-        bob.send("GET", all, &headers, "").await.refused(403);
+}
+
+/// What no cluster is ever told of is refused in words, whatever a cluster's rules allow, and nothing of it is done without.
+#[tokio::test]
+async fn who_asks_for_what_never_leaves_is_told_so() {
+    let (fixture, rbac) = fixture(["a", "b"]).await;
+    for (member, rbac) in fixture.members.iter().zip(&rbac) {
+        member.apply(role("", "anybody", [&["impersonate"], &["*"], &["*"], &[]])).unwrap();
+        member.apply(binding("", "root-is-anybody", ("ClusterRole", "anybody"), "root")).unwrap();
+        rbac.learn(member);
     }
+    let root = fixture.user("root", &[]);
+    let as_ann = [("impersonate-user", "ann"), ("impersonate-group", "dev")];
+    until(async || root.send("GET", &format!("{SHOP}/of-a"), &as_ann, "").await.code == 200).await;
+    rbac.iter().for_each(|own| drop(own.came()));
+    for (what, name, headers) in [
+        ("group", "system:masters", vec![("impersonate-user", "ann"), ("impersonate-group", "system:masters")]),
+        (
+            "group",
+            "system:nodes",
+            vec![("impersonate-user", "ann"), ("impersonate-group", "dev"), ("impersonate-group", "system:nodes")],
+        ),
+        (
+            "group",
+            "system:unauthenticated",
+            vec![("impersonate-user", "ann"), ("impersonate-group", "system:unauthenticated")],
+        ),
+        ("user", "system:node:n", vec![("impersonate-user", "system:node:n")]),
+        ("user", "system:anonymous", vec![("impersonate-user", "system:anonymous")]),
+    ] {
+        let expected = format!(
+            "forbidden: no cluster can be asked for you: {what} {name:?} is never sent to a cluster, so that nobody acts as such \
+             through this endpoint"
+        );
+        for (method, path) in [
+            ("GET", "/api/v1/configmaps".to_owned()),
+            ("GET", format!("{SHOP}/of-a")),
+            ("GET", format!("{SHOP}?watch=1")),
+            ("DELETE", format!("{SHOP}/of-a")),
+            ("GET", format!("/clusters/a{SHOP}")),
+            ("GET", format!("/clusters/a{SHOP}?watch=1")),
+            ("GET", "/readyz?verbose".to_owned()),
+        ] {
+            let said = root.send(method, &path, &headers, "").await.refused(403);
+            let is_of_no_resource = path.starts_with("/readyz");
+            assert!(is_of_no_resource || said == expected, "{method} {path}: {said}");
+        }
+        let review = json!({"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1"});
+        let headers = [headers, vec![("content-type", "application/json")]].concat();
+        let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+        assert_eq!(root.send("POST", path, &headers, &review.to_string()).await.refused(403), expected);
+    }
+    assert!(rbac.iter().all(|own| own.came().is_empty()), "no cluster is asked anything of it");
+}
+
+/// The token-review cluster's word is good everywhere. Its own groups are known to it, in what it is sent and in what memory
+/// shows of it, and are nothing in the others.
+#[tokio::test]
+async fn the_token_review_cluster_knows_the_groups_that_it_said() {
+    let (fixture, rbac) = fixture(["a", "b"]).await;
+    for (member, rbac) in fixture.members.iter().zip(&rbac) {
+        member.apply(role("", "oauth", [ALL_VERBS, &[""], &["configmaps"], &[]])).unwrap();
+        let mut own = binding("", "oauth", ("ClusterRole", "oauth"), "");
+        own["subjects"] = json!([{"kind": "Group", "apiGroup": crate::rights::RBAC, "name": "system:oauth"}]);
+        member.apply(own).unwrap();
+        rbac.learn(member);
+    }
+    let groups = ["system:oauth", "system:masters"].map(str::to_owned);
+    let mut eve = fixture.user_of("eve", &groups, Reach::EverywhereFrom("a".parse().unwrap()));
+    eve.user.info.extra.insert("scopes".to_owned(), vec!["x".to_owned()]);
+    let all = "/api/v1/configmaps";
+    until(async || eve.get(all).await.code == 200).await;
+    let listed = eve.get(all).await.ok();
+    assert!(listed["items"].as_array().unwrap().iter().all(|item| crate::harness::cluster(item) == "a"), "{listed}");
+    eve.get(&format!("{SHOP}/of-a")).await.ok();
+    eve.get(&format!("{SHOP}/of-b")).await.refused(404);
+    rbac.iter().for_each(|own| drop(own.came()));
+    eve.get("/clusters/b/api/v1/configmaps").await.refused(403);
+    assert_eq!(names(&rbac[1].came()[0]), [("impersonate-user", "eve")]);
+    eve.send("DELETE", &format!("{SHOP}/of-a"), &[], "").await.ok();
+    let mut told = rbac[0].came().pop().unwrap().headers;
+    told.sort();
+    let told: Vec<_> = told.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let expected =
+        [("impersonate-extra-scopes", "x"), ("impersonate-group", "system:oauth"), ("impersonate-user", "eve")];
+    assert_eq!(told, expected);
+    // A right of the group's that is lost there is lost here.
+    let mut watch =
+        eve.watch(&format!("{all}?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan")).await;
+    fixture.member("a").delete(&format!("clusterrolebindings.{}", crate::rights::RBAC), "", "oauth").unwrap();
+    assert_eq!(watch.soon().await["object"]["code"], 410);
+    eve.get(all).await.refused(403);
 }
 
 /// A right to read is one that any cluster gives which the caller may know of, and to write one that each of these does.
