@@ -3,7 +3,8 @@
 //! ```text
 //! bounds    its names and its parameters are of a size that is looked at   400
 //! caller    whom it speaks for is clear, and not denied everything         400, 403
-//! place     there is room for it among the requests in flight              429
+//! place     there is room for it among the requests in flight; where many  429
+//!           users are served, among what lasts if it does
 //! ```
 //!
 //! The time that it may take runs from here on (`deadline`). What the route of its path asks is a part of the plan.
@@ -14,6 +15,7 @@ use tributary_apimachinery::{RequestInfo, ResourceRequest};
 use crate::body::Body;
 use crate::caller::Caller;
 use crate::flow::fair_share::Portion;
+use crate::flow::long_running::LongRunningPlace;
 use crate::limits::{NAME_BYTES, QUERY_PARAMETERS};
 use crate::refusal::{Refusal, RequestRefusal};
 use crate::{Router, User, health};
@@ -22,8 +24,19 @@ use crate::{Router, User, health};
 pub(crate) struct Admitted {
     /// Who sends it.
     pub(crate) caller: Caller,
-    /// Its place among the requests in flight, if it takes one, as long as this is held.
-    pub(crate) place: Option<Portion>,
+    /// Its place, as long as this is held.
+    pub(crate) place: Place,
+}
+
+/// The place that a request takes.
+pub(crate) enum Place {
+    /// None: how this process does is told however busy it is, and what lasts takes none where one person owns the
+    /// endpoint.
+    None,
+    /// Among the requests in flight, until its answer begins.
+    Short(#[expect(dead_code, reason = "it is dropped, never read")] Portion),
+    /// Among what lasts, until it has ended.
+    LongRunning(LongRunningPlace),
 }
 
 /// Lets a request in, or says why not.
@@ -39,9 +52,14 @@ pub(crate) fn admit(
 ) -> Result<Admitted, Refusal> {
     bounded(info, query)?;
     let caller = Caller::of(message.headers(), message.extensions(), user, router.rights())?;
-    // What lasts takes no place, and how this process does is told however busy it is.
-    let takes_place = !info.class().is_long_running() && !health::is_check(info);
-    let place = takes_place.then(|| router.requests().take(caller.holder, 1)).transpose()?;
+    let place = match router.long_running() {
+        _ if health::is_check(info) => Place::None,
+        Some(shares) if info.class().is_long_running() => {
+            Place::LongRunning(shares.take(caller.holder, message.headers())?)
+        }
+        None if info.class().is_long_running() => Place::None,
+        _ => Place::Short(router.requests().take(caller.holder, 1)?),
+    };
     Ok(Admitted { caller, place })
 }
 

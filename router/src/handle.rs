@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use tributary_apimachinery::{RequestClass, RequestInfo, Verb};
 use tributary_proxy::headers::Recipient;
 
-use crate::admission::{self, Admitted};
+use crate::admission::{self, Admitted, Place};
 use crate::audit_trace::AuditTrace;
 use crate::body::{self, Body};
 use crate::caller::Caller;
@@ -98,14 +98,17 @@ impl Router {
     /// The stages of a request whose path was read, in their order; each may refuse it. `source` is told who answers.
     async fn answer(
         self: &Arc<Self>,
-        message: Request<Body>,
+        mut message: Request<Body>,
         received: Received<'_>,
         configuration: &ConfigurationSnapshot,
         user: &User,
         source: &mut RequestSource,
     ) -> Result<Response<Body>, Refusal> {
         let Received { info, query, .. } = received;
-        let Admitted { caller, place: _place } = admission::admit(self, info, query, &message, user)?;
+        let Admitted { caller, place } = admission::admit(self, info, query, &message, user)?;
+        if let Place::LongRunning(place) = &place {
+            place.kept_by_tunnel(&mut message);
+        }
         let acted = pin!(async {
             let planned = plan(received, message.headers(), configuration, &caller);
             let answered = match planned {
@@ -128,7 +131,11 @@ impl Router {
                 false => answered,
             }
         });
-        deadline::within(info, query, self.request_timeout(), &caller.awaited, acted).await
+        let answer = deadline::within(info, query, self.request_timeout(), &caller.awaited, acted).await?;
+        Ok(match place {
+            Place::LongRunning(place) => place.kept_by_body(answer),
+            Place::None | Place::Short(_) => answer,
+        })
     }
 
     /// An answer that is refused, or lacks something, because rights are not known: whoever may see the report is told of

@@ -83,10 +83,12 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::ClusterName;
 use tributary_merge::Epochs;
+use tributary_proxy::ClientTuning;
 
 use crate::flow::fair_share::FairShare;
 use crate::flow::large_bodies::LargeBodies;
 use crate::flow::long_answers::AnswerTurns;
+use crate::flow::long_running::LongRunningShares;
 use crate::forward::evidence::known_releases::KnownReleases;
 use crate::forward::locate::{Located, LookupKey};
 use crate::forward::shared_questions::SharedQuestions;
@@ -133,6 +135,8 @@ pub struct Router {
     metrics: Arc<Metrics>,
     lanes: Arc<AnswerTurns>,
     requests: Arc<FairShare>,
+    /// What lasts, shared among users; `None` in personal mode.
+    long_running: Option<LongRunningShares>,
     held_bytes: Arc<FairShare>,
     large_bodies: LargeBodies,
     request_timeout: Duration,
@@ -162,6 +166,18 @@ impl Router {
         let views = Views::new(Arc::clone(&fleet), Arc::clone(&policies), Arc::clone(&metrics), config.limits.clone());
         let held = HeldMetrics::of(&views);
         metrics.register(|registry| registry.register_collector(Box::new(held)));
+        let long_running = config.shared.as_ref().map(|_| LongRunningShares {
+            requests: FairShare::new(
+                "watches and other long-running requests (--max-long-running-requests)",
+                config.limits.long_running_requests,
+                metrics.share(limits::LONG_RUNNING),
+            ),
+            upgrades: FairShare::new(
+                "connections for exec, attach and port-forward",
+                ClientTuning::default().tunnel_places.all(),
+                metrics.share(limits::UPGRADES),
+            ),
+        });
         let rights = config.shared.map(|mode| RightsMirror::start(Arc::clone(&fleet), mode, &config.limits));
         let router = Arc::new(Self {
             rights,
@@ -177,6 +193,7 @@ impl Router {
                 config.limits.requests_in_flight,
                 metrics.share(limits::REQUESTS),
             ),
+            long_running,
             held_bytes: FairShare::new(
                 "bytes of bodies (--max-held-bytes)",
                 config.limits.held_bytes,
@@ -272,7 +289,10 @@ impl Router {
 
     /// How much is used of what all clients share.
     fn shared_limits(&self) -> Vec<LimitReport> {
+        let lasting = self.long_running.as_ref();
+        let lasting = lasting.map(|own| [(limits::LONG_RUNNING, &own.requests), (limits::UPGRADES, &own.upgrades)]);
         let shares = [(limits::REQUESTS, &self.requests), (limits::BYTES, &self.held_bytes)];
+        let shares = shares.into_iter().chain(lasting.into_iter().flatten());
         let shares = shares.map(|(name, share)| {
             LimitReport::new(name, share.held() as u64, share.max() as u64, Some(share.refused()))
         });
@@ -280,7 +300,7 @@ impl Router {
             of: Some(format!("{length} answers")),
             ..LimitReport::new("long_answers", used as u64, max as u64, Some(refused))
         });
-        shares.into_iter().chain(lanes).collect()
+        shares.chain(lanes).collect()
     }
 
     /// Ends watches with a last bookmark, and makes `/readyz` fail. Other requests are still answered.
@@ -356,6 +376,11 @@ impl Router {
     /// The requests that are in flight.
     pub(crate) fn requests(&self) -> &Arc<FairShare> {
         &self.requests
+    }
+
+    /// What lasts, as users share it; `None` in personal mode.
+    pub(crate) fn long_running(&self) -> Option<&LongRunningShares> {
+        self.long_running.as_ref()
     }
 
     /// What is held of bodies.

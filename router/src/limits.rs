@@ -31,6 +31,9 @@ pub struct Limits {
     /// How many requests are in flight at once until the heads of their answers are made; what lasts (watches, exec,
     /// logs) and health checks do not count.
     pub requests_in_flight: usize,
+    /// How many requests that last there are at once where many users are served: watches, logs that are followed, exec
+    /// and its like, in all clusters together.
+    pub long_running_requests: usize,
     /// What may be held of bodies, in bytes: of requests that are read whole, of lists that are asked of members, of
     /// members' answers to questions where an object is and what a caller may do, and of those to writes, the room for
     /// which is taken before a write is sent.
@@ -65,6 +68,10 @@ pub const QUERY_PARAMETERS: usize = 64;
 /// `--max-mutating-requests-inflight`) protect its etcd; here there is none, and a member that is frozen keeps the
 /// requests for it for a minute, which must not refuse those for others.
 const REQUESTS_IN_FLIGHT: usize = 4_000;
+
+/// 40,000: a user alone may have 15,000, and each of 64 has room for 156, whatever others have; consoles and controllers
+/// have some dozens. An idle watch takes 11 KB, so that these are 440 MB, and those of one user 165 MB.
+const LONG_RUNNING_REQUESTS: usize = 40_000;
 
 /// 128 MiB: a client alone may have 48 MiB, which are three writes of 8 MiB with their answers, or some 1,700 of 6 KB
 /// (each takes its size twice, and 16 KiB).
@@ -115,6 +122,12 @@ pub const PAST_STATES: usize = 16;
 /// The name of the bound of requests in flight in the metrics.
 pub(crate) const REQUESTS: &str = "requests_in_flight";
 
+/// The name of the bound of what lasts in the metrics.
+pub(crate) const LONG_RUNNING: &str = "long_running_requests";
+
+/// The name of the bound of switched connections in the metrics.
+pub(crate) const UPGRADES: &str = "upgraded_connections";
+
 /// The name of the bound of held bytes in the metrics.
 pub(crate) const BYTES: &str = "held_bytes";
 
@@ -140,6 +153,7 @@ impl Default for Limits {
             long_answers: AT_ONCE,
             unused_after: UNUSED_AFTER,
             requests_in_flight: REQUESTS_IN_FLIGHT,
+            long_running_requests: LONG_RUNNING_REQUESTS,
             held_bytes: HELD_BYTES,
             request_timeout: REQUEST_TIMEOUT,
             collection_bytes: COLLECTION_BYTES,
@@ -176,11 +190,12 @@ impl Limits {
             ("delete_options_bytes", DELETE_OPTIONS_BYTES_MAX as u64),
             ("live_list_bytes", GATHERED_BYTES_MAX as u64),
             (REQUESTS, self.requests_in_flight as u64),
+            (LONG_RUNNING, self.long_running_requests as u64),
             (BYTES, self.held_bytes as u64),
             ("collection_bytes", self.collection_bytes),
             ("request_timeout_seconds", self.request_timeout.as_secs()),
             ("member_http1_requests", to_members.max_http1_requests as u64),
-            ("upgraded_connections", to_members.tunnel_places.all() as u64),
+            (UPGRADES, to_members.tunnel_places.all() as u64),
             ("unused_after_seconds", self.unused_after.as_secs()),
         ]
     }

@@ -274,6 +274,11 @@ pub struct LimitArguments {
     /// for connections with few requests. More is answered 429 with Retry-After
     #[arg(long, value_name = "N", default_value_t = Self::default().max_requests_inflight, value_parser = parse_count)]
     pub max_requests_inflight: usize,
+    /// Watches, followed logs, exec and other long-running requests at once, where many users are served. Shared among
+    /// users as requests in flight are, over all their connections and all clusters (15,000 of 40,000 for one alone).
+    /// More is answered 429 with Retry-After
+    #[arg(long, value_name = "N", default_value_t = Self::default().max_long_running_requests, value_parser = parse_count)]
+    pub max_long_running_requests: usize,
     /// Bytes of bodies that are held: of writes, of clusters' answers to them, and of lists that clusters are asked
     /// for. Shared among connections as requests in flight are; a request that finds no room is answered 429
     #[arg(long, value_name = "BYTES", default_value_t = Self::default().max_held_bytes, value_parser = parse_count)]
@@ -304,6 +309,7 @@ impl Default for LimitArguments {
             encodings_bytes: limits.encodings_bytes,
             unused_seconds: limits.unused_after.as_secs(),
             max_requests_inflight: limits.requests_in_flight,
+            max_long_running_requests: limits.long_running_requests,
             max_held_bytes: limits.held_bytes,
             max_collection_bytes: limits.collection_bytes,
             max_namespace_views: limits.namespace_views,
@@ -322,6 +328,7 @@ impl LimitArguments {
             long_answers: self.max_long_answers,
             unused_after: Duration::from_secs(self.unused_seconds),
             requests_in_flight: self.max_requests_inflight,
+            long_running_requests: self.max_long_running_requests,
             held_bytes: self.max_held_bytes,
             collection_bytes: self.max_collection_bytes,
             namespace_views: self.max_namespace_views,

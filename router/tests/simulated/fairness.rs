@@ -1,5 +1,6 @@
 //! The shared mode: what one user does keeps no other waiting (T8).
 
+use http::StatusCode;
 use serde_json::json;
 use tributary_router::{Limits, SharedMode};
 use tributary_simulator::SimulatorConfig;
@@ -102,5 +103,58 @@ async fn a_user_has_one_share_however_many_connections() {
     tokio::select! {
         () = answers => {}
         answer = async { futures::StreamExt::next(&mut frozen).await } => panic!("a frozen member answered: {answer:?}"),
+    }
+}
+
+/// What lasts is shared among users, over all their connections and clusters, until it has ended.
+#[tokio::test]
+async fn watches_of_a_user_leave_room_for_those_of_others() {
+    let limits = Limits { long_running_requests: 16, ..Limits::default() };
+    let everybody = [("ann", "a"), ("ann", "b"), ("eve", "a"), ("eve", "b")];
+    let fixture = fixture(["a", "b"], &everybody, limits).await;
+    let (ann, eve) = (fixture.user("ann", &[]), fixture.user("eve", &[]));
+    let news = "watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan";
+    let paths = ["", "/clusters/a", "/clusters/b"].map(|cluster| format!("{cluster}{SHOP}?{news}"));
+    let mut open = Vec::new();
+    for port in 1..=6 {
+        let eve = eve.clone().by_port(port);
+        let response = eve.call("GET", &paths[usize::from(port) % 3], &[], "").await;
+        assert_eq!(response.status(), StatusCode::OK, "{port}");
+        open.push(response);
+    }
+    for path in &paths {
+        let refused = eve.clone().by_port(7).get(path).await;
+        let message = refused.refused(429);
+        let expected = "too many watches and other long-running requests (--max-long-running-requests): of 16, other clients \
+                        hold 0 and this one holds 6; a client may hold at most half of what others do not hold";
+        assert_eq!((&*message, &refused.headers["retry-after"]), (expected, &"1".parse().unwrap()));
+    }
+    // By a connection that Eve uses as well: a front proxy's. And reads have room of their own.
+    let of_ann = ann.clone().by_port(1).call("GET", &paths[0], &[], "").await;
+    assert_eq!(of_ann.status(), StatusCode::OK);
+    eve.get(SHOP).await.ok();
+    let exposition = fixture.router.metrics().expose();
+    assert!(exposition.contains(r#"tributary_limit_used{limit="long_running_requests"} 7"#), "{exposition}");
+    assert!(exposition.contains(r#"tributary_limit_refused_total{limit="long_running_requests"} 3"#), "{exposition}");
+    // What has ended is given back: by its client, and where it was no stream after all.
+    drop((open, of_ann));
+    for _ in 0..20 {
+        ann.get("/clusters/a/api/v1/namespaces/shop/pods/none/log").await.refused(404);
+    }
+    let report = fixture.router.report().await;
+    let own = report.limits.iter().find(|own| own.limit == "long_running_requests").unwrap();
+    assert_eq!((own.used, own.max, own.refused), (0, 16, Some(3)));
+}
+
+/// One person's programs share what they like.
+#[tokio::test]
+async fn one_persons_watches_are_not_counted() {
+    let limits = Limits { long_running_requests: 2, ..Limits::default() };
+    let router =
+        tributary_router::RouterConfig { policies: allow(), limits, ..tributary_router::RouterConfig::default() };
+    let fixture = Fixture::of([config("a")], router).await;
+    let mut open = Vec::new();
+    for _ in 0..8 {
+        open.push(fixture.watch("/api/v1/configmaps?watch=1").await);
     }
 }
