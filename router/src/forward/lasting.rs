@@ -14,7 +14,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::{Request, Response, StatusCode, header};
 use tokio::time::{Instant, sleep_until};
-use tributary_apimachinery::{ClusterName, RequestClass, RequestInfo};
+use tributary_apimachinery::{RequestClass, RequestInfo, ResourceRequest, Verb};
 use tributary_proxy::TunnelEnd;
 
 use super::answer::content_type;
@@ -25,6 +25,9 @@ use crate::refusal::{Refusal, RequestRefusal};
 use crate::rights::FollowedGrant;
 use crate::stream_over::StreamOver;
 use crate::topology::Cluster;
+
+/// The first version that judges a WebSocket into a Pod as `create`, too.
+const CREATES_FROM: (u64, u64, u64) = (1, 35, 0);
 
 /// Sends on what passes as it is, `query` in the place of the request's own. What lasts ends with what opened it.
 ///
@@ -37,7 +40,7 @@ pub(crate) async fn pass(
     info: &RequestInfo,
     query: Option<&str>,
 ) -> Result<Response<Body>, Refusal> {
-    let Some(mut over) = over(caller, cluster.name(), info) else {
+    let Some(mut over) = over(caller, cluster, info) else {
         return send(cluster, caller, request, &info.path, query).await;
     };
     let (end, ender) = TunnelEnd::new();
@@ -55,13 +58,16 @@ pub(crate) async fn pass(
 }
 
 /// Ends once a request that lasts is over; `None` for one that lasts as long as it will.
-fn over(caller: &Caller, cluster: &ClusterName, info: &RequestInfo) -> Option<BoxFuture<'static, StreamOver>> {
+fn over(caller: &Caller, cluster: &Cluster, info: &RequestInfo) -> Option<BoxFuture<'static, StreamOver>> {
     if !info.class().is_long_running() {
         return None;
     }
     let end = caller.stream_end();
     let grant = caller.rights().zip(info.resource());
-    let mut grant = grant.map(|(rights, resource)| FollowedGrant::new(rights, cluster, info.verb, resource));
+    let version = cluster.version().map(|version| version.order());
+    let mut grant = grant.map(|(rights, resource)| {
+        FollowedGrant::new(rights, cluster.name(), judged_verbs(info.verb, resource, version), resource)
+    });
     if end.is_none() && grant.is_none() {
         return None;
     }
@@ -71,6 +77,22 @@ fn over(caller: &Caller, cluster: &ClusterName, info: &RequestInfo) -> Option<Bo
             why = lost(&mut grant) => why,
         }
     }))
+}
+
+/// The verbs by which a member judges what is to last. One that lets nobody into a Pod who may only `get` asks for
+/// `create` as well: a WebSocket begins as a GET. From 1.35 on kube-apiserver does, unless it is told otherwise
+/// (`AuthorizePodWebsocketUpgradeCreatePermission`; `ensureAuthorizedForVerb` in `pkg/registry/core/pod/rest`). Who has
+/// lost that right may not come in again, and so is not to stay in.
+fn judged_verbs(
+    verb: Verb,
+    resource: &ResourceRequest,
+    version: Option<(u64, u64, u64)>,
+) -> impl Iterator<Item = &'static str> {
+    let is_of_pod = resource.resource.group.is_empty() && &*resource.resource.resource == "pods";
+    let leads_in = matches!(resource.subresource.as_deref(), Some("exec" | "attach" | "portforward"));
+    let asks_to_create = version.is_none_or(|version| version >= CREATES_FROM);
+    let create = is_of_pod && leads_in && verb != Verb::Create && asks_to_create;
+    std::iter::once(verb.as_str()).chain(create.then_some(Verb::Create.as_str()))
 }
 
 async fn passed(end: Option<(Instant, StreamOver)>) -> StreamOver {
@@ -94,4 +116,32 @@ async fn lost(grant: &mut Option<FollowedGrant>) -> StreamOver {
 fn is_lines(answer: &Response<Body>) -> bool {
     content_type(answer.headers()).starts_with("application/json")
         && !answer.headers().contains_key(header::CONTENT_ENCODING)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_leads_into_a_pod_is_judged_as_its_member_judges_it() {
+        let pod = "/api/v1/namespaces/n/pods/p";
+        let (old, new) = (Some((1, 34, 9)), Some((1, 35, 0)));
+        for (method, path, version, expected) in [
+            ("GET", format!("{pod}/exec"), new, &["get", "create"][..]),
+            ("GET", format!("{pod}/attach"), new, &["get", "create"]),
+            ("GET", format!("{pod}/portforward"), Some((1, 36, 3)), &["get", "create"]),
+            // What is not known may be a new one; what it has never granted is not lost.
+            ("GET", format!("{pod}/exec"), None, &["get", "create"]),
+            ("GET", format!("{pod}/exec"), old, &["get"]),
+            ("POST", format!("{pod}/exec"), new, &["create"]),
+            ("GET", format!("{pod}/log"), new, &["get"]),
+            ("GET", format!("{pod}/proxy/"), new, &["get"]),
+            ("GET", "/apis/example.com/v1/namespaces/n/pods/p/exec".to_owned(), new, &["get"]),
+            ("GET", "/api/v1/namespaces/n/services/s/portforward".to_owned(), new, &["get"]),
+        ] {
+            let info = RequestInfo::parse(method, &path, None).unwrap();
+            let verbs: Vec<_> = judged_verbs(info.verb, info.resource().unwrap(), version).collect();
+            assert_eq!(verbs, expected, "{method} {path} {version:?}");
+        }
+    }
 }

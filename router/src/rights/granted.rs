@@ -1,9 +1,9 @@
-//! What opened a stream that a member answers, followed: whether the member's rules still grant it.
+//! What opened a stream that a member answers, followed: whether the member's rules still grant all of it.
 
 use tokio::sync::watch;
 use tokio::time::sleep_until;
+use tributary_apimachinery::ClusterName;
 use tributary_apimachinery::request_info::ResourceRequest;
-use tributary_apimachinery::{ClusterName, Verb};
 use tributary_authorization::{Attributes, ResourceAttributes};
 
 use super::judged::Needed;
@@ -11,7 +11,7 @@ use super::visible::CallerRights;
 use crate::asked::attributes;
 use crate::stream_over::StreamOver;
 
-/// What somebody was granted in one cluster.
+/// What somebody was granted in one cluster: each of the verbs that opened what lasts.
 ///
 /// The member has let them, whatever the mirror says: it may not know yet, and other authorizers than the member's rules
 /// may have. So the grant is lost once the mirror has seen it and sees it no more. A member that is asked is asked again
@@ -19,19 +19,29 @@ use crate::stream_over::StreamOver;
 pub(crate) struct FollowedGrant {
     rights: CallerRights,
     cluster: ClusterName,
-    verb: Verb,
+    verbs: Vec<FollowedVerb>,
     resource: ResourceRequest,
     changes: watch::Receiver<u64>,
-    /// Whether the mirror, or the member, has said so.
+}
+
+struct FollowedVerb {
+    verb: &'static str,
+    /// Whether the mirror, or the member, has said that it is granted.
     is_seen: bool,
 }
 
 impl FollowedGrant {
     /// Follows it from before the member is asked: what it loses from now on is noticed.
-    pub(crate) fn new(rights: &CallerRights, cluster: &ClusterName, verb: Verb, resource: &ResourceRequest) -> Self {
+    pub(crate) fn new(
+        rights: &CallerRights,
+        cluster: &ClusterName,
+        verbs: impl IntoIterator<Item = &'static str>,
+        resource: &ResourceRequest,
+    ) -> Self {
         let (rights, cluster, resource) = (rights.clone(), cluster.clone(), resource.clone());
+        let verbs = verbs.into_iter().map(|verb| FollowedVerb { verb, is_seen: false }).collect();
         let changes = rights.changes();
-        let mut grant = Self { rights, cluster, verb, resource, changes, is_seen: false };
+        let mut grant = Self { rights, cluster, verbs, resource, changes };
         grant.look();
         grant
     }
@@ -65,16 +75,19 @@ impl FollowedGrant {
         }
     }
 
-    /// Whether it is lost, and what has to be known for that. Costs a lookup of the user's and the groups' grants in the
-    /// cluster.
+    /// Whether one of the verbs is lost, and what has to be known for that. Costs a lookup of the user's and the groups'
+    /// grants in the cluster for each.
     fn look(&mut self) -> (bool, Needed) {
-        let asked = Attributes::Resource(ResourceAttributes {
-            subresource: self.resource.subresource.as_deref().unwrap_or_default(),
-            ..attributes(&self.resource, self.verb.as_str())
-        });
-        let (granted, needed) = self.rights.decided(|rights| rights.grants(&self.cluster, &asked));
-        let is_lost = granted == Some(false) && self.is_seen;
-        self.is_seen |= granted == Some(true);
-        (is_lost, needed)
+        let Self { rights, cluster, verbs, resource, .. } = self;
+        let subresource = resource.subresource.as_deref().unwrap_or_default();
+        rights.decided(|rights| {
+            // All are looked at, so that all are asked at once.
+            verbs.iter_mut().fold(false, |is_lost, FollowedVerb { verb, is_seen }| {
+                let asked = ResourceAttributes { subresource, ..attributes(resource, verb) };
+                let granted = rights.grants(cluster, &Attributes::Resource(asked));
+                let was_seen = std::mem::replace(is_seen, *is_seen || granted == Some(true));
+                is_lost || (granted == Some(false) && was_seen)
+            })
+        })
     }
 }

@@ -15,7 +15,7 @@ const ENDED_WITHIN: Duration = Duration::from_secs(5);
 pub(super) fn cases() -> Vec<Case> {
     cases!["shared_mode::streams";
         what_is_open_ends_with_the_right_to_it, what_is_open_ends_with_the_authority_that_vouched_for_it,
-        who_is_denied_is_cut_off,
+        who_is_denied_is_cut_off, kubernikus_996_who_may_only_get_a_shell_has_none,
     ]
 }
 
@@ -31,8 +31,7 @@ impl Person {
     async fn start(context: &TestContext, shared: Shared) -> anyhow::Result<Self> {
         let (name, member) = (namespace::unique_name("ann"), &shared.members[0]);
         let namespace = context.namespace("streams", &shared.members).await?;
-        let rules = json!([{"apiGroups": [""], "verbs": ["get", "list", "watch", "create"],
-            "resources": ["pods", "pods/log", "pods/exec", "pods/portforward", "configmaps"]}]);
+        let rules = what_they_may(&["get", "list", "watch", "create"]);
         grant(member, &namespace, &name, &name, rules).await?;
         let node = format!("{}-node-0", member.name());
         let path = format!("/api/v1/namespaces/{namespace}/pods");
@@ -69,6 +68,34 @@ impl Person {
         }
         Ok(())
     }
+}
+
+/// Rules for what a person does, with these verbs each.
+fn what_they_may(verbs: &[&str]) -> Value {
+    let resources = ["pods", "pods/log", "pods/exec", "pods/portforward", "configmaps"];
+    json!([{"apiGroups": [""], "verbs": verbs, "resources": resources}])
+}
+
+/// kubectl asks for a shell by a GET, which the cluster judges as `get` and as `create` (precedent 20).
+async fn kubernikus_996_who_may_only_get_a_shell_has_none(context: TestContext) -> anyhow::Result<()> {
+    let mut person = Person::start(&context, Shared::start(&context).await?).await?;
+    let Person { shared, name, namespace, open } = &mut person;
+    let kubectl = shared.kubectl(&context, name, &[]).await?;
+    let path = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/roles/{name}");
+    let role = json!({"rules": what_they_may(&["get", "list", "watch"])});
+    let since = Instant::now();
+    shared.members[0].http().patch(&path, "merge-patch+json", &role).send().await?.expect(200)?;
+    let [logs, others @ ..] = &mut open[..] else { anyhow::bail!("nothing is open") };
+    for process in others {
+        process.wait(SOON).await?;
+        let took = since.elapsed();
+        ensure!(took < ENDED_WITHIN, "{} took {took:?}", process.name());
+    }
+    // The cluster lets nobody in again who may only get it, and logs go on.
+    let refused = kubectl.run(&["-n", namespace, "exec", "one", "--", "true"]).await?;
+    ensure!(refused.code != Some(0) && refused.stderr.to_lowercase().contains("forbidden"), "{}", refused.stderr);
+    ensure!(logs.exit_status().is_none(), "logs need get alone: {}", logs.errors());
+    Ok(())
 }
 
 async fn what_is_open_ends_with_the_right_to_it(context: TestContext) -> anyhow::Result<()> {
