@@ -34,6 +34,18 @@ impl ClientRequest<'_> {
         }
     }
 
+    /// The clusters of which a read may tell, of those that are wanted.
+    pub(crate) fn readable(&self, wanted: &ClusterSelector) -> Vec<&ClusterName> {
+        let Self { configuration, served, .. } = self;
+        let policy = configuration.policy(&served.resource);
+        let clusters = configuration.clusters.values().filter(|cluster| {
+            // One that has not told yet what it serves may serve this.
+            policy.selects(cluster.name())
+                && (served.clusters.contains(cluster.name()) || cluster.discovery().is_none())
+        });
+        clusters.map(|cluster| cluster.name()).filter(|cluster| wanted.matches(cluster)).collect()
+    }
+
     /// What of the clusters that are wanted the caller may read; `None` where one person owns the endpoint.
     ///
     /// # Errors
@@ -48,13 +60,7 @@ impl ClientRequest<'_> {
         let Some(rights) = self.caller.rights() else { return Ok(None) };
         let Self { configuration, served, .. } = self;
         let policy = configuration.policy(&served.resource);
-        let clusters = configuration.clusters.values().filter(|cluster| {
-            // One that has not told yet what it serves may serve this.
-            policy.selects(cluster.name())
-                && (served.clusters.contains(cluster.name()) || cluster.discovery().is_none())
-        });
-        let clusters: Vec<_> =
-            clusters.map(|cluster| cluster.name()).filter(|cluster| wanted.matches(cluster)).collect();
+        let clusters = self.readable(wanted);
         let place = self.read_place();
         let admit = |rights: &CallerRights| {
             let admit = |place: &ReadPlace| rights.admit(clusters.iter().copied(), verb, place, partial);

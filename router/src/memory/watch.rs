@@ -56,13 +56,17 @@ pub(crate) async fn watch(request: ClientRequest<'_>) -> Result<Response<Body>, 
     let partial = request.configuration.policy(&served.resource).partial;
     // Before they are asked: what changes from here on is noticed.
     let followed = match caller.rights() {
-        Some(rights) => Some(FollowedRights::new(rights, request.read_place(), wanted.clone()).await),
+        Some(rights) => {
+            let clusters = request.readable(&wanted).into_iter().cloned().collect();
+            Some(FollowedRights::new(rights, request.read_place(), wanted.clone(), clusters).await)
+        }
         None => None,
     };
     let admission = request.admission("watch", &wanted, partial).await?;
     let collection = collection::collection(request, labels, fields, admission.as_ref(), Lifetime::Follows).await?;
     let Collection { view, before, left_out, filter } = collection;
     let include = request.finish(form, ResponseKind::Watch)?;
+    let followed = followed.map(|followed| followed.of_view(view.cluster_names()));
     let is_forbidden = before.is_one_forbidden();
     let audience = admission.as_ref().map(|admission| Arc::clone(&admission.audience));
     let versions = request.configuration.versions(&served.resource).of_audience(audience);

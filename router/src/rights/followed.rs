@@ -1,5 +1,6 @@
 //! The rights under which a watch was opened, followed: it shows what they let it show, and ends when they do not.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot::error::TryRecvError;
@@ -43,6 +44,9 @@ pub(crate) struct FollowedRights {
     place: ReadPlace,
     /// The clusters that the client asks for: what changes in others is no matter of this watch.
     wanted: ClusterSelector,
+    /// Those of which the watch may tell: what changes elsewhere is none either. One that comes to them may be a further
+    /// one.
+    clusters: watch::Receiver<Arc<[ClusterName]>>,
     changes: watch::Receiver<u64>,
     /// What might be listed when it began.
     before: VisibleClusters,
@@ -57,22 +61,44 @@ pub(crate) struct FollowedRights {
 }
 
 impl FollowedRights {
-    /// Follows them from before they are looked at: what changes from now on is noticed.
-    pub(crate) async fn new(rights: &CallerRights, place: ReadPlace, wanted: ClusterSelector) -> Self {
+    /// Follows them from before they are looked at: what changes from now on is noticed. `clusters` are those that the
+    /// client may be told of now.
+    pub(crate) async fn new(
+        rights: &CallerRights,
+        place: ReadPlace,
+        wanted: ClusterSelector,
+        clusters: Vec<ClusterName>,
+    ) -> Self {
         let (mut changes, stamp) = (rights.changes(), rights.stamp());
         // The user may have been denied since they were let in.
         changes.mark_changed();
         let followed = |rights: &CallerRights| {
-            let (_, before) = rights.followed(&selected(rights, &wanted), &place);
+            let (_, before) = rights.followed(&clusters, &place);
             (before, rights.needs().1)
         };
         let (before, until) = rights.settled(followed).await;
-        Self { rights: rights.clone(), place, wanted, changes, before, stamp, due: None, until, asking: None }
+        let (_, clusters) = watch::channel(clusters.into());
+        let (rights, due, asking) = (rights.clone(), None, None);
+        Self { rights, place, wanted, clusters, changes, before, stamp, due, until, asking }
     }
 
-    /// What it is to end for now. Costs one load while nothing has changed.
+    /// The same, of a watch that tells of these clusters, which come and go.
+    pub(crate) fn of_view(self, mut clusters: watch::Receiver<Arc<[ClusterName]>>) -> Self {
+        let now = selected(&clusters.borrow_and_update(), &self.wanted);
+        // What came and went since the rights were looked at is judged with the next look.
+        if *now != **self.clusters.borrow() {
+            clusters.mark_changed();
+        }
+        Self { clusters, ..self }
+    }
+
+    /// What it is to end for now. Costs two loads while nothing has changed.
     pub(crate) fn look(&mut self) -> Option<ScopeChange> {
         let mut is_another = self.is_answered() || self.is_to_be_asked();
+        if self.clusters.has_changed().unwrap_or(false) {
+            self.clusters.mark_unchanged();
+            is_another = true;
+        }
         if self.changes.has_changed().unwrap_or(true) {
             self.changes.mark_unchanged();
             if let Some(why) = self.rights.over() {
@@ -109,6 +135,10 @@ impl FollowedRights {
                 self.changes.mark_changed();
                 let _is_looked_at_either_way = changed;
             }
+            changed = async { self.clusters.changed().await } => {
+                self.clusters.mark_changed();
+                let _is_looked_at_either_way = changed;
+            }
             () = async { match due { Some(at) => sleep_until(at).await, None => std::future::pending().await } } => {}
         }
     }
@@ -131,7 +161,7 @@ impl FollowedRights {
     /// others have taken away by then counts at once.
     fn judge_anew(&mut self) {
         let now = Instant::now();
-        let clusters = selected(&self.rights, &self.wanted);
+        let clusters = selected(&self.clusters.borrow(), &self.wanted);
         let (followed, Needed { open, until }) = self.rights.decided(|rights| rights.followed(&clusters, &self.place));
         let judge = |unknown| self.judge(&clusters, &followed, now, unknown);
         if open.is_empty() {
@@ -182,9 +212,7 @@ impl FollowedRights {
     }
 }
 
-/// The clusters there are that a client asks for.
-fn selected(rights: &CallerRights, wanted: &ClusterSelector) -> Vec<ClusterName> {
-    let mut clusters = rights.clusters();
-    clusters.retain(|cluster| wanted.matches(cluster));
-    clusters
+/// Those of some clusters that a client asks for.
+fn selected(clusters: &[ClusterName], wanted: &ClusterSelector) -> Vec<ClusterName> {
+    clusters.iter().filter(|cluster| wanted.matches(cluster)).cloned().collect()
 }

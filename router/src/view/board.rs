@@ -31,6 +31,8 @@ pub(super) struct Board {
     times_forbidden: AtomicUsize,
     /// Counts the changes.
     changes: watch::Sender<u64>,
+    /// Which clusters there are, by name.
+    names: watch::Sender<Arc<[ClusterName]>>,
     /// Tells when enough are known to answer, or no longer: where a partial answer is denied, and where it is allowed.
     enough: watch::Sender<[bool; 2]>,
 }
@@ -40,6 +42,8 @@ struct BoardState {
     by_name: BTreeMap<ClusterName, Standing>,
     counts: StandingCounts,
     times_forbidden: usize,
+    /// Whether clusters came or went since that was last told.
+    has_others: bool,
 }
 
 impl Board {
@@ -47,7 +51,7 @@ impl Board {
     pub(super) fn set(&self, cluster: &ClusterName, standing: Standing) {
         let mut known = self.known.lock();
         if known.set(cluster, standing) {
-            self.tell(&known);
+            self.tell(&mut known);
         }
     }
 
@@ -69,10 +73,10 @@ impl Board {
                 by_name.into_iter().partition(|(cluster, _)| now.next_if_eq(&cluster).is_some());
             gone.values().for_each(|standing| known.counts.remove(standing));
             known.by_name = kept;
-            changed = true;
+            (known.has_others, changed) = (true, true);
         }
         if changed {
-            self.tell(&known);
+            self.tell(&mut known);
         }
     }
 
@@ -81,8 +85,11 @@ impl Board {
         self.changes.send_modify(|changes| *changes += 1);
     }
 
-    fn tell(&self, known: &BoardState) {
+    fn tell(&self, known: &mut BoardState) {
         self.published.store(None);
+        if std::mem::take(&mut known.has_others) {
+            self.names.send_replace(known.by_name.keys().cloned().collect());
+        }
         self.forbidden.store(known.counts.forbidden(), Ordering::Relaxed);
         self.times_forbidden.store(known.times_forbidden, Ordering::Relaxed);
         let enough = [Partial::Deny, Partial::Allow].map(|partial| known.counts.suffice(partial));
@@ -123,6 +130,11 @@ impl Board {
         self.changes.subscribe()
     }
 
+    /// Which clusters there are, and tells when others are.
+    pub(super) fn names(&self) -> watch::Receiver<Arc<[ClusterName]>> {
+        self.names.subscribe()
+    }
+
     /// How many clusters forbid to read the whole collection.
     pub(super) fn forbidden(&self) -> usize {
         self.forbidden.load(Ordering::Relaxed)
@@ -152,6 +164,7 @@ impl BoardState {
                 self.counts.remove(&std::mem::replace(before, standing));
             }
             None => {
+                self.has_others = true;
                 self.counts.add(&standing);
                 self.by_name.insert(cluster.clone(), standing);
             }
@@ -226,6 +239,28 @@ mod tests {
         board.set(&name(999), Standing::Fresh);
         assert!(changes.changed().now_or_never().is_some());
         assert!(board.enough(Partial::Deny, &everything).is_some_and(|standings| standings.are_fresh()));
+    }
+
+    /// How they stand is no matter of which there are.
+    #[tokio::test]
+    async fn clusters_that_come_and_go_are_told_and_no_other_change() {
+        let board = Board::default();
+        let mut names = board.names();
+        let told = |names: &mut watch::Receiver<Arc<[ClusterName]>>| {
+            let has_changed = names.has_changed().unwrap();
+            has_changed
+                .then(|| names.borrow_and_update().iter().map(|name| name.as_str().to_owned()).collect::<Vec<_>>())
+        };
+        assert_eq!(told(&mut names), None);
+        board.set_all([(&name(0), syncing()), (&name(2), syncing())].into_iter());
+        assert_eq!(told(&mut names), Some(vec!["c0000".to_owned(), "c0002".to_owned()]));
+        board.set(&name(0), Standing::Fresh);
+        board.set_all([(&name(0), failed()), (&name(2), Standing::Fresh)].into_iter());
+        assert_eq!(told(&mut names), None);
+        board.set(&name(1), syncing());
+        assert_eq!(told(&mut names).map(|names| names.len()), Some(3));
+        board.set_all([(&name(1), syncing())].into_iter());
+        assert_eq!(told(&mut names), Some(vec!["c0001".to_owned()]));
     }
 
     /// As long as nothing changes all readers share one list.

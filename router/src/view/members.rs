@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
+use tokio::sync::watch;
 use tributary_apimachinery::{ClusterName, ClusterSelector};
 use tributary_cacher::{Cacher, CacherConfig, ReflectorTuning, StaleReason};
 use tributary_proxy::Transport;
@@ -141,6 +142,12 @@ impl View {
     /// until something changes.
     pub(crate) fn standings(&self) -> Arc<Standings> {
         self.board.standings()
+    }
+
+    /// Which clusters there are here, by name, and tells when others are. One that does not serve the resource, or that the
+    /// registry leaves out, is not among them.
+    pub(crate) fn cluster_names(&self) -> watch::Receiver<Arc<[ClusterName]>> {
+        self.board.names()
     }
 
     /// How each cluster that is wanted stands.

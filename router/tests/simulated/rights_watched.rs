@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use serde_json::json;
 use tokio::time::{Instant, timeout};
+use tributary_router::{Policies, Policy};
 
-use crate::harness::{Events, brief, pass, version};
+use crate::harness::{Events, allow, brief, pass, version};
 use crate::rights::{RBAC, ann, binding, config_map_of, grant, listed, lists, role, scoped};
 
 const ALL: &str = "/api/v1/configmaps?watch=1";
@@ -167,4 +169,66 @@ async fn a_watch_of_some_clusters_ends_with_the_rights_in_these() {
     assert_eq!(events.brief().await, "ADDED b/seen");
     fixture.member("b").delete(&format!("rolebindings.{RBAC}"), "shop", "ann-reads").unwrap();
     expires(&mut events).await;
+}
+
+/// What a registry leaves out is told of by no watch, and so nothing that changes there ends one.
+#[tokio::test]
+async fn a_watch_ends_with_the_rights_in_the_clusters_of_its_view() {
+    let fixture = ann().await;
+    let clusters = Some(["a", "b"].map(|name| name.parse().unwrap()).into());
+    fixture.router.set_policies(Policies { default: Policy { clusters, ..allow().default }, ..Policies::default() });
+    let root = fixture.user("root", &[]);
+    let mut events = watch(&root).await;
+    fixture.member("c").delete(&format!("clusterrolebindings.{RBAC}"), "", "root-reads").unwrap();
+    listed(&fixture, "c", "root", "none").await;
+    events.nothing().await;
+    grant(fixture.member("c"), "", "root");
+    listed(&fixture, "c", "root", "all").await;
+    pass(Duration::from_secs(40)).await;
+    fixture.member("b").apply(config_map_of("shop", "seen")).unwrap();
+    assert_eq!(events.brief().await, "ADDED b/seen");
+    // Once it is a part of the view whoever watches is told of it.
+    let from = {
+        fixture.member("b").apply(config_map_of("shop", "last")).unwrap();
+        version(&events.soon().await["object"])
+    };
+    fixture.router.set_policies(allow());
+    pass(Duration::from_secs(31)).await;
+    assert_eq!(events.next().await, None);
+    let mut resumed = root.watch(&format!("{ALL}&resourceVersion={from}")).await;
+    let mut told = Vec::new();
+    for _ in 0..4 {
+        told.push(resumed.brief().await);
+    }
+    assert!(told.iter().all(|event| event.starts_with("ADDED c/")), "{told:?}");
+}
+
+/// A cluster that comes to serve what is watched is told of to who may list it there, and one that does not serve it ends
+/// nothing.
+#[tokio::test]
+async fn a_cluster_that_comes_to_serve_the_resource_is_told_of() {
+    const DEPLOYMENTS: &str = "/apis/apps/v1/deployments";
+    let fixture = ann().await;
+    let root = fixture.user("root", &[]);
+    for member in &fixture.members {
+        member.apply(role("", "deployer", [&["get", "list", "watch"], &["apps"], &["deployments"], &[]])).unwrap();
+        member.apply(binding("", "root-deploys", ("ClusterRole", "deployer"), "root")).unwrap();
+    }
+    let c = fixture.member("c");
+    let metadata = json!({"namespace": "shop", "name": "of-c"});
+    c.apply(json!({"kind": "Deployment", "apiVersion": "apps/v1", "metadata": metadata})).unwrap();
+    c.control().serve("deployments.apps", false);
+    pass(Duration::from_secs(60)).await;
+    let list = crate::harness::in_time(|| root.get(DEPLOYMENTS)).await.ok();
+    assert!(scoped(&version(&list)).1.get("c").is_none(), "{list}");
+    let mut events = root.watch(&format!("{DEPLOYMENTS}?watch=1&resourceVersion={}", version(&list))).await;
+    c.delete(&format!("clusterrolebindings.{RBAC}"), "", "root-deploys").unwrap();
+    events.nothing().await;
+    c.apply(binding("", "root-deploys", ("ClusterRole", "deployer"), "root")).unwrap();
+    events.nothing().await;
+    c.control().serve("deployments.apps", true);
+    pass(Duration::from_secs(120)).await;
+    assert_eq!(events.next().await, None);
+    let mut resumed = root.watch(&format!("{DEPLOYMENTS}?watch=1&resourceVersion={}", version(&list))).await;
+    assert_eq!(resumed.brief().await, "ADDED c/of-c");
 }
