@@ -8,6 +8,7 @@
 //! `e2e/tests/e2e/authentication.rs` give the same certificates and tokens to both.
 
 mod configuration;
+mod followed_tokens;
 mod identity;
 mod issuer_keys;
 mod jwk;
@@ -25,6 +26,7 @@ mod verifiers;
 mod x509;
 
 pub use configuration::{AuthenticationConfiguration, ClaimMapping, InvalidConfiguration, JwtAuthenticator};
+pub use followed_tokens::FollowedToken;
 pub use identity::{MemberRules, NotSent, asked_identity, identity_elsewhere, identity_for, identity_that_counts};
 pub use issuer_keys::{FetchDocument, IssuerError};
 pub use jwk::{JsonWebKeySet, SigningAlgorithm};

@@ -1,4 +1,5 @@
-//! What the endpoint asks its clusters about clients' tokens: TokenReviews, and the keys of their ServiceAccounts.
+//! What the endpoint asks its clusters about clients' tokens: TokenReviews, again for those by which something lasts, and
+//! the keys of their ServiceAccounts.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,7 +18,8 @@ use tributary_router::Router;
 use crate::data_directory::DataDirectory;
 use crate::member_keys_file;
 
-/// How often is looked which keys are to be fetched. A new cluster's are known after that.
+/// How often is looked which keys are to be fetched, and which tokens are to be reviewed again. A new cluster's keys are
+/// known after that.
 const ROUND: Duration = Duration::from_secs(10);
 /// The age of keys at which they are fetched anew: a cluster that changes its key signs by the new one hours later, or
 /// its own clients would be refused, too.
@@ -94,6 +96,17 @@ impl Fetched {
                 self.problem = Some(problem);
                 None
             }
+        }
+    }
+}
+
+/// Has clusters say again whether they know the tokens by which something lasts, for ever: what was opened with one that is
+/// revoked ends. Cancel: safe.
+pub async fn review_followed_tokens(router: Arc<Router>, tokens: Arc<TokenAuthenticator>) {
+    loop {
+        sleep(ROUND).await;
+        if tokens.review_followed().await {
+            router.authentication_changed();
         }
     }
 }

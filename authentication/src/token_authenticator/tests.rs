@@ -307,8 +307,7 @@ async fn other_rules_forget_what_was_found() {
 async fn audiences_are_asked_for_and_compared() {
     let world = Arc::new(World::default());
     world.knows("hub", "t", "ann");
-    for (audience, expected) in
-        [("of the cluster", from_hub("ann")), ("ours", Err(TokenAuthenticationError::Unknown))]
+    for (audience, expected) in [("of the cluster", from_hub("ann")), ("ours", Err(TokenAuthenticationError::Unknown))]
     {
         let tokens = world.authenticator(TokenReviews { audiences: vec![audience.to_owned()], ..with_hub() });
         assert_eq!(who(&tokens, "t", None).await, expected, "{audience}");
@@ -353,4 +352,111 @@ async fn a_token_is_not_shown_to_a_cluster_that_serves_a_copy_of_anothers_key() 
     assert_eq!(who(&tokens, &account, Some("v")).await, in_member("system:serviceaccount:x:y", "v"));
     assert_eq!(who(&tokens, &account, None).await, Err(Refused::SeveralClusters.into()));
     assert_eq!(asked(), ["v"]);
+}
+
+/// A user of the hub's who has streams open, and when a round says that one is over.
+async fn open_streams(world: &Arc<World>, tokens: &TokenAuthenticator, token: &str) -> Arc<FollowedToken> {
+    let known = tokens.authenticate(token.as_bytes(), None, HERE).await.unwrap();
+    let followed = tokens.follow(token.as_bytes(), &known).unwrap();
+    world.asked.lock().clear();
+    followed
+}
+
+/// Rounds of ten seconds, for so long. Whether one of them said that a token is lost.
+async fn rounds(tokens: &TokenAuthenticator, time: Duration) -> bool {
+    let (end, mut is_lost) = (Instant::now() + time, false);
+    while Instant::now() < end {
+        advance(Duration::from_secs(10)).await;
+        is_lost |= tokens.review_followed().await;
+    }
+    is_lost
+}
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+#[tokio::test(start_paused = true)]
+async fn a_token_is_asked_about_each_minute_as_long_as_something_lasts_by_it() {
+    let world = Arc::new(World::default());
+    let tokens = world.authenticator(with_hub());
+    world.knows("hub", "t", "ann");
+    let first = open_streams(&world, &tokens, "t").await;
+    let second = open_streams(&world, &tokens, "t").await;
+    assert!(Arc::ptr_eq(&first, &second), "however many streams there are, it is one token");
+    assert!(!rounds(&tokens, 10 * MINUTE).await && first.is_known());
+    assert!((8..=10).contains(&world.times_asked()), "{}", world.times_asked());
+    // It is revoked: within a round and a minute that is known.
+    world.users.lock().clear();
+    assert!(rounds(&tokens, MINUTE + Duration::from_secs(10)).await);
+    assert!(!first.is_known());
+    world.asked.lock().clear();
+    assert!(!rounds(&tokens, 5 * MINUTE).await, "it is told once");
+    // Whoever is known by it again begins anew.
+    world.knows("hub", "t", "ann");
+    let third = open_streams(&world, &tokens, "t").await;
+    assert!(third.is_known() && !first.is_known());
+    // Nothing lasts any more: nobody asks, and nobody keeps the token.
+    drop((first, second, third));
+    rounds(&tokens, 2 * MINUTE).await;
+    assert_eq!((world.times_asked(), tokens.followed.due().len()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn whom_a_followed_token_names_is_looked_at_whole() {
+    let world = Arc::new(World::default());
+    let tokens = world.authenticator(with_hub());
+    let ann = |groups: &[&str]| json!({"username": "ann", "groups": groups});
+    let is = |user: Value| drop(world.users.lock().insert(("hub".to_owned(), "t".to_owned()), user));
+    is(ann(&["a", "b"]));
+    let followed = open_streams(&world, &tokens, "t").await;
+    is(ann(&["b", "a"]));
+    assert!(!rounds(&tokens, 2 * MINUTE).await && followed.is_known(), "groups have no order");
+    is(ann(&["b"]));
+    assert!(rounds(&tokens, 2 * MINUTE).await && !followed.is_known());
+    let followed = open_streams(&world, &tokens, "t").await;
+    is(json!({"username": "bob", "groups": ["b"]}));
+    assert!(rounds(&tokens, 2 * MINUTE).await && !followed.is_known());
+}
+
+/// What a cluster cannot say takes nothing away for an hour, and what one does not say is no matter of another's.
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_does_not_answer_takes_nothing_for_an_hour() {
+    let world = Arc::new(World::default());
+    let tokens = world.authenticator(with_hub());
+    tokens.set_reviewing_members(BTreeSet::from([cluster("b")]));
+    for number in 0..20 {
+        world.knows("hub", &format!("t{number}"), "ann");
+    }
+    world.knows("b", "of-b", "bob");
+    let mut of_hub = Vec::new();
+    for number in 0..20 {
+        of_hub.push(open_streams(&world, &tokens, &format!("t{number}")).await);
+    }
+    let b = cluster("b");
+    let known = tokens.authenticate(b"of-b", Some(&b), HERE).await.unwrap();
+    let of_b = tokens.follow(b"of-b", &known).unwrap();
+    world.asked.lock().clear();
+    world.hung.lock().insert("hub".to_owned());
+    assert!(!rounds(&tokens, 2 * MINUTE).await);
+    let asked = world.asked.lock().iter().filter(|cluster| *cluster == "hub").count();
+    assert!(asked <= 2 * FOLLOWED_AT_ONCE, "{asked} questions to a cluster that does not answer");
+    world.users.lock().remove(&("b".to_owned(), "of-b".to_owned()));
+    assert!(rounds(&tokens, 2 * MINUTE).await && !of_b.is_known());
+    assert!(!rounds(&tokens, 50 * MINUTE).await && of_hub.iter().all(|own| own.is_known()));
+    // It says that it knows them: that holds for another hour.
+    world.hung.lock().clear();
+    assert!(!rounds(&tokens, 2 * MINUTE).await);
+    world.broken.lock().insert("hub".to_owned());
+    assert!(!rounds(&tokens, 55 * MINUTE).await && of_hub.iter().all(|own| own.is_known()));
+    assert!(rounds(&tokens, 10 * MINUTE).await && of_hub.iter().all(|own| !own.is_known()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_issuers_token_is_followed_by_nobody() {
+    let (world, signer) = (Arc::new(World::default()), Signer::new("i"));
+    world.serves(&signer);
+    let tokens = world.authenticator(with_hub());
+    tokens.set_issuers(&one_issuer());
+    let token = signer.signed(&claims(ISSUER, "carl", 60));
+    let known = tokens.authenticate(token.as_bytes(), None, HERE).await.unwrap();
+    assert!(tokens.follow(token.as_bytes(), &known).is_none(), "its end is in it, and its issuer is asked nothing");
 }

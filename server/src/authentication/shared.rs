@@ -1,14 +1,15 @@
 //! The shared mode's users: whom a front proxy names, or a client certificate, or a token.
 
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use http::request::Parts;
 use rustls_pki_types::UnixTime;
 use tributary_apimachinery::ClusterName;
 use tributary_authentication::{
-    Authority, ClientCertificates, Reach, RequestHeaders, TokenAuthenticationError, TokenAuthenticator, UserInfo,
+    Authenticated, Authority, ClientCertificates, Reach, RequestHeaders, TokenAuthenticationError, TokenAuthenticator,
+    UserInfo,
 };
 use tributary_router::{AuthenticatedUntil, OwnCredential, StillKnown, User};
 
@@ -113,8 +114,7 @@ impl SharedAuthenticator {
                     if let Some(until) = left.and_then(AuthenticatedUntil::after) {
                         head.extensions.insert(until);
                     }
-                    let (own, again) = (Arc::clone(authenticator), Arc::clone(&known));
-                    head.extensions.insert(StillKnown::new(move || own.still_asks(&again)));
+                    head.extensions.insert(still_known_by_token(authenticator, &known, token));
                     let (info, authority) = (known.user.clone().authenticated(), known.authority.clone());
                     if let (Reach::Member(vouching), Some(addressed)) = (&authority.reach, &addressed)
                         && vouching == addressed
@@ -144,6 +144,17 @@ impl SharedAuthenticator {
     }
 }
 
+/// Whether a token would still be taken: its issuer may be configured in another way, and the cluster that has reviewed it
+/// may not know it any more. What lasts is who asks; so it is followed from the first question on, and for no other request.
+fn still_known_by_token(tokens: &Arc<TokenAuthenticator>, known: &Arc<Authenticated>, token: &[u8]) -> StillKnown {
+    let (tokens, known, token) = (Arc::clone(tokens), Arc::clone(known), token.to_vec());
+    let followed = OnceLock::new();
+    StillKnown::new(move || {
+        let followed: &Option<_> = followed.get_or_init(|| tokens.follow(&token, &known));
+        tokens.still_asks(&known) && followed.as_ref().is_none_or(|followed| followed.is_known())
+    })
+}
+
 /// The cluster whose own path a request addresses. A path that only the router could read as such addresses none here,
 /// which asks nobody more.
 fn addressed(path: &str) -> Option<ClusterName> {
@@ -152,10 +163,15 @@ fn addressed(path: &str) -> Option<ClusterName> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
     use futures::FutureExt;
+    use futures::future::BoxFuture;
     use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
     use rustls_pki_types::CertificateDer;
+    use serde_json::json;
     use tokio::time::Instant;
+    use tributary_authentication::{TokenReviewer, TokenReviews};
 
     use super::*;
 
@@ -207,6 +223,58 @@ mod tests {
             certificates.reload(bundle.as_bytes()).unwrap();
             assert_eq!(still_known.ask(), expected);
         }
+    }
+
+    /// A cluster that knows each token as ann's until it knows none, and counts what it is asked.
+    #[derive(Debug, Default)]
+    struct Reviewing {
+        asked: AtomicUsize,
+        forgets: AtomicBool,
+    }
+
+    #[derive(Debug)]
+    struct Reviewer(Arc<Reviewing>);
+
+    impl TokenReviewer for Reviewer {
+        fn review(&self, _: &ClusterName, _: Vec<u8>) -> BoxFuture<'static, Result<Vec<u8>, String>> {
+            self.0.asked.fetch_add(1, Ordering::Relaxed);
+            let is_known = !self.0.forgets.load(Ordering::Relaxed);
+            let status = json!({"authenticated": is_known, "user": {"username": "ann"}});
+            let review = json!({"kind": "TokenReview", "status": status});
+            async move { Ok(review.to_string().into_bytes()) }.boxed()
+        }
+    }
+
+    /// A token is followed from when something that lasts asks whether it is still known, and for no other request.
+    #[tokio::test(start_paused = true)]
+    async fn what_lasts_ends_with_the_word_of_who_reviewed_the_token() {
+        let hub = Arc::new(Reviewing::default());
+        let reviews = TokenReviews { cluster: Some(ClusterName::new("hub").unwrap()), ..TokenReviews::default() };
+        let reviewer = Arc::new(Reviewer(Arc::clone(&hub)));
+        let tokens = TokenAuthenticator::new(reviews, Arc::new(crate::issuer_documents::IssuerDocuments), reviewer);
+        let tokens = Arc::new(tokens);
+        let authenticator = SharedAuthenticator { tokens: Some(Arc::clone(&tokens)), ..SharedAuthenticator::default() };
+        let chain = Arc::new(ClientChain::new(&[]));
+        let (mut head, ()) = http::Request::get("/api").body(()).unwrap().into_parts();
+        let own = [b"opaque".to_vec()];
+        let known = authenticator.authenticate(&mut head, &chain, &own, IpAddr::from([127, 0, 0, 1])).await;
+        assert!(matches!(known, Some(Authentication::User(user)) if user.info.username == "ann"));
+        let asked = || hub.asked.load(Ordering::Relaxed);
+        let minute = async || {
+            tokio::time::advance(Duration::from_secs(60)).await;
+            tokens.review_followed().await
+        };
+        assert!(!minute().await);
+        assert_eq!(asked(), 1, "nothing lasts by it");
+        let still_known = head.extensions.remove::<StillKnown>().unwrap();
+        assert!(still_known.ask());
+        assert!(!minute().await && still_known.ask());
+        assert_eq!(asked(), 2);
+        hub.forgets.store(true, Ordering::Relaxed);
+        assert!(minute().await && !still_known.ask());
+        drop(still_known);
+        assert!(!minute().await);
+        assert_eq!(asked(), 3, "it has ended");
     }
 
     #[test]

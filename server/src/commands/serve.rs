@@ -111,6 +111,7 @@ async fn serve_until(
         tokio::spawn(
             stop.clone().run_until_cancelled_owned(clients.follow_member_keys(&router, &running.identity.directory)),
         );
+        tokio::spawn(stop.clone().run_until_cancelled_owned(clients.review_followed_tokens(&router)));
     }
 
     let serving = answer_clients(&running, (Arc::clone(&router), audit.clone()), &clients, socket, stop)?;

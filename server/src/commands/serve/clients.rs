@@ -15,7 +15,7 @@ use crate::data_directory::DataDirectory;
 use crate::exit::Failure;
 use crate::issuer_documents::IssuerDocuments;
 use crate::listener::tls::{ServingCertificate, TLS_1_2, TLS_1_3, TlsSettings};
-use crate::token_review::{ClusterReviewer, follow_member_keys};
+use crate::token_review::{ClusterReviewer, follow_member_keys, review_followed_tokens};
 
 /// Who vouches for clients, the files that say so, and what the handshake asks for.
 pub(super) struct SharedClients {
@@ -64,6 +64,11 @@ impl SharedClients {
         directory: &DataDirectory,
     ) -> impl Future<Output = ()> + Send + 'static {
         follow_member_keys(Arc::clone(router), Arc::clone(&self.tokens), directory.clone())
+    }
+
+    /// Has the tokens reviewed again by which something lasts, for ever. Cancel: safe.
+    pub(super) fn review_followed_tokens(&self, router: &Arc<Router>) -> impl Future<Output = ()> + Send + 'static {
+        review_followed_tokens(Arc::clone(router), Arc::clone(&self.tokens))
     }
 
     /// Takes over which clusters are asked about tokens where they are addressed.
