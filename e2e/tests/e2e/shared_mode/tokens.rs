@@ -17,11 +17,16 @@ use tributary_e2e::{HttpClient, Kubectl, TestCluster, Tributary, guard, kubeconf
 
 /// The keys of members are looked for each 30 s while they are not known.
 const KEYS_PATIENCE: Duration = Duration::from_secs(90);
+/// A token by which something lasts is reviewed again each minute.
+const REVIEWED_AGAIN: Duration = Duration::from_secs(100);
 /// What somebody is answered whom nobody knows.
 const UNAUTHORIZED: u16 = 401;
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["shared_mode::tokens"; issuers_name_people, service_accounts_stay_at_home, clusters_review_tokens, documented_rules_suffice, own_tokens_are_passed_on]
+    cases!["shared_mode::tokens";
+        issuers_name_people, service_accounts_stay_at_home, clusters_review_tokens, documented_rules_suffice,
+        own_tokens_are_passed_on, proof_what_an_account_opened_ends_with_it,
+    ]
 }
 
 /// An endpoint that knows people by tokens alone. `member1` reviews what nobody claims, `member2` what addresses it.
@@ -264,6 +269,36 @@ async fn service_accounts_stay_at_home(context: TestContext) -> anyhow::Result<(
     })
     .await?;
     endpoint.log_holds_none_of(&[&token, &elsewhere])
+}
+
+/// A token that its cluster does not know any more ends what it opened, in memory and in the cluster.
+async fn proof_what_an_account_opened_ends_with_it(context: TestContext) -> anyhow::Result<()> {
+    let endpoint = Endpoint::start(&context).await?;
+    let two = &endpoint.members[1];
+    let own = context.namespace("accounts", &endpoint.members).await?;
+    let mut open = Vec::new();
+    for account in ["stays", "goes"] {
+        let body = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account}});
+        two.http().post(&format!("/api/v1/namespaces/{own}/serviceaccounts"), &body).send().await?.expect(201)?;
+        grant(two, &own, account, &format!("system:serviceaccount:{own}:{account}"), reads_config_maps()).await?;
+        let http = endpoint.http(&token_of(two, &own, account, &[]).await?).await?;
+        for cluster in ["", "/clusters/member2"] {
+            let maps = format!("{cluster}/api/v1/namespaces/{own}/configmaps");
+            eventually(KEYS_PATIENCE, async || http.get(&maps).send().await?.expect(200).map(drop)).await?;
+            open.push(http.watch(&format!("{maps}?watch=1")).await?);
+        }
+    }
+    two.http().delete(&format!("/api/v1/namespaces/{own}/serviceaccounts/goes")).send().await?.expect(200)?;
+    let lost = open.split_off(2);
+    for mut watch in lost {
+        let (told, ended) = watch.drain(REVIEWED_AGAIN).await?;
+        ensure!(ended, "it goes on: {told:?}");
+    }
+    make_config_map(two, &own, "later", 10).await?;
+    for mut watch in open {
+        while watch.expect(SOON).await?["object"]["metadata"]["name"] != "later" {}
+    }
+    Ok(())
 }
 
 async fn clusters_review_tokens(context: TestContext) -> anyhow::Result<()> {
