@@ -7,8 +7,9 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use futures::{StreamExt, TryStreamExt, stream};
 use rcgen::{CertificateParams, KeyPair};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::fs;
-use tributary_e2e::{HttpClient, PeopleAuthority, TestCluster, guard, namespace};
+use tributary_e2e::{EventStream, HttpClient, PeopleAuthority, TestCluster, guard, namespace};
 
 /// How many users there are.
 const USERS: usize = 200;
@@ -20,7 +21,10 @@ const ROUNDS: usize = 3;
 const AT_ONCE: usize = 40;
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["shared_mode::crowd"; two_hundred_users_are_never_crossed, one_user_leaves_connections_to_others, kubectl_takes_certificates_from_a_plugin]
+    cases!["shared_mode::crowd";
+        cve_2021_25320_two_hundred_users_are_never_crossed, one_user_leaves_connections_to_others,
+        kubectl_takes_certificates_from_a_plugin,
+    ]
 }
 
 /// A user has a quarter of all connections, and one more is told so and closed.
@@ -47,8 +51,9 @@ async fn one_user_leaves_connections_to_others(context: TestContext) -> anyhow::
     eventually(SOON, async || ask(&HttpClient::from_kubeconfig(&user, None).await?, 200).await.map(drop)).await
 }
 
-/// What all of them may do in a member: each may read a ConfigMap of their own, and ask for a certificate.
-async fn prepare(member: &TestCluster, own: &str, prefix: &str) -> anyhow::Result<()> {
+/// What all of them may do in a member: each whose home it is may read and change a ConfigMap of their own there, and all may
+/// ask for a certificate. There are ConfigMaps of all names.
+async fn prepare(member: &TestCluster, own: &str, prefix: &str, is_home: impl Fn(usize) -> bool) -> anyhow::Result<()> {
     let api = "rbac.authorization.k8s.io";
     let role = json!({
         "apiVersion": format!("{api}/v1"), "kind": "ClusterRole", "metadata": {"name": prefix},
@@ -61,18 +66,20 @@ async fn prepare(member: &TestCluster, own: &str, prefix: &str) -> anyhow::Resul
     });
     member.http().post(&format!("/apis/{api}/v1/clusterroles"), &role).send().await?.expect(201)?;
     member.http().post(&format!("/apis/{api}/v1/clusterrolebindings"), &binding).send().await?.expect(201)?;
-    let each: Vec<_> = (0..USERS).map(|at| one_of_them(member, own, prefix, at)).collect();
+    let each: Vec<_> = (0..USERS).map(|at| one_of_them(member, own, format!("{prefix}-{at}"), is_home(at))).collect();
     stream::iter(each).buffer_unordered(16).try_collect::<()>().await
 }
 
-async fn one_of_them(member: &TestCluster, own: &str, prefix: &str, at: usize) -> anyhow::Result<()> {
-    let name = format!("{prefix}-{at}");
-    let rules = json!([
-        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"], "resourceNames": [name]},
-    ]);
-    super::grant(member, own, &name, &name, rules).await?;
-    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"owner": name}});
-    member.http().post(&format!("/api/v1/namespaces/{own}/configmaps"), &map).send().await?.expect(201).map(drop)
+async fn one_of_them(member: &TestCluster, own: &str, name: String, is_home: bool) -> anyhow::Result<()> {
+    let data = json!({"owner": name, "home": member.name()});
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data});
+    member.http().post(&format!("/api/v1/namespaces/{own}/configmaps"), &map).send().await?.expect(201)?;
+    if !is_home {
+        return Ok(());
+    }
+    let verbs = ["get", "list", "watch", "patch"];
+    let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": verbs, "resourceNames": [name]}]);
+    super::grant(member, own, &name, &name, rules).await
 }
 
 /// A proxy in front, through whose one connection all of them come.
@@ -89,45 +96,116 @@ async fn front_proxy(context: &TestContext) -> anyhow::Result<(Shared, HttpClien
     Ok((shared, http))
 }
 
-async fn two_hundred_users_are_never_crossed(context: TestContext) -> anyhow::Result<()> {
+/// Each has a right in one of two clusters, to the one object of their name. All of them read, list, watch and write at once,
+/// over one connection: whoever were taken for the next, in whichever cluster, would be refused, or shown what is not theirs.
+async fn cve_2021_25320_two_hundred_users_are_never_crossed(context: TestContext) -> anyhow::Result<()> {
     let (shared, http) = front_proxy(&context).await?;
     let own = context.namespace("crowd", &shared.members).await?;
     let prefix = namespace::unique_name("user");
-    prepare(&shared.members[0], &own, &prefix).await?;
+    let homes = shared.members.clone();
+    let prepared =
+        homes.iter().enumerate().map(|(home, member)| prepare(member, &own, &prefix, move |at| at % 2 == home));
+    futures::future::try_join_all(prepared).await?;
     let request = CertificateParams::new(Vec::<String>::new())?.serialize_request(&KeyPair::generate()?)?.pem()?;
-    let crowd = Crowd { http, own, prefix, request: STANDARD.encode(request) };
+    let homes = homes.map(|member| member.name().to_owned());
+    let crowd = Crowd { http, own, prefix, homes, request: STANDARD.encode(request) };
+    eventually(SOON, async || crowd.reads(USERS - 2).await).await?;
     eventually(SOON, async || crowd.reads(USERS - 1).await).await?;
-    let asked = (0..USERS * ROUNDS).map(|at| {
-        let crowd = &crowd;
+    let watches: Vec<_> = (0..USERS).map(|at| crowd.watches(at)).collect();
+    let watches: Vec<_> = stream::iter(watches).buffered(AT_ONCE).try_collect().await?;
+    let asked = (0..USERS * ROUNDS).map(|number| {
+        let (crowd, at, round) = (&crowd, number % USERS, number / USERS);
         async move {
-            let at = at % USERS;
-            tokio::try_join!(crowd.reads(at), crowd.is_seen(at), crowd.says(at)).map(drop)
+            tokio::try_join!(crowd.reads(at), crowd.lists(at), crowd.is_seen(at), crowd.says(at))?;
+            crowd.writes(at, round).await
         }
     });
     let asked: Vec<_> = asked.collect();
-    stream::iter(asked).buffer_unordered(AT_ONCE).try_collect::<()>().await
+    stream::iter(asked).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
+    // A round of somebody may come before the one before it: they are on their way at once.
+    for (at, mut watch) in watches.into_iter().enumerate() {
+        let mut rounds = BTreeSet::new();
+        while rounds.len() < ROUNDS {
+            let event = watch.expect(SOON).await?;
+            ensure!(event["type"] == "MODIFIED", "{event}");
+            crowd.is_own(at, &event["object"])?;
+            rounds.insert(event["object"]["data"]["round"].to_string());
+        }
+    }
+    Ok(())
 }
 
 struct Crowd {
     http: HttpClient,
     own: String,
     prefix: String,
+    /// The names of the clusters.
+    homes: [String; 2],
     /// A request for a certificate.
     request: String,
 }
 
 impl Crowd {
+    fn name(&self, at: usize) -> String {
+        format!("{}-{at}", self.prefix)
+    }
+
     fn by(&self, at: usize, request: tributary_e2e::http::RequestBuilder) -> tributary_e2e::http::RequestBuilder {
-        let name = format!("{}-{at}", self.prefix);
-        request.header("x-remote-user", &name).header("x-remote-group", &self.prefix)
+        request.header("x-remote-user", &self.name(at)).header("x-remote-group", &self.prefix)
+    }
+
+    fn path(&self, at: usize) -> String {
+        format!("/api/v1/namespaces/{}/configmaps/{}", self.own, self.name(at))
+    }
+
+    fn collection(&self, at: usize) -> String {
+        format!("/api/v1/namespaces/{}/configmaps?fieldSelector=metadata.name%3D{}", self.own, self.name(at))
+    }
+
+    /// Whether it is the one object that somebody may see, of the cluster where they may.
+    fn is_own(&self, at: usize, object: &Value) -> anyhow::Result<()> {
+        let home = &self.homes[at % 2];
+        ensure!(object["data"]["owner"] == json!(self.name(at)), "{object} instead of {at}'s");
+        ensure!(object["data"]["home"] == json!(home), "{object} instead of {home}'s");
+        ensure!(object["metadata"]["annotations"]["tributary.dev/cluster"] == json!(home), "{object}");
+        Ok(())
     }
 
     /// What memory answers: their own object, and not that of the next.
     async fn reads(&self, at: usize) -> anyhow::Result<()> {
-        let path = |at: usize| format!("/api/v1/namespaces/{}/configmaps/{}-{at}", self.own, self.prefix);
-        let own = self.by(at, self.http.get(&path(at))).send().await?.expect(200)?.json()?;
-        ensure!(own["data"]["owner"] == json!(format!("{}-{at}", self.prefix)), "{own}");
-        self.by(at, self.http.get(&path((at + 1) % USERS))).send().await?.expect(403).map(drop)
+        let own = self.by(at, self.http.get(&self.path(at))).send().await?.expect(200)?.json()?;
+        self.is_own(at, &own)?;
+        self.by(at, self.http.get(&self.path((at + 1) % USERS))).send().await?.expect(403).map(drop)
+    }
+
+    /// The same of a list. All of them together are nobody's.
+    async fn lists(&self, at: usize) -> anyhow::Result<Value> {
+        let list = self.by(at, self.http.get(&self.collection(at))).send().await?.expect(200)?.json()?;
+        let items = list["items"].as_array().map_or(&[][..], Vec::as_slice);
+        let [item] = items else { anyhow::bail!("{at} is shown {list}") };
+        self.is_own(at, item)?;
+        self.by(at, self.http.get(&self.collection((at + 2) % USERS))).send().await?.expect(403)?;
+        let all = format!("/api/v1/namespaces/{}/configmaps", self.own);
+        self.by(at, self.http.get(&all)).send().await?.expect(403)?;
+        Ok(list)
+    }
+
+    /// A watch of what happens to it from now on.
+    async fn watches(&self, at: usize) -> anyhow::Result<EventStream> {
+        let list = self.lists(at).await?;
+        let version = list["metadata"]["resourceVersion"].as_str().context("no resourceVersion")?;
+        let path = format!("{}&watch=1&resourceVersion={version}", self.collection(at));
+        self.by(at, self.http.get(&path)).stream().await?.events()
+    }
+
+    /// What they change: their own object, in the cluster where they may, and not that of the one after the next, who is at
+    /// home there, too.
+    async fn writes(&self, at: usize, round: usize) -> anyhow::Result<()> {
+        let change = json!({"data": {"round": round.to_string()}});
+        let patch = |of: usize| self.by(at, self.http.patch(&self.path(of), "merge-patch+json", &change));
+        let changed = patch(at).send().await?.expect(200)?.json()?;
+        self.is_own(at, &changed)?;
+        patch((at + 2) % USERS).send().await?.expect(403).map(drop)
     }
 
     /// Whom a member sees: it writes who asked for a certificate into the object.
@@ -138,9 +216,10 @@ impl Crowd {
         });
         let body = json!({
             "apiVersion": format!("{group}/v1"), "kind": "CertificateSigningRequest",
-            "metadata": {"name": format!("{}-{at}", self.prefix)}, "spec": spec,
+            "metadata": {"name": self.name(at)}, "spec": spec,
         });
-        let path = format!("/clusters/member1/apis/{group}/v1/certificatesigningrequests?dryRun=All");
+        let home = &self.homes[at % 2];
+        let path = format!("/clusters/{home}/apis/{group}/v1/certificatesigningrequests?dryRun=All");
         let made = self.by(at, self.http.post(&path, &body)).send().await?.expect(201)?.json()?;
         self.is(at, &made["spec"]["username"], &made["spec"]["groups"])
     }
@@ -155,7 +234,7 @@ impl Crowd {
     }
 
     fn is(&self, at: usize, name: &Value, groups: &Value) -> anyhow::Result<()> {
-        ensure!(*name == json!(format!("{}-{at}", self.prefix)), "{name} instead of {at}");
+        ensure!(*name == json!(self.name(at)), "{name} instead of {at}");
         ensure!(*groups == json!([self.prefix, "system:authenticated"]), "{groups}");
         Ok(())
     }
