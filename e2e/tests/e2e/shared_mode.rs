@@ -2,6 +2,7 @@
 //! they are refused.
 
 mod authorizers;
+mod churn;
 mod crowd;
 mod informers;
 mod join;
@@ -29,6 +30,7 @@ const SOON: Duration = Duration::from_secs(30);
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = cases!["shared_mode"; people_act_as_themselves, authorities_are_exchanged];
     cases.extend(authorizers::cases());
+    cases.extend(churn::cases());
     cases.extend(crowd::cases());
     cases.extend(informers::cases());
     cases.extend(join::cases());

@@ -71,6 +71,29 @@ impl Drop for DenyingWebhook {
     }
 }
 
+/// An endpoint over two members, each of which asks a webhook before its roles: what `denies` makes for its name. What is
+/// given beside it has to be kept.
+pub(super) async fn behind_webhooks<D: Fn(&Value) -> bool + Send + Sync + 'static>(
+    context: &TestContext,
+    denies: impl Fn(&'static str) -> D,
+) -> anyhow::Result<(Shared, Vec<(DenyingWebhook, tempfile::TempDir)>)> {
+    let tools = context.fixture.tools().await?;
+    let (mut members, mut webhooks) = (Vec::new(), Vec::new());
+    for name in ["member1", "member2"] {
+        let (folder, webhook) = (guard::temporary_folder("webhook")?, DenyingWebhook::start(denies(name)).await?);
+        let config = folder.path().join("authorizers.json");
+        fs::write(&config, webhook.configuration(folder.path())?)?;
+        let flag = format!("--authorization-config={}", config.display());
+        members.push(TestCluster::builder(name).authorization(&[flag]).controllers(true).start(tools).await?);
+        webhooks.push((webhook, folder));
+    }
+    let members: [_; 2] = members.try_into().ok().context("two members")?;
+    let members = members.map(Arc::new);
+    let path = webhooks[0].1.path().join("kubeconfig");
+    kubeconfig::write(&path, &[&members[0].access(), &members[1].access()])?;
+    Ok((Shared::over(context, members, &path, &[]).await?, webhooks))
+}
+
 async fn review(
     request: Request<Incoming>,
     denies: &(impl Fn(&Value) -> bool + Send + Sync),

@@ -1,7 +1,7 @@
 //! Eight users with rights by chance in two real members. For every verb, resource, namespace and name the endpoint's
 //! answer is what the members answer that same user, joined.
 
-use super::{SOON, Shared, authorizers::DenyingWebhook};
+use super::{SOON, Shared, authorizers::behind_webhooks};
 use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::{Context, ensure};
 use futures::{StreamExt, TryStreamExt, stream};
@@ -9,12 +9,11 @@ use rand::{Rng, SeedableRng, rngs::StdRng};
 use serde_json::{Value, json};
 use std::{
     collections::BTreeSet,
-    fs,
     hash::{DefaultHasher, Hash, Hasher},
     sync::Arc,
     time::Duration,
 };
-use tributary_e2e::{HttpClient, HttpResponse, TestCluster, guard, kubeconfig, namespace};
+use tributary_e2e::{HttpClient, HttpResponse, TestCluster, namespace};
 
 /// How many people there are.
 const PEOPLE: usize = 8;
@@ -76,23 +75,8 @@ async fn what_is_answered_is_what_members_answer(context: TestContext) -> anyhow
 
 /// The same where each member has a webhook that denies some users some resources of some namespaces, whatever roles say.
 async fn what_is_answered_where_webhooks_deny(context: TestContext) -> anyhow::Result<()> {
-    let (seed, tools) = (rand::random(), context.fixture.tools().await?);
-    let (mut members, mut webhooks, mut folders) = (Vec::new(), Vec::new(), Vec::new());
-    for name in ["member1", "member2"] {
-        let (folder, webhook) =
-            (guard::temporary_folder("webhook")?, DenyingWebhook::start(move |asked| denies(name, asked)).await?);
-        let config = folder.path().join("authorizers.json");
-        fs::write(&config, webhook.configuration(folder.path())?)?;
-        let flag = format!("--authorization-config={}", config.display());
-        members.push(TestCluster::builder(name).authorization(&[flag]).controllers(true).start(tools).await?);
-        webhooks.push(webhook);
-        folders.push(folder);
-    }
-    let members: [_; 2] = members.try_into().ok().context("two members")?;
-    let members = members.map(Arc::new);
-    let path = folders[0].path().join("kubeconfig");
-    kubeconfig::write(&path, &[&members[0].access(), &members[1].access()])?;
-    let shared = Shared::over(&context, members, &path, &[]).await?;
+    let seed = rand::random();
+    let (shared, _webhooks) = behind_webhooks(&context, |member| move |asked: &Value| denies(member, asked)).await?;
     let tributary = Arc::clone(&shared.tributary);
     run(context, shared, seed).await.with_context(|| format!("seed {seed}"))?;
     let asked = tributary.log().matches("is not decided by its roles and bindings alone").count();
@@ -101,7 +85,7 @@ async fn what_is_answered_where_webhooks_deny(context: TestContext) -> anyhow::R
 }
 
 /// A quarter of what is asked of namespaces, by user and resource.
-fn denies(member: &str, asked: &Value) -> bool {
+pub(super) fn denies(member: &str, asked: &Value) -> bool {
     let attributes = &asked["resourceAttributes"];
     let namespace = attributes["namespace"].as_str().unwrap_or_default();
     let mut hasher = DefaultHasher::new();

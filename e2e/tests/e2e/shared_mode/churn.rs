@@ -1,0 +1,560 @@
+//! People whose rights come and go all the time, in two real members. Each answer (a list of all, of a namespace, an object,
+//! what a watch tells, and that it goes on) is one that the members themselves gave that user within the last moment.
+//!
+//! ```text
+//! rights change ─▶ until the member itself answers so ─▶ Timeline: what it said of each place, and from when to when
+//! readers, watchers ─▶ Answer, Watch: when, and what ───────▶ compared with the timeline at the end
+//! ```
+
+use super::{
+    Shared,
+    authorizers::{DenyingWebhook, behind_webhooks},
+    grant, make_config_map, matrix, reads_config_maps,
+};
+use crate::context::{Case, TestContext, cases};
+use anyhow::{Context, bail, ensure};
+use rand::{Rng, SeedableRng, rngs::StdRng};
+use serde_json::{Value, json};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+use tokio::time::{Instant, sleep, timeout};
+use tributary_e2e::{EventStream, HttpClient, namespace};
+
+const PEOPLE: usize = 3;
+const MEMBERS: usize = 2;
+const NAMESPACES: usize = 2;
+
+/// How many readers each person has, beside a watcher.
+const READERS: usize = 2;
+
+/// What there is in each place from the beginning.
+const OBJECTS: [&str; 2] = ["a", "b"];
+
+/// How long a member may take to answer by what was changed.
+const MEMBER_SAYS: Duration = Duration::from_secs(20);
+
+/// How a run goes.
+#[derive(Clone, Copy)]
+struct Pace {
+    lasts: Duration,
+    /// Between two changes.
+    pause: Duration,
+    /// How old what an answer goes by may be.
+    bound: Duration,
+}
+
+/// In continuous integration. The bound is 2 s; a machine that does other things may take longer.
+const SHORT: Pace =
+    Pace { lasts: Duration::from_secs(20), pause: Duration::from_millis(400), bound: Duration::from_secs(5) };
+
+/// For proof, with the bound that is promised.
+const LONG: Pace =
+    Pace { lasts: Duration::from_secs(180), pause: Duration::from_millis(400), bound: Duration::from_secs(2) };
+
+/// Where a webhook changes its mind and no role does: what a member said is believed for a minute, and each place is as it
+/// is for longer than that.
+const MINDS: Pace =
+    Pace { lasts: Duration::from_secs(360), pause: Duration::from_secs(8), bound: Duration::from_secs(62) };
+
+pub(super) fn cases() -> Vec<Case> {
+    let cases = cases!["shared_mode::churn";
+        each_answer_is_one_that_members_gave, each_answer_is_one_that_members_gave_behind_webhooks,
+        proof_each_answer_is_one_that_members_gave, proof_each_answer_is_one_that_members_gave_behind_webhooks,
+        proof_webhooks_that_change_their_minds,
+    ];
+    cases.into_iter().map(|case| case.patience(Duration::from_secs(900))).collect()
+}
+
+async fn each_answer_is_one_that_members_gave(context: TestContext) -> anyhow::Result<()> {
+    by_bindings(context, SHORT).await
+}
+
+async fn proof_each_answer_is_one_that_members_gave(context: TestContext) -> anyhow::Result<()> {
+    by_bindings(context, LONG).await
+}
+
+async fn each_answer_is_one_that_members_gave_behind_webhooks(context: TestContext) -> anyhow::Result<()> {
+    behind_denying_webhooks(context, SHORT).await
+}
+
+async fn proof_each_answer_is_one_that_members_gave_behind_webhooks(context: TestContext) -> anyhow::Result<()> {
+    behind_denying_webhooks(context, LONG).await
+}
+
+async fn by_bindings(context: TestContext, pace: Pace) -> anyhow::Result<()> {
+    let shared = Shared::start(&context).await?;
+    run(&context, shared, Means::Bindings { denied: |_, _| false }, pace).await
+}
+
+/// The same where each member has a webhook that denies some users some namespaces, whatever roles say.
+async fn behind_denying_webhooks(context: TestContext, pace: Pace) -> anyhow::Result<()> {
+    let (shared, _webhooks) =
+        behind_webhooks(&context, |member| move |asked: &Value| matrix::denies(member, asked)).await?;
+    run(&context, shared, Means::Bindings { denied: matrix::denies }, pace).await
+}
+
+async fn proof_webhooks_that_change_their_minds(context: TestContext) -> anyhow::Result<()> {
+    let denied = Denied::default();
+    let (shared, _webhooks): (_, Vec<(DenyingWebhook, _)>) = behind_webhooks(&context, |member| {
+        let denied = denied.clone();
+        move |asked: &Value| {
+            let namespace = asked["resourceAttributes"]["namespace"].as_str().unwrap_or_default();
+            let place =
+                (member.to_owned(), namespace.to_owned(), asked["user"].as_str().unwrap_or_default().to_owned());
+            denied.lock().is_ok_and(|denied| denied.contains(&place))
+        }
+    })
+    .await?;
+    run(&context, shared, Means::Webhooks(denied), MINDS).await
+}
+
+/// Member, namespace and user that webhooks deny.
+type Denied = Arc<Mutex<BTreeSet<(String, String, String)>>>;
+
+/// By what rights come and go.
+enum Means {
+    /// Bindings, but for what the members' webhooks deny for good, by the names of members and the `spec` of reviews.
+    Bindings { denied: fn(&str, &Value) -> bool },
+    /// The webhooks themselves.
+    Webhooks(Denied),
+}
+
+/// A namespace of a member, as one person knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    person: usize,
+    member: usize,
+    namespace: usize,
+}
+
+/// What a member says of a place.
+#[derive(Clone, Copy, Debug)]
+struct State {
+    may: bool,
+    /// Since when it may have said so.
+    from: Instant,
+    /// Until when.
+    to: Option<Instant>,
+}
+
+/// What the members said, place by place.
+#[derive(Debug, Default)]
+struct Timeline(BTreeMap<Place, Vec<State>>);
+
+impl Timeline {
+    /// Whether a member said this of a place, shortly before the one moment or until the other.
+    fn said(&self, place: Place, may: bool, (from, to): (Instant, Instant), bound: Duration) -> bool {
+        let since = from.checked_sub(bound).unwrap_or(from);
+        let counts = |state: &&State| state.from <= to && state.to.is_none_or(|end| end >= since);
+        self.0[&place].iter().filter(counts).any(|state| state.may == may)
+    }
+
+    /// When a member had said that a place is no longer to be seen, for the first time after a moment.
+    fn lost_after(&self, place: Place, moment: Instant) -> Option<Instant> {
+        self.0[&place].iter().filter(|state| state.may).filter_map(|state| state.to).find(|lost| *lost > moment)
+    }
+
+    fn turns(&self) -> usize {
+        self.0.values().map(|states| states.len() - 1).sum()
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Question {
+    All,
+    Of { namespace: usize },
+    Named { member: usize, namespace: usize },
+}
+
+#[derive(Clone, Debug)]
+enum Said {
+    /// What is shown, as member, namespace and name.
+    Shown(BTreeSet<(usize, usize, String)>),
+    Nowhere,
+    Forbidden,
+}
+
+#[derive(Debug)]
+struct Answer {
+    person: usize,
+    question: Question,
+    during: (Instant, Instant),
+    said: Said,
+}
+
+/// A watch of all namespaces, from a list.
+#[derive(Debug)]
+struct Watch {
+    person: usize,
+    listed: BTreeSet<Place>,
+    /// From the beginning of the list to the end of the watch.
+    during: (Instant, Instant),
+    /// When the list was there.
+    from: Instant,
+    /// What it told: where, the name, and when.
+    told: Vec<(Place, String, Instant)>,
+}
+
+#[derive(Debug)]
+struct Made {
+    member: usize,
+    namespace: usize,
+    name: String,
+    at: Instant,
+}
+
+struct Churn {
+    shared: Shared,
+    means: Means,
+    pace: Pace,
+    namespaces: Vec<String>,
+    people: Vec<(String, HttpClient)>,
+    is_over: AtomicBool,
+}
+
+async fn run(context: &TestContext, shared: Shared, means: Means, pace: Pace) -> anyhow::Result<()> {
+    let seed: u64 = rand::random();
+    let churn = Churn::start(context, shared, means, pace).await?;
+    churn.run(seed).await.with_context(|| format!("seed {seed}\n{}", churn.shared.tributary.log_tail(20)))
+}
+
+impl Churn {
+    async fn start(context: &TestContext, shared: Shared, means: Means, pace: Pace) -> anyhow::Result<Self> {
+        let (mut namespaces, mut people) = (Vec::new(), Vec::new());
+        for _ in 0..NAMESPACES {
+            namespaces.push(context.namespace("churn", &shared.members).await?);
+        }
+        for member in &shared.members {
+            for namespace in &namespaces {
+                for name in OBJECTS {
+                    make_config_map(member, namespace, &format!("{name}-{}", member.name()), 10).await?;
+                }
+            }
+        }
+        for _ in 0..PEOPLE {
+            let name = namespace::unique_name("ann");
+            for member in &shared.members {
+                for namespace in &namespaces {
+                    grant(member, namespace, &name, &name, reads_config_maps()).await?;
+                }
+            }
+            people.push((name.clone(), shared.http(&name, &[]).await?));
+        }
+        Ok(Self { shared, means, pace, namespaces, people, is_over: AtomicBool::new(false) })
+    }
+
+    async fn run(&self, seed: u64) -> anyhow::Result<()> {
+        let seeds = (0..PEOPLE * READERS).zip(1_u64..);
+        let readers = seeds.map(|(at, own)| self.reads(at % PEOPLE, StdRng::seed_from_u64(seed ^ own)));
+        let watchers = (0..PEOPLE).map(|person| self.watches(person));
+        let timeline = async {
+            let timeline = self.changes(StdRng::seed_from_u64(seed)).await;
+            self.is_over.store(true, Ordering::Relaxed);
+            timeline
+        };
+        let readers = futures::future::try_join_all(readers);
+        let watchers = futures::future::try_join_all(watchers);
+        let (timeline, made, answers, watches) = tokio::try_join!(timeline, self.makes(), readers, watchers)?;
+        let (answers, watches): (Vec<_>, Vec<_>) =
+            (answers.into_iter().flatten().collect(), watches.into_iter().flatten().collect());
+        for answer in &answers {
+            self.is_of_the_moment(&timeline, answer).with_context(|| format!("{answer:?}"))?;
+        }
+        for watch in &watches {
+            self.tells_what_it_may(&timeline, watch)?;
+            self.tells_all_that_it_may(&timeline, watch, &made)?;
+        }
+        // A run in which nothing happens, or everybody sees everything, would show nothing.
+        let count = |is: fn(&Said) -> bool| answers.iter().filter(|answer| is(&answer.said)).count();
+        let counts = [
+            timeline.turns(),
+            count(|said| matches!(said, Said::Shown(_))),
+            count(|said| matches!(said, Said::Forbidden | Said::Nowhere)),
+            watches.len(),
+            watches.iter().map(|watch| watch.told.len()).sum(),
+        ];
+        ensure!(counts.iter().all(|count| *count >= 5), "turns, shown, refused, watches, events: {counts:?}");
+        Ok(())
+    }
+
+    /// Gives and takes rights, one after the other; what the members said of them meanwhile.
+    async fn changes(&self, mut random: StdRng) -> anyhow::Result<Timeline> {
+        let mut timeline = Timeline::default();
+        for person in 0..PEOPLE {
+            for member in 0..MEMBERS {
+                for namespace in 0..NAMESPACES {
+                    let place = Place { person, member, namespace };
+                    // What was given before may not be known yet.
+                    let from = Instant::now().checked_sub(MEMBER_SAYS).context("the clock has just begun")?;
+                    timeline.0.insert(place, vec![State { may: self.lets(place).await?, from, to: None }]);
+                }
+            }
+        }
+        let places: Vec<_> = timeline.0.keys().copied().collect();
+        let end = Instant::now() + self.pace.lasts;
+        let mut has_right: BTreeSet<Place> = places.iter().copied().collect();
+        while Instant::now() < end {
+            let place = places[random.random_range(0..places.len())];
+            let began = Instant::now();
+            let is_given = !has_right.remove(&place);
+            if is_given {
+                has_right.insert(place);
+            }
+            self.turn(place, is_given).await?;
+            let may = self.says(place, is_given).await?;
+            let states = timeline.0.get_mut(&place).context("a place")?;
+            let last = states.last_mut().context("a state")?;
+            if last.may != may {
+                last.to = Some(Instant::now());
+                states.push(State { may, from: began, to: None });
+            }
+            sleep(self.pace.pause).await;
+        }
+        Ok(timeline)
+    }
+
+    async fn turn(&self, Place { person, member, namespace }: Place, is_given: bool) -> anyhow::Result<()> {
+        let (member, namespace) = (&self.shared.members[member], &self.namespaces[namespace]);
+        let (name, _) = &self.people[person];
+        let api = "rbac.authorization.k8s.io";
+        let path = format!("/apis/{api}/v1/namespaces/{namespace}/rolebindings");
+        match &self.means {
+            Means::Bindings { .. } if is_given => {
+                let binding = json!({
+                    "apiVersion": format!("{api}/v1"), "kind": "RoleBinding", "metadata": {"name": name},
+                    "subjects": [{"apiGroup": api, "kind": "User", "name": name}],
+                    "roleRef": {"apiGroup": api, "kind": "Role", "name": name},
+                });
+                member.http().post(&path, &binding).send().await?.expect(201)?;
+            }
+            Means::Bindings { .. } => drop(member.http().delete(&format!("{path}/{name}")).send().await?.expect(200)?),
+            Means::Webhooks(denied) => {
+                let place = (member.name().to_owned(), namespace.clone(), name.clone());
+                let mut denied = denied.lock().map_err(|_| anyhow::anyhow!("poisoned"))?;
+                if is_given {
+                    denied.remove(&place)
+                } else {
+                    denied.insert(place)
+                };
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the member itself lets a person look at a place.
+    async fn lets(&self, Place { person, member, namespace }: Place) -> anyhow::Result<bool> {
+        let (member, namespace) = (&self.shared.members[member], &self.namespaces[namespace]);
+        let list = member.http().get(&format!("/api/v1/namespaces/{namespace}/configmaps?limit=1"));
+        let answer = list.header("impersonate-user", &self.people[person].0).send().await?;
+        match answer.status.as_u16() {
+            200 => Ok(true),
+            403 => Ok(false),
+            _ => bail!("{}: {}", answer.status, answer.text()),
+        }
+    }
+
+    /// What the member itself says of a place, once it goes by what was changed.
+    async fn says(&self, place: Place, is_given: bool) -> anyhow::Result<bool> {
+        let (namespace, (name, _)) = (&self.namespaces[place.namespace], &self.people[place.person]);
+        let asked = json!({"user": name, "resourceAttributes": {"resource": "configmaps", "namespace": namespace}});
+        let may = match &self.means {
+            Means::Bindings { denied } => is_given && !denied(self.shared.members[place.member].name(), &asked),
+            Means::Webhooks(_) => is_given,
+        };
+        let end = Instant::now() + MEMBER_SAYS;
+        while self.lets(place).await? != may {
+            ensure!(Instant::now() < end, "the member does not go by what was changed: {place:?}");
+            sleep(Duration::from_millis(10)).await;
+        }
+        Ok(may)
+    }
+
+    /// Makes an object every now and then, for watches to tell of.
+    async fn makes(&self) -> anyhow::Result<Vec<Made>> {
+        let mut made = Vec::new();
+        while !self.is_over.load(Ordering::Relaxed) {
+            let (member, namespace) = (made.len() % MEMBERS, made.len() / MEMBERS % NAMESPACES);
+            let name = format!("new-{}-{member}", made.len());
+            make_config_map(&self.shared.members[member], &self.namespaces[namespace], &name, 10).await?;
+            made.push(Made { member, namespace, name, at: Instant::now() });
+            sleep(Duration::from_millis(250)).await;
+        }
+        Ok(made)
+    }
+
+    async fn reads(&self, person: usize, mut random: StdRng) -> anyhow::Result<Vec<Answer>> {
+        let mut answers = Vec::new();
+        while !self.is_over.load(Ordering::Relaxed) {
+            let (member, namespace) = (random.random_range(0..MEMBERS), random.random_range(0..NAMESPACES));
+            let question = match random.random_range(0..3) {
+                0 => Question::All,
+                1 => Question::Of { namespace },
+                _ => Question::Named { member, namespace },
+            };
+            answers.push(self.asks(person, question).await?.0);
+            sleep(Duration::from_millis(30)).await;
+        }
+        Ok(answers)
+    }
+
+    /// One answer, and what it is in JSON.
+    async fn asks(&self, person: usize, question: Question) -> anyhow::Result<(Answer, Value)> {
+        let path = match question {
+            Question::All => "/api/v1/configmaps".to_owned(),
+            Question::Of { namespace } => format!("/api/v1/namespaces/{}/configmaps", self.namespaces[namespace]),
+            Question::Named { member, namespace } => {
+                let (namespace, member) = (&self.namespaces[namespace], self.shared.members[member].name());
+                format!("/api/v1/namespaces/{namespace}/configmaps/a-{member}")
+            }
+        };
+        let began = Instant::now();
+        let answer = self.people[person].1.get(&path).send().await?;
+        let during = (began, Instant::now());
+        let (status, json) = (answer.status.as_u16(), answer.json()?);
+        let said = match (status, question) {
+            (200, Question::Named { .. }) => Said::Shown(self.seen(&json)?.into_iter().collect()),
+            (200, _) => {
+                let items = json["items"].as_array().context("no items")?;
+                let seen: Vec<_> = items.iter().map(|item| self.seen(item)).collect::<anyhow::Result<_>>()?;
+                Said::Shown(seen.into_iter().flatten().filter(|(.., name)| !name.starts_with("new-")).collect())
+            }
+            (403, _) => Said::Forbidden,
+            (404, Question::Named { .. }) => Said::Nowhere,
+            _ => bail!("{path}: {status}: {json}"),
+        };
+        Ok((Answer { person, question, during, said }, json))
+    }
+
+    /// Which object of the run's it is; `None` for what is of other tests, or of each namespace.
+    fn seen(&self, object: &Value) -> anyhow::Result<Option<(usize, usize, String)>> {
+        let metadata = &object["metadata"];
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let (cluster, name) = (text(&metadata["annotations"]["tributary.dev/cluster"]), text(&metadata["name"]));
+        let member = self.shared.members.iter().position(|member| member.name() == cluster);
+        let member = member.with_context(|| format!("of no cluster: {object}"))?;
+        let namespace = self.namespaces.iter().position(|own| *own == text(&metadata["namespace"]));
+        let namespace = namespace.with_context(|| format!("nobody may look there: {object}"))?;
+        Ok((name != "kube-root-ca.crt").then_some((member, namespace, name)))
+    }
+
+    /// Lists and watches, as an informer does, from one end to the next.
+    async fn watches(&self, person: usize) -> anyhow::Result<Vec<Watch>> {
+        let mut watches = Vec::new();
+        while !self.is_over.load(Ordering::Relaxed) {
+            let (answer, list) = self.asks(person, Question::All).await?;
+            let Said::Shown(shown) = &answer.said else {
+                sleep(Duration::from_millis(100)).await;
+                continue;
+            };
+            let place = |member: usize, namespace: usize| Place { person, member, namespace };
+            let listed = shown.iter().map(|(member, namespace, _)| place(*member, *namespace)).collect();
+            let version = list["metadata"]["resourceVersion"].as_str().context("no version")?;
+            let path = format!("/api/v1/configmaps?watch=1&resourceVersion={version}");
+            let response = self.people[person].1.get(&path).stream().await?;
+            // It was lost in between.
+            if response.status != 200 {
+                ensure!(response.status == 403, "{path}: {}", response.status);
+                continue;
+            }
+            let told = self.follow(person, response.events()?).await?;
+            let during = (answer.during.0, Instant::now());
+            watches.push(Watch { person, listed, during, from: answer.during.1, told });
+        }
+        Ok(watches)
+    }
+
+    /// What a watch tells until it ends.
+    async fn follow(&self, person: usize, mut events: EventStream) -> anyhow::Result<Vec<(Place, String, Instant)>> {
+        let mut told = Vec::new();
+        while !self.is_over.load(Ordering::Relaxed) {
+            let Ok(event) = timeout(Duration::from_millis(100), events.next(MEMBER_SAYS)).await else { continue };
+            let Some(event) = event? else { break };
+            if event["type"] == "ERROR" {
+                ensure!(event["object"]["code"] == 410, "{event}");
+                break;
+            }
+            if let Some((member, namespace, name)) = self.seen(&event["object"])? {
+                told.push((Place { person, member, namespace }, name, Instant::now()));
+            }
+        }
+        Ok(told)
+    }
+
+    /// Whether an answer is one that the members gave: of each place all that is there, or nothing.
+    fn is_of_the_moment(&self, timeline: &Timeline, answer: &Answer) -> anyhow::Result<()> {
+        let said = |member, namespace, may| {
+            let place = Place { person: answer.person, member, namespace };
+            timeline.said(place, may, answer.during, self.pace.bound)
+        };
+        let places: Vec<(usize, usize)> = match answer.question {
+            Question::All => (0..MEMBERS).flat_map(|member| (0..NAMESPACES).map(move |of| (member, of))).collect(),
+            Question::Of { namespace } | Question::Named { namespace, .. } => {
+                (0..MEMBERS).map(|member| (member, namespace)).collect()
+            }
+        };
+        let is_nothing = |&(member, namespace): &(usize, usize)| said(member, namespace, false);
+        match (&answer.said, answer.question) {
+            (Said::Forbidden, _) => ensure!(places.iter().all(is_nothing), "it is allowed"),
+            (Said::Nowhere, Question::Named { member, namespace }) => {
+                ensure!(is_nothing(&(member, namespace)), "it is there");
+                ensure!((0..MEMBERS).any(|member| said(member, namespace, true)), "it is forbidden");
+            }
+            (Said::Shown(shown), Question::Named { member, namespace }) => {
+                let own = (member, namespace, format!("a-{}", self.shared.members[member].name()));
+                ensure!(*shown == BTreeSet::from([own]) && said(member, namespace, true), "it is not to be seen");
+            }
+            (Said::Shown(shown), _) => {
+                ensure!(!shown.is_empty(), "an empty list instead of a refusal");
+                for (member, namespace) in places {
+                    let here = shown.iter().filter(|(of, within, _)| (*of, *within) == (member, namespace)).count();
+                    match here {
+                        0 => ensure!(said(member, namespace, false), "{member} {namespace} is missing"),
+                        all if all == OBJECTS.len() => {
+                            ensure!(said(member, namespace, true), "{member} {namespace} is not to be seen");
+                        }
+                        _ => bail!("a part of {member} {namespace}"),
+                    }
+                }
+            }
+            (Said::Nowhere, _) => bail!("a collection is nowhere"),
+        }
+        Ok(())
+    }
+
+    /// Whether a watch told of nothing that was not to be seen any more, and ended when something that was listed was lost.
+    fn tells_what_it_may(&self, timeline: &Timeline, watch: &Watch) -> anyhow::Result<()> {
+        for (place, name, at) in &watch.told {
+            let is_to_be_seen = timeline.said(*place, true, (*at, *at), self.pace.bound);
+            ensure!(is_to_be_seen, "a watch told of {name} of {place:?}: {watch:?}");
+        }
+        let lost = watch.listed.iter().filter_map(|place| Some((place, timeline.lost_after(*place, watch.from)?)));
+        // What was given back at once may never have been missed.
+        let after = |lost: Instant| (lost + Duration::from_millis(1), lost + self.pace.bound);
+        let lost = lost.filter(|(place, lost)| !timeline.said(**place, true, after(*lost), Duration::ZERO));
+        for (place, lost) in lost {
+            let went_on = watch.during.1.saturating_duration_since(lost);
+            ensure!(went_on <= self.pace.bound, "a watch went on for {went_on:?} after {place:?} was lost: {watch:?}");
+        }
+        Ok(())
+    }
+
+    /// Whether a watch told of all that was made where its client might look all the time.
+    fn tells_all_that_it_may(&self, timeline: &Timeline, watch: &Watch, made: &[Made]) -> anyhow::Result<()> {
+        for Made { member, namespace, name, at } in made {
+            let place = Place { person: watch.person, member: *member, namespace: *namespace };
+            let is_during = *at > watch.from && *at + self.pace.bound < watch.during.1;
+            let is_lost = timeline.said(place, false, (watch.during.0, watch.during.1), Duration::ZERO);
+            if is_during && watch.listed.contains(&place) && !is_lost {
+                let is_told = watch.told.iter().any(|(_, told, _)| told == name);
+                ensure!(is_told, "a watch did not tell of {name} of {place:?}: {watch:?}");
+            }
+        }
+        Ok(())
+    }
+}
