@@ -90,7 +90,8 @@ mod tests {
         let syncing = |reason| CacherState::Syncing { since: Instant::now(), reason };
         let forbidden = || syncing(Some(StaleReason::Forbidden));
         let not_let = || Decider::Review(ReviewCause::NotLet { resource: "subjectaccessreviews", code: 403 });
-        let rows: [(&[(&'static str, CacherState)], bool, Decider, Option<(&str, bool)>); 6] = [
+        type Row<'a> = (&'a [(&'static str, CacherState)], bool, Decider, Option<(&'a str, bool)>);
+        let rows: [Row<'_>; 6] = [
             (&[("roles", CacherState::Synced)], true, Decider::Rbac, None),
             (
                 &[("roles", syncing(None)), ("clusterroles", forbidden())],

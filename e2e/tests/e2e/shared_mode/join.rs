@@ -5,6 +5,7 @@ use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 use std::{collections::BTreeSet, os::unix::fs::PermissionsExt, path::Path};
+use tokio::time::Instant;
 use tributary_e2e::{Kubectl, Tributary, guard, kubectl::KubectlOutput, namespace, tributary};
 
 pub(super) fn cases() -> Vec<Case> {
@@ -108,7 +109,7 @@ async fn an_account_is_enough_to_serve_people_and_no_more_than_its_profile(conte
     eventually(SOON, async || kubectl.ok(&create).await.map(drop)).await?;
     kubectl.ok(&["--context", context_of, "get", "secrets", "-n", &own]).await?;
     // The other cluster's account has the profile read: a list of both is refused at once, and says what asks the others.
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     let both = kubectl.run(&["get", "secrets", "-n", &own]).await?;
     let says = format!("cluster \"{}\" does not let this endpoint list secrets in your name", members[1].name());
     ensure!(both.code != Some(0) && both.stderr.contains(&says), "{}", both.stderr);
