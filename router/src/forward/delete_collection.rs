@@ -195,7 +195,7 @@ async fn delete_in(
     };
     let query = query.map(rewritten).transpose()?;
     let room = router.held_bytes().take(request.caller.holder, 0)?;
-    let answer = send(cluster, request.caller, message, &info.path, query.as_deref()).await?;
+    let answer = send(cluster, request.caller, message, info, query.as_deref()).await?;
     let code = answer.status();
     let look = |text: &[u8]| {
         if !code.is_success() {

@@ -1,24 +1,28 @@
-//! What passes as it is, and may last: watches of a cluster's own view, logs that are followed, exec, attach,
-//! port-forward, what comes from workloads. It ends with what opened it.
+//! What passes as it comes, and may last: watches of a cluster's own view, logs that are followed, exec, attach,
+//! port-forward, what comes from workloads and from aggregated servers. It ends with what opened it.
 //!
 //! ```text
 //! the user's rights in the member ─▶ FollowedGrant ─┐
-//! the credentials' end, the longest age ─▶ Caller ──┴─▶ StreamEnd ─┬─ while the member is asked ─▶ a refusal
-//!                                                                  ├─ of a body ────────────────▶ ended_by
-//!                                                                  └─ of a tunnel ──────────────▶ TunnelEnd
+//! the credentials' end, the longest age ─▶ Caller ──┴─▶ Lasting ─┬─ while the member is asked ─▶ a refusal
+//!                                                                ├─ of a body ────────────────▶ ended_by
+//!                                                                └─ of a tunnel ──────────────▶ TunnelEnd
 //! ```
+//!
+//! Which requests last is known of Kubernetes' own alone. An aggregated server may answer any with a stream that does not
+//! end, or with a tunnel (`console` and `vnc` of subresources.kubevirt.io), so each answer is followed that is still being
+//! written after a second.
 
-use std::sync::Arc;
+use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::{Request, Response, StatusCode, header};
-use tokio::time::{Instant, sleep_until};
-use tributary_apimachinery::{RequestClass, RequestInfo, ResourceRequest, Verb};
-use tributary_proxy::TunnelEnd;
+use http_body::Body as _;
+use tokio::time::{Instant, sleep, sleep_until};
+use tributary_apimachinery::{RequestClass, RequestInfo, Verb};
+use tributary_proxy::{TunnelEnd, TunnelEnder};
 
 use super::answer::content_type;
-use super::send::send;
 use crate::body::{Body, Ending, ended_by};
 use crate::caller::Caller;
 use crate::refusal::{Refusal, RequestRefusal};
@@ -26,48 +30,78 @@ use crate::rights::FollowedGrant;
 use crate::stream_over::StreamOver;
 use crate::topology::Cluster;
 
+/// From when on the answer to a short request is followed. A second: what is taken away has to be gone within two, and
+/// nearly all such answers are whole by then.
+const FOLLOWED_AFTER: Duration = Duration::from_secs(1);
+
 /// The first version that judges a WebSocket into a Pod as `create`, too.
 const CREATES_FROM: (u64, u64, u64) = (1, 35, 0);
 
-/// Sends on what passes as it is, `query` in the place of the request's own. What lasts ends with what opened it.
-///
-/// # Errors
-/// As [`send`]; 401 and 403 where it is over before the member has answered.
-pub(crate) async fn pass(
-    cluster: &Arc<Cluster>,
-    caller: &Caller,
-    mut request: Request<Body>,
-    info: &RequestInfo,
-    query: Option<&str>,
-) -> Result<Response<Body>, Refusal> {
-    let Some(mut over) = over(caller, cluster, info) else {
-        return send(cluster, caller, request, &info.path, query).await;
-    };
-    let (end, ender) = TunnelEnd::new();
-    request.extensions_mut().insert(end);
-    let answer = tokio::select! {
-        why = &mut over => return Err(RequestRefusal::Over(why).into()),
-        answer = send(cluster, caller, request, &info.path, query) => answer?,
-    };
-    if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
-        ender.end_when(over.map(drop).boxed());
-        return Ok(answer);
-    }
-    let lines = info.class() == RequestClass::Watch && is_lines(&answer);
-    Ok(answer.map(|body| ended_by(body, lines, over.map(|why| Ending::AtOnce(why.into())).boxed())))
+/// What a request lasts by.
+pub(super) struct Lasting {
+    class: RequestClass,
+    /// Ends once it is over.
+    over: BoxFuture<'static, StreamOver>,
+    /// Ends the tunnel, where the request is switched.
+    ender: TunnelEnder,
 }
 
-/// Ends once a request that lasts is over; `None` for one that lasts as long as it will.
-fn over(caller: &Caller, cluster: &Cluster, info: &RequestInfo) -> Option<BoxFuture<'static, StreamOver>> {
-    if !info.class().is_long_running() {
-        return None;
+impl Lasting {
+    /// Follows what opens a request from before the member is asked; `None` for one that may last as long as it will.
+    pub(super) fn begin(
+        cluster: &Cluster,
+        caller: &Caller,
+        request: &mut Request<Body>,
+        info: &RequestInfo,
+    ) -> Option<Self> {
+        let over = over(caller, cluster, info)?;
+        let (end, ender) = TunnelEnd::new();
+        request.extensions_mut().insert(end);
+        Some(Self { class: info.class(), over, ender })
     }
+
+    /// The member's answer. Whoever may not open what lasts any more does not wait for it; what a short request has done
+    /// is told, whatever was taken away meanwhile.
+    ///
+    /// # Errors
+    /// Those of the answer; 401 and 403 where it is over before.
+    pub(super) async fn answered<T>(&mut self, answer: impl Future<Output = Result<T, Refusal>>) -> Result<T, Refusal> {
+        if !self.class.is_long_running() {
+            return answer.await;
+        }
+        tokio::select! {
+            why = &mut self.over => Err(RequestRefusal::Over(why).into()),
+            answer = answer => answer,
+        }
+    }
+
+    /// The same answer, until it is over.
+    pub(super) fn follow(self, answer: Response<Body>) -> Response<Body> {
+        let Self { class, over, ender } = self;
+        if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+            ender.end_when(over.map(drop).boxed());
+            return answer;
+        }
+        if answer.body().is_end_stream() {
+            return answer;
+        }
+        let lines = class == RequestClass::Watch && is_lines(&answer);
+        let end = async move {
+            if !class.is_long_running() {
+                sleep(FOLLOWED_AFTER).await;
+            }
+            Ending::AtOnce(over.await.into())
+        };
+        answer.map(|body| ended_by(body, lines, end.boxed()))
+    }
+}
+
+/// Ends once a request is over that lasts; `None` for one that lasts as long as it will.
+fn over(caller: &Caller, cluster: &Cluster, info: &RequestInfo) -> Option<BoxFuture<'static, StreamOver>> {
     let end = caller.stream_end();
-    let grant = caller.rights().zip(info.resource());
     let version = cluster.version().map(|version| version.order());
-    let mut grant = grant.map(|(rights, resource)| {
-        FollowedGrant::new(rights, cluster.name(), judged_verbs(info.verb, resource, version), resource)
-    });
+    let mut grant =
+        caller.rights().map(|rights| FollowedGrant::new(rights, cluster.name(), judged_verbs(info, version), info));
     if end.is_none() && grant.is_none() {
         return None;
     }
@@ -83,16 +117,14 @@ fn over(caller: &Caller, cluster: &Cluster, info: &RequestInfo) -> Option<BoxFut
 /// `create` as well: a WebSocket begins as a GET. From 1.35 on kube-apiserver does, unless it is told otherwise
 /// (`AuthorizePodWebsocketUpgradeCreatePermission`; `ensureAuthorizedForVerb` in `pkg/registry/core/pod/rest`). Who has
 /// lost that right may not come in again, and so is not to stay in.
-fn judged_verbs(
-    verb: Verb,
-    resource: &ResourceRequest,
-    version: Option<(u64, u64, u64)>,
-) -> impl Iterator<Item = &'static str> {
-    let is_of_pod = resource.resource.group.is_empty() && &*resource.resource.resource == "pods";
-    let leads_in = matches!(resource.subresource.as_deref(), Some("exec" | "attach" | "portforward"));
+fn judged_verbs(info: &RequestInfo, version: Option<(u64, u64, u64)>) -> impl Iterator<Item = &'static str> {
+    let leads_into_pod = info.resource().is_some_and(|request| {
+        let is_of_pod = request.resource.group.is_empty() && &*request.resource.resource == "pods";
+        is_of_pod && matches!(request.subresource.as_deref(), Some("exec" | "attach" | "portforward"))
+    });
     let asks_to_create = version.is_none_or(|version| version >= CREATES_FROM);
-    let create = is_of_pod && leads_in && verb != Verb::Create && asks_to_create;
-    std::iter::once(verb.as_str()).chain(create.then_some(Verb::Create.as_str()))
+    let create = leads_into_pod && info.verb != Verb::Create && asks_to_create;
+    std::iter::once(info.verb.as_str()).chain(create.then_some(Verb::Create.as_str()))
 }
 
 async fn passed(end: Option<(Instant, StreamOver)>) -> StreamOver {
@@ -140,7 +172,7 @@ mod tests {
             ("GET", "/api/v1/namespaces/n/services/s/portforward".to_owned(), new, &["get"]),
         ] {
             let info = RequestInfo::parse(method, &path, None).unwrap();
-            let verbs: Vec<_> = judged_verbs(info.verb, info.resource().unwrap(), version).collect();
+            let verbs: Vec<_> = judged_verbs(&info, version).collect();
             assert_eq!(verbs, expected, "{method} {path} {version:?}");
         }
     }

@@ -13,7 +13,6 @@ use tributary_apimachinery::{ClusterName, Query, RequestClass, RequestInfo, Reso
 use self::taken_back::{KnownObject, TakenBack};
 use super::answer::{content_type, note};
 use super::buffered::unreadable;
-use super::lasting::pass;
 use super::room;
 use super::send::send;
 use super::whole::seen_in_passing;
@@ -51,7 +50,7 @@ pub(crate) async fn forward(
     let cluster = router.fleet().cluster(name).ok_or_else(|| ClusterRefusal::NotConfigured(name.clone()))?;
     let hash = Query::parse(query).get("hash").filter(|hash| !hash.is_empty()).map(str::to_owned);
     if let Some(hash) = hash.filter(|_| info.path.starts_with("/openapi/v3/")) {
-        return openapi_document(&cluster, caller, request, &info.path, query, &hash).await;
+        return openapi_document(&cluster, caller, request, info, query, &hash).await;
     }
     // What lies behind `proxy`, `exec` and their like is no object of the cluster, whatever the method.
     let Some(resource) = info.resource().filter(|resource| !resource.is_opaque()) else {
@@ -69,7 +68,7 @@ pub(crate) async fn forward(
         Err(refusal) => return Err(refusal),
     };
     match writes(info.verb) {
-        true => write(router, caller, request, &given, &cluster, (&info.path, query.as_deref())).await,
+        true => write(router, caller, request, &given, &cluster, (info, query.as_deref())).await,
         false => passed(&cluster, caller, request, info, query.as_deref()).await,
     }
 }
@@ -108,7 +107,7 @@ async fn passed(
     info: &RequestInfo,
     query: Option<&str>,
 ) -> Result<Response<Body>, Refusal> {
-    let mut answer = pass(cluster, caller, request, info, query).await?;
+    let mut answer = send(cluster, caller, request, info, query).await?;
     if info.class() == RequestClass::Watch && answer.status().is_success() {
         answer.extensions_mut().insert(ForwardedWatch);
     }
@@ -122,7 +121,7 @@ async fn write(
     request: Request<Body>,
     given: &TakenBack<'_>,
     cluster: &Arc<Cluster>,
-    (path, query): (&str, Option<&str>),
+    (info, query): (&RequestInfo, Option<&str>),
 ) -> Result<Response<Body>, Refusal> {
     // What the body occupies counts until the member has answered.
     let mut portion = router.held_bytes().take(caller.holder, 0)?;
@@ -143,7 +142,7 @@ async fn write(
         true => Some(room::room(router, caller, 0).await?),
         false => None,
     };
-    let answer = send(cluster, caller, request, path, query).await?;
+    let answer = send(cluster, caller, request, info, query).await?;
     drop(portion);
     match room {
         Some(room) if answer.status().is_success() && is_object(&answer) => {
@@ -164,7 +163,7 @@ async fn openapi_document(
     cluster: &Arc<Cluster>,
     caller: &Caller,
     request: Request<Body>,
-    path: &str,
+    info: &RequestInfo,
     query: Option<&str>,
     hash: &str,
 ) -> Result<Response<Body>, Refusal> {
@@ -172,17 +171,17 @@ async fn openapi_document(
     again.headers_mut().clone_from(request.headers());
     again.extensions_mut().clone_from(request.extensions());
     again.headers_mut().remove(header::IF_NONE_MATCH);
-    let refused = match send(cluster, caller, request, path, query).await {
+    let refused = match send(cluster, caller, request, info, query).await {
         Err(refusal) if refusal.is_redirect() => refusal,
         answer => return answer,
     };
-    let present = send(cluster, caller, again, path, None).await?;
+    let present = send(cluster, caller, again, info, None).await?;
     let tag = present.headers().get(header::ETAG).and_then(|tag| tag.to_str().ok());
     let tag = tag.map(|tag| tag.trim_start_matches("W/").trim_matches('"').to_owned());
     // Whatever else the member says does not become a part of a URL.
     let is_hash = |tag: &String| !tag.is_empty() && tag != hash && tag.bytes().all(|byte| byte.is_ascii_alphanumeric());
     match tag.filter(is_hash).filter(|_| present.status().is_success()) {
-        Some(tag) => Ok(openapi::moved(&format!("/clusters/{}{path}", cluster.name()), &tag)),
+        Some(tag) => Ok(openapi::moved(&format!("/clusters/{}{}", cluster.name(), info.path), &tag)),
         None => Err(refused),
     }
 }

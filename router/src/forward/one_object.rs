@@ -7,10 +7,10 @@ use tributary_apimachinery::{ClusterName, GetOptions, Names, Query, ResourceRequ
 
 use super::answer::TranslationOptions;
 use super::buffered::BufferedRequest;
-use super::lasting::pass;
 use super::locate::{self, Located, Lookup, locate};
 use super::meant::{self, Meant, OfExisting, makes};
 use super::missing_namespace::explained;
+use super::send::send;
 use super::target::{OwnerTarget, send_translated};
 use crate::asked::proxied_name;
 use crate::body::{Body, WHOLE_BODY_BYTES_MAX};
@@ -41,7 +41,7 @@ pub(crate) async fn to_owner(
             located = locate::only(object, located).await;
         }
         let (cluster, _) = located.owner(meaning).map_err(|none| located.refuse(object, none))?;
-        return pass(&cluster, caller, message, info, query).await;
+        return send(&cluster, caller, message, info, query).await;
     }
     let form = request.preferences.form(ResponseKind::Object)?;
     let include = if info.verb == Verb::Get {

@@ -150,7 +150,7 @@ async fn answer(
     room: &mut ReviewRoom,
 ) -> Result<Value, Refusal> {
     let room = room.as_mut().map_err(|exceeded| *exceeded)?;
-    let answer = send(cluster, request.caller, message, &request.info.path, request.query).await?;
+    let answer = send(cluster, request.caller, message, request.info, request.query).await?;
     let code = answer.status();
     let text = body::whole_within(answer.into_body(), REVIEW_ANSWER_BYTES_MAX, room).await;
     let text = text.map_err(|error| match error.downcast_ref::<Exceeded>() {

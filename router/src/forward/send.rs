@@ -4,30 +4,48 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Request, Response, StatusCode, Uri};
-use tributary_apimachinery::{Permit, RequestClass};
+use tributary_apimachinery::{Permit, RequestClass, RequestInfo};
 use tributary_proxy::{ClusterClient, ForwardError, RequestIdentity};
 
+use super::lasting::Lasting;
 use super::not_let::{Question, unless_not_let};
 use crate::body::{self, Body};
 use crate::caller::Caller;
 use crate::refusal::{MemberRefusal, Refusal, RequestRefusal};
 use crate::topology::Cluster;
 
-/// Sends a request to one cluster, and its answer back, both streamed.
-/// `path` and `query` take the place of the request's own.
+/// Sends a request to one cluster, and its answer back, both streamed. Its path and `query` take the place of the
+/// message's own. What lasts ends with what opened it.
 ///
 /// # Errors
-/// Why there is no answer; 429 where the client has as many requests under way at the cluster as it may have.
+/// Why there is no answer; 429 where the client has as many requests under way at the cluster as it may have; 401 and
+/// 403 where what lasts is over before the cluster has answered.
 pub(crate) async fn send(
     cluster: &Arc<Cluster>,
     caller: &Caller,
     mut request: Request<Body>,
-    path: &str,
+    info: &RequestInfo,
+    query: Option<&str>,
+) -> Result<Response<Body>, Refusal> {
+    match Lasting::begin(cluster, caller, &mut request, info) {
+        None => answered(cluster, caller, request, info, query).await,
+        Some(mut lasting) => {
+            let answer = lasting.answered(answered(cluster, caller, request, info, query)).await?;
+            Ok(lasting.follow(answer))
+        }
+    }
+}
+
+async fn answered(
+    cluster: &Arc<Cluster>,
+    caller: &Caller,
+    mut request: Request<Body>,
+    info: &RequestInfo,
     query: Option<&str>,
 ) -> Result<Response<Body>, Refusal> {
     let identity = caller.identity(&cluster.setup).await?;
-    let client = addressed(cluster, &mut request, path, query)?;
-    let question = Question { method: request.method().clone(), path, query };
+    let client = addressed(cluster, &mut request, &info.path, query)?;
+    let question = Question { method: request.method().clone(), path: &info.path, query };
     let place = place(cluster, caller, &request)?;
     note(cluster, caller, &mut request);
     let waiting = caller.awaited.wait_for(cluster.name());

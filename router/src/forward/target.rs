@@ -57,7 +57,7 @@ pub(crate) async fn send_translated(
     };
     let known = target.object.as_ref().map_or(0, |object| object.size()).max(held.body.len());
     let room = room::room(router, request.caller, known).await?;
-    let answer = send(&target.cluster, request.caller, message, &info.path, query.as_deref()).await?;
+    let answer = send(&target.cluster, request.caller, message, info, query.as_deref()).await?;
     translate(request, &target.cluster, answer, room, wish).await
 }
 

@@ -2,13 +2,11 @@
 
 use tokio::sync::watch;
 use tokio::time::sleep_until;
-use tributary_apimachinery::ClusterName;
-use tributary_apimachinery::request_info::ResourceRequest;
+use tributary_apimachinery::{ClusterName, RequestInfo};
 use tributary_authorization::{Attributes, ResourceAttributes};
 
 use super::judged::Needed;
 use super::visible::CallerRights;
-use crate::asked::attributes;
 use crate::stream_over::StreamOver;
 
 /// What somebody was granted in one cluster: each of the verbs that opened what lasts.
@@ -20,7 +18,7 @@ pub(crate) struct FollowedGrant {
     rights: CallerRights,
     cluster: ClusterName,
     verbs: Vec<FollowedVerb>,
-    resource: ResourceRequest,
+    asked: RequestInfo,
     changes: watch::Receiver<u64>,
 }
 
@@ -36,12 +34,12 @@ impl FollowedGrant {
         rights: &CallerRights,
         cluster: &ClusterName,
         verbs: impl IntoIterator<Item = &'static str>,
-        resource: &ResourceRequest,
+        asked: &RequestInfo,
     ) -> Self {
-        let (rights, cluster, resource) = (rights.clone(), cluster.clone(), resource.clone());
+        let (rights, cluster, asked) = (rights.clone(), cluster.clone(), asked.clone());
         let verbs = verbs.into_iter().map(|verb| FollowedVerb { verb, is_seen: false }).collect();
         let changes = rights.changes();
-        let mut grant = Self { rights, cluster, verbs, resource, changes };
+        let mut grant = Self { rights, cluster, verbs, asked, changes };
         grant.look();
         grant
     }
@@ -78,16 +76,23 @@ impl FollowedGrant {
     /// Whether one of the verbs is lost, and what has to be known for that. Costs a lookup of the user's and the groups'
     /// grants in the cluster for each.
     fn look(&mut self) -> (bool, Needed) {
-        let Self { rights, cluster, verbs, resource, .. } = self;
-        let subresource = resource.subresource.as_deref().unwrap_or_default();
+        let Self { rights, cluster, verbs, asked, .. } = self;
+        let asked = Attributes::of(asked);
         rights.decided(|rights| {
             // All are looked at, so that all are asked at once.
             verbs.iter_mut().fold(false, |is_lost, FollowedVerb { verb, is_seen }| {
-                let asked = ResourceAttributes { subresource, ..attributes(resource, verb) };
-                let granted = rights.grants(cluster, &Attributes::Resource(asked));
+                let granted = rights.grants(cluster, &with_verb(&asked, verb));
                 let was_seen = std::mem::replace(is_seen, *is_seen || granted == Some(true));
                 is_lost || (granted == Some(false) && was_seen)
             })
         })
+    }
+}
+
+/// The same, asked with another verb.
+fn with_verb<'a>(asked: &'a Attributes<'_>, verb: &'a str) -> Attributes<'a> {
+    match asked {
+        Attributes::Resource(own) => Attributes::Resource(ResourceAttributes { verb, ..*own }),
+        Attributes::NonResource { path, .. } => Attributes::NonResource { verb, path: (&**path).into() },
     }
 }

@@ -44,6 +44,7 @@ mod rights;
 mod rights_bounded;
 mod rights_detected;
 mod rights_forwarded;
+mod rights_lasting;
 mod rights_property;
 mod rights_reviewed;
 mod rights_watched;

@@ -6,7 +6,7 @@ use http::{HeaderValue, Request, Response, header};
 use http_body_util::BodyExt;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::time::{Duration, timeout};
-use tributary_apimachinery::{Query, ResourceVersion};
+use tributary_apimachinery::{Query, RequestInfo, ResourceVersion};
 use tributary_cacher::wire::{ListParser, Part};
 
 use crate::body::{self, Body, WHOLE_BODY_BYTES_MAX};
@@ -27,7 +27,7 @@ const REFUSAL_BYTES_MAX: usize = 64 << 10;
 /// What every member is asked.
 #[derive(Clone)]
 pub(super) struct ListQuery {
-    path: String,
+    info: RequestInfo,
     /// The query, without the member's own token and without a limit.
     query: String,
     limit: u64,
@@ -47,8 +47,8 @@ impl ListQuery {
         if !labels.is_empty() {
             query.push(format!("labelSelector={}", utf8_percent_encode(labels, NON_ALPHANUMERIC)));
         }
-        let (path, accept) = (request.info.path.clone(), HeaderValue::from_static(accept));
-        Self { path, query: query.join("&"), limit, accept, caller: request.caller.clone() }
+        let (info, accept) = (request.info.clone(), HeaderValue::from_static(accept));
+        Self { info, query: query.join("&"), limit, accept, caller: request.caller.clone() }
     }
 
     /// Asks a member. The answer is a success.
@@ -67,7 +67,7 @@ impl ListQuery {
         }
         let query = query.trim_start_matches('&');
         let answer =
-            send(cluster, &self.caller, request, &self.path, Some(query).filter(|query| !query.is_empty())).await?;
+            send(cluster, &self.caller, request, &self.info, Some(query).filter(|query| !query.is_empty())).await?;
         if answer.status().is_success() {
             return Ok(answer);
         }
