@@ -45,6 +45,7 @@ mod rights_bounded;
 mod rights_detected;
 mod rights_forwarded;
 mod rights_lasting;
+mod rights_numbers;
 mod rights_property;
 mod rights_reviewed;
 mod rights_watched;

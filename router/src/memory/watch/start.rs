@@ -43,6 +43,7 @@ pub(super) async fn start(
     let wanted =
         versions.wanted(resource, options.resource_version.as_deref(), refuse_watch).map_err(NotStarted::of)?;
     versions.in_scope(options.resource_version.as_deref(), &wanted)?;
+    says_its_rights(request, &wanted, options)?;
     let ahead = reach(request, view, &mut before, &wanted, options, &filter).await?;
     // Before the log: whoever holds a view's clusters may wait for it.
     let place = WatchFrom::of(request.router, view, wanted, options, &filter)?;
@@ -52,6 +53,24 @@ pub(super) async fn start(
     drop(log);
     let standings = view.standings_with(before, &held).map_err(|refusal| NotStarted::of(refusal.into()))?;
     Ok(StartedWatch { watcher, ahead, standings })
+}
+
+/// Whether a version that a watch goes on from says what its client has been shown. A number has no room for the rights
+/// under which it was handed out, so of one of many users it does not: what was lost in some cluster since would never be
+/// taken away, and what was gained never be told.
+fn says_its_rights(
+    request: ClientRequest<'_>,
+    wanted: &ReadVersion,
+    options: &WatchOptions,
+) -> Result<(), VersionRefusal> {
+    match wanted {
+        ReadVersion::Item(cluster, _) if request.caller.rights().is_some() && !options.sends_initial_events() => {
+            let cause = "it does not say under which rights it was handed out, so a watch can resume only from the version \
+                         of a list or bookmark";
+            Err(VersionRefusal::NotAfterItem { cluster: cluster.clone(), cause })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Waits until what is held has come to what is wanted. A version that is resumed need not be reached: gives the

@@ -1,0 +1,69 @@
+//! The shared mode: numbers that objects carry (`itemResourceVersions: Integer`). They have no room for the rights under
+//! which they were handed out.
+
+use tributary_apimachinery::ItemResourceVersions;
+use tributary_router::{Policies, Policy, SharedMode};
+
+use crate::harness::{Fixture, allow, brief, until, version};
+use crate::rights::{RBAC, config_map_of, grant, listed};
+
+const ALL: &str = "/api/v1/configmaps";
+
+fn integers() -> Policies {
+    let Policies { default, .. } = allow();
+    let default = Policy { item_resource_versions: ItemResourceVersions::Integer, ..default };
+    Policies { default, ..Policies::default() }
+}
+
+/// An informer that was shown an object of `b` is cut off; the right to it is taken away; it comes back with the number
+/// of the last event that it was told, which is of `a`. It must be made to list again: nothing else would ever take
+/// the object away from it.
+#[tokio::test]
+async fn a_number_of_one_cluster_is_no_way_past_a_right_that_was_lost_in_another() {
+    let fixture = Fixture::shared(["a", "b"], integers(), SharedMode::default()).await;
+    for member in &fixture.members {
+        grant(member, "", "ann");
+        listed(&fixture, member.name(), "ann", "all").await;
+    }
+    fixture.member("b").apply(config_map_of("shop", "hidden")).unwrap();
+    let ann = fixture.user("ann", &[]);
+    until(async || ann.get(&format!("{ALL}?limit=500")).await.ok().to_string().contains("hidden")).await;
+    let list = ann.get(ALL).await.ok();
+    let mut events = ann.watch(&format!("{ALL}?watch=1&resourceVersion={}", version(&list))).await;
+    fixture.member("a").apply(config_map_of("shop", "last")).unwrap();
+    let last = events.soon().await;
+    assert_eq!(brief(&last), "ADDED a/last");
+    drop(events);
+    fixture.member("b").delete(&format!("clusterrolebindings.{RBAC}"), "", "ann-reads").unwrap();
+    listed(&fixture, "b", "ann", "none").await;
+    let mut resumed = ann.watch(&format!("{ALL}?watch=1&resourceVersion={}", version(&last["object"]))).await;
+    fixture.member("a").apply(config_map_of("shop", "next")).unwrap();
+    let event = resumed.soon().await;
+    assert_eq!((&event["type"], &event["object"]["code"]), (&"ERROR".into(), &410.into()), "{event}");
+}
+
+/// The same of what was gained: what is there already would never be told.
+#[tokio::test]
+async fn a_number_of_one_cluster_is_no_way_past_a_right_that_was_gained_in_another() {
+    let fixture = Fixture::shared(["a", "b"], integers(), SharedMode::default()).await;
+    grant(fixture.member("a"), "", "ann");
+    listed(&fixture, "a", "ann", "all").await;
+    fixture.member("b").apply(config_map_of("shop", "old")).unwrap();
+    let ann = fixture.user("ann", &[]);
+    let list = ann.get(ALL).await.ok();
+    let mut events = ann.watch(&format!("{ALL}?watch=1&resourceVersion={}", version(&list))).await;
+    fixture.member("a").apply(config_map_of("shop", "last")).unwrap();
+    let last = events.soon().await;
+    assert_eq!(brief(&last), "ADDED a/last");
+    drop(events);
+    grant(fixture.member("b"), "", "ann");
+    listed(&fixture, "b", "ann", "all").await;
+    let mut resumed = ann.watch(&format!("{ALL}?watch=1&resourceVersion={}", version(&last["object"]))).await;
+    fixture.member("a").apply(config_map_of("shop", "next")).unwrap();
+    let mut told = Vec::new();
+    while let Ok(Some(event)) = tokio::time::timeout(std::time::Duration::from_secs(5), resumed.next()).await {
+        told.push(if event["type"] == "ERROR" { "ERROR".to_owned() } else { brief(&event) });
+    }
+    let is_told_of_b = told.iter().any(|event| event == "ERROR" || event == "ADDED b/old");
+    assert!(is_told_of_b, "of b, which may be listed by now, nothing is told: {told:?}");
+}
