@@ -14,6 +14,7 @@ use crate::refusal::{Refusal, RequestRefusal, Trouble};
 use crate::response::IncludeObject;
 use crate::rights::Candidates;
 use crate::topology::Cluster;
+use crate::versions::Versions;
 use crate::{Router, asked};
 
 /// A request as it came, taken apart: what it asks for, and in which form. Cheap to copy.
@@ -78,6 +79,11 @@ impl<'a> ClientRequest<'a> {
         hiding.retain(|cluster| served.clusters.contains(cluster.name()) && !candidates.has(cluster.name()));
         let cause = || format!("it forbids to ask for {}", served.resource.group_resource());
         hiding.iter().map(|own| Trouble { cluster: own.name().clone(), cause: cause(), age: None }).collect()
+    }
+
+    /// Reads the versions that a write of the resource names: of clusters that there are for it.
+    pub(crate) fn versions(&self) -> Versions {
+        self.configuration.versions(&self.resource.resource).of_candidates(self.candidates.clone())
     }
 
     /// The cluster of this name, if there is one for this request.

@@ -14,7 +14,7 @@ use tributary_merge::{
 
 use crate::limits::UNKNOWN_CLUSTERS;
 use crate::refusal::{ClusterRefusal, Refusal, VersionRefusal};
-use crate::rights::{Audience, ItemVersions};
+use crate::rights::{Audience, Candidates, ItemVersions};
 use crate::topology::{Cluster, ClusterIdentity};
 
 /// Reads and writes the versions of one resource, for one request.
@@ -23,6 +23,8 @@ pub(crate) struct Versions {
     items: ItemResourceVersions,
     clusters: Arc<BTreeMap<ClusterName, Arc<Cluster>>>,
     audience: Option<Arc<Audience>>,
+    /// The clusters that there are for whoever names a version.
+    candidates: Candidates,
 }
 
 /// A version that was handed out here.
@@ -54,12 +56,22 @@ impl Versions {
         items: ItemResourceVersions,
         clusters: Arc<BTreeMap<ClusterName, Arc<Cluster>>>,
     ) -> Self {
-        Self { epochs, items, clusters, audience: None }
+        Self { epochs, items, clusters, audience: None, candidates: Candidates::default() }
     }
 
     /// The same, for whoever may be told these.
     pub(crate) fn of_audience(self, audience: Option<Arc<Audience>>) -> Self {
         Self { audience, ..self }
+    }
+
+    /// The same, named by whoever may know of these clusters.
+    pub(crate) fn of_candidates(self, candidates: Candidates) -> Self {
+        Self { candidates, ..self }
+    }
+
+    /// Whether whoever names a version, or is told one, may know of a cluster.
+    fn is_told(&self, cluster: &ClusterName) -> bool {
+        self.candidates.has(cluster) && self.audience.as_ref().is_none_or(|audience| audience.has(cluster))
     }
 
     /// How the versions of single objects are written.
@@ -124,13 +136,15 @@ impl Versions {
     ///
     /// # Errors
     /// The reason why a text is no version that was handed out here. A number is garbage nowhere: an integer whose
-    /// index is no cluster's, and any number where objects carry none, is foreign.
+    /// index is no cluster's, or that of one that its sender may not know of, and any number where objects carry none, is
+    /// foreign.
     pub(crate) fn decode(&self, text: &str) -> Result<ClientVersion, VersionDecodeError> {
         if self.items == ItemResourceVersions::Integer
             && let Ok(integer) = IntegerResourceVersion::decode(text)
         {
             let (version, index) = (integer.version(), integer.index());
             let owner = self.clusters.values().find(|cluster| cluster.mark.index() == Some(index));
+            let owner = owner.filter(|owner| self.is_told(owner.name()));
             let owner = owner.ok_or(Foreign::Index(index))?;
             return Ok(ClientVersion::Item(owner.name().clone(), version));
         }
@@ -199,8 +213,8 @@ impl Versions {
             ClusterIdentity::Withheld => self.epochs.current_uid_of(cluster.name()) != Some(""),
             ClusterIdentity::Unknown => false,
         });
-        let is_told = |name: &ClusterName| self.audience.as_ref().is_none_or(|audience| audience.has(name));
-        let (told, hidden): (Vec<_>, Vec<_>) = untold.map(|cluster| cluster.name().clone()).partition(is_told);
+        let names = untold.map(|cluster| cluster.name().clone());
+        let (told, hidden): (Vec<_>, Vec<_>) = names.partition(|name| self.is_told(name));
         match (told.is_empty(), hidden.is_empty()) {
             (false, _) => Some(ClusterRefusal::unread(resource, told, 1)),
             (true, false) => Some(ClusterRefusal::rights_unknown(resource.clone(), String::new())),

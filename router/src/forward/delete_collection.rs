@@ -168,7 +168,7 @@ async fn delete_in(
     reserve: &Reserve,
 ) -> Result<(), Refusal> {
     let ClientRequest { router, info, query, resource, .. } = request;
-    let versions = request.configuration.versions(&resource.resource);
+    let versions = request.versions();
     let mut version = |_, text: &str| {
         if text == "0" {
             return Ok(text.to_owned());

@@ -166,12 +166,12 @@ fn lookup(held: &BufferedRequest) -> Lookup<'static> {
 
 /// The versions that the client names of the object. What is none says nothing of what it has seen.
 fn versions_seen(request: ClientRequest<'_>, held: &BufferedRequest) -> Vec<ClientVersion> {
-    let ClientRequest { info, resource, query, .. } = request;
+    let ClientRequest { info, query, .. } = request;
     let query = Query::parse(query.filter(|_| info.verb == Verb::Delete));
     let facts = &held.facts;
     let texts = [facts.resource_version.as_deref(), facts.precondition_resource_version.as_deref()];
     let texts = texts.into_iter().chain([query.get("resourceVersion")]).flatten();
-    let versions = request.configuration.versions(&resource.resource);
+    let versions = request.versions();
     texts.filter_map(|text| versions.decode(text).ok()).collect()
 }
 
@@ -184,7 +184,7 @@ fn of_known_cluster(request: ClientRequest<'_>, held: &BufferedRequest) -> Resul
     let resource = &request.resource.resource;
     // `0` is no condition (`resourceVersion` in apimachinery's `pkg/apis/meta/v1/types.go`).
     let text = held.facts.resource_version.as_deref().filter(|text| !matches!(*text, "" | "0"));
-    let decoded = text.map_or(Ok(None), |text| request.configuration.versions(resource).decode(text).map(Some));
+    let decoded = text.map_or(Ok(None), |text| request.versions().decode(text).map(Some));
     decoded.map(drop).map_err(|error| PreconditionRefusal::NotHandedOut {
         resource: resource.clone(),
         name: request.resource.name.clone().unwrap_or_default(),

@@ -80,7 +80,7 @@ fn for_live_read(verb: Verb, query: &str) -> String {
 fn native(request: ClientRequest<'_>, target: &OwnerTarget, text: &str) -> Result<String, Refusal> {
     let resource = &request.resource.resource;
     let name = || request.resource.name.clone().unwrap_or_default();
-    let decoded = request.configuration.versions(resource).decode(text);
+    let decoded = request.versions().decode(text);
     let cluster = target.cluster.name();
     let Some(object) = &target.object else {
         let native = decoded.ok().and_then(|given| given.native(cluster, None));

@@ -1,11 +1,12 @@
 //! The shared mode: numbers that objects carry (`itemResourceVersions: Integer`). They have no room for the rights under
-//! which they were handed out.
+//! which they were handed out, and each names a cluster by an index that anybody can count up.
 
+use serde_json::json;
 use tributary_apimachinery::ItemResourceVersions;
 use tributary_router::{Policies, Policy, SharedMode};
 
 use crate::harness::{Fixture, allow, brief, until, version};
-use crate::rights::{RBAC, config_map_of, grant, listed};
+use crate::rights::{RBAC, binding, config_map_of, grant, listed, role};
 
 const ALL: &str = "/api/v1/configmaps";
 
@@ -66,4 +67,44 @@ async fn a_number_of_one_cluster_is_no_way_past_a_right_that_was_gained_in_anoth
     }
     let is_told_of_b = told.iter().any(|event| event == "ERROR" || event == "ADDED b/old");
     assert!(is_told_of_b, "of b, which may be listed by now, nothing is told: {told:?}");
+}
+
+/// Bob may list and delete in `a` and knows nothing of `hidden-customer`, whose index is 1: its numbers are as foreign to
+/// him as those of an index that no cluster has.
+#[tokio::test]
+async fn a_number_names_no_cluster_that_its_sender_may_not_know_of() {
+    let fixture = Fixture::shared(["a", "hidden-customer"], integers(), SharedMode::default()).await;
+    let (a, bob) = (fixture.member("a"), fixture.user("bob", &[]));
+    let verbs: &[&str] = &["get", "list", "watch", "deletecollection", "update", "delete"];
+    a.apply(role("", "deleter", [verbs, &[""], &["configmaps"], &[]])).unwrap();
+    a.apply(binding("shop", "bob-deletes", ("ClusterRole", "deleter"), "bob")).unwrap();
+    listed(&fixture, "a", "bob", "shop").await;
+    a.apply(config_map_of("shop", "x")).unwrap();
+    let (shop, x) = ("/api/v1/namespaces/shop/configmaps", "/api/v1/namespaces/shop/configmaps/x");
+    until(async || bob.get(x).await.code == 200).await;
+    let headers = [("content-type", "application/json")];
+    let mut said = Vec::new();
+    for number in ["10001", "10002"] {
+        let options =
+            json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"resourceVersion": number}});
+        let mut object = config_map_of("shop", "x");
+        object["metadata"]["resourceVersion"] = number.into();
+        let (options, object) = (options.to_string(), object.to_string());
+        let mut texts = Vec::new();
+        for (method, path, body) in [
+            ("DELETE", shop.to_owned(), &options),
+            ("DELETE", x.to_owned(), &options),
+            ("PUT", x.to_owned(), &object),
+            ("GET", format!("{x}?resourceVersion={number}"), &String::new()),
+            ("GET", format!("{shop}?resourceVersion={number}"), &String::new()),
+            ("GET", format!("{shop}?watch=1&resourceVersion={number}"), &String::new()),
+        ] {
+            let answer = bob.send(method, &path, &headers, body).await;
+            let text = String::from_utf8_lossy(&answer.body).into_owned();
+            assert!(!text.contains("hidden"), "{method} {path}: {text}");
+            texts.push((answer.code, text.replace(number, "N").replace("index 2", "index 1")));
+        }
+        said.push(texts);
+    }
+    assert_eq!(said[0], said[1], "a hidden cluster is as none");
 }
