@@ -17,6 +17,10 @@ use crate::visible::{Part, Visible};
 /// The group that an authorizer before RBAC lets do everything (`user.SystemPrivilegedGroup`).
 const MASTERS: &str = "system:masters";
 
+/// How much is remembered of subjects that lost what they had, in subjects and 256 bytes of their names. 1,024: bindings
+/// come and go with namespaces, and what nobody remembers any more counts as changed for everybody.
+const GONE_MAX: usize = 1024;
+
 /// The number of a cluster, as subjects have it. One that left is given again.
 type Slot = usize;
 
@@ -33,8 +37,14 @@ pub struct Fleet {
     generation: u64,
     /// Whether anything has changed since this generation began.
     touched: bool,
-    /// When a subject was last forgotten, or a cluster came or went: what has no place of its own to note it.
-    rest_changed: u64,
+    /// When a cluster last came or went.
+    clusters_changed: u64,
+    /// When each cluster came that is there.
+    joined: Vec<u64>,
+    /// How much is remembered of subjects that lost what they had: see [`GONE_MAX`].
+    gone: usize,
+    /// When that was last forgotten.
+    forgotten: u64,
     places: Interner<Place>,
     rules: Interner<Rules>,
     bindings: Interner<Binding>,
@@ -44,7 +54,16 @@ pub struct Fleet {
 /// What a subject has, cluster by cluster in the order of their slots.
 #[derive(Debug, Default)]
 struct Shares {
-    by_cluster: Vec<(Slot, Arc<Share>)>,
+    by_cluster: Vec<ClusterShare>,
+    changed: u64,
+}
+
+/// What a subject has in one cluster.
+#[derive(Debug)]
+struct ClusterShare {
+    slot: Slot,
+    /// `None` once it has nothing any more, for as long as that is remembered.
+    share: Option<Arc<Share>>,
     changed: u64,
 }
 
@@ -98,21 +117,37 @@ impl Principal {
 }
 
 impl Shares {
-    fn get(&self, slot: Slot) -> Option<&Arc<Share>> {
-        let at = self.by_cluster.binary_search_by_key(&slot, |(slot, _)| *slot).ok()?;
-        Some(&self.by_cluster[at].1)
+    fn place(&self, slot: Slot) -> Result<usize, usize> {
+        self.by_cluster.binary_search_by_key(&slot, |own| own.slot)
     }
 
-    /// Whether it is another than before.
-    fn set(&mut self, slot: Slot, share: Option<Arc<Share>>) -> bool {
-        match (self.by_cluster.binary_search_by_key(&slot, |(slot, _)| *slot), share) {
-            (Ok(at), Some(share)) if Arc::ptr_eq(&self.by_cluster[at].1, &share) => return false,
-            (Ok(at), Some(share)) => self.by_cluster[at].1 = share,
-            (Ok(at), None) => drop(self.by_cluster.remove(at)),
-            (Err(at), Some(share)) => self.by_cluster.insert(at, (slot, share)),
-            (Err(_), None) => return false,
+    fn get(&self, slot: Slot) -> Option<&Arc<Share>> {
+        self.by_cluster[self.place(slot).ok()?].share.as_ref()
+    }
+
+    /// When it last changed in a cluster, as far as that is remembered.
+    fn changed_in(&self, slot: Slot) -> u64 {
+        self.place(slot).map_or(0, |at| self.by_cluster[at].changed)
+    }
+
+    /// What it has now, from this generation on. Whether that is another than before.
+    fn set(&mut self, slot: Slot, share: Option<Arc<Share>>, now: u64) -> bool {
+        match self.place(slot) {
+            Ok(at) if self.by_cluster[at].share.as_ref().map(Arc::as_ptr) == share.as_ref().map(Arc::as_ptr) => {
+                return false;
+            }
+            Ok(at) => self.by_cluster[at] = ClusterShare { slot, share, changed: now },
+            Err(_) if share.is_none() => return false,
+            Err(at) => self.by_cluster.insert(at, ClusterShare { slot, share, changed: now }),
         }
+        self.changed = now;
         true
+    }
+
+    /// Forgets what it has no more. Whether anything is left.
+    fn forget(&mut self) -> bool {
+        self.by_cluster.retain(|own| own.share.is_some());
+        !self.by_cluster.is_empty()
     }
 }
 
@@ -168,7 +203,7 @@ impl Fleet {
     /// Forgets a cluster. Whether it was known.
     pub fn leave(&mut self, cluster: &ClusterName) -> bool {
         let Some(slot) = self.clusters.remove(cluster) else { return false };
-        self.rest_changed = self.touch();
+        self.clusters_changed = self.touch();
         self.put_member(slot, None);
         self.close()
     }
@@ -185,6 +220,12 @@ impl Fleet {
 
     /// Begins a new generation if anything was touched, and says whether.
     fn close(&mut self) -> bool {
+        if self.gone > GONE_MAX {
+            self.gone = 0;
+            self.forgotten = self.touch();
+            self.users.retain(|_, shares| shares.forget());
+            self.groups.retain(|_, shares| shares.forget());
+        }
         let touched = std::mem::take(&mut self.touched);
         self.generation += u64::from(touched);
         touched
@@ -201,9 +242,11 @@ impl Fleet {
         if free == self.members.len() {
             self.members.push(None);
             self.beyond.push(0);
+            self.joined.push(0);
         }
         self.members[free] = Some(Member::default());
-        self.rest_changed = self.touch();
+        self.clusters_changed = self.touch();
+        self.joined[free] = self.clusters_changed;
         self.clusters.insert(cluster.clone(), free);
         free
     }
@@ -311,13 +354,14 @@ impl Fleet {
             Principal::User(name) => (&mut self.users, name),
             Principal::Group(name) => (&mut self.groups, name),
         };
-        let shares = map.entry(Arc::clone(name)).or_default();
-        if shares.set(slot, share) {
-            shares.changed = now;
+        if share.is_none() && !map.contains_key(name) {
+            return;
+        }
+        let is_gone = share.is_none();
+        if map.entry(Arc::clone(name)).or_default().set(slot, share, now) {
             self.touched = true;
-            if shares.by_cluster.is_empty() {
-                map.remove(name);
-                self.rest_changed = now;
+            if is_gone {
+                self.gone += 1 + name.len() / 256;
             }
         }
     }
@@ -363,7 +407,15 @@ impl Fleet {
     /// The generation in which what this user may do anywhere last changed, or may have: while it is the same, so is
     /// every answer. It never falls. Costs a lookup for each group.
     pub fn generation_of(&self, user: User<'_>) -> u64 {
-        self.shares_of(user).map(|shares| shares.changed).fold(self.rest_changed, u64::max)
+        let rest = self.clusters_changed.max(self.forgotten);
+        self.shares_of(user).map(|shares| shares.changed).fold(rest, u64::max)
+    }
+
+    /// The same of what this user may do in one cluster, whatever changes in others.
+    pub fn generation_in(&self, cluster: &ClusterName, user: User<'_>) -> u64 {
+        let Some(slot) = self.clusters.get(cluster) else { return self.clusters_changed };
+        let rest = self.joined[*slot].max(self.forgotten);
+        self.shares_of(user).map(|shares| shares.changed_in(*slot)).fold(rest, u64::max)
     }
 
     /// Whether a cluster allows a request. Costs a lookup for each group, and the rules that may match.
@@ -380,8 +432,10 @@ impl Fleet {
         let marked: Vec<_> = asked.iter().map(|attributes| (attributes, Marks::of_request(attributes))).collect();
         let mut slots = vec![is_master(user) && !asked.is_empty(); self.members.len()];
         let mut known: HashMap<*const Share, bool> = HashMap::new();
-        for (slot, share) in self.shares_of(user).flat_map(|shares| &shares.by_cluster) {
-            if !slots[*slot] {
+        for ClusterShare { slot, share, .. } in self.shares_of(user).flat_map(|shares| &shares.by_cluster) {
+            if let Some(share) = share
+                && !slots[*slot]
+            {
                 let allows = || marked.iter().any(|(attributes, marks)| share.allows(attributes, *marks));
                 slots[*slot] = *known.entry(Arc::as_ptr(share)).or_insert_with(allows);
             }

@@ -167,6 +167,12 @@ proptest! {
         let look = |fleet: &Fleet| -> Vec<_> {
             users.iter().map(|user| (fleet.generation_of(user.as_user()), all_rights(fleet, user.as_user()))).collect()
         };
+        let look_into_each = |fleet: &Fleet| -> Vec<_> {
+            let each = users.iter().flat_map(|user| names.iter().map(|cluster| (cluster, user.as_user())));
+            let rights = |cluster, user| ["get", "list"].map(|verb| fleet.rights(cluster, user, verb, "", "pods"));
+            each.map(|(cluster, user)| (fleet.generation_in(cluster, user), rights(cluster, user))).collect()
+        };
+        let mut before_in_each = look_into_each(&Fleet::default());
         let mut before = look(&fleet);
         let mut generation = fleet.generation();
         for change in &changes {
@@ -182,6 +188,14 @@ proptest! {
                 }
             }
             (before, generation) = (now, fleet.generation());
+            let now_in_each = look_into_each(&fleet);
+            for ((generation_before, rights_before), (generation_now, rights_now)) in
+                before_in_each.iter().zip(&now_in_each)
+            {
+                prop_assert!(generation_before <= generation_now && *generation_now <= generation);
+                prop_assert!(rights_before == rights_now || generation_before < generation_now);
+            }
+            before_in_each = now_in_each;
         }
     }
 }
@@ -319,4 +333,43 @@ fn what_a_subject_has_beyond_the_bound_is_not_looked_at_and_is_no_other_subjects
     fleet.leave(&a);
     fleet.upsert(&name("c"), binding(0, "r"));
     assert!(!fleet.grants_too_much(&name("c")), "the next in its place has nothing of it");
+}
+
+/// Bindings of anybody come and go in one cluster, as with the namespaces of a pipeline.
+#[test]
+fn what_changes_in_one_cluster_says_nothing_of_another_nor_of_others_there() {
+    let groups = ["system:authenticated".to_owned()];
+    let ann = User { name: "ann", groups: &groups };
+    let of = |user: &str, number: usize| {
+        let value = json!({
+            "metadata": {"namespace": "own", "name": format!("made-up-{number}")},
+            "roleRef": {"kind": "ClusterRole", "name": "r"},
+            "subjects": [{"kind": "User", "name": user}],
+        });
+        RbacObject::parse(RbacKind::RoleBinding, value.to_string().as_bytes()).unwrap()
+    };
+    let (mut fleet, [a, b]) = (Fleet::default(), ["a", "b"].map(name));
+    for cluster in [&a, &b] {
+        fleet.replace(cluster, [role("r", 0), binding(0, "r")]);
+    }
+    let generations = |fleet: &Fleet| [&a, &b].map(|cluster| fleet.generation_in(cluster, ann));
+    let (before, anywhere) = (generations(&fleet), fleet.generation_of(ann));
+    for number in 0..100 {
+        assert!(fleet.upsert(&b, of(&format!("made-up-{number}"), number)));
+        assert!(fleet.remove(&b, RbacKind::RoleBinding, "own", &format!("made-up-{number}")));
+    }
+    assert_eq!((generations(&fleet), fleet.generation_of(ann)), (before, anywhere), "nothing of hers has changed");
+    assert!(fleet.upsert(&b, binding(1, "r")));
+    let now = generations(&fleet);
+    assert!(now[0] == before[0] && now[1] > before[1], "{now:?}");
+    assert!(fleet.upsert(&b, of("ann", 0)) && fleet.remove(&b, RbacKind::RoleBinding, "own", "made-up-0"));
+    let gone = generations(&fleet);
+    assert!(gone[0] == before[0] && gone[1] > now[1], "what she had and has no more is remembered: {gone:?}");
+    // However many come and go, what is remembered is bounded, and what is not counts as changed.
+    for number in 0..10_000 {
+        fleet.upsert(&b, of(&format!("made-up-{number}"), number));
+        fleet.remove(&b, RbacKind::RoleBinding, "own", &format!("made-up-{number}"));
+    }
+    assert!(generations(&fleet)[0] > gone[0]);
+    assert!(lists(&fleet, "b", ann, "n1") && !lists(&fleet, "b", ann, "own"));
 }

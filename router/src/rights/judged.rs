@@ -1,6 +1,6 @@
 //! What somebody may do in clusters, by their rules or by their word, and what has to be asked before that is known.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::RefCell;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use super::subject::Subject;
 /// What a decision had to know of clusters that are asked.
 #[derive(Debug, Default)]
 pub(super) struct Needed {
-    /// What is to be asked before it can be made, with the generation of the user's rights.
+    /// What is to be asked before it can be made, with the generation of the user's rights in that cluster.
     pub(super) open: HashSet<(Question, u64)>,
     /// Until when it holds, where answers were used.
     pub(super) until: Option<Instant>,
@@ -31,8 +31,8 @@ pub(super) struct Reviewed<'a> {
     pub(super) fleet: &'a Fleet,
     actor: &'a Actor,
     whom: Whom,
-    /// The generation of their rights, once somebody is asked.
-    generation: OnceCell<u64>,
+    /// The generation of their rights in the cluster that was asked last: it is asked about many places at once.
+    generation: RefCell<Option<(ClusterName, u64)>>,
     /// Who they are to clusters that are told so much of users, and to the one that vouches for them. All clusters of a
     /// fleet have one of few rules.
     subjects: RefCell<Vec<KnownSubject>>,
@@ -54,7 +54,7 @@ impl<'a> Reviewed<'a> {
         actor: &'a Actor,
         whom: Whom,
     ) -> Self {
-        let (generation, subjects) = (OnceCell::new(), RefCell::default());
+        let (generation, subjects) = (RefCell::default(), RefCell::default());
         Self { mirror, needed, fleet, actor, whom, generation, subjects }
     }
 
@@ -76,9 +76,23 @@ impl<'a> Reviewed<'a> {
         Some(subject)
     }
 
+    /// In which generation their rights in a cluster are: what changes them there may change what it says, and nothing
+    /// else does.
+    fn generation_in(&self, cluster: &ClusterName) -> u64 {
+        let mut last = self.generation.borrow_mut();
+        match &*last {
+            Some((of, generation)) if of == cluster => *generation,
+            _ => {
+                let generation = self.fleet.generation_in(cluster, self.user(cluster));
+                *last = Some((cluster.clone(), generation));
+                generation
+            }
+        }
+    }
+
     /// What a cluster that is asked says; `None` where it has not said.
     pub(super) fn says(&self, cluster: &ClusterName, asked: &Attributes<'_>) -> Option<bool> {
-        let generation = *self.generation.get_or_init(|| self.fleet.generation_of(self.actor.judged_by_any(self.whom)));
+        let generation = self.generation_in(cluster);
         let question = Question::new(cluster, &self.subject(cluster)?, asked);
         let known = self.mirror.reviews().known(&question, generation);
         if let Some(needed) = self.needed {

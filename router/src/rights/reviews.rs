@@ -94,7 +94,7 @@ impl Question {
 /// What was said last, and when.
 #[derive(Clone, Copy, Debug, Default)]
 struct Said {
-    /// Whether it is allowed, when that was asked, and in which generation of the user's rights.
+    /// Whether it is allowed, when that was asked, and in which generation of the user's rights there.
     answer: Option<(bool, Instant, u64)>,
     /// When there was no answer after that.
     failed: Option<Instant>,
@@ -181,7 +181,7 @@ impl Reviews {
         Arc::new(Self { fleet, mode, kept, flights, places })
     }
 
-    /// What is known of an answer, where the user's rights by roles and bindings are of this generation.
+    /// What is known of an answer, where the user's rights there by roles and bindings are of this generation.
     pub(super) fn known(&self, question: &Question, generation: u64) -> Known {
         let said = self.kept.lock().get(question).unwrap_or_default();
         let is_cut_off = self.fleet.cluster(&question.cluster).is_none_or(|cluster| cluster.is_out_of_reach());

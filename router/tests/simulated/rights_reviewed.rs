@@ -1,13 +1,15 @@
 //! The shared mode: members of which something else than roles and bindings decides. They are asked, and memory shows what
 //! they say.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::json;
 use tributary_router::report::RightsDecider;
 use tributary_router::{ClusterAuthorization, ClusterSetup, MemberRules};
 
 use crate::harness::{Client, Fixture, items, pass, until};
-use crate::rights::{binding, config_map_of};
+use crate::rights::{RBAC, binding, config_map_of, grant, listed};
 use crate::rights_detected::{Chain, Mode, decided, found_out};
 
 const ALL: &str = "/api/v1/configmaps";
@@ -18,7 +20,7 @@ const ALLOWED_FOR: Duration = Duration::from_secs(60);
 const REFUSED_FOR: Duration = Duration::from_secs(10);
 
 /// The members of `ann`, of which `b` is judged in this way, once that is found out.
-async fn of_b(mode: Mode) -> (Fixture, Vec<std::sync::Arc<Chain>>) {
+async fn of_b(mode: Mode) -> (Fixture, Vec<Arc<Chain>>) {
     let (fixture, chains) = found_out([Mode::Rbac, mode, Mode::Rbac]).await;
     decided(&fixture, "a", RightsDecider::Rbac).await;
     decided(&fixture, "b", RightsDecider::Review).await;
@@ -208,4 +210,60 @@ async fn a_watch_tells_of_the_members_of_which_it_is_known_that_it_may() {
     fixture.member("a").apply(config_map_of("shop", "seen")).unwrap();
     assert_eq!(events.soon().await["object"]["metadata"]["name"], "seen");
     events.nothing().await;
+}
+
+/// How often a binding of `c` comes or goes, and how often nothing happens.
+const ROUNDS: usize = 5;
+
+/// Whether Ann's list has `b` asked about what it has allowed her a moment ago, and is believed in for a minute.
+async fn has_b_asked(fixture: &Fixture, chains: &[Arc<Chain>]) -> bool {
+    chains[1].reviewed();
+    fixture.user("ann", &[]).get(SHOP).await.ok();
+    chains[1].reviewed().iter().any(|line| line == "ann list configmaps shop/")
+}
+
+/// In how many of the rounds `b` is asked.
+async fn rounds(fixture: &Fixture, chains: &[Arc<Chain>], mut change: impl AsyncFnMut(usize)) -> usize {
+    has_b_asked(fixture, chains).await;
+    let mut asked = 0;
+    for round in 0..ROUNDS {
+        change(round).await;
+        asked += usize::from(has_b_asked(fixture, chains).await);
+    }
+    asked
+}
+
+/// A binding for `system:authenticated` in a namespace of `c`, where Ann has nothing: any namespace's administrator may
+/// write it, as often as they like.
+#[tokio::test]
+async fn a_binding_of_everybody_in_one_member_does_not_have_another_asked_anew() {
+    let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
+    assert_eq!(rounds(&fixture, &chains, async |_| {}).await, 0, "what it said is remembered");
+    let c = fixture.member("c");
+    let asked = rounds(&fixture, &chains, async |round| {
+        let namespace = format!("own-{round}");
+        let mut everybody = binding(&namespace, "everybody", ("ClusterRole", "reader"), "x");
+        let witness = json!({"kind": "User", "apiGroup": RBAC, "name": "witness"});
+        let group = json!({"kind": "Group", "apiGroup": RBAC, "name": "system:authenticated"});
+        everybody["subjects"] = json!([witness, group]);
+        c.apply(everybody).unwrap();
+        let all: Vec<_> = (0..=round).map(|round| format!("own-{round}")).collect();
+        listed(&fixture, "c", "witness", &all.join(" ")).await;
+    });
+    assert_eq!(asked.await, 0, "what c gives says nothing of what b allows");
+}
+
+/// A binding of a name that nobody has comes and goes in `c`, as with each namespace that a pipeline makes and deletes.
+#[tokio::test]
+async fn a_binding_of_nobody_in_one_member_does_not_have_another_asked_anew() {
+    let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
+    assert_eq!(rounds(&fixture, &chains, async |_| {}).await, 0, "what it said is remembered");
+    let c = fixture.member("c");
+    let asked = rounds(&fixture, &chains, async |_| {
+        grant(c, "own", "made-up");
+        listed(&fixture, "c", "made-up", "own").await;
+        c.delete(&format!("rolebindings.{RBAC}"), "own", "made-up-reads").unwrap();
+        listed(&fixture, "c", "made-up", "none").await;
+    });
+    assert_eq!(asked.await, 0, "nothing of Ann's has changed anywhere");
 }
