@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt;
-use futures::future::{BoxFuture, Shared, join_all};
+use futures::future::{BoxFuture, Shared, WeakShared, join_all};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tributary_apimachinery::ClusterName;
@@ -133,15 +134,21 @@ fn believed_for(allowed: bool) -> Duration {
     if allowed { ALLOWED_FOR } else { REFUSED_FOR }
 }
 
-/// A question that is under way; it ends when the answer is noted.
+/// A question that is waited for; it ends when the answer is noted, and is given up once nobody waits for it before it has
+/// been put.
 type Flight = Shared<BoxFuture<'static, ()>>;
+
+/// The questions that are waited for, each with what tells it from another one of the same words.
+type Flights = HashMap<Question, (u64, WeakShared<BoxFuture<'static, ()>>)>;
 
 /// What clusters have said.
 pub(super) struct Reviews {
     fleet: Arc<Fleet>,
     mode: SharedMode,
     kept: Mutex<Kept>,
-    flights: Mutex<HashMap<Question, Flight>>,
+    flights: Mutex<Flights>,
+    /// How many questions there were to put.
+    begun: AtomicU64,
     places: Mutex<BTreeMap<ClusterName, Arc<FairLine>>>,
 }
 
@@ -178,7 +185,7 @@ impl Kept {
 impl Reviews {
     pub(super) fn new(fleet: Arc<Fleet>, mode: SharedMode) -> Arc<Self> {
         let (kept, flights, places) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Arc::new(Self { fleet, mode, kept, flights, places })
+        Arc::new(Self { fleet, mode, kept, flights, begun: AtomicU64::default(), places })
     }
 
     /// What is known of an answer, where the user's rights there by roles and bindings are of this generation.
@@ -189,8 +196,8 @@ impl Reviews {
         said.known(Instant::now(), generation, hold)
     }
 
-    /// Asks what is not asked already, and waits for all answers, half a minute at most. Cancelling is safe: what is asked
-    /// goes on, for whoever asks next. With each question goes the generation of the user's rights before it is asked.
+    /// Asks what is not asked already, and waits for all answers, half a minute at most. Cancelling is safe: what has been
+    /// put goes on, for whoever asks next, and what waits for its turn is not put any more. With each question goes the generation of the user's rights before it is asked.
     pub(super) async fn ask(self: &Arc<Self>, questions: HashSet<(Question, u64)>) {
         let flights = questions.into_iter().map(|(question, generation)| self.flight(question, generation));
         let flights: Vec<_> = flights.collect();
@@ -200,23 +207,25 @@ impl Reviews {
 
     fn flight(self: &Arc<Self>, question: Question, generation: u64) -> Flight {
         let mut flights = self.flights.lock();
-        if let Some(flight) = flights.get(&question) {
-            return flight.clone();
+        if let Some(flight) = flights.get(&question).and_then(|(_, flight)| flight.upgrade()) {
+            return flight;
         }
-        let (reviews, asked) = (Arc::clone(self), question.clone());
-        let task = tokio::spawn(async move {
-            reviews.fly(&asked, generation).await;
-            reviews.flights.lock().remove(&asked);
-        });
-        let flight: Flight = task.map(drop).boxed().shared();
-        flights.insert(question, flight.clone());
+        let number = self.begun.fetch_add(1, Ordering::Relaxed);
+        let listed = Listed { reviews: Arc::clone(self), question: question.clone(), number };
+        let flight: Flight = listed.fly(generation).boxed().shared();
+        if let Some(weak) = flight.downgrade() {
+            flights.insert(question, (number, weak));
+        }
         flight
     }
 
-    async fn fly(&self, question: &Question, generation: u64) {
-        let place =
-            Arc::clone(self.places.lock().entry(question.cluster.clone()).or_insert_with(|| FairLine::new(AT_ONCE)));
-        let _place = place.take(Holder::user("", question.who.name())).await;
+    /// The places of a cluster.
+    fn places_of(&self, cluster: &ClusterName) -> Arc<FairLine> {
+        Arc::clone(self.places.lock().entry(cluster.clone()).or_insert_with(|| FairLine::new(AT_ONCE)))
+    }
+
+    /// Puts a question, and notes the answer.
+    async fn put(&self, question: &Question, generation: u64) {
         let asked = Instant::now();
         let answer = self.answer(question).await;
         let mut kept = self.kept.lock();
@@ -232,6 +241,37 @@ impl Reviews {
         let cluster = self.fleet.cluster(&question.cluster).filter(|cluster| !cluster.is_out_of_reach())?;
         let transport = cluster.transport().ok()?;
         access_review::access(transport, &question.who, &question.attributes()).await.ok()
+    }
+}
+
+/// A question among those that are waited for, until this is dropped.
+struct Listed {
+    reviews: Arc<Reviews>,
+    question: Question,
+    number: u64,
+}
+
+impl Listed {
+    /// Waits for a place, and puts it.
+    async fn fly(self, generation: u64) {
+        let places = self.reviews.places_of(&self.question.cluster);
+        let place = places.take(Holder::user("", self.question.who.name())).await;
+        let put = tokio::spawn(async move {
+            self.reviews.put(&self.question, generation).await;
+            drop((self, place));
+        });
+        // It fails where the runtime ends.
+        let _ = put.await;
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        let mut flights = self.reviews.flights.lock();
+        // Another may have taken its place by now.
+        if flights.get(&self.question).is_some_and(|(number, _)| *number == self.number) {
+            flights.remove(&self.question);
+        }
     }
 }
 

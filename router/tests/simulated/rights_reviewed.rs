@@ -267,3 +267,33 @@ async fn a_binding_of_nobody_in_one_member_does_not_have_another_asked_anew() {
     });
     assert_eq!(asked.await, 0, "nothing of Ann's has changed anywhere");
 }
+
+/// Requests that their client takes back at once, each of another name. So few that the member, which answers nothing
+/// meanwhile, is not taken for silent before they are all made.
+const REQUESTS: usize = 400;
+
+/// Ann asks for names of `b`, which is asked about each right and is slow for a moment, and takes each request back. What
+/// is asked for requests that are gone is bounded by what may be under way at the cluster (50 questions).
+#[tokio::test]
+async fn what_nobody_waits_for_is_not_asked() {
+    let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
+    let ann = fixture.user("ann", &[]);
+    ann.get(SHOP).await.ok();
+    let of_names =
+        |lines: Vec<String>| lines.iter().filter(|line| line.starts_with("ann get configmaps shop/x")).count();
+    chains[1].reviewed();
+    let b = fixture.member("b");
+    b.control().hold_requests(true);
+    let begun = tokio::time::Instant::now();
+    for number in 0..REQUESTS {
+        let path = format!("{SHOP}/x{number}");
+        // As when a stream is reset: what it does at once it has done.
+        let taken_back = tokio::time::timeout(Duration::ZERO, ann.get(&path)).await;
+        assert!(taken_back.is_err(), "{number}, after {:?}: {taken_back:?}", begun.elapsed());
+    }
+    assert_eq!(of_names(chains[1].reviewed()), 0, "none has been answered yet");
+    b.control().hold_requests(false);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let asked = of_names(chains[1].reviewed());
+    assert!(asked <= 100, "{asked} questions were put for {REQUESTS} requests that were gone");
+}
