@@ -42,6 +42,8 @@ pub enum StaleReason {
     Expired,
     /// Revisions went back; the collection is being listed anew.
     Reset,
+    /// The collection has more bytes than are held: more than this.
+    TooLarge(u64),
     /// Anything else that the member answered: the status code and its message, or what is wrong with the answer.
     Other(String),
 }
@@ -57,6 +59,7 @@ impl StaleReason {
             Self::TooManyRequests => "TooManyRequests",
             Self::Expired => "Expired",
             Self::Reset => "Reset",
+            Self::TooLarge(_) => "TooLarge",
             Self::Other(_) => "Other",
         }
     }
@@ -72,6 +75,7 @@ impl fmt::Display for StaleReason {
             Self::TooManyRequests => f.write_str("too many requests: the member asks us to wait"),
             Self::Expired => f.write_str("expired: the collection is being listed again"),
             Self::Reset => f.write_str("its revisions went back: the collection is being listed again"),
+            Self::TooLarge(most) => write!(f, "the collection is larger than {most} bytes"),
             Self::Other(text) => f.write_str(text),
         }
     }

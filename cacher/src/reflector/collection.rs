@@ -41,7 +41,7 @@ impl Reflector {
         let most = self.shared.config.tuning.collection_size_max;
         (bytes > most).then(|| {
             self.staging = Staging::default();
-            self.failed(StaleReason::Other(format!("the collection is larger than {most} bytes")))
+            self.failed(StaleReason::TooLarge(most))
         })
     }
 

@@ -12,7 +12,7 @@ use tokio_util::sync::DropGuard;
 use tokio_util::task::AbortOnDropHandle;
 use tributary_apimachinery::{ClusterAuthorization, ClusterName, GroupVersionResource, ObjectDecoder};
 use tributary_authorization::{Fleet as CompiledFleet, RbacKind, User};
-use tributary_cacher::{Cacher, CacherConfig, CacherState, Precedence, ReflectorTuning};
+use tributary_cacher::{Cacher, CacherConfig, CacherState, Precedence, ReflectorTuning, StaleReason};
 use tributary_proxy::Transport;
 
 use super::SharedMode;
@@ -269,6 +269,14 @@ impl RightsMirror {
     pub(crate) fn obstacle_of(&self, cluster: &ClusterName) -> Option<String> {
         let known = self.standings.load().by_name.get(cluster).cloned()?;
         self.members.lock().obstacle_of(cluster, &known).map(|obstacle| obstacle.to_string())
+    }
+
+    /// Whether a cluster has more roles or bindings than are held: whoever administrates a namespace there can bring that
+    /// about.
+    pub(super) fn is_too_large(&self, cluster: &ClusterName) -> bool {
+        let members = self.members.lock();
+        let mut cachers = members.by_name.get(cluster).into_iter().flat_map(|member| &member.cachers);
+        cachers.any(|cacher| matches!(cacher.state().reason(), Some(StaleReason::TooLarge(_))))
     }
 
     /// The clusters of which it is not known what users may do there, and why.

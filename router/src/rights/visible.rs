@@ -406,7 +406,8 @@ impl CallerRights {
     }
 
     /// Whether the caller may see what is told of all clusters at once: metrics, the report, a detailed health check. It
-    /// names each, so each whose rules are known must let them `get` its path, and one must be known.
+    /// names each, so each whose rules are known must let them `get` its path, and one must be known. That rights are not
+    /// known is no permission where users can bring it about.
     pub(crate) fn may_visit(&self, path: &str) -> bool {
         let asked = Attributes::NonResource { verb: "get", path: path.into() };
         let fleet = self.mirror.compiled();
@@ -414,7 +415,7 @@ impl CallerRights {
         let (mut is_one_known, mut is_allowed) = (false, true);
         for cluster in &self.clusters() {
             match self.existence(&fleet, cluster) {
-                Existence::Unknown => {}
+                Existence::Unknown => is_allowed &= self.may_visit_unknown(&fleet, cluster, &asked),
                 Existence::Nowhere => is_allowed = false,
                 Existence::There => match acting.allows(cluster, &asked) {
                     Some(allowed) => {
@@ -450,6 +451,23 @@ impl CallerRights {
 
     /// 403: what none of these clusters lets the user act as.
     fn not_let<'a>(&self, fleet: &Fleet, clusters: impl IntoIterator<Item = &'a ClusterName>) -> Refusal {
+    /// Whether the caller may see that although it is not known whether a cluster is there for them. Of one that gives them
+    /// so much that nobody looks at it, or has so many bindings, that may be their own doing.
+    fn may_visit_unknown(&self, fleet: &Fleet, cluster: &ClusterName, asked: &Attributes<'_>) -> bool {
+        let [user, acting] = [self.actor.user(), self.actor.acting()];
+        match self.mirror.decides(cluster) {
+            None => !self.mirror.is_too_large(cluster),
+            // Nothing is known of one that answers itself, and does not answer.
+            Some(Decides::Live) => true,
+            // Its roles are known, though it does not say whom it lets the user be.
+            Some(Decides::Rules | Decides::Reviews) => {
+                let is_beyond = [user, acting].into_iter().any(|user| fleet.is_beyond(cluster, user));
+                let lets_be = || self.actor.refused(|user, asked| fleet.allows(cluster, user, asked)).is_none();
+                !is_beyond && lets_be() && fleet.allows(cluster, acting, asked)
+            }
+        }
+    }
+
         let reached = clusters.into_iter().filter(|cluster| self.actor.reaches(cluster).is_ok());
         let user = self.judged(fleet, Whom::User);
         let refused =

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::{HeaderMap, Method};
 use serde_json::{Value, json};
 use tributary_apimachinery::{Partial, RequestInfo, Status};
-use tributary_authorization::Attributes;
+use tributary_authorization::{Attributes, GRANTED_WORDS_MAX};
 use tributary_router::report::RightsDecider;
 use tributary_router::{Policies, SharedMode};
 use tributary_simulator::{Authorizer, SimulatedCluster};
@@ -183,4 +183,26 @@ async fn a_member_that_cannot_be_asked_keeps_no_observer_from_the_report() {
     eve.get("/readyz?verbose").await.refused(403);
     let problem = fixture.router.report().await.clusters[1].rights_problem.clone().unwrap_or_default();
     assert!(problem.contains("it answers") && problem.contains("our account needs the verb create"), "{problem}");
+}
+
+/// Bob runs `a`, and administrates one namespace of `b`, which does not let him see reports. He binds himself there to so
+/// much that nobody looks at it.
+#[tokio::test]
+async fn whoever_makes_their_own_rights_unknown_is_told_nothing_of_all_clusters() {
+    const WORDS: usize = 4_000;
+    let fixture = Fixture::shared(["a", "b"], allow(), SharedMode::default()).await;
+    let (a, b) = (fixture.member("a"), fixture.member("b"));
+    observe(a, "bob");
+    listed(&fixture, "a", "bob", "none").await;
+    listed(&fixture, "b", "bob", "none").await;
+    let bob = fixture.user("bob", &[]);
+    assert_eq!(bob.get("/readyz?verbose").await.code, 403, "b does not let him");
+    let names: Vec<_> = (0..WORDS).map(|number| number.to_string()).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    b.apply(role("own", "much", [&["get"], &[""], &["configmaps"], &names])).unwrap();
+    for number in 0..=GRANTED_WORDS_MAX / WORDS {
+        b.apply(binding("own", &format!("much-{number}"), ("Role", "much"), "bob")).unwrap();
+    }
+    until(async || bob.get("/api/v1/namespaces/own/configmaps/1").await.code == 503).await;
+    bob.get("/readyz?verbose").await.refused(403);
 }
