@@ -10,6 +10,7 @@ mod json_body;
 mod json_patch;
 mod protobuf;
 mod query;
+mod said;
 mod written;
 mod yaml;
 
@@ -17,6 +18,7 @@ use bytes::Bytes;
 
 pub use format::{BodyKind, Format};
 pub use query::{rewrite_query, without_clusters};
+pub use said::status_message;
 pub use written::WriteResult;
 
 use crate::Status;

@@ -61,6 +61,8 @@ mod number {
     pub(super) const TARGET: u64 = 2;
     /// `Eviction.deleteOptions`.
     pub(super) const DELETE_OPTIONS: u64 = 2;
+    /// `Status.message`.
+    pub(super) const STATUS_MESSAGE: u64 = 3;
     /// `Status.details`, and of that `uid`.
     pub(super) const STATUS_DETAILS: u64 = 5;
     pub(super) const DETAILS_UID: u64 = 6;
@@ -165,6 +167,19 @@ pub(super) fn read(shape: BodyKind, body: &[u8]) -> Result<Facts, Status> {
         }
     }
     Ok(facts)
+}
+
+/// Whether a body is in this form.
+pub(super) fn is_protobuf(body: &[u8]) -> bool {
+    body.starts_with(MAGIC)
+}
+
+/// `message` of a body that is a Status; `None` where it is none.
+pub(super) fn status_message(body: &[u8]) -> Option<String> {
+    let unknown = unknown(body).ok()?;
+    let kind = last_string(last(unknown, number::TYPE_META).ok()??, number::KIND).ok()??;
+    let status = last(unknown, number::RAW).ok()?.filter(|_| kind == "Status")?;
+    last_string(status, number::STATUS_MESSAGE).ok()?
 }
 
 /// `details.uid` of an answer that is a Status.

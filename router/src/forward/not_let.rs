@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
-use tributary_apimachinery::{RequestInfo, Status};
+use tributary_apimachinery::{RequestInfo, rewrite};
 
 use crate::body::{self, Body};
 use crate::caller::Caller;
@@ -15,14 +15,16 @@ use crate::topology::Cluster;
 /// The largest refusal that is read to find out whose fault it is, in bytes. A Status is a few hundred.
 const REFUSAL_BYTES_MAX: usize = 64 << 10;
 
-/// What a kube-apiserver says of whoever may not act as another, by its authorizers' words: the verb is `impersonate`, or
-/// where it takes constrained impersonation (1.36 on; KEP-5284) the one that was asked for last, such as
-/// `impersonate:user-info` or `impersonate-on:user-info:list` (apiserver `pkg/endpoints/filters/impersonation/mode.go`).
-const NOT_LET: [&[u8]; 3] = [b"cannot impersonate resource", b"cannot impersonate:", BEYOND];
-
-/// What it says of an account that may not do this in another's name. It says so first of an account that may not act as
-/// anybody, too.
-const BEYOND: &[u8] = b"cannot impersonate-on:";
+/// What is said to be refused to our account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lacking {
+    /// To act as the user: the verb is `impersonate`, or with constrained impersonation (1.36 on; KEP-5284) one such as
+    /// `impersonate:user-info` (apiserver `pkg/endpoints/filters/impersonation/mode.go`).
+    Impersonation,
+    /// To do this in the user's name: `impersonate-on:user-info:list`. It is said first of an account that may not act as
+    /// anybody, too.
+    ThisInTheirName,
+}
 
 /// Which user a cluster takes somebody for. Each profile of `tributary join` lets every user ask.
 const WHO: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
@@ -58,9 +60,9 @@ pub(super) async fn unless_not_let(
     }
     let (head, incoming) = answer.into_parts();
     let text = body::whole_up_to(incoming, REFUSAL_BYTES_MAX).await.unwrap_or_default();
-    match NOT_LET.iter().any(|said| says(&text, said)) {
-        true => Err(not_let(cluster, caller, question, &text).await),
-        false => Ok(Response::from_parts(head, body::full(text))),
+    match question.lacking(&text) {
+        Some(lacking) => Err(not_let(cluster, caller, question, lacking, &text).await),
+        None => Ok(Response::from_parts(head, body::full(text))),
     }
 }
 
@@ -71,21 +73,78 @@ fn note_lets_act(cluster: &Cluster, status: StatusCode) {
     }
 }
 
-fn says(text: &[u8], said: &[u8]) -> bool {
-    text.windows(said.len()).any(|words| words == said)
+impl Question<'_> {
+    fn info(&self) -> Option<RequestInfo> {
+        RequestInfo::parse(self.method.as_str(), self.path, self.query).ok()
+    }
+
+    /// What our account lacks, by what a kube-apiserver says; `None` where it speaks of somebody else.
+    fn lacking(&self, text: &[u8]) -> Option<Lacking> {
+        let message = rewrite::status_message(text)?;
+        let verb = refused_verb(&message)?;
+        let lacking = match verb.strip_prefix("impersonate")? {
+            "" => Lacking::Impersonation,
+            mode if mode.starts_with(':') => Lacking::Impersonation,
+            mode if mode.starts_with("-on:") => Lacking::ThisInTheirName,
+            _ => return None,
+        };
+        // The message begins with the resource as the path has it, and nobody serves one of such a name: what it says
+        // then may be the client's own words.
+        let info = self.info()?;
+        let is_plain =
+            |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.'));
+        let is_named_plainly = info
+            .resource()
+            .is_none_or(|request| is_plain(&request.resource.resource) && is_plain(&request.resource.group));
+        is_named_plainly.then_some(lacking)
+    }
+}
+
+/// The verb that a message says is refused: `pods "x" is forbidden: User "ann" cannot VERB …`, with the name only where
+/// there is one, and with nothing but `forbidden: ` before `User` for what is no resource. Names are quoted as Go does it,
+/// so what stands in one is not taken for words of the message. (apimachinery `NewForbidden`, apiserver
+/// `forbiddenMessage`)
+fn refused_verb(message: &str) -> Option<&str> {
+    let cause = match message.strip_prefix("forbidden: ") {
+        Some(cause) => cause,
+        None => {
+            let (_resource, rest) = message.split_once(' ')?;
+            let rest = unquoted(rest).map_or(Some(rest), |rest| rest.strip_prefix(' '))?;
+            rest.strip_prefix("is forbidden: ")?
+        }
+    };
+    let rest = unquoted(cause.strip_prefix("User ")?)?.strip_prefix(" cannot ")?;
+    rest.split(' ').next()
+}
+
+/// What follows a text in Go's quotes; `None` where there is none.
+fn unquoted(text: &str) -> Option<&str> {
+    let quoted = text.strip_prefix('"')?;
+    let mut is_escaped = false;
+    let end = quoted.find(|letter| {
+        let is_end = letter == '"' && !is_escaped;
+        is_escaped = letter == '\\' && !is_escaped;
+        is_end
+    })?;
+    Some(&quoted[end + 1..])
 }
 
 /// What the client is told instead of what the cluster says of our account.
-async fn not_let(cluster: &Arc<Cluster>, caller: &Caller, question: Question<'_>, text: &Bytes) -> Refusal {
-    let Question { method, path, query } = question;
-    let info = RequestInfo::parse(method.as_str(), path, query).ok();
+async fn not_let(
+    cluster: &Arc<Cluster>,
+    caller: &Caller,
+    question: Question<'_>,
+    lacking: Lacking,
+    text: &Bytes,
+) -> Refusal {
+    let info = question.info();
     if let (Some(rights), Some(info)) = (caller.rights(), &info)
         && let Some(refusal) = rights.settled(|rights| rights.refused_by(cluster.name(), info)).await
     {
         return MemberRefusal::Said(refusal.status()).into();
     }
-    let is_beyond = says(text, BEYOND) && lets_act(cluster, caller).await;
-    cluster.note_not_let(&Status::from_response(StatusCode::FORBIDDEN.as_u16(), text).message, is_beyond);
+    let is_beyond = lacking == Lacking::ThisInTheirName && lets_act(cluster, caller).await;
+    cluster.note_not_let(&rewrite::status_message(text).unwrap_or_default(), is_beyond);
     let beyond = info.as_ref().filter(|_| is_beyond).map(Beyond::of);
     MemberRefusal::NotLet(NotLet { cluster: cluster.name().clone(), beyond, is_one_of_several: false }).into()
 }
@@ -103,4 +162,72 @@ async fn lets_act(cluster: &Arc<Cluster>, caller: &Caller) -> bool {
         note_lets_act(cluster, answer.status());
     }
     cluster.lets_act()
+}
+
+#[cfg(test)]
+mod tests {
+    use tributary_apimachinery::Status;
+
+    use super::*;
+
+    #[test]
+    fn the_account_is_told_from_the_user_by_the_verb_alone() {
+        let pod = "/api/v1/namespaces/n/pods/x";
+        let odd = "/api/v1/namespaces/n/x%20is%20forbidden:%20User%20%22a%22%20cannot%20impersonate%20b";
+        for (path, message, expected) in [
+            (
+                pod,
+                r#"users "ann" is forbidden: User "tributary" cannot impersonate resource "users" in API group "" at the cluster scope"#,
+                Some(Lacking::Impersonation),
+            ),
+            (
+                pod,
+                r#"users "ann" is forbidden: User "tributary" cannot impersonate:user-info resource "users""#,
+                Some(Lacking::Impersonation),
+            ),
+            (
+                pod,
+                r#"pods "x" is forbidden: User "tributary" cannot impersonate-on:user-info:get resource "pods""#,
+                Some(Lacking::ThisInTheirName),
+            ),
+            (
+                "/metrics",
+                r#"forbidden: User "tributary" cannot impersonate-on:user-info:get path "/metrics""#,
+                Some(Lacking::ThisInTheirName),
+            ),
+            (
+                pod,
+                r#"pods is forbidden: User "tributary" cannot impersonate-on:user-info:list resource "pods""#,
+                Some(Lacking::ThisInTheirName),
+            ),
+            // The user's own, whatever they ask for, and whatever is said why.
+            (pod, r#"pods "cannot impersonate:" is forbidden: User "ann" cannot get resource "pods""#, None),
+            (
+                pod,
+                r#"pods "x\" is forbidden: User \"a\" cannot impersonate resource" is forbidden: User "ann" cannot get resource "pods""#,
+                None,
+            ),
+            (pod, r#"pods "x\\" is forbidden: User "\" cannot impersonate " cannot get resource "pods""#, None),
+            (
+                pod,
+                r#"pods is forbidden: User "ann" cannot list resource "pods": you cannot impersonate resource "x""#,
+                None,
+            ),
+            (pod, r#"pods "x" is forbidden: quota exceeded: User "ann" cannot impersonate more"#, None),
+            (
+                odd,
+                r#"x is forbidden: User "a" cannot impersonate b is forbidden: User "ann" cannot list resource"#,
+                None,
+            ),
+            (pod, "cannot impersonate resource", None),
+            (pod, "", None),
+        ] {
+            let question = Question { method: Method::GET, path, query: None };
+            let status = Status { message: message.to_owned(), ..Status::forbidden(None, "", "") };
+            let text = serde_json::to_vec(&status).unwrap();
+            assert_eq!(question.lacking(&text), expected, "{message}");
+        }
+        let question = Question { method: Method::GET, path: pod, query: None };
+        assert_eq!(question.lacking(b"cannot impersonate resource"), None);
+    }
 }

@@ -206,3 +206,14 @@ async fn whoever_makes_their_own_rights_unknown_is_told_nothing_of_all_clusters(
     until(async || bob.get("/api/v1/namespaces/own/configmaps/1").await.code == 503).await;
     bob.get("/readyz?verbose").await.refused(403);
 }
+
+/// kube-apiserver quotes the name that is asked for in its 403. It is bob who lacks the right, and nobody has to be told
+/// that the account is to be mended.
+#[tokio::test]
+async fn a_name_does_not_make_a_refusal_the_accounts() {
+    let (fixture, _chains) = found_out([Mode::Rbac, Mode::Rbac, Mode::Rbac]).await;
+    decided(&fixture, "a", RightsDecider::Rbac).await;
+    let path = "/clusters/a/api/v1/namespaces/bank/configmaps/cannot%20impersonate:";
+    let answer = fixture.user("bob", &[]).get(path).await;
+    assert_eq!(answer.code, 403, "{}", String::from_utf8_lossy(&answer.body));
+}

@@ -1,0 +1,47 @@
+//! What a refusal says, in whichever encoding a kube-apiserver writes it.
+
+use serde::Deserialize;
+
+use super::{protobuf, yaml};
+
+/// The message of the Status that a body is, in JSON, YAML or protobuf; `None` where it is none.
+pub fn status_message(body: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Said {
+        kind: String,
+        message: String,
+    }
+    if protobuf::is_protobuf(body) {
+        return protobuf::status_message(body);
+    }
+    let said: Said = serde_json::from_slice(&yaml::to_json(body).ok()?).ok()?;
+    (said.kind == "Status").then_some(said.message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::put_field;
+
+    #[test]
+    fn the_message_is_found_in_each_encoding() {
+        let message = "pods \"x\" is forbidden";
+        let json =
+            serde_json::json!({"kind": "Status", "apiVersion": "v1", "message": message, "details": {"name": "y"}});
+        let yaml = "apiVersion: v1\ndetails:\n  name: y\nkind: Status\nmessage: 'pods \"x\" is forbidden'\n";
+        let (mut meta, mut status, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
+        put_field(&mut meta, 1, b"v1");
+        put_field(&mut meta, 2, b"Status");
+        put_field(&mut status, 3, message.as_bytes());
+        put_field(&mut status, 5, b"\x0a\x01y");
+        put_field(&mut unknown, 1, &meta);
+        put_field(&mut unknown, 2, &status);
+        let protobuf = [b"k8s\0", &*unknown].concat();
+        for body in [json.to_string().as_bytes(), yaml.as_bytes(), &protobuf] {
+            assert_eq!(status_message(body).as_deref(), Some(message), "{}", String::from_utf8_lossy(body));
+        }
+        for none in [&b""[..], b"k8s\0\xff", b"forbidden", br#"{"kind":"Pod","message":"x"}"#] {
+            assert_eq!(status_message(none), None, "{}", String::from_utf8_lossy(none));
+        }
+    }
+}
