@@ -11,6 +11,7 @@ use tributary_router::{ClusterSetup, Policies, SharedMode, testing};
 use tributary_simulator::{Rejection, RequestKind, SimulatedCluster};
 
 use crate::harness::{Fixture, allow, config_map, items, pass, until, vector, version};
+use crate::rights_bounded::observe;
 
 pub(crate) const RBAC: &str = "rbac.authorization.k8s.io";
 
@@ -480,12 +481,16 @@ async fn a_member_with_more_roles_than_are_held_is_unknown_and_no_other() {
     const MIB: usize = 1 << 20;
     let fixture = ann().await;
     let (b, long) = (fixture.member("b"), "x".repeat(MIB));
+    observe(fixture.member("a"), "eve");
+    observe(fixture.member("c"), "eve");
     for number in 0..65 {
         b.apply(role("", &format!("long-{number}"), [&["use"], &["x"], &["y"], &[&long]])).unwrap();
     }
     until(async || conditions(&fixture).await[1] != Some(RightsCondition::Current)).await;
     pass(BEHIND).await;
     assert_eq!(["a", "b"].map(|cluster| lists(&fixture, cluster, "ann")), ["all", "unknown"]);
+    // Whoever administrates a namespace of it can bring that about.
+    fixture.user("eve", &[]).get("/readyz?verbose").await.refused(403);
     for number in 0..65 {
         b.delete(&format!("clusterroles.{RBAC}"), "", &format!("long-{number}")).unwrap();
     }

@@ -119,7 +119,7 @@ async fn what_the_user_may_not_do_either_is_their_own_403() {
 }
 
 /// Lets somebody see the report of a member's clusters.
-fn observe(member: &SimulatedCluster, user: &str) {
+pub(crate) fn observe(member: &SimulatedCluster, user: &str) {
     let mut observer = role("", "observer", [&["get"], &[], &[], &[]]);
     observer["rules"] = json!([{"verbs": ["get"], "nonResourceURLs": ["/tributary/status"]}]);
     member.apply(observer).unwrap();
