@@ -1,7 +1,9 @@
 //! What a list or a watch reads.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use tokio::time::Instant;
 use tributary_apimachinery::{ClusterName, ClusterSelector, FieldSelector, Filter, Filtered, LabelSelector, Partial};
 
 use crate::refusal::Refusal;
@@ -10,6 +12,10 @@ use crate::rights::{Admission, CallerRights, ReadPlace};
 use crate::selection::Selection;
 use crate::view::{EarlierStandings, View};
 use crate::views::choice::Lifetime;
+
+/// For how long what somebody was admitted to counts while it is read. A second: what is answered is to be what members gave
+/// within the last two.
+const ADMITTED_FOR: Duration = Duration::from_secs(1);
 
 /// What a list or watch reads.
 pub(crate) struct Collection {
@@ -75,6 +81,28 @@ impl ClientRequest<'_> {
             return Err(rights.forbidden(verb, &place));
         }
         Ok(Some(admission))
+    }
+}
+
+impl ClientRequest<'_> {
+    /// What the caller may read now, where what they were admitted to before this was read is something else: a read may
+    /// wait for clusters, and shows what is held then. What was read within a moment counts.
+    ///
+    /// # Errors
+    /// As [`admission`](Self::admission).
+    pub(crate) async fn admitted_anew(
+        &self,
+        (verb, wanted, partial): (&'static str, &ClusterSelector, Partial),
+        before: &Option<Admission>,
+        begun: Instant,
+    ) -> Result<Option<Admission>, Refusal> {
+        match before {
+            Some(before) if begun.elapsed() >= ADMITTED_FOR => {
+                let now = self.admission(verb, wanted, partial).await?;
+                Ok(now.filter(|now| !now.shows_what(before)))
+            }
+            _ => Ok(None),
+        }
     }
 }
 

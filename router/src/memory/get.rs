@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use http::{Response, StatusCode, header};
+use tokio::time::Instant;
 use tributary_apimachinery::{ClusterSelector, GetOptions, Names, Partial};
 
 use crate::body::Body;
@@ -12,8 +13,9 @@ use crate::negotiate::{Encoding, ResponseKind};
 use crate::refusal::{ClusterRefusal, Refusal};
 use crate::request::ClientRequest;
 use crate::response::{self, ObjectContext, ObjectWriter};
-use crate::versions::{ReadVersion, of_clusters, refuse_get, seen};
-use crate::view::{Unreached, WrittenBy, standing};
+use crate::rights::Admission;
+use crate::versions::{ReadVersion, Versions, of_clusters, refuse_get, seen};
+use crate::view::{EarlierStandings, Unreached, View, WrittenBy, standing};
 use crate::views::choice::Lifetime;
 
 /// Answers a get.
@@ -27,30 +29,17 @@ pub(crate) async fn get(request: ClientRequest<'_>) -> Result<Response<Body>, Re
     let options = GetOptions::parse(request.query).map_err(Refusal::malformed)?;
     let text = options.resource_version.as_deref();
     // Of clusters where the caller may not get it nothing is known, and so it does not exist there.
-    let admission = request.admission("get", &ClusterSelector::default(), Partial::Allow).await?;
-    let audience = admission.as_ref().map(|admission| Arc::clone(&admission.audience));
-    let clusters = admission.as_ref().map(|admission| ClusterSelector::default().within(Arc::clone(&admission.only)));
-    let clusters = clusters.unwrap_or_default();
-    let versions = request.configuration.versions(&served.resource).of_audience(audience);
-    let wanted = versions.wanted(&served.resource, text, refuse_get)?;
-    let (view, before) = request.read(&clusters, Partial::Allow, Lifetime::Once).await;
-    let mut before = before?;
+    let everywhere = ClusterSelector::default();
+    let mut admission = request.admission("get", &everywhere, Partial::Allow).await?;
+    let HeldObject { view, before, versions, clusters } = loop {
+        let begun = Instant::now();
+        let held = held(request, text, admission.as_ref()).await?;
+        match request.admitted_anew(("get", &everywhere, Partial::Allow), &admission, begun).await? {
+            None => break held,
+            Some(anew) => admission = Some(anew),
+        }
+    };
     let key = request.resource.key();
-    match wanted {
-        ReadVersion::Newest => {
-            if view.writes_of_seen(WrittenBy::One(request.caller.writer()), &clusters, &key).await? {
-                view.look_again(&mut before);
-            }
-        }
-        ReadVersion::Any => {}
-        ReadVersion::Item(cluster, version) => {
-            let seen = seen(&cluster, version);
-            view.reached(&of_clusters(&seen, &clusters)).await.map_err(Unreached::of_object)?;
-        }
-        ReadVersion::Version(version) => {
-            view.reached(&of_clusters(&version, &clusters)).await.map_err(Unreached::of_object)?
-        }
-    }
     let (mut found, standings) = view.find(before, &key)?;
     found.retain(|(cluster, _)| clusters.matches(cluster));
     let owners: Vec<_> = found.iter().map(|(cluster, _)| cluster).collect();
@@ -89,4 +78,49 @@ pub(crate) async fn get(request: ClientRequest<'_>) -> Result<Response<Body>, Re
     let doubts = standing::doubts(&served.resource, request.resource.name.as_deref().unwrap_or_default(), &doubts);
     answer.headers_mut().extend(doubts.into_iter().map(|warning| (header::WARNING, warning)));
     Ok(answer)
+}
+
+/// Where an object is looked for, once what is asked for is held.
+struct HeldObject {
+    view: Arc<View>,
+    before: EarlierStandings,
+    versions: Versions,
+    /// The clusters that there are for the caller.
+    clusters: ClusterSelector,
+}
+
+/// Waits until what is held has come to the version that is asked for, as far as the caller is admitted.
+///
+/// # Errors
+/// As [`get`].
+async fn held(
+    request: ClientRequest<'_>,
+    text: Option<&str>,
+    admission: Option<&Admission>,
+) -> Result<HeldObject, Refusal> {
+    let resource = &request.served.resource;
+    let audience = admission.map(|admission| Arc::clone(&admission.audience));
+    let clusters = admission.map(|admission| ClusterSelector::default().within(Arc::clone(&admission.only)));
+    let clusters = clusters.unwrap_or_default();
+    let versions = request.configuration.versions(resource).of_audience(audience);
+    let wanted = versions.wanted(resource, text, refuse_get)?;
+    let (view, before) = request.read(&clusters, Partial::Allow, Lifetime::Once).await;
+    let mut before = before?;
+    match wanted {
+        ReadVersion::Newest => {
+            let key = request.resource.key();
+            if view.writes_of_seen(WrittenBy::One(request.caller.writer()), &clusters, &key).await? {
+                view.look_again(&mut before);
+            }
+        }
+        ReadVersion::Any => {}
+        ReadVersion::Item(cluster, version) => {
+            let seen = seen(&cluster, version);
+            view.reached(&of_clusters(&seen, &clusters)).await.map_err(Unreached::of_object)?;
+        }
+        ReadVersion::Version(version) => {
+            view.reached(&of_clusters(&version, &clusters)).await.map_err(Unreached::of_object)?
+        }
+    }
+    Ok(HeldObject { view, before, versions, clusters })
 }

@@ -3,15 +3,16 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use crate::flow::holder::Holder;
 use http::{Response, header};
-use tributary_apimachinery::{ClusterSelector, GroupVersionResource, ListOptions, ResourceVersionMatch};
+use tokio::time::Instant;
+use tributary_apimachinery::{ClusterName, ClusterSelector, GroupVersionResource, ListOptions, ResourceVersionMatch};
 use tributary_merge::{
     CompositeResourceVersion, ContinueError, ContinueToken, Heads, ListCursor, ListPage, OpeningList, Position,
 };
 
 use super::{Collection, collection};
 use crate::body::Body;
+use crate::flow::holder::Holder;
 use crate::flow::long_answers::{AnswerTurn, AnswerTurns, Length};
 use crate::limits;
 use crate::negotiate::ResponseKind;
@@ -53,18 +54,20 @@ pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, R
     let options = ListOptions::parse(request.query, limits::SELECTOR).map_err(Refusal::malformed)?;
     let (_, wanted) = ClusterSelector::split(&options.label_selector).map_err(Refusal::malformed)?;
     let partial = request.configuration.policy(&served.resource).partial;
-    let admission = request.admission("list", &wanted, partial).await?;
-    let audience = admission.as_ref().map(|admission| Arc::clone(&admission.audience));
-    let versions = request.configuration.versions(&served.resource).of_audience(audience);
-    let state = state(&versions, &served.resource, &options)?;
-    let (labels, fields) = (&options.label_selector, &options.field_selector);
-    let collection = collection::collection(request, labels, fields, admission.as_ref(), Lifetime::Once).await?;
-    let Collection { view, mut before, left_out, filter } = collection;
+    let mut admission = request.admission("list", &wanted, partial).await?;
+    let read = loop {
+        let begun = Instant::now();
+        let read = read(request, &options, admission.as_ref()).await?;
+        match request.admitted_anew(("list", &wanted, partial), &admission, begun).await? {
+            None => break read,
+            Some(anew) => admission = Some(anew),
+        }
+    };
+    let ReadList { view, before, left_out, filter, versions, state, snapshots, version } = read;
     // With `0` the limit says nothing, behind a continue token neither: the whole list is at hand.
     let any = options.resource_version.as_deref() == Some("0");
     let limit = if any { 0 } else { usize::try_from(options.limit).unwrap_or(usize::MAX) };
     let clusters = filter.clusters.clone();
-    let (snapshots, version) = snapshots(request, &versions, &view, &state, &filter.clusters, &mut before).await?;
     let standings = view.standings_with(before, &snapshots)?;
     let include = request.finish(form, ResponseKind::List)?;
     let page = match state {
@@ -100,6 +103,38 @@ pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, R
     warn_limited(&mut response, admission.as_ref());
     standing::warn_left_out(response.headers_mut(), &served.resource, &left_out);
     Ok(response)
+}
+
+/// What a list shows, once it is held.
+struct ReadList {
+    view: Arc<View>,
+    before: EarlierStandings,
+    left_out: Vec<ClusterName>,
+    filter: Selection,
+    versions: Versions,
+    state: RequestedState,
+    snapshots: Heads,
+    version: CompositeResourceVersion,
+}
+
+/// Reads what a list shows to whoever is admitted so. It may wait for clusters.
+///
+/// # Errors
+/// As [`list`].
+async fn read(
+    request: ClientRequest<'_>,
+    options: &ListOptions,
+    admission: Option<&Admission>,
+) -> Result<ReadList, Refusal> {
+    let resource = &request.served.resource;
+    let audience = admission.map(|admission| Arc::clone(&admission.audience));
+    let versions = request.configuration.versions(resource).of_audience(audience);
+    let state = state(&versions, resource, options)?;
+    let (labels, fields) = (&options.label_selector, &options.field_selector);
+    let collection = collection::collection(request, labels, fields, admission, Lifetime::Once).await?;
+    let Collection { view, mut before, left_out, filter } = collection;
+    let (snapshots, version) = snapshots(request, &versions, &view, &state, &filter.clusters, &mut before).await?;
+    Ok(ReadList { view, before, left_out, filter, versions, state, snapshots, version })
 }
 
 /// Says that an answer shows what its caller may list, and no more. It names nothing, and counts nothing.

@@ -8,7 +8,7 @@ use tributary_apimachinery::{ClusterName, Object};
 use tributary_authorization::Visible;
 
 /// In which namespaces objects may be shown, cluster by cluster.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct NamespaceRights {
     visible: BTreeMap<ClusterName, Visible>,
     /// The namespaces that are shown as a whole, of each cluster that is not, in the order of their objects' keys.

@@ -84,6 +84,16 @@ pub(crate) struct Admission {
     pub(crate) audience: Arc<Audience>,
 }
 
+impl Admission {
+    /// Whether it shows, and says, what another one does.
+    pub(crate) fn shows_what(&self, other: &Self) -> bool {
+        self.only == other.only
+            && self.by_namespace == other.by_namespace
+            && self.is_one_unknown == other.is_one_unknown
+            && self.audience.key() == other.audience.key()
+    }
+}
+
 impl ReadPlace {
     fn extent(&self, visible: &Visible) -> Extent {
         if visible.allows(&self.namespace, &self.name) {

@@ -522,3 +522,31 @@ fn denying_limited() -> Policies {
     let Policies { default, .. } = allow();
     Policies { default: tributary_router::Policy { filtered: Filtered::Deny, ..default }, ..Policies::default() }
 }
+
+/// Ann's list waits for `b`, which has not been listed yet. Meanwhile she loses `a`, and an object is made there. What
+/// she is answered is to be what the members gave within the last two seconds.
+#[tokio::test]
+async fn a_list_that_waits_for_one_member_shows_nothing_of_another_whose_right_is_lost_meanwhile() {
+    let fixture = ann().await;
+    let (a, b) = (fixture.member("a"), fixture.member("b"));
+    b.control().hold_lists(true);
+    let client = fixture.user("ann", &[]);
+    let waiting = tokio::spawn(async move { client.get(ALL).await });
+    // So that it is under way, and what is of `a` is held.
+    let root = fixture.user("root", &[]);
+    root.get(&format!("{ALL}?labelSelector=tributary.dev%2Fcluster%3Da")).await.ok();
+    a.delete(&format!("clusterrolebindings.{RBAC}"), "", "ann-reads").unwrap();
+    listed(&fixture, "a", "ann", "none").await;
+    pass(Duration::from_secs(2)).await;
+    let revision = a.apply(config_map_of("bank", "made-after-the-loss")).unwrap().to_string();
+    until(async || {
+        let list = root.get(&format!("{ALL}?labelSelector=tributary.dev%2Fcluster%3Da")).await.ok();
+        list.to_string().contains("made-after-the-loss")
+    })
+    .await;
+    assert!(!waiting.is_finished(), "it waits for b");
+    b.control().hold_lists(false);
+    let answer = waiting.await.unwrap();
+    let text = String::from_utf8_lossy(&answer.body);
+    assert!(!text.contains("made-after-the-loss"), "at {revision} of a, where ann may list nothing: {text}");
+}
