@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! bounds    its names and its parameters are of a size that is looked at   400
-//! caller    whom it speaks for is clear, and not denied everything         400, 403
+//! caller    whom it speaks for is clear, and not denied everything         400, 403, 431
 //! place     there is room for it among the requests in flight; where many  429
 //!           users are served, among what lasts if it does
 //! ```

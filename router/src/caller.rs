@@ -14,7 +14,7 @@ use crate::awaited::Awaited;
 use crate::flow::holder::Holder;
 use crate::own_credential::OwnCredential;
 use crate::refusal::{Refusal, RequestRefusal};
-use crate::rights::{Actor, CallerRights, RightsMirror, given_user};
+use crate::rights::{self, Actor, CallerRights, RightsMirror, given_user};
 use crate::stream_over::StreamOver;
 use crate::topology::ClusterSetup;
 
@@ -80,7 +80,8 @@ impl Caller {
     /// where many are served.
     ///
     /// # Errors
-    /// 400 for `Impersonate-*` headers that a member could take for somebody else's, or for nobody's; 403 for a user who is
+    /// 400 for `Impersonate-*` headers that a member could take for somebody else's, or for nobody's; 431 for more of them than
+    /// clusters are asked about; 403 for a user who is
     /// denied everything.
     pub(crate) fn of(
         headers: &HeaderMap,
@@ -99,6 +100,7 @@ impl Caller {
                     return Err(RequestRefusal::Over(StreamOver::Denied).into());
                 }
                 let given = given.as_ref().map(given_user).transpose().map_err(RequestRefusal::Impersonation)?;
+                given.as_ref().map_or(Ok(()), rights::bounded)?;
                 let User { info, authority } = user.clone();
                 let who = Who::User(
                     CallerRights::new(mirror, Actor::new(info, authority, given)).of(extensions.get().cloned()),

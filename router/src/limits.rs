@@ -63,6 +63,13 @@ pub const NAME_BYTES: usize = 8 << 10;
 /// untouched, and not counted. kube-apiserver has no bound but the length of a request.
 pub const QUERY_PARAMETERS: usize = 64;
 
+/// How many groups, values of extras and the like a client may ask to be at once, each of which a cluster is asked about
+/// by itself. 512: dashboards send all groups of their users, of which directories give some people hundreds.
+pub const IMPERSONATED_VALUES: usize = 512;
+
+/// How many bytes these may have together. 64 KiB: all of them at twice the length of a long group's name.
+pub const IMPERSONATED_BYTES: usize = 64 << 10;
+
 /// 4,000: a client alone may have 1,500 of its 2,000 streams, which no client comes near, and dozens share the
 /// rest. Each costs some 10 KiB until it is answered. kube-apiserver's 400 and 200 (`--max-requests-inflight`,
 /// `--max-mutating-requests-inflight`) protect its etcd; here there is none, and a member that is frozen keeps the
@@ -189,6 +196,8 @@ impl Limits {
             ("review_answer_bytes", REVIEW_ANSWER_BYTES_MAX as u64),
             ("delete_options_bytes", DELETE_OPTIONS_BYTES_MAX as u64),
             ("live_list_bytes", GATHERED_BYTES_MAX as u64),
+            ("impersonated_values", IMPERSONATED_VALUES as u64),
+            ("impersonated_bytes", IMPERSONATED_BYTES as u64),
             (REQUESTS, self.requests_in_flight as u64),
             (LONG_RUNNING, self.long_running_requests as u64),
             (BYTES, self.held_bytes as u64),

@@ -34,7 +34,7 @@ mod visible;
 
 use std::time::Duration;
 
-pub(crate) use actor::{Actor, given_user};
+pub(crate) use actor::{Actor, bounded, given_user};
 pub(crate) use admissions::Admissions;
 pub(crate) use audience::{Audience, AudienceKey, ItemVersions};
 pub(crate) use candidates::Candidates;

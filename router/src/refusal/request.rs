@@ -23,6 +23,15 @@ pub(crate) enum RequestRefusal {
     Timeout(InvalidDuration),
     /// The headers do not say whom it is to be made as: 400.
     Impersonation(InvalidGivenIdentity),
+    /// The headers say too much of whom it is to be made as: 431.
+    ImpersonatesTooMuch {
+        /// How much: `values`, `bytes`.
+        what: &'static str,
+        /// How many of them there are.
+        given: usize,
+        /// How many there may be.
+        max: usize,
+    },
     /// The name or the namespace is too long: 400.
     TooLong {
         /// Which of them.
@@ -115,6 +124,13 @@ impl RequestRefusal {
                 Status::bad_request(format!("invalid timeout specified in the request URL - {error}"))
             }
             Self::Impersonation(error) => Status::bad_request(error.to_string()),
+            Self::ImpersonatesTooMuch { what, given, max } => Status::new(
+                431,
+                StatusReason::Unknown,
+                format!(
+                    "the Impersonate-* headers have {given} {what}: {max} are the most that may be asked for at once"
+                ),
+            ),
             Self::TooLong { what, max } => {
                 Status::bad_request(format!("the {what} is too long: it may have {max} bytes at most"))
             }

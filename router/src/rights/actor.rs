@@ -13,6 +13,8 @@ use tributary_authorization::{Attributes, ResourceAttributes, User};
 use tributary_proxy::{GivenIdentity, InvalidGivenIdentity};
 
 use super::subject::Subject;
+use crate::limits::{IMPERSONATED_BYTES, IMPERSONATED_VALUES};
+use crate::refusal::RequestRefusal;
 
 /// What begins a ServiceAccount's name; namespace and name follow.
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
@@ -77,8 +79,8 @@ pub(crate) struct Impersonated<'a> {
     pub(crate) name: &'a str,
 }
 
-impl Impersonated<'_> {
-    fn attributes(&self) -> Attributes<'_> {
+impl<'a> Impersonated<'a> {
+    fn attributes(&self) -> Attributes<'a> {
         let Self { group, resource, subresource, namespace, name } = *self;
         Attributes::Resource(ResourceAttributes { verb: "impersonate", group, resource, subresource, namespace, name })
     }
@@ -188,6 +190,18 @@ impl Actor {
         self.given.as_ref()
     }
 
+    /// How many bytes of texts it has.
+    pub(super) fn bytes(&self) -> usize {
+        let users = std::iter::once(&self.user).chain(&self.given);
+        users.flat_map(texts).chain(&self.user_groups).chain(&self.groups).map(String::len).sum()
+    }
+
+    /// What a cluster must let the user do so that they may act as whom they ask to be: each thing by itself, who that is
+    /// first. Nothing for most.
+    pub(super) fn asks_to_be(&self) -> impl Iterator<Item = Attributes<'_>> {
+        self.impersonated().map(|own| own.attributes())
+    }
+
     /// What the user asks to impersonate, each thing by itself; nothing for most.
     /// (apiserver `pkg/endpoints/filters/impersonation`, `buildImpersonationRequests`)
     fn impersonated(&self) -> impl Iterator<Item = Impersonated<'_>> {
@@ -235,6 +249,26 @@ fn judged_groups(told: UserInfo) -> Vec<String> {
         groups.push(AUTHENTICATED.to_owned());
     }
     groups
+}
+
+/// All texts that say who a user is.
+fn texts(user: &UserInfo) -> impl Iterator<Item = &String> {
+    let extras = user.extra.iter().flat_map(|(key, values)| std::iter::once(key).chain(values));
+    [&user.username, &user.uid].into_iter().chain(&user.groups).chain(extras)
+}
+
+/// Whether whom a client asks to be is of a size that clusters are asked about.
+///
+/// # Errors
+/// 431 that names the bound.
+pub(crate) fn bounded(given: &UserInfo) -> Result<(), RequestRefusal> {
+    let (values, bytes) = (impersonated(given).count(), texts(given).map(String::len).sum());
+    for (what, given, max) in [("values", values, IMPERSONATED_VALUES), ("bytes", bytes, IMPERSONATED_BYTES)] {
+        if given > max {
+            return Err(RequestRefusal::ImpersonatesTooMuch { what, given, max });
+        }
+    }
+    Ok(())
 }
 
 /// Whom a client asks to be, from its headers.

@@ -18,12 +18,23 @@ use crate::refusal::Refusal;
 /// resources each. One is some 200 bytes and, over a thousand clusters with rights of their own, some 100 KB.
 const KEPT: usize = 2_048;
 
+/// How many bytes of texts those of whom they are have at least, and half of how many they have at most. 16 MiB: a user has
+/// some hundred, and whoever asks to be many with many groups has fewer kept, not more memory taken.
+const KEPT_BYTES: usize = 16 << 20;
+
 /// Of whom, and for what.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Asked {
     actor: Arc<Actor>,
     verb: &'static str,
     place: ReadPlace,
+}
+
+impl Asked {
+    fn bytes(&self) -> usize {
+        let Self { actor, place, .. } = self;
+        actor.bytes() + place.namespace.len() + place.name.len()
+    }
 }
 
 /// What an admission was made by: it holds as long as all of this is the same.
@@ -56,6 +67,8 @@ pub(crate) struct Admissions {
 #[derive(Default)]
 struct Kept {
     young: HashMap<Asked, Made>,
+    /// How many bytes of texts the young ones have.
+    young_bytes: usize,
     old: HashMap<Asked, Made>,
 }
 
@@ -102,8 +115,11 @@ impl Kept {
     }
 
     fn keep(&mut self, asked: Asked, made: Made) {
-        if self.young.len() >= KEPT && !self.young.contains_key(&asked) {
-            self.old = std::mem::take(&mut self.young);
+        if !self.young.contains_key(&asked) {
+            if self.young.len() >= KEPT || self.young_bytes >= KEPT_BYTES {
+                (self.old, self.young_bytes) = (std::mem::take(&mut self.young), 0);
+            }
+            self.young_bytes += asked.bytes();
         }
         self.young.insert(asked, made);
     }
@@ -114,6 +130,7 @@ mod tests {
     use std::cell::Cell;
 
     use tributary_apimachinery::GroupVersionResource;
+    use tributary_authentication::UserInfo;
 
     use super::*;
     use crate::refusal::RequestRefusal;
@@ -147,6 +164,24 @@ mod tests {
         assert_eq!(ask("ann", "list", ""), 4);
         router.set_policies(crate::Policies::default());
         assert_eq!([ask("ann", "list", ""), ask("ann", "list", "")], [5, 5], "the configuration is another");
+    }
+
+    /// Whoever is known may ask to be anybody, in many groups, and is refused.
+    #[tokio::test]
+    async fn those_of_long_identities_are_kept_in_smaller_numbers() {
+        let router = Router::new(RouterConfig { shared: Some(SharedMode::default()), ..RouterConfig::default() });
+        let (admissions, configuration) = (Admissions::default(), router.configuration());
+        let long = vec!["x".repeat(60 << 10)];
+        for number in 0..2 * KEPT {
+            let (name, User { info, authority }) = (format!("user-{number}"), User::named("test", "ann"));
+            let given = UserInfo { username: name, groups: long.clone(), ..UserInfo::default() };
+            let rights = CallerRights::new(router.rights().unwrap(), Actor::new(info, authority, Some(given)));
+            let _refused =
+                admissions.get(&rights, &configuration, ("list", place("")), |_| Err(RequestRefusal::Path.into()));
+        }
+        let kept = admissions.kept.lock();
+        let bytes: usize = kept.young.keys().chain(kept.old.keys()).map(Asked::bytes).sum();
+        assert!((KEPT_BYTES..3 * KEPT_BYTES).contains(&bytes), "{bytes}");
     }
 
     #[tokio::test]

@@ -1,6 +1,5 @@
 //! What one caller may read of one resource, cluster by cluster, at one moment: made here, and nowhere else.
 
-use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 use std::sync::Arc;
@@ -26,9 +25,10 @@ use crate::authenticated::StillKnown;
 use crate::refusal::{ClusterRefusal, ForbiddenPath, ForbiddenRequest, Refusal, RequestRefusal};
 use crate::stream_over::StreamOver;
 
-/// How often clusters are asked before a decision is made by what is known then. Four: first whether one may be somebody
-/// else, then for a whole cluster, then for its namespaces, and once more where rights changed meanwhile.
-const ROUNDS_MAX: usize = 4;
+/// How often clusters are asked before a decision is made by what is known then. Five: first whether one may be somebody
+/// else, then in which groups, then for a whole cluster, then for its namespaces, and once more where rights changed
+/// meanwhile.
+const ROUNDS_MAX: usize = 5;
 
 /// The rights of whoever sends a request. Cheap to clone.
 #[derive(Clone)]
@@ -204,17 +204,26 @@ impl CallerRights {
         if self.mirror.decides(cluster).is_none() || users.into_iter().any(|user| fleet.is_beyond(cluster, user)) {
             return Existence::Unknown;
         }
-        let (user, is_unknown) = (self.judged(fleet, Whom::User), Cell::new(false));
-        let allows = |asked: &Attributes<'_>| {
-            let allowed = user.allows(cluster, asked);
-            is_unknown.set(is_unknown.get() || allowed.is_none());
-            allowed.unwrap_or(true)
-        };
-        match (self.actor.refused(allows), is_unknown.get()) {
-            (Some(_), _) => Existence::Nowhere,
-            (None, true) => Existence::Unknown,
-            (None, false) => Existence::There,
+        match self.lets_be(fleet, cluster) {
+            Some(true) => Existence::There,
+            Some(false) => Existence::Nowhere,
+            None => Existence::Unknown,
         }
+    }
+
+    /// Whether a cluster lets the user act as whom they ask to be; `None` where that is not known. It is asked first who
+    /// that is, and the rest of it together once that is allowed: who may be nobody costs it one question.
+    fn lets_be(&self, fleet: &Fleet, cluster: &ClusterName) -> Option<bool> {
+        let (user, mut is_known) = (self.judged(fleet, Whom::User), true);
+        for (place, asked) in self.actor.asks_to_be().enumerate() {
+            match user.allows(cluster, &asked) {
+                Some(true) => {}
+                Some(false) => return Some(false),
+                None if place == 0 => return None,
+                None => is_known = false,
+            }
+        }
+        is_known.then_some(true)
     }
 
     /// Why whatever they opened is over, if it is so for the user's own sake, whomever they ask to be.
@@ -442,6 +451,23 @@ impl CallerRights {
         is_one_known && is_allowed
     }
 
+    /// Whether the caller may see that although it is not known whether a cluster is there for them. Of one that gives them
+    /// so much that nobody looks at it, or has so many bindings, that may be their own doing.
+    fn may_visit_unknown(&self, fleet: &Fleet, cluster: &ClusterName, asked: &Attributes<'_>) -> bool {
+        let [user, acting] = [self.actor.user(), self.actor.acting()];
+        match self.mirror.decides(cluster) {
+            None => !self.mirror.is_too_large(cluster),
+            // Nothing is known of one that answers itself, and does not answer.
+            Some(Decides::Live) => true,
+            // Its roles are known, though it does not say whom it lets the user be.
+            Some(Decides::Rules | Decides::Reviews) => {
+                let is_beyond = [user, acting].into_iter().any(|user| fleet.is_beyond(cluster, user));
+                let lets_be = || self.actor.refused(|user, asked| fleet.allows(cluster, user, asked)).is_none();
+                !is_beyond && lets_be() && fleet.allows(cluster, acting, asked)
+            }
+        }
+    }
+
     /// 403 for somebody for whom no cluster is there, if that is why nothing is allowed: no member is told who acts, or
     /// none lets the user act as whom they ask to be. In kube-apiserver's words.
     pub(crate) fn nobody<'a>(&self, clusters: impl IntoIterator<Item = &'a ClusterName>) -> Option<Refusal> {
@@ -461,23 +487,6 @@ impl CallerRights {
 
     /// 403: what none of these clusters lets the user act as.
     fn not_let<'a>(&self, fleet: &Fleet, clusters: impl IntoIterator<Item = &'a ClusterName>) -> Refusal {
-    /// Whether the caller may see that although it is not known whether a cluster is there for them. Of one that gives them
-    /// so much that nobody looks at it, or has so many bindings, that may be their own doing.
-    fn may_visit_unknown(&self, fleet: &Fleet, cluster: &ClusterName, asked: &Attributes<'_>) -> bool {
-        let [user, acting] = [self.actor.user(), self.actor.acting()];
-        match self.mirror.decides(cluster) {
-            None => !self.mirror.is_too_large(cluster),
-            // Nothing is known of one that answers itself, and does not answer.
-            Some(Decides::Live) => true,
-            // Its roles are known, though it does not say whom it lets the user be.
-            Some(Decides::Rules | Decides::Reviews) => {
-                let is_beyond = [user, acting].into_iter().any(|user| fleet.is_beyond(cluster, user));
-                let lets_be = || self.actor.refused(|user, asked| fleet.allows(cluster, user, asked)).is_none();
-                !is_beyond && lets_be() && fleet.allows(cluster, acting, asked)
-            }
-        }
-    }
-
         let reached = clusters.into_iter().filter(|cluster| self.actor.reaches(cluster).is_ok());
         let user = self.judged(fleet, Whom::User);
         let refused =

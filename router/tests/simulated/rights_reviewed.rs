@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use serde_json::json;
 use tributary_router::report::RightsDecider;
-use tributary_router::{ClusterAuthorization, ClusterSetup, MemberRules};
+use tributary_router::{ClusterAuthorization, ClusterSetup, MemberRules, limits};
 
 use crate::harness::{Client, Fixture, items, pass, until};
-use crate::rights::{RBAC, binding, config_map_of, grant, listed};
+use crate::rights::{RBAC, binding, config_map_of, grant, listed, role};
 use crate::rights_detected::{Chain, Mode, decided, found_out};
 
 const ALL: &str = "/api/v1/configmaps";
@@ -296,4 +296,52 @@ async fn what_nobody_waits_for_is_not_asked() {
     tokio::time::sleep(Duration::from_secs(5)).await;
     let asked = of_names(chains[1].reviewed());
     assert!(asked <= 100, "{asked} questions were put for {REQUESTS} requests that were gone");
+}
+
+/// Bob has no right anywhere. He asks once to be somebody in as many groups as may be asked for, which is refused by the
+/// first answer, and once in more.
+#[tokio::test]
+async fn who_may_be_nobody_costs_a_member_one_question_however_much_they_ask_to_be() {
+    let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
+    let bob = fixture.user("bob", &[]);
+    let be = async |groups: usize| {
+        let groups: Vec<String> = (0..groups).map(|number| format!("group-{number}")).collect();
+        let mut headers = vec![("impersonate-user", "somebody")];
+        headers.extend(groups.iter().map(|group| ("impersonate-group", group.as_str())));
+        let answer = bob.send("GET", ALL, &headers, "").await;
+        let asked = chains[1].reviewed().iter().filter(|line| line.starts_with("bob impersonate ")).count();
+        (answer, asked)
+    };
+    let (answer, asked) = be(limits::IMPERSONATED_VALUES - 1).await;
+    answer.refused(403);
+    assert_eq!(asked, 1);
+    let (answer, asked) = be(limits::IMPERSONATED_VALUES).await;
+    assert_eq!(
+        (answer.refused(431), asked),
+        ("the Impersonate-* headers have 513 values: 512 are the most that may be asked for at once".to_owned(), 0)
+    );
+    let long = "x".repeat(limits::IMPERSONATED_BYTES);
+    let headers = [("impersonate-user", "somebody"), ("impersonate-extra-x", long.as_str())];
+    assert!(bob.send("GET", ALL, &headers, "").await.refused(431).contains("65545 bytes: 65536 are"));
+}
+
+/// Whoever may be somebody, and in which groups, is asked about once.
+#[tokio::test]
+async fn who_may_be_somebody_is_told_what_they_are_shown() {
+    let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
+    let rule = [&["impersonate"][..], &[""], &["users", "groups"], &["ann", "dev", "ops"]];
+    for member in ["b", "c"].map(|name| fixture.member(name)) {
+        member.apply(role("", "be-ann", rule)).unwrap();
+        member.apply(binding("", "bob-is-ann", ("ClusterRole", "be-ann"), "bob")).unwrap();
+    }
+    chains[1].learn(fixture.member("b"));
+    let bob = fixture.user("bob", &[]);
+    let be = async |groups: [&str; 2]| {
+        let headers = [("impersonate-user", "ann"), ("impersonate-group", groups[0]), ("impersonate-group", groups[1])];
+        bob.send("GET", SHOP, &headers, "").await
+    };
+    until(async || be(["dev", "ops"]).await.code == 200).await;
+    assert_eq!(items(&be(["dev", "ops"]).await.ok()), ["b/one-b", "b/two-b"]);
+    let message = be(["dev", "root"]).await.refused(403);
+    assert!(message.contains("groups \"root\" is forbidden: User \"bob\" cannot impersonate resource"), "{message}");
 }
