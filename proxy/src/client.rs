@@ -25,6 +25,7 @@ use crate::member::ClientInner;
 use crate::pass_through::without_credentials;
 use crate::places::Asker;
 use crate::pool::{AtEndpoint, LaneKind, Pool, PoolStatistics};
+use crate::proofs::ServerProofs;
 use crate::reachability::{Observer, Reachability};
 use crate::target::ServerUrl;
 use crate::tls::TlsSource;
@@ -178,17 +179,29 @@ impl ClusterClient {
         let lone = further.is_empty();
         let mut endpoints = Vec::new();
         let first = Address { url: config.cluster_url.clone(), proxy: config.proxy_url.clone() };
-        for Address { url, proxy } in std::iter::once(&first).chain(further) {
+        let targets = std::iter::once(&first).chain(further).map(|Address { url, proxy }| {
             let target = ServerUrl::parse(url).map_err(|problem| ConnectError::Server {
                 cluster: name.clone(),
                 server: without_user_info(&url.to_string()),
                 problem,
             })?;
+            Ok((target, proxy))
+        });
+        let targets = targets.collect::<Result<Vec<_>, ConnectError>>()?;
+        let proofs = Arc::new(ServerProofs::new(targets.iter().map(|(target, proxy)| (target, proxy.as_ref()))));
+        for (target, proxy) in targets {
             let host = HeaderValue::from_str(target.authority().as_str())
                 .map_err(|error| header_error("server", error.to_string()))?;
             let target = Arc::new(target);
             let tls = TlsSource::new(&name, &config, &target).await?;
-            let dialer = Dialer::new(name.clone(), target.clone(), proxy.as_ref(), &tuning, tls, connector.clone())?;
+            let dialer = Dialer::new(
+                name.clone(),
+                target.clone(),
+                proxy.as_ref(),
+                &tuning,
+                (tls, proofs.clone()),
+                connector.clone(),
+            )?;
             dialer.check(&certificate).await?;
             let own = if lone { observer.clone() } else { Arc::new(Observer::new(name.clone())) };
             let pool = Pool::new(name.clone(), dialer, own.clone(), tuning.clone());
@@ -197,7 +210,7 @@ impl ClusterClient {
         }
         let endpoints = Endpoints::new(endpoints, &name, &observer);
         let last_question = LastQuestion::default();
-        Ok(ClientInner { name, endpoints, tuning, extra_headers, user, observer, last_question })
+        Ok(ClientInner { name, endpoints, tuning, extra_headers, user, observer, last_question, proofs })
     }
 
     /// The member's name.
@@ -265,6 +278,11 @@ impl ClusterClient {
     /// requests by itself.
     pub fn has_base_path(&self) -> bool {
         self.member.endpoints.iter().any(|endpoint| endpoint.target.has_base_path())
+    }
+
+    /// Which servers its addresses lead to, as far as that is shown by now.
+    pub fn proofs(&self) -> &ServerProofs {
+        &self.member.proofs
     }
 
     fn transport_for(&self, asker: Asker) -> Transport {

@@ -19,6 +19,7 @@ use crate::certificate::Certificate;
 use crate::credentials::Current;
 use crate::error::{ConnectError, ForwardError, SharedError};
 use crate::line::{BoxIo, Lines};
+use crate::proofs::ServerProofs;
 use crate::target::ServerUrl;
 use crate::tls::{self, Protocols, TlsSource};
 use crate::tuning::{ClientTuning, Windows};
@@ -53,6 +54,8 @@ pub(crate) struct Dialer {
     target: Arc<ServerUrl>,
     connector: Connector,
     tls: Option<Arc<TlsSource>>,
+    /// Is told by which certificates servers prove themselves.
+    proofs: Arc<ServerProofs>,
     /// What is spoken without TLS, which alone could negotiate it.
     plain: Plain,
     timeout: Duration,
@@ -70,7 +73,7 @@ enum Plain {
 }
 
 impl Dialer {
-    /// Prepares connections; `tls` is `None` for plain HTTP. A connector that is given takes the place of TCP and of
+    /// Prepares connections; `tls` is `None` for plain HTTP. `proofs` are the member's. A connector that is given takes the place of TCP and of
     /// the configuration's proxy, and leads to a server that speaks HTTP/2 without negotiation where there is no TLS.
     ///
     /// # Errors
@@ -80,7 +83,7 @@ impl Dialer {
         target: Arc<ServerUrl>,
         proxy: Option<&Uri>,
         tuning: &ClientTuning,
-        tls: Option<Arc<TlsSource>>,
+        (tls, proofs): (Option<Arc<TlsSource>>, Arc<ServerProofs>),
         given: Option<Connector>,
     ) -> Result<Self, ConnectError> {
         let plain = if given.is_some() { Plain::Http2 } else { Plain::Http1 };
@@ -106,6 +109,7 @@ impl Dialer {
             target,
             connector,
             tls,
+            proofs,
             plain,
             timeout: tuning.connect_timeout,
             http2,
@@ -155,7 +159,13 @@ impl Dialer {
             }
             Ok(Ok(stream)) => stream,
         };
-        let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+        let (_, session) = stream.get_ref();
+        if tls.checks_servers()
+            && let Some([own, ..]) = session.peer_certificates()
+        {
+            self.proofs.note(own);
+        }
+        let is_http2 = session.alpn_protocol() == Some(b"h2");
         if is_http2 {
             self.start_http2(Box::new(stream), windows, deadline).await
         } else {

@@ -10,6 +10,7 @@ use crate::endpoints::Endpoints;
 use crate::error::ForwardError;
 use crate::identity::{GivenIdentity, Impersonation, RequestIdentity};
 use crate::last_question::LastQuestion;
+use crate::proofs::ServerProofs;
 use crate::reachability::Observer;
 use crate::tuning::ClientTuning;
 use crate::user::{CurrentUser, MemberUser};
@@ -25,6 +26,8 @@ pub(crate) struct ClientInner {
     pub(crate) observer: Arc<Observer>,
     /// What the member last said of our own credentials.
     pub(crate) last_question: LastQuestion,
+    /// Which servers its addresses lead to.
+    pub(crate) proofs: Arc<ServerProofs>,
 }
 
 impl ClientInner {

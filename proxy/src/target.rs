@@ -1,5 +1,6 @@
 //! Where a member listens, and how a request's path is joined to it.
 
+use std::fmt;
 use std::sync::Arc;
 
 use http::Uri;
@@ -102,6 +103,14 @@ impl ServerUrl {
         parts.path_and_query = Some(path_and_query);
         // All three parts are there, which is all that `from_parts` asks for.
         Uri::from_parts(parts).unwrap_or_default()
+    }
+}
+
+/// The URL, with its port, for comparing: an address is written in one way.
+impl fmt::Display for ServerUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.is_https() { "https" } else { "http" };
+        write!(f, "{scheme}://{}{}", self.address.to_ascii_lowercase(), self.base_path)
     }
 }
 

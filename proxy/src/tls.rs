@@ -85,6 +85,11 @@ impl TlsSource {
         build(&self.config, certificate, 0).await.map(drop)
     }
 
+    /// Whether servers have to prove who they are.
+    pub(crate) fn checks_servers(&self) -> bool {
+        !self.config.accept_invalid_certs
+    }
+
     pub(crate) fn server_name(&self) -> ServerName<'static> {
         self.server_name.clone()
     }

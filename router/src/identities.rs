@@ -1,6 +1,6 @@
 //! Who the clusters are: by the uid of their namespace kube-system.
 
-use std::collections::HashMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -11,21 +11,29 @@ use crate::topology::ClusterIdentity;
 use crate::{KeepEpochs, Router};
 
 impl Router {
-    /// Pairs of clusters that have one kube-system uid: one member under two names. The first pair by name.
+    /// Clusters that are one member under two names: they have one kube-system uid, and an address or a certificate shows
+    /// that their servers are the same. The first pair by name.
     pub fn same_cluster_twice(&self) -> Option<(ClusterName, ClusterName)> {
         let clusters = self.fleet.clusters();
-        let mut first_of = HashMap::new();
-        let pairs = clusters.values().filter_map(|cluster| {
-            let first: &ClusterName = first_of.entry(cluster.uid()?).or_insert(cluster.name());
-            (first != cluster.name()).then(|| (first.clone(), cluster.name().clone()))
-        });
+        let pairs = clusters.values().filter_map(|own| Some(((*own.twin()?).clone(), own.name().clone())));
         pairs.min()
+    }
+
+    /// Clusters that say that they are one member, and by which uid, while nothing shows it: both are shown. Each pair once.
+    fn unproved_identities(&self) -> BTreeSet<(ClusterName, ClusterName, Arc<String>)> {
+        let clusters = self.fleet.clusters();
+        let pairs = clusters.values().filter_map(|own| {
+            let (name, other) = (own.name().clone(), (*own.namesake()?).clone());
+            let (first, second) = if name < other { (name, other) } else { (other, name) };
+            Some((first, second, own.uid()?))
+        });
+        pairs.collect()
     }
 
     /// Keeps the epochs of compact versions at the identities of the clusters as they are now.
     pub(crate) fn follow_identities(self: &Arc<Self>, keep: Option<KeepEpochs>) {
         let (weak, mut changes) = (Arc::downgrade(self), self.fleet.changes());
-        let reported = Mutex::new(None);
+        let (reported, claimed) = (Mutex::new(None), Mutex::new(BTreeSet::new()));
         tokio::spawn(async move {
             while changes.changed().await.is_ok() {
                 let Some(router) = weak.upgrade() else { break };
@@ -38,6 +46,11 @@ impl Router {
                     tracing::error!(%first, %second, "two contexts lead to the same cluster (the same kube-system uid); its objects are shown under the first one only; remove one of them");
                 }
                 *reported = twins;
+                let claims = router.unproved_identities();
+                for (first, second, uid) in claims.difference(&*claimed.lock()) {
+                    tracing::error!(%first, %second, %uid, "two clusters say that they are one (the same kube-system uid), and no address or certificate proves it; both are shown: leave one of them out if they are one, else one says what is not so");
+                }
+                *claimed.lock() = claims;
             }
         });
     }

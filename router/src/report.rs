@@ -112,6 +112,9 @@ pub struct ClusterReport {
     /// Why our credentials there cannot be renewed. Those that there are may still be valid.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub credentials_problem: Option<String>,
+    /// What is wrong with who it says that it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub identity_problem: Option<String>,
     /// The version of its server, as it says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,

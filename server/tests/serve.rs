@@ -462,6 +462,32 @@ async fn a_twin_that_was_out_of_reach_is_refused_when_it_comes() {
     assert_eq!(log.matches("the cluster is refused").count(), 1, "{log}");
 }
 
+/// Whoever runs one of the clusters has it say that it is another, by that one's kube-system uid, which is no secret. The
+/// endpoint serves all of them all the same, from the start, and says so.
+#[tokio::test]
+async fn a_cluster_that_only_says_that_it_is_another_keeps_the_endpoint_from_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let victim = member("victim").await;
+    // The same name and seed give the same uid; nothing else of it is the victim's.
+    let hostile = member("victim").await;
+    let config = directory.path().join("config");
+    std::fs::create_dir(&config).unwrap();
+    write_upstream_cluster(&config, &hostile);
+    for end in ["ca", "token"] {
+        std::fs::rename(config.join(format!("victim.{end}")), config.join(format!("a.{end}"))).unwrap();
+    }
+    let text = std::fs::read_to_string(config.join("victim.yaml")).unwrap();
+    std::fs::write(config.join("a.yaml"), text.replace("victim", "a")).unwrap();
+    write_upstream_cluster(&config, &victim);
+    let arguments = ["serve", "--config", config.to_str().unwrap(), "--listen", "127.0.0.1:0"];
+    let mut program = Program::start(&arguments, directory.path());
+    assert!(program.ready().await.ends_with("clusters=a,victim"));
+    program.signal("TERM");
+    assert_eq!(program.end().await.code(), Some(0));
+    let log = program.errors().await;
+    assert_eq!(log.matches("two clusters say that they are one").count(), 1, "{log}");
+}
+
 #[tokio::test]
 async fn two_contexts_of_one_cluster_are_refused() {
     let directory = tempfile::tempdir().unwrap();

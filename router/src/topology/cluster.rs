@@ -110,6 +110,8 @@ pub(crate) struct Cluster {
     since: Instant,
     /// The cluster that this one is under a second name.
     twin: ArcSwapOption<ClusterName>,
+    /// A cluster of which this one says that it is the same, or that says so of this one, while nothing proves it.
+    namesake: ArcSwapOption<ClusterName>,
     identity: ArcSwap<ClusterIdentity>,
     version: ArcSwapOption<ServerVersion>,
     /// When it last answered all questions, those for what hardly ever changes too, and how many connections had been
@@ -230,6 +232,7 @@ impl Cluster {
             address: ClusterAddress::of(&setup.fingerprint),
             since: Instant::now(),
             twin: ArcSwapOption::empty(),
+            namesake: ArcSwapOption::empty(),
             mark: Arc::new(ClusterMark::new(&setup.name, setup.index)),
             fetched: ArcSwapOption::empty(),
             documents: Arc::clone(documents),
@@ -310,10 +313,34 @@ impl Cluster {
         self.twin.load_full()
     }
 
-    pub(super) fn set_twin(&self, twin: Option<&ClusterName>) {
-        if self.twin.load().as_deref() != twin {
-            self.twin.store(twin.cloned().map(Arc::new));
+    /// A cluster of which this one says that it is the same, or that says so of this one, while nothing proves it. Both are
+    /// shown.
+    pub(crate) fn namesake(&self) -> Option<Arc<ClusterName>> {
+        self.namesake.load_full()
+    }
+
+    /// Which others it is, and says to be.
+    pub(super) fn set_others(&self, twin: Option<&ClusterName>, namesake: Option<&ClusterName>) {
+        for (own, other) in [(&self.twin, twin), (&self.namesake, namesake)] {
+            if own.load().as_deref() != other {
+                own.store(other.cloned().map(Arc::new));
+            }
         }
+    }
+
+    /// Whether it is shown that its servers are another's, too.
+    pub(super) fn is_served_with(&self, other: &Self) -> bool {
+        let (Ok(own), Ok(other)) = (&self.setup.client, &other.setup.client) else { return false };
+        own.proofs().meet(other.proofs())
+    }
+
+    /// What is wrong with what it says of itself.
+    pub(crate) fn identity_problem(&self) -> Option<String> {
+        let (other, uid) = (self.namesake()?, self.uid()?);
+        Some(format!(
+            "cluster {other} and this one say that they are the same (kube-system uid {uid}), and no address or certificate \
+             proves it, so both are shown; leave one out if they are, else one of them says what is not so"
+        ))
     }
 
     /// The uid of its kube-system namespace, which tells one incarnation from another; `None` until it is known.

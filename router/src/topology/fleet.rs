@@ -308,13 +308,27 @@ impl Fleet {
     }
 }
 
-/// Finds clusters that are one under several names, by the uid of kube-system. The first by name shows the objects: so
-/// every replica chooses the same one.
+/// Finds clusters that are one under several names: the uid of kube-system says so, which anybody may say, and an address
+/// or a certificate shows it. The first by name shows the objects: so every replica chooses the same one. Where nothing
+/// shows it all are.
 fn find_twins(clusters: &BTreeMap<ClusterName, Arc<Cluster>>) {
-    let mut first_of = HashMap::new();
+    let mut by_uid: HashMap<_, Vec<&Arc<Cluster>>> = HashMap::new();
     for cluster in clusters.values() {
-        let first = cluster.uid().map(|uid| first_of.entry(uid).or_insert(cluster.name()));
-        cluster.set_twin(first.map(|first| &**first).filter(|first| *first != cluster.name()));
+        match cluster.uid() {
+            Some(uid) => by_uid.entry(uid).or_default().push(cluster),
+            None => cluster.set_others(None, None),
+        }
+    }
+    for same in by_uid.values() {
+        let mut shown: Vec<&Arc<Cluster>> = Vec::new();
+        for cluster in same {
+            match shown.iter().find(|first| first.is_served_with(cluster)) {
+                Some(first) => cluster.set_others(Some(first.name()), None),
+                None => shown.push(cluster),
+            }
+        }
+        let other = |at: usize| shown.get(usize::from(at == 0)).map(|other| other.name());
+        shown.iter().enumerate().for_each(|(at, cluster)| cluster.set_others(None, other(at)));
     }
 }
 

@@ -20,6 +20,7 @@ impl Cluster {
             problem_seconds: trouble.as_ref().and_then(|trouble| trouble.age).map(|age| age.as_secs()),
             problem: trouble.map(|trouble| cause_alone(&trouble.cause, self.name())),
             credentials_problem: client.and_then(ClusterClient::credentials_problem),
+            identity_problem: self.identity_problem(),
             version: self.version().map(|version| version.name().to_owned()),
             heard_seconds: client.and_then(ClusterClient::since_last_answer).map(|heard| heard.as_secs()),
             latency_microseconds: reached.filter_map(|endpoint| endpoint.latency_microseconds).max(),

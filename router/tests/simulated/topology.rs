@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tributary_router::ClusterSetup;
-use tributary_simulator::RequestKind;
+use tributary_simulator::{RequestKind, Simulator};
 
 use crate::harness::{
-    ANNOTATION, CONFIG_MAPS, Events, Fixture, SOON, brief, cluster, composite, items, name, pass, setup, until, vector,
-    version,
+    ANNOTATION, CONFIG_MAPS, Events, Fixture, SOON, brief, cluster, composite, config, config_map, items, name, pass,
+    setup, until, vector, version,
 };
 
 const FILTER: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
@@ -398,6 +398,37 @@ async fn one_cluster_under_two_names_is_shown_once() {
     // With the first gone the second takes its place.
     fixture.router.set_clusters(vec![setup(member, "twin").await]);
     assert_eq!(told(&mut events, 2).await, ["ADDED twin/x", "DELETED a/x"]);
+}
+
+/// Whoever runs a member may have it say that it is another: the uid of kube-system is what it says, and whose it is is no
+/// secret.
+#[tokio::test]
+async fn a_member_that_only_says_that_it_is_another_hides_nothing_of_that() {
+    let fixture = Fixture::start(["victim"]).await;
+    fixture.put_and_see("victim", "of-the-victim", "").await;
+    let victim = fixture.member("victim");
+    // The name and the seed give the uid. Nothing else of the hostile one is the victim's.
+    let hostile = Simulator::start(config("victim")).await.unwrap();
+    hostile.apply(config_map("own", "")).unwrap();
+    fixture.router.set_clusters(vec![setup(&hostile, "a").await, setup(victim, "victim").await]);
+    fixture.router.asked_once(SOON).await;
+    assert_eq!(fixture.router.same_cluster_twice(), None);
+    let list = format!("{CONFIG_MAPS}?resourceVersion=0");
+    until(async || items(&fixture.get(&list).await.ok()).contains(&"a/own".to_owned())).await;
+    assert!(items(&fixture.get(&list).await.ok()).contains(&"victim/of-the-victim".to_owned()));
+    let health = String::from_utf8(fixture.get("/readyz?verbose").await.body.to_vec()).unwrap();
+    for part in [
+        "[+]cluster/a ok",
+        "[+]cluster/victim ok",
+        "[-]cluster/a/identity failed: cluster victim and this one say that they are the same (kube-system uid ",
+        "[-]cluster/victim/identity failed: cluster a and this one",
+        "readyz check passed",
+    ] {
+        assert!(health.contains(part), "{part}: {health}");
+    }
+    // With the other gone nothing is said of it.
+    fixture.router.set_clusters(vec![setup(victim, "victim").await]);
+    until(async || !String::from_utf8_lossy(&fixture.get("/readyz?verbose").await.body).contains("identity")).await;
 }
 
 #[tokio::test]

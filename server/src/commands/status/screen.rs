@@ -133,6 +133,7 @@ fn troubles(cluster: &ClusterReport) -> Vec<String> {
     }
     lines.extend(cluster.credentials_problem.as_ref().map(|problem| format!("credentials: {problem}")));
     lines.extend(cluster.rights_problem.as_ref().map(|problem| format!("what users may do is not known: {problem}")));
+    lines.extend(cluster.identity_problem.as_ref().map(|problem| format!("identity: {problem}")));
     if cluster.endpoints.len() > 1 {
         let lost = cluster.endpoints.iter().filter_map(|it| Some((&it.address, it.problem.as_ref()?)));
         lines.extend(lost.map(|(address, problem)| format!("endpoint {address}: {problem}")));
@@ -397,6 +398,7 @@ short_to_member     90    100   -        eu
             problem: Some(bad()),
             credentials_problem: Some(bad()),
             rights_problem: Some(bad()),
+            identity_problem: Some(bad()),
             version: Some(bad()),
             endpoints: vec![EndpointReport { address: bad(), problem: Some(bad()), ..EndpointReport::default() }; 2],
             ..ready("eu", 1)
