@@ -1,14 +1,14 @@
 //! What a request asks for, read from its method, path and query.
 //!
-//! Follows kube-apiserver's `endpoints/request/requestinfo.go`, with two differences: a prefix `/clusters/<name>`
-//! addresses one cluster, and a path that some hop or member could read differently than it is read here is refused
-//! instead of guessed at. Authorization and routing both rest on this one reading, so nothing is ever normalised.
+//! Follows kube-apiserver's `endpoints/request/requestinfo.go`, with two differences: a prefix `/clusters/<name>`, or a
+//! host of its own ([`Mount`]), addresses one cluster, and a path that some hop or member could read differently than it
+//! is read here is refused instead of guessed at. Authorization and routing both rest on this one reading, so nothing is ever normalised.
 
 use std::fmt;
 
 use crate::query::{Query, escapes_are_valid};
 use crate::selector::FieldSelector;
-use crate::{ClusterName, GroupVersionResource, ObjectKey, Status};
+use crate::{ClusterName, GroupVersionResource, Mount, ObjectKey, Status};
 
 /// What the client wants done, in the words of RBAC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -64,7 +64,7 @@ impl fmt::Display for Verb {
 /// What a request asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestInfo {
-    /// The cluster that the path's prefix names; `None` for the merged view.
+    /// The cluster that the path's prefix, or the host, names; `None` for the merged view.
     pub cluster: Option<ClusterName>,
     /// The Kubernetes path: what follows the prefix, byte for byte, because it is forwarded as it came.
     pub path: String,
@@ -153,16 +153,24 @@ impl ResourceRequest {
 }
 
 impl RequestInfo {
-    /// Reads a request. `method` is upper case, `path` begins with a slash and is percent-encoded as it came,
-    /// `query` is without its `?`.
+    /// Reads a request to the merged view's hosts, as [`parse_at`](Self::parse_at) does.
+    ///
+    /// # Errors
+    /// As [`parse_at`](Self::parse_at).
+    pub fn parse(method: &str, path: &str, query: Option<&str>) -> Result<Self, Status> {
+        Self::parse_at(&Mount::Merged, method, path, query)
+    }
+
+    /// Reads a request. `mount` is what its host has at the root, `method` is upper case, `path` begins with a slash and
+    /// is percent-encoded as it came, `query` is without its `?`.
     ///
     /// # Errors
     /// * 400 `BadRequest` for what is malformed: escapes that are none, text that is not UTF-8, control characters,
     ///   names with `%`.
     /// * 404 `NotFound` for what is well-formed and can name nothing: empty segments (one slash at the end is ignored),
     ///   `.` and `..`, encoded slashes, names with `\`, a cluster that cannot be a cluster's name.
-    pub fn parse(method: &str, path: &str, query: Option<&str>) -> Result<Self, Status> {
-        let (cluster, path) = split_cluster(path)?;
+    pub fn parse_at(mount: &Mount, method: &str, path: &str, query: Option<&str>) -> Result<Self, Status> {
+        let (cluster, path) = mount.split(path)?;
         let mut segments = Segments::new(path)?;
         let parsed = parse_target(&mut segments)?;
         let (verb, target) = match parsed {
@@ -197,22 +205,6 @@ impl RequestInfo {
             RequestTarget::NonResource => None,
         }
     }
-}
-
-/// Takes the prefix `/clusters/<name>` off. A cluster's name needs no escapes, so an escaped one is no name.
-fn split_cluster(path: &str) -> Result<(Option<ClusterName>, &str), Status> {
-    let Some(after) = path.strip_prefix("/clusters/") else {
-        return Ok((None, path));
-    };
-    let (name, rest) = match after.find('/') {
-        Some(at) => (&after[..at], &after[at..]),
-        None => (after, "/"),
-    };
-    if name.is_empty() && rest == "/" {
-        return Ok((None, path));
-    }
-    let cluster = ClusterName::new(name).map_err(|_| Status::cluster_not_found(name))?;
-    Ok((Some(cluster), rest))
 }
 
 /// Reads the path's segments up to the subresource; the flag tells a deprecated `/watch/` path.

@@ -9,8 +9,8 @@ use tributary_apimachinery::request_info::RequestTarget;
 use tributary_apimachinery::selector::LabelOperator;
 use tributary_apimachinery::selector::field::{self, FieldRequirement};
 use tributary_apimachinery::{
-    FieldSelector, GetOptions, GroupVersionResource, LabelSelector, ListOptions, RequestInfo, ResourceVersionMatch,
-    SelectorBounds, Status, WatchOptions,
+    FieldSelector, GetOptions, GroupVersionResource, LabelSelector, ListOptions, Mount, RequestInfo,
+    ResourceVersionMatch, SelectorBounds, Status, WatchOptions,
 };
 use tributary_router::testing::{AnswerForm, Preferences, ResponseKind};
 
@@ -48,9 +48,13 @@ pub fn path(data: &[u8]) {
     }
 }
 
-/// The prefix of a cluster changes nothing but the cluster.
+/// The prefix of a cluster changes nothing but the cluster, and neither does a host of its own.
 fn below_a_cluster(method: &str, path: &str, query: Option<&str>, parsed: &Result<RequestInfo, Status>) {
     let below = RequestInfo::parse(method, &format!("/clusters/c{path}"), query);
+    if let Ok(below) = &below {
+        let mount = Mount::Cluster(below.cluster.clone().unwrap_or_else(|| panic!("{path:?} is below no cluster")));
+        assert_eq!(RequestInfo::parse_at(&mount, method, path, query).as_ref(), Ok(below), "{path:?}");
+    }
     match (parsed, &below) {
         (Ok(info), Ok(below)) => {
             assert_eq!(below.cluster.as_ref().map(|cluster| cluster.as_str()), Some("c"), "{path:?}");

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode, header};
 use tokio::time::Instant;
-use tributary_apimachinery::{RequestClass, RequestInfo, Verb};
+use tributary_apimachinery::{Mount, RequestClass, RequestInfo, Verb};
 use tributary_proxy::headers::Recipient;
 
 use crate::admission::{self, Admitted, Place};
@@ -34,11 +34,14 @@ const UNDISCOVERED_RETRY_AFTER: u32 = 5;
 
 impl Router {
     /// Answers one request. Never fails: an error is a Status. Dropping the future cancels what it started.
+    ///
+    /// What stands at the root of its path is a [`Mount`] among its extensions; without one that is the merged view.
     pub async fn handle(self: &Arc<Self>, mut message: Request<Body>, user: &User) -> Response<Body> {
         let started = Instant::now();
         let path = message.uri().path().to_owned();
         let query = message.uri().query().map(str::to_owned);
-        let parsed = RequestInfo::parse(message.method().as_str(), &path, query.as_deref());
+        let mount = message.extensions().get::<Mount>().cloned().unwrap_or_default();
+        let parsed = RequestInfo::parse_at(&mount, message.method().as_str(), &path, query.as_deref());
         let is_head = message.method() == Method::HEAD;
         let preferences = Preferences::of(message.headers(), query.as_deref());
         let class = parsed.as_ref().map_or(RequestClass::Short, RequestInfo::class);

@@ -34,7 +34,8 @@ use crate::{asked, openapi, response};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForwardedWatch;
 
-/// A request below `/clusters/<name>`: forwarded and answered untouched, but for what the merged view gave.
+/// A request below `/clusters/<name>`, or to a host of the cluster's own: forwarded and answered untouched, but for what
+/// the merged view gave.
 ///
 /// # Errors
 /// Why there is no answer; 409 and 410 for what the merged view gave of another cluster, 415 for an object in CBOR.
@@ -50,7 +51,9 @@ pub(crate) async fn forward(
     let cluster = router.fleet().cluster(name).ok_or_else(|| ClusterRefusal::NotConfigured(name.clone()))?;
     let hash = Query::parse(query).get("hash").filter(|hash| !hash.is_empty()).map(str::to_owned);
     if let Some(hash) = hash.filter(|_| info.path.starts_with("/openapi/v3/")) {
-        return openapi_document(&cluster, caller, request, info, query, &hash).await;
+        // A redirect leads to where the client found the document.
+        let mounted = request.uri().path().strip_suffix(info.path.as_str()).unwrap_or_default().to_owned();
+        return openapi_document(&cluster, caller, request, (info, query), (&mounted, &hash)).await;
     }
     // What lies behind `proxy`, `exec` and their like is no object of the cluster, whatever the method.
     let Some(resource) = info.resource().filter(|resource| !resource.is_opaque()) else {
@@ -157,15 +160,14 @@ async fn write(
 }
 
 /// A member's OpenAPI document that the client names by its hash. Of an old one the member answers with a redirect to
-/// itself, which is never passed on; the document is asked for without the hash then,
-/// and the redirect to the present one made here.
+/// itself, which is never passed on; the document is asked for without the hash then, and the redirect to the present one
+/// made here, below what the cluster is `mounted` at.
 async fn openapi_document(
     cluster: &Arc<Cluster>,
     caller: &Caller,
     request: Request<Body>,
-    info: &RequestInfo,
-    query: Option<&str>,
-    hash: &str,
+    (info, query): (&RequestInfo, Option<&str>),
+    (mounted, hash): (&str, &str),
 ) -> Result<Response<Body>, Refusal> {
     let mut again = Request::new(body::empty());
     again.headers_mut().clone_from(request.headers());
@@ -181,7 +183,7 @@ async fn openapi_document(
     // Whatever else the member says does not become a part of a URL.
     let is_hash = |tag: &String| !tag.is_empty() && tag != hash && tag.bytes().all(|byte| byte.is_ascii_alphanumeric());
     match tag.filter(is_hash).filter(|_| present.status().is_success()) {
-        Some(tag) => Ok(openapi::moved(&format!("/clusters/{}{}", cluster.name(), info.path), &tag)),
+        Some(tag) => Ok(openapi::moved(&format!("{mounted}{}", info.path), &tag)),
         None => Err(refused),
     }
 }
