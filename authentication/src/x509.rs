@@ -60,6 +60,12 @@ pub struct ClientCertificates {
     generation: AtomicU64,
 }
 
+/// A number that no bundle of this process has had.
+fn next_generation() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    LAST.fetch_add(1, Ordering::Relaxed)
+}
+
 /// One authority, how long it lasts and what it may vouch for. webpki takes any certificate for a root; Go asks a root
 /// what it asks every authority of a chain (`crypto/x509`, `Certificate.isValid`, `CheckSignatureFrom`).
 #[derive(Debug)]
@@ -126,7 +132,10 @@ impl ClientCertificates {
     /// # Errors
     /// [`CertificateError::Bundle`].
     pub fn new(bundle: &[u8]) -> Result<Self, CertificateError> {
-        Ok(Self { authorities: ArcSwap::from_pointee(authorities(bundle)?), generation: AtomicU64::new(0) })
+        Ok(Self {
+            authorities: ArcSwap::from_pointee(authorities(bundle)?),
+            generation: AtomicU64::new(next_generation()),
+        })
     }
 
     /// Exchanges the bundle; requests on open connections are judged by the new one.
@@ -135,11 +144,12 @@ impl ClientCertificates {
     /// [`CertificateError::Bundle`]; the former bundle stays then.
     pub fn reload(&self, bundle: &[u8]) -> Result<(), CertificateError> {
         self.authorities.store(Arc::new(authorities(bundle)?));
-        self.generation.fetch_add(1, Ordering::Release);
+        self.generation.store(next_generation(), Ordering::Release);
         Ok(())
     }
 
-    /// Goes up with each reload: TLS sessions, and what was found of a chain, are kept per generation.
+    /// Another one with each reload, and for each other bundle: what was found of a chain is kept per generation, so that
+    /// what one bundle vouched for is never believed of another.
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
@@ -359,9 +369,13 @@ pub(crate) mod tests {
         for bad in ["", "text", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
             assert!(certificates.reload(bad.as_bytes()).is_err(), "{bad}");
         }
-        assert_eq!((verified(&old), certificates.generation()), (true, 0));
+        let generation = certificates.generation();
+        assert_eq!((verified(&old), certificates.generation()), (true, generation));
         certificates.reload(second.pem().as_bytes()).unwrap();
-        assert_eq!((verified(&old), verified(&new), certificates.generation()), (false, true, 1));
+        assert_eq!((verified(&old), verified(&new)), (false, true));
+        let same = ClientCertificates::new(second.pem().as_bytes()).unwrap();
+        let generations = [generation, certificates.generation(), same.generation()];
+        assert_eq!(std::collections::BTreeSet::from(generations).len(), 3, "{generations:?}");
     }
 
     /// What Go asks of a root, too: whether it is an authority, may sign, vouches for clients, and how long chains may be.
