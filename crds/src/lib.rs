@@ -18,7 +18,7 @@ pub use configuration::ConfigurationObjects;
 pub use load::{LoadError, LoadErrors, load, parse};
 pub use resource_registry::{ClusterSelection, ResourceRegistry, ResourceRegistrySpec};
 pub use secret::SecretText;
-pub use upstream_cluster::{Credentials, KubeconfigReference, UpstreamCluster, UpstreamClusterSpec};
+pub use upstream_cluster::{Credentials, KubeconfigReference, SecureServing, UpstreamCluster, UpstreamClusterSpec};
 pub use validate::{Severity, ValidationProblem};
 
 /// The API group of the configuration objects.

@@ -134,7 +134,7 @@ mod tests {
             "spec.credentials.tokn: unknown field; allowed are clientCertificateData, clientCertificateFile, clientKeyData, \
              clientKeyFile, token, tokenFile",
             "spec.endpoint: unknown field; allowed are authorization, caData, caFile, credentials, endpoints, impersonation, \
-             index, insecureSkipVerify, kubeconfig, proxyURL, tlsServerName, tokenPassThrough, tokenReview",
+             index, insecureSkipVerify, kubeconfig, proxyURL, secureServing, serverNames, tlsServerName, tokenPassThrough, tokenReview",
             "spec.endpoints[1]: a number is not allowed here; give a string",
             "spec.index: 10000 is out of range; allowed are 0 to 9999",
             "spec.insecureSkipVerify: a string is not allowed here; give a boolean",

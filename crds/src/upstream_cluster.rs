@@ -68,15 +68,23 @@ pub struct UpstreamClusterSpec {
     /// from memory; it is asked for single names, and its users list under `/clusters/<name>`.
     #[serde(skip_serializing_if = "is_auto")]
     pub authorization: ClusterAuthorization,
-    /// Whether the cluster is asked (TokenReview) about bearer tokens of requests under `/clusters/<name>`, where many
-    /// users are served. Whom it knows is known in this cluster alone. Never asked about tokens of configured issuers.
+    /// Whether the cluster is asked (TokenReview) about bearer tokens of requests under `/clusters/<name>`, or to one of
+    /// `serverNames`, where many users are served. Whom it knows is known in this cluster alone. Never asked about tokens of configured issuers.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub token_review: bool,
     /// Whether a user's own bearer token is passed on to the cluster, in the place of Tributary's credentials and of
     /// impersonation, where the cluster itself vouches for it (a ServiceAccount's, or by `tokenReview`) and the request
-    /// is one under `/clusters/<name>`. Over https with a checked certificate only.
+    /// is one under `/clusters/<name>`, or to one of `serverNames`. Over https with a checked certificate only.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub token_pass_through: bool,
+    /// DNS names of hosts whose requests are the cluster's own API at `/`, as `/clusters/<name>` is: kubeconfigs that have
+    /// such a host need not know of other clusters. Each name is one cluster's, and none of `--merged-host`. As soon as
+    /// a cluster has one, hosts that nobody names are answered 503.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub server_names: Vec<String>,
+    /// How TLS is spoken at `serverNames`, where it is not as at all other hosts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secure_serving: Option<SecureServing>,
     /// A proxy on the way to the servers: `http://`, `https://` or `socks5://`.
     #[serde(rename = "proxyURL", skip_serializing_if = "Option::is_none")]
     pub proxy_url: Option<String>,
@@ -103,6 +111,31 @@ impl ImpersonationRules {
     fn is_default(&self) -> bool {
         *self == Self::default()
     }
+}
+
+/// How TLS is spoken with clients at a cluster's own hosts. Data is base64 of PEM text, as in a kubeconfig.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SecureServing {
+    /// The certificate that clients see, followed by its intermediates; without it they see the one of `--tls-cert-file`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificate_data: Option<String>,
+    /// A file with the certificate. Read again when it changes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificate_file: Option<String>,
+    /// The certificate's key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_data: Option<SecretText>,
+    /// A file with the certificate's key. Read again when it changes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_file: Option<String>,
+    /// The certificate authorities that vouch for clients at these hosts, in the place of those of `--client-ca-file`.
+    /// Whom they name is known in this cluster alone. With it the endpoint is shared.
+    #[serde(rename = "clientCAData", skip_serializing_if = "Option::is_none")]
+    pub client_ca_data: Option<String>,
+    /// A file with these authorities. Read again when it changes.
+    #[serde(rename = "clientCAFile", skip_serializing_if = "Option::is_none")]
+    pub client_ca_file: Option<String>,
 }
 
 /// A bearer token, or a client certificate with its key. Data is base64 of PEM text, as in a kubeconfig.

@@ -75,6 +75,7 @@ impl ConfigurationObjects {
         }
         self.unique_names(&mut found);
         self.unique_indexes(&mut found);
+        self.unique_server_names(&mut found);
         self.one_registry_per_resource(&mut found);
         found
     }
@@ -109,6 +110,25 @@ impl ConfigurationObjects {
                 );
             } else {
                 owners.insert(index, name);
+            }
+        }
+    }
+
+    /// A request's host has to say which cluster it means.
+    fn unique_server_names(&self, found: &mut Vec<ValidationProblem>) {
+        let mut owners: BTreeMap<String, &str> = BTreeMap::new();
+        for cluster in &self.clusters {
+            let name = cluster.metadata.name.as_deref().unwrap_or_default();
+            for (index, host) in cluster.spec.server_names.iter().enumerate() {
+                let owner = *owners.entry(host.to_ascii_lowercase()).or_insert(name);
+                if owner != name {
+                    Problems { object: object("UpstreamCluster", Some(name)), found }.error(
+                        format!("spec.serverNames[{index}]"),
+                        format!(
+                            "{host:?} is already a name of UpstreamCluster {owner:?}, whatever the case of its letters; a host is one cluster's: remove it from one of the two"
+                        ),
+                    );
+                }
             }
         }
     }

@@ -8,12 +8,13 @@
 //! ```
 //!
 //! Credentials are taken out of the request here, so that nothing behind this folder ever sees them; but for a token of
-//! the cluster's own under `/clusters/NAME`, which goes on as [`tributary_router::OwnCredential`], for that cluster alone.
+//! the cluster's own under `/clusters/NAME` or at its host, which goes on as [`tributary_router::OwnCredential`], for that cluster alone.
 
 mod bearer;
 mod client_chain;
 mod cross_origin;
 mod files;
+mod requested;
 mod shared;
 mod verifier;
 
@@ -25,9 +26,11 @@ use http::request::Parts;
 use tributary_router::User;
 
 use crate::credentials::TokenDigest;
+use crate::hosts;
 pub(crate) use bearer::is_websocket;
 pub use client_chain::ClientChain;
 pub use files::{AuthenticationFiles, AuthenticationFilesError, read_issuers};
+pub use requested::RequestedAuthorities;
 pub use shared::SharedAuthenticator;
 use verifier::PERSONAL;
 pub use verifier::has_own_connection;
@@ -68,7 +71,8 @@ impl Authenticator {
     /// Decides who sends a request, and takes credentials out of its head.
     ///
     /// Plain `/healthz`, `/livez` and `/readyz` are open, as kube-apiserver's `system:public-info-viewer` role opens
-    /// them: their answer is one word. With a query (`?verbose` names clusters) or a longer path they are not.
+    /// them: their answer is one word. With a query (`?verbose` names clusters) or a longer path they are not. Nor are they
+    /// at a cluster's own host, where they are the cluster's.
     ///
     /// `client` is where the request comes from. A token of the shared mode may have to be asked about. Cancel: safe.
     pub async fn authenticate(&self, head: &mut Parts, chain: &Arc<ClientChain>, client: IpAddr) -> Authentication {
@@ -90,6 +94,7 @@ impl Authenticator {
 
 fn is_plain_health_check(head: &Parts) -> bool {
     matches!(head.method, Method::GET | Method::HEAD)
+        && !hosts::is_of_cluster(head)
         && head.uri.query().is_none()
         && matches!(head.uri.path(), "/healthz" | "/livez" | "/readyz")
 }
@@ -100,6 +105,7 @@ mod tests {
     use base64::engine::general_purpose::URL_SAFE_NO_PAD;
     use futures::FutureExt;
     use http::header::{AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL};
+    use tributary_apimachinery::Mount;
 
     use super::bearer::BEARER_SUBPROTOCOL_PREFIX;
     use super::*;
@@ -177,6 +183,9 @@ mod tests {
         for (uri, expected) in cases {
             assert_eq!(authenticate(&mut head(uri, &[])), expected, "{uri}");
         }
+        let mut of_cluster = head("/healthz", &[]);
+        of_cluster.extensions.insert(Mount::Cluster("eu".parse().unwrap()));
+        assert_eq!(authenticate(&mut of_cluster), Authentication::Unauthorized);
         let mut post = head("/healthz", &[]);
         post.method = Method::POST;
         assert_eq!(authenticate(&mut post), Authentication::Unauthorized);

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use tributary_apimachinery::{ClusterName, ItemResourceVersions, Partial};
+use tributary_apimachinery::{ClusterName, Host, ItemResourceVersions, Partial};
 use tributary_router::Limits;
 
 use crate::listener::{Bounds, ListenAddress};
@@ -194,6 +194,11 @@ pub struct ServeArguments {
     /// The address to listen on: a loopback address, unless the endpoint is shared; port 0 is a free port
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:7443")]
     pub listen: ListenAddress,
+    /// Hosts, without a port, at which all clusters are served as one. With it, or with spec.serverNames of an
+    /// UpstreamCluster, any other host is answered 503, but for loopback names where it listens on loopback. Addresses
+    /// need not be named for health checks and metrics
+    #[arg(long = "merged-host", value_name = "HOST,...", value_delimiter = ',')]
+    pub merged_hosts: Vec<Host>,
     /// Write a kubeconfig for clients to this file, with the context 'all' and one for each cluster
     #[arg(long, value_name = "FILE")]
     pub write_kubeconfig: Option<PathBuf>,

@@ -135,6 +135,7 @@ mod tests {
             authorization: tributary_router::ClusterAuthorization::Auto,
             token_review: false,
             passes_tokens: false,
+            hosts: crate::hosts::ClusterHosts::default(),
             labels: BTreeMap::new(),
         };
         clusters.iter().map(spec).collect()

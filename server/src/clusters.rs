@@ -229,6 +229,7 @@ impl ConnectedCluster {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hosts::ClusterHosts;
 
     fn spec(name: &str, fingerprint: &str) -> ClusterSpec {
         ClusterSpec {
@@ -244,6 +245,7 @@ mod tests {
             authorization: ClusterAuthorization::Auto,
             token_review: false,
             passes_tokens: false,
+            hosts: ClusterHosts::default(),
             labels: BTreeMap::new(),
         }
     }

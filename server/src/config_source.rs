@@ -5,6 +5,7 @@
 
 mod configuration;
 pub mod kubeconfig_source;
+mod secure_serving;
 pub mod upstream_clusters;
 pub mod watch;
 

@@ -1,8 +1,10 @@
-//! What personal mode makes for itself in the data directory: a certificate authority with a serving certificate, and
-//! the one client credential.
+//! What an endpoint proves itself by, and its one client: a serving certificate that is given, or what personal mode makes
+//! for itself in the data directory, a certificate authority with a serving certificate and the one client credential.
 
 pub mod certificates;
+pub mod serving;
 pub mod token;
 
 pub use certificates::{CertificateError, Certificates};
+pub use serving::{ServingCertificateError, certified_key};
 pub use token::{BearerToken, TokenDigest, TokenError};

@@ -1,4 +1,4 @@
-//! What every request passes before the handler: authentication, `/metrics`, `/tributary/status`, WebSockets, the
+//! What every request passes before the handler: which host it is for, authentication, `/metrics`, `/tributary/status`, WebSockets, the
 //! catching of panics, the request log, the audit log.
 
 use std::net::SocketAddr;
@@ -13,12 +13,14 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tributary_apimachinery::HostName;
 use tributary_router::{ForwardedWatch, Peer, User, report};
 
 use crate::audit::{Auditor, Panicked, Received};
 use crate::authentication::{Authentication, Authenticator, ClientChain, anonymous_user, has_own_connection};
 use crate::drain;
 use crate::handler::{Body, Handler, full};
+use crate::hosts::{self, Hosts};
 use crate::metrics::{self, ServerMetrics};
 use crate::status;
 use crate::websocket;
@@ -67,6 +69,8 @@ pub struct Client {
     pub address: SocketAddr,
     /// The certificates that it proved itself by.
     pub chain: Arc<ClientChain>,
+    /// The host that it asked for in TLS (SNI).
+    pub server_name: Option<HostName>,
 }
 
 /// The front of the server: one per process, shared by all connections.
@@ -76,6 +80,7 @@ pub struct Front<H> {
     metrics: ServerMetrics,
     stop: CancellationToken,
     audit: Option<Arc<Auditor>>,
+    hosts: Arc<Hosts>,
 }
 
 impl<H: Handler> Front<H> {
@@ -83,7 +88,7 @@ impl<H: Handler> Front<H> {
     pub fn new(handler: Arc<H>, authenticator: Authenticator, stop: CancellationToken) -> Self {
         let metrics = ServerMetrics::default();
         handler.register_metrics(&mut |registry| metrics.register(registry));
-        Self { handler, authenticator, metrics, stop, audit: None }
+        Self { handler, authenticator, metrics, stop, audit: None, hosts: Arc::default() }
     }
 
     /// Has requests written to an audit log.
@@ -93,6 +98,12 @@ impl<H: Handler> Front<H> {
             self.handler.register_metrics(&mut |registry| audit.register(registry));
         }
         Self { audit, ..self }
+    }
+
+    /// Tells requests apart by these hosts.
+    #[must_use]
+    pub fn at(self, hosts: Arc<Hosts>) -> Self {
+        Self { hosts, ..self }
     }
 
     /// The handler behind.
@@ -144,6 +155,12 @@ impl<H: Handler> Front<H> {
         has_room: bool,
     ) -> Response<Body> {
         let (mut head, body) = request.into_parts();
+        if let Err(refusal) = self.hosts.place(&mut head, client.server_name.as_ref()) {
+            self.metrics.count_refused_host(refusal);
+            // Nobody is known yet, and whoever sends such requests alone is not kept.
+            let _it_is_refused_either_way = note(AuthenticationOutcome::Unauthorized);
+            return status::refused_host(refusal);
+        }
         let received = self.audit.as_ref().map(|audit| Received::take_up(audit, &mut head));
         let authentication = self.authenticator.authenticate(&mut head, &client.chain, client.address.ip()).await;
         let (user, standing) = match authentication {
@@ -179,18 +196,21 @@ impl<H: Handler> Front<H> {
         if standing == Standing::CrossOrigin {
             return status::cross_origin();
         }
-        if matches!(head.uri.path(), METRICS_PATH | report::PATH)
+        // At a cluster's own host each path is the cluster's.
+        let own_path = if hosts::is_of_cluster(&head) { "" } else { head.uri.path() };
+        let (is_scrape, is_report) = (own_path == METRICS_PATH, own_path == report::PATH);
+        if (is_scrape || is_report)
             && let Err(refusal) = self.handler.may_visit(&head, &user).await
         {
             return *refusal;
         }
-        if head.uri.path() == METRICS_PATH {
+        if is_scrape {
             return self.scrape(&head.method).await;
         }
         if room == Room::Unread {
             return status::too_many_unread();
         }
-        if head.uri.path() == report::PATH {
+        if is_report {
             return self.tell_status(&head.method).await;
         }
         let handshake = websocket::take(&mut head);

@@ -14,3 +14,4 @@ pub mod write;
 pub use chosen::{ChosenContext, NotChosen};
 pub use contexts_of::{ContextProblem, ContextTarget, KubeconfigLoadError, Kubeconfigs};
 pub use files::{KubeconfigFiles, NoKubeconfig};
+pub(crate) use referenced::Referenced;

@@ -27,6 +27,7 @@ mod epochs_file;
 pub mod exit;
 pub mod front;
 pub mod handler;
+pub mod hosts;
 pub mod issuer_documents;
 pub mod kubeconfig;
 mod last_heard_file;

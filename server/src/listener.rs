@@ -192,7 +192,7 @@ impl<H: Handler> Server<H> {
     }
 
     fn spawn(&self, stream: TcpStream, client: SocketAddr, slot: OwnedSemaphorePermit) {
-        let (tls, front, stop) = (self.tls.acceptor(), Arc::clone(&self.front), self.stop.clone());
+        let (tls, front, stop) = (Arc::clone(&self.tls), Arc::clone(&self.front), self.stop.clone());
         let connection = ClientConnection {
             tls,
             proxies: Arc::clone(&self.proxies),

@@ -9,6 +9,7 @@ use prometheus_client::registry::Registry;
 use tributary_router::Report;
 use tributary_router::report::LimitReport;
 
+use crate::hosts::HostRefusal;
 use crate::listener::Bounds;
 use crate::process_metrics::{self, ProcessMetrics};
 
@@ -20,6 +21,13 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 pub struct AuthenticationLabels {
     /// `success` or `failure`, as kube-apiserver spells them.
     pub result: &'static str,
+}
+
+/// Why a request was refused by its host.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct HostLabels {
+    /// `unknown`, `misdirected` or `contradicting`.
+    pub reason: &'static str,
 }
 
 /// What the listener and the authenticator count.
@@ -41,6 +49,8 @@ pub struct ServerMetrics {
     pub tls_handshake_errors: Counter,
     /// Authentications by result (kube-apiserver's `authentication_attempts`).
     pub authentication_attempts: Family<AuthenticationLabels, Counter>,
+    /// Requests refused by their host, by reason.
+    pub hosts_refused: Family<HostLabels, Counter>,
     /// Requests whose handler panicked.
     pub panics: Counter,
     /// The most connections at once.
@@ -91,6 +101,11 @@ impl ServerMetrics {
             self.tls_handshake_errors.clone(),
         );
         registry.register("authentication_attempts", "Authentications by result", self.authentication_attempts.clone());
+        registry.register(
+            "tributary_hosts_refused",
+            "Requests refused by the host that they name",
+            self.hosts_refused.clone(),
+        );
         registry.register("tributary_request_panics", "Requests whose handler panicked", self.panics.clone());
         registry.register_collector(Box::new(ProcessMetrics));
     }
@@ -115,6 +130,16 @@ impl ServerMetrics {
     pub fn count_authentication(&self, success: bool) {
         let result = if success { "success" } else { "failure" };
         self.authentication_attempts.get_or_create(&AuthenticationLabels { result }).inc();
+    }
+
+    /// Counts a request that was refused by its host.
+    pub fn count_refused_host(&self, refusal: HostRefusal) {
+        let reason = match refusal {
+            HostRefusal::Unknown => "unknown",
+            HostRefusal::Misdirected => "misdirected",
+            HostRefusal::Contradicting => "contradicting",
+        };
+        self.hosts_refused.get_or_create(&HostLabels { reason }).inc();
     }
 }
 

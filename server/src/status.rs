@@ -5,6 +5,7 @@ use http::{HeaderValue, Response, StatusCode};
 use tributary_apimachinery::{Status, StatusReason};
 
 use crate::handler::{Body, full};
+use crate::hosts::HostRefusal;
 
 /// 401: no credential, or one that is not ours. It does not say which of the two.
 ///
@@ -33,6 +34,30 @@ pub fn internal_error() -> Response<Body> {
 pub fn not_audited() -> Response<Body> {
     response(&Status::new(500, StatusReason::InternalError, "failed to store audit event"))
 }
+
+/// What a request is answered whose host has no API for it. Nobody is known yet, so it names no host that there is.
+pub fn refused_host(refusal: HostRefusal) -> Response<Body> {
+    response(&match refusal {
+        HostRefusal::Contradicting => {
+            let message = "the request names more than one host; give one, by Host or by :authority";
+            Status::new(400, StatusReason::BadRequest, message)
+        }
+        HostRefusal::Misdirected => {
+            let message = "this connection was opened for another host: TLS asked for that one (SNI); send the request over \
+                           a connection of its own";
+            Status::new(421, StatusReason::Unknown, message)
+        }
+        HostRefusal::Unknown => {
+            let message = "no cluster is served at the host that the request names; the administrator of this endpoint gives \
+                           a host to one cluster (spec.serverNames) or to all of them together (--merged-host)";
+            Status::new(503, StatusReason::ServiceUnavailable, message).with_retry_after(UNKNOWN_HOST_RETRY_AFTER)
+        }
+    })
+}
+
+/// When it is worth coming again to a host that nobody has, in seconds: a configuration has to change first. KubeGateway's,
+/// too.
+const UNKNOWN_HOST_RETRY_AFTER: u32 = 60;
 
 /// 405: this path knows other methods.
 pub fn method_not_allowed(allowed: &'static str) -> Response<Body> {

@@ -27,11 +27,12 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
+use tributary_apimachinery::Verb;
 use tributary_apimachinery::permit::TunnelPermit;
-use tributary_apimachinery::{RequestInfo, Verb};
 
 use crate::authentication::is_websocket;
 use crate::handler::{Body, BoxError, empty, full};
+use crate::hosts;
 
 /// The largest message that a client may send, in bytes. None means anything here.
 const RECEIVED_BYTES_MAX: usize = 64 << 10;
@@ -62,7 +63,7 @@ pub(crate) fn take(head: &mut Parts) -> Option<Handshake> {
     if head.method != Method::GET || head.version != Version::HTTP_11 || !is_websocket(&head.headers) {
         return None;
     }
-    let info = RequestInfo::parse("GET", head.uri.path(), head.uri.query()).ok()?;
+    let info = hosts::request_info(head).ok()?;
     if info.verb != Verb::Watch || info.cluster.is_some() {
         return None;
     }

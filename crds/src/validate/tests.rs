@@ -112,11 +112,41 @@ fn clusters_by_themselves() {
         ),
         ("kubeconfig: {path: a}, proxyURL: 'ftp://secret@h'", "E spec.proxyURL: is not the address of a proxy"),
         ("kubeconfig: {path: a}, proxyURL: 'socks5://h:1'", ""),
+        ("kubeconfig: {path: a}, serverNames: [eu.example.com, localhost]", ""),
+        (
+            "kubeconfig: {path: a}, serverNames: ['*.example.com']",
+            "E spec.serverNames[0]: \"*.example.com\" must be a name of DNS",
+        ),
+        ("kubeconfig: {path: a}, serverNames: [b, 10.0.0.1]", "E spec.serverNames[1]: \"10.0.0.1\" is an address"),
+        ("kubeconfig: {path: a}, serverNames: ['b:443']", "E spec.serverNames[0]: \"b:443\" must be a name of DNS"),
+        ("kubeconfig: {path: a}, serverNames: [b, B]", "E spec.serverNames[1]: \"B\" is listed twice"),
+        ("kubeconfig: {path: a}, secureServing: {clientCAFile: b}", "E spec.secureServing: is for the hosts of"),
+        ("kubeconfig: {path: a}, serverNames: [b], secureServing: {clientCAFile: b}", ""),
+        ("kubeconfig: {path: a}, serverNames: [b], secureServing: {certificateFile: b, keyFile: c}", ""),
+        (
+            "kubeconfig: {path: a}, serverNames: [b], secureServing: {certificateFile: b}",
+            "E spec.secureServing.keyData: is missing, and so is keyFile",
+        ),
+        (
+            "kubeconfig: {path: a}, serverNames: [b], secureServing: {keyData: secret}",
+            "E spec.secureServing.certificateData: is missing, and so is certificateFile",
+        ),
+        (
+            &*format!(
+                "kubeconfig: {{path: a}}, serverNames: [b], secureServing: {{clientCAFile: c, clientCAData: {PEM}}}"
+            ),
+            "E spec.secureServing.clientCAFile: is given together with spec.secureServing.clientCAData",
+        ),
+        (
+            "kubeconfig: {path: a}, serverNames: [b], secureServing: {clientCAData: '!'}",
+            "E spec.secureServing.clientCAData: is not base64 of PEM",
+        ),
     ] {
         let found = problems(&cluster("eu", spec)).join("\n").replace("UpstreamCluster \"eu\": ", "");
         assert!(found.contains(expected) && found.is_empty() == expected.is_empty(), "{spec}\n→ {found}");
-        // What is dangerous in itself is said beside what makes it worse.
-        let expected_lines = if spec.contains("tokenPassThrough") { 2 } else { 1 };
+        // What is dangerous in itself is said beside what makes it worse, and each fault of a field by itself.
+        let is_two = spec.contains("tokenPassThrough") || spec.contains("keyData: secret");
+        let expected_lines = if is_two { 2 } else { 1 };
         assert!(found.lines().count() <= expected_lines, "{spec}\n→ {found}");
         assert!(!found.contains("secret"), "{found}");
     }
@@ -167,8 +197,8 @@ fn registries() {
 
 #[test]
 fn objects_together() {
-    let text = cluster("a", &format!("{GOOD}, index: 7"))
-        + &cluster("b", &format!("{GOOD}, index: 7"))
+    let text = cluster("a", &format!("{GOOD}, index: 7, serverNames: [api.example.com]"))
+        + &cluster("b", &format!("{GOOD}, index: 7, serverNames: [b.example.com, API.example.com]"))
         + &cluster("b", GOOD)
         + &registry("r", "resources: [pods, services]")
         + &registry("s", "resources: [v1/pods]")
@@ -179,6 +209,7 @@ fn objects_together() {
         [
             "E UpstreamCluster \"b\": metadata.name: 2 objects have this name; give each one of its own, or remove all but one",
             "E UpstreamCluster \"b\": spec.index: 7 is already the index of UpstreamCluster \"a\"; give this cluster another one that was never used before, for example 8",
+            "E UpstreamCluster \"b\": spec.serverNames[1]: \"API.example.com\" is already a name of UpstreamCluster \"a\", whatever the case of its letters; a host is one cluster's: remove it from one of the two",
             "E ResourceRegistry \"s\": spec.resources[0]: \"v1/pods\" overlaps with \"pods\" of ResourceRegistry \"r\"; name a resource in one registry only, or put both together",
             "E ResourceRegistry \"u\": spec.resources[0]: \"*\" overlaps with \"*\" of ResourceRegistry \"t\"; name a resource in one registry only, or put both together",
         ]

@@ -2,11 +2,11 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use tributary_apimachinery::ClusterName;
+use tributary_apimachinery::{ClusterName, HostName};
 
 use super::Problems;
 use crate::upstream_cluster::INDEX_MAX;
-use crate::{Credentials, UpstreamCluster, UpstreamClusterSpec};
+use crate::{Credentials, SecretText, SecureServing, UpstreamCluster, UpstreamClusterSpec};
 
 pub(super) fn validate(cluster: &UpstreamCluster, problems: &mut Problems<'_>) {
     if let Err(error) = ClusterName::new(cluster.metadata.name.as_deref().unwrap_or_default()) {
@@ -38,6 +38,10 @@ pub(super) fn validate(cluster: &UpstreamCluster, problems: &mut Problems<'_>) {
         problems.error("spec.index", format!("{index} is out of range; allowed are 0 to {INDEX_MAX}"));
     }
     extras(&spec.impersonation.extra, problems);
+    server_names(&spec.server_names, problems);
+    if let Some(serving) = &spec.secure_serving {
+        secure_serving(serving, !spec.server_names.is_empty(), problems);
+    }
     if let Some(proxy) = &spec.proxy_url {
         let known = ["http://", "https://", "socks5://"].iter().find_map(|scheme| proxy.strip_prefix(scheme));
         if known.is_none_or(|rest| host(rest).is_empty()) {
@@ -65,6 +69,59 @@ fn extras(keys: &[String], problems: &mut Problems<'_>) {
                 .error(field, format!("{key:?} is a key of Kubernetes itself, which no cluster is told; remove it"));
         } else if keys[..index].contains(key) {
             problems.error(field, format!("{key:?} is listed twice; remove one of them"));
+        }
+    }
+}
+
+fn server_names(names: &[String], problems: &mut Problems<'_>) {
+    for (index, name) in names.iter().enumerate() {
+        let field = format!("spec.serverNames[{index}]");
+        if let Err(error) = name.parse::<HostName>() {
+            problems.error(field, format!("{name:?} {error}; give a host as eu.example.com"));
+        } else if names[..index].iter().any(|other| other.eq_ignore_ascii_case(name)) {
+            problems.error(field, format!("{name:?} is listed twice; remove one of them"));
+        }
+    }
+}
+
+fn secure_serving(serving: &SecureServing, has_names: bool, problems: &mut Problems<'_>) {
+    let SecureServing { certificate_data, certificate_file, key_data, key_file, client_ca_data, client_ca_file } =
+        serving;
+    if !has_names {
+        problems.error(
+            "spec.secureServing",
+            "is for the hosts of spec.serverNames, of which there are none; give them, or remove it",
+        );
+    }
+    for (data, file, both) in [
+        ("certificateData", "certificateFile", certificate_data.is_some() && certificate_file.is_some()),
+        ("keyData", "keyFile", key_data.is_some() && key_file.is_some()),
+        ("clientCAData", "clientCAFile", client_ca_data.is_some() && client_ca_file.is_some()),
+    ] {
+        if both {
+            let message = format!("is given together with spec.secureServing.{data}; remove one of the two");
+            problems.error(format!("spec.secureServing.{file}"), message);
+        }
+    }
+    let has_certificate = certificate_data.is_some() || certificate_file.is_some();
+    let has_key = key_data.is_some() || key_file.is_some();
+    match (has_certificate, has_key) {
+        (true, false) => problems
+            .error("spec.secureServing.keyData", "is missing, and so is keyFile; a serving certificate needs its key"),
+        (false, true) => problems.error(
+            "spec.secureServing.certificateData",
+            "is missing, and so is certificateFile; a key needs its serving certificate",
+        ),
+        _ => {}
+    }
+    let key = key_data.as_ref().map(SecretText::expose);
+    for (field, data) in [
+        ("certificateData", certificate_data.as_deref()),
+        ("keyData", key),
+        ("clientCAData", client_ca_data.as_deref()),
+    ] {
+        if let Some(data) = data {
+            pem(&format!("spec.secureServing.{field}"), data, problems);
         }
     }
 }

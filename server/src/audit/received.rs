@@ -13,6 +13,7 @@ use super::auditor::Auditor;
 use super::id::{AUDIT_ID, given_audit_id, marked, new_audit_id};
 use super::trail::Trail;
 use crate::handler::Body;
+use crate::hosts;
 use crate::status;
 
 /// Which credentials came with a request, by their names in kube-apiserver's words; looked at before they are taken out.
@@ -67,7 +68,7 @@ impl Received {
         body: Body,
         user: &User,
     ) -> Result<(Trail, Body), Box<Response<Body>>> {
-        let info = RequestInfo::parse(head.method.as_str(), head.uri.path(), head.uri.query()).ok();
+        let info = hosts::request_info(head).ok();
         let mut event = self.auditor.event((&self.id, self.at), head, info.as_ref(), Some(user));
         if let Some(event) = event.as_mut().filter(|event| event.has(Stage::RequestReceived))
             && !self.auditor.write(event, Stage::RequestReceived).await
@@ -81,7 +82,7 @@ impl Received {
 
     /// The answer to a request of which nobody knows who sends it. That is written once, as kube-apiserver does.
     pub(crate) async fn refuse(self, head: &Parts) -> Response<Body> {
-        let info = RequestInfo::parse(head.method.as_str(), head.uri.path(), head.uri.query()).ok();
+        let info = hosts::request_info(head).ok();
         let event = self.auditor.event((&self.id, self.at), head, info.as_ref(), None);
         if let Some(mut event) = event.filter(|event| event.has(Stage::ResponseStarted)) {
             event.set_response_message(self.presented.message());

@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::sign::CertifiedKey;
-use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use tributary_apimachinery::ClusterName;
 use tributary_authentication::{
     AuthenticationConfiguration, CertificateError, ClientCertificates, InvalidConfiguration, RequestHeaders,
 };
 
 use super::shared::SharedAuthenticator;
 use crate::cli::SharedArguments;
+use crate::credentials::{ServingCertificateError, certified_key};
 
 /// Why a file cannot be used. Each names the flag, the file and what is wrong.
 #[derive(Debug, thiserror::Error)]
@@ -50,14 +50,15 @@ pub enum AuthenticationFilesError {
         source: InvalidConfiguration,
     },
     /// It is no certificate, or no key.
-    #[error("{flag} {}: {problem}", path.display())]
+    #[error("{flag} {}", path.display())]
     Serving {
         /// The flag that names it.
         flag: &'static str,
         /// The file.
         path: PathBuf,
         /// What is wrong.
-        problem: String,
+        #[source]
+        source: ServingCertificateError,
     },
     /// A client could say that it is another.
     #[error(
@@ -66,6 +67,13 @@ pub enum AuthenticationFilesError {
          proxies"
     )]
     AnyClientMayBeAProxy,
+    /// So could a client of a cluster's own hosts.
+    #[error(
+        "--requestheader-client-ca-file is given beside authorities for clients in spec.secureServing of UpstreamCluster \
+         {0:?}, and --requestheader-allowed-names is not: a client whose authority is the proxies' own, or below it, could \
+         name any user; give the common names of the proxies"
+    )]
+    AnyClientOfAHostMayBeAProxy(ClusterName),
 }
 
 /// The files that the flags name.
@@ -159,24 +167,13 @@ impl AuthenticationFiles {
     pub fn serving_certificate(&self) -> Result<Option<CertifiedKey>, AuthenticationFilesError> {
         const FLAGS: [&str; 2] = ["--tls-cert-file", "--tls-private-key-file"];
         let Some((certificate_path, key_path)) = &self.serving else { return Ok(None) };
-        let problem = |flag, path: &Path, problem: String| AuthenticationFilesError::Serving {
-            flag,
-            path: path.to_owned(),
-            problem,
-        };
-        let text = read(FLAGS[0], certificate_path)?;
-        let chain: Result<Vec<CertificateDer<'static>>, _> = CertificateDer::pem_slice_iter(&text).collect();
-        let chain = chain.map_err(|error| problem(FLAGS[0], certificate_path, error.to_string()))?;
-        if chain.is_empty() {
-            return Err(problem(FLAGS[0], certificate_path, "it holds no certificate".to_owned()));
-        }
-        // What the parser says of a key could quote it.
-        let key = PrivateKeyDer::from_pem_slice(&read(FLAGS[1], key_path)?)
-            .map_err(|_| problem(FLAGS[1], key_path, "it holds no private key".to_owned()))?;
-        let provider = rustls::crypto::aws_lc_rs::default_provider();
-        let key = CertifiedKey::from_der(chain, key, &provider);
-        key.map(Some).map_err(|error| {
-            problem(FLAGS[1], key_path, format!("it is not the key of {}: {error}", certificate_path.display()))
+        let (chain, key) = (read(FLAGS[0], certificate_path)?, read(FLAGS[1], key_path)?);
+        certified_key(&chain, &key).map(Some).map_err(|source| {
+            let (flag, path) = match source.is_of_key() {
+                true => (FLAGS[1], key_path.clone()),
+                false => (FLAGS[0], certificate_path.clone()),
+            };
+            AuthenticationFilesError::Serving { flag, path, source }
         })
     }
 }

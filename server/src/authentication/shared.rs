@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use http::request::Parts;
 use rustls_pki_types::UnixTime;
-use tributary_apimachinery::ClusterName;
+use tributary_apimachinery::{ClusterName, Mount};
 use tributary_authentication::{
     Authenticated, Authority, ClientCertificates, Reach, RequestHeaders, TokenAuthenticationError, TokenAuthenticator,
     UserInfo,
@@ -16,7 +16,9 @@ use tributary_router::{AuthenticatedUntil, OwnCredential, StillKnown, User};
 use super::Authentication;
 use super::client_chain::ClientChain;
 use super::cross_origin::is_cross_origin;
+use super::requested::RequestedAuthorities;
 use super::verifier::{FRONT_PROXY, X509};
+use crate::hosts::{self, Hosts};
 use crate::token_review::ReviewTroubles;
 
 /// Who vouches for clients. Cheap to clone; its authorities are exchanged where they are.
@@ -30,19 +32,41 @@ pub struct SharedAuthenticator {
     pub tokens: Option<Arc<TokenAuthenticator>>,
     /// What was told of clusters that do not review them.
     pub troubles: Arc<ReviewTroubles>,
+    /// The hosts of clusters, some of which have authorities of their own.
+    pub hosts: Arc<Hosts>,
+}
+
+/// What a connection's certificates show.
+enum Shown {
+    /// Whoever a proxy in front names.
+    FrontProxy,
+    /// Their owner, for whom these authorities vouch.
+    Certificate(Vouching),
+}
+
+/// The authorities that vouch for clients at a host, and where their word is good.
+struct Vouching {
+    authorities: Arc<ClientCertificates>,
+    authority: Authority,
 }
 
 impl SharedAuthenticator {
-    /// The names of all authorities, as DER, for the handshake.
-    pub fn subjects(&self) -> Vec<Vec<u8>> {
-        let own = self.certificates.iter().flat_map(|certificates| certificates.subjects());
-        own.chain(self.front_proxy.iter().flat_map(|proxy| proxy.authorities.subjects())).collect()
+    /// The names of all authorities, for the handshake.
+    pub fn subjects(&self) -> RequestedAuthorities {
+        let clients = self.certificates.as_ref().map(|own| own.subjects()).unwrap_or_default();
+        let proxies = self.front_proxy.as_ref().map(|proxy| proxy.authorities.subjects()).unwrap_or_default();
+        RequestedAuthorities { clients, proxies }
     }
 
     /// Whether any name may be a proxy's while clients have certificates, too. Then a client whose authority is below the
     /// proxies' own would be one: comparing the authorities would not show it.
     pub(super) fn any_client_may_be_a_proxy(&self) -> bool {
-        self.certificates.is_some() && self.front_proxy.as_ref().is_some_and(|proxy| proxy.allowed_names.is_empty())
+        self.certificates.is_some() && self.any_name_is_a_proxys()
+    }
+
+    /// Whether whoever the proxies' own authorities vouch for is a proxy, by any name.
+    pub fn any_name_is_a_proxys(&self) -> bool {
+        self.front_proxy.as_ref().is_some_and(|proxy| proxy.allowed_names.is_empty())
     }
 
     /// Who sends a request; `None` where nobody vouches for anybody. In kube-apiserver's order
@@ -60,10 +84,10 @@ impl SharedAuthenticator {
             // Whoever sent them: nothing behind may believe them.
             proxy.remove_from(&mut head.headers);
         }
-        let ((user, until), verifier) = match named {
-            Some(named) => (named, FRONT_PROXY),
-            None => match self.of_certificate(chain, now) {
-                Some(known) => (known, X509),
+        let ((user, until), shown) = match named {
+            Some(named) => (named, Shown::FrontProxy),
+            None => match self.of_certificate(head, chain, now) {
+                Some((known, vouching)) => (known, Shown::Certificate(vouching)),
                 None => return self.of_tokens(head, tokens, client).await,
             },
         };
@@ -71,11 +95,14 @@ impl SharedAuthenticator {
         if let Some(until) = AuthenticatedUntil::after(left) {
             head.extensions.insert(until);
         }
-        head.extensions.insert(self.still_known(chain, verifier));
-        let authority = Authority { verifier: verifier.to_owned(), reach: Reach::Everywhere };
-        let user = User { info: user.authenticated(), authority };
+        head.extensions.insert(self.still_known(head, chain, &shown));
         // Which pages may ask through a front proxy is the proxy's to say: the host that browsers know is its own.
-        let is_ambient = user.authority.verifier == X509;
+        let is_ambient = matches!(shown, Shown::Certificate(_));
+        let authority = match shown {
+            Shown::FrontProxy => Authority { verifier: FRONT_PROXY.to_owned(), reach: Reach::Everywhere },
+            Shown::Certificate(vouching) => vouching.authority,
+        };
+        let user = User { info: user.authenticated(), authority };
         Some(if is_ambient && is_cross_origin(head) {
             Authentication::CrossOrigin(user)
         } else {
@@ -83,14 +110,38 @@ impl SharedAuthenticator {
         })
     }
 
+    /// Who vouches for clients at the host of a request: the authorities of a cluster's own host alone, where it has
+    /// some, and whom they vouch for is good in that cluster alone.
+    fn vouching(&self, mount: &Mount) -> Option<Vouching> {
+        if let Mount::Cluster(cluster) = mount
+            && let Some(authorities) = self.hosts.authorities(cluster)
+        {
+            let verifier = format!("{X509}:{cluster}");
+            let authority = Authority { verifier, reach: Reach::Member(cluster.clone()) };
+            return Some(Vouching { authorities, authority });
+        }
+        let authority = Authority { verifier: X509.to_owned(), reach: Reach::Everywhere };
+        Some(Vouching { authorities: Arc::clone(self.certificates.as_ref()?), authority })
+    }
+
     /// Whether a connection's certificates would still be taken: the authorities may be exchanged.
-    fn still_known(&self, chain: &Arc<ClientChain>, verifier: &str) -> StillKnown {
-        let (chain, is_proxy) = (Arc::clone(chain), verifier == FRONT_PROXY);
-        let (certificates, proxy) = (self.certificates.clone(), self.front_proxy.clone());
-        StillKnown::new(move || match is_proxy {
-            true => proxy.as_ref().is_some_and(|proxy| chain.is_of_proxy(proxy, UnixTime::now()).is_ok()),
-            false => certificates.as_ref().is_some_and(|own| chain.user(own, UnixTime::now()).is_ok()),
-        })
+    fn still_known(&self, head: &Parts, chain: &Arc<ClientChain>, shown: &Shown) -> StillKnown {
+        let chain = Arc::clone(chain);
+        match shown {
+            Shown::FrontProxy => {
+                let proxy = self.front_proxy.clone();
+                StillKnown::new(move || {
+                    proxy.as_ref().is_some_and(|proxy| chain.is_of_proxy(proxy, UnixTime::now()).is_ok())
+                })
+            }
+            Shown::Certificate(then) => {
+                let (own, mount, reach) = (self.clone(), hosts::mount(head), then.authority.reach.clone());
+                StillKnown::new(move || {
+                    let now = own.vouching(&mount).filter(|now| now.authority.reach == reach);
+                    now.is_some_and(|now| chain.user(&now.authorities, UnixTime::now()).is_ok())
+                })
+            }
+        }
     }
 
     fn of_front_proxy(&self, head: &Parts, chain: &ClientChain, now: UnixTime) -> Option<(UserInfo, UnixTime)> {
@@ -106,7 +157,7 @@ impl SharedAuthenticator {
     /// Whom a token names. No page of another site can send one, so it is not asked whose page it is.
     async fn of_tokens(&self, head: &mut Parts, tokens: &[Vec<u8>], client: IpAddr) -> Option<Authentication> {
         let authenticator = self.tokens.as_ref()?;
-        let addressed = addressed(head.uri.path());
+        let addressed = addressed(head);
         for token in tokens {
             match authenticator.authenticate(token, addressed.as_ref(), client).await {
                 Ok(known) => {
@@ -134,13 +185,19 @@ impl SharedAuthenticator {
         None
     }
 
-    fn of_certificate(&self, chain: &ClientChain, now: UnixTime) -> Option<(UserInfo, UnixTime)> {
-        let certificates = self.certificates.as_ref()?;
+    fn of_certificate(
+        &self,
+        head: &Parts,
+        chain: &ClientChain,
+        now: UnixTime,
+    ) -> Option<((UserInfo, UnixTime), Vouching)> {
         if chain.is_empty() {
             return None;
         }
-        let user = chain.user(certificates, now);
-        user.inspect_err(|error| tracing::debug!(%error, "a client certificate is not taken")).ok()
+        let vouching = self.vouching(&hosts::mount(head))?;
+        let user = chain.user(&vouching.authorities, now);
+        let user = user.inspect_err(|error| tracing::debug!(%error, "a client certificate is not taken")).ok()?;
+        Some((user, vouching))
     }
 }
 
@@ -155,10 +212,10 @@ fn still_known_by_token(tokens: &Arc<TokenAuthenticator>, known: &Arc<Authentica
     })
 }
 
-/// The cluster whose own path a request addresses. A path that only the router could read as such addresses none here,
+/// The cluster whose own API a request addresses, by its path or by its host. A path that cannot be read addresses none,
 /// which asks nobody more.
-fn addressed(path: &str) -> Option<ClusterName> {
-    path.strip_prefix("/clusters/")?.split('/').next()?.parse().ok()
+fn addressed(head: &Parts) -> Option<ClusterName> {
+    hosts::mount(head).split(head.uri.path()).ok()?.0
 }
 
 #[cfg(test)]
@@ -174,6 +231,7 @@ mod tests {
     use tributary_authentication::{TokenReviewer, TokenReviews};
 
     use super::*;
+    use crate::hosts::{ClusterHosts, HostTable, HostTls};
 
     /// An authority, a certificate of ann's that ends after so long, and the authority's own.
     fn authority_and_ann(time: Duration) -> (Arc<ClientCertificates>, CertificateDer<'static>, String) {
@@ -302,6 +360,55 @@ mod tests {
         }
     }
 
+    /// A cluster's own host has other authorities: who they vouch for is known there alone, and nobody else is.
+    #[test]
+    fn authorities_of_a_host_are_good_in_its_cluster_alone() {
+        let (own, of_all) = (authority_and_ann(Duration::from_secs(600)), authority_and_ann(Duration::from_secs(600)));
+        let [eu, us]: [ClusterName; 2] = ["eu", "us"].map(|name| name.parse().unwrap());
+        let replace = |hosts: &Hosts, authorities: Option<Arc<ClientCertificates>>| {
+            let tls = HostTls { fingerprint: String::new(), serving: None, client_authorities: authorities };
+            let named = |name: &str, tls| ClusterHosts { names: vec![name.parse().unwrap()], tls };
+            let (first, second) = (named("eu.test", Some(Arc::new(tls))), named("us.test", None));
+            let clusters = [(&eu, &first), (&us, &second)];
+            hosts.replace(HostTable::new(&[], Vec::new(), clusters, &HostTable::default()).unwrap());
+        };
+        let hosts = Arc::<Hosts>::default();
+        replace(&hosts, Some(Arc::clone(&own.0)));
+        let authenticator = SharedAuthenticator {
+            certificates: Some(Arc::clone(&of_all.0)),
+            hosts: Arc::clone(&hosts),
+            ..SharedAuthenticator::default()
+        };
+        let chains =
+            [&own.1, &of_all.1].map(|certificate| Arc::new(ClientChain::new(std::slice::from_ref(certificate))));
+        let known = |chain: &Arc<ClientChain>, host: &str| {
+            let (mut head, ()) = http::Request::get("/api").header("host", host).body(()).unwrap().into_parts();
+            hosts.place(&mut head, Some(&host.parse().unwrap())).unwrap();
+            let asked = authenticator.authenticate(&mut head, chain, &[], IpAddr::from([127, 0, 0, 1]));
+            let Some(Authentication::User(user)) = asked.now_or_never().unwrap() else { return None };
+            Some((user.authority, head.extensions.get::<StillKnown>().unwrap().clone()))
+        };
+        let everywhere = Authority { verifier: X509.to_owned(), reach: Reach::Everywhere };
+        let of_eu = Authority { verifier: format!("{X509}:eu"), reach: Reach::Member(eu.clone()) };
+        // Twice: what is remembered of a connection is of the authorities that were asked.
+        for _ in 0..2 {
+            for (chain, host, expected) in [
+                (&chains[0], "eu.test", Some(&of_eu)),
+                (&chains[1], "eu.test", None),
+                (&chains[0], "us.test", None),
+                (&chains[1], "us.test", Some(&everywhere)),
+            ] {
+                assert_eq!(known(chain, host).map(|(authority, _)| authority).as_ref(), expected, "{host}");
+            }
+        }
+        let still = known(&chains[0], "eu.test").unwrap().1;
+        assert!(still.ask());
+        for (authorities, expected) in [(Some(of_all.0), false), (Some(own.0), true), (None, false)] {
+            replace(&hosts, authorities);
+            assert_eq!(still.ask(), expected);
+        }
+    }
+
     #[test]
     fn the_cluster_that_a_path_addresses() {
         for (path, expected) in [
@@ -315,7 +422,10 @@ mod tests {
             ("/api/v1/clusters/a", None),
             ("/clusters", None),
         ] {
-            assert_eq!(addressed(path).as_ref().map(ClusterName::as_str), expected, "{path}");
+            let (mut head, ()) = http::Request::get(path).body(()).unwrap().into_parts();
+            assert_eq!(addressed(&head).as_ref().map(ClusterName::as_str), expected, "{path}");
+            head.extensions.insert(Mount::Cluster("own".parse().unwrap()));
+            assert_eq!(addressed(&head).as_ref().map(ClusterName::as_str), Some("own"), "{path}");
         }
     }
 }

@@ -4,7 +4,7 @@ use tributary_router::User;
 
 /// The one credential of personal mode.
 pub(super) const PERSONAL: &str = "personal";
-/// `--client-ca-file`.
+/// `--client-ca-file`; behind a colon stands the cluster, where its own hosts have other authorities.
 pub(super) const X509: &str = "x509";
 /// A proxy in front, `--requestheader-*`.
 pub(super) const FRONT_PROXY: &str = "front-proxy";

@@ -10,14 +10,15 @@ use tributary_authentication::TokenReviews;
 use tributary_router::SharedMode;
 
 use crate::listener::PeerNetwork;
+use crate::listener::tls::{TLS_1_2, TLS_1_3, TlsVersions};
 
 /// Who may connect, and how: many users, each with their own rights.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Shared mode: many users, each with their own rights")]
 pub struct SharedArguments {
     /// Certificates of the authorities that vouch for clients: the common name is the user, organizations are groups.
-    /// With this flag, --authentication-config, --token-review-cluster or --requestheader-client-ca-file the endpoint is
-    /// shared: its generated token is refused, and each user sees and does what they may in each cluster
+    /// With this flag, --authentication-config, --token-review-cluster, --requestheader-client-ca-file or an
+    /// UpstreamCluster with spec.secureServing.clientCAFile or clientCAData the endpoint is shared: its generated token is refused, and each user sees and does what they may in each cluster
     #[arg(long, value_name = "FILE")]
     pub client_ca_file: Option<PathBuf>,
     /// The serving certificate, followed by its intermediates; without it one for loopback names is made
@@ -74,6 +75,10 @@ pub struct SharedArguments {
     /// Seconds after which what lasts is ended: watches, logs that are followed, exec, attach, port-forward; 0 for never
     #[arg(long, value_name = "SECONDS", default_value_t = Self::default().max_stream_age)]
     pub max_stream_age: u64,
+    /// Whether authorities of clusters' own hosts (`spec.secureServing`) vouch for clients, as the first configuration
+    /// says.
+    #[arg(skip)]
+    pub hosts_vouch: bool,
 }
 
 impl Default for SharedArguments {
@@ -98,6 +103,7 @@ impl Default for SharedArguments {
             denied_users_file: None,
             stale_rights: SharedMode::default().stale_rights.as_secs(),
             max_stream_age: SharedMode::default().max_stream_age.map_or(0, |age| age.as_secs()),
+            hosts_vouch: false,
         }
     }
 }
@@ -115,6 +121,7 @@ impl SharedArguments {
             || self.requestheader_client_ca_file.is_some()
             || self.authentication_config.is_some()
             || self.token_review_cluster.is_some()
+            || self.hosts_vouch
     }
 
     /// How clusters are asked about tokens.
@@ -136,6 +143,16 @@ pub enum TlsVersion {
     /// TLS 1.3 alone.
     #[value(name = "VersionTLS13")]
     Tls13,
+}
+
+impl TlsVersion {
+    /// The versions that are spoken.
+    pub fn and_later(self) -> TlsVersions {
+        match self {
+            Self::Tls12 => TLS_1_2,
+            Self::Tls13 => TLS_1_3,
+        }
+    }
 }
 
 /// The beginning of a header's name, in lower case. An empty one would take every header for an extra.

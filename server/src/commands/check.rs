@@ -165,6 +165,9 @@ fn reached(cluster: &UpstreamCluster) -> String {
     if let Some(index) = spec.index {
         let _ = write!(text, ", index {index}");
     }
+    if !spec.server_names.is_empty() {
+        let _ = write!(text, "; its own API is at {}", spec.server_names.join(", "));
+    }
     text
 }
 

@@ -37,6 +37,7 @@ pub async fn demo(arguments: DemoArguments) -> Result<(), Failure> {
         kubeconfig: Some(source),
         contexts: None,
         config: None,
+        merged_hosts: Vec::new(),
         listen: arguments.listen,
         write_kubeconfig: Some(written.clone()),
         merge: MergeArguments::default(),

@@ -29,10 +29,11 @@ use crate::descriptors;
 use crate::epochs_file;
 use crate::exit::Failure;
 use crate::front::Front;
+use crate::hosts::Hosts;
 use crate::kubeconfig::users_file;
 use crate::kubeconfig::write::check_replaceable;
 use crate::last_heard_file;
-use crate::listener::tls::{TLS_1_2, TlsSettings};
+use crate::listener::tls::TlsSettings;
 use crate::listener::{self, Drained, ProxyProtocolPeers};
 use crate::signals::Signals;
 use crate::threads::Threads;
@@ -62,22 +63,26 @@ pub async fn serve(arguments: ServeArguments, on_ready: impl FnOnce(&Ready<'_>))
 async fn serve_until(
     stop: &CancellationToken,
     reload: &Notify,
-    arguments: ServeArguments,
+    mut arguments: ServeArguments,
     on_ready: impl FnOnce(&Ready<'_>),
 ) -> Result<(), Failure> {
-    check_access(&arguments).map_err(Failure::Usage)?;
     let (sources, merged_kubeconfig) = (sources(&arguments)?, merged_kubeconfig(&arguments)?);
+    let Some(configuration) = stop.run_until_cancelled(sources.read()).await else { return Ok(()) };
+    let configuration = configuration.map_err(Failure::usage)?;
+    // From here on it is settled whether many users are served.
+    arguments.shared.hosts_vouch = configuration.vouching_cluster().is_some();
+    check_access(&arguments).map_err(Failure::Usage)?;
     let audit = Auditor::open(&arguments.audit).await.map_err(|error| match error {
         AuditError::Log { .. } => Failure::runtime(error),
         _ => Failure::usage(error),
     })?;
-    let Some(configuration) = stop.run_until_cancelled(sources.read()).await else { return Ok(()) };
-    let configuration = configuration.map_err(Failure::usage)?;
     let Some(identity) = stop.run_until_cancelled(ServingIdentity::open(&arguments)).await else { return Ok(()) };
     let identity = identity?;
     let is_shared = arguments.shared.is_shared();
     let router = Router::new(router_config(&identity.directory, &arguments));
-    let open = || SharedClients::open(&arguments.shared, &identity.certificate, &router);
+    let tls = TlsSettings::new(Arc::clone(&identity.certificate), arguments.shared.tls_min_version.and_later());
+    let (tls, hosts) = (Arc::new(tls.map_err(Failure::runtime)?), Arc::<Hosts>::default());
+    let open = || SharedClients::open(&arguments.shared, &identity.certificate, &router, (&tls, &hosts));
     let shared = is_shared.then(open).transpose()?;
     // What members say is taken in on the threads of this task, and what clients ask is answered on these.
     let clients = Threads::start("clients", 1).map_err(Failure::runtime)?;
@@ -100,6 +105,8 @@ async fn serve_until(
         sources,
         identity,
         clients: shared,
+        tls,
+        hosts,
         arguments,
         merged_kubeconfig,
         address,
@@ -173,8 +180,9 @@ fn answer_clients(
     socket: TcpListener,
     stop: &CancellationToken,
 ) -> Result<JoinHandle<Drained>, Failure> {
-    let (authenticator, tls) = known_clients(running)?;
-    let front = Arc::new(Front::new(Arc::new(router), authenticator, stop.clone()).audited(audit));
+    let front = Front::new(Arc::new(router), known_clients(running)?, stop.clone());
+    let front = Arc::new(front.audited(audit).at(Arc::clone(&running.hosts)));
+    let tls = Arc::clone(&running.tls);
     let limits = &running.arguments.limits;
     let connections = descriptors::for_clients(limits.max_connections);
     let bounds = listener::Bounds { connections, unread_bytes: limits.max_unread_bytes };
@@ -182,15 +190,14 @@ fn answer_clients(
     Ok(clients.spawn(listener::serve(socket, tls, front, bounds, proxies)))
 }
 
-/// Who the clients are, and how connections with them are encrypted.
-fn known_clients(running: &Running) -> Result<(Authenticator, Arc<TlsSettings>), Failure> {
+/// Who the clients are.
+fn known_clients(running: &Running) -> Result<Authenticator, Failure> {
     if let Some(clients) = &running.clients {
-        return Ok((clients.authenticator(), clients.tls()));
+        return Ok(clients.authenticator());
     }
     let token =
         running.identity.token.as_ref().context("there is no credential for a client").map_err(Failure::runtime)?;
-    let tls = TlsSettings::new(Arc::clone(&running.identity.certificate), TLS_1_2).map_err(Failure::runtime)?;
-    Ok((Authenticator::Personal(token.digest()), Arc::new(tls)))
+    Ok(Authenticator::Personal(token.digest()))
 }
 
 /// Whether who may connect, and from where, fits together.
@@ -207,7 +214,8 @@ fn check_access(arguments: &ServeArguments) -> anyhow::Result<()> {
             anyhow::ensure!(
                 !is_given,
                 "{flag} is for an endpoint that many users share, and nobody vouches for clients; give --client-ca-file, \
-                 --requestheader-client-ca-file, --authentication-config or --token-review-cluster, or leave it out"
+                 --requestheader-client-ca-file, --authentication-config, --token-review-cluster or an UpstreamCluster \
+                 with spec.secureServing.clientCAFile, or leave it out"
             );
         }
         return Ok(());

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use tributary_apimachinery::ClusterName;
 use tributary_router::{ClusterAuthorization, MemberRules};
 
+use crate::hosts::ClusterHosts;
+
 /// A cluster as a source describes it.
 pub struct ClusterSpec {
     /// Its name.
@@ -33,6 +35,8 @@ pub struct ClusterSpec {
     pub token_review: bool,
     /// Whether users' own tokens are passed on to it.
     pub passes_tokens: bool,
+    /// The hosts at which its own API stands; a context has none.
+    pub hosts: ClusterHosts,
     /// What registries select by; a context has none.
     pub labels: BTreeMap<String, String>,
 }
@@ -46,4 +50,12 @@ pub struct LoadedConfiguration {
     pub registries: Vec<tributary_crds::ResourceRegistry>,
     /// The files that were read, to be watched for changes.
     pub files: Vec<PathBuf>,
+}
+
+impl LoadedConfiguration {
+    /// The first cluster whose own hosts have authorities that vouch for clients.
+    pub fn vouching_cluster(&self) -> Option<&ClusterSpec> {
+        let vouches = |spec: &&ClusterSpec| spec.hosts.tls.as_ref().is_some_and(|own| own.client_authorities.is_some());
+        self.clusters.iter().find(vouches)
+    }
 }

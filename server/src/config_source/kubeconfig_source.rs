@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use tributary_router::{ClusterAuthorization, MemberRules};
 
 use crate::contexts::{ContextSelection, ContextsError, SelectedContext};
+use crate::hosts::ClusterHosts;
 use crate::kubeconfig::{ContextProblem, ContextTarget, KubeconfigFiles, KubeconfigLoadError, Kubeconfigs};
 
 use super::{ClusterSpec, LoadedConfiguration};
@@ -91,6 +92,7 @@ fn spec(chosen: SelectedContext, target: Result<ContextTarget, String>) -> Clust
         authorization: ClusterAuthorization::Auto,
         token_review: false,
         passes_tokens: false,
+        hosts: ClusterHosts::default(),
         labels: BTreeMap::new(),
     }
 }

@@ -13,6 +13,7 @@ use tributary_crds::{
 use tributary_proxy::{Address, without_user_info};
 use tributary_router::MemberRules;
 
+use super::secure_serving::cluster_hosts;
 use super::{ClusterSpec, LoadedConfiguration};
 use crate::kubeconfig::{ContextProblem, ContextTarget, KubeconfigFiles, KubeconfigLoadError, Kubeconfigs};
 
@@ -137,6 +138,9 @@ pub async fn cluster_spec(
     if let Some(reference) = &cluster.spec.kubeconfig {
         files.push(base.join(&reference.path));
     }
+    let (hosts, of_hosts) = cluster_hosts(&cluster.spec, base)
+        .map_err(|(field, problem, remedy)| field_error(&format!("spec.{field}"), &problem, &remedy))?;
+    files.extend(of_hosts);
     let further_endpoints: Vec<Address> = further_endpoints(&cluster.spec)?
         .into_iter()
         .map(|url| Address { proxy: target.proxies.on_the_way_to(&url), url })
@@ -155,6 +159,7 @@ pub async fn cluster_spec(
         authorization: cluster.spec.authorization,
         token_review: cluster.spec.token_review,
         passes_tokens: cluster.spec.token_pass_through,
+        hosts,
         labels: cluster.metadata.labels.clone().unwrap_or_default(),
         name,
     };

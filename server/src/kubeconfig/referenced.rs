@@ -9,25 +9,25 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 /// Why referenced bytes cannot be used: the problem and the remedy, without any of the bytes.
-pub(super) type ReferenceProblem = (String, &'static str);
+pub(crate) type ReferenceProblem = (String, &'static str);
 
 /// Bytes that stand in a field (base64) or in a file that another field names. The field with the data wins, as in
 /// client-go.
-pub(super) struct Referenced<'a> {
+pub(crate) struct Referenced<'a> {
     /// `certificate-authority-data` and its like.
-    pub(super) data: Option<&'a str>,
+    pub(crate) data: Option<&'a str>,
     /// `certificate-authority` and its like: an absolute path.
-    pub(super) file: Option<&'a str>,
+    pub(crate) file: Option<&'a str>,
 }
 
 impl Referenced<'_> {
     /// Whether neither field says anything.
-    pub(super) fn is_absent(&self) -> bool {
+    pub(crate) fn is_absent(&self) -> bool {
         self.data.is_none_or(str::is_empty) && self.file.is_none_or(str::is_empty)
     }
 
     /// The bytes, if a field names any.
-    pub(super) fn read(&self) -> Result<Option<Vec<u8>>, ReferenceProblem> {
+    pub(crate) fn read(&self) -> Result<Option<Vec<u8>>, ReferenceProblem> {
         if let Some(data) = self.data.filter(|data| !data.is_empty()) {
             let bytes = STANDARD.decode(data.trim()).map_err(|_| {
                 ("it is not base64".to_owned(), "encode the PEM text by `base64 -w0`, or name a file instead")

@@ -5,6 +5,8 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 
+use tributary_apimachinery::Host;
+
 /// Why an address cannot be listened on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ListenAddressError {
@@ -56,6 +58,12 @@ impl ListenAddress {
 
     fn is_loopback(self) -> bool {
         self.0.ip().to_canonical().is_loopback()
+    }
+
+    /// By what the endpoint is reached from its own machine, if it is reached from there alone.
+    pub fn local_hosts(self) -> Vec<Host> {
+        let names = if self.is_loopback() { self.certificate_names() } else { Vec::new() };
+        names.iter().filter_map(|name| name.parse().ok()).collect()
     }
 
     /// The names and addresses that a serving certificate for this address carries.
@@ -122,5 +130,8 @@ mod tests {
         let names = |text: &str| text.parse::<ListenAddress>().unwrap().certificate_names();
         assert_eq!(names("127.0.0.1:1"), ["localhost", "127.0.0.1", "::1"]);
         assert_eq!(names("127.0.0.9:1"), ["localhost", "127.0.0.1", "::1", "127.0.0.9"]);
+        let local = |text: &str| text.parse::<ListenAddress>().unwrap().local_hosts();
+        assert_eq!(local("127.0.0.9:1").iter().map(ToString::to_string).collect::<Vec<_>>(), names("127.0.0.9:1"));
+        assert_eq!(local("0.0.0.0:1"), []);
     }
 }

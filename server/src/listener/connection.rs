@@ -14,10 +14,11 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
+use rustls::server::Acceptor;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::coalesce::Coalesce;
@@ -25,10 +26,11 @@ use super::outgoing::Outgoing;
 use super::proxy_protocol::ProxyHeaders;
 use super::strangers::Stranger;
 use super::tasks::StreamTasks;
+use super::tls::TlsSettings;
 use super::unread::Unread;
 use super::user_connections::{UserConnection, UserConnections};
 use tokio_util::sync::CancellationToken;
-use tributary_apimachinery::Permit;
+use tributary_apimachinery::{HostName, Permit};
 
 use crate::authentication::ClientChain;
 use crate::front::{AuthenticationOutcome, Client, Front, Room};
@@ -70,7 +72,7 @@ const STRANGER_FAREWELL: Duration = Duration::from_secs(5);
 
 /// A connection before its handshake.
 pub(super) struct ClientConnection<H> {
-    pub(super) tls: TlsAcceptor,
+    pub(super) tls: Arc<TlsSettings>,
     pub(super) front: Arc<Front<H>>,
     pub(super) stop: CancellationToken,
     /// The other end of the socket: the client, or a proxy that says where it comes from.
@@ -105,7 +107,7 @@ impl<H: Handler> ClientConnection<H> {
                 stream.shutdown().await?;
                 return Err(io::Error::other("plain HTTP"));
             }
-            Ok((self.tls.accept(Coalesce::new(stream)).await?, client))
+            Ok((self.tls(stream).await?, client))
         };
         let handshake = tokio::time::timeout(TLS_HANDSHAKE_TIMEOUT, handshake);
         let handshake = async {
@@ -133,11 +135,19 @@ impl<H: Handler> ClientConnection<H> {
         None
     }
 
+    /// Speaks TLS as the host wants it that the client asks for.
+    async fn tls(&self, stream: TcpStream) -> io::Result<TlsStream<Coalesce<TcpStream>>> {
+        let hello = LazyConfigAcceptor::new(Acceptor::default(), Coalesce::new(stream)).await?;
+        let config = self.tls.config(hello.client_hello().server_name().and_then(host_name).as_ref());
+        hello.into_stream(config).await
+    }
+
     /// Answers requests until either side closes the connection.
     async fn serve(self, stream: TlsStream<Coalesce<TcpStream>>, address: SocketAddr, socket: Permit) {
         let front = self.front;
-        let chain = ClientChain::new(stream.get_ref().1.peer_certificates().unwrap_or_default());
-        let client = Arc::new(Client { address, chain: Arc::new(chain) });
+        let shaken = stream.get_ref().1;
+        let chain = Arc::new(ClientChain::new(shaken.peer_certificates().unwrap_or_default()));
+        let client = Arc::new(Client { address, chain, server_name: shaken.server_name().and_then(host_name) });
         let (acquaintance, outgoing) =
             (Arc::new(Acquaintance::new(self.stranger, self.users)), Arc::new(Outgoing::new(self.unread)));
         let (known, answers, own) = (Arc::clone(&acquaintance), Arc::clone(&outgoing), Arc::clone(&front));
@@ -186,6 +196,11 @@ impl<H: Handler> ClientConnection<H> {
             tracing::debug!(client = %client.address, error, "connection ended");
         }
     }
+}
+
+/// The host that a client asks for in TLS; a name that nobody can be configured with is none.
+fn host_name(server_name: &str) -> Option<HostName> {
+    server_name.parse().ok()
 }
 
 /// What a request has in its head, in bytes, as HTTP/2 counts it (RFC 9113, 6.5.2).

@@ -1,10 +1,16 @@
 //! TLS towards clients: 1.2 and 1.3, HTTP/2 before HTTP/1.1, a certificate and authorities that can be exchanged while
-//! serving.
+//! serving, and others where the client asks for a host that has its own.
+//!
+//! Sessions are kept by configuration: whoever asks for another host, or comes once authorities were exchanged, shakes
+//! hands in full.
 
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
@@ -12,7 +18,10 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme, SupportedProtocolVersion};
 use rustls_pki_types::{CertificateDer, UnixTime};
-use tokio_rustls::TlsAcceptor;
+use tributary_apimachinery::{ClusterName, HostName};
+
+use crate::authentication::RequestedAuthorities;
+use crate::hosts::{HostTable, HostTls};
 
 /// The serving certificate of the moment. Connections that are open keep the one they began with.
 pub struct ServingCertificate(ArcSwap<CertifiedKey>);
@@ -21,6 +30,16 @@ impl ServingCertificate {
     /// Serves with this certificate at first.
     pub fn new(certificate: CertifiedKey) -> Arc<Self> {
         Arc::new(Self(ArcSwap::from_pointee(certificate)))
+    }
+
+    /// Serves with this certificate, which others hold as well.
+    fn shared(certificate: Arc<CertifiedKey>) -> Arc<Self> {
+        Arc::new(Self(ArcSwap::new(certificate)))
+    }
+
+    /// The certificate as it is now.
+    pub fn current(&self) -> Arc<CertifiedKey> {
+        self.0.load_full()
     }
 
     /// Serves new connections with another certificate.
@@ -54,7 +73,25 @@ pub const TLS_1_3: TlsVersions = &[&rustls::version::TLS13];
 pub struct TlsSettings {
     certificate: Arc<ServingCertificate>,
     versions: TlsVersions,
-    current: ArcSwap<ServerConfig>,
+    /// Held while it is exchanged.
+    wanted: Mutex<Wanted>,
+    current: ArcSwap<Current>,
+}
+
+/// What is wanted of the next connections.
+#[derive(Debug, Default)]
+struct Wanted {
+    /// `None` where clients are asked for no certificate.
+    authorities: Option<RequestedAuthorities>,
+    hosts: HostTable,
+}
+
+/// What shakes hands: one configuration where hosts have none of their own.
+#[derive(Debug)]
+struct Current {
+    elsewhere: Arc<ServerConfig>,
+    clusters: BTreeMap<ClusterName, (Arc<HostTls>, Arc<ServerConfig>)>,
+    hosts: HashMap<HostName, Arc<ServerConfig>>,
 }
 
 impl TlsSettings {
@@ -64,31 +101,101 @@ impl TlsSettings {
     /// # Errors
     /// Only if the crypto provider lacks these versions, which aws-lc-rs does not.
     pub fn new(certificate: Arc<ServingCertificate>, versions: TlsVersions) -> Result<Self, rustls::Error> {
-        let config = server_config(Arc::clone(&certificate), versions, None)?;
-        Ok(Self { certificate, versions, current: ArcSwap::from_pointee(config) })
+        let elsewhere = Arc::new(server_config(Arc::clone(&certificate) as _, versions, None)?);
+        let current = Current { elsewhere, clusters: BTreeMap::new(), hosts: HashMap::new() };
+        let wanted = Mutex::default();
+        Ok(Self { certificate, versions, wanted, current: ArcSwap::from_pointee(current) })
     }
 
-    /// Asks further connections for a certificate of these authorities (names as DER). They need not have one.
+    /// Asks further connections for a certificate of these authorities. They need not have one.
     ///
     /// TLS sessions of before are not resumed: their store goes with the configuration.
     ///
     /// # Errors
     /// As [`TlsSettings::new`].
-    pub fn ask_for(&self, authorities: Vec<Vec<u8>>) -> Result<(), rustls::Error> {
-        let authorities = authorities.into_iter().map(DistinguishedName::from).collect();
-        let config = server_config(Arc::clone(&self.certificate), self.versions, Some(authorities))?;
-        self.current.store(Arc::new(config));
+    pub fn ask_for(&self, authorities: RequestedAuthorities) -> Result<(), rustls::Error> {
+        let mut wanted = self.wanted.lock();
+        let names = Some(names([&authorities.clients, &authorities.proxies]));
+        let elsewhere = Arc::new(server_config(Arc::clone(&self.certificate) as _, self.versions, names)?);
+        let next = Wanted { authorities: Some(authorities), hosts: wanted.hosts.clone() };
+        self.current.store(Arc::new(self.next(elsewhere, &next, &BTreeMap::new())?));
+        *wanted = next;
         Ok(())
     }
 
-    /// What shakes hands with the next connection.
-    pub(super) fn acceptor(&self) -> TlsAcceptor {
-        TlsAcceptor::from(self.current.load_full())
+    /// Speaks TLS with further connections that ask for a host of these as they say. TLS sessions of a host are not
+    /// resumed where its own certificate or authorities are others than before.
+    ///
+    /// # Errors
+    /// As [`TlsSettings::new`]; all stays as it was then.
+    pub fn serve_hosts(&self, hosts: &HostTable) -> Result<(), rustls::Error> {
+        let mut wanted = self.wanted.lock();
+        let next = Wanted { authorities: wanted.authorities.clone(), hosts: hosts.clone() };
+        let current = self.current.load();
+        let next_current = self.next(Arc::clone(&current.elsewhere), &next, &current.clusters)?;
+        self.current.store(Arc::new(next_current));
+        *wanted = next;
+        Ok(())
+    }
+
+    /// What shakes hands with a connection that asks for this host.
+    pub(super) fn config(&self, server_name: Option<&HostName>) -> Arc<ServerConfig> {
+        let current = self.current.load();
+        let own = server_name.and_then(|name| current.hosts.get(name));
+        Arc::clone(own.unwrap_or(&current.elsewhere))
+    }
+
+    /// What is wanted, with the configurations of `before` where they still hold.
+    fn next(
+        &self,
+        elsewhere: Arc<ServerConfig>,
+        wanted: &Wanted,
+        before: &BTreeMap<ClusterName, (Arc<HostTls>, Arc<ServerConfig>)>,
+    ) -> Result<Current, rustls::Error> {
+        let (mut clusters, mut hosts) = (BTreeMap::new(), HashMap::new());
+        for (name, cluster, tls) in wanted.hosts.own_tls() {
+            let (_, config) = match clusters.entry(cluster.clone()) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(vacant) => {
+                    let config = match before.get(cluster).filter(|(known, _)| Arc::ptr_eq(known, tls)) {
+                        Some((_, config)) => Arc::clone(config),
+                        None => Arc::new(self.host_config(tls, wanted.authorities.as_ref())?),
+                    };
+                    vacant.insert((Arc::clone(tls), config))
+                }
+            };
+            hosts.insert(name.clone(), Arc::clone(config));
+        }
+        Ok(Current { elsewhere, clusters, hosts })
+    }
+
+    /// How TLS is spoken at a host: with what it has of its own, and as everywhere else in the rest.
+    fn host_config(
+        &self,
+        tls: &HostTls,
+        elsewhere: Option<&RequestedAuthorities>,
+    ) -> Result<ServerConfig, rustls::Error> {
+        let own = tls.client_authorities.as_ref().map(|authorities| authorities.subjects());
+        let asked = match (&own, elsewhere) {
+            (Some(own), Some(elsewhere)) => Some(names([own, &elsewhere.proxies])),
+            (Some(own), None) => Some(names([own])),
+            (None, Some(elsewhere)) => Some(names([&elsewhere.clients, &elsewhere.proxies])),
+            (None, None) => None,
+        };
+        let resolver: Arc<dyn ResolvesServerCert> = match &tls.serving {
+            Some(own) => ServingCertificate::shared(Arc::clone(own)),
+            None => Arc::clone(&self.certificate) as _,
+        };
+        server_config(resolver, self.versions, asked)
     }
 }
 
+fn names<'a>(lists: impl IntoIterator<Item = &'a Vec<Vec<u8>>>) -> Vec<DistinguishedName> {
+    lists.into_iter().flatten().cloned().map(DistinguishedName::from).collect()
+}
+
 fn server_config(
-    certificate: Arc<ServingCertificate>,
+    certificate: Arc<dyn ResolvesServerCert>,
     versions: TlsVersions,
     authorities: Option<Vec<DistinguishedName>>,
 ) -> Result<ServerConfig, rustls::Error> {

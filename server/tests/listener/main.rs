@@ -5,6 +5,7 @@
 mod audit;
 mod fixture;
 mod frames;
+mod hosts;
 mod precedents;
 mod proxy_protocol;
 mod slow_readers;
@@ -22,6 +23,7 @@ use prometheus_client::registry::Registry;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
+use tributary_apimachinery::Mount;
 use tributary_apimachinery::body::{Body, full};
 use tributary_router::{ForwardedWatch, Peer, Report, User};
 use tributary_server::handler::Handler;
@@ -44,6 +46,15 @@ impl Handler for StandIn {
             "/tunnel" => tunnel(request),
             "/late" => late(request),
             "/peer" => Response::new(full(request.extensions().get::<Peer>().unwrap().0.to_string())),
+            "/whoami" => {
+                let mount = request.extensions().get::<Mount>().cloned().unwrap_or_default();
+                let User { info, authority } = user;
+                Response::new(full(format!(
+                    "{} {} {:?} at {mount:?}",
+                    info.username, authority.verifier, authority.reach
+                )))
+            }
+            "/livez" => Response::new(full("[+]cluster/eu ok")),
             "/healthz" => {
                 let mut response = Response::new(full("[-]cluster/eu failed: https://eu.internal:6443"));
                 *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;

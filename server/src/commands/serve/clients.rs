@@ -9,12 +9,12 @@ use tributary_router::Router;
 
 use crate::authentication::{AuthenticationFiles, AuthenticationFilesError, Authenticator, SharedAuthenticator};
 use crate::cli::SharedArguments;
-use crate::cli::TlsVersion;
 use crate::config_source::watch::FileWatch;
 use crate::data_directory::DataDirectory;
 use crate::exit::Failure;
+use crate::hosts::{HostTable, Hosts};
 use crate::issuer_documents::IssuerDocuments;
-use crate::listener::tls::{ServingCertificate, TLS_1_2, TLS_1_3, TlsSettings};
+use crate::listener::tls::{ServingCertificate, TlsSettings};
 use crate::token_review::{ClusterReviewer, follow_member_keys, review_followed_tokens};
 
 /// Who vouches for clients, the files that say so, and what the handshake asks for.
@@ -37,6 +37,7 @@ impl SharedClients {
         arguments: &SharedArguments,
         certificate: &Arc<ServingCertificate>,
         router: &Arc<Router>,
+        (tls, hosts): (&Arc<TlsSettings>, &Arc<Hosts>),
     ) -> Result<Self, Failure> {
         let files = AuthenticationFiles::of(arguments);
         let reviewer = Arc::new(ClusterReviewer(Arc::clone(router)));
@@ -44,17 +45,13 @@ impl SharedClients {
         let tokens = Arc::new(tokens);
         tokens.set_issuers(&files.issuers().map_err(Failure::usage)?);
         let authenticator = files.authenticator(arguments).map_err(Failure::usage)?;
-        let authenticator = SharedAuthenticator { tokens: Some(Arc::clone(&tokens)), ..authenticator };
-        let versions = match arguments.tls_min_version {
-            TlsVersion::Tls12 => TLS_1_2,
-            TlsVersion::Tls13 => TLS_1_3,
-        };
-        let tls = TlsSettings::new(Arc::clone(certificate), versions).map_err(Failure::runtime)?;
+        let (tokens_too, hosts) = (Some(Arc::clone(&tokens)), Arc::clone(hosts));
+        let authenticator = SharedAuthenticator { tokens: tokens_too, hosts, ..authenticator };
         tls.ask_for(authenticator.subjects()).map_err(Failure::runtime)?;
         let mut watch = FileWatch::new();
         watch.set(files.paths());
         let (arguments, certificate) = (arguments.clone(), Arc::clone(certificate));
-        Ok(Self { arguments, files, authenticator, tokens, certificate, tls: Arc::new(tls), watch })
+        Ok(Self { arguments, files, authenticator, tokens, certificate, tls: Arc::clone(tls), watch })
     }
 
     /// Follows the keys by which clusters sign their ServiceAccounts' tokens, for ever. Cancel: safe.
@@ -90,14 +87,17 @@ impl SharedClients {
         Ok(())
     }
 
+    /// Checks that no client of these hosts could say that it is a proxy in front.
+    ///
+    /// # Errors
+    /// [`AuthenticationFilesError::AnyClientOfAHostMayBeAProxy`].
+    pub(super) fn check_hosts(&self, hosts: &HostTable) -> Result<(), AuthenticationFilesError> {
+        are_no_proxies(&self.authenticator, hosts)
+    }
+
     /// What knows the clients.
     pub(super) fn authenticator(&self) -> Authenticator {
         Authenticator::Shared(self.authenticator.clone())
-    }
-
-    /// How connections are encrypted.
-    pub(super) fn tls(&self) -> Arc<TlsSettings> {
-        Arc::clone(&self.tls)
     }
 
     /// Waits until one of the files has changed. Cancel: safe.
@@ -121,6 +121,7 @@ impl SharedClients {
 
     fn reload_all(&self) -> Result<(), AuthenticationFilesError> {
         let serving = self.files.serving_certificate()?;
+        are_no_proxies(&self.files.authenticator(&self.arguments)?, &self.authenticator.hosts.table())?;
         self.files.reload(&self.arguments, &self.authenticator)?;
         if let Some(serving) = serving {
             self.certificate.replace(serving);
@@ -129,5 +130,13 @@ impl SharedClients {
             tracing::error!(%error, "new connections are still asked for certificates of the old authorities");
         }
         Ok(())
+    }
+}
+
+/// Beside clients with certificates, proxies have to be named.
+fn are_no_proxies(authenticator: &SharedAuthenticator, hosts: &HostTable) -> Result<(), AuthenticationFilesError> {
+    match hosts.vouching().next().filter(|_| authenticator.any_name_is_a_proxys()) {
+        Some((cluster, _)) => Err(AuthenticationFilesError::AnyClientOfAHostMayBeAProxy(cluster.clone())),
+        None => Ok(()),
     }
 }

@@ -19,8 +19,10 @@ use crate::config_source::watch::FileWatch;
 use crate::config_source::{ClusterSpec, ConfigurationSources, LoadedConfiguration};
 use crate::data_directory::DataDirectory;
 use crate::exit::Failure;
+use crate::hosts::{HostTable, Hosts, is_for};
 use crate::kubeconfig::users_file;
 use crate::kubeconfig::write::{ALL, ClientKubeconfig};
+use crate::listener::tls::TlsSettings;
 use crate::output::print;
 use crate::policies::{PolicyFlags, policies};
 
@@ -59,6 +61,10 @@ pub(super) struct Running {
     pub(super) identity: ServingIdentity,
     /// How clients are known where there are many.
     pub(super) clients: Option<SharedClients>,
+    /// How connections are encrypted.
+    pub(super) tls: Arc<TlsSettings>,
+    /// Which host has which API.
+    pub(super) hosts: Arc<Hosts>,
     /// Where this endpoint listens.
     pub(super) address: SocketAddr,
     /// Why the configuration that was read last is not the one that is served.
@@ -78,7 +84,8 @@ impl Running {
 
     /// Takes over a configuration that has been read, or refuses it whole.
     async fn apply(&mut self, mut configuration: LoadedConfiguration) -> anyhow::Result<()> {
-        different_from(self.address, &configuration.clusters)?;
+        let hosts = self.hosts_of(&configuration)?;
+        different_from(self.address, &hosts, &configuration.clusters)?;
         let known = configuration.clusters.iter().map(|spec| (spec.name.clone(), spec.labels.clone())).collect();
         let policies = policies(&PolicyFlags::from(&self.arguments), &configuration.registries, &known)?;
         if policies.any_integer() {
@@ -89,6 +96,51 @@ impl Running {
         self.clusters.update(configuration.clusters).await;
         self.router.set_policies(policies);
         self.router.set_clusters(self.clusters.setups());
+        self.serve_hosts(hosts)
+    }
+
+    /// The hosts that a configuration names, if they fit together and to who may connect.
+    fn hosts_of(&self, configuration: &LoadedConfiguration) -> anyhow::Result<HostTable> {
+        let named = configuration.clusters.iter().map(|spec| (&spec.name, &spec.hosts));
+        let (merged, local) = (&self.arguments.merged_hosts, self.arguments.listen.local_hosts());
+        let hosts = HostTable::new(merged, local, named, &self.hosts.table())?;
+        match (&self.clients, configuration.vouching_cluster()) {
+            (Some(clients), _) => clients.check_hosts(&hosts)?,
+            (None, Some(spec)) => anyhow::bail!(
+                "{}: spec.secureServing names authorities that vouch for clients, and the endpoint was started for one \
+                 person; start it again, for many, or remove them",
+                spec.origin
+            ),
+            (None, None) => {}
+        }
+        let is_running = !self.clusters.names().is_empty();
+        if is_running && self.hosts.table().has_merged_view() && !hosts.has_merged_view() {
+            anyhow::bail!(
+                "the first spec.serverNames of an UpstreamCluster leave the merged view no host, and it is in use; start the \
+                 endpoint again with --merged-host HOST, or without it if nobody is to have the merged view"
+            );
+        }
+        Ok(hosts)
+    }
+
+    /// Tells requests apart by other hosts from now on.
+    fn serve_hosts(&self, hosts: HostTable) -> anyhow::Result<()> {
+        let before = self.hosts.table();
+        if !hosts.tells_hosts_apart() && !before.tells_hosts_apart() {
+            return Ok(());
+        }
+        if !hosts.has_merged_view() {
+            tracing::warn!("only clusters have hosts; the merged view is at none, unless --merged-host names one");
+        }
+        for (host, certificate) in hosts.certificates(&self.identity.certificate.current()) {
+            if !is_for(&certificate, host) {
+                tracing::warn!(%host, "clients refuse the certificate that they see at the host: it is for other names");
+            }
+        }
+        self.tls.serve_hosts(&hosts)?;
+        self.hosts.replace(hosts);
+        // Whoever a cluster's own authorities vouched for may be nobody now.
+        self.router.authentication_changed();
         Ok(())
     }
 
@@ -248,10 +300,11 @@ async fn changed(clients: &mut Option<SharedClients>) {
 }
 
 /// Refuses a cluster that is this endpoint: each of its requests would come back for ever.
-fn different_from(address: SocketAddr, clusters: &[ClusterSpec]) -> anyhow::Result<()> {
+fn different_from(address: SocketAddr, hosts: &HostTable, clusters: &[ClusterSpec]) -> anyhow::Result<()> {
     let leads_here = |server: &http::Uri| {
         let host = server.host().unwrap_or_default().trim_matches(['[', ']']);
-        let same_host = host == "localhost" || host.parse() == Ok(address.ip());
+        let named = host.parse().is_ok_and(|host| hosts.has(&host));
+        let same_host = named || host == "localhost" || host.parse() == Ok(address.ip());
         same_host && server.port_u16() == Some(address.port())
     };
     let leads_here = |spec: &&ClusterSpec| {
@@ -284,10 +337,13 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use crate::hosts::ClusterHosts;
 
     #[test]
     fn a_cluster_that_is_this_endpoint_is_refused() {
         let address = "127.0.0.1:7443".parse().unwrap();
+        let merged = ["all.example.com".parse().unwrap()];
+        let hosts = HostTable::new(&merged, Vec::new(), [], &HostTable::default()).unwrap();
         for (server, expected) in [
             ("https://127.0.0.1:7443", false),
             ("https://127.0.0.1:7443/clusters/a", false),
@@ -295,6 +351,9 @@ mod tests {
             ("https://127.0.0.1:6443", true),
             ("https://127.0.0.2:7443", true),
             ("https://example.com:7443", true),
+            ("https://all.example.com:7443", false),
+            ("https://ALL.example.com:7443", false),
+            ("https://all.example.com:6443", true),
         ] {
             let spec = ClusterSpec {
                 name: ClusterName::new("a").unwrap(),
@@ -309,13 +368,14 @@ mod tests {
                 authorization: tributary_router::ClusterAuthorization::Auto,
                 token_review: false,
                 passes_tokens: false,
+                hosts: ClusterHosts::default(),
                 labels: BTreeMap::new(),
             };
-            assert_eq!(different_from(address, std::slice::from_ref(&spec)).is_ok(), expected, "{server}");
+            assert_eq!(different_from(address, &hosts, std::slice::from_ref(&spec)).is_ok(), expected, "{server}");
             let further_endpoints = vec![server.parse::<http::Uri>().unwrap().into()];
             let config = Ok(kube::Config::new(http::Uri::from_static("https://other.example")));
             let behind = ClusterSpec { config, further_endpoints, ..spec };
-            assert_eq!(different_from(address, &[behind]).is_ok(), expected, "{server} behind another");
+            assert_eq!(different_from(address, &hosts, &[behind]).is_ok(), expected, "{server} behind another");
         }
     }
 

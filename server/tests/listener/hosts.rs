@@ -1,0 +1,289 @@
+//! Hosts of clusters, with certificates and authorities of their own: which request is for whom, and who is known there.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Method, Request, StatusCode, header};
+use http_body_util::Empty;
+use hyper::client::conn::http2::SendRequest;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use rustls::HandshakeKind;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_util::sync::CancellationToken;
+use tributary_apimachinery::ClusterName;
+use tributary_authentication::ClientCertificates;
+use tributary_server::authentication::{Authenticator, RequestedAuthorities, SharedAuthenticator};
+use tributary_server::credentials::certified_key;
+use tributary_server::front::Front;
+use tributary_server::hosts::{ClusterHosts, HostTable, HostTls, Hosts};
+use tributary_server::listener::tls::{ServingCertificate, TLS_1_2, TlsSettings};
+use tributary_server::listener::{self, Bounds, ProxyProtocolPeers};
+
+use crate::StandIn;
+use crate::fixture::text;
+
+/// Somebody who signs certificates.
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    pem: String,
+}
+
+impl Authority {
+    fn new(name: &str) -> Self {
+        let mut parameters = CertificateParams::new(Vec::<String>::new()).unwrap();
+        parameters.distinguished_name.push(DnType::CommonName, name);
+        parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let pem = parameters.self_signed(&key).unwrap().pem();
+        Self { issuer: Issuer::new(parameters, key), pem }
+    }
+
+    /// A certificate and its key, PEM: of a server with these names, or of a client with none.
+    fn sign(&self, common_name: &str, names: &[&str]) -> (String, String) {
+        let names: Vec<_> = names.iter().map(|&name| name.to_owned()).collect();
+        let mut parameters = CertificateParams::new(names).unwrap();
+        parameters.distinguished_name.push(DnType::CommonName, common_name);
+        parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth, ExtendedKeyUsagePurpose::ServerAuth];
+        let key = KeyPair::generate().unwrap();
+        (parameters.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())
+    }
+
+    fn vouches(&self) -> Arc<ClientCertificates> {
+        Arc::new(ClientCertificates::new(self.pem.as_bytes()).unwrap())
+    }
+}
+
+/// Three hosts: `all.test` is the merged view, `eu.test` has a certificate and authorities of its own, `us.test` neither.
+struct Endpoint {
+    address: SocketAddr,
+    hosts: Arc<Hosts>,
+    tls: Arc<TlsSettings>,
+    /// Who signs serving certificates.
+    servers: Authority,
+    /// `--client-ca-file`.
+    people: Authority,
+    /// Who vouches for clients at `eu.test`.
+    people_of_eu: Authority,
+    of_eu: (String, String),
+}
+
+impl Endpoint {
+    async fn start() -> Self {
+        let [servers, people, people_of_eu] = ["servers", "people", "people of eu"].map(Authority::new);
+        let (chain, key) = servers.sign("all", &["all.test", "us.test", "localhost"]);
+        let serving = ServingCertificate::new(certified_key(chain.as_bytes(), key.as_bytes()).unwrap());
+        let tls = Arc::new(TlsSettings::new(serving, TLS_1_2).unwrap());
+        let hosts = Arc::<Hosts>::default();
+        let (certificates, known) = (Some(people.vouches()), Arc::clone(&hosts));
+        let authenticator = SharedAuthenticator { certificates, hosts: known, ..SharedAuthenticator::default() };
+        tls.ask_for(authenticator.subjects()).unwrap();
+        let socket = listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = socket.local_addr().unwrap();
+        let front =
+            Front::new(Arc::new(StandIn::default()), Authenticator::Shared(authenticator), CancellationToken::new());
+        let front = Arc::new(front.at(Arc::clone(&hosts)));
+        tokio::spawn(listener::serve(
+            socket,
+            Arc::clone(&tls),
+            front,
+            Bounds::default(),
+            ProxyProtocolPeers::default(),
+        ));
+        let of_eu = servers.sign("eu", &["eu.test"]);
+        let endpoint = Self { address, hosts, tls, servers, people, people_of_eu, of_eu };
+        endpoint.vouch_at_eu(&endpoint.people_of_eu);
+        endpoint
+    }
+
+    /// Exchanges who vouches for clients at `eu.test`, as a new configuration does.
+    fn vouch_at_eu(&self, authority: &Authority) {
+        let (chain, key) = &self.of_eu;
+        let own = HostTls {
+            fingerprint: authority.pem.clone(),
+            serving: Some(Arc::new(certified_key(chain.as_bytes(), key.as_bytes()).unwrap())),
+            client_authorities: Some(authority.vouches()),
+        };
+        let [eu, us]: [ClusterName; 2] = ["eu", "us"].map(|name| name.parse().unwrap());
+        let named = |name: &str, tls| ClusterHosts { names: vec![name.parse().unwrap()], tls };
+        let (first, second) = (named("eu.test", Some(Arc::new(own))), named("us.test", None));
+        let merged = ["all.test".parse().unwrap()];
+        let clusters = [(&eu, &first), (&us, &second)];
+        let table = HostTable::new(&merged, Vec::new(), clusters, &self.hosts.table()).unwrap();
+        self.tls.serve_hosts(&table).unwrap();
+        self.hosts.replace(table);
+    }
+
+    /// A client with a certificate, if with any, that asks for a host; an address asks for none.
+    async fn client(&self, certificate: Option<&(String, String)>, host: &str) -> Connection {
+        self.resuming(&self.config(certificate), host).await
+    }
+
+    fn config(&self, certificate: Option<&(String, String)>) -> Arc<rustls::ClientConfig> {
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(self.servers.pem.as_bytes()).unwrap()).unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let builder =
+            rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let builder = builder.with_root_certificates(roots);
+        let mut config = match certificate {
+            None => builder.with_no_client_auth(),
+            Some((chain, key)) => {
+                let chain = vec![CertificateDer::from_pem_slice(chain.as_bytes()).unwrap()];
+                let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+                builder.with_client_auth_cert(chain, key).unwrap()
+            }
+        };
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        // An address is in none of the certificates.
+        config.enable_sni = true;
+        Arc::new(config)
+    }
+
+    /// The same, with what a former connection may have left.
+    async fn resuming(&self, config: &Arc<rustls::ClientConfig>, host: &str) -> Connection {
+        let stream = TcpStream::connect(self.address).await.unwrap();
+        let name = ServerName::try_from(host.to_owned()).unwrap();
+        let stream = TlsConnector::from(Arc::clone(config)).connect(name, stream).await.unwrap();
+        let kind = stream.get_ref().1.handshake_kind().unwrap();
+        let executor = TokioExecutor::new();
+        let (sender, connection) = hyper::client::conn::http2::handshake(executor, TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection);
+        Connection { sender, kind }
+    }
+}
+
+struct Connection {
+    sender: SendRequest<Empty<Bytes>>,
+    kind: HandshakeKind,
+}
+
+impl Connection {
+    /// What is answered at a host and path: the status, the text, and when to come again.
+    async fn get(&mut self, host: &str, path: &str) -> (StatusCode, String, Option<String>) {
+        let host =
+            if host.parse::<IpAddr>().is_ok_and(|it| it.is_ipv6()) { format!("[{host}]") } else { host.to_owned() };
+        let request = Request::builder().method(Method::GET).uri(format!("https://{host}:6443{path}"));
+        let answer = self.sender.send_request(request.body(Empty::new()).unwrap()).await.unwrap();
+        let retry_after = answer.headers().get(header::RETRY_AFTER).map(|it| it.to_str().unwrap().to_owned());
+        (answer.status(), text(answer).await, retry_after)
+    }
+
+    /// Who is known at which mount; the status where nobody is.
+    async fn who(&mut self, host: &str) -> String {
+        let (status, text, _) = self.get(host, "/whoami").await;
+        if status == StatusCode::OK { text } else { status.as_u16().to_string() }
+    }
+}
+
+/// Case 23 of KubeGateway's: whom one host's authorities vouch for is nobody at another.
+#[tokio::test]
+async fn who_is_known_at_a_host_is_known_at_no_other() {
+    let endpoint = Endpoint::start().await;
+    let ann = endpoint.people.sign("ann", &[]);
+    let ann_of_eu = endpoint.people_of_eu.sign("ann", &[]);
+    for (certificate, host, expected) in [
+        (Some(&ann), "all.test", "ann x509 Everywhere at Merged"),
+        (Some(&ann), "us.test", "ann x509 Everywhere at Cluster(\"us\")"),
+        (Some(&ann), "eu.test", "401"),
+        (Some(&ann_of_eu), "eu.test", "ann x509:eu Member(\"eu\") at Cluster(\"eu\")"),
+        (Some(&ann_of_eu), "us.test", "401"),
+        (Some(&ann_of_eu), "all.test", "401"),
+        (None, "eu.test", "401"),
+    ] {
+        // The certificate that is shown is the host's: the client checks its name.
+        let mut connection = endpoint.client(certificate, host).await;
+        assert_eq!(connection.who(&host.to_uppercase()).await, expected, "{host}");
+    }
+}
+
+/// HTTP/2 clients send over one connection what any of its certificate's names is asked (RFC 9113, 9.1.1).
+#[tokio::test]
+async fn a_connection_is_for_the_host_that_it_was_opened_for() {
+    let endpoint = Endpoint::start().await;
+    let (ann, ann_of_eu) = (endpoint.people.sign("ann", &[]), endpoint.people_of_eu.sign("ann", &[]));
+    for (certificate, opened_for, others) in [
+        (&ann, "all.test", ["us.test", "eu.test"]),
+        (&ann, "us.test", ["all.test", "eu.test"]),
+        (&ann_of_eu, "eu.test", ["all.test", "us.test"]),
+    ] {
+        let mut connection = endpoint.client(Some(certificate), opened_for).await;
+        assert!(connection.who(opened_for).await.starts_with("ann"), "{opened_for}");
+        for other in others {
+            assert_eq!(connection.who(other).await, "421", "{other} on a connection for {opened_for}");
+        }
+        assert!(connection.who(opened_for).await.starts_with("ann"), "the connection stays, for {opened_for}");
+    }
+}
+
+/// Case 18 of KubeGateway's.
+#[tokio::test]
+async fn a_host_that_nobody_has_is_503_and_told_nothing() {
+    let endpoint = Endpoint::start().await;
+    let ann = endpoint.people.sign("ann", &[]);
+    let mut connection = endpoint.client(Some(&ann), "localhost").await;
+    assert!(connection.who("all.test").await.starts_with("ann"));
+    for (host, path) in [("nope.example", "/api"), ("nope.example", "/healthz"), ("10.0.0.1", "/api"), ("::1", "/")] {
+        let (status, text, retry_after) = connection.get(host, path).await;
+        assert_eq!((status.as_u16(), retry_after.as_deref()), (503, Some("60")), "{host}{path}");
+        let told: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((&told["kind"], &told["reason"]), (&"Status".into(), &"ServiceUnavailable".into()));
+        assert!(!text.contains(".test") && !text.contains("eu") && !text.contains(host), "{text}");
+    }
+    // Who watches over the process comes by its address.
+    assert_eq!(connection.get("10.0.0.1", "/metrics").await.0, 200);
+    let mut nobody = endpoint.client(None, "localhost").await;
+    let (status, text, _) = nobody.get("10.0.0.1", "/livez").await;
+    assert_eq!((status.as_u16(), text.as_str()), (200, "ok"));
+    assert_eq!(nobody.get("10.0.0.1", "/metrics").await.0, 401);
+}
+
+#[tokio::test]
+async fn at_a_clusters_host_each_path_is_the_clusters() {
+    let endpoint = Endpoint::start().await;
+    let mut ann = endpoint.client(Some(&endpoint.people.sign("ann", &[])), "us.test").await;
+    for path in ["/metrics", "/tributary/status"] {
+        let (status, text, _) = ann.get("us.test", path).await;
+        assert!(status == 200 && text.starts_with("ann "), "{path}: {text}");
+    }
+    let mut nobody = endpoint.client(None, "us.test").await;
+    assert_eq!(nobody.get("us.test", "/livez").await.0, 401, "its health is the cluster's to tell");
+}
+
+#[tokio::test]
+async fn who_vouches_at_a_host_is_exchanged_under_open_connections() {
+    let endpoint = Endpoint::start().await;
+    let (first, second) = (endpoint.people_of_eu.sign("ann", &[]), Authority::new("people of eu"));
+    let mut connection = endpoint.client(Some(&first), "eu.test").await;
+    assert!(connection.who("eu.test").await.starts_with("ann x509:eu"));
+    endpoint.vouch_at_eu(&second);
+    assert_eq!(connection.who("eu.test").await, "401");
+    let bob = second.sign("bob", &[]);
+    assert!(endpoint.client(Some(&bob), "eu.test").await.who("eu.test").await.starts_with("bob x509:eu"));
+}
+
+#[tokio::test]
+async fn sessions_of_a_host_end_with_its_authorities() {
+    let endpoint = Endpoint::start().await;
+    let config = endpoint.config(None);
+    let kind = async |host: &str| {
+        let mut connection = endpoint.resuming(&config, host).await;
+        // The session comes with the first answer.
+        connection.get(host, "/livez").await;
+        connection.kind
+    };
+    for host in ["eu.test", "us.test"] {
+        assert_eq!(kind(host).await, HandshakeKind::Full, "{host}");
+        assert_eq!(kind(host).await, HandshakeKind::Resumed, "{host}");
+    }
+    endpoint.vouch_at_eu(&Authority::new("others"));
+    assert_eq!(kind("eu.test").await, HandshakeKind::Full);
+    assert_eq!(kind("us.test").await, HandshakeKind::Resumed, "nothing has changed there");
+    let (people, none) = (endpoint.people.vouches().subjects(), Vec::new());
+    endpoint.tls.ask_for(RequestedAuthorities { clients: people, proxies: none }).unwrap();
+    assert_eq!(kind("us.test").await, HandshakeKind::Full, "authorities that count there were exchanged");
+}
