@@ -32,6 +32,19 @@ impl PeopleAuthority {
         &self.pem
     }
 
+    /// A certificate of a server with these names, which the authority signs as well, and its key. PEM.
+    ///
+    /// # Errors
+    /// When key generation or signing fails.
+    pub fn serving(&self, names: &[&str]) -> anyhow::Result<(String, String)> {
+        let names: Vec<_> = names.iter().map(|&name| name.to_owned()).collect();
+        let mut parameters = CertificateParams::new(names)?;
+        parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        let key = KeyPair::generate()?;
+        let certificate = parameters.signed_by(&key, &self.issuer).context("sign a server's certificate")?;
+        Ok((certificate.pem(), key.serialize_pem()))
+    }
+
     /// The `user` entry of a kubeconfig for somebody of this name in these groups.
     ///
     /// # Errors

@@ -4,6 +4,7 @@
 mod authorizers;
 mod churn;
 mod crowd;
+mod hosts;
 mod informers;
 mod join;
 mod matrix;
@@ -32,6 +33,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.extend(authorizers::cases());
     cases.extend(churn::cases());
     cases.extend(crowd::cases());
+    cases.extend(hosts::cases());
     cases.extend(informers::cases());
     cases.extend(join::cases());
     cases.extend(matrix::cases());

@@ -1,0 +1,315 @@
+//! Clusters at hosts of their own, over two real members with the real kubectl: a kubeconfig that has such a host need not
+//! know of Tributary.
+
+use super::{SOON, grant, make_config_map};
+use crate::context::{Case, TestContext, cases, eventually};
+use crate::kubectl::pod;
+use anyhow::{Context, ensure};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject};
+use serde_json::{Value, json};
+use std::{
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+    net::{TcpListener, TcpStream},
+};
+use tokio_rustls::{TlsConnector, client::TlsStream};
+use tributary_e2e::kubeconfig::Entries;
+use tributary_e2e::{Kubectl, PeopleAuthority, TestCluster, Tributary, guard, kubeconfig, namespace};
+
+/// The host of the merged view.
+const ALL: &str = "all.fleet.test";
+/// The first member's, with a certificate and authorities of its own.
+const FIRST: &str = "member1.fleet.test";
+/// The second member's, without.
+const SECOND: &str = "member2.fleet.test";
+
+pub(super) fn cases() -> Vec<Case> {
+    cases!["shared_mode::hosts"; a_clusters_host_is_its_native_api, a_host_knows_its_own_people_alone, a_host_is_exchanged_while_it_serves]
+}
+
+/// An endpoint whose hosts no name server knows: clients reach them by a proxy.
+struct Endpoint {
+    tributary: Arc<Tributary>,
+    members: [Arc<TestCluster>; 2],
+    /// Who signs serving certificates.
+    servers: PeopleAuthority,
+    /// Who vouches for people at all hosts but the first member's, and who does there.
+    people: PeopleAuthority,
+    people_of_first: PeopleAuthority,
+    address: SocketAddr,
+    proxy: SocketAddr,
+    folder: tempfile::TempDir,
+}
+
+impl Endpoint {
+    async fn start(context: &TestContext) -> anyhow::Result<Self> {
+        let members = context.fixture.pair().await?.clone();
+        let folder = guard::temporary_folder("hosts")?;
+        let file = |name: &str| folder.path().join(name);
+        let [servers, people, people_of_first] =
+            [PeopleAuthority::new("servers")?, PeopleAuthority::new("people")?, PeopleAuthority::new("people")?];
+        write_pair(folder.path(), "all", &servers.serving(&[ALL, SECOND, "127.0.0.1"])?)?;
+        write_pair(folder.path(), "first", &servers.serving(&[FIRST])?)?;
+        fs::write(file("people.crt"), people.pem())?;
+        fs::write(file("people-of-first.crt"), people_of_first.pem())?;
+        fs::create_dir(file("clusters"))?;
+        let own = json!({"certificateFile": file("first.crt"), "keyFile": file("first.key"),
+            "clientCAFile": file("people-of-first.crt")});
+        for (member, fields) in members
+            .iter()
+            .zip([json!({"serverNames": [FIRST], "secureServing": own}), json!({"serverNames": [SECOND]})])
+        {
+            let path = file("clusters").join(format!("{}.json", member.name()));
+            fs::write(path, upstream_cluster(member, &fields)?)?;
+        }
+        let tributary = Tributary::configured(&file("clusters"))
+            .shared(&file("people.crt"))
+            .argument(format!("--tls-cert-file={}", file("all.crt").display()))
+            .argument(format!("--tls-private-key-file={}", file("all.key").display()))
+            .argument(format!("--merged-host={ALL}"))
+            .start()
+            .await?;
+        let tributary = context.fixture.watch_log(tributary).await;
+        let address = tributary.url().trim_start_matches("https://").parse()?;
+        let proxy = proxy_to(address).await?;
+        Ok(Self { tributary, members, servers, people, people_of_first, address, proxy, folder })
+    }
+
+    /// A kubeconfig as one that was written for the host, but for the proxy that knows where it is.
+    fn kubeconfig(&self, host: &str, user: &Value) -> anyhow::Result<PathBuf> {
+        let proxy = format!("http://{}", self.proxy);
+        self.kubeconfig_with(json!({"server": format!("https://{host}:6443"), "proxy-url": proxy}), user)
+    }
+
+    fn kubeconfig_with(&self, mut cluster: Value, user: &Value) -> anyhow::Result<PathBuf> {
+        let path = self.folder.path().join(namespace::unique_name("person"));
+        cluster["certificate-authority-data"] = json!(STANDARD.encode(self.servers.pem()));
+        kubeconfig::write_entries(&path, &[Entries { name: "host".to_owned(), cluster, user: user.clone() }])?;
+        Ok(path)
+    }
+
+    async fn kubectl(&self, context: &TestContext, host: &str, user: &Value) -> anyhow::Result<Kubectl> {
+        Kubectl::new(context.fixture.tools().await?, &self.kubeconfig(host, user)?)
+    }
+
+    /// A connection that asks for a host in TLS, as somebody.
+    async fn connect(&self, server_name: &str, user: Option<&Value>) -> anyhow::Result<TlsStream<TcpStream>> {
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(self.servers.pem().as_bytes())?)?;
+        let builder = rustls::ClientConfig::builder().with_root_certificates(roots);
+        let config = match user {
+            None => builder.with_no_client_auth(),
+            Some(user) => {
+                let pem = |field: &str| STANDARD.decode(user[field].as_str().unwrap_or_default());
+                let chain = vec![CertificateDer::from_pem_slice(&pem("client-certificate-data")?)?];
+                builder.with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(&pem("client-key-data")?)?)?
+            }
+        };
+        let stream = TcpStream::connect(self.address).await?;
+        let name = ServerName::try_from(server_name.to_owned())?;
+        Ok(TlsConnector::from(Arc::new(config)).connect(name, stream).await?)
+    }
+
+    /// What a request to a host is answered on a connection for another, byte for byte.
+    async fn ask(&self, server_name: &str, user: Option<&Value>, host: &str, path: &str) -> anyhow::Result<String> {
+        let mut stream = self.connect(server_name, user).await?;
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        Ok(answer)
+    }
+}
+
+fn write_pair(folder: &Path, name: &str, (certificate, key): &(String, String)) -> anyhow::Result<()> {
+    for (suffix, text) in [("crt", certificate), ("key", key)] {
+        let next = folder.join("next");
+        fs::write(&next, text)?;
+        fs::rename(&next, folder.join(format!("{name}.{suffix}")))?;
+    }
+    Ok(())
+}
+
+fn upstream_cluster(member: &TestCluster, fields: &Value) -> anyhow::Result<String> {
+    let access = member.access();
+    let mut spec = json!({
+        "endpoints": [access.server], "caData": STANDARD.encode(&access.certificate_authority),
+        "credentials": {"token": access.token},
+    });
+    spec.as_object_mut().context("a spec")?.extend(fields.as_object().context("fields")?.clone());
+    let (kind, metadata) = ("UpstreamCluster", json!({"name": member.name()}));
+    Ok(json!({"apiVersion": "tributary.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}).to_string())
+}
+
+/// A proxy that leads every host to one address.
+async fn proxy_to(address: SocketAddr) -> anyhow::Result<SocketAddr> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let own = listener.local_addr()?;
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut client = BufReader::new(stream);
+                let mut line = String::from("CONNECT");
+                while !line.trim_end().is_empty() {
+                    line.clear();
+                    client.read_line(&mut line).await?;
+                }
+                let mut server = TcpStream::connect(address).await?;
+                client.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await?;
+                tokio::io::copy_bidirectional(&mut client, &mut server).await
+            });
+        }
+    });
+    Ok(own)
+}
+
+/// All that somebody does with a few objects.
+fn rules() -> Value {
+    json!([{"apiGroups": [""], "verbs": ["get", "list", "watch", "create", "delete"],
+        "resources": ["pods", "pods/log", "pods/exec", "configmaps"]}])
+}
+
+async fn a_clusters_host_is_its_native_api(context: TestContext) -> anyhow::Result<()> {
+    let endpoint = Endpoint::start(&context).await?;
+    let [first, second] = &endpoint.members;
+    let (ann, own) = (namespace::unique_name("ann"), context.namespace("hosts", &endpoint.members).await?);
+    grant(first, &own, &ann, &ann, rules()).await?;
+    make_config_map(first, &own, "here", 1).await?;
+    make_config_map(second, &own, "elsewhere", 1).await?;
+    let path = format!("/api/v1/namespaces/{own}/pods");
+    first.http().post(&path, &pod("one", &format!("{}-node-0", first.name()))).send().await?.expect(201)?;
+    let user = endpoint.people_of_first.user(&ann, &[])?;
+    let kubectl = endpoint.kubectl(&context, FIRST, &user).await?;
+
+    // Its own objects, word for word, and nothing of another.
+    let mine = ["-n", &*own, "get", "configmaps", "-o", "json", "--show-managed-fields"];
+    let listed: Value = serde_json::from_str(&kubectl.ok(&mine).await?)?;
+    let named = |name: &str| {
+        let mut items = listed["items"].as_array().into_iter().flatten();
+        items.find(|item| item["metadata"]["name"] == name).cloned()
+    };
+    let native = first.http().get(&format!("/api/v1/namespaces/{own}/configmaps/here")).send().await?.expect(200)?;
+    let native: Value = native.json()?;
+    let here = named("here").context("the object")?;
+    ensure!(here["metadata"] == native["metadata"] && named("elsewhere").is_none(), "{listed}");
+    for (path, expected) in [("/healthz", "ok"), ("/livez", "ok")] {
+        ensure!(kubectl.ok(&["get", "--raw", path]).await? == expected, "{path}");
+    }
+    // What is Tributary's alone is not there.
+    let refused = kubectl.run(&["get", "--raw", "/tributary/status"]).await?;
+    ensure!(refused.code != Some(0) && refused.stderr.contains("cannot get path"), "{}", refused.stderr);
+    let refused = kubectl.run(&["get", "--raw", &format!("/clusters/{}/api", second.name())]).await?;
+    ensure!(refused.code != Some(0) && refused.stderr.contains("cannot get path"), "{}", refused.stderr);
+    ensure!(kubectl.ok(&["explain", "pods.spec.nodeName"]).await?.contains("nodeName"), "its OpenAPI");
+    let who = kubectl.ok(&["auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"]).await?;
+    ensure!(who == ann, "{who}");
+
+    // What lasts, and a write.
+    let running = ["-n", &*own, "get", "pod", "one", "-o", "jsonpath={.status.phase}"];
+    eventually(SOON, async || {
+        let shown = kubectl.ok(&running).await?;
+        ensure!(shown == "Running", "the pod is {shown}");
+        Ok(())
+    })
+    .await?;
+    let echoed = kubectl.ok(&["-n", &own, "exec", "one", "--", "sh", "-c", "echo begun"]).await?;
+    ensure!(echoed.contains("begun"), "{echoed}");
+    let logged = kubectl.ok(&["-n", &own, "logs", "one"]).await?;
+    ensure!(logged.contains(&format!("hello from {}", first.name())), "{logged}");
+    let mut watch = kubectl.spawn(&["-n", &own, "get", "configmaps", "-w"])?;
+    watch.wait_for_output(SOON, |text| text.contains("here")).await?;
+    kubectl.ok(&["-n", &own, "create", "configmap", "made"]).await?;
+    watch.wait_for_output(SOON, |text| text.contains("made")).await?;
+    first.http().get(&format!("/api/v1/namespaces/{own}/configmaps/made")).send().await?.expect(200)?;
+
+    // By an address, with the host's name for TLS alone.
+    let cluster = json!({"server": endpoint.tributary.url(), "tls-server-name": FIRST});
+    let by_address = Kubectl::new(context.fixture.tools().await?, &endpoint.kubeconfig_with(cluster, &user)?)?;
+    let names = by_address.ok(&["-n", &own, "get", "configmaps", "-o", "name"]).await?;
+    ensure!(names.contains("configmap/made") && !names.contains("elsewhere"), "{names}");
+    Ok(())
+}
+
+/// Cases 18 and 23 of KubeGateway's, and a connection that was opened for another host.
+async fn a_host_knows_its_own_people_alone(context: TestContext) -> anyhow::Result<()> {
+    let endpoint = Endpoint::start(&context).await?;
+    let [first, second] = &endpoint.members;
+    let (ann, own) = (namespace::unique_name("ann"), context.namespace("hosts", &endpoint.members).await?);
+    for member in [first, second] {
+        grant(member, &own, &ann, &ann, rules()).await?;
+        make_config_map(member, &own, member.name(), 1).await?;
+    }
+    let (of_all, of_first) = (endpoint.people.user(&ann, &[])?, endpoint.people_of_first.user(&ann, &[])?);
+    let list = ["-n", &*own, "get", "configmaps", "-o", "name"];
+    for (user, host, seen) in [
+        (&of_all, ALL, &[first.name(), second.name()][..]),
+        (&of_all, SECOND, &[second.name()]),
+        (&of_all, FIRST, &[]),
+        (&of_first, FIRST, &[first.name()]),
+        (&of_first, SECOND, &[]),
+        (&of_first, ALL, &[]),
+    ] {
+        let kubectl = endpoint.kubectl(&context, host, user).await?;
+        eventually(SOON, async || {
+            let answer = kubectl.run(&list).await?;
+            ensure!(seen.is_empty() == answer.stderr.contains("You must be logged in"), "{host}: {}", answer.stderr);
+            for member in [first, second] {
+                let is_seen = answer.stdout.lines().any(|line| line == format!("configmap/{}", member.name()));
+                ensure!(is_seen == seen.contains(&member.name()), "{host}: {}", answer.stdout);
+            }
+            Ok(())
+        })
+        .await?;
+    }
+    let answer = endpoint.ask(ALL, Some(&of_all), "nope.example", "/api/v1/pods").await?;
+    ensure!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("retry-after: 60"), "{answer}");
+    ensure!(
+        answer.contains("\"kind\":\"Status\"") && !answer.contains("fleet.test") && !answer.contains("member"),
+        "{answer}"
+    );
+    let answer = endpoint.ask(SECOND, Some(&of_all), FIRST, "/api/v1/pods").await?;
+    ensure!(answer.starts_with("HTTP/1.1 421 "), "{answer}");
+    let answer = endpoint.ask(FIRST, Some(&of_first), SECOND, "/api/v1/pods").await?;
+    ensure!(answer.starts_with("HTTP/1.1 421 "), "{answer}");
+    // What looks after the process comes by an address, and may be told that it lives.
+    let answer = endpoint.ask(ALL, None, "10.0.0.1", "/livez").await?;
+    ensure!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    let answer = endpoint.ask(FIRST, None, FIRST, "/livez").await?;
+    ensure!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
+    Ok(())
+}
+
+async fn a_host_is_exchanged_while_it_serves(context: TestContext) -> anyhow::Result<()> {
+    let endpoint = Endpoint::start(&context).await?;
+    let ann = endpoint.people_of_first.user("ann", &[])?;
+    let certificate = async || {
+        let stream = endpoint.connect(FIRST, Some(&ann)).await?;
+        let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first).context("a certificate")?;
+        anyhow::Ok(shown.clone().into_owned())
+    };
+    let before = certificate().await?;
+    ensure!(endpoint.ask(FIRST, Some(&ann), FIRST, "/version").await?.starts_with("HTTP/1.1 200 "));
+    write_pair(endpoint.folder.path(), "first", &endpoint.servers.serving(&[FIRST])?)?;
+    eventually(SOON, async || {
+        ensure!(certificate().await? != before, "the former certificate is served");
+        Ok(())
+    })
+    .await?;
+    let others = PeopleAuthority::new("people")?;
+    fs::write(endpoint.folder.path().join("people-of-first.crt"), others.pem())?;
+    eventually(SOON, async || {
+        let answer = endpoint.ask(FIRST, Some(&ann), FIRST, "/version").await?;
+        ensure!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
+        Ok(())
+    })
+    .await?;
+    let bob = others.user("bob", &[])?;
+    ensure!(endpoint.ask(FIRST, Some(&bob), FIRST, "/version").await?.starts_with("HTTP/1.1 200 "));
+    Ok(())
+}
