@@ -33,6 +33,30 @@ async fn clusters_come_and_go_in_an_open_watch() {
 }
 
 #[tokio::test]
+async fn a_host_of_its_own_is_the_clusters_own_view() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    fixture.put("a", "x", "of a");
+    fixture.put("b", "y", "of b");
+    let host = fixture.client().at_host_of("a");
+    let one = format!("{CONFIG_MAPS}/x");
+    for path in
+        [CONFIG_MAPS, &one, "/api", "/apis", "/version", "/openapi/v3", "/healthz", "/nowhere", "/api/v1/pods/a/../b"]
+    {
+        let (own, below) = (host.get(path).await, fixture.get(&format!("/clusters/a{path}")).await);
+        assert_eq!((own.code, &own.body), (below.code, &below.body), "{path}");
+    }
+    let object = host.get(&one).await.ok();
+    assert!(object["metadata"]["annotations"].is_null() && version(&object).parse::<u64>().is_ok(), "{object}");
+    // Whatever the path: there is no way to another cluster.
+    for path in ["/clusters/b/api/v1/namespaces", "/clusters/a/api/v1/namespaces", "/tributary/status"] {
+        assert_eq!(host.get(path).await.code, 404, "{path}");
+    }
+    let url = fixture.get("/clusters/a/openapi/v3").await.ok()["paths"]["apis/apps/v1"]["serverRelativeURL"].clone();
+    let moved = host.get("/openapi/v3/apis/apps/v1?hash=OLD").await;
+    assert_eq!((moved.code, moved.headers["location"].to_str().ok()), (301, url.as_str()));
+}
+
+#[tokio::test]
 async fn a_name_that_another_cluster_has_comes_back_at_once() {
     let fixture = Fixture::start(["a", "b"]).await;
     fixture.put("a", "twin", "of a");

@@ -13,7 +13,7 @@ use http_body_util::BodyExt;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 use tributary_apimachinery::body::{self, Body};
-use tributary_apimachinery::{ClusterName, Partial};
+use tributary_apimachinery::{ClusterName, Mount, Partial};
 use tributary_authentication::Reach;
 use tributary_proxy::{ClientTuning, ClusterClient};
 use tributary_router::{
@@ -242,12 +242,12 @@ impl Fixture {
 
     /// A client of the router.
     pub(crate) fn client(&self) -> Client {
-        Client { router: Arc::clone(&self.router), peer: None, user: tester() }
+        Client { router: Arc::clone(&self.router), peer: None, user: tester(), mount: Mount::default() }
     }
 
     /// A client of the router that has a connection of its own.
     pub(crate) fn connection(&self, port: u16) -> Client {
-        Client { router: Arc::clone(&self.router), peer: Some(Peer(([127, 0, 0, 1], port).into())), user: tester() }
+        self.client().by_port(port)
     }
 
     /// A client of the router who is this user, in these groups.
@@ -333,9 +333,16 @@ pub(crate) struct Client {
     peer: Option<Peer>,
     /// Who it is.
     pub(crate) user: User,
+    /// What stands at the root of its host.
+    mount: Mount,
 }
 
 impl Client {
+    /// The same client at a host of this cluster's own.
+    pub(crate) fn at_host_of(self, cluster: &str) -> Self {
+        Self { mount: Mount::Cluster(cluster.parse().unwrap()), ..self }
+    }
+
     /// The same client by another connection.
     pub(crate) fn by_port(self, port: u16) -> Self {
         Self { peer: Some(Peer(([127, 0, 0, 1], port).into())), ..self }
@@ -352,6 +359,7 @@ impl Client {
         if let Some(peer) = self.peer {
             request.extensions_mut().insert(peer);
         }
+        request.extensions_mut().insert(self.mount.clone());
         tokio::time::timeout(SOON * 6, self.router.handle(request, &self.user)).await.expect("an answer in time")
     }
 
