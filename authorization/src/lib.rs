@@ -28,7 +28,8 @@
 //! # }
 //! ```
 //!
-//! For each subject a [`Fleet`] knows its grants in each cluster. Equal bindings, rules and lists of grants are held
+//! A [`Fleet`] takes over changes; what it gives to whom is its [`FleetRights`], a value that stays as it is: whoever asks has
+//! one, and never waits for a change. For each subject it knows its grants in each cluster. Equal bindings, rules and lists of grants are held
 //! once, so that a thousand clusters with the same roles and bindings take little more than one. On two shared cores
 //! (`cargo bench -p tributary-bench --bench authorization`; 1,000 clusters of 100 roles and 200 bindings each, a user with 50
 //! groups):
@@ -38,14 +39,14 @@
 //! | memory, once all is compiled | 27 MB | 150 MB |
 //! | 300,000 objects read and compiled, one by one or a list at a time | 1.7 s | 30 s |
 //! | a request that is allowed, or refused | 0.2 µs, 4.2 µs | 5 µs |
-//! | [`Fleet::generation_of`] | 0.8 µs | |
-//! | [`Fleet::rights`] to some namespaces, in one cluster, in all | 8 µs, 11 ms, once a generation | |
+//! | [`FleetRights::generation_of`] | 0.8 µs | |
+//! | [`FleetRights::rights`] to some namespaces, in one cluster, in all | 8 µs, 11 ms, once a generation | |
 //! | [`Visible::lists`], of each object of a list | 9 ns | 5 µs |
 //! | [`Scope::of`] some namespaces in all clusters | 80 µs | |
 //! | a binding goes and comes | 3.7 µs | |
 //!
 //! No cluster makes others' answers dear: what a subject has there that is more than [`GRANTED_WORDS_MAX`] is not looked
-//! at, and allows nothing ([`Fleet::is_beyond`]).
+//! at, and allows nothing ([`FleetRights::is_beyond`]).
 //!
 //! Invariant: values only, no I/O, no clock; a cluster that is not known, or an object that cannot be read, allows nothing.
 
@@ -56,6 +57,7 @@ mod intern;
 mod member;
 pub mod object;
 pub mod review;
+pub mod rights;
 pub mod rule;
 pub mod sample;
 pub mod scope;
@@ -63,10 +65,11 @@ mod share;
 pub mod visible;
 
 pub use attributes::{Attributes, ResourceAttributes, User};
-pub use fleet::{AllowingClusters, Fleet};
+pub use fleet::Fleet;
 pub use ground::Ground;
 pub use object::{InvalidRbacObject, RbacChange, RbacKind, RbacObject};
 pub use review::{Doubt, RulesReview};
+pub use rights::{AllowingClusters, FleetRights};
 pub use rule::Rule;
 pub use sample::Sample;
 pub use scope::Scope;

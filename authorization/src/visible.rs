@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 /// In which namespaces, and with which names, somebody may do one thing (get, list, …) with one resource of one cluster.
 ///
-/// Cheap to clone, and a value: it holds until [`crate::Fleet::generation_of`] changes.
+/// Cheap to clone, and a value: it holds until [`crate::FleetRights::generation_of`] changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Visible {
     /// Everywhere, whatever the name.

@@ -2,49 +2,28 @@
 //! user with 50 groups.
 
 use std::hint::black_box;
-use std::time::{Duration, SystemTime};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime};
 
+use arc_swap::ArcSwap;
 use criterion::{Criterion, criterion_group, criterion_main};
 use serde_json::json;
 use tributary_apimachinery::ClusterName;
-use tributary_authorization::{Attributes, Fleet, RbacKind, RbacObject, ResourceAttributes, Scope, User};
+use tributary_authorization::{Attributes, Fleet, FleetRights, RbacKind, RbacObject, ResourceAttributes, Scope, User};
+
+#[path = "../src/uniform_rbac.rs"]
+mod uniform_rbac;
+
+use uniform_rbac::{GROUPS, ROLES};
 
 const CLUSTERS: usize = 1000;
-const ROLES: usize = 100;
-const BINDINGS: usize = 200;
-const GROUPS: usize = 50;
 
-/// The objects of each cluster, as they come over the wire: half of the roles ClusterRoles of ten rules, a fifth of the
-/// bindings ClusterRoleBindings.
+/// The objects of each cluster, as they come over the wire.
 fn objects() -> Vec<(RbacKind, Vec<u8>)> {
-    let rule = |number: usize| {
-        json!({"apiGroups": ["", format!("group{number}.example.io")], "verbs": ["get", "list", "watch"],
-            "resources": ["pods", "services", format!("things{number}"), format!("things{number}/status")]})
-    };
-    let roles = (0..ROLES).map(|number| {
-        let rules: Vec<_> = (0..10).map(|at| rule(number + at)).collect();
-        let (kind, namespace) = match number % 2 {
-            0 => (RbacKind::ClusterRole, None),
-            _ => (RbacKind::Role, Some(format!("namespace{number}"))),
-        };
-        (kind, json!({"metadata": {"name": format!("role{number}"), "namespace": namespace}, "rules": rules}))
-    });
-    let bindings = (0..BINDINGS).map(|number| {
-        let (kind, namespace, role) = match number % 5 {
-            0 => (RbacKind::ClusterRoleBinding, None, "ClusterRole"),
-            1 => (RbacKind::RoleBinding, Some(number % ROLES), "Role"),
-            _ => (RbacKind::RoleBinding, Some(number % ROLES), "ClusterRole"),
-        };
-        let subjects = json!([
-            {"kind": "Group", "name": format!("group{}", number % (2 * GROUPS))},
-            {"kind": "ServiceAccount", "name": format!("account{number}"), "namespace": "accounts"},
-        ]);
-        let reference = json!({"kind": role, "name": format!("role{}", number % ROLES)});
-        let namespace = namespace.map(|number| format!("namespace{number}"));
-        let metadata = json!({"name": format!("binding{number}"), "namespace": namespace});
-        (kind, json!({"metadata": metadata, "roleRef": reference, "subjects": subjects}))
-    });
-    roles.chain(bindings).map(|(kind, value)| (kind, value.to_string().into_bytes())).collect()
+    let kind = |name: &str| RbacKind::ALL.into_iter().find(|kind| kind.as_str() == name);
+    let read = |(name, value): (&str, serde_json::Value)| Some((kind(name)?, value.to_string().into_bytes()));
+    uniform_rbac::objects().into_iter().filter_map(read).collect()
 }
 
 fn clusters() -> Vec<ClusterName> {
@@ -133,9 +112,69 @@ fn all(criterion: &mut Criterion) {
     });
 }
 
+/// How long a role takes that changes under 250,000 bindings, each of another user, and how long whoever asks meanwhile
+/// waits for an answer.
+fn a_role_of_many(_: &mut Criterion) {
+    const USERS: usize = 250_000;
+    const FLIPS: usize = 10;
+    let cluster = &clusters()[0];
+    let role = |resource: &str| {
+        let rules = json!([{"apiGroups": [""], "verbs": ["list"], "resources": [resource]}]);
+        parse(RbacKind::ClusterRole, json!({"metadata": {"name": "role"}, "rules": rules}).to_string().as_bytes())
+    };
+    let bindings = (0..USERS).map(|number| {
+        let metadata = json!({"name": format!("binding{number}"), "namespace": format!("namespace{}", number % 1000)});
+        let subjects = json!([{"kind": "User", "name": format!("user{number}")}]);
+        let reference = json!({"kind": "ClusterRole", "name": "role"});
+        let text = json!({"metadata": metadata, "roleRef": reference, "subjects": subjects}).to_string();
+        parse(RbacKind::RoleBinding, text.as_bytes())
+    });
+    let mut fleet = Fleet::default();
+    fleet.replace(cluster, std::iter::once(role("pods")).chain(bindings));
+    // As the router keeps them: what is replaced is dropped with the next change.
+    let now = ArcSwap::from_pointee(FleetRights::clone(&fleet));
+    let over = AtomicBool::new(false);
+    let (mut took, mut waited, mut before) = (Vec::new(), Vec::new(), Arc::default());
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let user = User { name: "user77", groups: &[] };
+            let pods =
+                ResourceAttributes { verb: "list", resource: "pods", namespace: "namespace77", ..Default::default() };
+            let mut waited = Vec::new();
+            while !over.load(Ordering::Relaxed) {
+                let asked = Instant::now();
+                black_box(now.load().allows(cluster, user, &Attributes::Resource(pods)));
+                waited.push(asked.elapsed());
+                std::thread::sleep(Duration::from_micros(100));
+            }
+            waited
+        });
+        for flip in 0..FLIPS {
+            let begun = Instant::now();
+            fleet.upsert(cluster, role(if flip % 2 == 0 { "services" } else { "pods" }));
+            before = now.swap(Arc::new(FleetRights::clone(&fleet)));
+            took.push(begun.elapsed());
+        }
+        over.store(true, Ordering::Relaxed);
+        waited = reader.join().unwrap_or_default();
+    });
+    drop::<Arc<FleetRights>>(before);
+    took.sort();
+    waited.sort();
+    let at = |share: f64| waited[((waited.len() - 1) as f64 * share) as usize];
+    println!(
+        "a role under {USERS} bindings: {:?} (median of {FLIPS}); {} questions meanwhile: p50 {:?}, p99 {:?}, longest {:?}",
+        took[FLIPS / 2],
+        waited.len(),
+        at(0.5),
+        at(0.99),
+        at(1.0)
+    );
+}
+
 criterion_group! {
     name = authorization;
     config = Criterion::default().sample_size(20).warm_up_time(Duration::from_millis(500)).measurement_time(Duration::from_secs(2));
-    targets = all
+    targets = all, a_role_of_many
 }
 criterion_main!(authorization);

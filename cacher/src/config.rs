@@ -22,8 +22,22 @@ pub struct CacherConfig {
     pub list_places: ListPlaces,
     /// What is to be known of the member before this collection is read on, once contact was lost.
     pub precedence: Precedence,
+    /// How long the text of each object is held.
+    pub text: HeldText,
     /// Times and sizes; `Tuning::default()` is right but for tests and measurements.
     pub tuning: ReflectorTuning,
+}
+
+/// How long the text of each object is held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HeldText {
+    /// As long as the object.
+    #[default]
+    AsLongAsTheObject,
+    /// Until the observer was told of it. From then on key, version and uid are held
+    /// ([`Object::without_text`](tributary_apimachinery::Object::without_text)), and after a relist all objects are told
+    /// as new. The bound of the collection counts the texts all the same.
+    UntilTold,
 }
 
 impl CacherConfig {

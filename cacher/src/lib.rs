@@ -41,7 +41,7 @@ mod wakes;
 mod watch_event;
 
 pub use cacher::Cacher;
-pub use config::{CacherConfig, ReflectorTuning};
+pub use config::{CacherConfig, HeldText, ReflectorTuning};
 pub use list_places::ListPlaces;
 pub use list_stream::ListError;
 pub use member_health::{MemberHealth, MemberLoss};

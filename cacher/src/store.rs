@@ -67,6 +67,21 @@ impl Store {
         }
     }
 
+    /// Forgets the texts of these objects, or of all (`None`).
+    pub(crate) fn forget_texts(&mut self, changes: Option<&[Change]>) {
+        let held: Vec<_> = match changes {
+            Some(changes) => {
+                changes.iter().filter_map(|change| self.snapshot.get(change.object.key().as_str())).collect()
+            }
+            None => self.snapshot.iter().collect(),
+        };
+        let texts = held.into_iter().filter(|object| !object.is_without_text());
+        let without: Vec<_> = texts.map(|object| Arc::new(object.without_text())).collect();
+        for object in without {
+            self.insert(object);
+        }
+    }
+
     fn insert(&mut self, object: Arc<Object>) -> Option<Arc<Object>> {
         self.bytes += object.size() as u64;
         let previous = self.snapshot.insert(object);
@@ -134,6 +149,26 @@ mod tests {
             r#"{{"metadata":{{"name":"{name}","namespace":"n","resourceVersion":"{version}"}},"data":"{text}"}}"#
         );
         ObjectDecoder::new("v1", "ConfigMap", [].into()).decode(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_text_is_forgotten_and_still_counted() {
+        let mut store = Store::default();
+        for (name, version) in [("a", 1), ("b", 2)] {
+            store.apply(ChangeType::Added, object(name, version, &"x".repeat(100)));
+        }
+        let bytes = store.bytes();
+        let change = store.apply(ChangeType::Modified, object("a", 3, &"y".repeat(200))).unwrap();
+        store.forget_texts(Some(&[change]));
+        let text = |store: &Store, key: &str| store.snapshot().get(key).unwrap().json().len();
+        assert!(text(&store, "n/a") < 40 && text(&store, "n/b") > 100);
+        store.forget_texts(None);
+        assert!(text(&store, "n/b") < 40);
+        assert_eq!((store.bytes(), size(&store)), (bytes + 100, bytes + 100));
+        assert_eq!(store.snapshot().get("n/a").unwrap().resource_version(), ResourceVersion(3));
+        store.apply(ChangeType::Deleted, object("a", 4, "gone"));
+        store.apply(ChangeType::Deleted, object("b", 5, "gone"));
+        assert_eq!(store.bytes(), 0);
     }
 
     fn size(store: &Store) -> u64 {

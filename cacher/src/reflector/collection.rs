@@ -4,6 +4,7 @@ use tokio::time::Instant;
 use tributary_apimachinery::{Change, ResourceVersion};
 
 use super::task::Reflector;
+use crate::config::HeldText;
 use crate::machine::Input;
 use crate::state::StaleReason;
 use crate::store::{Staging, Store};
@@ -57,12 +58,22 @@ impl Reflector {
     }
 
     /// First the observer, then the readers: what a reader sees, the observer knows.
-    fn publish(&self, update: Update) {
-        let snapshot = update.snapshot().clone();
+    fn publish(&mut self, update: Update) {
+        let mut snapshot = update.snapshot().clone();
         let counts = &self.shared.counts;
         counts.objects.set(snapshot.len() as u64);
         counts.object_bytes.set(self.store.as_ref().map_or(0, Store::bytes));
+        let forgets = self.shared.config.text == HeldText::UntilTold;
+        let told = match &update {
+            Update::Changes { changes, .. } if forgets => Some(changes.clone()),
+            _ => None,
+        };
+        let is_about_objects = !matches!(update, Update::Progress { .. });
         self.observer.update(update);
+        if let Some(store) = self.store.as_mut().filter(|_| forgets && is_about_objects) {
+            store.forget_texts(told.as_deref());
+            snapshot = store.snapshot();
+        }
         self.shared.published.send_replace(Some(snapshot));
     }
 }

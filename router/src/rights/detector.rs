@@ -3,12 +3,13 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use arc_swap::Guard;
 use futures::{StreamExt, stream};
-use parking_lot::RwLockReadGuard;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, DropGuard};
-use tributary_authorization::{Attributes, Fleet as CompiledFleet, RbacKind, ResourceAttributes, Sample};
+use tributary_apimachinery::ClusterName;
+use tributary_authorization::{Attributes, FleetRights, RbacKind, ResourceAttributes, Sample};
 use tributary_proxy::{ClusterClient, EndpointStatus, ReachabilityState, Transport, nearest_tick};
 
 use super::access_review::{self, NoAnswer};
@@ -50,8 +51,12 @@ pub(super) trait MirroredRules: Send + Sync + 'static {
     /// Whether all roles and bindings of a cluster have been read.
     fn has_read(&self, cluster: &Arc<Cluster>) -> bool;
 
-    /// The rights of this moment. They are held briefly, and never across an await.
-    fn compiled(&self) -> RwLockReadGuard<'_, CompiledFleet>;
+    /// The rights of this moment.
+    fn compiled(&self) -> Guard<Arc<FleetRights>>;
+
+    /// At most so many things that a cluster's roles and bindings allow, each of another binding; with each further
+    /// `turn` others.
+    fn samples(&self, cluster: &ClusterName, count: usize, turn: usize) -> Vec<Sample>;
 
     /// Takes over what decides in a cluster.
     fn decided(&self, cluster: &Arc<Cluster>, decider: Decider);
@@ -161,7 +166,7 @@ impl Detector {
                 compiled.allows(name, account.user(), &Attributes::Resource(asked))
             });
             let mirrored = compiled.rules(name, account.user(), NAMESPACE).into_iter().cloned().collect();
-            (mirrored, may_read, compiled.samples(name, SAMPLES, turn))
+            (mirrored, may_read, mirror.samples(name, SAMPLES, turn))
         };
         let places = endpoints.iter().copied().cycle();
         let questions =

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tributary_apimachinery::ClusterName;
 use tributary_authentication::MemberRules;
-use tributary_authorization::{Attributes, Fleet, User};
+use tributary_authorization::{Attributes, FleetRights, User};
 
 use super::actor::{Actor, Whom};
 use super::mirror::{Decides, RightsMirror};
@@ -28,7 +28,7 @@ pub(super) struct Needed {
 pub(super) struct Reviewed<'a> {
     mirror: &'a RightsMirror,
     needed: Option<&'a Mutex<Needed>>,
-    pub(super) fleet: &'a Fleet,
+    pub(super) fleet: &'a FleetRights,
     actor: &'a Actor,
     whom: Whom,
     /// The generation of their rights in the cluster that was asked last: it is asked about many places at once.
@@ -50,7 +50,7 @@ impl<'a> Reviewed<'a> {
     pub(super) fn new(
         mirror: &'a RightsMirror,
         needed: Option<&'a Mutex<Needed>>,
-        fleet: &'a Fleet,
+        fleet: &'a FleetRights,
         actor: &'a Actor,
         whom: Whom,
     ) -> Self {

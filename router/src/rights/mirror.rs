@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
-use parking_lot::{Mutex, RwLockReadGuard};
+use arc_swap::{ArcSwap, Guard};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::DropGuard;
 use tokio_util::task::AbortOnDropHandle;
 use tributary_apimachinery::{ClusterAuthorization, ClusterName, GroupVersionResource, ObjectDecoder};
-use tributary_authorization::{Fleet as CompiledFleet, RbacKind, User};
-use tributary_cacher::{Cacher, CacherConfig, CacherState, Precedence, ReflectorTuning, StaleReason};
+use tributary_authorization::{FleetRights, RbacKind, Sample, User};
+use tributary_cacher::{Cacher, CacherConfig, CacherState, HeldText, Precedence, ReflectorTuning, StaleReason};
 use tributary_proxy::Transport;
 
 use super::SharedMode;
@@ -204,9 +204,9 @@ impl RightsMirror {
         mirror
     }
 
-    /// The rights of this moment in the clusters that are known. Hold it briefly, and never across an await.
-    pub(crate) fn compiled(&self) -> RwLockReadGuard<'_, CompiledFleet> {
-        self.compiled.read()
+    /// The rights of this moment in the clusters that are known. They stay as they are, however long they are held.
+    pub(crate) fn compiled(&self) -> Guard<Arc<FleetRights>> {
+        self.compiled.now()
     }
 
     /// By what it is decided now what users may do in a cluster; `None` where that is not known.
@@ -241,7 +241,7 @@ impl RightsMirror {
     /// What tells what may be done now, by the rights of these users, from what may at another moment.
     pub(super) fn stamp(&self, users: [User<'_>; 2]) -> RightsStamp {
         // Before the standings: what is read anew is compiled before it is known.
-        let compiled = self.compiled.read();
+        let compiled = self.compiled.now();
         let generations = users.map(|user| compiled.generation_of(user));
         drop(compiled);
         RightsStamp { generations, standings: self.standings.load_full() }
@@ -416,6 +416,7 @@ impl RightsMirror {
                 namespace: None,
                 list_places: cluster.list_places().clone(),
                 precedence: Precedence::default(),
+                text: HeldText::UntilTold,
                 tuning: ReflectorTuning {
                     collection_size_max: self.collection_bytes.min(COLLECTION_BYTES_MAX),
                     ..ReflectorTuning::default()
@@ -509,8 +510,12 @@ impl MirroredRules for RightsMirror {
         self.compiled.changes()
     }
 
-    fn compiled(&self) -> RwLockReadGuard<'_, CompiledFleet> {
-        self.compiled.read()
+    fn compiled(&self) -> Guard<Arc<FleetRights>> {
+        self.compiled.now()
+    }
+
+    fn samples(&self, cluster: &ClusterName, count: usize, turn: usize) -> Vec<Sample> {
+        self.compiled.samples(cluster, count, turn)
     }
 
     fn has_read(&self, cluster: &Arc<Cluster>) -> bool {

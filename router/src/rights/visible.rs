@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tributary_apimachinery::{ClusterName, GroupVersionResource, Partial, RequestInfo};
 use tributary_authentication::{MemberRules, NotSent, UserInfo};
-use tributary_authorization::{Attributes, Fleet, ResourceAttributes, User, Visible};
+use tributary_authorization::{Attributes, FleetRights, ResourceAttributes, User, Visible};
 
 use super::actor::{AUTHENTICATED, Actor, Impersonated, Whom};
 use super::audience::Audience;
@@ -125,7 +125,7 @@ impl CallerRights {
         Self { mirror: Arc::clone(mirror), actor: Arc::new(actor), still_known: None, needed: None }
     }
 
-    fn judged<'a>(&'a self, fleet: &'a Fleet, whom: Whom) -> Reviewed<'a> {
+    fn judged<'a>(&'a self, fleet: &'a FleetRights, whom: Whom) -> Reviewed<'a> {
         Reviewed::new(&self.mirror, self.needed.as_deref(), fleet, &self.actor, whom)
     }
 
@@ -196,7 +196,7 @@ impl CallerRights {
     }
 
     /// Whether a cluster is there for the caller, by what is known of its rights.
-    fn existence(&self, fleet: &Fleet, cluster: &ClusterName) -> Existence {
+    fn existence(&self, fleet: &FleetRights, cluster: &ClusterName) -> Existence {
         if self.actor.reaches(cluster).is_err() {
             return Existence::Nowhere;
         }
@@ -213,7 +213,7 @@ impl CallerRights {
 
     /// Whether a cluster lets the user act as whom they ask to be; `None` where that is not known. It is asked first who
     /// that is, and the rest of it together once that is allowed: who may be nobody costs it one question.
-    fn lets_be(&self, fleet: &Fleet, cluster: &ClusterName) -> Option<bool> {
+    fn lets_be(&self, fleet: &FleetRights, cluster: &ClusterName) -> Option<bool> {
         let (user, mut is_known) = (self.judged(fleet, Whom::User), true);
         for (place, asked) in self.actor.asks_to_be().enumerate() {
             match user.allows(cluster, &asked) {
@@ -373,7 +373,7 @@ impl CallerRights {
     /// Those of some clusters that are there for the caller and are wanted.
     fn those<'a>(
         &self,
-        fleet: &Fleet,
+        fleet: &FleetRights,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
         is_wanted: impl Fn(&ClusterName) -> Option<bool>,
     ) -> Candidates {
@@ -453,7 +453,7 @@ impl CallerRights {
 
     /// Whether the caller may see that although it is not known whether a cluster is there for them. Of one that gives them
     /// so much that nobody looks at it, or has so many bindings, that may be their own doing.
-    fn may_visit_unknown(&self, fleet: &Fleet, cluster: &ClusterName, asked: &Attributes<'_>) -> bool {
+    fn may_visit_unknown(&self, fleet: &FleetRights, cluster: &ClusterName, asked: &Attributes<'_>) -> bool {
         let [user, acting] = [self.actor.user(), self.actor.acting()];
         match self.mirror.decides(cluster) {
             None => !self.mirror.is_too_large(cluster),
@@ -486,7 +486,7 @@ impl CallerRights {
     }
 
     /// 403: what none of these clusters lets the user act as.
-    fn not_let<'a>(&self, fleet: &Fleet, clusters: impl IntoIterator<Item = &'a ClusterName>) -> Refusal {
+    fn not_let<'a>(&self, fleet: &FleetRights, clusters: impl IntoIterator<Item = &'a ClusterName>) -> Refusal {
         let reached = clusters.into_iter().filter(|cluster| self.actor.reaches(cluster).is_ok());
         let user = self.judged(fleet, Whom::User);
         let refused =

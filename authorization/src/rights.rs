@@ -1,0 +1,373 @@
+//! What the subjects of all clusters have at one moment: subject, cluster, grants.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use imbl::HashMap as SharedMap;
+use tributary_apimachinery::ClusterName;
+
+use crate::attributes::{Attributes, ResourceAttributes, User};
+use crate::ground::{BindingGround, Ground};
+use crate::object::{Binding, Subject};
+use crate::rule::{Marks, Rule, Rules};
+use crate::share::{Grant, Share};
+use crate::visible::{Part, Visible};
+
+/// The group that an authorizer before RBAC lets do everything (`user.SystemPrivilegedGroup`).
+const MASTERS: &str = "system:masters";
+
+/// How much is remembered of subjects that lost what they had, in subjects and 256 bytes of their names. 1,024: bindings
+/// come and go with namespaces, and what nobody remembers any more counts as changed for everybody.
+const GONE_MAX: usize = 1024;
+
+/// The number of a cluster, as subjects have it. One that left is given again.
+pub(crate) type Slot = usize;
+
+/// What the subjects of many clusters have at one moment. A clone costs nothing and stays as it is: its maps are persistent
+/// (copy-on-write), so whoever asks never waits for what changes.
+#[derive(Clone, Debug, Default)]
+pub struct FleetRights {
+    clusters: SharedMap<ClusterName, Joined>,
+    /// Above all slots that were ever given.
+    slots: Slot,
+    /// Of how many subjects more is granted than is looked at, in the clusters that have such.
+    beyond: BTreeMap<Slot, usize>,
+    users: SharedMap<Arc<str>, Arc<Shares>>,
+    groups: SharedMap<Arc<str>, Arc<Shares>>,
+    /// Counts changes of what anybody may do.
+    generation: u64,
+    /// Whether anything has changed since this generation began.
+    touched: bool,
+    /// When a cluster last came or went.
+    clusters_changed: u64,
+    /// How much is remembered of subjects that lost what they had: see [`GONE_MAX`].
+    gone: usize,
+    /// When that was last forgotten.
+    forgotten: u64,
+}
+
+/// A cluster that is there.
+#[derive(Clone, Copy, Debug)]
+struct Joined {
+    slot: Slot,
+    /// The generation in which it came.
+    since: u64,
+}
+
+/// What a subject has, cluster by cluster in the order of their slots.
+#[derive(Clone, Debug, Default)]
+struct Shares {
+    by_cluster: Vec<ClusterShare>,
+    changed: u64,
+}
+
+/// What a subject has in one cluster.
+#[derive(Clone, Debug)]
+struct ClusterShare {
+    slot: Slot,
+    /// `None` once it has nothing any more, for as long as that is remembered.
+    share: Option<Arc<Share>>,
+    changed: u64,
+}
+
+/// The clusters that allow something.
+#[derive(Debug)]
+pub struct AllowingClusters<'a> {
+    rights: &'a FleetRights,
+    /// Whether each does, by its slot.
+    slots: Vec<bool>,
+}
+
+impl AllowingClusters<'_> {
+    /// Whether a cluster is one of them. One that is not known is not.
+    pub fn contains(&self, cluster: &ClusterName) -> bool {
+        self.rights.slot(cluster).is_some_and(|slot| self.slots[slot])
+    }
+}
+
+/// Who a subject of a binding is, for lookups: a ServiceAccount is a user.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Principal {
+    User(Arc<str>),
+    Group(Arc<str>),
+}
+
+impl Principal {
+    pub(crate) fn of(subject: &Subject) -> Self {
+        match subject {
+            Subject::User(name) | Subject::ServiceAccount { user: name, .. } => Self::User(Arc::clone(name)),
+            Subject::Group(name) => Self::Group(Arc::clone(name)),
+        }
+    }
+
+    pub(crate) fn is(&self, user: User<'_>) -> bool {
+        match self {
+            Self::User(name) => **name == *user.name,
+            Self::Group(name) => user.groups.iter().any(|group| **group == **name),
+        }
+    }
+}
+
+impl Shares {
+    fn place(&self, slot: Slot) -> Result<usize, usize> {
+        self.by_cluster.binary_search_by_key(&slot, |own| own.slot)
+    }
+
+    fn get(&self, slot: Slot) -> Option<&Arc<Share>> {
+        self.by_cluster[self.place(slot).ok()?].share.as_ref()
+    }
+
+    /// When it last changed in a cluster, as far as that is remembered.
+    fn changed_in(&self, slot: Slot) -> u64 {
+        self.place(slot).map_or(0, |at| self.by_cluster[at].changed)
+    }
+
+    /// What it has from this generation on.
+    fn set(&mut self, slot: Slot, share: Option<Arc<Share>>, now: u64) {
+        let own = ClusterShare { slot, share, changed: now };
+        match self.place(slot) {
+            Ok(at) => self.by_cluster[at] = own,
+            Err(at) => self.by_cluster.insert(at, own),
+        }
+        self.changed = now;
+    }
+
+    /// Whether it remembers what it has no more.
+    fn remembers(&self) -> bool {
+        self.by_cluster.iter().any(|own| own.share.is_none())
+    }
+}
+
+/// Forgets what subjects have no more.
+fn forget(map: &mut SharedMap<Arc<str>, Arc<Shares>>) {
+    let remembering: Vec<_> = map.iter().filter(|(_, shares)| shares.remembers()).map(|(name, _)| name.clone()).collect();
+    for name in remembering {
+        let Some(shares) = map.get_mut(&name) else { continue };
+        let shares = Arc::make_mut(shares);
+        shares.by_cluster.retain(|own| own.share.is_some());
+        if shares.by_cluster.is_empty() {
+            map.remove(&name);
+        }
+    }
+}
+
+/// What changes, by the [`Fleet`](crate::Fleet) that compiles it.
+impl FleetRights {
+    /// The slot of a cluster.
+    pub(crate) fn slot(&self, cluster: &ClusterName) -> Option<Slot> {
+        self.clusters.get(cluster).map(|joined| joined.slot)
+    }
+
+    /// Gives a cluster a slot, in which nobody has anything.
+    pub(crate) fn join(&mut self, cluster: &ClusterName, slot: Slot) {
+        self.clusters_changed = self.touch();
+        self.clusters.insert(cluster.clone(), Joined { slot, since: self.clusters_changed });
+        self.slots = self.slots.max(slot + 1);
+    }
+
+    /// Forgets which slot a cluster had, and says which.
+    pub(crate) fn leave(&mut self, cluster: &ClusterName) -> Option<Slot> {
+        let Joined { slot, .. } = self.clusters.remove(cluster)?;
+        self.clusters_changed = self.touch();
+        Some(slot)
+    }
+
+    /// What a subject has in a cluster.
+    pub(crate) fn share(&self, slot: Slot, principal: &Principal) -> Option<&Arc<Share>> {
+        let (map, name) = match principal {
+            Principal::User(name) => (&self.users, name),
+            Principal::Group(name) => (&self.groups, name),
+        };
+        map.get(name)?.get(slot)
+    }
+
+    /// Gives a subject another share in a cluster, or none.
+    pub(crate) fn set_share(&mut self, slot: Slot, principal: &Principal, share: Option<Arc<Share>>) {
+        let before = self.share(slot, principal);
+        if before.map(Arc::as_ptr) == share.as_ref().map(Arc::as_ptr) {
+            return;
+        }
+        let was_beyond = before.is_some_and(|share| share.is_beyond());
+        self.count_beyond(slot, was_beyond, share.as_ref().is_some_and(|share| share.is_beyond()));
+        let now = self.touch();
+        let (map, name) = match principal {
+            Principal::User(name) => (&mut self.users, name),
+            Principal::Group(name) => (&mut self.groups, name),
+        };
+        if share.is_none() {
+            self.gone += 1 + name.len() / 256;
+        }
+        Arc::make_mut(map.entry(Arc::clone(name)).or_default()).set(slot, share, now);
+    }
+
+    /// Begins a new generation if anything was touched, and says whether.
+    pub(crate) fn close(&mut self) -> bool {
+        if self.gone > GONE_MAX {
+            self.gone = 0;
+            self.forgotten = self.touch();
+            forget(&mut self.users);
+            forget(&mut self.groups);
+        }
+        let touched = std::mem::take(&mut self.touched);
+        self.generation += u64::from(touched);
+        touched
+    }
+
+    /// The generation of what changes now.
+    fn touch(&mut self) -> u64 {
+        self.touched = true;
+        self.generation + 1
+    }
+
+    fn count_beyond(&mut self, slot: Slot, before: bool, now: bool) {
+        let subjects = self.beyond.remove(&slot).unwrap_or_default() + usize::from(now) - usize::from(before);
+        if subjects > 0 {
+            self.beyond.insert(slot, subjects);
+        }
+    }
+}
+
+/// What is asked. A cluster that is not known allows nothing, to nobody.
+impl FleetRights {
+    /// Whether a cluster is known.
+    pub fn knows(&self, cluster: &ClusterName) -> bool {
+        self.clusters.contains_key(cluster)
+    }
+
+    /// Whether a cluster grants more to one of its subjects than is looked at.
+    pub fn grants_too_much(&self, cluster: &ClusterName) -> bool {
+        self.slot(cluster).is_some_and(|slot| self.beyond.contains_key(&slot))
+    }
+
+    /// Whether a cluster grants more to a user, or a group of theirs, than is looked at: what it allows them is not known,
+    /// and is nothing here. Costs nothing but where some cluster's subject has so much, and a lookup for each group
+    /// there.
+    pub fn is_beyond(&self, cluster: &ClusterName, user: User<'_>) -> bool {
+        let Some(slot) = self.slot(cluster).filter(|slot| self.beyond.contains_key(slot)) else { return false };
+        self.shares_of(user).filter_map(|shares| shares.get(slot)).any(|share| share.is_beyond())
+    }
+
+    /// Counts the changes of what anybody may do anywhere.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// The generation in which what this user may do anywhere last changed, or may have: while it is the same, so is
+    /// every answer. It never falls. Costs a lookup for each group.
+    pub fn generation_of(&self, user: User<'_>) -> u64 {
+        let rest = self.clusters_changed.max(self.forgotten);
+        self.shares_of(user).map(|shares| shares.changed).fold(rest, u64::max)
+    }
+
+    /// The same of what this user may do in one cluster, whatever changes in others.
+    pub fn generation_in(&self, cluster: &ClusterName, user: User<'_>) -> u64 {
+        let Some(Joined { slot, since }) = self.clusters.get(cluster) else { return self.clusters_changed };
+        let rest = self.forgotten.max(*since);
+        self.shares_of(user).map(|shares| shares.changed_in(*slot)).fold(rest, u64::max)
+    }
+
+    /// Whether a cluster allows a request. Costs a lookup for each group, and the rules that may match.
+    pub fn allows(&self, cluster: &ClusterName, user: User<'_>, attributes: &Attributes<'_>) -> bool {
+        let Some(slot) = self.slot(cluster) else { return false };
+        let asked = Marks::of_request(attributes);
+        let mut shares = self.shares_of(user).filter_map(|shares| shares.get(slot));
+        is_master(user) || shares.any(|share| share.allows(attributes, asked))
+    }
+
+    /// The clusters that allow one of these requests, as [`Self::allows`] says of each. Costs a lookup for each group, and
+    /// for the clusters in which any of them has the same rules what it costs for one.
+    pub fn allowing(&self, user: User<'_>, asked: &[Attributes<'_>]) -> AllowingClusters<'_> {
+        let marked: Vec<_> = asked.iter().map(|attributes| (attributes, Marks::of_request(attributes))).collect();
+        let mut slots = vec![is_master(user) && !asked.is_empty(); self.slots];
+        let mut known: HashMap<*const Share, bool> = HashMap::new();
+        for ClusterShare { slot, share, .. } in self.shares_of(user).flat_map(|shares| &shares.by_cluster) {
+            if let Some(share) = share
+                && !slots[*slot]
+            {
+                let allows = || marked.iter().any(|(attributes, marks)| share.allows(attributes, *marks));
+                slots[*slot] = *known.entry(Arc::as_ptr(share)).or_insert_with(allows);
+            }
+        }
+        AllowingClusters { rights: self, slots }
+    }
+
+    /// In which namespaces and with which names a cluster allows a verb (`list`, `watch`, `get`, …) of a resource. Costs
+    /// what [`Self::allows`] costs, for each namespace in which a group of the user has a RoleBinding.
+    pub fn rights(&self, cluster: &ClusterName, user: User<'_>, verb: &str, group: &str, resource: &str) -> Visible {
+        let Some(slot) = self.slot(cluster) else { return Visible::nothing() };
+        if is_master(user) {
+            return Visible::Whole;
+        }
+        let asked = ResourceAttributes { verb, group, resource, ..ResourceAttributes::default() };
+        let marks = Marks::of_request(&Attributes::Resource(asked));
+        let mut part = Part::default();
+        for share in self.shares_of(user).filter_map(|shares| shares.get(slot)) {
+            for grant in share.looked_at() {
+                let rules = grant.rules.iter().flat_map(|rules| rules.candidates(marks));
+                for rule in rules.filter(|rule| rule.covers(&asked)) {
+                    if !add(&mut part, &grant.binding.place.namespace, rule) {
+                        return Visible::Whole;
+                    }
+                }
+            }
+        }
+        Visible::Part(Arc::new(part.simplified()))
+    }
+
+    /// Every rule that a cluster's roles give a user in a namespace, with those that count everywhere: what the cluster
+    /// itself lists in a SelfSubjectRulesReview.
+    pub fn rules<'a>(&'a self, cluster: &ClusterName, user: User<'a>, namespace: &'a str) -> Vec<&'a Rule> {
+        let Some(slot) = self.slot(cluster) else { return Vec::new() };
+        let shares = self.shares_of(user).filter_map(|shares| shares.get(slot));
+        let rules = shares.flat_map(|share| share.within(namespace)).filter_map(|grant| grant.rules.as_deref());
+        rules.flat_map(Rules::iter).collect()
+    }
+
+    /// By which bindings a cluster allows a request, each once and in order; kube-apiserver tells the first that it
+    /// finds, in an order of its own. None exactly where it is not allowed. For people: it costs the whole of the
+    /// user's grants in that namespace.
+    pub fn grounds<'a>(
+        &'a self,
+        cluster: &ClusterName,
+        user: User<'_>,
+        attributes: &Attributes<'_>,
+    ) -> Vec<Ground<'a>> {
+        let Some(slot) = self.slot(cluster) else { return Vec::new() };
+        let asked = Marks::of_request(attributes);
+        let mut bindings = BTreeMap::new();
+        for share in self.shares_of(user).filter_map(|shares| shares.get(slot)) {
+            let allowing = |grant: &&Grant| grant.rules.as_ref().is_some_and(|rules| rules.allow(attributes, asked));
+            for Grant { binding, .. } in share.within(attributes.namespace()).filter(allowing) {
+                bindings.insert(&binding.place, &**binding);
+            }
+        }
+        let ground = |binding: &'a Binding| {
+            let subject = binding.subjects.iter().find(|subject| Principal::of(subject).is(user))?;
+            Some(Ground::Binding(BindingGround { binding, subject }))
+        };
+        let masters = is_master(user).then_some(Ground::Masters);
+        masters.into_iter().chain(bindings.into_values().filter_map(ground)).collect()
+    }
+
+    fn shares_of(&self, user: User<'_>) -> impl Iterator<Item = &Shares> {
+        let groups = user.groups.iter().filter_map(|group| self.groups.get(group.as_str()));
+        self.users.get(user.name).into_iter().chain(groups).map(|shares| &**shares)
+    }
+}
+
+fn is_master(user: User<'_>) -> bool {
+    user.groups.iter().any(|group| group == MASTERS)
+}
+
+/// Adds what a rule that covers the request gives in a namespace, or everywhere where that is empty. False where it
+/// gives everything.
+fn add(part: &mut Part, namespace: &Arc<str>, rule: &Rule) -> bool {
+    let names = rule.resource_names.iter().cloned();
+    match (namespace.is_empty(), rule.resource_names.is_empty()) {
+        (true, true) => return false,
+        (false, true) => part.namespaces.extend([Arc::clone(namespace)]),
+        (true, false) => part.names.extend(names),
+        (false, false) => part.names_within.entry(Arc::clone(namespace)).or_default().extend(names),
+    }
+    true
+}
