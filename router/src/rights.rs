@@ -36,7 +36,7 @@ use std::time::Duration;
 
 pub(crate) use actor::{Actor, bounded, given_user};
 pub(crate) use admissions::Admissions;
-pub(crate) use audience::{Audience, AudienceKey, ItemVersions};
+pub(crate) use audience::{Audience, AudienceKey, ClusterItemVersions, ItemVersions};
 pub(crate) use candidates::Candidates;
 pub(crate) use followed::{FollowedRights, ScopeChange};
 pub(crate) use granted::FollowedGrant;

@@ -151,7 +151,7 @@ fn translated(
         }
     };
     let mut version = String::new();
-    item_versions(request, cluster).write(&cluster.mark, object.resource_version(), &mut version);
+    item_versions(request, cluster).of(&cluster.mark).write(object.resource_version(), &mut version);
     let mut out = Vec::with_capacity(text.len() + 256);
     let mut writer = ObjectWriter::new(&kind(request.resource), written_form(wish.form), wish.include);
     writer.write(&object, &version, &cluster.mark, ObjectContext::Alone, true, &mut out);

@@ -55,7 +55,7 @@ pub(crate) async fn get(request: ClientRequest<'_>) -> Result<Response<Body>, Re
     let include = request.finish(form, ResponseKind::Object)?;
     let mark = view.mark(&cluster);
     let mut version = String::new();
-    versions.item_versions().write(&mark, object.resource_version(), &mut version);
+    versions.item_versions().of(&mark).write(object.resource_version(), &mut version);
     let turn = router.large_bodies().turn(request.caller.holder, to_write(form, object.json().len())).await;
     let mut answer = turn.run(|| {
         let mut text = Vec::with_capacity(object.json().len() + 256);

@@ -20,7 +20,7 @@ use crate::flow::large_bodies::beside;
 use crate::flow::long_answers::{AnswerTurn, AnswerTurns, Length, MEDIUM_BYTES, NoTurn};
 use crate::negotiate::{AnswerForm, Encoding, Representation};
 use crate::refusal::Refusal;
-use crate::rights::ItemVersions;
+use crate::rights::{ClusterItemVersions, ItemVersions};
 use crate::selection::Selection;
 use crate::topology::ClusterMark;
 use crate::view::View;
@@ -62,7 +62,8 @@ struct ListWriter {
     view: Arc<View>,
     cursor: ListCursor<Selection>,
     writer: ObjectWriter,
-    mark: Option<Arc<ClusterMark>>,
+    /// How the versions are written of the cluster whose items come.
+    of_cluster: Option<ClusterItemVersions>,
     /// Reused for the version of each item.
     version: String,
     /// Reused for the text of each item that is laid out anew.
@@ -220,7 +221,7 @@ impl ListWriter {
         let indent = (form.pretty && form.encoding == Encoding::Json).then(Indent::default);
         let (version, item) = (String::new(), Vec::new());
         let (begun, any, done) = (false, false, false);
-        Self { view, cursor, writer, mark: None, version, item, length: None, indent, begun, any, done, metadata }
+        Self { view, cursor, writer, of_cluster: None, version, item, length: None, indent, begun, any, done, metadata }
     }
 
     /// Starts anew, as if nothing had been written.
@@ -253,13 +254,14 @@ impl ListWriter {
         if !std::mem::replace(&mut self.begun, true) {
             self.head(&mut out);
         }
-        let Self { view, cursor, writer, mark, version, any, metadata, .. } = self;
-        let more = next_items(FRAME_BYTES, cursor, view, &metadata.items, mark, version, |object, version, mark| {
-            if std::mem::replace(any, true) {
-                out.push(b',');
-            }
-            writer.write(object, version, mark, ObjectContext::Item, true, &mut out);
-        });
+        let Self { view, cursor, writer, of_cluster, version, any, metadata, .. } = self;
+        let more =
+            next_items(FRAME_BYTES, cursor, view, &metadata.items, of_cluster, version, |object, version, mark| {
+                if std::mem::replace(any, true) {
+                    out.push(b',');
+                }
+                writer.write(object, version, mark, ObjectContext::Item, true, &mut out);
+            });
         if !more {
             self.done = true;
             out.extend_from_slice(b"]}\n");
@@ -273,16 +275,17 @@ impl ListWriter {
         if !std::mem::replace(&mut self.begun, true) {
             out.extend_from_slice(self.around_yaml_items().0.as_bytes());
         }
-        let Self { view, cursor, writer, mark, version, item, any, metadata, .. } = self;
-        let more = next_items(YAML_BYTES, cursor, view, &metadata.items, mark, version, |object, version, mark| {
-            item.clear();
-            writer.write(object, version, mark, ObjectContext::Item, true, item);
-            for (at, line) in super::yaml::of_json(item).unwrap_or_default().lines().enumerate() {
-                out.extend_from_slice(if at == 0 { b"\n- " } else { b"\n  " });
-                out.extend_from_slice(line.as_bytes());
-            }
-            *any = true;
-        });
+        let Self { view, cursor, writer, of_cluster, version, item, any, metadata, .. } = self;
+        let more =
+            next_items(YAML_BYTES, cursor, view, &metadata.items, of_cluster, version, |object, version, mark| {
+                item.clear();
+                writer.write(object, version, mark, ObjectContext::Item, true, item);
+                for (at, line) in super::yaml::of_json(item).unwrap_or_default().lines().enumerate() {
+                    out.extend_from_slice(if at == 0 { b"\n- " } else { b"\n  " });
+                    out.extend_from_slice(line.as_bytes());
+                }
+                *any = true;
+            });
         if !more {
             self.done = true;
             out.extend_from_slice(if self.any { b"\n" } else { b" []\n" });
@@ -314,10 +317,11 @@ impl ListWriter {
             protobuf::list_begin(metadata.len() + length, &mut out);
             out.extend_from_slice(&metadata);
         }
-        let Self { view, cursor, writer, mark, version, metadata, .. } = self;
-        let more = next_items(FRAME_BYTES, cursor, view, &metadata.items, mark, version, |object, version, mark| {
-            writer.write(object, version, mark, ObjectContext::Item, true, &mut out);
-        });
+        let Self { view, cursor, writer, of_cluster, version, metadata, .. } = self;
+        let more =
+            next_items(FRAME_BYTES, cursor, view, &metadata.items, of_cluster, version, |object, version, mark| {
+                writer.write(object, version, mark, ObjectContext::Item, true, &mut out);
+            });
         if !more {
             self.done = true;
             protobuf::list_end(&mut out);
@@ -343,8 +347,8 @@ impl ListWriter {
 
     /// Adds the bytes of a frame's worth of items; false after the last.
     fn measure_frame(&mut self, cursor: &mut ListCursor<Selection>, length: &mut usize) -> bool {
-        let Self { view, writer, mark, version, item, metadata, .. } = self;
-        next_items(FRAME_BYTES, cursor, view, &metadata.items, mark, version, |object, version, mark| {
+        let Self { view, writer, of_cluster, version, item, metadata, .. } = self;
+        next_items(FRAME_BYTES, cursor, view, &metadata.items, of_cluster, version, |object, version, mark| {
             item.clear();
             writer.write(object, version, mark, ObjectContext::Item, true, item);
             *length += item.len();
@@ -370,17 +374,17 @@ fn next_items(
     cursor: &mut ListCursor<Selection>,
     view: &View,
     items: &ItemVersions,
-    mark: &mut Option<Arc<ClusterMark>>,
+    of_cluster: &mut Option<ClusterItemVersions>,
     version: &mut String,
     mut write: impl FnMut(&Object, &str, &ClusterMark),
 ) -> bool {
     cursor.next_chunk(bytes, |cluster, object| {
-        if mark.as_ref().is_none_or(|mark| mark.name != *cluster) {
-            *mark = Some(view.mark(cluster));
+        if of_cluster.as_ref().is_none_or(|known| known.mark().name != *cluster) {
+            *of_cluster = Some(items.of(&view.mark(cluster)));
         }
-        let Some(mark) = mark else { return };
-        items.write(mark, object.resource_version(), version);
-        write(object, version, mark);
+        let Some(of_cluster) = of_cluster else { return };
+        of_cluster.write(object.resource_version(), version);
+        write(object, version, of_cluster.mark());
     })
 }
 

@@ -9,8 +9,7 @@ use tributary_merge::{CompositeResourceVersion, Epochs, EventVersion, Log, Objec
 
 use super::{ObjectContext, ObjectWriter, protobuf};
 use crate::negotiate::{AnswerForm, Encoding, Representation};
-use crate::rights::ItemVersions;
-use crate::topology::ClusterMark;
+use crate::rights::{ClusterItemVersions, ItemVersions};
 use crate::view::{BookmarkShape, EncodingKey, RowOptions, View};
 
 /// Writes the frames of one watch.
@@ -19,7 +18,7 @@ pub(crate) struct EventWriter {
     writer: ObjectWriter,
     epochs: Arc<Epochs>,
     items: ItemVersions,
-    marks: HashMap<ClusterName, Arc<ClusterMark>>,
+    by_cluster: HashMap<ClusterName, ClusterItemVersions>,
     /// Whether the next Table still has to define its columns.
     columns: bool,
 }
@@ -35,7 +34,7 @@ pub(crate) enum Prepared {
 impl EventWriter {
     /// A writer for one watch.
     pub(crate) fn new(view: Arc<View>, writer: ObjectWriter, epochs: Arc<Epochs>, items: ItemVersions) -> Self {
-        Self { view, writer, epochs, items, marks: HashMap::new(), columns: true }
+        Self { view, writer, epochs, items, by_cluster: HashMap::new(), columns: true }
     }
 
     /// Finds an event's encoding, or the text of its version. Call with the log that gave the event: versions of places
@@ -58,8 +57,7 @@ impl EventWriter {
     /// The version of an event's object alone.
     fn item(&mut self, event: &ObjectEvent, version: ResourceVersion) -> String {
         let mut text = String::new();
-        let mark = self.mark(&event.cluster);
-        self.items.write(&mark, version, &mut text);
+        self.of(&event.cluster).write(version, &mut text);
         text
     }
 
@@ -78,7 +76,7 @@ impl EventWriter {
             Prepared::Version(version) => version,
         };
         let mut out = Vec::with_capacity(event.object.json().len() + version.len() + 160);
-        let mark = self.mark(&event.cluster);
+        let mark = Arc::clone(self.of(&event.cluster).mark());
         self.writer.now = jiff::Timestamp::now();
         let shared = self.shared(event);
         let columns = std::mem::replace(&mut self.columns, false);
@@ -145,13 +143,12 @@ impl EventWriter {
         error(status, self.writer.form())
     }
 
-    fn mark(&mut self, cluster: &ClusterName) -> Arc<ClusterMark> {
-        if let Some(mark) = self.marks.get(cluster) {
-            return Arc::clone(mark);
+    fn of(&mut self, cluster: &ClusterName) -> &ClusterItemVersions {
+        let Self { by_cluster, items, view, .. } = self;
+        if !by_cluster.contains_key(cluster) {
+            by_cluster.insert(cluster.clone(), items.of(&view.mark(cluster)));
         }
-        let mark = self.view.mark(cluster);
-        self.marks.insert(cluster.clone(), Arc::clone(&mark));
-        mark
+        &by_cluster[cluster]
     }
 }
 

@@ -125,13 +125,37 @@ impl ItemVersions {
         self.audience.as_ref()
     }
 
-    /// Writes the version of one object of a cluster in place of `out`. An integer has no room for a scope.
-    pub(crate) fn write(&self, mark: &ClusterMark, version: ResourceVersion, out: &mut String) {
-        mark.item_version(self.form, version, out);
-        if let (Some(audience), ItemResourceVersions::Composite) = (&self.audience, self.form)
-            && let scope @ Some(_) = audience.item_scope(&mark.name)
-        {
-            out.insert_str(0, &scope_prefix(scope));
+    /// How they are written of a cluster's objects. Costs a hash where only some of them may be listed: of many objects it
+    /// is asked once.
+    pub(crate) fn of(&self, mark: &Arc<ClusterMark>) -> ClusterItemVersions {
+        let scope = match (&self.audience, self.form) {
+            (Some(audience), ItemResourceVersions::Composite) => audience.item_scope(&mark.name),
+            // An integer has no room for a scope.
+            _ => None,
+        };
+        ClusterItemVersions { mark: Arc::clone(mark), form: self.form, prefix: scope_prefix(scope) }
+    }
+}
+
+/// How the versions of a cluster's single objects are written.
+pub(crate) struct ClusterItemVersions {
+    mark: Arc<ClusterMark>,
+    form: ItemResourceVersions,
+    /// What stands before each: the scope under which it is told.
+    prefix: String,
+}
+
+impl ClusterItemVersions {
+    /// What marks the objects themselves.
+    pub(crate) fn mark(&self) -> &Arc<ClusterMark> {
+        &self.mark
+    }
+
+    /// Writes the version of an object in place of `out`.
+    pub(crate) fn write(&self, version: ResourceVersion, out: &mut String) {
+        self.mark.item_version(self.form, version, out);
+        if !self.prefix.is_empty() {
+            out.insert_str(0, &self.prefix);
         }
     }
 }
