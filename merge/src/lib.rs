@@ -78,4 +78,4 @@ pub use item::{ItemEncoder, item};
 pub use list::{ListCursor, ListPage, OpeningList};
 pub use log::{Heads, Log, LogConfig, LogVersion, Past, SnapshotError, TooOld};
 pub use scope_text::{scope_prefix, split_scope};
-pub use watch::{BatchOutcome, EventVersion, ObjectEvent, Progress, SharedKey, WatchEvent, Watcher};
+pub use watch::{BatchOutcome, EventVersion, ObjectEvent, Progress, SharedKey, WatchEvent, Watcher, concerns};

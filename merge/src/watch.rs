@@ -136,6 +136,12 @@ impl<F: ObjectFilter> Watcher<F> {
         !matches!(self.phase, WatcherPhase::Live)
     }
 
+    /// Whether all that is still to come is what its filter says of what happens from now on. Once it is so it stays so: a
+    /// change that is no matter of the filter's ([`concerns`]) is no matter of this then, but for its place.
+    pub fn follows_filter_alone(&self) -> bool {
+        matches!(self.phase, WatcherPhase::Live) && self.pending.is_empty()
+    }
+
     /// The other cluster's object that is told behind a DELETED of this key, if an entry has one.
     fn told_with(&self, log: &Log, seq: u64, entry: &LogEntry, key: &str) -> Option<(ClusterName, Arc<Object>)> {
         let own = entry.changes().iter().enumerate().filter(|(_, change)| change.object.key().as_str() == key);
@@ -368,6 +374,11 @@ impl<F: ObjectFilter> Watcher<F> {
             }
         }
     }
+}
+
+/// Whether a watch with this filter is told anything of a change that a member sent.
+pub fn concerns(filter: &impl ObjectFilter, cluster: &ClusterName, change: &Change) -> bool {
+    classify(filter, cluster, change).is_some()
 }
 
 /// A change where it stands.

@@ -27,6 +27,7 @@ mod member;
 mod members;
 mod namespace;
 mod newest;
+mod news;
 mod own_writes;
 mod past;
 mod questions;
@@ -47,6 +48,7 @@ pub(crate) use fences::{Deletion, WrittenBy};
 pub(crate) use head::HeadWaiter;
 pub(crate) use known::KNOWN_WITHIN;
 pub(crate) use namespace::ServedAsHeld;
+pub(crate) use news::Interest;
 pub(crate) use standing::{Standing, Standings};
 pub(crate) use wait::Unreached;
 

@@ -12,6 +12,7 @@ use super::bookmarks::Bookmarks;
 use super::encodings::Encodings;
 use super::fences::Fences;
 use super::head::{Head, HeadWaiter};
+use super::news::News;
 use super::past::PastStates;
 use super::warnings::Warnings;
 use crate::limits::Limits;
@@ -60,6 +61,7 @@ impl Contents {
         limits: &Limits,
     ) -> Self {
         let labels = ResourceLabels::of(&kind.resource);
+        let head = Head::of(&limits.log());
         let log = if namespace.is_some() { Log::of_namespace(limits.log()) } else { Log::new(limits.log()) };
         Self {
             kind,
@@ -74,7 +76,7 @@ impl Contents {
             metrics,
             log: RwLock::new(log),
             past: PastStates::default(),
-            head: Head::default(),
+            head,
             started: Instant::now(),
         }
     }
@@ -102,7 +104,7 @@ impl Contents {
 
     /// Wakes all watchers though nothing has happened: they have to look at something else.
     pub(crate) fn wake(&self) {
-        self.head.advance();
+        self.head.advance(News::Anything);
     }
 
     /// How long there has been this view.

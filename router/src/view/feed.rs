@@ -11,6 +11,7 @@ use tributary_cacher::{Update, UpdateObserver};
 use tributary_merge::Log;
 
 use super::contents::Contents;
+use super::news::News;
 use super::step;
 
 /// What one cacher tells its view. Ended before the cluster leaves the log, so that a late call cannot bring it back.
@@ -189,6 +190,12 @@ impl Feed {
         if !matches!(update, Update::Changes { .. } | Update::Progress { .. }) {
             view.past.forget();
         }
+        let news = match &update {
+            Update::Changes { changes, .. } if log.snapshot(&self.cluster).is_some() => {
+                News::of(&self.cluster, changes)
+            }
+            _ => News::Anything,
+        };
         let mut taken = Taken::Step;
         match update {
             // A new cacher for a cluster that is known already, because its configuration changed.
@@ -213,7 +220,7 @@ impl Feed {
             Update::Progress { .. } => {}
         }
         drop(log);
-        view.head.advance();
+        view.head.advance(news);
         taken
     }
 }

@@ -10,6 +10,7 @@ use tributary_proxy::Transport;
 use super::feed::Feed;
 use super::leader::WholeViewFeed;
 use super::member::{CachedMember, ViewCluster, ViewClusters};
+use super::news::News;
 use super::questions::LatestVersionRequests;
 use super::{Standing, Standings, View};
 use crate::topology::{Cluster, next_state};
@@ -119,7 +120,7 @@ impl View {
                 log.leave(name, self.age());
             }
             drop(log);
-            self.head.advance();
+            self.head.advance(News::Anything);
         }
     }
 

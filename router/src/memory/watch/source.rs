@@ -2,20 +2,34 @@
 
 use std::sync::Arc;
 
-use crate::selection::Selection;
-use tributary_merge::{BatchOutcome, CompositeResourceVersion, EventVersion, Log, Progress, WatchEvent, Watcher};
-
-use crate::view::{HeadWaiter, ServedAsHeld, View, Watching};
+use tributary_apimachinery::{Change, ClusterName, Filter};
+use tributary_merge::{
+    BatchOutcome, CompositeResourceVersion, EventVersion, Log, ObjectFilter, Progress, WatchEvent, Watcher, concerns,
+};
 use tributary_proxy::Peer;
+
+use crate::selection::Selection;
+use crate::view::{HeadWaiter, Interest, ServedAsHeld, View, Watching};
 
 /// How many events one turn takes from the log. 32 of 7 KB are a quarter of a megabyte for a watcher that is behind,
 /// and the log is held for some microseconds.
 pub(super) const EVENTS_PER_TURN: usize = 32;
 
+/// What it may cost to ask a filter of a change on behalf of a watcher ([`ObjectFilter::cost`]). A selector that is longer
+/// is asked by the watcher, in its own turn.
+const ASKING_COST_MAX: usize = 8 * Filter::LOOK_COST;
+
+/// A watch is woken for what it may tell.
+impl Interest for Selection {
+    fn is_in(&self, cluster: &ClusterName, change: &Change) -> bool {
+        self.cost(&change.object) > ASKING_COST_MAX || concerns(self, cluster, change)
+    }
+}
+
 /// A place in a view's log.
 pub(super) struct LogPosition {
     watching: Watching,
-    watcher: Watcher<Selection>,
+    watcher: Watcher<Arc<Selection>>,
     head: HeadWaiter,
     until: Until,
     /// Of one that is followed [until what is held is given up](Until::GivenUp): says so to the views of the namespace.
@@ -39,7 +53,12 @@ enum Until {
 impl LogPosition {
     /// A watcher's place, read over this connection. `is_forbidden`: a cluster forbade to read all when the watch
     /// began.
-    pub(super) fn new(view: &Arc<View>, peer: Option<Peer>, watcher: Watcher<Selection>, is_forbidden: bool) -> Self {
+    pub(super) fn new(
+        view: &Arc<View>,
+        peer: Option<Peer>,
+        watcher: Watcher<Arc<Selection>>,
+        is_forbidden: bool,
+    ) -> Self {
         let namespace = watcher.filter().scope().namespace.filter(|_| view.namespace.is_none());
         let (until, as_held) = match namespace {
             None => (Until::End, None),
@@ -89,6 +108,9 @@ impl LogPosition {
         }
         let BatchOutcome { progress, own_before } = self.watcher.next(&log, EVENTS_PER_TURN, events);
         view.handed_out.note(own_before);
+        if self.watcher.follows_filter_alone() {
+            self.head.only_for(|| Arc::<Selection>::clone(self.watcher.filter()));
+        }
         prepare(&log, events);
         progress
     }
@@ -117,7 +139,7 @@ impl LogPosition {
 
 #[cfg(test)]
 mod tests {
-    use tributary_apimachinery::{ClusterName, FieldSelector, Filter, LabelSelector, ResourceVersion};
+    use tributary_apimachinery::{FieldSelector, LabelSelector, ResourceVersion};
 
     use super::*;
 
@@ -128,7 +150,7 @@ mod tests {
         let (labels, fields) = (LabelSelector::default(), FieldSelector::default());
         let (resource, selectable) = (&view.kind.resource, view.decoder.fields());
         let filter = Filter::compile(None, None, &labels, &fields, resource, selectable, true).unwrap();
-        let watcher = Watcher::now(&view.log(), Selection::new(filter, None));
+        let watcher = Watcher::now(&view.log(), Arc::new(Selection::new(filter, None)));
         let mut source = LogPosition::new(&view, None, watcher, false);
         let mut take = || {
             let mut events = Vec::new();

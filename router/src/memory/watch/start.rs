@@ -23,7 +23,7 @@ pub(super) enum NotStarted {
 
 /// A watch that begins.
 pub(super) struct StartedWatch {
-    pub(super) watcher: Watcher<Selection>,
+    pub(super) watcher: Watcher<Arc<Selection>>,
     /// The clusters in which the client is ahead.
     pub(super) ahead: Vec<Ahead>,
     /// How each cluster that is wanted stands.
@@ -49,7 +49,7 @@ pub(super) async fn start(
     let place = WatchFrom::of(request.router, view, wanted, options, &filter)?;
     let log = view.log();
     let held = Arc::clone(log.head());
-    let watcher = place.watcher(view, &log, filter)?;
+    let watcher = place.watcher(view, &log, Arc::new(filter))?;
     drop(log);
     let standings = view.standings_with(before, &held).map_err(|refusal| NotStarted::of(refusal.into()))?;
     Ok(StartedWatch { watcher, ahead, standings })
@@ -155,7 +155,7 @@ impl WatchFrom {
     }
 
     /// A watcher at this place of the log.
-    fn watcher(self, view: &View, log: &Log, filter: Selection) -> Result<Watcher<Selection>, NotStarted> {
+    fn watcher(self, view: &View, log: &Log, filter: Arc<Selection>) -> Result<Watcher<Arc<Selection>>, NotStarted> {
         match self {
             Self::State { end_bookmark } => Ok(Watcher::initial(log, filter, end_bookmark)),
             Self::Now => Ok(Watcher::now(log, filter)),
