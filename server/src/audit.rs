@@ -15,8 +15,10 @@ mod id;
 mod log;
 mod log_file;
 mod metrics;
+mod output;
 mod received;
 mod sinks;
+mod together;
 mod trail;
 mod webhook;
 

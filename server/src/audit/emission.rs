@@ -18,6 +18,17 @@ impl Emission {
         Self::Waiting(Box::pin(emission))
     }
 
+    /// The same, after which the request may go on whatever became of it.
+    pub(crate) fn in_any_case(self) -> Self {
+        match self {
+            Self::Done(_) => Self::Done(true),
+            Self::Waiting(emission) => Self::waiting(async {
+                let _it_goes_on_either_way = emission.await;
+                true
+            }),
+        }
+    }
+
     /// Lets it come to its end although nobody waits for it.
     pub(crate) fn detach(self) {
         if let (Self::Waiting(emission), Ok(runtime)) = (self, tokio::runtime::Handle::try_current()) {

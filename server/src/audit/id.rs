@@ -10,8 +10,9 @@ pub(crate) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 /// A new ID: a random UUID (RFC 9562, version 4).
 pub(crate) fn new_audit_id() -> HeaderValue {
     let bits = rand::random::<u128>() & !(0xf << 76 | 0b11 << 62) | 4 << 76 | 0b10 << 62;
-    let hex = format!("{bits:032x}");
-    let text = format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]);
+    let part = |shift: u32, digits: u32| bits >> shift & ((1 << (4 * digits)) - 1);
+    let [time, high] = [part(96, 8), part(80, 4)];
+    let text = format!("{time:08x}-{high:04x}-{:04x}-{:04x}-{:012x}", part(64, 4), part(48, 4), part(0, 12));
     HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static("0"))
 }
 

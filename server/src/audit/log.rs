@@ -13,58 +13,19 @@ use super::emission::Emission;
 use super::error::AuditError;
 use super::log_file::{LogFile, Rotation};
 use super::metrics::AuditMetrics;
+use super::output::Output;
+use super::together::SharedOutput;
 use crate::cli::audit::{AuditLogArguments, AuditMode};
 
 /// Bytes of one megabyte of `--audit-log-maxsize`, as lumberjack counts them.
 const MEGABYTE: u64 = 1 << 20;
-
-/// Where lines are written.
-pub(crate) struct Output {
-    writer: Box<dyn Write + Send>,
-    /// Whether the last line may have been written in part.
-    torn: bool,
-    /// Whether writing fails, which is logged once.
-    failing: bool,
-    metrics: Arc<AuditMetrics>,
-}
-
-impl Output {
-    /// Writes a line, whole or counted as lost. Whether it was written.
-    fn write(&mut self, line: &[u8]) -> bool {
-        let torn = std::mem::take(&mut self.torn);
-        let written = (|| {
-            if torn {
-                // What is left of the last line shall not spoil this one.
-                self.writer.write_all(b"\n")?;
-            }
-            self.writer.write_all(line)?;
-            self.writer.flush()
-        })();
-        match written {
-            Ok(()) => {
-                if std::mem::take(&mut self.failing) {
-                    tracing::info!("the audit log is written again");
-                }
-                true
-            }
-            Err(error) => {
-                self.torn = true;
-                self.metrics.count_lost("log", 1);
-                if !std::mem::replace(&mut self.failing, true) {
-                    tracing::error!(%error, "the audit log cannot be written");
-                }
-                false
-            }
-        }
-    }
-}
 
 /// The log.
 pub(crate) enum LogSink {
     /// Lines are written before their answers go on.
     Blocking {
         /// Where to.
-        output: Mutex<Output>,
+        output: Arc<SharedOutput>,
         /// Whether what is not written is not done.
         strict: bool,
     },
@@ -108,9 +69,10 @@ impl LogSink {
         buffer: usize,
         metrics: &Arc<AuditMetrics>,
     ) -> io::Result<Self> {
-        let output = Output { writer, torn: false, failing: false, metrics: Arc::clone(metrics) };
+        let output = Output::new(writer, metrics);
         if mode != AuditMode::Batch {
-            return Ok(Self::Blocking { output: Mutex::new(output), strict: mode == AuditMode::BlockingStrict });
+            let strict = mode == AuditMode::BlockingStrict;
+            return Ok(Self::Blocking { output: SharedOutput::new(output), strict });
         }
         let (sender, receiver) = sync_channel(buffer);
         let thread =
@@ -122,7 +84,8 @@ impl LogSink {
     /// Gives a line to the log.
     pub(crate) fn write(&self, line: &Bytes) -> Emission {
         match self {
-            Self::Blocking { output, strict } => Emission::Done(output.lock().write(line) || !strict),
+            Self::Blocking { output, strict: true } => output.write(line),
+            Self::Blocking { output, strict: false } => output.write(line).in_any_case(),
             Self::Batch(Batch { sender, metrics, .. }) => {
                 let sent = sender.lock().as_ref().map(|sender| sender.try_send(line.clone()));
                 if let Some(Err(TrySendError::Full(_) | TrySendError::Disconnected(_))) | None = sent {
@@ -146,7 +109,7 @@ impl LogSink {
 /// Writes lines until nobody sends any.
 fn drain(mut output: Output, lines: &Receiver<Bytes>) {
     while let Ok(line) = lines.recv() {
-        output.write(&line);
+        output.write(&[line]);
     }
 }
 

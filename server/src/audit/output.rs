@@ -1,0 +1,105 @@
+//! What lines are written to, and what becomes of them where that fails.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::metrics::AuditMetrics;
+
+/// How many bytes of lines are written in one go. Longer ones are written one by one, and not copied.
+const TOGETHER_BYTES: usize = 64 << 10;
+
+/// Where lines are written.
+pub(crate) struct Output {
+    writer: Box<dyn Write + Send>,
+    /// Lines that are written together; kept for its memory.
+    joined: Vec<u8>,
+    /// Whether the last line may have been written in part.
+    torn: bool,
+    /// Whether writing fails, which is logged once.
+    failing: bool,
+    metrics: Arc<AuditMetrics>,
+}
+
+impl Output {
+    pub(crate) fn new(writer: Box<dyn Write + Send>, metrics: &Arc<AuditMetrics>) -> Self {
+        Self { writer, joined: Vec::new(), torn: false, failing: false, metrics: Arc::clone(metrics) }
+    }
+
+    /// Writes lines, each whole or counted as lost. Which of them were written: each that is lost has failed itself.
+    pub(crate) fn write(&mut self, mut lines: &[Bytes]) -> Vec<bool> {
+        let mut written = Vec::with_capacity(lines.len());
+        while !lines.is_empty() {
+            let (together, error) = self.write_some(lines);
+            written.resize(written.len() + together, true);
+            if together > 0 && std::mem::take(&mut self.failing) {
+                tracing::info!("the audit log is written again");
+            }
+            lines = &lines[together..];
+            if let Some(error) = error {
+                self.lost(&error);
+                written.push(false);
+                lines = lines.get(1..).unwrap_or_default();
+            }
+        }
+        written
+    }
+
+    /// Writes the first lines in one go. How many were written whole, and why the next one was not.
+    fn write_some(&mut self, lines: &[Bytes]) -> (usize, Option<io::Error>) {
+        let mut ends = Vec::new();
+        let mut end = 0;
+        for line in lines {
+            end += line.len();
+            if !ends.is_empty() && end > TOGETHER_BYTES {
+                break;
+            }
+            ends.push(end);
+        }
+        if std::mem::take(&mut self.torn) {
+            // What is left of the last line shall not spoil this one.
+            if let Err(error) = self.writer.write_all(b"\n") {
+                self.torn = true;
+                return (0, Some(error));
+            }
+        }
+        let Self { writer, joined, .. } = self;
+        let (done, result) = match lines {
+            [line, ..] if ends.len() == 1 => write_counted(&mut **writer, line),
+            _ => {
+                joined.clear();
+                lines[..ends.len()].iter().for_each(|line| joined.extend_from_slice(line));
+                write_counted(&mut **writer, joined)
+            }
+        };
+        match result {
+            Ok(()) => (ends.len(), None),
+            Err(error) => {
+                self.torn = true;
+                (ends.partition_point(|end| *end <= done).min(ends.len() - 1), Some(error))
+            }
+        }
+    }
+
+    fn lost(&mut self, error: &io::Error) {
+        self.metrics.count_lost("log", 1);
+        if !std::mem::replace(&mut self.failing, true) {
+            tracing::error!(%error, "the audit log cannot be written");
+        }
+    }
+}
+
+/// Writes all of a text, and says how much of it was taken.
+fn write_counted(writer: &mut dyn Write, text: &[u8]) -> (usize, io::Result<()>) {
+    let mut done = 0;
+    while done < text.len() {
+        match writer.write(&text[done..]) {
+            Ok(0) => return (done, Err(io::ErrorKind::WriteZero.into())),
+            Ok(taken) => done += taken,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return (done, Err(error)),
+        }
+    }
+    (done, writer.flush())
+}
