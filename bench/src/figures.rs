@@ -24,6 +24,7 @@ pub(crate) fn judge(results: &Results) -> Vec<Figure> {
     judged.storms_and_worst(results);
     judged.at_rest(results);
     judged.shared(results);
+    judged.rights(results);
     judged.0
 }
 
@@ -87,7 +88,21 @@ impl Judged {
             );
         }
         let watch = &shared.watch;
-        self.judge("shared watch, all rights: CPU", Some(watch.all_us / watch.personal_us), WITHIN, "×");
+        self.judge("shared watch, all rights: CPU", Some(watch.all.us / watch.personal.us), WITHIN, "×");
+        let telling = watch.part.telling_us / watch.personal.telling_us;
+        self.judge("shared watch, a tenth: CPU per event sent, changes not counted", Some(telling), WITHIN, "×");
+    }
+
+    /// Rights that are taken away, and those of a thousand clusters.
+    fn rights(&mut self, results: &Results) {
+        if let Some(revoked) = &results.revoked {
+            let slower = revoked.one_by_one.times.p99.max(revoked.at_once.times.p99);
+            self.judge("a revoked right leaves an open watch: p99", Some(slower / 1000.0), 2.0, "s");
+        }
+        if let Some(mirror) = &results.mirror {
+            self.judge("rights of 1,000 clusters: known", Some(mirror.with.known_seconds), 30.0, "s");
+            self.judge("rights of 1,000 clusters: memory", Some(mirror.mirror_bytes() / MB), 150.0, "MB");
+        }
     }
 
     /// One watcher and many.

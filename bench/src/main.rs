@@ -25,10 +25,13 @@ mod figures;
 mod fleet;
 mod limits;
 mod load;
+mod mirror;
 mod reads;
 mod report;
+mod revoked;
 mod shared;
 mod statistics;
+mod uniform_rbac;
 mod usage;
 mod watches;
 mod worst;
@@ -84,6 +87,12 @@ impl Arguments {
     fn wants(&self, name: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|only| name.contains(only.as_str()))
     }
+
+    /// Whether anything is to be measured that needs a real member.
+    fn needs_member(&self) -> bool {
+        let is_simulated = |only: &String| [fleet::NAME, mirror::NAME].iter().any(|name| name.contains(only.as_str()));
+        self.only.is_empty() || !self.only.iter().all(is_simulated)
+    }
 }
 
 /// Both sides, and what was started for them, which ends when this is dropped.
@@ -137,7 +146,10 @@ async fn run(arguments: Arguments) -> anyhow::Result<bool> {
         eprintln!("measuring {} …", fleet::NAME);
         results.fleet = Some(fleet::run().await?);
     }
-    if !arguments.only.iter().all(|only| fleet::NAME.contains(only.as_str())) || arguments.only.is_empty() {
+    if arguments.wants(mirror::NAME) {
+        results.mirror = Some(mirror::run().await?);
+    }
+    if arguments.needs_member() {
         measure_both_sides(&arguments, &mut results).await?;
     }
     results.figures = figures::judge(&results);
@@ -166,6 +178,10 @@ async fn measure_both_sides(arguments: &Arguments, results: &mut Results) -> any
     measure_limits(&mut stage, &wanted, results).await?;
     if let Some(started) = stage.started.as_ref().filter(|_| wanted(shared::NAME)) {
         results.shared = Some(shared::run(&started.member, &stage.member.target, arguments.pods).await?);
+    }
+    if let Some(started) = stage.started.as_ref().filter(|_| wanted(revoked::NAME)) {
+        eprintln!("measuring {} …", revoked::NAME);
+        results.revoked = Some(revoked::run(&started.member, &stage.member.target, arguments.pods).await?);
     }
 
     memory.member_end = stage.member.processes.resident();

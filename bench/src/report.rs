@@ -8,6 +8,8 @@ use serde::Serialize;
 
 use crate::figure::Figure;
 use crate::fleet::FleetFigures;
+use crate::mirror::MirrorFigures;
+use crate::revoked::RevokedFigures;
 use crate::shared::SharedFigures;
 use crate::{limits, reads, watches, worst};
 
@@ -71,8 +73,12 @@ pub(crate) struct Results {
     pub(crate) resumed: Option<limits::Resumed>,
     /// Many users beside one person.
     pub(crate) shared: Option<SharedFigures>,
+    /// Rights that are taken away.
+    pub(crate) revoked: Option<RevokedFigures>,
     /// A thousand clusters.
     pub(crate) fleet: Option<FleetFigures>,
+    /// Their rights.
+    pub(crate) mirror: Option<MirrorFigures>,
     /// Memory.
     pub(crate) memory: Option<Memory>,
     /// The figures to reach.
@@ -105,8 +111,14 @@ impl Results {
         if let Some(shared) = &self.shared {
             write_shared(shared, out)?;
         }
+        if let Some(revoked) = &self.revoked {
+            write_revoked(revoked, out)?;
+        }
         if let Some(fleet) = &self.fleet {
             write_fleet(fleet, out)?;
+        }
+        if let Some(mirror) = &self.mirror {
+            write_mirror(mirror, out)?;
         }
         writeln!(out, "| figure | measured | allowed | |")?;
         writeln!(out, "|---|---|---|---|")?;
@@ -300,10 +312,14 @@ fn write_shared(shared: &SharedFigures, out: &mut String) -> std::fmt::Result {
     let watch = &shared.watch;
     writeln!(
         out,
-        "\nCPU for each event of 50 watchers: {:.2} µs for one person, {:.2} µs with all rights at the same time, {:.2} µs with a \
-         tenth\n",
-        watch.personal_us, watch.all_us, watch.part_us
-    )
+        "\n| CPU µs for each event of 50 watchers | all of it | what the changes cost without watchers not counted |"
+    )?;
+    writeln!(out, "|---|---|---|")?;
+    let sides = [("one person", watch.personal), ("all rights, at the same time", watch.all), ("a tenth", watch.part)];
+    for (who, cost) in sides {
+        writeln!(out, "| {who} | {:.2} | {:.2} |", cost.us, cost.telling_us)?;
+    }
+    writeln!(out)
 }
 
 fn write_fleet(fleet: &FleetFigures, out: &mut String) -> std::fmt::Result {
@@ -325,6 +341,31 @@ fn write_fleet(fleet: &FleetFigures, out: &mut String) -> std::fmt::Result {
         fleet.resident_bytes as f64 / 1e6,
         fleet.idle_cores,
     )
+}
+
+fn write_revoked(revoked: &RevokedFigures, out: &mut String) -> std::fmt::Result {
+    writeln!(out, "| {} users lose a right | watches | outlive it p50 / p99 ms | longest ms |", revoked.users)?;
+    writeln!(out, "|---|---|---|---|")?;
+    for (how, outlived) in [("one after the other", revoked.one_by_one), ("all at once", revoked.at_once)] {
+        writeln!(out, "| {how} | {} | {} | {:.0} |", outlived.watches, pair(outlived.times), outlived.longest)?;
+    }
+    writeln!(out)
+}
+
+fn write_mirror(mirror: &MirrorFigures, out: &mut String) -> std::fmt::Result {
+    let mb = |bytes: f64| bytes / 1e6;
+    writeln!(
+        out,
+        "| rights of {} clusters (simulated, in another process) | known s after the start | CPU s until then | memory MB |",
+        mirror.clusters
+    )?;
+    writeln!(out, "|---|---|---|---|")?;
+    let all = format!("{} roles and bindings each, {:.0} MB of JSON", mirror.objects, mb(mirror.json_bytes as f64));
+    for (what, cost) in [("two each", mirror.without), (all.as_str(), mirror.with)] {
+        let memory = mb(cost.resident_bytes as f64);
+        writeln!(out, "| {what} | {:.1} | {:.1} | {memory:.0} |", cost.known_seconds, cost.cpu_seconds)?;
+    }
+    writeln!(out, "\nThe mirror: {:.0} MB\n", mb(mirror.mirror_bytes()))
 }
 
 fn write_memory(memory: &Memory, out: &mut String) -> std::fmt::Result {

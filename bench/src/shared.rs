@@ -57,15 +57,40 @@ pub(crate) struct SharedRead {
     pub(crate) part: ReadMeasurement,
 }
 
-/// What watches cost a server, in microseconds of CPU for each event that a client was sent.
+/// What watches cost a server, for each event that a client was sent.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct SharedWatch {
     /// By the one person.
-    pub(crate) personal_us: f64,
+    pub(crate) personal: EventCost,
     /// By a user with all rights, at the same time.
-    pub(crate) all_us: f64,
+    pub(crate) all: EventCost,
     /// By a user with a tenth of the namespaces.
-    pub(crate) part_us: f64,
+    pub(crate) part: EventCost,
+}
+
+/// CPU of a server for an event, in microseconds.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(crate) struct EventCost {
+    /// All of it.
+    pub(crate) us: f64,
+    /// Without what the changes cost it while nobody watches: of ten that are read, who may see a tenth is sent one.
+    pub(crate) telling_us: f64,
+}
+
+/// What a server did while it was watched.
+#[derive(Clone, Copy, Debug)]
+struct Watched {
+    cpu: Duration,
+    events: u64,
+}
+
+impl Watched {
+    /// What each event cost, where the same changes cost `alone` while nobody watched.
+    fn each(self, alone: Self) -> EventCost {
+        let each = |cpu: f64| cpu * 1e6 / self.events.max(1) as f64;
+        let (own, alone) = (self.cpu.as_secs_f64(), alone.cpu.as_secs_f64());
+        EventCost { us: each(own), telling_us: each(own - alone) }
+    }
 }
 
 /// All of it.
@@ -113,11 +138,19 @@ pub(crate) async fn run(member: &TestCluster, admin: &Contestant, pods: usize) -
         reads.push(SharedRead { name, share, personal, all, unaudited, part });
     }
     eprintln!("measuring {NAME} watches …");
-    let [personal_us, all_us] = watched(&[&sides.personal, &sides.all], admin, pods).await?[..] else {
+    let both = [&sides.personal, &sides.all];
+    // The partial user's server is that of the user with all rights.
+    let [personal_alone, shared_alone] = watched(&both, 0, admin, pods).await?[..] else {
         bail!("two sides were measured")
     };
-    let part_us = watched(&[&sides.part], admin, pods).await?[0];
-    Ok(SharedFigures { reads, watch: SharedWatch { personal_us, all_us, part_us } })
+    let [personal, all] = watched(&both, WATCHERS, admin, pods).await?[..] else { bail!("two sides were measured") };
+    let [part] = watched(&[&sides.part], WATCHERS, admin, pods).await?[..] else { bail!("one side was measured") };
+    let watch = SharedWatch {
+        personal: personal.each(personal_alone),
+        all: all.each(shared_alone),
+        part: part.each(shared_alone),
+    };
+    Ok(SharedFigures { reads, watch })
 }
 
 async fn start(member: &TestCluster, admin: &Contestant, pods: usize) -> anyhow::Result<Sides> {
@@ -202,13 +235,18 @@ async fn listed(target: &Contestant, least: u64) -> anyhow::Result<u64> {
     }
 }
 
-/// What each side's server uses for an event, in microseconds, while all of them watch the same changes.
-async fn watched(sides: &[&Side], admin: &Contestant, pods: usize) -> anyhow::Result<Vec<f64>> {
+/// What each side's server does while so many of each watch the same changes.
+async fn watched(
+    sides: &[&Side],
+    watchers_each: usize,
+    admin: &Contestant,
+    pods: usize,
+) -> anyhow::Result<Vec<Watched>> {
     let mut watchers = JoinSet::new();
     let mut counts = Vec::new();
     for side in sides {
         let lines = Arc::new(AtomicU64::new(0));
-        for _ in 0..WATCHERS {
+        for _ in 0..watchers_each {
             let (connection, lines) = (side.target.connect().await?, Arc::clone(&lines));
             let path =
                 "/api/v1/pods?watch=1&resourceVersion=0&sendInitialEvents=false&resourceVersionMatch=NotOlderThan";
@@ -238,7 +276,7 @@ async fn watched(sides: &[&Side], admin: &Contestant, pods: usize) -> anyhow::Re
             load::namespace(number / load::PODS_PER_NAMESPACE),
             load::pod_name(number)
         );
-        let value = format!("{}-{change}", sides.len());
+        let value = format!("{}-{watchers_each}-{change}", sides.len());
         let body = json!({"metadata": {"labels": {"change": value}}}).to_string();
         connection.write(Method::PATCH, &path, "application/merge-patch+json", Bytes::from(body)).await?;
         sleep(PAUSE).await;
@@ -246,7 +284,7 @@ async fn watched(sides: &[&Side], admin: &Contestant, pods: usize) -> anyhow::Re
     sleep(GRACE).await;
     let costs = sides.iter().zip(before).zip(&counts).map(|((side, before), count)| {
         let cpu = side.processes.cpu_since(before).server.unwrap_or_default();
-        cpu.as_secs_f64() * 1e6 / count.load(Ordering::Relaxed).max(1) as f64
+        Watched { cpu, events: count.load(Ordering::Relaxed) }
     });
     let costs = costs.collect();
     watchers.shutdown().await;

@@ -1,0 +1,178 @@
+//! How soon a right that a member has taken away leaves a watch that is open: many users over one real member, each with a
+//! RoleBinding of their own in one namespace and two watches, of that namespace and of all. Bindings are deleted one after
+//! the other, and all at once.
+
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use bytes::Bytes;
+use futures::future::try_join_all;
+use http::Method;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use serde::Serialize;
+use serde_json::json;
+use tokio::time::{Instant, sleep, timeout};
+use tributary_e2e::{PeopleAuthority, TestCluster, Tributary};
+
+use crate::client::{Contestant, ContestantConnection};
+use crate::load;
+use crate::statistics::Percentiles;
+
+/// The key of the figures.
+pub(crate) const NAME: &str = "revoked-rights";
+/// Users, each with two watches.
+const USERS: usize = 100;
+/// How often each loses what they may, in either way.
+const ROUNDS: usize = 5;
+/// How long what is given may take to be known, and what is taken away to end a watch.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a change is awaited before a watch is asked for again.
+const RETRY: Duration = Duration::from_millis(50);
+
+const JSON: &str = "application/json";
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+const API: &str = "rbac.authorization.k8s.io";
+const ROLE: &str = "revoked-pods";
+
+/// How long watches outlived the right, from the member's answer to its deletion, in milliseconds.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(crate) struct Outlived {
+    /// Watches that ended.
+    pub(crate) watches: usize,
+    /// How long.
+    pub(crate) times: Percentiles,
+    /// The longest.
+    pub(crate) longest: f64,
+}
+
+/// Both ways.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(crate) struct RevokedFigures {
+    /// Users.
+    pub(crate) users: usize,
+    /// One binding after the other.
+    pub(crate) one_by_one: Outlived,
+    /// All bindings at once.
+    pub(crate) at_once: Outlived,
+}
+
+impl Outlived {
+    fn of(times: &[Duration]) -> Self {
+        let longest = times.iter().max().map_or(0.0, |longest| longest.as_secs_f64() * 1000.0);
+        Self { watches: times.len(), times: Percentiles::of(times), longest }
+    }
+}
+
+/// One user.
+struct Person {
+    number: usize,
+    connection: ContestantConnection,
+}
+
+/// Measures over a member that has pods.
+///
+/// # Errors
+/// When a server cannot be started, a watch is not opened, or ends otherwise than for its rights.
+pub(crate) async fn run(member: &TestCluster, admin: &Contestant, pods: usize) -> anyhow::Result<RevokedFigures> {
+    let folder = tempfile::Builder::new().prefix("tributary-bench-revoked-").tempdir().context("make a folder")?;
+    let people = PeopleAuthority::new("the people's authority")?;
+    let client_ca = folder.path().join("clients.crt");
+    std::fs::write(&client_ca, people.pem()).context("write the authority")?;
+    let admin = admin.connect().await?;
+    let rules = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]);
+    let role =
+        json!({"apiVersion": format!("{API}/v1"), "kind": "ClusterRole", "metadata": {"name": ROLE}, "rules": rules});
+    admin.write(Method::POST, &format!("{RBAC}/clusterroles"), JSON, Bytes::from(role.to_string())).await?;
+    let server = Tributary::builder(&member.kubeconfig(), ["member1"]).shared(&client_ca).start().await;
+    let server = server.context("start tributary")?;
+    let mut persons = Vec::new();
+    for number in 0..USERS {
+        let path = folder.path().join(format!("{number}.kubeconfig"));
+        server.kubeconfig_of(&path, &people.user(&user(number), &[])?, &[])?;
+        let connection = Contestant::from_kubeconfig("a user", &path, None).await?.connect().await?;
+        persons.push(Person { number, connection });
+    }
+    let namespaces = pods.div_ceil(load::PODS_PER_NAMESPACE);
+    let (mut one_by_one, mut at_once) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        let opened = try_join_all(persons.iter().map(|person| person.opens(&admin, namespaces))).await?;
+        for (person, watches) in persons.iter().zip(opened) {
+            one_by_one.extend(person.loses(&admin, namespaces, watches).await?);
+        }
+        let opened = try_join_all(persons.iter().map(|person| person.opens(&admin, namespaces))).await?;
+        let lost = persons.iter().zip(opened).map(|(person, watches)| person.loses(&admin, namespaces, watches));
+        at_once.extend(try_join_all(lost).await?.into_iter().flatten());
+    }
+    server.stop().await.context("stop tributary")?;
+    Ok(RevokedFigures { users: USERS, one_by_one: Outlived::of(&one_by_one), at_once: Outlived::of(&at_once) })
+}
+
+fn user(number: usize) -> String {
+    format!("revoked-{number:03}")
+}
+
+impl Person {
+    fn namespace(&self, namespaces: usize) -> String {
+        load::namespace(self.number % namespaces)
+    }
+
+    /// Is given a right, and opens watches by it.
+    async fn opens(&self, admin: &ContestantConnection, namespaces: usize) -> anyhow::Result<[Incoming; 2]> {
+        let (namespace, name) = (self.namespace(namespaces), user(self.number));
+        let binding = json!({"apiVersion": format!("{API}/v1"), "kind": "RoleBinding", "metadata": {"name": name},
+            "subjects": [{"apiGroup": API, "kind": "User", "name": name}],
+            "roleRef": {"apiGroup": API, "kind": "ClusterRole", "name": ROLE}});
+        let path = format!("{RBAC}/namespaces/{namespace}/rolebindings");
+        admin.write(Method::POST, &path, JSON, Bytes::from(binding.to_string())).await?;
+        let watch = "watch=1&resourceVersion=0&sendInitialEvents=false&resourceVersionMatch=NotOlderThan";
+        let of_one = self.opens_one(&format!("/api/v1/namespaces/{namespace}/pods?{watch}")).await?;
+        Ok([of_one, self.opens_one(&format!("/api/v1/pods?{watch}")).await?])
+    }
+
+    async fn opens_one(&self, path: &str) -> anyhow::Result<Incoming> {
+        let begun = Instant::now();
+        loop {
+            let answer = self.connection.send(Method::GET, path, JSON, "", Bytes::new()).await?;
+            match answer.status().as_u16() {
+                200 => return Ok(answer.into_body()),
+                403 if begun.elapsed() < PATIENCE => sleep(RETRY).await,
+                code => bail!("the watch of {path} was answered {code}"),
+            }
+        }
+    }
+
+    /// Loses it. How long each watch outlives the member's answer.
+    async fn loses(
+        &self,
+        admin: &ContestantConnection,
+        namespaces: usize,
+        watches: [Incoming; 2],
+    ) -> anyhow::Result<Vec<Duration>> {
+        let path = format!("{RBAC}/namespaces/{}/rolebindings/{}", self.namespace(namespaces), user(self.number));
+        let ends = watches.map(|watch| tokio::spawn(end_of(watch)));
+        admin.write(Method::DELETE, &path, JSON, Bytes::new()).await?;
+        let deleted = Instant::now();
+        let mut outlived = Vec::new();
+        for end in ends {
+            let end = end.await.context("a watcher panicked")??;
+            outlived.push(end.saturating_duration_since(deleted));
+        }
+        Ok(outlived)
+    }
+}
+
+/// Reads a watch to its end, which has to be that it is to be listed anew. When that was told.
+async fn end_of(mut watch: Incoming) -> anyhow::Result<Instant> {
+    let (mut last, mut told) = (Bytes::new(), Instant::now());
+    while let Some(frame) = timeout(PATIENCE, watch.frame()).await.context("a watch goes on without a right")? {
+        if let Ok(data) = frame.context("read a watch")?.into_data() {
+            (last, told) = (data, Instant::now());
+        }
+    }
+    let text = String::from_utf8_lossy(&last);
+    if !text.contains("\"code\":410") {
+        bail!("a watch ended otherwise than for its rights: {text}");
+    }
+    Ok(told)
+}
