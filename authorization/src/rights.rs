@@ -140,7 +140,8 @@ impl Shares {
 
 /// Forgets what subjects have no more.
 fn forget(map: &mut SharedMap<Arc<str>, Arc<Shares>>) {
-    let remembering: Vec<_> = map.iter().filter(|(_, shares)| shares.remembers()).map(|(name, _)| name.clone()).collect();
+    let remembering: Vec<_> =
+        map.iter().filter(|(_, shares)| shares.remembers()).map(|(name, _)| name.clone()).collect();
     for name in remembering {
         let Some(shares) = map.get_mut(&name) else { continue };
         let shares = Arc::make_mut(shares);

@@ -4,7 +4,7 @@
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
 use criterion::{Criterion, criterion_group, criterion_main};
@@ -114,7 +114,10 @@ fn all(criterion: &mut Criterion) {
 
 /// How long a role takes that changes under 250,000 bindings, each of another user, and how long whoever asks meanwhile
 /// waits for an answer.
+#[expect(clippy::disallowed_types, clippy::disallowed_methods, reason = "threads of its own, without a runtime")]
 fn a_role_of_many(_: &mut Criterion) {
+    use std::time::Instant;
+
     const USERS: usize = 250_000;
     const FLIPS: usize = 10;
     let cluster = &clusters()[0];

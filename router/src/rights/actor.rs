@@ -193,7 +193,9 @@ impl Actor {
     /// How many bytes of texts it has.
     pub(super) fn bytes(&self) -> usize {
         let users = std::iter::once(&self.user).chain(&self.given);
-        users.flat_map(texts).chain(&self.user_groups).chain(&self.groups).map(String::len).sum()
+        let judged = std::iter::once(&self.groups).chain(self.at_home.iter().map(|(_, groups)| groups));
+        let judged = judged.flat_map(|groups| groups.user.iter().chain(&groups.acting));
+        users.flat_map(texts).chain(judged).map(String::len).sum()
     }
 
     /// What a cluster must let the user do so that they may act as whom they ask to be: each thing by itself, who that is

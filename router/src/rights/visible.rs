@@ -454,7 +454,7 @@ impl CallerRights {
     /// Whether the caller may see that although it is not known whether a cluster is there for them. Of one that gives them
     /// so much that nobody looks at it, or has so many bindings, that may be their own doing.
     fn may_visit_unknown(&self, fleet: &FleetRights, cluster: &ClusterName, asked: &Attributes<'_>) -> bool {
-        let [user, acting] = [self.actor.user(), self.actor.acting()];
+        let [user, acting] = [Whom::User, Whom::Acting].map(|whom| self.actor.judged_by(cluster, whom));
         match self.mirror.decides(cluster) {
             None => !self.mirror.is_too_large(cluster),
             // Nothing is known of one that answers itself, and does not answer.
@@ -462,7 +462,7 @@ impl CallerRights {
             // Its roles are known, though it does not say whom it lets the user be.
             Some(Decides::Rules | Decides::Reviews) => {
                 let is_beyond = [user, acting].into_iter().any(|user| fleet.is_beyond(cluster, user));
-                let lets_be = || self.actor.refused(|user, asked| fleet.allows(cluster, user, asked)).is_none();
+                let lets_be = || self.actor.refused(|asked| fleet.allows(cluster, user, asked)).is_none();
                 !is_beyond && lets_be() && fleet.allows(cluster, acting, asked)
             }
         }
