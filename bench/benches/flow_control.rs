@@ -1,0 +1,67 @@
+//! What flow control costs a request that is let in at once: an account among 10,000, limited by user and resource.
+
+use std::hint::black_box;
+use std::num::NonZeroU32;
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use futures::FutureExt;
+use tributary_flow_control::{
+    AdmittedRequest, Attributes, Dimension, Flow, FlowControl, GovernedSchema, Limited, MaxRequestsInflight, Queueing,
+    Resource, Schema, SchemaKind, TokenBucket, User,
+};
+
+const USERS: usize = 10_000;
+
+fn control() -> FlowControl {
+    let (by, queueing) = (vec![Dimension::User, Dimension::Resource], Some(Queueing::default()));
+    let most = NonZeroU32::new(1_000_000_000).unwrap_or(NonZeroU32::MIN);
+    let slots =
+        Limited { limit: MaxRequestsInflight { max: 100, count_long_running: false }, by: by.clone(), queueing };
+    let tokens = Limited { limit: TokenBucket { qps: most, burst: most }, by, queueing };
+    let schemas = [
+        ("exempt", SchemaKind::Exempt),
+        ("in-flight", SchemaKind::MaxRequestsInflight(slots)),
+        ("tokens", SchemaKind::TokenBucket(tokens)),
+    ];
+    let schemas = schemas.map(|(name, kind)| Schema { name: name.into(), kind });
+    FlowControl::new(schemas).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn attributes<'a>(name: &'a str, groups: &'a [String]) -> Attributes<'a> {
+    Attributes {
+        user: User { verifier: "x509", name },
+        groups,
+        client_address: None,
+        verb: "get",
+        resource: Some(Resource { group: "apps", resource: "deployments", subresource: Some("scale") }),
+        cluster: None,
+        is_long_running: false,
+        width: 1,
+        flow: Flow::of(&name),
+    }
+}
+
+fn admit(schema: &GovernedSchema, attributes: &Attributes<'_>) -> AdmittedRequest {
+    let admitted = schema.admit(attributes).now_or_never();
+    admitted.and_then(Result::ok).unwrap_or_else(|| panic!("{} has room", schema.name()))
+}
+
+fn admission(criterion: &mut Criterion) {
+    let control = control();
+    let names: Vec<_> = (0..USERS).map(|number| format!("system:serviceaccount:team-{number}:controller")).collect();
+    let groups: Vec<_> = ["system:authenticated", "web"].map(str::to_owned).to_vec();
+    for schema in control.schemas() {
+        // Each user has a request under way, and an account.
+        let _held: Vec<_> = names.iter().map(|name| admit(schema, &attributes(name, &groups))).collect();
+        let mut at = 0;
+        criterion.bench_function(&format!("flow-control/{}", schema.name()), |bencher| {
+            bencher.iter(|| {
+                at = (at + 7919) % USERS;
+                black_box(admit(schema, &attributes(&names[at], &groups)))
+            });
+        });
+    }
+}
+
+criterion_group!(benches, admission);
+criterion_main!(benches);

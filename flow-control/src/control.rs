@@ -1,0 +1,239 @@
+//! The schemas of one configuration.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::allowance::{Allowance, Slots, Tokens};
+use crate::attributes::{Attributes, Key};
+use crate::gate::{Gate, Held};
+use crate::refusal::{ReachedLimit, RefusalCause, Refused};
+use crate::schema::{Limited, MaxRequestsInflight, Schema, SchemaKind, TokenBucket};
+
+/// The schemas of one configuration, by name. A configuration is a value; what was used is shared with the ones before.
+#[derive(Clone, Debug, Default)]
+pub struct FlowControl {
+    schemas: HashMap<Arc<str>, GovernedSchema>,
+}
+
+/// Two schemas have one name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there are two flow control schemas of the name \"{name}\"; rename one of them")]
+pub struct DuplicateSchema {
+    /// The name.
+    pub name: Arc<str>,
+}
+
+/// A schema, and what is used of it. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct GovernedSchema {
+    name: Arc<str>,
+    kind: Arc<Governed>,
+    usage: Arc<Counts>,
+}
+
+#[derive(Debug)]
+enum Governed {
+    Exempt,
+    Slots(Ruled<Slots>),
+    Tokens(Ruled<Tokens>),
+}
+
+/// What a configuration says, and the state that outlives it.
+#[derive(Debug)]
+struct Ruled<A: Allowance> {
+    rule: Limited<A::Limit>,
+    gate: Arc<Gate<A>>,
+}
+
+/// Requests under way.
+#[derive(Debug, Default)]
+struct Counts {
+    short: AtomicUsize,
+    long_running: AtomicUsize,
+}
+
+/// How much of a schema is used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SchemaUsage {
+    /// Requests in flight that take a place, or would if the schema had any.
+    pub in_flight: usize,
+    /// Requests that last, and are counted apart.
+    pub long_running: usize,
+    /// Requests that wait.
+    pub waiting: usize,
+    /// Keys that have used something.
+    pub keys: usize,
+}
+
+/// What a request holds that was let in: its place is free again once this is dropped, whatever schemas there are then.
+#[must_use = "its place is free again once it is dropped"]
+pub struct AdmittedRequest {
+    usage: Arc<Counts>,
+    is_apart: bool,
+    /// Dropped last: whoever takes the place next finds the count without this one.
+    _slot: Option<Held<Slots>>,
+}
+
+impl FlowControl {
+    /// The schemas of the first configuration.
+    ///
+    /// # Errors
+    /// [`DuplicateSchema`].
+    pub fn new(schemas: impl IntoIterator<Item = Schema>) -> Result<Self, DuplicateSchema> {
+        Self::default().changed(schemas)
+    }
+
+    /// Those of the next one. Where name and kind stay, so does what is used: tokens that are spent, places that are taken
+    /// (more than there are now, if there are fewer), and who waits. The limits are in force at once, for those, too, who
+    /// still have the configuration before.
+    ///
+    /// # Errors
+    /// [`DuplicateSchema`]; then nothing is changed.
+    pub fn changed(&self, schemas: impl IntoIterator<Item = Schema>) -> Result<Self, DuplicateSchema> {
+        let mut by_name: HashMap<Arc<str>, Schema> = HashMap::new();
+        for schema in schemas {
+            if let Some(other) = by_name.insert(Arc::clone(&schema.name), schema) {
+                return Err(DuplicateSchema { name: other.name });
+            }
+        }
+        let schemas = by_name.into_iter().map(|(name, schema)| {
+            let governed = GovernedSchema::next(self.schemas.get(&name), schema);
+            (name, governed)
+        });
+        Ok(Self { schemas: schemas.collect() })
+    }
+
+    /// The schema of this name.
+    pub fn schema(&self, name: &str) -> Option<&GovernedSchema> {
+        self.schemas.get(name)
+    }
+
+    /// All schemas, in no order.
+    pub fn schemas(&self) -> impl Iterator<Item = &GovernedSchema> {
+        self.schemas.values()
+    }
+}
+
+impl GovernedSchema {
+    fn next(before: Option<&Self>, schema: Schema) -> Self {
+        let Schema { name, kind } = schema;
+        let kind = match (kind, before.map(|before| &*before.kind)) {
+            (SchemaKind::Exempt, _) => Governed::Exempt,
+            (SchemaKind::MaxRequestsInflight(rule), Some(Governed::Slots(before))) => {
+                Governed::Slots(before.next(rule))
+            }
+            (SchemaKind::MaxRequestsInflight(rule), _) => Governed::Slots(Ruled::new(rule)),
+            (SchemaKind::TokenBucket(rule), Some(Governed::Tokens(before))) => Governed::Tokens(before.next(rule)),
+            (SchemaKind::TokenBucket(rule), _) => Governed::Tokens(Ruled::new(rule)),
+        };
+        let usage = before.map(|before| Arc::clone(&before.usage)).unwrap_or_default();
+        Self { name, kind: Arc::new(kind), usage }
+    }
+
+    /// The name.
+    pub fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// Lets a request in: at once, or after the short wait that the schema provides for. Nothing is allocated unless it
+    /// waits or its key is new.
+    ///
+    /// Cancel: dropping the future leaves the queue; a turn that was just given goes to the next.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub async fn admit(&self, attributes: &Attributes<'_>) -> Result<AdmittedRequest, Box<Refused>> {
+        let mut is_apart = attributes.is_long_running;
+        let slot = match &*self.kind {
+            Governed::Exempt => None,
+            Governed::Slots(ruled) => {
+                let MaxRequestsInflight { max, count_long_running } = ruled.rule.limit;
+                is_apart &= !count_long_running;
+                match is_apart {
+                    true if max == 0 => return Err(ruled.refused(&self.name, RefusalCause::Closed, attributes)),
+                    true => None,
+                    false => Some(ruled.admit(&self.name, attributes).await?),
+                }
+            }
+            Governed::Tokens(ruled) => {
+                ruled.admit(&self.name, attributes).await?.spend();
+                None
+            }
+        };
+        let usage = Arc::clone(&self.usage);
+        usage.of(is_apart).fetch_add(1, Ordering::Relaxed);
+        Ok(AdmittedRequest { usage, is_apart, _slot: slot })
+    }
+
+    /// How much of it is used now.
+    pub fn usage(&self) -> SchemaUsage {
+        let (waiting, keys) = match &*self.kind {
+            Governed::Exempt => (0, 0),
+            Governed::Slots(ruled) => ruled.gate.usage(),
+            Governed::Tokens(ruled) => ruled.gate.usage(),
+        };
+        let [in_flight, long_running] = [false, true].map(|is_apart| self.usage.of(is_apart).load(Ordering::Relaxed));
+        SchemaUsage { in_flight, long_running, waiting, keys }
+    }
+}
+
+impl<A: Allowance> Ruled<A>
+where
+    ReachedLimit: From<A::Limit>,
+{
+    fn new(rule: Limited<A::Limit>) -> Self {
+        let gate = Gate::new(rule.limit, rule.queueing);
+        Self { rule, gate }
+    }
+
+    /// The same state under another rule.
+    fn next(&self, rule: Limited<A::Limit>) -> Self {
+        self.gate.change(rule.limit, rule.queueing);
+        Self { rule, gate: Arc::clone(&self.gate) }
+    }
+
+    async fn admit(&self, name: &Arc<str>, attributes: &Attributes<'_>) -> Result<Held<A>, Box<Refused>> {
+        let Limited { by, queueing, .. } = &self.rule;
+        let who = (Key::of(by, attributes), attributes.flow);
+        let admitted = self.gate.admit(who, attributes.width, *queueing).await;
+        admitted.map_err(|cause| self.refused(name, cause, attributes))
+    }
+
+    fn refused(&self, name: &Arc<str>, cause: RefusalCause, attributes: &Attributes<'_>) -> Box<Refused> {
+        // What is in force now, not when the request's configuration was made.
+        let limit = self.gate.limit().into();
+        Box::new(Refused::new(name, limit, &self.rule.by, cause, attributes))
+    }
+}
+
+impl From<MaxRequestsInflight> for ReachedLimit {
+    fn from(limit: MaxRequestsInflight) -> Self {
+        Self::MaxRequestsInflight(limit)
+    }
+}
+
+impl From<TokenBucket> for ReachedLimit {
+    fn from(limit: TokenBucket) -> Self {
+        Self::TokenBucket(limit)
+    }
+}
+
+impl Counts {
+    fn of(&self, is_apart: bool) -> &AtomicUsize {
+        if is_apart { &self.long_running } else { &self.short }
+    }
+}
+
+impl Drop for AdmittedRequest {
+    fn drop(&mut self) {
+        self.usage.of(self.is_apart).fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl fmt::Debug for AdmittedRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AdmittedRequest").field("is_apart", &self.is_apart).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,313 @@
+//! Who waits for a key's limit, and whose turn is next.
+//!
+//! A flow waits in one queue of its hand ([`Deck`]): where it waits already, or else where the fewest others do. So however
+//! many requests a flow has, it is one queue's turn among the others; kube-apiserver's flows spread over their whole hand.
+//!
+//! Of the queues in which somebody waits, the one is next that has used least: start-time fair queueing (Goyal, Vin and
+//! Cheng, SIGCOMM 1996) over several servers at once (Jin, Chase and Kaur, SFQ(D), SIGMETRICS 2004), on which
+//! KEP-1040 rests, too. A queue in which nobody waited begins where the others are: nobody saves up turns, and nobody pays
+//! for what was free. What is used is tokens, or slots for as long as they are held; a request that holds a slot is
+//! reckoned as a second beforehand, so that of requests of unknown length each flow has as many in flight.
+
+use std::collections::VecDeque;
+
+use tokio::time::Instant;
+
+use crate::attributes::Flow;
+use crate::hand::Deck;
+
+/// What a held slot is reckoned with beforehand, in nanoseconds; a token, too. 1 s: longer than nearly all requests take.
+const AHEAD: u128 = 1_000_000_000;
+
+/// The queues of one key. They are made when somebody has to wait, and gone when nobody does.
+#[derive(Debug)]
+pub(crate) struct FairQueues<W> {
+    /// Tells apart these queues from those that the key had before, and will have.
+    pub(crate) generation: u64,
+    deck: Deck,
+    origin: Instant,
+    queues: Box<[Queue<W>]>,
+    waiting: usize,
+    /// Whose turn it is, until its first one has it or is gone: what it takes is awaited. By use alone the order would
+    /// change as time goes by, and another queue's turn might come when nothing happens that somebody sees.
+    turn: Option<usize>,
+}
+
+#[derive(Debug)]
+struct Queue<W> {
+    used: Used,
+    waiters: VecDeque<Waiter<W>>,
+}
+
+/// One that waits.
+#[derive(Debug)]
+pub(crate) struct Waiter<W> {
+    /// Its number, ascending.
+    pub(crate) ticket: u64,
+    /// Whose it is.
+    pub(crate) flow: Flow,
+    /// How much it takes.
+    pub(crate) seats: u32,
+    /// How it is told.
+    pub(crate) waker: W,
+}
+
+/// What a queue has used: slots by time, in nanoseconds.
+#[derive(Debug, Default)]
+struct Used {
+    /// Of what is over.
+    settled: u128,
+    /// The slots that are held now.
+    seats: u128,
+    /// When they were taken, from the origin on, added up.
+    since: u128,
+}
+
+impl Used {
+    /// Up to this time.
+    fn until(&self, now: u128) -> u128 {
+        self.settled + (self.seats * now).saturating_sub(self.since)
+    }
+
+    /// By this order queues have their turns.
+    fn ahead(&self, now: u128) -> u128 {
+        self.until(now) + self.seats * AHEAD
+    }
+}
+
+impl<W> FairQueues<W> {
+    pub(crate) fn new(generation: u64, deck: Deck, now: Instant) -> Self {
+        let queue = || Queue { used: Used::default(), waiters: VecDeque::new() };
+        let queues = (0..deck.queues()).map(|_| queue()).collect();
+        Self { generation, deck, origin: now, queues, waiting: 0, turn: None }
+    }
+
+    /// How many wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// The queue in which a flow waits next.
+    pub(crate) fn choose(&self, flow: Flow) -> usize {
+        let others = |at: &usize| {
+            let waiters = &self.queues[*at].waiters;
+            // Where it waits itself comes before what is empty.
+            match waiters.iter().any(|waiter| waiter.flow == flow) {
+                true => 0,
+                false => waiters.len() + 1,
+            }
+        };
+        self.deck.deal(flow.0).min_by_key(others).unwrap_or(0)
+    }
+
+    /// How many wait in this queue.
+    pub(crate) fn length(&self, at: usize) -> usize {
+        self.queues[at].waiters.len()
+    }
+
+    /// Has one wait in this queue.
+    pub(crate) fn push(&mut self, at: usize, waiter: Waiter<W>, now: Instant) {
+        if self.queues[at].waiters.is_empty() {
+            let now = self.elapsed(now);
+            let waiting = self.queues.iter().filter(|queue| !queue.waiters.is_empty());
+            let least = waiting.map(|queue| queue.used.until(now)).min().unwrap_or(0);
+            let used = &mut self.queues[at].used;
+            used.settled += least.saturating_sub(used.until(now));
+        }
+        self.queues[at].waiters.push_back(waiter);
+        self.waiting += 1;
+    }
+
+    /// The queue whose turn it is, and how much its first one takes.
+    pub(crate) fn next(&mut self, now: Instant) -> Option<(usize, u32)> {
+        self.turn = self.turn.or_else(|| self.least_used(now));
+        Some((self.turn?, self.awaited()?))
+    }
+
+    /// How much the one takes whose turn it was found to be.
+    pub(crate) fn awaited(&self) -> Option<u32> {
+        Some(self.queues[self.turn?].waiters.front()?.seats)
+    }
+
+    /// Of the queues in which somebody waits, the one that has used least; of those that have used as much, the one whose
+    /// first one came first.
+    fn least_used(&self, now: Instant) -> Option<usize> {
+        let now = self.elapsed(now);
+        let waiting =
+            self.queues.iter().enumerate().filter_map(|(at, queue)| Some((at, queue, queue.waiters.front()?)));
+        let least = waiting.min_by_key(|(_, queue, first)| (queue.used.ahead(now), first.ticket));
+        least.map(|(at, ..)| at)
+    }
+
+    /// Takes the first one of a queue, to have its turn.
+    pub(crate) fn pop(&mut self, at: usize) -> Option<Waiter<W>> {
+        let waiter = self.queues[at].waiters.pop_front()?;
+        self.left(at, 0);
+        Some(waiter)
+    }
+
+    /// Takes one out that waits no longer. Cost: the length of its queue.
+    pub(crate) fn remove(&mut self, at: usize, ticket: u64) -> Option<Waiter<W>> {
+        let waiters = &mut self.queues.get_mut(at)?.waiters;
+        let place = waiters.binary_search_by_key(&ticket, |waiter| waiter.ticket).ok()?;
+        let waiter = waiters.remove(place)?;
+        self.left(at, place);
+        Some(waiter)
+    }
+
+    /// The one in this place of a queue waits no longer.
+    fn left(&mut self, at: usize, place: usize) {
+        self.waiting -= 1;
+        if self.turn == Some(at) && place == 0 {
+            self.turn = None;
+        }
+    }
+
+    /// One of this queue has taken slots, and holds them.
+    pub(crate) fn begin(&mut self, at: usize, seats: u32, now: Instant) {
+        let now = self.elapsed(now);
+        let used = &mut self.queues[at].used;
+        used.seats += u128::from(seats);
+        used.since += u128::from(seats) * now;
+    }
+
+    /// It has given back those that it took then.
+    pub(crate) fn end(&mut self, at: usize, seats: u32, since: Instant, now: Instant) {
+        let (since, now) = (self.elapsed(since), self.elapsed(now));
+        let used = &mut self.queues[at].used;
+        used.seats -= u128::from(seats);
+        used.since -= u128::from(seats) * since;
+        used.settled += u128::from(seats) * now.saturating_sub(since);
+    }
+
+    /// One of this queue has spent tokens.
+    pub(crate) fn spend(&mut self, at: usize, seats: u32) {
+        self.queues[at].used.settled += u128::from(seats) * AHEAD;
+    }
+
+    fn elapsed(&self, now: Instant) -> u128 {
+        now.saturating_duration_since(self.origin).as_nanos()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    use super::*;
+
+    fn deck(queues: u16, hand: u8) -> Deck {
+        Deck::new(queues, hand).unwrap()
+    }
+
+    fn push(queues: &mut FairQueues<()>, flow: Flow, ticket: u64, now: Instant) -> usize {
+        let at = queues.choose(flow);
+        queues.push(at, Waiter { ticket, flow, seats: 1, waker: () }, now);
+        at
+    }
+
+    #[test]
+    fn a_flow_stays_in_one_queue_and_others_keep_out_of_it_while_their_hands_have_a_free_one() {
+        let now = Instant::now();
+        let mut queues = FairQueues::new(1, Deck::default(), now);
+        let flood = Flow(0x5EED_0123_4567_89AB);
+        let taken: Vec<_> = (0..20).map(|ticket| push(&mut queues, flood, ticket, now)).collect();
+        assert!(taken.iter().all(|at| *at == taken[0]));
+        // Another of the same first card, and all others of the hand different: the last digit is the first card.
+        let other = Flow(flood.0 - flood.0 % 64 + taken[0] as u64 + 64);
+        assert_eq!(Deck::default().deal(other.0).next(), Some(taken[0]));
+        assert_ne!(push(&mut queues, other, 20, now), taken[0]);
+        assert_eq!(queues.waiting(), 21);
+    }
+
+    #[test]
+    fn flows_have_their_turns_one_after_the_other_however_many_wait() {
+        let now = Instant::now();
+        let mut queues = FairQueues::new(1, deck(8, 1), now);
+        for ticket in 0..30 {
+            push(&mut queues, Flow(if ticket < 20 { 1 } else { 2 }), ticket, now);
+        }
+        let mut served = Vec::new();
+        while let Some((at, seats)) = queues.next(now) {
+            let waiter = queues.pop(at).unwrap();
+            queues.spend(at, seats);
+            served.push(waiter.flow.0);
+        }
+        assert_eq!(served.len(), 30);
+        assert!(served[..20].chunks(2).all(|pair| pair[0] != pair[1]), "{served:?}");
+    }
+
+    /// Of a flow of long requests and one of short ones, each holds as many slots by time.
+    #[test]
+    fn slots_are_shared_by_the_time_that_they_are_held() {
+        let start = Instant::now();
+        let mut queues = FairQueues::new(1, deck(8, 1), start);
+        let mut ticket = 0;
+        let mut ends: BTreeMap<(u64, usize), (Flow, Instant)> = BTreeMap::new();
+        let mut held: BTreeMap<Flow, u64> = BTreeMap::new();
+        let (mut free, mut clock) = (10, 0_u64);
+        let takes = |flow: Flow| if flow == Flow(1) { 1000 } else { 10 };
+        while clock < 60_000 {
+            let now = start + Duration::from_millis(clock);
+            for flow in [Flow(1), Flow(2)] {
+                while queues.length(queues.choose(flow)) < 20 {
+                    push(&mut queues, flow, ticket, now);
+                    ticket += 1;
+                }
+            }
+            while free > 0 {
+                let (at, seats) = queues.next(now).unwrap();
+                let waiter = queues.pop(at).unwrap();
+                queues.begin(at, seats, now);
+                ends.insert((clock + takes(waiter.flow), ticket as usize), (waiter.flow, now));
+                ticket += 1;
+                free -= 1;
+            }
+            let ((end, _), (flow, since)) = ends.pop_first().unwrap();
+            clock = end;
+            queues.end(queues.choose(flow), 1, since, start + Duration::from_millis(clock));
+            *held.entry(flow).or_default() += takes(flow);
+            free += 1;
+        }
+        let [long, short] = [held[&Flow(1)], held[&Flow(2)]];
+        assert!(long.abs_diff(short) * 10 < long, "{held:?}");
+    }
+
+    #[test]
+    fn nobody_saves_up_turns_while_away() {
+        let now = Instant::now();
+        let mut queues = FairQueues::new(1, deck(8, 1), now);
+        for ticket in 0..100 {
+            push(&mut queues, Flow(1), ticket, now);
+        }
+        for _ in 0..50 {
+            let (at, seats) = queues.next(now).unwrap();
+            queues.pop(at);
+            queues.spend(at, seats);
+        }
+        for ticket in 100..150 {
+            push(&mut queues, Flow(2), ticket, now);
+        }
+        let served: Vec<_> = (0..20)
+            .map(|_| {
+                let (at, seats) = queues.next(now).unwrap();
+                queues.spend(at, seats);
+                queues.pop(at).unwrap().flow.0
+            })
+            .collect();
+        assert_eq!(served.iter().filter(|flow| **flow == 1).count(), 10, "{served:?}");
+    }
+
+    #[test]
+    fn who_waits_no_longer_is_found_by_its_number() {
+        let now = Instant::now();
+        let mut queues = FairQueues::new(1, deck(8, 1), now);
+        let at = push(&mut queues, Flow(1), 3, now);
+        push(&mut queues, Flow(1), 5, now);
+        assert!(queues.remove(at, 4).is_none());
+        assert_eq!(queues.remove(at, 3).map(|waiter| waiter.ticket), Some(3));
+        assert_eq!((queues.waiting(), queues.pop(at).map(|waiter| waiter.ticket)), (1, Some(5)));
+        assert!(queues.next(now).is_none());
+    }
+}

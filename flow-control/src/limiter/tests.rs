@@ -1,0 +1,233 @@
+//! Schedules of what clients, time and configurations do, against what must hold after each step.
+
+use std::collections::BTreeMap;
+use std::num::{NonZeroU16, NonZeroU32};
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::allowance::{Slots, Tokens};
+use crate::hand::Deck;
+use crate::schema::{MaxRequestsInflight, TokenBucket};
+
+/// As many keys as have accounts of their own; the others share one.
+const KEYS_MAX: usize = 3;
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Admit { key: u64, flow: u64, width: u32 },
+    GiveBack(usize),
+    Cancel(usize),
+    Wait { microseconds: u64 },
+    Change { limit: u32 },
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        6 => (0_u64..5, any::<u64>(), 1_u32..4).prop_map(|(key, flow, width)| Step::Admit { key, flow: flow % 4, width }),
+        4 => any::<usize>().prop_map(Step::GiveBack),
+        2 => any::<usize>().prop_map(Step::Cancel),
+        3 => (0_u64..200_000).prop_map(|microseconds| Step::Wait { microseconds }),
+        1 => (0_u32..9).prop_map(|limit| Step::Change { limit }),
+    ];
+    proptest::collection::vec(step, 1..200)
+}
+
+fn queueing() -> Queueing {
+    let length = NonZeroU16::new(3).unwrap();
+    Queueing { deck: Deck::new(4, 2).unwrap(), length, wait_max: Duration::from_secs(1) }
+}
+
+/// A limiter, and what its clients know: the waker of each is its number.
+struct Clients<A: Allowance> {
+    limiter: Limiter<A, u64>,
+    now: Instant,
+    next: u64,
+    held: Vec<Place>,
+    waiting: BTreeMap<u64, Ticket>,
+    /// Turns that were given since they were looked at.
+    turns: Vec<Place>,
+}
+
+impl<A: Allowance> Clients<A> {
+    fn new(limit: A::Limit) -> Self {
+        let limiter = Limiter::new(limit, Some(queueing()), KEYS_MAX);
+        Self { limiter, now: Instant::now(), next: 0, held: Vec::new(), waiting: BTreeMap::new(), turns: Vec::new() }
+    }
+
+    fn act(&mut self, step: Step, limit: impl Fn(u32) -> A::Limit) {
+        let mut granted = Vec::new();
+        match step {
+            Step::Admit { key, flow, width } => {
+                self.next += 1;
+                let number = self.next;
+                let who = (Key(key), Flow(flow));
+                match self.limiter.admit(who, width, self.now, || number, &mut granted) {
+                    Decision::Admitted(place) => self.turns.push(place),
+                    Decision::Waits { ticket, .. } => {
+                        self.waiting.insert(number, ticket);
+                    }
+                    Decision::Closed | Decision::Exceeded | Decision::QueueFull => {}
+                }
+            }
+            Step::GiveBack(at) if !self.held.is_empty() => {
+                let place = self.held.swap_remove(at % self.held.len());
+                self.limiter.give_back(place, self.now, &mut granted);
+            }
+            Step::Cancel(at) if !self.waiting.is_empty() => {
+                let number = *self.waiting.keys().nth(at % self.waiting.len()).unwrap();
+                let ticket = self.waiting.remove(&number).unwrap();
+                assert!(self.limiter.cancel(ticket, self.now, &mut granted), "who waits is found");
+                assert!(!self.limiter.cancel(ticket, self.now, &mut granted), "and then no more");
+            }
+            Step::GiveBack(_) | Step::Cancel(_) => {}
+            Step::Wait { microseconds } => self.now += Duration::from_micros(microseconds),
+            Step::Change { limit: number } => {
+                self.limiter.change(limit(number), Some(queueing()), self.now, &mut granted);
+            }
+        }
+        self.note(granted);
+    }
+
+    /// Somebody is told: one that waits, and once.
+    fn note(&mut self, granted: Granted<u64>) {
+        for (number, place) in granted {
+            let ticket = self.waiting.remove(&number).expect("only who waits is given a turn");
+            assert_eq!(ticket.account, place.account);
+            self.turns.push(place);
+        }
+    }
+
+    /// What holds after each step, of whatever kind the limit is.
+    fn check(&mut self) {
+        assert_eq!(self.limiter.waiting(), self.waiting.len());
+        assert!(self.waiting.len() <= queueing().waiting_max());
+        assert!(self.limiter.keys() <= KEYS_MAX);
+        // Nobody waits for whom there is room: had a wake-up been lost, it would come now.
+        let accounts: Vec<_> = self.waiting.values().map(|ticket| ticket.account).collect();
+        for account in accounts {
+            let mut lost = Vec::new();
+            self.limiter.advance(account, self.now, &mut lost);
+            assert!(lost.is_empty(), "{lost:?} had no turn before");
+        }
+    }
+
+    fn held_in(&self, account: AccountId) -> u32 {
+        self.held.iter().filter(|place| place.account == account).map(|place| place.seats).sum()
+    }
+}
+
+proptest! {
+    #[test]
+    fn slots_are_never_more_than_there_are_and_all_come_back(max in 0_u32..6, schedule in steps()) {
+        let limit = |max| MaxRequestsInflight { max, count_long_running: false };
+        let mut clients: Clients<Slots> = Clients::new(limit(max));
+        for step in schedule {
+            clients.act(step, limit);
+            for place in std::mem::take(&mut clients.turns) {
+                clients.held.push(place);
+                prop_assert!(clients.held_in(place.account) <= clients.limiter.limit().max);
+            }
+            clients.check();
+        }
+        // Whoever waits when nothing is closed has a turn once the others are through.
+        clients.act(Step::Change { limit: 3 }, limit);
+        loop {
+            let turns = std::mem::take(&mut clients.turns);
+            clients.held.extend(turns);
+            if clients.held.is_empty() {
+                break;
+            }
+            clients.act(Step::GiveBack(0), limit);
+            clients.check();
+        }
+        prop_assert_eq!((clients.waiting.len(), clients.limiter.waiting(), clients.limiter.keys()), (0, 0, 0));
+    }
+
+    #[test]
+    fn tokens_are_never_more_than_time_brought(burst in 1_u32..6, schedule in steps()) {
+        let number = |number: u32| NonZeroU32::new(number.max(1)).unwrap();
+        let limit = |size| TokenBucket { qps: number(size * 10), burst: number(size) };
+        let mut clients: Clients<Tokens> = Clients::new(limit(burst));
+        // What each account may have had: its burst, what time brought, and by how much bursts grew.
+        let (mut brought, mut had) = (f64::from(burst), BTreeMap::<AccountId, u32>::new());
+        for step in schedule {
+            let before = (clients.now, clients.limiter.limit());
+            if let Step::GiveBack(_) = step {
+                continue;
+            }
+            if let Step::Wait { microseconds } = step {
+                // Time is followed as the task does that comes back when something is due.
+                let until = clients.now + Duration::from_micros(microseconds);
+                while let Some((due, account)) = next_due(&clients) && due <= until {
+                    prop_assert!(due >= clients.now);
+                    clients.now = due;
+                    let mut granted = Vec::new();
+                    clients.limiter.advance(account, due, &mut granted);
+                    prop_assert!(!granted.is_empty(), "nobody is woken in vain");
+                    clients.note(granted);
+                }
+                clients.now = until;
+            } else {
+                clients.act(step, limit);
+            }
+            let limit = clients.limiter.limit();
+            brought += (clients.now - before.0).as_secs_f64() * f64::from(before.1.qps.get());
+            brought += f64::from(limit.burst.get().saturating_sub(before.1.burst.get()));
+            for place in std::mem::take(&mut clients.turns) {
+                *had.entry(place.account).or_default() += place.seats;
+            }
+            for (account, tokens) in &had {
+                prop_assert!(f64::from(*tokens) <= brought + 1e-6, "{account:?}: {tokens} of {brought}");
+            }
+            clients.check();
+        }
+    }
+}
+
+/// When the first of those that wait has its turn by time alone.
+fn next_due(clients: &Clients<Tokens>) -> Option<(Instant, AccountId)> {
+    let due = |ticket: &Ticket| {
+        let due = clients.limiter.due(ticket.account, ticket.generation, clients.now)?;
+        Some((due, ticket.account))
+    };
+    clients.waiting.values().filter_map(due).min()
+}
+
+/// With more keys than there is memory for, nobody who is over the limit is forgotten, and no key that comes has more
+/// than its share of one limit.
+#[test]
+fn hostile_keys_neither_grow_memory_nor_free_somebody_over_the_limit() {
+    let one = NonZeroU32::MIN;
+    let mut limiter: Limiter<Tokens, ()> = Limiter::new(TokenBucket { qps: one, burst: one }, None, 100);
+    let start = Instant::now();
+    let mut admitted = |key, now| {
+        let decision = limiter.admit((Key(key), Flow(0)), 1, now, || (), &mut Vec::new());
+        (matches!(decision, Decision::Admitted(_)), limiter.keys())
+    };
+    assert!(admitted(0, start).0);
+    let others = (1..10_000).filter(|key| admitted(*key, start).0).count();
+    assert_eq!(others, 99 + 1, "each with an account of its own, and one of all others");
+    assert_eq!(admitted(0, start), (false, 100));
+    // Once it is as if they had never come, their places are others'.
+    let later = start + Duration::from_secs(2);
+    assert_eq!((10_000..20_000).filter(|key| admitted(*key, later).0).count(), 100 + 1);
+}
+
+#[test]
+fn of_what_is_wide_nothing_goes_first_and_it_takes_all_at_most() {
+    let limit = MaxRequestsInflight { max: 4, count_long_running: false };
+    let mut limiter: Limiter<Slots, u32> = Limiter::new(limit, Some(Queueing::default()), KEYS_MAX);
+    let now = Instant::now();
+    let mut granted = Vec::new();
+    let mut admit = |flow, width, number| limiter.admit((Key(0), Flow(flow)), width, now, || number, &mut granted);
+    let Decision::Admitted(narrow) = admit(1, 1, 0) else { panic!("there is room") };
+    let Decision::Waits { is_first: true, .. } = admit(2, 100, 1) else { panic!("it takes all four") };
+    let Decision::Waits { is_first: false, .. } = admit(3, 1, 2) else { panic!("three are free, and not its turn") };
+    limiter.give_back(narrow, now, &mut granted);
+    let [(1, wide)] = granted[..] else { panic!("{granted:?}") };
+    assert_eq!(wide.seats, 4);
+    limiter.give_back(wide, now, &mut granted);
+    assert_eq!(granted.last().map(|(number, place)| (*number, place.seats)), Some((2, 1)));
+}

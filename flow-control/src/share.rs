@@ -1,0 +1,96 @@
+//! What of a limit is one replica's, where several serve together.
+
+use std::num::NonZeroU32;
+
+use crate::schema::{Limited, MaxRequestsInflight, Schema, SchemaKind, TokenBucket};
+
+/// How many replicas share each limit, and which of them this is.
+///
+/// Each has its part whether it hears from the others or not: what it does not know cannot make the sum too large. The parts add up
+/// to the limit where ranks are known, and to no more where they are not. Only a limit of fewer than one per replica
+/// is exceeded: each has 1 of it, because a replica with none would refuse all that a load balancer sends it. 0 stays 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replicas {
+    count: NonZeroU32,
+    rank: Option<u32>,
+}
+
+/// One, which has all.
+impl Default for Replicas {
+    fn default() -> Self {
+        Self::of(NonZeroU32::MIN)
+    }
+}
+
+impl Replicas {
+    /// So many.
+    pub fn of(count: NonZeroU32) -> Self {
+        Self { count, rank: None }
+    }
+
+    /// So many, of which this is the one of this rank, from 0 on: what does not divide evenly is the first ones'. All must
+    /// have another rank, and count alike. `None` for a rank that there is not.
+    pub fn ranked(count: NonZeroU32, rank: u32) -> Option<Self> {
+        (rank < count.get()).then_some(Self { count, rank: Some(rank) })
+    }
+
+    /// This replica's part of a limit.
+    pub fn part(self, limit: u32) -> u32 {
+        let count = self.count.get();
+        let rest = self.rank.is_some_and(|rank| rank < limit % count);
+        (limit / count + u32::from(rest)).max(limit.min(1))
+    }
+
+    /// A schema with this replica's part of its limits. Queues stay as they are: each replica has its own.
+    #[must_use]
+    pub fn share(self, schema: &Schema) -> Schema {
+        let mut own = schema.clone();
+        match &mut own.kind {
+            SchemaKind::Exempt => {}
+            SchemaKind::MaxRequestsInflight(Limited { limit: MaxRequestsInflight { max, .. }, .. }) => {
+                *max = self.part(*max);
+            }
+            SchemaKind::TokenBucket(Limited { limit: TokenBucket { qps, burst }, .. }) => {
+                *qps = self.part_of(*qps);
+                *burst = self.part_of(*burst);
+            }
+        }
+        own
+    }
+
+    fn part_of(self, limit: NonZeroU32) -> NonZeroU32 {
+        NonZeroU32::new(self.part(limit.get())).unwrap_or(NonZeroU32::MIN)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn parts_are_no_more_than_the_limit_and_of_known_ranks_all_of_it(limit in 0_u32..100_000, count in 1_u32..200) {
+            let count = NonZeroU32::new(count).unwrap();
+            let unranked = u64::from(Replicas::of(count).part(limit)) * u64::from(count.get());
+            let ranked = (0..count.get()).filter_map(|rank| Replicas::ranked(count, rank));
+            let ranked: u64 = ranked.map(|own| u64::from(own.part(limit))).sum();
+            if limit == 0 || limit >= count.get() {
+                prop_assert_eq!(ranked, u64::from(limit));
+                prop_assert!(unranked <= ranked && ranked - unranked < u64::from(count.get()));
+            } else {
+                prop_assert_eq!((ranked, unranked), (u64::from(count.get()), u64::from(count.get())), "one each");
+            }
+        }
+    }
+
+    #[test]
+    fn there_is_no_rank_beyond_the_last() {
+        let three = NonZeroU32::new(3).unwrap();
+        assert!(Replicas::ranked(three, 2).is_some() && Replicas::ranked(three, 3).is_none());
+        assert_eq!([0, 1, 2].map(|rank| Replicas::ranked(three, rank).unwrap().part(10)), [4, 3, 3]);
+        assert_eq!(Replicas::of(three).part(10), 3);
+        assert_eq!(Replicas::default().part(10), 10);
+    }
+}

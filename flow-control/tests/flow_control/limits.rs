@@ -1,0 +1,155 @@
+//! Limits, whose they are, and what is told of them.
+
+use std::time::Duration;
+
+use futures::FutureExt;
+use tributary_flow_control::{
+    AdmittedRequest, Attributes, Dimension, FlowControl, GovernedSchema, Limited, MaxRequestsInflight, RefusalCause,
+    Refused, Resource, SchemaKind, SchemaUsage,
+};
+
+use super::{from, named, one, slots, tenants, tokens, watch};
+
+/// The answer that comes at once.
+fn at_once(schema: &GovernedSchema, attributes: &Attributes<'_>) -> Result<AdmittedRequest, Box<Refused>> {
+    schema.admit(attributes).now_or_never().expect("it does not wait")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_place_is_free_once_what_holds_it_is_dropped() {
+    let control = one(slots(2, &[], None));
+    let schema = tenants(&control);
+    let [first, _second] = ["ann", "bob"].map(|name| at_once(schema, &from(name)).unwrap());
+    assert_eq!(at_once(schema, &from("eve")).unwrap_err().cause, RefusalCause::Exceeded);
+    drop(first);
+    let third = at_once(schema, &from("eve")).unwrap();
+    // With a task that is ended, as when its connection dies.
+    let task = tokio::spawn(async move {
+        let _third = third;
+        std::future::pending::<()>().await;
+    });
+    tokio::task::yield_now().await;
+    assert!(at_once(schema, &from("ann")).is_err());
+    task.abort();
+    assert!(task.await.unwrap_err().is_cancelled());
+    assert!(at_once(schema, &from("ann")).is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_key_has_a_limit_of_its_own() {
+    let control = one(slots(1, &[Dimension::User, Dimension::Cluster], None));
+    let schema = tenants(&control);
+    let (ann, bob) = (from("ann"), from("bob"));
+    let in_eu = Attributes { cluster: Some("eu"), ..ann };
+    let _held = [ann, bob, in_eu].map(|attributes| at_once(schema, &attributes).unwrap());
+    for attributes in [ann, bob, in_eu] {
+        assert!(at_once(schema, &attributes).is_err());
+    }
+    assert_eq!(schema.usage(), SchemaUsage { in_flight: 3, keys: 3, ..SchemaUsage::default() });
+}
+
+/// KubeGateway counts what lasts (case 19 of its contract: `countLongRunning`); kube-apiserver's limits do not.
+#[tokio::test(start_paused = true)]
+async fn what_lasts_takes_a_place_only_where_the_schema_says_so() {
+    let counting = |max, count_long_running| {
+        let limit = MaxRequestsInflight { max, count_long_running };
+        one(SchemaKind::MaxRequestsInflight(Limited { limit, by: Vec::new(), queueing: None }))
+    };
+    let control = counting(1, true);
+    let watching = at_once(tenants(&control), &watch("ann")).unwrap();
+    assert!(at_once(tenants(&control), &from("ann")).is_err());
+    drop(watching);
+    assert!(at_once(tenants(&control), &from("ann")).is_ok());
+
+    let control = counting(1, false);
+    let _watches: Vec<_> = (0..10).map(|_| at_once(tenants(&control), &watch("ann")).unwrap()).collect();
+    let _get = at_once(tenants(&control), &from("ann")).unwrap();
+    assert!(at_once(tenants(&control), &from("ann")).is_err());
+    let usage = tenants(&control).usage();
+    assert_eq!((usage.in_flight, usage.long_running), (1, 10));
+
+    for counts in [true, false] {
+        let control = counting(0, counts);
+        for attributes in [from("ann"), watch("ann")] {
+            let refused = at_once(tenants(&control), &attributes).unwrap_err();
+            assert_eq!(refused.cause, RefusalCause::Closed);
+            assert_eq!(refused.to_string(), "flow control schema \"tenants\" lets no request in");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn exempt_is_exempt() {
+    let control = one(SchemaKind::Exempt);
+    let held: Vec<_> = (0..1000).map(|_| at_once(tenants(&control), &from("ann")).unwrap()).collect();
+    assert_eq!(tenants(&control).usage(), SchemaUsage { in_flight: held.len(), ..SchemaUsage::default() });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_names_the_schema_the_limit_and_whose_it_is() {
+    let control = one(tokens(2, 3, &[Dimension::User, Dimension::Verb], None));
+    let schema = tenants(&control);
+    let events =
+        Attributes { resource: Some(Resource { group: "", resource: "events", subresource: None }), ..from("ann") };
+    for _ in 0..3 {
+        let _spent = at_once(schema, &from("ann")).unwrap();
+    }
+    let refused = at_once(schema, &from("ann")).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "flow control schema \"tenants\" lets 2 requests in each second, and 3 at once for each user and verb; there were more"
+    );
+    assert_eq!((&*refused.schema, refused.cause.reason()), ("tenants", "limit-exceeded"));
+    assert_eq!(refused.retry_after, Some(Duration::from_secs(1)));
+    assert_eq!(at_once(schema, &events).unwrap_err().retry_after, None, "who writes events is not to try again");
+    tokio::time::advance(Duration::from_millis(500)).await;
+    assert!(at_once(schema, &from("ann")).is_ok() && at_once(schema, &from("ann")).is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_used_survives_a_change_of_the_configuration() {
+    let first = FlowControl::new([
+        named("tenants", slots(3, &[], None)),
+        named("rate", tokens(1, 4, &[], None)),
+        named("other", slots(1, &[], None)),
+    ])
+    .unwrap();
+    let held: Vec<_> = (0..3).map(|_| at_once(tenants(&first), &from("ann")).unwrap()).collect();
+    for _ in 0..3 {
+        let _spent = at_once(first.schema("rate").unwrap(), &from("ann")).unwrap();
+    }
+    let other = at_once(first.schema("other").unwrap(), &from("ann")).unwrap();
+    let second = first
+        .changed([
+            named("tenants", slots(2, &[Dimension::User], None)),
+            named("rate", tokens(1, 5, &[], None)),
+            named("other", tokens(1, 1, &[], None)),
+        ])
+        .unwrap();
+    // Of five tokens three are spent.
+    let rate = second.schema("rate").unwrap();
+    assert_eq!((0..10).filter(|_| at_once(rate, &from("ann")).is_ok()).count(), 2);
+    // The other schema is of another kind now: nothing of it is used.
+    assert!(at_once(second.schema("other").unwrap(), &from("ann")).is_ok());
+    drop(other);
+    // By user now: what all held together holds nobody's place, and is still in flight.
+    assert_eq!(tenants(&second).usage().in_flight, 3);
+    let third = second.changed([named("tenants", slots(2, &[], None))]).unwrap();
+    let mut held = held.into_iter();
+    assert!(at_once(tenants(&third), &from("ann")).is_err(), "three are held of two");
+    drop(held.next());
+    assert!(at_once(tenants(&third), &from("ann")).is_err(), "two are held of two");
+    drop(held.next());
+    assert!(at_once(tenants(&third), &from("ann")).is_ok());
+    // Who still has the first configuration has the limit of the last.
+    let _second_place = at_once(tenants(&first), &from("bob")).unwrap();
+    assert!(at_once(tenants(&first), &from("bob")).is_err());
+    assert!(third.schema("rate").is_none() && third.schemas().count() == 1);
+}
+
+#[test]
+fn a_name_is_one_schemas() {
+    let twice = [named("tenants", SchemaKind::Exempt), named("tenants", slots(1, &[], None))];
+    let error = FlowControl::new(twice).unwrap_err();
+    assert_eq!(error.to_string(), "there are two flow control schemas of the name \"tenants\"; rename one of them");
+}

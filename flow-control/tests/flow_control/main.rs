@@ -1,0 +1,63 @@
+//! What requests meet: schemas through the public interface, in paused time.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use tributary_flow_control::{
+    Attributes, Dimension, Flow, FlowControl, GovernedSchema, Limited, MaxRequestsInflight, Queueing, Resource, Schema,
+    SchemaKind, TokenBucket, User,
+};
+
+mod against_governor;
+mod allocations;
+mod limits;
+mod offered_twice;
+mod waits;
+
+/// What a user of this name sends: `list pods`.
+fn from(name: &str) -> Attributes<'_> {
+    Attributes {
+        user: User { verifier: "test", name },
+        groups: &[],
+        client_address: None,
+        verb: "list",
+        resource: Some(Resource { group: "", resource: "pods", subresource: None }),
+        cluster: None,
+        is_long_running: false,
+        width: 1,
+        flow: Flow::of(&name),
+    }
+}
+
+/// A watch of theirs.
+fn watch(name: &str) -> Attributes<'_> {
+    Attributes { verb: "watch", is_long_running: true, ..from(name) }
+}
+
+fn slots(max: u32, by: &[Dimension], queueing: Option<Queueing>) -> SchemaKind {
+    let limit = MaxRequestsInflight { max, count_long_running: false };
+    SchemaKind::MaxRequestsInflight(Limited { limit, by: by.to_vec(), queueing })
+}
+
+fn tokens(qps: u32, burst: u32, by: &[Dimension], queueing: Option<Queueing>) -> SchemaKind {
+    let [qps, burst] = [qps, burst].map(|number| NonZeroU32::new(number).expect("not zero"));
+    SchemaKind::TokenBucket(Limited { limit: TokenBucket { qps, burst }, by: by.to_vec(), queueing })
+}
+
+/// Queues in which one waits so long.
+fn waiting(wait_max: Duration) -> Queueing {
+    Queueing { wait_max, ..Queueing::default() }
+}
+
+fn named(name: &str, kind: SchemaKind) -> Schema {
+    Schema { name: name.into(), kind }
+}
+
+/// A configuration of one schema.
+fn one(kind: SchemaKind) -> FlowControl {
+    FlowControl::new([named("tenants", kind)]).expect("one schema")
+}
+
+fn tenants(control: &FlowControl) -> &GovernedSchema {
+    control.schema("tenants").expect("the one schema")
+}

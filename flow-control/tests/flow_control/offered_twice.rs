@@ -1,0 +1,94 @@
+//! A schema that is offered twice what it lets in.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::task::{JoinSet, LocalSet};
+use tributary_flow_control::SchemaKind;
+
+use super::{from, one, slots, tenants, tokens, waiting};
+
+const MILLISECOND: Duration = Duration::from_millis(1);
+
+/// For so many seconds each user sends so many requests in a millisecond, each of which lasts so long. How many of each
+/// were let in in the second half, in a second.
+async fn let_in(
+    kind: SchemaKind,
+    offered: &[(&'static str, u32, Duration)],
+    seconds: u32,
+) -> BTreeMap<&'static str, f64> {
+    let control = one(kind);
+    let schema = tenants(&control);
+    let counts: Rc<RefCell<BTreeMap<&'static str, u32>>> = Rc::default();
+    let half = seconds * 1000 / 2;
+    LocalSet::new()
+        .run_until(async {
+            let mut requests = JoinSet::new();
+            for clock in 0..2 * half {
+                for (name, count, lasts) in offered.iter().copied() {
+                    for _ in 0..count {
+                        let (schema, counts) = (schema.clone(), Rc::clone(&counts));
+                        requests.spawn_local(async move {
+                            let Ok(held) = schema.admit(&from(name)).await else { return };
+                            if clock >= half {
+                                *counts.borrow_mut().entry(name).or_default() += 1;
+                            }
+                            if !lasts.is_zero() {
+                                tokio::time::sleep(lasts).await;
+                            }
+                            drop(held);
+                        });
+                    }
+                }
+                tokio::time::sleep(MILLISECOND).await;
+                while requests.try_join_next().is_some() {}
+            }
+            requests.abort_all();
+        })
+        .await;
+    let counts = counts.borrow();
+    counts.iter().map(|(name, count)| (*name, f64::from(*count) * 1000.0 / f64::from(half))).collect()
+}
+
+fn within(part: f64, wanted: f64, tolerance: f64) -> bool {
+    (part - wanted).abs() <= wanted * tolerance
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_bucket_of_10_000_offered_20_000_is_exact_to_5_percent() {
+    let ten_thousand = tokens(10_000, 1_000, &[], None);
+    let alone = let_in(ten_thousand, &[("ann", 20, Duration::ZERO)], 2).await;
+    assert!(within(alone["ann"], 10_000.0, 0.05), "{alone:?}");
+}
+
+/// One user offers ten times what another does, and each of those who want more than a third has a third of what is left by
+/// the one who wants little.
+#[tokio::test(start_paused = true)]
+async fn users_of_one_token_bucket_have_the_same_to_10_percent() {
+    let ten_thousand = tokens(10_000, 1_000, &[], Some(waiting(Duration::from_millis(200))));
+    let offered = [
+        ("ann", 11, Duration::ZERO),
+        ("bob", 4, Duration::ZERO),
+        ("eve", 4, Duration::ZERO),
+        ("kim", 1, Duration::ZERO),
+    ];
+    let counts = let_in(ten_thousand, &offered, 2).await;
+    assert!(within(counts.values().sum(), 10_000.0, 0.05), "{counts:?}");
+    for name in ["ann", "bob", "eve"] {
+        assert!(within(counts[name], 3_000.0, 0.10), "{counts:?}");
+    }
+    assert!(within(counts["kim"], 1_000.0, 0.05), "{counts:?}");
+}
+
+/// Of places that are held, the time is shared: one tenant's storm of long requests leaves another half of them.
+#[tokio::test(start_paused = true)]
+async fn users_of_the_same_places_have_them_for_as_long_to_10_percent() {
+    // Ten places: 10 s of them in a second, of which half is 25 requests of 200 ms, or 500 of 10 ms.
+    let ten = slots(10, &[], Some(waiting(Duration::from_millis(400))));
+    let offered = [("lists", 1, 200 * MILLISECOND), ("gets", 1, 10 * MILLISECOND)];
+    let counts = let_in(ten, &offered, 20).await;
+    assert!(within(counts["gets"], 500.0, 0.10), "{counts:?}");
+    assert!(within(counts["lists"], 25.0, 0.10), "{counts:?}");
+}

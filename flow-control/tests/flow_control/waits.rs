@@ -1,0 +1,110 @@
+//! Short waits instead of refusals.
+
+use std::num::NonZeroU16;
+use std::time::Duration;
+
+use futures::FutureExt;
+use tributary_flow_control::{Deck, Queueing, RefusalCause};
+
+use super::{from, named, one, slots, tenants, tokens, waiting};
+
+const WAIT_MAX: Duration = Duration::from_millis(500);
+
+#[tokio::test(start_paused = true)]
+async fn whose_turn_comes_is_let_in_and_whose_does_not_is_refused() {
+    let control = one(slots(1, &[], Some(waiting(WAIT_MAX))));
+    let schema = tenants(&control);
+    let held = schema.admit(&from("ann")).await.unwrap();
+    let started = tokio::time::Instant::now();
+    let (second, third) = (from("ann"), from("bob"));
+    let (mut second, mut third) = (Box::pin(schema.admit(&second)), Box::pin(schema.admit(&third)));
+    assert!((&mut second).now_or_never().is_none() && (&mut third).now_or_never().is_none());
+    assert_eq!(schema.usage().waiting, 2);
+    tokio::time::advance(WAIT_MAX / 2).await;
+    drop(held);
+    let _held = (&mut second).now_or_never().expect("it came first").unwrap();
+    let refused = third.await.unwrap_err();
+    assert_eq!(refused.cause, RefusalCause::TimedOut(WAIT_MAX));
+    assert!(refused.to_string().ends_with("; there were more, and this one waited for 500ms in vain"), "{refused}");
+    assert_eq!((started.elapsed().as_millis(), schema.usage().waiting), (WAIT_MAX.as_millis(), 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_goes_away_gives_the_turn_on() {
+    let control = one(slots(1, &[], Some(waiting(WAIT_MAX))));
+    let schema = tenants(&control);
+    let held = schema.admit(&from("ann")).await.unwrap();
+    let names = ["ann", "bob", "eve"].map(|name| from(name));
+    let [mut gone, mut late, mut last] = names.each_ref().map(|attributes| Box::pin(schema.admit(attributes)));
+    for waiting in [&mut gone, &mut late, &mut last] {
+        assert!(waiting.now_or_never().is_none());
+    }
+    drop(gone);
+    // It is given to the second, who goes away before looking.
+    drop(held);
+    assert_eq!(schema.usage().waiting, 1);
+    drop(late);
+    assert!((&mut last).now_or_never().expect("the third").is_ok());
+    assert_eq!(schema.usage().waiting, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_is_waited_for_and_one_that_nobody_took_is_not_lost() {
+    let control = one(tokens(10, 1, &[], Some(waiting(WAIT_MAX))));
+    let schema = tenants(&control);
+    let _spent = schema.admit(&from("ann")).await.unwrap();
+    let started = tokio::time::Instant::now();
+    for _ in 0..3 {
+        let _spent = schema.admit(&from("ann")).await.unwrap();
+    }
+    let took = started.elapsed().as_millis();
+    assert!((300..=303).contains(&took), "{took} ms");
+    // Given to one that is gone before it looks: the next has it at once.
+    let ann = from("ann");
+    let mut gone = Box::pin(schema.admit(&ann));
+    assert!((&mut gone).now_or_never().is_none());
+    tokio::time::sleep(Duration::from_millis(102)).await;
+    assert_eq!(schema.usage().waiting, 0);
+    drop(gone);
+    assert!(schema.admit(&from("bob")).now_or_never().expect("the token is there").is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_limit_gives_turns_at_once() {
+    let queueing = Some(waiting(WAIT_MAX));
+    for (few, more) in [
+        (slots(1, &[], queueing), slots(2, &[], queueing)),
+        (tokens(1, 1, &[], queueing), tokens(1, 2, &[], queueing)),
+        (tokens(1, 1, &[], queueing), tokens(1000, 1, &[], queueing)),
+    ] {
+        let control = one(few);
+        let schema = tenants(&control);
+        let _held = schema.admit(&from("ann")).await.unwrap();
+        let ann = from("ann");
+        let mut second = Box::pin(schema.admit(&ann));
+        assert!((&mut second).now_or_never().is_none());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        let changed = control.changed([named("tenants", more.clone())]).unwrap();
+        let started = tokio::time::Instant::now();
+        assert!(second.await.is_ok(), "{more:?}");
+        assert!(started.elapsed() <= Duration::from_millis(2), "{more:?}");
+        drop(changed);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn queues_are_bounded_each_and_all_together() {
+    let queueing = |queues, length| Queueing {
+        deck: Deck::new(queues, 1).unwrap(),
+        length: NonZeroU16::new(length).unwrap(),
+        wait_max: WAIT_MAX,
+    };
+    let control = one(slots(1, &[], Some(queueing(1, 3))));
+    let schema = tenants(&control);
+    let _held = schema.admit(&from("ann")).await.unwrap();
+    let ann = from("ann");
+    let mut waits: Vec<_> = (0..3).map(|_| Box::pin(schema.admit(&ann))).collect();
+    assert!(waits.iter_mut().all(|wait| wait.now_or_never().is_none()));
+    let refused = schema.admit(&from("bob")).now_or_never().expect("there is no room to wait in").unwrap_err();
+    assert_eq!((refused.cause, refused.cause.reason()), (RefusalCause::QueueFull, "queue-full"));
+}
