@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::allowance::{Allowance, Slots, Tokens};
 use crate::attributes::{Attributes, Key};
 use crate::gate::{Gate, Held};
-use crate::refusal::{ReachedLimit, RefusalCause, Refused};
+use crate::refusal::{REFUSAL_REASONS, ReachedLimit, RefusalCause, Refused};
 use crate::schema::{Limited, MaxRequestsInflight, Schema, SchemaKind, TokenBucket};
 
 /// The schemas of one configuration, by name. A configuration is a value; what was used is shared with the ones before.
@@ -47,11 +47,13 @@ struct Ruled<A: Allowance> {
     gate: Arc<Gate<A>>,
 }
 
-/// Requests under way.
+/// What is counted of requests.
 #[derive(Debug, Default)]
 struct Counts {
     short: AtomicUsize,
     long_running: AtomicUsize,
+    admitted: AtomicU64,
+    refused: [AtomicU64; REFUSAL_REASONS.len()],
 }
 
 /// How much of a schema is used.
@@ -65,6 +67,10 @@ pub struct SchemaUsage {
     pub waiting: usize,
     /// Keys that have used something.
     pub keys: usize,
+    /// Requests that were let in since the schema came.
+    pub admitted: u64,
+    /// Requests that were refused since then, for each of [`REFUSAL_REASONS`].
+    pub refused: [u64; REFUSAL_REASONS.len()],
 }
 
 /// What a request holds that was let in: its place is free again once this is dropped, whatever schemas there are then.
@@ -145,6 +151,15 @@ impl GovernedSchema {
     /// # Errors
     /// [`Refused`].
     pub async fn admit(&self, attributes: &Attributes<'_>) -> Result<AdmittedRequest, Box<Refused>> {
+        let admitted = self.decide(attributes).await;
+        match &admitted {
+            Ok(_) => self.usage.admitted.fetch_add(1, Ordering::Relaxed),
+            Err(refused) => self.usage.refused[refused.cause.number()].fetch_add(1, Ordering::Relaxed),
+        };
+        admitted
+    }
+
+    async fn decide(&self, attributes: &Attributes<'_>) -> Result<AdmittedRequest, Box<Refused>> {
         let mut is_apart = attributes.is_long_running;
         let slot = match &*self.kind {
             Governed::Exempt => None,
@@ -175,7 +190,10 @@ impl GovernedSchema {
             Governed::Tokens(ruled) => ruled.gate.usage(),
         };
         let [in_flight, long_running] = [false, true].map(|is_apart| self.usage.of(is_apart).load(Ordering::Relaxed));
-        SchemaUsage { in_flight, long_running, waiting, keys }
+        let Counts { admitted, refused, .. } = &*self.usage;
+        let admitted = admitted.load(Ordering::Relaxed);
+        let refused = refused.each_ref().map(|count| count.load(Ordering::Relaxed));
+        SchemaUsage { in_flight, long_running, waiting, keys, admitted, refused }
     }
 }
 

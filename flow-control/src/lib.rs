@@ -26,7 +26,7 @@ mod share;
 pub use attributes::{Attributes, Dimension, Flow, Resource, User};
 pub use control::{AdmittedRequest, DuplicateSchema, FlowControl, GovernedSchema, SchemaUsage};
 pub use hand::{Deck, DeckError, HAND_MAX};
-pub use refusal::{ReachedLimit, RefusalCause, Refused};
+pub use refusal::{REFUSAL_REASONS, ReachedLimit, RefusalCause, Refused};
 pub use schema::{Limited, MaxRequestsInflight, Queueing, Schema, SchemaKind, TokenBucket};
 pub use share::Replicas;
 

@@ -47,14 +47,23 @@ pub enum RefusalCause {
     TimedOut(Duration),
 }
 
+/// The words for causes in metrics. Where kube-apiserver has one (`apiserver_flowcontrol_rejected_requests_total`) it is the
+/// same.
+pub const REFUSAL_REASONS: [&str; 4] = ["closed", "limit-exceeded", "queue-full", "time-out"];
+
 impl RefusalCause {
-    /// One word for metrics. Where kube-apiserver has it (`apiserver_flowcontrol_rejected_requests_total`) it is the same.
+    /// Its word for metrics.
     pub fn reason(self) -> &'static str {
+        REFUSAL_REASONS[self.number()]
+    }
+
+    /// Its place among [`REFUSAL_REASONS`].
+    pub(crate) fn number(self) -> usize {
         match self {
-            Self::Closed => "closed",
-            Self::Exceeded => "limit-exceeded",
-            Self::QueueFull => "queue-full",
-            Self::TimedOut(_) => "time-out",
+            Self::Closed => 0,
+            Self::Exceeded => 1,
+            Self::QueueFull => 2,
+            Self::TimedOut(_) => 3,
         }
     }
 }

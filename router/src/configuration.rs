@@ -7,16 +7,19 @@ use tributary_apimachinery::{ClusterName, Consistency, GroupVersionResource, Ite
 use tributary_merge::Epochs;
 
 use crate::discovery::{ServedResource, Union};
+use crate::flow_control::GovernedPlaces;
 use crate::policy::{Policies, Policy};
 use crate::topology::Cluster;
 use crate::versions::Versions;
 
 /// The policies, the clusters and what they serve, as they were when a request came: taken once, so that a change in
-/// between does not give one request a part of each. Cheap to take: four counters.
+/// between does not give one request a part of each. Cheap to take: five counters.
 #[derive(Clone)]
 pub(crate) struct ConfigurationSnapshot {
     /// How resources are treated.
     pub(crate) policies: Arc<Policies>,
+    /// How many requests are let in.
+    pub(crate) flow_control: Arc<GovernedPlaces>,
     /// What the clusters serve together.
     pub(crate) union: Arc<Union>,
     /// The clusters.

@@ -7,6 +7,7 @@ use http::request::Parts;
 use http::{Method, Request, Response, StatusCode, header};
 use tokio::time::Instant;
 use tributary_apimachinery::{Mount, RequestClass, RequestInfo, Verb};
+use tributary_flow_control::SCHEMA_HEADER;
 use tributary_proxy::headers::Recipient;
 
 use crate::admission::{self, Admitted, Place};
@@ -16,6 +17,7 @@ use crate::caller::Caller;
 use crate::configuration::ConfigurationSnapshot;
 use crate::discovery::documents::StorageVersionHashes;
 use crate::discovery::{DiscoveryPath, documents};
+use crate::flow_control::PassedSchema;
 use crate::metrics::{RequestLabels, RequestSource};
 use crate::negotiate::Preferences;
 use crate::plan::{OwnerRequest, Plan, ResourcePlan, plan};
@@ -57,12 +59,16 @@ impl Router {
                 let configuration = self.configuration();
                 let query = query.as_deref();
                 let received = Received { info: &info, query, is_head, preferences: &preferences };
+                let schema = configuration.flow_control.schema_of(&info);
                 let mut source = RequestSource::Refused;
-                let answer = self.answer(message, received, &configuration, user, &mut source).await;
+                let answer = self.answer(message, received, &configuration, (user, schema), &mut source).await;
                 if let Some(audit) = audit {
                     audit.note_source(source);
                 }
-                let answer = answer.unwrap_or_else(|refusal| self.refuse(&refusal, &preferences, &info));
+                let mut answer = answer.unwrap_or_else(|refusal| self.refuse(&refusal, &preferences, &info));
+                if let Some(schema) = schema {
+                    answer.headers_mut().insert(SCHEMA_HEADER, schema.header().clone());
+                }
                 (RequestLabels::of(&info, &configuration.union, source), answer)
             }
             Err(status) => (RequestLabels::unparsed(), response::status(&status, preferences.error_form())),
@@ -98,13 +104,14 @@ impl Router {
         }
     }
 
-    /// The stages of a request whose path was read, in their order; each may refuse it. `source` is told who answers.
+    /// The stages of a request whose path was read, in their order; each may refuse it. `source` is told who answers. What it
+    /// holds of its schema it does until its answer's body is over.
     async fn answer(
         self: &Arc<Self>,
         mut message: Request<Body>,
         received: Received<'_>,
         configuration: &ConfigurationSnapshot,
-        user: &User,
+        (user, schema): (&User, Option<&PassedSchema>),
         source: &mut RequestSource,
     ) -> Result<Response<Body>, Refusal> {
         let Received { info, query, .. } = received;
@@ -113,6 +120,10 @@ impl Router {
             place.kept_by_tunnel(&mut message);
         }
         let acted = pin!(async {
+            let held = match schema {
+                Some(schema) => Some(schema.admit(info, user, &caller, message.extensions_mut()).await?),
+                None => None,
+            };
             let planned = plan(received, message.headers(), configuration, &caller);
             let answered = match planned {
                 // What nobody serves may be served since a moment ago.
@@ -129,9 +140,13 @@ impl Router {
                 Err(refusal) => refusal.is_of_unknown_rights(),
                 Ok(answer) => answer.extensions().get::<RightsUnknown>().is_some(),
             };
-            match is_of_unknown_rights {
+            let answered = match is_of_unknown_rights {
                 true => Box::pin(self.told_of_rights(answered, &caller)).await,
                 false => answered,
+            };
+            match held {
+                Some(held) => answered.map(|answer| answer.map(|body| body::holding(body, held))),
+                None => answered,
             }
         });
         let answer = deadline::within(info, query, self.request_timeout(), &caller.awaited, acted).await?;

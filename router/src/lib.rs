@@ -1,9 +1,9 @@
 //! Decides who answers a request, a cacher or a cluster, and joins the two.
 //!
 //! ```text
-//! handle ─▶ configuration ─▶ admission ─▶ plan ─┬─▶ memory::*   held objects, by views  ─┐
-//!                            (flow)       (pure)├─▶ forward::*  one cluster, or all     ─┼─▶ response ─▶ client
-//!                                               └─▶ own documents: discovery, openapi   ─┘
+//! handle ─▶ configuration ─▶ admission ─▶ flow_control ─▶ plan ─┬─▶ memory::*   held objects, by views  ─┐
+//!                            (flow)       (schemas)       (pure)├─▶ forward::*  one cluster, or all     ─┼─▶ response ─▶ client
+//!                                                               └─▶ own documents: discovery, openapi   ─┘
 //! every refusal is a Refusal; one function makes a Status of it, one an answer of that
 //! ```
 //!
@@ -23,6 +23,7 @@ mod confinement;
 mod deadline;
 mod discovery;
 mod flow;
+mod flow_control;
 mod forward;
 mod grounds;
 mod handle;
@@ -60,6 +61,7 @@ pub use answer_room::AnswerRoom;
 pub use authenticated::{AuthenticatedUntil, StillKnown};
 pub use body::{Ending, ended_by};
 pub use caller::User;
+pub use flow_control::{FlowSettings, FlowSettingsError, FlowSettingsProblem, PlaceSchemas};
 pub use last_heard::{KeepLastHeard, LastHeard, LastHeardError};
 pub use limits::Limits;
 pub use metrics::Metrics;
@@ -93,6 +95,7 @@ use crate::forward::evidence::known_releases::KnownReleases;
 use crate::forward::locate::{Located, LookupKey};
 use crate::forward::shared_questions::SharedQuestions;
 use configuration::ConfigurationSnapshot;
+use flow_control::{FlowMetrics, GovernedPlaces};
 use openapi::OpenApi;
 use report::{ClusterReport, LimitReport};
 use rights::{Admissions, RightsMirror};
@@ -131,6 +134,7 @@ pub struct Router {
     fleet: Arc<Fleet>,
     views: Arc<Views>,
     policies: Arc<ArcSwap<Policies>>,
+    flow_control: Arc<ArcSwap<GovernedPlaces>>,
     epochs: ArcSwap<Epochs>,
     metrics: Arc<Metrics>,
     lanes: Arc<AnswerTurns>,
@@ -178,6 +182,9 @@ impl Router {
                 metrics.share(limits::UPGRADES),
             ),
         });
+        let flow_control = Arc::<ArcSwap<GovernedPlaces>>::default();
+        let flow_metrics = FlowMetrics(Arc::clone(&flow_control));
+        metrics.register(|registry| registry.register_collector(Box::new(flow_metrics)));
         let rights = config.shared.map(|mode| RightsMirror::start(Arc::clone(&fleet), mode, &config.limits));
         let router = Arc::new(Self {
             rights,
@@ -186,6 +193,7 @@ impl Router {
             keeping: Mutex::default(),
             views,
             policies,
+            flow_control,
             epochs: ArcSwap::from_pointee(config.epochs),
             lanes: AnswerTurns::new(config.limits.long_answers, &metrics.lanes),
             requests: FairShare::new(
@@ -228,6 +236,17 @@ impl Router {
         for view in self.views.all() {
             view.follow_fleet();
         }
+    }
+
+    /// Takes over new limits of requests, at once and for all that come from now on. What is used stays used. One task
+    /// calls it, the one that reads the configuration.
+    ///
+    /// # Errors
+    /// [`FlowSettingsError`]; then nothing is changed.
+    pub fn set_flow_control(&self, settings: FlowSettings) -> Result<(), FlowSettingsError> {
+        let next = self.flow_control.load().next(settings)?;
+        self.flow_control.store(Arc::new(next));
+        Ok(())
     }
 
     /// Has these users answered nothing, by name, and what they have open ended; nobody else. Says nothing in personal
@@ -320,6 +339,7 @@ impl Router {
     pub(crate) fn configuration(&self) -> ConfigurationSnapshot {
         ConfigurationSnapshot {
             policies: self.policies.load_full(),
+            flow_control: self.flow_control.load_full(),
             union: self.fleet.union(),
             clusters: self.fleet.clusters(),
             epochs: self.epochs(),

@@ -332,7 +332,13 @@ mod tests {
 
     fn configuration(policies: Policies) -> ConfigurationSnapshot {
         let (clusters, epochs) = (Arc::default(), Arc::default());
-        ConfigurationSnapshot { policies: Arc::new(policies), union: Arc::new(union()), clusters, epochs }
+        ConfigurationSnapshot {
+            policies: Arc::new(policies),
+            flow_control: Arc::default(),
+            union: Arc::new(union()),
+            clusters,
+            epochs,
+        }
     }
 
     /// What a route for patches asks for. Others do not look at it.

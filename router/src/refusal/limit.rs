@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tributary_apimachinery::{ClusterName, GroupVersionResource, Status, StatusReason};
+use tributary_flow_control::Refused;
 
 use super::wording::listed;
 use crate::flow::fair_share::Exceeded;
@@ -23,6 +24,13 @@ const UNREAD: &str = "so much of what was answered is not read, by this connecti
 pub(crate) enum LimitRefusal {
     /// The client's share of what all share: 429.
     Share(Exceeded),
+    /// The limit of the schema that it passes: 429.
+    FlowControl {
+        /// The cluster whose own view the schema is of; `None` for the merged view.
+        cluster: Option<ClusterName>,
+        /// The schema, and its limit.
+        refused: Box<Refused>,
+    },
     /// There is no turn for a long answer: 429.
     Turn(NoTurn),
     /// Too much is unread of what was answered for the answer to a write to find room: 429.
@@ -84,6 +92,7 @@ impl LimitRefusal {
     pub(super) fn status(&self) -> Status {
         match self {
             Self::Share(exceeded) => Status::too_many_requests(exceeded.to_string(), RETRY_AFTER),
+            Self::FlowControl { cluster, refused } => flow_control(cluster.as_ref(), refused),
             Self::Turn(none) => Status::too_many_requests(none.to_string(), RETRY_AFTER),
             Self::Unread => Status::too_many_requests(UNREAD, RETRY_AFTER),
             Self::ClusterPlaces { cluster, exceeded, is_lasting } => cluster_places(cluster, exceeded, *is_lasting),
@@ -106,6 +115,18 @@ impl LimitRefusal {
                 Status::request_timed_out(format_args!("{whose}: {limit:?}{who}{}", listed(clusters)))
             }
         }
+    }
+}
+
+fn flow_control(cluster: Option<&ClusterName>, refused: &Refused) -> Status {
+    let message = match cluster {
+        Some(cluster) => format!("cluster {cluster}: {refused}"),
+        None => refused.to_string(),
+    };
+    let status = Status::new(429, StatusReason::TooManyRequests, message);
+    match refused.retry_after {
+        Some(after) => status.with_retry_after(u32::try_from(after.as_secs()).unwrap_or(u32::MAX)),
+        None => status,
     }
 }
 

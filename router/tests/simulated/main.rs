@@ -13,6 +13,7 @@ mod faults;
 mod fleet;
 mod forwarding;
 mod freshness;
+mod governed;
 mod grounds;
 mod harness;
 mod held;

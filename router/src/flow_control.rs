@@ -1,0 +1,336 @@
+//! Which schema a request passes before it is planned, and what it holds of it until it is over.
+//!
+//! Requests of the merged view pass the schemas of the merged view, whoever answers them: reads from memory, too. Those
+//! for a cluster's own view pass the schemas of that cluster.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use http::{Extensions, HeaderValue};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use tributary_apimachinery::permit::TunnelPermit;
+use tributary_apimachinery::{ClusterName, Permit, RequestInfo};
+use tributary_flow_control::{
+    Attributes, DuplicateSchema, Flow, FlowControl, GovernedSchema, REFUSAL_REASONS, Resource, Schema, SchemaUsage,
+};
+
+use crate::caller::{Caller, User};
+use crate::health;
+use crate::refusal::{LimitRefusal, Refusal};
+
+/// Flow control of all places.
+#[derive(Clone, Debug, Default)]
+pub struct FlowSettings {
+    /// Of the merged view.
+    pub merged: PlaceSchemas,
+    /// Of clusters' own views.
+    pub clusters: BTreeMap<ClusterName, PlaceSchemas>,
+}
+
+/// The schemas of one place.
+#[derive(Clone, Debug, Default)]
+pub struct PlaceSchemas {
+    /// The schemas.
+    pub schemas: Vec<Schema>,
+    /// The one that all requests pass; `None` where they pass none.
+    pub all: Option<Arc<str>>,
+}
+
+/// Why flow control cannot be so, and where.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("flow control of {}: {problem}", shown(cluster.as_ref()))]
+pub struct FlowSettingsError {
+    /// The cluster whose own view it is; `None` for the merged view.
+    pub cluster: Option<ClusterName>,
+    /// What is wrong.
+    pub problem: FlowSettingsProblem,
+}
+
+/// What is wrong with the schemas of a place.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FlowSettingsProblem {
+    /// Two schemas have one name.
+    #[error(transparent)]
+    Duplicate(#[from] DuplicateSchema),
+    /// There is no such schema.
+    #[error("there is no schema \"{name}\"; add it, or name one that there is")]
+    Unknown {
+        /// The name.
+        name: Arc<str>,
+    },
+    /// The name cannot be told in a header.
+    #[error("schema \"{name}\" has a name that no header can carry; give it one of visible ASCII characters")]
+    Name {
+        /// The name.
+        name: Arc<str>,
+    },
+}
+
+fn shown(cluster: Option<&ClusterName>) -> String {
+    cluster.map_or_else(|| "the merged view".to_owned(), |cluster| format!("cluster {cluster}"))
+}
+
+/// What is in force, with what is used of it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct GovernedPlaces {
+    merged: GovernedPlace,
+    clusters: BTreeMap<ClusterName, GovernedPlace>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct GovernedPlace {
+    control: FlowControl,
+    all: Option<PassedSchema>,
+}
+
+/// The schema that a request passes.
+#[derive(Clone, Debug)]
+pub(crate) struct PassedSchema {
+    schema: GovernedSchema,
+    header: HeaderValue,
+}
+
+impl GovernedPlaces {
+    /// What is in force next: what is used stays used where place, name and kind of a schema stay.
+    ///
+    /// # Errors
+    /// [`FlowSettingsError`]; then nothing is changed.
+    pub(crate) fn next(&self, settings: FlowSettings) -> Result<Self, FlowSettingsError> {
+        // All is looked at first: a limit is in force for everybody as soon as it is changed.
+        let places = settings.clusters.iter().map(|(name, place)| (Some(name), place));
+        for (cluster, place) in [(None, &settings.merged)].into_iter().chain(places) {
+            place.check().map_err(|problem| FlowSettingsError { cluster: cluster.cloned(), problem })?;
+        }
+        let unused = GovernedPlace::default();
+        let next = |cluster: Option<&ClusterName>, before: &GovernedPlace, place| {
+            before.next(place).map_err(|problem| FlowSettingsError { cluster: cluster.cloned(), problem })
+        };
+        let merged = next(None, &self.merged, settings.merged)?;
+        let mut clusters = BTreeMap::new();
+        for (name, place) in settings.clusters {
+            let place = next(Some(&name), self.clusters.get(&name).unwrap_or(&unused), place)?;
+            clusters.insert(name, place);
+        }
+        Ok(Self { merged, clusters })
+    }
+
+    /// The schema that a request passes; `None` where it passes none. How this process does is told however busy it is.
+    pub(crate) fn schema_of(&self, info: &RequestInfo) -> Option<&PassedSchema> {
+        if health::is_check(info) {
+            return None;
+        }
+        let place = match &info.cluster {
+            Some(cluster) => self.clusters.get(cluster)?,
+            None => &self.merged,
+        };
+        place.all.as_ref()
+    }
+
+    /// Each schema, by the place it is of.
+    fn usage(&self) -> Vec<(SchemaLabels, SchemaUsage)> {
+        let clusters = self.clusters.iter().map(|(name, place)| (name.as_str(), place));
+        let mut usage = Vec::new();
+        for (cluster, place) in [("", &self.merged)].into_iter().chain(clusters) {
+            usage.extend(place.control.schemas().map(|schema| {
+                let labels = SchemaLabels { cluster: cluster.to_owned(), schema: schema.name().to_string() };
+                (labels, schema.usage())
+            }));
+        }
+        usage.sort_by(|(one, _), (other, _)| one.cmp(other));
+        usage
+    }
+}
+
+impl PlaceSchemas {
+    fn check(&self) -> Result<(), FlowSettingsProblem> {
+        let mut names = BTreeSet::new();
+        for Schema { name, .. } in &self.schemas {
+            if !names.insert(name) {
+                return Err(DuplicateSchema { name: Arc::clone(name) }.into());
+            }
+            header(name)?;
+        }
+        match &self.all {
+            Some(name) if !names.contains(name) => Err(FlowSettingsProblem::Unknown { name: Arc::clone(name) }),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl GovernedPlace {
+    fn next(&self, settings: PlaceSchemas) -> Result<Self, FlowSettingsProblem> {
+        let PlaceSchemas { schemas, all } = settings;
+        let control = self.control.changed(schemas)?;
+        let passed = |name: Arc<str>| {
+            let header = header(&name)?;
+            let schema = control.schema(&name).cloned().ok_or(FlowSettingsProblem::Unknown { name })?;
+            Ok::<_, FlowSettingsProblem>(PassedSchema { schema, header })
+        };
+        let all = all.map(passed).transpose()?;
+        Ok(Self { control, all })
+    }
+}
+
+/// How a schema is told.
+fn header(name: &Arc<str>) -> Result<HeaderValue, FlowSettingsProblem> {
+    HeaderValue::from_str(name).map_err(|_| FlowSettingsProblem::Name { name: Arc::clone(name) })
+}
+
+impl PassedSchema {
+    /// What answers say of it.
+    pub(crate) fn header(&self) -> &HeaderValue {
+        &self.header
+    }
+
+    /// Lets a request in: at once, or after the wait that the schema provides for. What it holds then is for the answer's
+    /// body to keep; what lasts carries it, too, to whoever joins a switched connection.
+    ///
+    /// Cancel: who gives up waiting leaves nothing behind.
+    ///
+    /// # Errors
+    /// 429.
+    pub(crate) async fn admit(
+        &self,
+        info: &RequestInfo,
+        user: &User,
+        caller: &Caller,
+        extensions: &mut Extensions,
+    ) -> Result<Permit, Refusal> {
+        let admitted = self.schema.admit(&attributes(info, user, caller)).await;
+        let admitted = admitted.map_err(|refused| {
+            let cluster = info.cluster.clone();
+            LimitRefusal::FlowControl { cluster, refused }
+        })?;
+        if !info.class().is_long_running() {
+            return Ok(Permit::keeping(admitted));
+        }
+        let admitted = Arc::new(admitted);
+        let others = extensions.remove::<TunnelPermit>();
+        extensions.insert(TunnelPermit::from(Permit::keeping((others, Arc::clone(&admitted)))));
+        Ok(Permit::keeping(admitted))
+    }
+}
+
+/// What flow control looks at. A user is the one who authenticated, whomever that one asks to be; those who share what one
+/// person owns take turns by connection.
+fn attributes<'a>(info: &'a RequestInfo, user: &'a User, caller: &Caller) -> Attributes<'a> {
+    let resource = info.resource().map(|request| Resource {
+        group: &request.resource.group,
+        resource: &request.resource.resource,
+        subresource: request.subresource.as_deref(),
+    });
+    Attributes {
+        user: tributary_flow_control::User { verifier: &user.authority.verifier, name: &user.info.username },
+        groups: &user.info.groups,
+        client_address: caller.connection.map(|peer| peer.0.ip()),
+        verb: info.verb.as_str(),
+        resource,
+        cluster: info.cluster.as_ref().map(ClusterName::as_str),
+        is_long_running: info.class().is_long_running(),
+        width: 1,
+        flow: Flow::of(&caller.holder),
+    }
+}
+
+/// The labels of a schema: there are as many as are configured.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+struct SchemaLabels {
+    /// The cluster whose own view it is of; empty for the merged view.
+    cluster: String,
+    schema: String,
+}
+
+/// The labels of what becomes of requests.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DecisionLabels {
+    cluster: String,
+    schema: String,
+    /// `admitted`, or why not.
+    decision: &'static str,
+}
+
+/// Shows what is used of the schemas that there are.
+pub(crate) struct FlowMetrics(pub(crate) Arc<ArcSwap<GovernedPlaces>>);
+
+impl fmt::Debug for FlowMetrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FlowMetrics")
+    }
+}
+
+/// A gauge of each schema, with its help.
+type SchemaGauge = (&'static str, &'static str, fn(&SchemaUsage) -> usize);
+
+const GAUGES: [SchemaGauge; 3] = [
+    ("tributary_flow_control_requests_in_flight", "Requests under way that a schema let in", |it| it.in_flight),
+    ("tributary_flow_control_requests_long_running", "Lasting requests that are counted apart", |it| it.long_running),
+    ("tributary_flow_control_requests_waiting", "Requests that wait for their turn", |it| it.waiting),
+];
+
+impl Collector for FlowMetrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let usage = self.0.load().usage();
+        if usage.is_empty() {
+            return Ok(());
+        }
+        for (name, help, value) in GAUGES {
+            let mut gauge = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for (labels, usage) in &usage {
+                let value = ConstGauge::new(i64::try_from(value(usage)).unwrap_or(i64::MAX));
+                value.encode(gauge.encode_family(labels)?)?;
+            }
+        }
+        let (name, help) = ("tributary_flow_control_requests", "Requests by what became of them");
+        let mut counter = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (SchemaLabels { cluster, schema }, usage) in usage {
+            let refused = REFUSAL_REASONS.into_iter().zip(usage.refused);
+            for (decision, count) in [("admitted", usage.admitted)].into_iter().chain(refused) {
+                let labels = DecisionLabels { cluster: cluster.clone(), schema: schema.clone(), decision };
+                ConstCounter::new(count).encode(counter.encode_family(&labels)?)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderMap;
+    use tributary_flow_control::{Limited, MaxRequestsInflight, SchemaKind};
+
+    use super::*;
+
+    /// A switched connection takes its place for as long as its ends are joined, beside whatever else it occupies.
+    #[tokio::test]
+    async fn a_switched_connection_keeps_its_place_and_what_it_had() {
+        let limit = MaxRequestsInflight { max: 1, count_long_running: true };
+        let kind = SchemaKind::MaxRequestsInflight(Limited { limit, by: Vec::new(), queueing: None });
+        let schema = Schema { name: "one".into(), kind };
+        let merged = PlaceSchemas { all: Some(schema.name.clone()), schemas: vec![schema] };
+        let settings = FlowSettings { merged, ..FlowSettings::default() };
+        let places = GovernedPlaces::default().next(settings).unwrap();
+        let exec = "/api/v1/namespaces/default/pods/web/exec";
+        let info = RequestInfo::parse("POST", exec, Some("command=sh")).unwrap();
+        let schema = places.schema_of(&info).unwrap();
+        let user = User::named("test", "ann");
+        let audited = Arc::new(());
+        let mut extensions = Extensions::new();
+        extensions.insert(TunnelPermit::from(Permit::keeping(Arc::clone(&audited))));
+        let caller = Caller::of(&HeaderMap::new(), &extensions, &user, None).unwrap();
+
+        let of_answer = schema.admit(&info, &user, &caller, &mut extensions).await.unwrap();
+        let tunnel = extensions.remove::<TunnelPermit>();
+        drop((of_answer, extensions));
+        assert!(schema.admit(&info, &user, &caller, &mut Extensions::new()).await.is_err(), "it is in use");
+        assert_eq!(Arc::strong_count(&audited), 2);
+        drop(tunnel);
+        assert!(schema.admit(&info, &user, &caller, &mut Extensions::new()).await.is_ok());
+        assert_eq!(Arc::strong_count(&audited), 1);
+    }
+}
