@@ -4,7 +4,7 @@
 //! address, verb, resource or cluster. [`FlowControl`] has the schemas of one configuration; its
 //! [`GovernedSchema::admit`] lets a request in. What decides is a state machine whose time is an argument (`limiter.rs`),
 //! with the accounts of keys (`accounts.rs`), and the queues in which flows take turns (`fair_queues.rs`);
-//! `gate.rs` waits for what it decides.
+//! `gate.rs` waits for what it decides. [`Replicas`] and [`Loans`] say what of a limit is one replica's.
 //!
 //! ```text
 //! FlowControl ─▶ GovernedSchema ─▶ Gate ─▶ Limiter ─▶ Accounts ─▶ Account ─┬▶ Slots, or Tokens
@@ -19,6 +19,7 @@ mod fair_queues;
 mod gate;
 mod hand;
 mod limiter;
+mod loans;
 mod refusal;
 mod schema;
 mod share;
@@ -26,6 +27,7 @@ mod share;
 pub use attributes::{Attributes, Dimension, Flow, Resource, User};
 pub use control::{AdmittedRequest, DuplicateSchema, FlowControl, GovernedSchema, SchemaUsage};
 pub use hand::{Deck, DeckError, HAND_MAX};
+pub use loans::{LOAN, Loans};
 pub use refusal::{REFUSAL_REASONS, ReachedLimit, RefusalCause, Refused};
 pub use schema::{Limited, MaxRequestsInflight, Queueing, Schema, SchemaKind, TokenBucket};
 pub use share::Replicas;

@@ -2,6 +2,9 @@
 
 use std::num::NonZeroU32;
 
+use tokio::time::Instant;
+
+use crate::loans::Loans;
 use crate::schema::{Limited, MaxRequestsInflight, Schema, SchemaKind, TokenBucket};
 
 /// How many replicas share each limit, and which of them this is.
@@ -41,25 +44,25 @@ impl Replicas {
         (limit / count + u32::from(rest)).max(limit.min(1))
     }
 
-    /// A schema with this replica's part of its limits. Queues stay as they are: each replica has its own.
+    /// A schema with this replica's part of its limit, by what it has lent and borrowed of that. A burst is shared as the
+    /// rate is. Queues stay as they are: each replica has its own.
     #[must_use]
-    pub fn share(self, schema: &Schema) -> Schema {
+    pub fn share(self, schema: &Schema, loans: &Loans, now: Instant) -> Schema {
+        let part = |limit| loans.part(self.part(limit), now);
         let mut own = schema.clone();
         match &mut own.kind {
             SchemaKind::Exempt => {}
             SchemaKind::MaxRequestsInflight(Limited { limit: MaxRequestsInflight { max, .. }, .. }) => {
-                *max = self.part(*max);
+                *max = part(*max)
             }
             SchemaKind::TokenBucket(Limited { limit: TokenBucket { qps, burst }, .. }) => {
-                *qps = self.part_of(*qps);
-                *burst = self.part_of(*burst);
+                let own_qps = part(qps.get());
+                let own_burst = u64::from(burst.get()) * u64::from(own_qps) / u64::from(qps.get());
+                *burst = NonZeroU32::new(u32::try_from(own_burst).unwrap_or(u32::MAX)).unwrap_or(NonZeroU32::MIN);
+                *qps = NonZeroU32::new(own_qps).unwrap_or(NonZeroU32::MIN);
             }
         }
         own
-    }
-
-    fn part_of(self, limit: NonZeroU32) -> NonZeroU32 {
-        NonZeroU32::new(self.part(limit.get())).unwrap_or(NonZeroU32::MIN)
     }
 }
 
@@ -83,6 +86,23 @@ mod tests {
                 prop_assert_eq!((ranked, unranked), (u64::from(count.get()), u64::from(count.get())), "one each");
             }
         }
+    }
+
+    #[test]
+    fn of_a_bucket_rate_and_burst_are_shared_alike() {
+        let [qps, burst] = [100, 1_000].map(|number| NonZeroU32::new(number).unwrap());
+        let kind = |qps, burst| {
+            let limited = Limited { limit: TokenBucket { qps, burst }, by: Vec::new(), queueing: None };
+            SchemaKind::TokenBucket(limited)
+        };
+        let schema = Schema { name: "tenants".into(), kind: kind(qps, burst) };
+        let now = Instant::now();
+        let mut loans = Loans::default();
+        let three = Replicas::of(NonZeroU32::new(3).unwrap());
+        let own = |qps: u32, burst: u32| kind(NonZeroU32::new(qps).unwrap(), NonZeroU32::new(burst).unwrap());
+        assert_eq!(three.share(&schema, &loans, now).kind, own(33, 330));
+        loans.borrow(7, now, now);
+        assert_eq!(three.share(&schema, &loans, now).kind, own(40, 400));
     }
 
     #[test]
