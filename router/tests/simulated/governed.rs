@@ -2,11 +2,15 @@
 
 use std::num::NonZeroU32;
 
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
 use tributary_apimachinery::ClusterName;
-use tributary_flow_control::{Dimension, Limited, MaxRequestsInflight, SCHEMA_HEADER, Schema, SchemaKind, TokenBucket};
+use tributary_flow_control::{
+    Dimension, Limited, MaxRequestsInflight, Queueing, SCHEMA_HEADER, Schema, SchemaKind, TokenBucket,
+};
 use tributary_router::{FlowSettings, PlaceSchemas};
 
-use crate::harness::{Answer, CONFIG_MAPS, Fixture, until};
+use crate::harness::{Answer, CONFIG_MAPS, Fixture, SOON, until};
 
 fn tokens(name: &str, qps: u32, burst: u32, by: &[Dimension]) -> Schema {
     let [qps, burst] = [qps, burst].map(|number| NonZeroU32::new(number).unwrap());
@@ -121,6 +125,39 @@ async fn a_watch_holds_its_place_until_it_ends_and_none_lets_nobody_in() {
         fixture.router.set_flow_control(FlowSettings::default()).unwrap();
         fixture.get(&list).await.ok();
     }
+}
+
+/// Fifty requests of one connection wait, and one of another: it is the second that is let in.
+#[tokio::test]
+async fn a_storm_of_one_client_waits_for_itself() {
+    let fixture = Fixture::start(["a"]).await;
+    fixture.get(CONFIG_MAPS).await.ok();
+    let limit = MaxRequestsInflight { max: 2, count_long_running: true };
+    let queueing = Some(Queueing { wait_max: SOON, ..Queueing::default() });
+    let kind = SchemaKind::MaxRequestsInflight(Limited { limit, by: Vec::new(), queueing });
+    fixture.router.set_flow_control(merged(Schema { name: "two".into(), kind })).unwrap();
+    let (storm, other) = (fixture.connection(1), fixture.connection(2));
+    let watch = format!("{CONFIG_MAPS}?watch=1");
+    let (first, second) = (storm.watch(&watch).await, storm.watch(&watch).await);
+    let mut waiting: FuturesUnordered<_> = (0..50).map(|_| storm.call("GET", &watch, &[], "")).collect();
+    assert!(waiting.next().now_or_never().is_none());
+    let mut get = Box::pin(other.get(CONFIG_MAPS));
+    assert!((&mut get).now_or_never().is_none());
+
+    drop(first);
+    let third = waiting.next().await.unwrap();
+    assert_eq!(third.status(), 200);
+    assert!((&mut get).now_or_never().is_none(), "the storm came first");
+    drop(second);
+    get.await.ok();
+    // What it had is the storm's again, and what waits goes away with its connection.
+    let fourth = waiting.next().await.unwrap();
+    assert_eq!((fourth.status().as_u16(), waiting.len()), (200, 48));
+    let waits = "tributary_flow_control_requests_waiting{cluster=\"\",schema=\"two\"}";
+    assert!(fixture.router.metrics().expose().contains(&format!("{waits} 48")));
+    drop((waiting, third, fourth));
+    fixture.get(CONFIG_MAPS).await.ok();
+    assert!(fixture.router.metrics().expose().contains(&format!("{waits} 0")));
 }
 
 #[tokio::test]
