@@ -67,6 +67,7 @@ pub use object::render::Rendering;
 pub use object::{ClusterAnnotation, Object, ObjectKey, SelectableField};
 pub use options::{GetOptions, ListOptions, ResourceVersionMatch, Timeout, WatchOptions};
 pub use permit::Permit;
+pub use policy::audit_level::AuditLevel;
 pub use policy::cluster_authorization::ClusterAuthorization;
 pub use policy::consistency::Consistency;
 pub use policy::filtered::Filtered;

@@ -1,5 +1,6 @@
-//! How a resource is to be treated, in the words of a registry and of the command line.
+//! How resources and requests are to be treated, in the words of configuration files and of the command line.
 
+pub mod audit_level;
 pub mod cluster_authorization;
 pub mod consistency;
 pub mod filtered;

@@ -183,6 +183,19 @@ impl RequestInfo {
         Ok(Self { cluster, path: path.to_owned(), verb, target })
     }
 
+    /// The verb as kube-apiserver has it (apiserver `pkg/endpoints/request/requestinfo.go`), for policies: of a method that
+    /// a resource's path does not know the verb that it would be of another path, else the empty text.
+    pub fn requested_verb(&self) -> &'static str {
+        match (&self.target, self.verb) {
+            (RequestTarget::NonResource, verb) => verb.as_str(),
+            (RequestTarget::Resource(_), Verb::NonResource("post")) => Verb::Create.as_str(),
+            (RequestTarget::Resource(_), Verb::NonResource("put")) => Verb::Update.as_str(),
+            (RequestTarget::Resource(_), Verb::NonResource("patch")) => Verb::Patch.as_str(),
+            (RequestTarget::Resource(_), Verb::NonResource(_)) => "",
+            (RequestTarget::Resource(_), verb) => verb.as_str(),
+        }
+    }
+
     /// How long the answer may take, as kube-apiserver tells it (`genericfilters.BasicLongRunningRequestCheck`).
     pub fn class(&self) -> RequestClass {
         match &self.target {

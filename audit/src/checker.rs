@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use percent_encoding::percent_decode_str;
-use tributary_apimachinery::{RequestInfo, RequestTarget, Verb};
+use tributary_apimachinery::{RequestInfo, RequestTarget};
 
 use crate::{GroupResources, Level, Policy, PolicyRule, Stages};
 
@@ -49,20 +49,7 @@ impl<'a> AuditAttributes<'a> {
                 name: request.authorization_name(),
             }),
         };
-        Self { user, verb: verb(info), path: percent_decode_str(&info.path).decode_utf8_lossy(), resource }
-    }
-}
-
-/// The verb as kube-apiserver has it (apiserver `pkg/endpoints/request/requestinfo.go`): one that a resource does not
-/// know has none, unless it would be known of another path.
-fn verb(info: &RequestInfo) -> &'static str {
-    match (&info.target, info.verb) {
-        (RequestTarget::NonResource, verb) => verb.as_str(),
-        (RequestTarget::Resource(_), Verb::NonResource("post")) => Verb::Create.as_str(),
-        (RequestTarget::Resource(_), Verb::NonResource("put")) => Verb::Update.as_str(),
-        (RequestTarget::Resource(_), Verb::NonResource("patch")) => Verb::Patch.as_str(),
-        (RequestTarget::Resource(_), Verb::NonResource(_)) => "",
-        (RequestTarget::Resource(_), verb) => verb.as_str(),
+        Self { user, verb: info.requested_verb(), path: percent_decode_str(&info.path).decode_utf8_lossy(), resource }
     }
 }
 

@@ -1,40 +1,6 @@
-//! How much is written of a request, and when.
+//! When events are written of a request.
 
 use serde::{Deserialize, Serialize};
-
-/// How much is written of a request. Each level has what those before it have.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Level {
-    /// Nothing.
-    #[default]
-    None,
-    /// Who asked for what and when, and what it came to; no bodies.
-    Metadata,
-    /// The body of the request, too.
-    Request,
-    /// The body of the answer, too.
-    RequestResponse,
-}
-
-impl Level {
-    /// All levels, the least first.
-    pub const ALL: [Self; 4] = [Self::None, Self::Metadata, Self::Request, Self::RequestResponse];
-
-    /// The level as policies write it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::None => "None",
-            Self::Metadata => "Metadata",
-            Self::Request => "Request",
-            Self::RequestResponse => "RequestResponse",
-        }
-    }
-
-    /// The level of this name.
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|level| level.as_str() == name)
-    }
-}
 
 /// How far a request has come when an event is written of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

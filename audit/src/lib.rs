@@ -19,8 +19,10 @@ mod source_ips;
 pub use body::{AuditBody, BODY_BYTES_MAX};
 pub use checker::{AuditAttributes, AuditDecision, AuditedResource};
 pub use event::{Annotation, Event, ObjectReference, RequestFacts, ResponseStatus, event_list};
-pub use level::{Level, Stage, Stages};
+pub use level::{Stage, Stages};
 pub use micro_time::MicroTime;
 pub use policy::{GroupResources, InvalidPolicy, Policy, PolicyRule};
 pub use secrets::without_tokens;
 pub use source_ips::source_ips;
+/// How much is written of a request.
+pub use tributary_apimachinery::AuditLevel as Level;

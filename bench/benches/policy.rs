@@ -1,0 +1,72 @@
+//! What it costs to find the first of 1,000 rules that takes a request, for a user with 50 groups: where each rule is for
+//! another user, by name and by beginning; where all rules name the same verbs and resources; and where none matches.
+
+use std::hint::black_box;
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use tributary_apimachinery::RequestInfo;
+use tributary_policy::{DispatchAttributes, DispatchPolicies, Place, Policy, Rule, Verdict};
+
+const GROUPS: usize = 50;
+const RULES: usize = 1_000;
+const PATH: &str = "/apis/apps/v1/namespaces/shop/deployments/web";
+const AGENT: &str = "kubectl/v1.36.3 (linux/amd64) kubernetes/0000000";
+
+fn texts(text: &str) -> Vec<String> {
+    text.split(' ').map(str::to_owned).collect()
+}
+
+/// Five rules in each policy; only the last of all takes the request.
+fn policies(of_rule: impl Fn(usize) -> Rule) -> DispatchPolicies {
+    let rules: Vec<_> = (0..RULES).map(of_rule).collect();
+    let policies = rules.chunks(5).map(|rules| Policy { rules: rules.to_vec(), ..Policy::default() });
+    DispatchPolicies::new(policies.collect())
+}
+
+fn workloads(number: usize) -> Rule {
+    Rule {
+        verbs: texts("get list watch -create"),
+        api_groups: texts("apps batch"),
+        resources: texts("deployments statefulsets */status"),
+        users: vec![format!("robot-{number}"), format!("team-{number}-*")],
+        user_agents: texts("kubectl/*"),
+        ..Rule::default()
+    }
+}
+
+fn by_group(number: usize) -> Rule {
+    // Each of the user's groups is named by twenty rules, which are about other namespaces.
+    let namespaces = if number == RULES - 1 { texts("shop") } else { vec![format!("n{number}")] };
+    Rule { user_groups: vec![format!("group-{}", number % GROUPS)], users: Vec::new(), namespaces, ..workloads(number) }
+}
+
+fn policy(criterion: &mut Criterion) {
+    let groups: Vec<_> = (0..GROUPS).map(|number| format!("group-{number}")).collect();
+    let info = RequestInfo::parse("GET", PATH, None).unwrap_or_else(|error| panic!("{error}"));
+    let last = Place { policy: RULES / 5 - 1, rule: 4 };
+    let is_last = |policies: &DispatchPolicies, asked: &DispatchAttributes<'_>| matches!(policies.decide(asked).verdict, Verdict::Taken { place, .. } if place == last);
+    for (name, user, policies) in [
+        ("by user", "team-999-ann", policies(workloads)),
+        ("by group and namespace", "ann", policies(by_group)),
+        ("none matches", "team-x-ann", policies(workloads)),
+    ] {
+        let asked = DispatchAttributes::of(&info, user, &groups, AGENT);
+        assert_eq!(is_last(&policies, &asked), name != "none matches", "{name}");
+        criterion.bench_function(&format!("policy: 1,000 rules, {name}"), |bencher| {
+            bencher.iter(|| {
+                let asked = DispatchAttributes::of(black_box(&info), black_box(user), &groups, AGENT);
+                black_box(policies.decide(&asked).verdict == Verdict::Unmatched)
+            });
+        });
+    }
+    let written: Vec<Policy> = policies(workloads).policies().to_vec();
+    criterion.bench_function("policy: 1,000 rules, compiled", |bencher| {
+        bencher.iter(|| black_box(DispatchPolicies::new(black_box(&written).clone())));
+    });
+    criterion.bench_function("policy: 1,000 rules, examined", |bencher| {
+        bencher.iter(|| black_box(tributary_policy::examine(black_box(&written))));
+    });
+}
+
+criterion_group!(benches, policy);
+criterion_main!(benches);

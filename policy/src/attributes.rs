@@ -1,0 +1,135 @@
+//! Who asks, and for what, as far as policies look.
+
+use std::borrow::Cow;
+
+use percent_encoding::percent_decode_str;
+use tributary_apimachinery::{RequestInfo, RequestTarget, ResourceRequest, Verb};
+
+/// What every ServiceAccount's user name begins with (apiserver `pkg/authentication/serviceaccount/util.go`).
+pub(crate) const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
+
+/// What a policy looks at.
+#[derive(Clone, Debug)]
+pub struct DispatchAttributes<'a> {
+    /// The user's name; that of whom the caller acts as, where they impersonate.
+    pub user: &'a str,
+    /// Every group of the user.
+    pub groups: &'a [String],
+    /// The header `User-Agent`; empty where there is none.
+    pub user_agent: &'a str,
+    /// The verb as RBAC has it; the lower-case method of a request for no resource. `create` of what connects to a
+    /// workload (`exec`, `attach`, `portforward`), by whatever method it is asked for.
+    pub verb: &'a str,
+    /// What is asked for.
+    pub target: DispatchTarget<'a>,
+}
+
+/// What a request asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DispatchTarget<'a> {
+    /// An object, a collection or a subresource.
+    Resource(DispatchedResource<'a>),
+    /// Another path, its escapes decoded: a policy is written for what is asked for, however it is spelled.
+    NonResource(Cow<'a, str>),
+}
+
+/// The resource of a request; texts are empty where there is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DispatchedResource<'a> {
+    /// Its API group.
+    pub group: &'a str,
+    /// Its name: `pods`.
+    pub resource: &'a str,
+    /// The subresource.
+    pub subresource: &'a str,
+    /// The namespace; a request on a Namespace itself has it as its own. Empty for all namespaces together, and for what
+    /// has none.
+    pub namespace: &'a str,
+    /// The name of the object, or the one that a field selector asks for.
+    pub name: &'a str,
+}
+
+impl<'a> DispatchAttributes<'a> {
+    /// What a policy looks at in a request that was read. Allocates only for a path with escapes.
+    pub fn of(info: &'a RequestInfo, user: &'a str, groups: &'a [String], user_agent: &'a str) -> Self {
+        let (verb, target) = match &info.target {
+            // `RequestInfo::parse` has refused what is not UTF-8.
+            RequestTarget::NonResource => {
+                let path = percent_decode_str(&info.path).decode_utf8_lossy();
+                (info.verb.as_str(), DispatchTarget::NonResource(path))
+            }
+            RequestTarget::Resource(request) => {
+                let resource = DispatchedResource {
+                    group: &request.resource.group,
+                    resource: &request.resource.resource,
+                    subresource: request.subresource.as_deref().unwrap_or_default(),
+                    namespace: request.authorization_namespace(),
+                    name: request.authorization_name(),
+                };
+                (resource_verb(info, request), DispatchTarget::Resource(resource))
+            }
+        };
+        Self { user, groups, user_agent, verb, target }
+    }
+
+    /// `NAMESPACE:NAME` of a ServiceAccount.
+    pub(crate) fn service_account(&self) -> Option<&'a str> {
+        let account = self.user.strip_prefix(SERVICE_ACCOUNT_PREFIX)?;
+        let (namespace, name) = account.split_once(':')?;
+        (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some(account)
+    }
+}
+
+/// A WebSocket opens `exec` by GET, SPDY by POST: one thing is done, so it has one verb. kube-apiserver asks RBAC for
+/// `create` in both cases since 1.35 (`AuthorizePodWebsocketUpgradeCreatePermission`).
+fn resource_verb(info: &RequestInfo, request: &ResourceRequest) -> &'static str {
+    const CONNECTIONS: [&str; 3] = ["attach", "exec", "portforward"];
+    let connects = request.subresource.as_deref().is_some_and(|subresource| CONNECTIONS.contains(&subresource));
+    if connects { Verb::Create.as_str() } else { info.requested_verb() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_looked_at_by_what_it_does() {
+        let rows = [
+            ("GET", "/api/v1/namespaces/a/pods/p/log", ["get", "", "pods", "log", "a", "p"]),
+            ("GET", "/api/v1/namespaces/a/pods/p/exec", ["create", "", "pods", "exec", "a", "p"]),
+            ("POST", "/api/v1/namespaces/a/pods/p/exec", ["create", "", "pods", "exec", "a", "p"]),
+            ("GET", "/api/v1/namespaces/a/pods/p/portforward", ["create", "", "pods", "portforward", "a", "p"]),
+            ("GET", "/apis/apps/v1/deployments", ["list", "apps", "deployments", "", "", ""]),
+            ("DELETE", "/api/v1/namespaces/a", ["delete", "", "namespaces", "", "a", "a"]),
+            // Methods that the path does not know are what they would be elsewhere.
+            ("POST", "/api/v1/namespaces/a/pods/p", ["create", "", "pods", "", "a", "p"]),
+            ("OPTIONS", "/api/v1/namespaces/a/pods/p", ["", "", "pods", "", "a", "p"]),
+        ];
+        for (method, path, [verb, group, resource, subresource, namespace, name]) in rows {
+            let info = RequestInfo::parse(method, path, None).unwrap();
+            let seen = DispatchAttributes::of(&info, "ann", &[], "");
+            let expected = DispatchedResource { group, resource, subresource, namespace, name };
+            assert_eq!((seen.verb, seen.target), (verb, DispatchTarget::Resource(expected)), "{method} {path}");
+        }
+        let info = RequestInfo::parse("GET", "/clusters/eu/health%7A/a", None).unwrap();
+        let seen = DispatchAttributes::of(&info, "ann", &[], "");
+        assert_eq!((seen.verb, seen.target), ("get", DispatchTarget::NonResource("/healthz/a".into())));
+    }
+
+    #[test]
+    fn only_a_whole_name_is_a_service_accounts() {
+        let of = |user| DispatchAttributes {
+            user,
+            groups: &[],
+            user_agent: "",
+            verb: "get",
+            target: DispatchTarget::NonResource("/".into()),
+        };
+        assert_eq!(of("system:serviceaccount:shop:web").service_account(), Some("shop:web"));
+        for user in ["ann", "system:serviceaccount:", "system:serviceaccount:shop", "system:serviceaccount:shop:"] {
+            assert_eq!(of(user).service_account(), None, "{user}");
+        }
+        assert_eq!(of("system:serviceaccount::web").service_account(), None);
+        assert_eq!(of("system:serviceaccount:shop:web:x").service_account(), None);
+    }
+}

@@ -1,0 +1,171 @@
+//! What is wrong with policies, or of no use: as they are loaded, each by its path.
+
+mod fields;
+
+use crate::explanation::Field;
+use crate::hidden::{Hidden, hidden};
+use crate::outcome::Action;
+use crate::place::{Place, policy_path};
+use crate::policy::Policy;
+use crate::rule::{Matcher, Rule};
+
+/// How many rules there may be in one object, all its policies together. Each pair is compared when they are loaded.
+pub const RULES_MAX: usize = 4_096;
+
+/// Verbs of requests for resources.
+const RESOURCE_VERBS: [&str; 8] = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"];
+
+/// Verbs of requests for no resource: methods in lower case.
+const METHODS: [&str; 9] = ["get", "head", "post", "put", "patch", "delete", "options", "connect", "trace"];
+
+/// Whether policies may be used all the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Severity {
+    /// They do what they say, which may not be what is meant.
+    Warning,
+    /// A part of them can never do anything, so that something else is meant.
+    Error,
+}
+
+/// Something that is wrong or of no use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Whether the policies may be used all the same.
+    pub severity: Severity,
+    /// Where: `spec.dispatchPolicies[2].rules[0].verbs`.
+    pub path: String,
+    /// The value, what is wrong with it and what to do.
+    pub message: String,
+}
+
+/// Collects what is found.
+#[derive(Default)]
+struct Findings(Vec<Finding>);
+
+impl Findings {
+    fn error(&mut self, path: impl Into<String>, message: impl Into<String>) {
+        self.0.push(Finding { severity: Severity::Error, path: path.into(), message: message.into() });
+    }
+
+    fn warning(&mut self, path: impl Into<String>, message: impl Into<String>) {
+        self.0.push(Finding { severity: Severity::Warning, path: path.into(), message: message.into() });
+    }
+}
+
+/// All that is wrong with policies or of no use, in their order.
+pub fn examine(policies: &[Policy]) -> Vec<Finding> {
+    let rules: usize = policies.iter().map(|policy| policy.rules.len()).sum();
+    let mut findings = Findings::default();
+    if rules > RULES_MAX {
+        let message = format!("{rules} rules are more than {RULES_MAX}; join those that give the same");
+        findings.error("spec.dispatchPolicies", message);
+        return findings.0;
+    }
+    let mut hidden = hidden(policies);
+    for (number, policy) in policies.iter().enumerate() {
+        if policy.rules.is_empty() {
+            let message = "is empty, so the policy takes no request; give at least one rule";
+            findings.error(format!("{}.rules", policy_path(number)), message);
+        }
+        for (rule, written) in policy.rules.iter().enumerate() {
+            let place = Place { policy: number, rule };
+            fields::examine(written, place, &mut findings);
+            whole_rule(written, place, &mut findings);
+            if matches!(policy.outcome.action, Action::Deny { .. }) {
+                what_passes_a_denial(written, place, &mut findings);
+            }
+        }
+        let own = hidden.extract_if(.., |hidden| hidden.rule.policy == number).collect::<Vec<_>>();
+        tell_hidden(policy, number, &own, &mut findings);
+    }
+    findings.0
+}
+
+/// What keeps a rule, or the half of it that is about resources or paths, from ever matching.
+fn whole_rule(rule: &Rule, place: Place, findings: &mut Findings) {
+    let matcher = Matcher::new(rule);
+    let path = |field: Field| format!("{place}.{}", field.as_str());
+    if rule.verbs.is_empty() {
+        findings.error(path(Field::Verbs), "is empty, so the rule never matches; give verbs, or \"*\" for all");
+    }
+    match (rule.api_groups.is_empty(), rule.resources.is_empty()) {
+        (true, false) => findings.error(
+            path(Field::ApiGroups),
+            "is empty, so the rule's resources never match; give \"\" for the core group, or \"*\" for all",
+        ),
+        (false, true) => findings.error(
+            path(Field::Resources),
+            "is empty, so the rule's apiGroups never match; give resources, or \"*\" for all",
+        ),
+        (true, true) if rule.non_resource_urls.is_empty() => findings.error(
+            place.to_string(),
+            "names neither apiGroups and resources nor nonResourceURLs, so it never matches; give one of them",
+        ),
+        (true, true) => {
+            for field in [Field::ResourceNames, Field::Namespaces] {
+                if !rule.entries(field).is_empty() {
+                    findings.warning(path(field), "has no effect, since the rule names no resources; remove it");
+                }
+            }
+        }
+        (false, false) => {}
+    }
+    let accepts = |verb: &str| matcher.verbs.verdict(std::iter::once(verb)).accepts();
+    // Of what is no verb at all it is said by itself.
+    let is_told = rule.verbs.is_empty() || !rule.verbs.iter().all(|entry| fields::is_verb(entry));
+    let has_verb = |known: &[&str]| is_told || accepts("") || known.iter().any(|verb| accepts(verb));
+    if matcher.takes_resources() && !has_verb(&RESOURCE_VERBS) {
+        let message = format!(
+            "has no verb of requests for resources, so the rule's resources never match; add one of {}",
+            RESOURCE_VERBS.join(", ")
+        );
+        findings.error(path(Field::Verbs), message);
+    }
+    if matcher.takes_paths() && !has_verb(&METHODS) {
+        let message = format!(
+            "has no verb of requests for no resource, so the rule's nonResourceURLs never match; add one of {}",
+            METHODS.join(", ")
+        );
+        findings.error(path(Field::Verbs), message);
+    }
+}
+
+/// A request for many objects names no object, and for all namespaces none: who denies some lets it pass.
+fn what_passes_a_denial(rule: &Rule, place: Place, findings: &mut Findings) {
+    let matcher = Matcher::new(rule);
+    let accepts = |verb: &&&str| matcher.verbs.verdict(std::iter::once(**verb)).accepts();
+    let Some(verb) = ["list", "watch", "deletecollection"].iter().find(accepts).filter(|_| matcher.takes_resources())
+    else {
+        return;
+    };
+    for (field, entries, what) in [
+        (Field::Namespaces, &matcher.namespaces, "of all namespaces together has none"),
+        (Field::ResourceNames, &matcher.resource_names, "of many objects names none"),
+    ] {
+        if !entries.verdict(std::iter::once("")).accepts() {
+            findings.warning(
+                format!("{place}.{}", field.as_str()),
+                format!(
+                    "a {verb} {what}, so it is not denied; add \"\" to deny it, too, or leave the rights to the cluster"
+                ),
+            );
+        }
+    }
+}
+
+fn tell_hidden(policy: &Policy, number: usize, hidden: &[Hidden], findings: &mut Findings) {
+    if !hidden.is_empty() && hidden.len() == policy.rules.len() && hidden.iter().all(|one| one.by.policy != number) {
+        let mut by: Vec<_> = hidden.iter().map(|hidden| hidden.by).collect();
+        by.sort_unstable();
+        by.dedup();
+        let by = by.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let message =
+            format!("takes no request: whatever it would take, {by} takes before; put it before, or remove it");
+        return findings.warning(policy_path(number), message);
+    }
+    for Hidden { rule, by } in hidden {
+        let message =
+            format!("takes no request: whatever it would take, {by} takes before; put it before, or remove it");
+        findings.warning(rule.to_string(), message);
+    }
+}

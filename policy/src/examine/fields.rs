@@ -1,0 +1,122 @@
+//! One field of a rule by itself.
+
+use super::{Findings, METHODS, RESOURCE_VERBS};
+use crate::explanation::Field;
+use crate::place::Place;
+use crate::rule::Rule;
+
+/// What is wrong with the entries of each field.
+pub(super) fn examine(rule: &Rule, place: Place, findings: &mut Findings) {
+    for field in Field::ALL {
+        let entries = rule.entries(field);
+        let path = format!("{place}.{}", field.as_str());
+        together(entries, &path, findings);
+        for (index, entry) in entries.iter().enumerate() {
+            let inverted = entry.strip_prefix('-');
+            if inverted == Some("*") {
+                let message =
+                    "\"-*\" excludes everything, so nothing matches; remove it, or write \"*\" to take everything";
+                findings.error(format!("{path}[{index}]"), message);
+            } else if entry != "*"
+                && let Some(problem) = problem(field, inverted.unwrap_or(entry))
+            {
+                findings.error(format!("{path}[{index}]"), format!("{entry:?} {problem}"));
+            }
+        }
+    }
+}
+
+/// Entries that mean nothing beside others.
+fn together(entries: &[String], path: &str, findings: &mut Findings) {
+    let quoted =
+        |entries: Vec<&String>| entries.iter().map(|entry| format!("{entry:?}")).collect::<Vec<_>>().join(", ");
+    let (inverted, plain): (Vec<&String>, Vec<&String>) = entries.iter().partition(|entry| entry.starts_with('-'));
+    if entries.len() > 1 && entries.iter().any(|entry| entry == "*") {
+        let others = quoted(entries.iter().filter(|entry| *entry != "*").collect());
+        if !others.is_empty() {
+            let message =
+                format!("\"*\" takes everything, so {others} beside it means nothing; remove the one or the other");
+            findings.warning(path, message);
+        }
+    } else if !inverted.is_empty() && !plain.is_empty() {
+        let (inverted, plain) = (quoted(inverted), quoted(plain));
+        let message =
+            format!("{inverted} means nothing beside {plain}, which alone is taken; remove the one or the other");
+        findings.warning(path, message);
+    }
+}
+
+/// What is wrong with an entry without its `-`, and what to do.
+fn problem(field: Field, entry: &str) -> Option<String> {
+    match field {
+        Field::Verbs => verb(entry),
+        Field::ApiGroups => entry
+            .contains('*')
+            .then(|| "never matches: a group is named whole; write it out, or \"*\" for all".to_owned()),
+        Field::Resources => resource(entry),
+        Field::ServiceAccounts => service_account(entry),
+        Field::NonResourceUrls if !entry.starts_with('/') => {
+            Some("never matches: a path begins with \"/\"; add it, or write \"*\" for all".to_owned())
+        }
+        _ => star_inside(entry),
+    }
+}
+
+/// Whether an entry of `verbs` is one that some request has.
+pub(super) fn is_verb(entry: &str) -> bool {
+    entry == "*" || verb(entry.strip_prefix('-').unwrap_or(entry)).is_none()
+}
+
+fn verb(entry: &str) -> Option<String> {
+    let is_known = |verb: &str| RESOURCE_VERBS.contains(&verb) || METHODS.contains(&verb);
+    if is_known(entry) {
+        return None;
+    }
+    let lower = entry.to_ascii_lowercase();
+    let remedy = match is_known(&lower) {
+        true => format!("write {lower:?}"),
+        false => format!(
+            "allowed are {}, for requests for no resource {}, and \"*\"",
+            RESOURCE_VERBS.join(", "),
+            METHODS.join(", ")
+        ),
+    };
+    Some(format!("is no verb of any request, so it never matches; {remedy}"))
+}
+
+fn resource(entry: &str) -> Option<String> {
+    let (resource, subresource) = match entry.split_once('/') {
+        Some((resource, subresource)) => (resource, Some(subresource)),
+        None => (entry, None),
+    };
+    let is_odd = |text: &str| text.is_empty() || text.contains(['*', '/']);
+    if subresource == Some("*") {
+        let example = if resource == "*" { "deployments" } else { resource };
+        let remedy =
+            format!("name each subresource, as \"{example}/status\" or \"*/status\", or write \"*\" for everything");
+        return Some(format!("never matches: a subresource is named whole; {remedy}"));
+    }
+    if (resource != "*" && is_odd(resource)) || subresource.is_some_and(is_odd) {
+        return Some("never matches; allowed are \"pods\", \"pods/status\", \"*/status\" and \"*\"".to_owned());
+    }
+    entry.contains(char::is_uppercase).then(|| {
+        let lower = entry.to_lowercase();
+        format!("never matches: resources are named in lower case and in the plural, not by kind; write {lower:?} or its plural")
+    })
+}
+
+fn service_account(entry: &str) -> Option<String> {
+    const REMEDY: &str = "write \"NAMESPACE/NAME\", \"NAMESPACE/*\", or \"*\" for every ServiceAccount";
+    match entry.split_once('/') {
+        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !namespace.contains('*') => {
+            if name.contains('/') { Some(format!("never matches; {REMEDY}")) } else { star_inside(name) }
+        }
+        _ => Some(format!("is no ServiceAccount; {REMEDY}")),
+    }
+}
+
+/// A `*` stands for what follows, so nothing follows it.
+fn star_inside(entry: &str) -> Option<String> {
+    let is_inside = entry.trim_end_matches('*').contains('*');
+    is_inside.then(|| "has a \"*\" inside; it is allowed at the end, for what begins so, or alone".to_owned())
+}

@@ -1,0 +1,89 @@
+//! Rules that take no request because an earlier one takes whatever they would.
+
+use crate::attributes::SERVICE_ACCOUNT_PREFIX;
+use crate::entries::{Entries, Entry, Values};
+use crate::pattern::{Account, Text};
+use crate::place::Place;
+use crate::policy::{Mode, Policy};
+use crate::rule::Matcher;
+
+/// A rule that is surely hidden, and the first one that hides it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hidden {
+    pub(crate) rule: Place,
+    pub(crate) by: Place,
+}
+
+/// The rules that can match something and are surely hidden. A rule that only several others together hide is not found.
+/// Costs a comparison of each pair of rules.
+pub(crate) fn hidden(policies: &[Policy]) -> Vec<Hidden> {
+    let mut earlier: Vec<(Place, Mode, Matcher)> = Vec::new();
+    let mut found = Vec::new();
+    for (number, policy) in policies.iter().enumerate() {
+        for (rule, written) in policy.rules.iter().enumerate() {
+            let place = Place { policy: number, rule };
+            let matcher = Matcher::new(written);
+            if !matches_something(&matcher) {
+                continue;
+            }
+            // What is only told takes nothing from what acts.
+            let hides = |(_, mode, by): &&(Place, Mode, Matcher)| {
+                (*mode == Mode::Enforce || policy.mode == Mode::Audit) && covers(by, &matcher)
+            };
+            if let Some((by, ..)) = earlier.iter().find(hides) {
+                found.push(Hidden { rule: place, by: *by });
+            }
+            earlier.push((place, policy.mode, matcher));
+        }
+    }
+    found
+}
+
+/// Whether no field keeps the rule from ever matching.
+fn matches_something(rule: &Matcher) -> bool {
+    let has_subject = !rule.users.is_nothing() || !rule.service_accounts.is_nothing();
+    let has_rest = !rule.verbs.is_nothing() && !rule.user_groups.is_nothing() && !rule.user_agents.is_nothing();
+    has_subject && has_rest && (rule.takes_resources() || rule.takes_paths())
+}
+
+/// Whether a rule surely matches whatever the other one does.
+fn covers(by: &Matcher, rule: &Matcher) -> bool {
+    by.verbs.covers(&rule.verbs, Values::One)
+        && covers_target(by, rule)
+        && covers_subject(by, rule)
+        && by.user_groups.covers(&rule.user_groups, Values::Several)
+        && by.user_agents.covers(&rule.user_agents, Values::One)
+}
+
+fn covers_target(by: &Matcher, rule: &Matcher) -> bool {
+    let resources = || {
+        by.api_groups.covers(&rule.api_groups, Values::One)
+            && by.resources.covers(&rule.resources, Values::One)
+            && by.resource_names.covers(&rule.resource_names, Values::One)
+            && by.namespaces.covers(&rule.namespaces, Values::One)
+    };
+    (!rule.takes_resources() || resources())
+        && (!rule.takes_paths() || by.non_resource_urls.covers(&rule.non_resource_urls, Values::One))
+}
+
+fn covers_subject(by: &Matcher, rule: &Matcher) -> bool {
+    by.users.covers(&rule.users, Values::One)
+        && (by.service_accounts.covers(&rule.service_accounts, Values::One)
+            || by.users.covers(&as_users(&rule.service_accounts), Values::One))
+}
+
+/// ServiceAccounts by their users' names; of inverted entries all that there may be.
+fn as_users(accounts: &Entries<Account>) -> Entries<Text> {
+    let of = |text: &str| format!("{SERVICE_ACCOUNT_PREFIX}{text}").into_boxed_str();
+    let user = |Account(text): &Account| match text {
+        Text::Exact(text) => Text::Exact(of(text)),
+        Text::Prefix(prefix) => Text::Prefix(of(prefix)),
+    };
+    match accounts {
+        Entries::Only(entries) => {
+            let entries = entries.iter().map(|entry| Entry { place: entry.place, pattern: user(&entry.pattern) });
+            Entries::Only(entries.collect())
+        }
+        Entries::Any(_) | Entries::AllBut(_) => Entries::Only(vec![Entry { place: 0, pattern: Text::Prefix(of("")) }]),
+    }
+}

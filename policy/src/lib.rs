@@ -1,0 +1,34 @@
+//! Dispatch policies: which of them takes a request, and what it gives.
+//!
+//! ```text
+//! Policy (as written) ─┬─▶ examine            what is wrong or useless, by its path
+//!                      └─▶ DispatchPolicies ─┬─▶ decide   the first rule that matches: an index of sets of rules
+//!                                            └─▶ explain  rule by rule, field by field: for people
+//! ```
+//!
+//! The syntax is that of KubeGateway's `dispatchPolicies` (kubewharf/kubegateway `pkg/apis/proxy/v1alpha1`), with what its
+//! documentation says where its code does otherwise: what several inverted entries exclude is excluded.
+//!
+//! Values only: no I/O, no task, no clock.
+
+mod attributes;
+mod entries;
+mod examine;
+mod explanation;
+mod hidden;
+mod index;
+mod outcome;
+mod pattern;
+mod place;
+mod policies;
+mod policy;
+mod rule;
+
+pub use attributes::{DispatchAttributes, DispatchTarget, DispatchedResource};
+pub use examine::{Finding, RULES_MAX, Severity, examine};
+pub use explanation::{Explanation, Field, FieldVerdict, Reason, RuleVerdict};
+pub use outcome::{Action, LogMode, Outcome};
+pub use place::Place;
+pub use policies::{Decision, DispatchPolicies, Verdict};
+pub use policy::{Mode, Policy};
+pub use rule::Rule;

@@ -1,0 +1,137 @@
+//! A rule as it is written, and what it accepts.
+
+use crate::attributes::{DispatchAttributes, DispatchTarget};
+use crate::entries::{Empty, Entries};
+use crate::explanation::{Field, FieldVerdict, Reason, RuleVerdict};
+use crate::pattern::{Account, Resource, Text, Word};
+
+/// Which requests a policy takes, as it is written. A request matches if every field does; of the fields about resources
+/// and `non_resource_urls` those that are about its kind.
+///
+/// In every field `*` matches everything, and `-x` what is not `x`: several inverted entries exclude all that they name.
+/// An entry without `-` makes inverted ones beside it void.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rule {
+    /// Verbs as RBAC has them, and lower-case methods of requests for no resource. Empty: none.
+    pub verbs: Vec<String>,
+    /// API groups; the empty text is the core group. Empty: none.
+    pub api_groups: Vec<String>,
+    /// Resources: `pods`, `pods/status`, `*/status`. Empty: none.
+    pub resources: Vec<String>,
+    /// Names of objects, `x*` by what they begin with; the empty text is that of requests that name none. Empty: all.
+    pub resource_names: Vec<String>,
+    /// Namespaces, `x*` by what they begin with; the empty text is that of what has none and of all together. Empty: all.
+    pub namespaces: Vec<String>,
+    /// Users, `x*` by what their names begin with. Empty: all, unless there are `service_accounts`.
+    pub users: Vec<String>,
+    /// ServiceAccounts, beside `users`: `NAMESPACE/NAME`, `NAMESPACE/*`. No other user is one, also for an inverted entry.
+    pub service_accounts: Vec<String>,
+    /// Groups, `x*` by what they begin with, of which a user has to be in one; with inverted entries in none of them.
+    /// Empty: all.
+    pub user_groups: Vec<String>,
+    /// Paths of requests for no resource, `x*` by what they begin with. Empty: none.
+    pub non_resource_urls: Vec<String>,
+    /// Values of the header `User-Agent`, `x*` by what they begin with. Empty: all.
+    pub user_agents: Vec<String>,
+}
+
+impl Rule {
+    /// The entries of a field.
+    pub fn entries(&self, field: Field) -> &[String] {
+        match field {
+            Field::Verbs => &self.verbs,
+            Field::ApiGroups => &self.api_groups,
+            Field::Resources => &self.resources,
+            Field::ResourceNames => &self.resource_names,
+            Field::Namespaces => &self.namespaces,
+            Field::Users => &self.users,
+            Field::ServiceAccounts => &self.service_accounts,
+            Field::UserGroups => &self.user_groups,
+            Field::NonResourceUrls => &self.non_resource_urls,
+            Field::UserAgents => &self.user_agents,
+        }
+    }
+}
+
+/// What a rule accepts, field by field.
+#[derive(Clone, Debug)]
+pub(crate) struct Matcher {
+    pub(crate) verbs: Entries<Word>,
+    pub(crate) users: Entries<Text>,
+    pub(crate) service_accounts: Entries<Account>,
+    pub(crate) user_groups: Entries<Text>,
+    pub(crate) user_agents: Entries<Text>,
+    pub(crate) api_groups: Entries<Word>,
+    pub(crate) resources: Entries<Resource>,
+    pub(crate) resource_names: Entries<Text>,
+    pub(crate) namespaces: Entries<Text>,
+    pub(crate) non_resource_urls: Entries<Text>,
+}
+
+impl Matcher {
+    pub(crate) fn new(rule: &Rule) -> Self {
+        // Users and ServiceAccounts together are one choice, and only both empty are everybody.
+        let no_users = if rule.service_accounts.is_empty() { Empty::Any } else { Empty::Nothing };
+        Self {
+            verbs: Entries::parse(&rule.verbs, Empty::Nothing),
+            users: Entries::parse(&rule.users, no_users),
+            service_accounts: Entries::parse(&rule.service_accounts, Empty::Nothing),
+            user_groups: Entries::parse(&rule.user_groups, Empty::Any),
+            user_agents: Entries::parse(&rule.user_agents, Empty::Any),
+            api_groups: Entries::parse(&rule.api_groups, Empty::Nothing),
+            resources: Entries::parse(&rule.resources, Empty::Nothing),
+            resource_names: Entries::parse(&rule.resource_names, Empty::Any),
+            namespaces: Entries::parse(&rule.namespaces, Empty::Any),
+            non_resource_urls: Entries::parse(&rule.non_resource_urls, Empty::Nothing),
+        }
+    }
+
+    /// Whether requests for resources can match.
+    pub(crate) fn takes_resources(&self) -> bool {
+        !self.api_groups.is_nothing() && !self.resources.is_nothing()
+    }
+
+    /// Whether requests for no resource can match.
+    pub(crate) fn takes_paths(&self) -> bool {
+        !self.non_resource_urls.is_nothing()
+    }
+
+    /// Field by field, whether the rule matches a request. The index answers the same for many rules at once.
+    pub(crate) fn explain(&self, asked: &DispatchAttributes<'_>) -> RuleVerdict {
+        let user = self.users.verdict(one(asked.user));
+        let account = self.service_accounts.verdict(asked.service_account().into_iter());
+        let account = if asked.service_account().is_none() { Reason::NoEntry } else { account };
+        let mut fields = vec![FieldVerdict { field: Field::Verbs, reason: self.verbs.verdict(one(asked.verb)) }];
+        // One of the two is enough, and is what is shown.
+        fields.push(match account.accepts() && !user.accepts() {
+            true => FieldVerdict { field: Field::ServiceAccounts, reason: account },
+            false => FieldVerdict { field: Field::Users, reason: user },
+        });
+        let groups = asked.groups.iter().map(String::as_str);
+        fields.push(FieldVerdict { field: Field::UserGroups, reason: self.user_groups.verdict(groups) });
+        fields.push(FieldVerdict { field: Field::UserAgents, reason: self.user_agents.verdict(one(asked.user_agent)) });
+        match &asked.target {
+            DispatchTarget::Resource(resource) => {
+                let asked_resource = (resource.resource, resource.subresource);
+                fields.extend(
+                    [
+                        (Field::ApiGroups, self.api_groups.verdict(one(resource.group))),
+                        (Field::Resources, self.resources.verdict(one(asked_resource))),
+                        (Field::ResourceNames, self.resource_names.verdict(one(resource.name))),
+                        (Field::Namespaces, self.namespaces.verdict(one(resource.namespace))),
+                    ]
+                    .map(|(field, reason)| FieldVerdict { field, reason }),
+                );
+            }
+            DispatchTarget::NonResource(path) => fields.push(FieldVerdict {
+                field: Field::NonResourceUrls,
+                reason: self.non_resource_urls.verdict(one(path.as_ref())),
+            }),
+        }
+        RuleVerdict { fields }
+    }
+}
+
+fn one<T: Copy>(value: T) -> std::iter::Once<T> {
+    std::iter::once(value)
+}

@@ -1,0 +1,223 @@
+//! What is found in policies, with path, value and remedy.
+
+use tributary_policy::{Mode, Policy, RULES_MAX, Rule, Severity, examine};
+
+use crate::{denying, entries, everything};
+
+/// What is found, one line for each, with `E` or `W` before it.
+fn found(policies: &[Policy]) -> Vec<String> {
+    let letter = |severity| if severity == Severity::Error { 'E' } else { 'W' };
+    let line = |finding: &tributary_policy::Finding| {
+        format!("{} {}: {}", letter(finding.severity), finding.path, finding.message)
+    };
+    examine(policies).iter().map(line).collect()
+}
+
+/// A policy that dispatches, so that only its rules are looked at.
+fn policy(rules: Vec<Rule>) -> Policy {
+    Policy { rules, ..Policy::default() }
+}
+
+fn pods() -> Rule {
+    Rule { verbs: entries("get list"), api_groups: entries("''"), resources: entries("pods"), ..Rule::default() }
+}
+
+#[test]
+fn rules_that_never_match_are_errors() {
+    for (rule, expected) in [
+        (pods(), ""),
+        (everything(), ""),
+        (Rule { verbs: entries(""), ..pods() }, "E R.verbs: is empty, so the rule never matches; give verbs, or \"*\""),
+        (
+            Rule { verbs: entries("GET"), ..pods() },
+            "E R.verbs[0]: \"GET\" is no verb of any request, so it never matches; write \"get\"",
+        ),
+        (Rule { verbs: entries("get read"), ..pods() }, "E R.verbs[1]: \"read\" is no verb of any request"),
+        (Rule { verbs: entries("-*"), ..pods() }, "E R.verbs[0]: \"-*\" excludes everything"),
+        (Rule { verbs: entries("post"), ..pods() }, "E R.verbs: has no verb of requests for resources"),
+        (
+            Rule { api_groups: entries(""), ..pods() },
+            "E R.apiGroups: is empty, so the rule's resources never match; give \"\"",
+        ),
+        (Rule { resources: entries(""), ..pods() }, "E R.resources: is empty, so the rule's apiGroups never match"),
+        (
+            Rule { verbs: entries("*"), ..Rule::default() },
+            "E R: names neither apiGroups and resources nor nonResourceURLs",
+        ),
+        (
+            Rule { api_groups: entries("apps*"), ..pods() },
+            "E R.apiGroups[0]: \"apps*\" never matches: a group is named whole",
+        ),
+        (
+            Rule { resources: entries("Pod"), ..pods() },
+            "E R.resources[0]: \"Pod\" never matches: resources are named in lower case",
+        ),
+        (Rule { resources: entries("pods/"), ..pods() }, "E R.resources[0]: \"pods/\" never matches; allowed are"),
+        (Rule { resources: entries("po*"), ..pods() }, "E R.resources[0]: \"po*\" never matches; allowed are"),
+        (Rule { resources: entries("pods/log/x"), ..pods() }, "E R.resources[0]: \"pods/log/x\" never matches"),
+        (
+            Rule { users: entries("a*b"), ..pods() },
+            "E R.users[0]: \"a*b\" has a \"*\" inside; it is allowed at the end",
+        ),
+        (
+            Rule { service_accounts: entries("web"), ..pods() },
+            "E R.serviceAccounts[0]: \"web\" is no ServiceAccount; write \"NAMESPACE/NAME\"",
+        ),
+        (
+            Rule { service_accounts: entries("*/web"), ..pods() },
+            "E R.serviceAccounts[0]: \"*/web\" is no ServiceAccount",
+        ),
+        (
+            Rule { non_resource_urls: entries("healthz"), verbs: entries("get"), ..Rule::default() },
+            "E R.nonResourceURLs[0]: \"healthz\" never matches: a path begins with \"/\"",
+        ),
+        (
+            Rule { non_resource_urls: entries("/healthz"), verbs: entries("list"), ..Rule::default() },
+            "E R.verbs: has no verb of requests for no resource",
+        ),
+        (Rule { non_resource_urls: entries("/healthz"), ..pods() }, ""),
+    ] {
+        let lines = found(&[policy(vec![rule.clone()])]);
+        let lines: Vec<_> = lines.iter().map(|line| line.replace("spec.dispatchPolicies[0].rules[0]", "R")).collect();
+        let (wanted, count) = if expected.is_empty() { ("", 0) } else { (expected, 1) };
+        assert_eq!(lines.len(), count, "{rule:?}: {lines:#?}");
+        assert!(lines.first().is_none_or(|line| line.starts_with(wanted)), "{rule:?}: {lines:#?}");
+    }
+    assert_eq!(
+        found(&[policy(vec![pods()]), policy(Vec::new())]),
+        ["E spec.dispatchPolicies[1].rules: is empty, so the policy takes no request; give at least one rule"]
+    );
+    let many = policy(vec![pods(); RULES_MAX + 1]);
+    assert!(found(&[many])[0].starts_with("E spec.dispatchPolicies: 4097 rules are more than 4096"));
+}
+
+#[test]
+fn entries_that_mean_nothing_beside_others_are_warnings() {
+    for (verbs, expected) in [
+        (
+            "get -list",
+            "W R.verbs: \"-list\" means nothing beside \"get\", which alone is taken; remove the one or the other",
+        ),
+        (
+            "* -get",
+            "W R.verbs: \"*\" takes everything, so \"-get\" beside it means nothing; remove the one or the other",
+        ),
+    ] {
+        let lines = found(&[policy(vec![Rule { verbs: entries(verbs), ..pods() }])]);
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert_eq!(lines[0].replace("spec.dispatchPolicies[0].rules[0]", "R"), expected);
+    }
+    let paths =
+        Rule { verbs: entries("get"), non_resource_urls: entries("*"), namespaces: entries("a"), ..Rule::default() };
+    let lines = found(&[policy(vec![paths])]);
+    assert_eq!(
+        lines,
+        ["W spec.dispatchPolicies[0].rules[0].namespaces: has no effect, since the rule names no resources; remove it"]
+    );
+}
+
+#[test]
+fn rules_and_policies_that_others_hide_are_warnings() {
+    let rule = |index: usize| Rule { resources: entries(["pods", "nodes", "services"][index]), ..pods() };
+    let two = || policy(vec![rule(0), rule(1)]);
+    let all = || policy(vec![everything()]);
+    let told = |policy| Policy { mode: Mode::Audit, ..policy };
+    let (first, second) = ("spec.dispatchPolicies[0]", "spec.dispatchPolicies[1]");
+    let remedy = "takes before; put it before, or remove it";
+    for (policies, expected) in [
+        (vec![two(), all()], vec![]),
+        (
+            vec![all(), two()],
+            vec![format!("W {second}: takes no request: whatever it would take, {first}.rules[0] {remedy}")],
+        ),
+        (
+            vec![two(), policy(vec![rule(1), rule(2)])],
+            vec![format!("W {second}.rules[0]: takes no request: whatever it would take, {first}.rules[1] {remedy}")],
+        ),
+        (
+            vec![two(), policy(vec![rule(1), rule(0)])],
+            vec![format!(
+                "W {second}: takes no request: whatever it would take, {first}.rules[0], {first}.rules[1] {remedy}"
+            )],
+        ),
+        (
+            vec![policy(vec![rule(0), rule(0)])],
+            vec![format!("W {first}.rules[1]: takes no request: whatever it would take, {first}.rules[0] {remedy}")],
+        ),
+        // What is only told hides nothing that acts; what acts hides it.
+        (vec![told(all()), two()], vec![]),
+        (
+            vec![all(), told(two())],
+            vec![format!("W {second}: takes no request: whatever it would take, {first}.rules[0] {remedy}")],
+        ),
+        (
+            vec![told(all()), told(two())],
+            vec![format!("W {second}: takes no request: whatever it would take, {first}.rules[0] {remedy}")],
+        ),
+    ] {
+        assert_eq!(found(&policies), expected, "{policies:#?}");
+    }
+}
+
+#[test]
+fn one_rule_hides_another_field_by_field() {
+    let with = |users: &str, accounts: &str, groups: &str, resources: &str, names: &str| Rule {
+        users: entries(users),
+        service_accounts: entries(accounts),
+        user_groups: entries(groups),
+        resources: entries(resources),
+        resource_names: entries(names),
+        ..pods()
+    };
+    for (by, rule, expected) in [
+        (with("", "", "", "pods", ""), with("ann", "", "dev", "pods", "a"), true),
+        (with("an*", "", "", "pods", ""), with("ann", "", "", "pods", ""), true),
+        (with("an*", "", "", "pods", ""), with("ann*", "", "", "pods", ""), true),
+        (with("ann*", "", "", "pods", ""), with("an*", "", "", "pods", ""), false),
+        (with("ann", "", "", "pods", ""), with("", "", "", "pods", ""), false),
+        (with("-bob", "", "", "pods", ""), with("ann", "", "", "pods", ""), true),
+        (with("-b*", "", "", "pods", ""), with("bob", "", "", "pods", ""), false),
+        (with("-bob", "", "", "pods", ""), with("b*", "", "", "pods", ""), false),
+        (with("-bob", "", "", "pods", ""), with("-bob -ann", "", "", "pods", ""), true),
+        (with("-bob -ann", "", "", "pods", ""), with("-bob", "", "", "pods", ""), false),
+        (with("system:*", "", "", "pods", ""), with("", "a/b", "", "pods", ""), true),
+        (with("system:serviceaccount:a:*", "", "", "pods", ""), with("", "a/*", "", "pods", ""), true),
+        (with("", "a/*", "", "pods", ""), with("", "a/b", "", "pods", ""), true),
+        (with("", "a/*", "", "pods", ""), with("", "*", "", "pods", ""), false),
+        (with("", "a/*", "", "pods", ""), with("ann", "a/b", "", "pods", ""), false),
+        // Whoever is in dev may be in ops as well.
+        (with("", "", "-ops", "pods", ""), with("", "", "dev", "pods", ""), false),
+        (with("", "", "-ops", "pods", ""), with("", "", "-o*", "pods", ""), true),
+        (with("", "", "", "*/status", ""), with("", "", "", "pods/status", ""), true),
+        (with("", "", "", "-*/status", ""), with("", "", "", "pods nodes", ""), true),
+        (with("", "", "", "-*/status", ""), with("", "", "", "pods/status", ""), false),
+        (with("", "", "", "pods", "-a"), with("", "", "", "pods", "b"), true),
+        (with("", "", "", "pods", "a"), with("", "", "", "pods", ""), false),
+    ] {
+        let lines = found(&[policy(vec![by.clone()]), policy(vec![rule.clone()])]);
+        assert_eq!(!lines.is_empty(), expected, "{by:?} {rule:?}: {lines:?}");
+    }
+}
+
+#[test]
+fn what_passes_a_denial_is_told() {
+    for (rule, field, verb) in [
+        (Rule { namespaces: entries("kube-system"), ..pods() }, "namespaces", "list"),
+        (Rule { resource_names: entries("a*"), verbs: entries("watch"), ..pods() }, "resourceNames", "watch"),
+    ] {
+        let lines = found(&[denying("no", vec![rule.clone()])]);
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(
+            lines[0].starts_with(&format!("W spec.dispatchPolicies[0].rules[0].{field}: a {verb} of ")),
+            "{lines:?}"
+        );
+        assert_eq!(found(&[policy(vec![rule])]), Vec::<String>::new(), "what is not denied may pass");
+    }
+    for rule in [
+        Rule { namespaces: entries("kube-system ''"), ..pods() },
+        Rule { namespaces: entries("-shop"), ..pods() },
+        Rule { resource_names: entries("a"), verbs: entries("get"), ..pods() },
+    ] {
+        assert_eq!(found(&[denying("no", vec![rule])]), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,94 @@
+//! Policies and requests out of few words, so that they often meet.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+use tributary_policy::{DispatchAttributes, DispatchTarget, DispatchedResource, Mode, Policy, Rule};
+
+use crate::denying;
+
+const VERBS: [&str; 4] = ["get", "list", "create", "post"];
+const GROUPS: [&str; 3] = ["", "apps", "batch"];
+const RESOURCES: [&str; 3] = ["pods", "nodes", "jobs"];
+const SUBRESOURCES: [&str; 3] = ["", "status", "log"];
+const NAMES: [&str; 5] = ["", "a", "ab", "abc", "bé"];
+const USERS: [&str; 6] =
+    ["ann", "anna", "bob", "system:serviceaccount:a:ab", "system:serviceaccount:a:b", "system:serviceaccount:b:ab"];
+const PATHS: [&str; 4] = ["/", "/healthz", "/healthz/etcd", "/version"];
+
+/// A request that owns its groups.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    user: &'static str,
+    groups: Vec<String>,
+    user_agent: &'static str,
+    verb: &'static str,
+    target: DispatchTarget<'static>,
+}
+
+impl Asked {
+    pub(crate) fn attributes(&self) -> DispatchAttributes<'_> {
+        let Self { user, groups, user_agent, verb, target } = self;
+        DispatchAttributes { user, groups, user_agent, verb, target: target.clone() }
+    }
+}
+
+pub(crate) fn asked() -> impl Strategy<Value = Asked> {
+    let resource = (select(&GROUPS), select(&RESOURCES), select(&SUBRESOURCES), select(&NAMES), select(&NAMES));
+    let resource = resource.prop_map(|(group, resource, subresource, namespace, name)| {
+        DispatchTarget::Resource(DispatchedResource { group, resource, subresource, namespace, name })
+    });
+    let path = select(&PATHS).prop_map(|path| DispatchTarget::NonResource(path.into()));
+    let groups = vec(select(&NAMES).prop_map(str::to_owned), 0..3);
+    (select(&USERS), groups, select(&NAMES), select(&VERBS), prop_oneof![3 => resource, 1 => path])
+        .prop_map(|(user, groups, user_agent, verb, target)| Asked { user, groups, user_agent, verb, target })
+}
+
+/// A field's entries: more often everything, so that rules match; words, what they begin with, and either inverted.
+fn field(words: &'static [&'static str], has_beginnings: bool) -> impl Strategy<Value = Vec<String>> {
+    let entry = (select(words), 0..6_u8, 0..4_usize, prop::bool::weighted(0.3)).prop_map(
+        move |(word, beginning, length, inverted)| {
+            let text = match word.char_indices().nth(length) {
+                Some((end, _)) if beginning == 0 && has_beginnings => format!("{}*", &word[..end]),
+                _ => word.to_owned(),
+            };
+            if inverted { format!("-{text}") } else { text }
+        },
+    );
+    prop_oneof![4 => Just(vec!["*".to_owned()]), 1 => Just(Vec::new()), 4 => vec(entry, 1..4)]
+}
+
+fn rule() -> impl Strategy<Value = Rule> {
+    const NAMED: [&str; 7] = ["pods", "nodes", "pods/status", "nodes/log", "*/status", "*/log", "jobs"];
+    const ACCOUNTS: [&str; 4] = ["a/ab", "a/*", "b/ab", "b/a*"];
+    let who = (field(&USERS, true), field(&ACCOUNTS, false), field(&NAMES, true), field(&NAMES, true));
+    let what = (field(&GROUPS, false), field(&NAMED, false), field(&NAMES, true), field(&NAMES, true));
+    (field(&VERBS, false), who, what, field(&PATHS, true)).prop_map(|(verbs, who, what, non_resource_urls)| {
+        let (users, service_accounts, user_groups, user_agents) = who;
+        let (api_groups, resources, resource_names, namespaces) = what;
+        Rule {
+            verbs,
+            api_groups,
+            resources,
+            resource_names,
+            namespaces,
+            users,
+            service_accounts,
+            user_groups,
+            non_resource_urls,
+            user_agents,
+        }
+    })
+}
+
+/// Policies of these many rules each.
+pub(crate) fn policies(
+    policies: std::ops::Range<usize>,
+    rules: std::ops::Range<usize>,
+) -> impl Strategy<Value = Vec<Policy>> {
+    let policy = (vec(rule(), rules), prop::bool::weighted(0.2)).prop_map(|(rules, is_audit)| Policy {
+        mode: if is_audit { Mode::Audit } else { Mode::Enforce },
+        ..denying("no", rules)
+    });
+    vec(policy, policies)
+}

@@ -1,0 +1,55 @@
+//! Policies decide as the contract says, and as a slow and obvious reading of it does.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod findings;
+mod generated;
+mod properties;
+mod reference;
+mod truth_table;
+
+use tributary_policy::{Action, DispatchAttributes, DispatchTarget, DispatchedResource, Outcome, Policy, Rule};
+
+/// The entries of a field, separated by spaces; `''` is the empty text.
+pub(crate) fn entries(text: &str) -> Vec<String> {
+    text.split_whitespace().map(|word| if word == "''" { String::new() } else { word.to_owned() }).collect()
+}
+
+/// A rule that matches everything.
+pub(crate) fn everything() -> Rule {
+    let all = || entries("*");
+    Rule {
+        verbs: all(),
+        api_groups: all(),
+        resources: all(),
+        resource_names: all(),
+        namespaces: all(),
+        users: all(),
+        service_accounts: Vec::new(),
+        user_groups: all(),
+        non_resource_urls: all(),
+        user_agents: all(),
+    }
+}
+
+/// A policy of these rules that denies with a message.
+pub(crate) fn denying(message: &str, rules: Vec<Rule>) -> Policy {
+    let action = Action::Deny { message: message.to_owned() };
+    Policy { rules, outcome: Outcome { action, ..Outcome::default() }, ..Policy::default() }
+}
+
+/// A request of `ann` for a resource of the core group: `get pods`, `get pods/status`, `get pods web-0`.
+pub(crate) fn resource(text: &str) -> DispatchAttributes<'_> {
+    let mut words = text.split_whitespace();
+    let (verb, resource) = (words.next().unwrap(), words.next().unwrap());
+    let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+    let name = words.next().unwrap_or_default();
+    let target = DispatchedResource { resource, subresource, name, ..DispatchedResource::default() };
+    DispatchAttributes { user: "ann", groups: &[], user_agent: "", verb, target: DispatchTarget::Resource(target) }
+}
+
+/// A get of a path by `ann`.
+pub(crate) fn path(path: &str) -> DispatchAttributes<'_> {
+    let target = DispatchTarget::NonResource(path.into());
+    DispatchAttributes { user: "ann", groups: &[], user_agent: "", verb: "get", target }
+}

@@ -1,0 +1,68 @@
+//! The index, the explanation and the findings agree with the reference.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use tributary_policy::{DispatchPolicies, Mode, Verdict, examine};
+
+use crate::{generated, reference};
+
+proptest! {
+    /// What decides by sets of rules, and what asks each rule, both decide as the reference does.
+    #[test]
+    fn the_first_rule_that_matches_is_found(
+        policies in generated::policies(0..20, 0..12),
+        asked in vec(generated::asked(), 1..20),
+    ) {
+        let compiled = DispatchPolicies::new(policies.clone());
+        let is_governed = policies.iter().any(|policy| policy.mode == Mode::Enforce);
+        for asked in &asked {
+            let asked = asked.attributes();
+            let (acting, told) = reference::decide(&policies, &asked);
+            let decision = compiled.decide(&asked);
+            let taken = match decision.verdict {
+                Verdict::Taken { place, .. } => Some(place),
+                Verdict::Unmatched | Verdict::Ungoverned => None,
+            };
+            prop_assert_eq!(taken, acting);
+            prop_assert_eq!(decision.audited, told);
+            prop_assert_eq!(decision.verdict == Verdict::Ungoverned, !is_governed);
+            for (place, verdict) in compiled.explain(&asked).rules {
+                let rule = &policies[place.policy].rules[place.rule];
+                prop_assert_eq!(verdict.matches(), reference::matches(rule, &asked), "{} {:?}", place, verdict);
+            }
+        }
+    }
+
+    /// What is said to take no request takes none.
+    #[test]
+    fn nothing_takes_a_request_that_is_said_to_take_none(
+        policies in generated::policies(1..5, 1..4),
+        asked in vec(generated::asked(), 1..60),
+    ) {
+        let compiled = DispatchPolicies::new(policies.clone());
+        let findings = examine(&policies);
+        let useless: Vec<&str> = findings
+            .iter()
+            .filter(|finding| finding.message.contains("takes no request"))
+            .map(|finding| finding.path.as_str())
+            .collect();
+        let void: Vec<&str> = findings
+            .iter()
+            .filter(|finding| finding.message.contains("so the rule never matches") || finding.message.contains("so it never matches; give one"))
+            .map(|finding| finding.path.trim_end_matches(".verbs"))
+            .collect();
+        for asked in &asked {
+            let asked = asked.attributes();
+            let decision = compiled.decide(&asked);
+            let taken = match decision.verdict {
+                Verdict::Taken { place, .. } => Some(place),
+                _ => None,
+            };
+            for place in taken.into_iter().chain(decision.audited) {
+                let (rule, policy) = (place.to_string(), format!("spec.dispatchPolicies[{}]", place.policy));
+                prop_assert!(!useless.contains(&&*rule) && !useless.contains(&&*policy), "{} of {:?}", place, useless);
+                prop_assert!(!void.contains(&&*rule), "{} of {:?}", place, void);
+            }
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! The sixteen rows of the truth table of rules, each under its number, and what the table leaves open.
+
+use tributary_policy::{DispatchAttributes, DispatchPolicies, Mode, Place, Policy, Rule, Verdict};
+
+use crate::{denying, entries, everything, path, resource};
+
+/// Whether a policy of this rule alone takes the request; its explanation has to say the same.
+fn takes(rule: &Rule, asked: &DispatchAttributes<'_>) -> bool {
+    let policies = DispatchPolicies::new(vec![denying("no", vec![rule.clone()])]);
+    let taken = matches!(policies.decide(asked).verdict, Verdict::Taken { .. });
+    let explained = policies.explain(asked);
+    assert_eq!(explained.rules[0].1.matches(), taken, "{rule:?} {asked:?}");
+    taken
+}
+
+#[track_caller]
+fn row(rule: Rule, requests: &[(DispatchAttributes<'_>, bool)]) {
+    for (asked, expected) in requests {
+        assert_eq!(takes(&rule, asked), *expected, "{rule:?} {asked:?}");
+    }
+}
+
+fn verbs(text: &str) -> Rule {
+    Rule { verbs: entries(text), ..everything() }
+}
+
+fn resources(text: &str) -> Rule {
+    Rule { resources: entries(text), ..everything() }
+}
+
+fn user(name: &str) -> DispatchAttributes<'_> {
+    DispatchAttributes { user: name, ..resource("get pods") }
+}
+
+#[test]
+fn row_1_no_verbs_and_any_verb() {
+    row(verbs(""), &[(resource("get pods"), false)]);
+    row(verbs("* -get"), &[(resource("get pods"), true)]);
+}
+
+#[test]
+fn row_2_an_inverted_verb() {
+    row(verbs("-get"), &[(resource("get pods"), false), (resource("create pods"), true)]);
+}
+
+#[test]
+fn row_3_several_inverted_resources_are_all_excluded() {
+    let asked = [(resource("get pods"), false), (resource("get deployments"), false), (resource("get services"), true)];
+    row(resources("-pods -deployments"), &asked);
+}
+
+#[test]
+fn row_4_an_entry_without_minus_makes_inverted_ones_void() {
+    let asked = [(resource("get deployments"), true), (resource("get pods"), false), (resource("get services"), false)];
+    row(resources("-pods deployments"), &asked);
+}
+
+#[test]
+fn row_5_a_subresource_is_not_its_resource() {
+    row(resources("pods"), &[(resource("get pods/status"), false)]);
+    row(resources("*"), &[(resource("get pods/status"), true)]);
+}
+
+#[test]
+fn row_6_an_inverted_resource_has_its_subresources_left() {
+    row(resources("-pods"), &[(resource("get pods"), false), (resource("get pods/status"), true)]);
+}
+
+#[test]
+fn row_7_a_subresource_of_all_resources() {
+    let asked = [
+        (resource("get deployments/status"), true),
+        (resource("get deployments"), false),
+        (resource("get deployments/scale"), false),
+    ];
+    row(resources("*/status"), &asked);
+}
+
+#[test]
+fn row_8_an_inverted_subresource_of_all_resources() {
+    row(resources("-*/status"), &[(resource("get deployments/status"), false), (resource("get pods"), true)]);
+}
+
+#[test]
+fn row_9_all_subresources_of_a_resource_are_an_error() {
+    let rules = vec![resources("deployments/*"), resources("-deployments/*"), resources("pods */*")];
+    let findings = tributary_policy::examine(&[denying("no", rules)]);
+    for (index, place) in [(0, "rules[0].resources[0]"), (1, "rules[1].resources[0]"), (2, "rules[2].resources[1]")] {
+        assert_eq!(findings[index].severity, tributary_policy::Severity::Error);
+        assert!(findings[index].path.ends_with(place), "{findings:?}");
+        assert!(findings[index].message.contains("/*\" never matches"), "{findings:?}");
+    }
+    row(resources("deployments/*"), &[(resource("get deployments/status"), false)]);
+}
+
+#[test]
+fn row_10_the_core_group_is_the_empty_text() {
+    row(Rule { api_groups: entries("''"), ..everything() }, &[(resource("get pods"), true)]);
+    row(Rule { api_groups: entries("-"), ..everything() }, &[(resource("get pods"), false)]);
+}
+
+#[test]
+fn row_11_a_list_has_no_name() {
+    for (names, expected) in [("nginx", false), ("-nginx", true), ("", true)] {
+        let rule = Rule { resource_names: entries(names), ..everything() };
+        row(rule, &[(resource("list pods"), expected)]);
+    }
+}
+
+#[test]
+fn row_12_the_beginning_of_a_users_name() {
+    row(Rule { users: entries("user-*"), ..everything() }, &[(user("user-1"), true), (user("ann"), false)]);
+    row(Rule { users: entries("-user-*"), ..everything() }, &[(user("user-1"), false), (user("ann"), true)]);
+}
+
+#[test]
+fn row_13_users_or_service_accounts() {
+    let rule = |users| Rule { users: entries(users), service_accounts: entries("d/d"), ..everything() };
+    row(rule(""), &[(user("bob"), false)]);
+    row(rule(""), &[(user("system:serviceaccount:d:d"), true)]);
+    row(rule("bob"), &[(user("system:serviceaccount:d:d"), true)]);
+    row(rule("*"), &[(user("alice"), true)]);
+}
+
+#[test]
+fn row_14_paths_whole_or_by_what_they_begin_with() {
+    let rule = |urls| Rule { non_resource_urls: entries(urls), ..everything() };
+    row(rule("/healthz"), &[(path("/healthz/etcd"), false)]);
+    row(rule("/healthz/*"), &[(path("/healthz"), false), (path("/healthz/etcd"), true)]);
+}
+
+#[test]
+fn row_15_paths_are_no_resources() {
+    let rule = Rule { verbs: entries("*"), non_resource_urls: entries("*"), ..Rule::default() };
+    row(rule, &[(resource("list pods"), false), (path("/healthz"), true)]);
+}
+
+#[test]
+fn row_16_the_first_policy_wins() {
+    let (pods, all) = (denying("A", vec![resources("pods")]), denying("B", vec![everything()]));
+    let message = |policies: &DispatchPolicies, asked| match policies.decide(&asked).verdict {
+        Verdict::Taken { outcome, .. } => outcome.action.clone(),
+        other => panic!("{other:?}"),
+    };
+    let policies = DispatchPolicies::new(vec![pods.clone(), all.clone()]);
+    assert_eq!(message(&policies, resource("get pods")), pods.outcome.action);
+    assert_eq!(message(&policies, resource("get secrets")), all.outcome.action);
+    let reversed = DispatchPolicies::new(vec![all.clone(), pods]);
+    assert_eq!(message(&reversed, resource("get pods")), all.outcome.action);
+    assert_eq!(message(&reversed, resource("get secrets")), all.outcome.action);
+}
+
+/// Case 17, as far as policies decide it.
+#[test]
+fn case_17_without_policies_all_passes_and_with_some_what_none_takes_does_not() {
+    let asked = resource("get pods");
+    assert_eq!(DispatchPolicies::default().decide(&asked).verdict, Verdict::Ungoverned);
+    let policies = DispatchPolicies::new(vec![denying("no", vec![resources("secrets")])]);
+    assert_eq!(policies.decide(&asked).verdict, Verdict::Unmatched);
+}
+
+#[test]
+fn what_is_only_told_changes_nothing() {
+    let told = |rules| Policy { mode: Mode::Audit, ..denying("no", rules) };
+    let acting = denying("no", vec![resources("secrets"), resources("pods")]);
+    let at = |policy, rule| Place { policy, rule };
+    // Alone it is as if there were no policies.
+    let alone = DispatchPolicies::new(vec![told(vec![everything()])]);
+    let decision = alone.decide(&resource("get pods"));
+    assert_eq!((decision.verdict, decision.audited), (Verdict::Ungoverned, Some(at(0, 0))));
+    // Before the one that acts it would have taken the request, behind it not.
+    for (policies, audited, taken) in [
+        (vec![told(vec![resources("pods")]), acting.clone()], Some(at(0, 0)), at(1, 1)),
+        (vec![acting.clone(), told(vec![resources("pods")])], None, at(0, 1)),
+        (vec![told(vec![resources("nodes")]), acting.clone(), told(vec![everything()])], None, at(1, 1)),
+    ] {
+        let policies = DispatchPolicies::new(policies);
+        let decision = policies.decide(&resource("get pods"));
+        assert_eq!(decision.audited, audited);
+        assert!(matches!(decision.verdict, Verdict::Taken { place, .. } if place == taken), "{decision:?}");
+    }
+    // Where no rule that acts matches, it is told wherever it stands.
+    let behind = DispatchPolicies::new(vec![denying("no", vec![resources("secrets")]), told(vec![everything()])]);
+    let decision = behind.decide(&resource("get pods"));
+    assert_eq!((decision.verdict, decision.audited), (Verdict::Unmatched, Some(at(1, 0))));
+}
+
+#[test]
+fn service_accounts_are_named_and_no_other_user_is_one() {
+    let rule = |accounts| Rule { users: Vec::new(), service_accounts: entries(accounts), ..everything() };
+    let shop = "system:serviceaccount:shop:web";
+    for (accounts, of_shop, of_ann) in [
+        ("shop/web", true, false),
+        ("shop/*", true, false),
+        ("shop/w*", true, false),
+        ("shop/x*", false, false),
+        ("*", true, false),
+        ("-shop/web", false, false),
+        ("-shop/*", false, false),
+        ("-other/*", true, false),
+    ] {
+        row(rule(accounts), &[(user(shop), of_shop), (user("ann"), of_ann)]);
+    }
+}
+
+#[test]
+fn groups_namespaces_and_user_agents() {
+    let in_groups = |groups| DispatchAttributes { groups, ..resource("get pods") };
+    let (none, dev, both): (&[String], Vec<String>, Vec<String>) = (&[], entries("dev"), entries("dev ops"));
+    let rule = |groups| Rule { user_groups: entries(groups), ..everything() };
+    for (groups, expected) in [
+        ("", [true, true, true]),
+        ("*", [true, true, true]),
+        ("ops", [false, false, true]),
+        ("de*", [false, true, true]),
+        ("-ops", [true, true, false]),
+        ("-ops -qa", [true, true, false]),
+        ("-de*", [true, false, false]),
+    ] {
+        let asked = [in_groups(none), in_groups(&dev), in_groups(&both)];
+        for (asked, expected) in asked.iter().zip(expected) {
+            assert_eq!(takes(&rule(groups), asked), expected, "{groups} {asked:?}");
+        }
+    }
+    let agent = |user_agent| DispatchAttributes { user_agent, ..resource("get pods") };
+    let rule = |agents| Rule { user_agents: entries(agents), ..everything() };
+    row(rule("kubectl/*"), &[(agent("kubectl/v1.36"), true), (agent("curl/8"), false), (agent(""), false)]);
+    row(rule("-kubectl/* -curl/8"), &[(agent("kubectl/v1.36"), false), (agent("curl/8"), false), (agent(""), true)]);
+    let namespaced = |namespace| {
+        let mut asked = resource("get pods");
+        if let tributary_policy::DispatchTarget::Resource(resource) = &mut asked.target {
+            resource.namespace = namespace;
+        }
+        asked
+    };
+    let rule = |namespaces| Rule { namespaces: entries(namespaces), ..everything() };
+    row(rule("shop ''"), &[(namespaced("shop"), true), (namespaced(""), true), (namespaced("a"), false)]);
+    row(rule("team-*"), &[(namespaced("team-a"), true), (namespaced(""), false)]);
+    row(rule("-kube-* -"), &[(namespaced("kube-system"), false), (namespaced(""), false), (namespaced("a"), true)]);
+}
