@@ -1,6 +1,6 @@
 //! All configuration objects together.
 
-use crate::{ResourceRegistry, UpstreamCluster};
+use crate::{MergedEndpoint, ResourceRegistry, UpstreamCluster};
 
 /// The objects of one source: a file, a directory or a hub cluster.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -9,6 +9,8 @@ pub struct ConfigurationObjects {
     pub clusters: Vec<UpstreamCluster>,
     /// What is served of them from memory.
     pub registries: Vec<ResourceRegistry>,
+    /// How requests to all clusters together are governed; valid are none and one.
+    pub merged_endpoints: Vec<MergedEndpoint>,
 }
 
 impl ConfigurationObjects {

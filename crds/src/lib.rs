@@ -1,23 +1,34 @@
 //! Tributary's own configuration objects: types, schemas, validation and loading from YAML.
 //!
 //! [`UpstreamCluster`] says how a member cluster is reached, [`ResourceRegistry`] which resources of which clusters are
-//! served from memory and how. Both are cluster-scoped objects of `tributary.dev/v1alpha1` and are the same in a file
-//! as in a hub cluster. Kubernetes' spelling (`caData`, `proxyURL`) stops at this crate.
+//! served from memory and how, [`MergedEndpoint`] how requests to all of them together are governed. They are
+//! cluster-scoped objects of `tributary.dev/v1alpha1` and are the same in a file as in a hub cluster. Kubernetes' spelling (`caData`, `proxyURL`) stops at this crate.
 
 pub mod configuration;
 pub mod denied_users;
+pub mod dispatch_policy;
+pub mod endpoint_probe;
+pub mod flow_control;
+pub mod kubegateway;
 pub mod load;
+pub mod merged_endpoint;
 pub mod render;
 pub mod resource_registry;
 mod schema;
 pub mod secret;
+pub mod status;
 pub mod upstream_cluster;
 pub mod validate;
 
 pub use configuration::ConfigurationObjects;
-pub use load::{LoadError, LoadErrors, load, parse};
+pub use dispatch_policy::{Deny, Dispatch, DispatchPolicy, DispatchRule, LogMode, Logging, PolicyMode};
+pub use endpoint_probe::EndpointProbe;
+pub use flow_control::{Exempt, FlowControl, FlowControlSchema, LimitBy, MaxRequestsInflight, Queueing, TokenBucket};
+pub use load::{LoadError, LoadErrors, Origin, documents, load, parse};
+pub use merged_endpoint::{MERGED_ENDPOINT, MergedEndpoint, MergedEndpointSpec};
 pub use resource_registry::{ClusterSelection, ResourceRegistry, ResourceRegistrySpec};
 pub use secret::SecretText;
+pub use status::ConfigurationStatus;
 pub use upstream_cluster::{Credentials, KubeconfigReference, SecureServing, UpstreamCluster, UpstreamClusterSpec};
 pub use validate::{Severity, ValidationProblem};
 

@@ -33,7 +33,7 @@ pub enum LoadError {
     },
     /// A document's `apiVersion` and `kind` are not those of a configuration object.
     #[error(
-        "{origin}: apiVersion {api_version:?} with kind {kind:?} is not known; allowed are UpstreamCluster and ResourceRegistry of {API_VERSION}"
+        "{origin}: apiVersion {api_version:?} with kind {kind:?} is not known; allowed are UpstreamCluster, ResourceRegistry and MergedEndpoint of {API_VERSION}"
     )]
     Kind {
         /// Where the document stands.
@@ -167,13 +167,22 @@ fn is_configuration(path: &Path) -> bool {
 }
 
 fn read_documents(text: &str, file: &Path, configuration: &mut ConfigurationObjects, errors: &mut Vec<LoadError>) {
-    let documents = split(text).into_iter().filter(|(_, document)| !is_blank(document));
-    for (number, (line, document)) in documents.enumerate() {
-        let origin = Origin { file: file.to_owned(), document: number + 1, line };
-        if let Err(mut found) = read_document(document, &origin, configuration) {
+    for (origin, document) in documents(text, file) {
+        let read = document.map_err(|error| vec![error]).and_then(|document| take(document, &origin, configuration));
+        if let Err(mut found) = read {
             errors.append(&mut found);
         }
     }
+}
+
+/// The documents of a text of YAML, of whatever kind, and where each stands; `file` is what errors call it.
+pub fn documents(text: &str, file: &Path) -> impl Iterator<Item = (Origin, Result<Value, LoadError>)> {
+    let documents = split(text).into_iter().filter(|(_, document)| !is_blank(document));
+    documents.enumerate().map(|(number, (line, document))| {
+        let origin = Origin { file: file.to_owned(), document: number + 1, line };
+        let value = value(document, &origin);
+        (origin, value)
+    })
 }
 
 /// The documents of a file with the line that each begins at. A line that begins with `---` begins a document, as it
@@ -200,27 +209,35 @@ fn is_blank(document: &str) -> bool {
     document.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#'))
 }
 
-fn read_document(text: &str, origin: &Origin, configuration: &mut ConfigurationObjects) -> Result<(), Vec<LoadError>> {
+fn value(text: &str, origin: &Origin) -> Result<Value, LoadError> {
     // The lines before the document make the parser count as the file does.
     let padded = format!("{}{text}", "\n".repeat(origin.line - 1));
     // Without the snippet: it would show the lines around, and a token may stand there.
     let options = serde_saphyr::options! { with_snippet: false };
-    let document: Value = serde_saphyr::from_str_with_options(&padded, options)
-        .map_err(|source| vec![LoadError::Yaml { origin: origin.clone(), source: Box::new(source) }])?;
+    serde_saphyr::from_str_with_options(&padded, options)
+        .map_err(|source| LoadError::Yaml { origin: origin.clone(), source: Box::new(source) })
+}
+
+fn take(document: Value, origin: &Origin, configuration: &mut ConfigurationObjects) -> Result<(), Vec<LoadError>> {
     let text_of = |key: &str| document.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (api_version, kind) = (text_of("apiVersion"), text_of("kind"));
     match (&*api_version, &*kind) {
         (API_VERSION, "UpstreamCluster") => configuration.clusters.push(decode(document, &kind, origin)?),
         (API_VERSION, "ResourceRegistry") => configuration.registries.push(decode(document, &kind, origin)?),
+        (API_VERSION, "MergedEndpoint") => configuration.merged_endpoints.push(decode(document, &kind, origin)?),
         _ => return Err(vec![LoadError::Kind { origin: origin.clone(), api_version, kind }]),
     }
     Ok(())
 }
 
 /// Checks a document against the schema of its kind, then decodes it.
-fn decode<T: DeserializeOwned>(document: Value, kind: &str, origin: &Origin) -> Result<T, Vec<LoadError>> {
+fn decode<T: DeserializeOwned>(mut document: Value, kind: &str, origin: &Origin) -> Result<T, Vec<LoadError>> {
     let name = document.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
     let object = format!("{kind} {name:?}");
+    // What a hub cluster was told of the object says nothing here.
+    if let Some(document) = document.as_object_mut() {
+        document.remove("status");
+    }
     let violations = violations(&document, kind);
     if !violations.is_empty() {
         return Err(violations
@@ -343,7 +360,7 @@ mod tests {
     fn unknown_kinds_and_broken_yaml() {
         assert_eq!(
             errors("apiVersion: v1\nkind: Pod\n"),
-            "a.yaml: document 1 (line 1): apiVersion \"v1\" with kind \"Pod\" is not known; allowed are UpstreamCluster and ResourceRegistry of tributary.dev/v1alpha1"
+            "a.yaml: document 1 (line 1): apiVersion \"v1\" with kind \"Pod\" is not known; allowed are UpstreamCluster, ResourceRegistry and MergedEndpoint of tributary.dev/v1alpha1"
         );
         let found = errors(&format!("{GOOD}---\nspec: [secret-token\n"));
         assert!(found.starts_with("a.yaml: document 3 (line 22): the document is not valid YAML: "), "{found}");

@@ -3,7 +3,7 @@
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
 
-use crate::{ResourceRegistry, UpstreamCluster};
+use crate::{MergedEndpoint, ResourceRegistry, UpstreamCluster};
 
 /// A CustomResourceDefinition in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,8 +15,8 @@ pub struct Manifest {
 }
 
 /// The CustomResourceDefinitions.
-pub fn definitions() -> [CustomResourceDefinition; 2] {
-    [UpstreamCluster::crd(), ResourceRegistry::crd()]
+pub fn definitions() -> [CustomResourceDefinition; 3] {
+    [UpstreamCluster::crd(), ResourceRegistry::crd(), MergedEndpoint::crd()]
 }
 
 /// The CustomResourceDefinitions as files.

@@ -10,7 +10,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use tributary_apimachinery::{Consistency, Filtered, ItemResourceVersions, Names, Partial};
 
-use crate::UpstreamCluster;
+use crate::{ConfigurationStatus, UpstreamCluster};
 
 /// Which resources of which clusters are served from memory, and how.
 #[derive(CustomResource, Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -22,6 +22,7 @@ use crate::UpstreamCluster;
     shortname = "rr",
     category = "tributary",
     derive = "PartialEq",
+    status = "ConfigurationStatus",
     doc = "Which resources of which clusters are served from memory, and how.",
     printcolumn(name = "Resources", type_ = "string", json_path = ".spec.resources"),
     printcolumn(name = "Versions", type_ = "string", json_path = ".spec.itemResourceVersions"),

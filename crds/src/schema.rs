@@ -44,8 +44,12 @@ pub(crate) fn check(value: &Value, schema: &JSONSchemaProps, field: &str, violat
     match value {
         Value::Object(map) => check_object(map, schema, field, violations),
         Value::Array(items) => {
-            if i64::try_from(items.len()).unwrap_or(i64::MAX) < schema.min_items.unwrap_or(0) {
+            let count = i64::try_from(items.len()).unwrap_or(i64::MAX);
+            if count < schema.min_items.unwrap_or(0) {
                 wrong("is empty; give at least one entry".to_owned());
+            }
+            if let Some(most) = schema.max_items.filter(|most| count > *most) {
+                wrong(format!("has {count} entries; at most {most} are allowed"));
             }
             if let Some(JSONSchemaPropsOrArray::Schema(item_schema)) = &schema.items {
                 for (index, item) in items.iter().enumerate() {
@@ -133,14 +137,20 @@ mod tests {
         let expected = [
             "spec.credentials.tokn: unknown field; allowed are clientCertificateData, clientCertificateFile, clientKeyData, \
              clientKeyFile, token, tokenFile",
-            "spec.endpoint: unknown field; allowed are authorization, caData, caFile, credentials, endpoints, impersonation, \
-             index, insecureSkipVerify, kubeconfig, proxyURL, secureServing, serverNames, tlsServerName, tokenPassThrough, tokenReview",
+            "spec.endpoint: unknown field; allowed are authorization, caData, caFile, credentials, dispatch, dispatchPolicies, \
+             endpointProbe, endpoints, flowControl, impersonation, index, insecureSkipVerify, kubeconfig, logging, proxyURL, \
+             secureServing, serverNames, tlsServerName, tokenPassThrough, tokenReview",
             "spec.endpoints[1]: a number is not allowed here; give a string",
             "spec.index: 10000 is out of range; allowed are 0 to 9999",
             "spec.insecureSkipVerify: a string is not allowed here; give a boolean",
             "spec.kubeconfig.path: is required",
         ];
         assert_eq!(found, expected);
+        let many: Vec<_> = (0..257).map(|number| serde_json::json!({"name": number.to_string()})).collect();
+        assert_eq!(
+            violations(0, &serde_json::json!({"flowControl": {"flowControlSchemas": many}})),
+            ["spec.flowControl.flowControlSchemas: has 257 entries; at most 256 are allowed"]
+        );
         assert_eq!(
             violations(0, &serde_json::json!({"authorization": "Rbac"})),
             ["spec.authorization: \"Rbac\" is not allowed; allowed are \"Auto\", \"RBAC\", \"Review\", \"Live\""]

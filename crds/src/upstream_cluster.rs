@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tributary_apimachinery::ClusterAuthorization;
 
-use crate::SecretText;
+use crate::{ConfigurationStatus, Dispatch, DispatchPolicy, EndpointProbe, FlowControl, Logging, SecretText};
 
 /// The greatest [`UpstreamClusterSpec::index`]: integer item versions leave it four decimal digits.
 pub const INDEX_MAX: u16 = 9_999;
@@ -23,6 +23,7 @@ pub const INDEX_MAX: u16 = 9_999;
     shortname = "upc",
     category = "tributary",
     derive = "PartialEq",
+    status = "ConfigurationStatus",
     doc = "How one member cluster is reached. The object's name is the cluster's name; its labels are what a ResourceRegistry selects by.",
     printcolumn(name = "Endpoint", type_ = "string", json_path = ".spec.endpoints[0]"),
     printcolumn(name = "Index", type_ = "integer", json_path = ".spec.index"),
@@ -85,6 +86,26 @@ pub struct UpstreamClusterSpec {
     /// How TLS is spoken at `serverNames`, where it is not as at all other hosts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secure_serving: Option<SecureServing>,
+    /// Whether requests to the cluster are dispatched at all: `Policies`, as `dispatchPolicies` say; `DenyAll`, none is, for
+    /// emergencies: each is answered 429 before anybody asks whose it is. What is held of the cluster in memory
+    /// is still read.
+    #[serde(skip_serializing_if = "Dispatch::is_by_policies")]
+    pub dispatch: Dispatch,
+    /// Which requests to the cluster go on and which are refused; the first policy that takes a request decides. They
+    /// hold for requests under `/clusters/<name>`, and for merged ones as far as they are sent to the cluster or shown
+    /// objects of it. Without policies all go on. With policies a request that none takes is refused (500).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 1024))]
+    pub dispatch_policies: Vec<DispatchPolicy>,
+    /// How many requests go on.
+    #[serde(skip_serializing_if = "FlowControl::is_empty")]
+    pub flow_control: FlowControl,
+    /// Which requests are written into the access log.
+    #[serde(skip_serializing_if = "Logging::is_empty")]
+    pub logging: Logging,
+    /// How each endpoint is probed, where it is not as all others are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub endpoint_probe: Option<EndpointProbe>,
     /// A proxy on the way to the servers: `http://`, `https://` or `socks5://`.
     #[serde(rename = "proxyURL", skip_serializing_if = "Option::is_none")]
     pub proxy_url: Option<String>,

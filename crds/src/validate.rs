@@ -1,5 +1,7 @@
 //! Whether a configuration makes sense: each object by itself, then all of them together.
 
+mod governance;
+mod merged_endpoint;
 mod resource_registry;
 mod upstream_cluster;
 
@@ -73,6 +75,10 @@ impl ConfigurationObjects {
             let object = object("ResourceRegistry", registry.metadata.name.as_deref());
             resource_registry::validate(registry, self, &mut Problems { object, found: &mut found });
         }
+        for endpoint in &self.merged_endpoints {
+            let object = object("MergedEndpoint", endpoint.metadata.name.as_deref());
+            merged_endpoint::validate(endpoint, &mut Problems { object, found: &mut found });
+        }
         self.unique_names(&mut found);
         self.unique_indexes(&mut found);
         self.unique_server_names(&mut found);
@@ -83,8 +89,9 @@ impl ConfigurationObjects {
     fn unique_names(&self, found: &mut Vec<ValidationProblem>) {
         let clusters = self.clusters.iter().map(|cluster| ("UpstreamCluster", cluster.metadata.name.as_deref()));
         let registries = self.registries.iter().map(|registry| ("ResourceRegistry", registry.metadata.name.as_deref()));
+        let endpoints = self.merged_endpoints.iter().map(|one| ("MergedEndpoint", one.metadata.name.as_deref()));
         let mut counts = BTreeMap::new();
-        for (kind, name) in clusters.chain(registries) {
+        for (kind, name) in clusters.chain(registries).chain(endpoints) {
             *counts.entry((kind, name)).or_insert(0_usize) += 1;
         }
         for ((kind, name), count) in counts.into_iter().filter(|(_, count)| *count > 1) {

@@ -14,6 +14,7 @@
 mod audit;
 mod authentication;
 mod bodies;
+mod dispatch;
 mod members;
 mod protobuf;
 mod requests;
@@ -22,6 +23,7 @@ mod versions;
 pub use audit::audit_policy;
 pub use authentication::{authentication_configuration, certificate, token};
 pub use bodies::{json_body, json_patch, yaml_body};
+pub use dispatch::dispatch_policies;
 pub use members::{frames, list};
 pub use protobuf::protobuf_body;
 pub use requests::{accept, options, path, selectors};
@@ -31,7 +33,7 @@ pub use versions::{continue_token, version};
 pub type FuzzTarget = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [FuzzTarget; 16] = [
+pub const TARGETS: [FuzzTarget; 17] = [
     ("path", path),
     ("options", options),
     ("selectors", selectors),
@@ -45,6 +47,7 @@ pub const TARGETS: [FuzzTarget; 16] = [
     ("json_patch", json_patch),
     ("accept", accept),
     ("audit_policy", audit_policy),
+    ("dispatch_policies", dispatch_policies),
     ("authentication_configuration", authentication_configuration),
     ("certificate", certificate),
     ("token", token),

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use percent_encoding::percent_decode_str;
-use tributary_apimachinery::{RequestInfo, RequestTarget, ResourceRequest, Verb};
+use tributary_apimachinery::{RequestInfo, RequestTarget, Verb};
 
 /// What every ServiceAccount's user name begins with (apiserver `pkg/authentication/serviceaccount/util.go`).
 pub(crate) const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
@@ -66,7 +66,7 @@ impl<'a> DispatchAttributes<'a> {
                     namespace: request.authorization_namespace(),
                     name: request.authorization_name(),
                 };
-                (resource_verb(info, request), DispatchTarget::Resource(resource))
+                (resource.verb(info.requested_verb()), DispatchTarget::Resource(resource))
             }
         };
         Self { user, groups, user_agent, verb, target }
@@ -80,12 +80,13 @@ impl<'a> DispatchAttributes<'a> {
     }
 }
 
-/// A WebSocket opens `exec` by GET, SPDY by POST: one thing is done, so it has one verb. kube-apiserver asks RBAC for
-/// `create` in both cases since 1.35 (`AuthorizePodWebsocketUpgradeCreatePermission`).
-fn resource_verb(info: &RequestInfo, request: &ResourceRequest) -> &'static str {
-    const CONNECTIONS: [&str; 3] = ["attach", "exec", "portforward"];
-    let connects = request.subresource.as_deref().is_some_and(|subresource| CONNECTIONS.contains(&subresource));
-    if connects { Verb::Create.as_str() } else { info.requested_verb() }
+impl DispatchedResource<'_> {
+    /// The verb that policies see for one that RBAC has. A WebSocket opens `exec` by GET, SPDY by POST: one thing is done,
+    /// so it has one verb. kube-apiserver asks RBAC for `create` in both cases since 1.35
+    /// (`AuthorizePodWebsocketUpgradeCreatePermission`).
+    pub fn verb<'a>(&self, verb: &'a str) -> &'a str {
+        if ["attach", "exec", "portforward"].contains(&self.subresource) { Verb::Create.as_str() } else { verb }
+    }
 }
 
 #[cfg(test)]

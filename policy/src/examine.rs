@@ -52,6 +52,11 @@ impl Findings {
     }
 }
 
+/// Whether some request may be what an entry names; the entry without its `-`, and not `*`.
+pub fn can_match(field: Field, entry: &str) -> bool {
+    fields::problem(field, entry).is_none()
+}
+
 /// All that is wrong with policies or of no use, in their order.
 pub fn examine(policies: &[Policy]) -> Vec<Finding> {
     let rules: usize = policies.iter().map(|policy| policy.rules.len()).sum();

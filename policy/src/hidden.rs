@@ -48,9 +48,10 @@ fn matches_something(rule: &Matcher) -> bool {
 
 /// Whether a rule surely matches whatever the other one does.
 fn covers(by: &Matcher, rule: &Matcher) -> bool {
-    by.verbs.covers(&rule.verbs, Values::One)
+    // In the order in which rules differ most often: each pair of them comes here.
+    covers_subject(by, rule)
         && covers_target(by, rule)
-        && covers_subject(by, rule)
+        && by.verbs.covers(&rule.verbs, Values::One)
         && by.user_groups.covers(&rule.user_groups, Values::Several)
         && by.user_agents.covers(&rule.user_agents, Values::One)
 }

@@ -91,8 +91,8 @@ impl Index {
         };
         let matching = |block: usize| {
             let subject = user.block(block) | account.as_ref().map_or(0, |account| account.block(block));
-            let rest = [&verb, &groups, &agent].into_iter().chain(&target);
-            // Most blocks have no rule left after a few fields.
+            // Most blocks have no rule left after a few fields; groups are many.
+            let rest = [&verb, &agent].into_iter().chain(&target).chain([&groups]);
             rest.fold(subject, |left, field| if left == 0 { 0 } else { left & field.block(block) })
         };
         let mut first = First::default();

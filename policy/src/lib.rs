@@ -25,7 +25,7 @@ mod policy;
 mod rule;
 
 pub use attributes::{DispatchAttributes, DispatchTarget, DispatchedResource};
-pub use examine::{Finding, RULES_MAX, Severity, examine};
+pub use examine::{Finding, RULES_MAX, Severity, can_match, examine};
 pub use explanation::{Explanation, Field, FieldVerdict, Reason, RuleVerdict};
 pub use outcome::{Action, LogMode, Outcome};
 pub use place::Place;

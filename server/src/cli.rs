@@ -2,11 +2,13 @@
 
 pub mod audit;
 mod completion;
+mod convert;
 #[cfg(feature = "demo")]
 mod demo;
 mod join;
 mod kubeconfig;
 mod plugin;
+mod policy;
 mod shared;
 mod words;
 
@@ -21,6 +23,7 @@ use crate::listener::{Bounds, ListenAddress};
 use crate::log::{LogFormat, LogLevel};
 use audit::AuditArguments;
 pub use completion::CompletionArguments;
+pub use convert::ConvertArguments;
 #[cfg(feature = "demo")]
 pub use demo::DemoArguments;
 pub use join::{ImpersonationChoice, JoinArguments, Profile, TokenLifetime};
@@ -28,6 +31,7 @@ pub use kubeconfig::{KubeconfigCommand, MergeArguments, RemoveArguments};
 pub use plugin::{
     DiffArguments, EndpointArguments, ObjectArguments, PluginCli, PluginCommand, WhichArguments, WhichOutput,
 };
+pub use policy::{PolicyCommand, PolicyTestArguments, TestedResource};
 pub use shared::{SharedArguments, TlsVersion};
 
 /// What stands at the end of every command's help.
@@ -86,6 +90,12 @@ pub enum Command {
     /// Make an account in a cluster, with the least rights, and configure the cluster here
     #[command(after_help = join::EXAMPLES)]
     Join(JoinArguments),
+    /// Write configuration files for the clusters of a KubeGateway
+    #[command(after_help = convert::EXAMPLES)]
+    Convert(ConvertArguments),
+    /// Try out dispatch policies
+    #[command(subcommand)]
+    Policy(PolicyCommand),
     /// Look into composite resourceVersions
     #[command(subcommand)]
     Rv(RvCommand),
@@ -592,6 +602,10 @@ mod tests {
             "tributary demo --clusters 0",
             "tributary demo --churn -1",
             "tributary check",
+            "tributary convert",
+            "tributary policy test --config x --user ann --verb get",
+            "tributary policy test --config x --user ann --verb get --path / --resource pods",
+            "tributary policy test --config x --user ann --verb get --path / --namespace a",
             "tributary rv decode",
         ] {
             assert_eq!(parse(wrong).unwrap_err().exit_code(), 2, "{wrong}");

@@ -2,12 +2,14 @@
 
 pub mod check;
 pub mod completion;
+pub mod convert;
 #[cfg(feature = "demo")]
 pub mod demo;
 pub mod join;
 pub mod kubeconfig;
 mod member;
 pub mod plugin;
+pub mod policy;
 pub mod rv;
 pub mod serve;
 pub mod status;

@@ -5,6 +5,7 @@
 
 mod configuration;
 pub mod kubeconfig_source;
+pub mod not_carried_out;
 mod secure_serving;
 pub mod upstream_clusters;
 pub mod watch;

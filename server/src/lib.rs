@@ -50,7 +50,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use cli::{Cli, Command, KubeconfigCommand, PluginCli, RvCommand};
+use cli::{Cli, Command, KubeconfigCommand, PluginCli, PolicyCommand, RvCommand};
 use exit::Failure;
 
 /// Runs the program with these arguments, the first of which is its own name: that of the kubectl plugin makes it one.
@@ -119,6 +119,10 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         Command::Completion(arguments) => {
             output::print(&commands::completion::completion(&arguments));
             Ok(())
+        }
+        Command::Convert(arguments) => commands::convert::convert(&arguments),
+        Command::Policy(PolicyCommand::Test(arguments)) => {
+            commands::policy::test(&arguments).map(|text| output::print(&text))
         }
         Command::Rv(RvCommand::Decode(arguments)) => commands::rv::decode(&arguments).map(|text| output::print(&text)),
     }

@@ -129,6 +129,8 @@ fn tables() -> Vec<(String, String)> {
         &["status"],
         &["check"],
         &["join"],
+        &["convert"],
+        &["policy", "test"],
         &["rv", "decode"],
         &["completion"],
         &["kubeconfig", "remove"],

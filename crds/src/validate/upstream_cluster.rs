@@ -5,6 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use tributary_apimachinery::{ClusterName, HostName};
 
 use super::Problems;
+use super::governance::{self, Governance};
 use crate::upstream_cluster::INDEX_MAX;
 use crate::{Credentials, SecretText, SecureServing, UpstreamCluster, UpstreamClusterSpec};
 
@@ -41,6 +42,16 @@ pub(super) fn validate(cluster: &UpstreamCluster, problems: &mut Problems<'_>) {
     server_names(&spec.server_names, problems);
     if let Some(serving) = &spec.secure_serving {
         secure_serving(serving, !spec.server_names.is_empty(), problems);
+    }
+    let governance = Governance {
+        policies: &spec.dispatch_policies,
+        flow_control: &spec.flow_control,
+        endpoints: Some(&spec.endpoints),
+    };
+    governance::validate(&governance, problems);
+    if let Some(probe) = spec.endpoint_probe.as_ref().filter(|probe| !probe.path.starts_with('/')) {
+        let message = format!("{:?} is no path; give one that begins with \"/\", as \"/readyz\"", probe.path);
+        problems.error("spec.endpointProbe.path", message);
     }
     if let Some(proxy) = &spec.proxy_url {
         let known = ["http://", "https://", "socks5://"].iter().find_map(|scheme| proxy.strip_prefix(scheme));

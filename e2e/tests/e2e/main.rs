@@ -15,6 +15,7 @@ mod bookmarks;
 mod clients;
 mod compact_versions;
 mod compaction;
+mod configuration_objects;
 mod conformance;
 mod context;
 mod differential;
@@ -87,6 +88,7 @@ fn main() -> anyhow::Result<()> {
         taken_back::cases(),
         authentication::cases(),
         audit::cases(),
+        configuration_objects::cases(),
     ]
     .into_iter()
     .flatten()

@@ -47,7 +47,7 @@ fn together(entries: &[String], path: &str, findings: &mut Findings) {
 }
 
 /// What is wrong with an entry without its `-`, and what to do.
-fn problem(field: Field, entry: &str) -> Option<String> {
+pub(super) fn problem(field: Field, entry: &str) -> Option<String> {
     match field {
         Field::Verbs => verb(entry),
         Field::ApiGroups => entry

@@ -13,6 +13,7 @@ use tributary_crds::{
 use tributary_proxy::{Address, without_user_info};
 use tributary_router::MemberRules;
 
+use super::not_carried_out::not_carried_out;
 use super::secure_serving::cluster_hosts;
 use super::{ClusterSpec, LoadedConfiguration};
 use crate::kubeconfig::{ContextProblem, ContextTarget, KubeconfigFiles, KubeconfigLoadError, Kubeconfigs};
@@ -67,8 +68,10 @@ impl FileSource {
     /// What does not validate, all at once, or the first cluster that cannot be turned into a client's configuration.
     pub async fn read(&self, contexts: &[ClusterSpec]) -> anyhow::Result<LoadedConfiguration> {
         let objects = tributary_crds::load(&self.path)?;
-        let (errors, warnings): (Vec<_>, Vec<_>) =
-            problems(&objects, contexts).into_iter().partition(|problem| problem.severity == Severity::Error);
+        let (errors, warnings): (Vec<_>, Vec<_>) = problems(&objects, contexts)
+            .into_iter()
+            .chain(not_carried_out(&objects))
+            .partition(|problem| problem.severity == Severity::Error);
         anyhow::ensure!(errors.is_empty(), lines(&errors));
         for problem in warnings {
             tracing::warn!(%problem, "configuration");

@@ -1,0 +1,183 @@
+//! The fields of KubeGateway's UpstreamCluster. What is not among them is kept apart, to be told.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+/// Fields that are not known.
+pub(super) type Rest = BTreeMap<String, Value>;
+
+/// `null` is the same as nothing, as in Go.
+fn or_null<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(deserializer: D) -> Result<T, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+#[derive(Deserialize)]
+pub(super) struct Manifest {
+    #[serde(default, deserialize_with = "or_null")]
+    pub(super) metadata: Metadata,
+    #[serde(default, deserialize_with = "or_null")]
+    pub(super) spec: Spec,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Metadata {
+    #[serde(deserialize_with = "or_null")]
+    pub(super) name: String,
+    #[serde(deserialize_with = "or_null")]
+    pub(super) labels: BTreeMap<String, String>,
+    #[serde(deserialize_with = "or_null")]
+    pub(super) annotations: BTreeMap<String, String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Spec {
+    #[serde(deserialize_with = "or_null")]
+    pub(super) servers: Vec<Server>,
+    #[serde(deserialize_with = "or_null")]
+    pub(super) client_config: ClientConfig,
+    #[serde(deserialize_with = "or_null")]
+    pub(super) secure_serving: SecureServing,
+    #[serde(deserialize_with = "or_null")]
+    pub(super) flow_control: FlowControl,
+    #[serde(deserialize_with = "or_null")]
+    pub(super) dispatch_policies: Vec<Policy>,
+    #[serde(deserialize_with = "or_null")]
+    pub(super) logging: Logging,
+    #[serde(flatten)]
+    pub(super) rest: Rest,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Server {
+    pub(super) endpoint: String,
+    #[serde(deserialize_with = "or_null")]
+    pub(super) disabled: bool,
+    #[serde(flatten)]
+    pub(super) rest: Rest,
+}
+
+/// Data is base64, of PEM text or of a token.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct ClientConfig {
+    pub(super) insecure: bool,
+    pub(super) bearer_token: Option<String>,
+    pub(super) key_data: Option<String>,
+    pub(super) cert_data: Option<String>,
+    pub(super) ca_data: Option<String>,
+    pub(super) qps: i64,
+    pub(super) burst: i64,
+    pub(super) qps_divisor: i64,
+    pub(super) server_name: Option<String>,
+    #[serde(flatten)]
+    pub(super) rest: Rest,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct SecureServing {
+    pub(super) key_data: Option<String>,
+    pub(super) cert_data: Option<String>,
+    #[serde(rename = "clientCAData")]
+    pub(super) client_ca_data: Option<String>,
+    #[serde(deserialize_with = "or_null")]
+    pub(super) server_names: Vec<String>,
+    #[serde(flatten)]
+    pub(super) rest: Rest,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct FlowControl {
+    #[serde(deserialize_with = "or_null")]
+    pub(super) flow_control_schemas: Vec<Schema>,
+    #[serde(flatten)]
+    pub(super) rest: Rest,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Schema {
+    pub(super) name: String,
+    pub(super) strategy: String,
+    pub(super) exempt: Option<Value>,
+    pub(super) max_requests_inflight: Option<Max>,
+    pub(super) token_bucket: Option<Bucket>,
+    pub(super) global_max_requests_inflight: Option<Value>,
+    pub(super) global_token_bucket: Option<Value>,
+    #[serde(flatten)]
+    pub(super) rest: Rest,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Max {
+    pub(super) max: i64,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Bucket {
+    pub(super) qps: i64,
+    pub(super) burst: i64,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Policy {
+    pub(super) strategy: String,
+    #[serde(deserialize_with = "or_null")]
+    pub(super) upstream_subset: Vec<String>,
+    #[serde(deserialize_with = "or_null")]
+    pub(super) upsteam_subset: Vec<String>,
+    #[serde(deserialize_with = "or_null")]
+    pub(super) rules: Vec<Rule>,
+    #[serde(deserialize_with = "or_null")]
+    pub(super) flow_control_schema_name: String,
+    pub(super) log_mode: Value,
+    #[serde(flatten)]
+    pub(super) rest: Rest,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Rule {
+    #[serde(deserialize_with = "or_null")]
+    pub(super) verbs: Vec<String>,
+    #[serde(deserialize_with = "or_null")]
+    pub(super) api_groups: Vec<String>,
+    #[serde(deserialize_with = "or_null")]
+    pub(super) resources: Vec<String>,
+    #[serde(deserialize_with = "or_null")]
+    pub(super) resource_names: Vec<String>,
+    #[serde(deserialize_with = "or_null")]
+    pub(super) users: Vec<String>,
+    #[serde(deserialize_with = "or_null")]
+    pub(super) service_accounts: Vec<ServiceAccount>,
+    #[serde(deserialize_with = "or_null")]
+    pub(super) user_groups: Vec<String>,
+    #[serde(rename = "nonResourceURLs", deserialize_with = "or_null")]
+    pub(super) non_resource_urls: Vec<String>,
+    #[serde(flatten)]
+    pub(super) rest: Rest,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct ServiceAccount {
+    pub(super) name: String,
+    pub(super) namespace: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Logging {
+    pub(super) mode: Value,
+    #[serde(flatten)]
+    pub(super) rest: Rest,
+}

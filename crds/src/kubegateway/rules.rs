@@ -1,0 +1,114 @@
+//! KubeGateway's rules: the same words, with what its code makes of them (`evaluation_helpers.go`).
+
+use tributary_policy::{Field, can_match};
+
+use super::Conversion;
+use super::manifest::{Rule, ServiceAccount};
+use crate::DispatchRule;
+
+impl Conversion {
+    /// A rule; none where no request could ever match it, there or here.
+    pub(super) fn rule(&mut self, rule: Rule, path: &str) -> Option<DispatchRule> {
+        self.unknown(path, &rule.rest);
+        let has_subjects = !rule.users.is_empty() || !rule.service_accounts.is_empty();
+        let service_accounts = self.accounts(rule.service_accounts, path);
+        let mut list =
+            |field: Field, texts: Vec<String>| self.list(field, texts, &format!("{path}.{}", field.as_str()));
+        let users = list(Field::Users, rule.users);
+        let user_groups = (rule.user_groups.is_empty(), list(Field::UserGroups, rule.user_groups));
+        let resource_names = (rule.resource_names.is_empty(), list(Field::ResourceNames, rule.resource_names));
+        let verbs = list(Field::Verbs, rule.verbs);
+        let mut api_groups = list(Field::ApiGroups, rule.api_groups);
+        let mut resources = list(Field::Resources, rule.resources);
+        let non_resource_urls = list(Field::NonResourceUrls, rule.non_resource_urls);
+        // Half of what names resources, or names none of which is left, matches none.
+        let no_names = !resource_names.0 && resource_names.1.is_empty();
+        let (has_groups, has_resources) = (!api_groups.is_empty(), !resources.is_empty());
+        if has_groups != has_resources || (has_groups && no_names) {
+            self.differs(path, "its apiGroups, resources and resourceNames never match together; these are left out");
+            (api_groups, resources) = (Vec::new(), Vec::new());
+        }
+        let no_subject = has_subjects && users.is_empty() && service_accounts.is_empty();
+        let no_group = !user_groups.0 && user_groups.1.is_empty();
+        let no_target = resources.is_empty() && non_resource_urls.is_empty();
+        if verbs.is_empty() || no_subject || no_group || no_target {
+            self.differs(path, "never matches, there or here; left out");
+            return None;
+        }
+        let resource_names = if resources.is_empty() { Vec::new() } else { resource_names.1 };
+        Some(DispatchRule {
+            verbs,
+            api_groups,
+            resources,
+            resource_names,
+            users,
+            service_accounts,
+            user_groups: user_groups.1,
+            non_resource_urls,
+            ..DispatchRule::default()
+        })
+    }
+
+    /// A list as it is meant there: `*` alone, else what has no `-`, else the inverted entries.
+    fn list(&mut self, field: Field, texts: Vec<String>, path: &str) -> Vec<String> {
+        if texts.iter().any(|text| text == "*") {
+            return vec!["*".to_owned()];
+        }
+        let (inverted, plain): (Vec<String>, Vec<String>) = texts.into_iter().partition(|text| text.starts_with('-'));
+        if plain.is_empty() {
+            return self.inverted(field, inverted, path);
+        }
+        let (taken, never): (Vec<_>, Vec<_>) = plain.into_iter().partition(|text| can_match(field, text));
+        for text in never {
+            self.differs(path, format!("{text:?} never matches; left out"));
+        }
+        for text in taken.iter().filter(|text| text.ends_with('*') && is_literal_there(field)) {
+            self.differs(path, format!("{text:?} is one name there, and here whatever begins so"));
+        }
+        taken
+    }
+
+    /// There several inverted entries exclude nothing, since what is not the one is the other.
+    fn inverted(&mut self, field: Field, inverted: Vec<String>, path: &str) -> Vec<String> {
+        let shown = inverted.iter().map(|text| format!("{text:?}")).collect::<Vec<_>>().join(", ");
+        if field == Field::NonResourceUrls && !inverted.is_empty() {
+            self.differs(path, format!("{shown} never matches there, where paths are not inverted; left out"));
+            return Vec::new();
+        }
+        if inverted.len() > 1 {
+            self.differs(path, format!("{shown} matches everything there, and here what is none of these"));
+        } else if inverted.iter().any(|text| text.starts_with("-*/") || (field == Field::Users && text.ends_with('*')))
+        {
+            self.differs(path, format!("{shown} excludes nothing, or too little, there; here what it names"));
+        }
+        // To exclude what never is excludes nothing; everything, what is no list any more.
+        let (excluding, void): (Vec<_>, Vec<_>) =
+            inverted.into_iter().partition(|text| can_match(field, &text[1..]) && &text[1..] != "*");
+        match (excluding.is_empty(), void.is_empty()) {
+            (true, false) => {
+                self.differs(path, format!("{shown} excludes nothing; written as \"*\""));
+                vec!["*".to_owned()]
+            }
+            _ => excluding,
+        }
+    }
+
+    fn accounts(&mut self, accounts: Vec<ServiceAccount>, path: &str) -> Vec<String> {
+        let mut named = Vec::new();
+        for (index, ServiceAccount { name, namespace }) in accounts.into_iter().enumerate() {
+            match name.is_empty() || namespace.is_empty() {
+                true => self.differs(
+                    &format!("{path}.serviceAccounts[{index}]"),
+                    "lacks its name or its namespace and never matches; left out",
+                ),
+                false => named.push(format!("{namespace}/{name}")),
+            }
+        }
+        named
+    }
+}
+
+/// Whether a `*` at the end is a letter like others there.
+fn is_literal_there(field: Field) -> bool {
+    matches!(field, Field::ResourceNames | Field::UserGroups)
+}

@@ -1,0 +1,18 @@
+//! The MergedEndpoint by itself.
+
+use super::Problems;
+use super::governance::{self, Governance};
+use crate::{MERGED_ENDPOINT, MergedEndpoint};
+
+pub(super) fn validate(endpoint: &MergedEndpoint, problems: &mut Problems<'_>) {
+    let name = endpoint.metadata.name.as_deref().unwrap_or_default();
+    if name != MERGED_ENDPOINT {
+        let message =
+            format!("{name:?} is not the name of the merged view, of which there is one; write {MERGED_ENDPOINT:?}");
+        problems.error("metadata.name", message);
+    }
+    let spec = &endpoint.spec;
+    let governance =
+        Governance { policies: &spec.dispatch_policies, flow_control: &spec.flow_control, endpoints: None };
+    governance::validate(&governance, problems);
+}

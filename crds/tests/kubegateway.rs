@@ -1,0 +1,201 @@
+//! KubeGateway's manifests become ours; what differs is told.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::Path;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use tributary_crds::kubegateway::{Converted, convert};
+use tributary_crds::{ConfigurationObjects, Dispatch, LogMode, Severity};
+
+fn manifest(spec: Value) -> Value {
+    json!({"apiVersion": "proxy.kubegateway.io/v1alpha1", "kind": "UpstreamCluster", "metadata": {"name": "eu"}, "spec": spec})
+}
+
+fn of(spec: Value) -> Converted {
+    convert(manifest(spec)).unwrap()
+}
+
+/// What differs for a policy's sake.
+fn differences(converted: &Converted) -> Vec<&str> {
+    let differences = converted.differences.iter().map(String::as_str);
+    differences.filter(|line| line.starts_with("spec.dispatchPolicies")).collect()
+}
+
+/// A rule as it becomes, and what differs.
+fn rule(rule: Value) -> (Option<Value>, Vec<String>) {
+    let converted = of(json!({"dispatchPolicies": [{"rules": [rule]}]}));
+    let rule =
+        converted.cluster.spec.dispatch_policies.first().map(|policy| serde_json::to_value(&policy.rules[0]).unwrap());
+    let shorter =
+        |line: &&str| line.replace("spec.dispatchPolicies[0].rules[0]", "R").replace("spec.dispatchPolicies[0]", "P");
+    (rule, differences(&converted).iter().map(shorter).collect())
+}
+
+const PEM: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0t";
+
+#[test]
+fn a_whole_manifest_becomes_a_cluster_that_validates() {
+    let mut text = manifest(json!({
+        "servers": [{"endpoint": "https://a:6443"}, {"endpoint": "https://b:6443"}, {"endpoint": "https://c", "disabled": true}],
+        "clientConfig": {"bearerToken": STANDARD.encode("hunter2\n"), "caData": PEM, "qps": 10, "serverName": "kubernetes"},
+        "secureServing": {"clientCAData": PEM, "serverNames": ["api.example.com"]},
+        "flowControl": {"flowControlSchemas": [
+            {"name": "few", "maxRequestsInflight": {"max": 0}},
+            {"name": "slow", "strategy": "globalCount", "tokenBucket": {"qps": 10, "burst": 20}, "globalTokenBucket": {"qps": 100}},
+            {"name": "free", "exempt": {}},
+        ]},
+        "dispatchPolicies": [
+            {"strategy": "RoundRobin", "upsteamSubset": ["https://a:6443", "https://c"], "flowControlSchemaName": "few", "logMode": "off",
+                "rules": [{"verbs": ["*"], "apiGroups": [""], "resources": ["pods"], "serviceAccounts": [{"name": "web", "namespace": "shop"}]}]},
+            {"flowControlSchemaName": "slow", "logMode": true, "rules": [{"verbs": ["get"], "nonResourceURLs": ["/healthz/*"]}]},
+            {"flowControlSchemaName": "free", "rules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "nonResourceURLs": ["*"]}]},
+        ],
+        "logging": {"mode": "on"},
+        "sidecar": true,
+    }));
+    text["metadata"] = json!({"name": "eu.Example.com", "labels": {"a": "b"}, "annotations": {
+        "proxy.kubegateway.io/feature-gates": "DenyAllRequests=true,Tracing=true,CloseConnectionWhenIdle=false", "keep": "me"}});
+    let Converted { cluster, differences } = convert(text).unwrap();
+    assert_eq!(cluster.metadata.name.as_deref(), Some("eu-example-com"));
+    assert_eq!(cluster.metadata.annotations.as_ref().unwrap().keys().collect::<Vec<_>>(), ["keep"]);
+    assert_eq!(cluster.metadata.labels.as_ref().unwrap()["a"], "b");
+    let spec = &cluster.spec;
+    assert_eq!(spec.endpoints, ["https://a:6443", "https://b:6443"]);
+    assert_eq!(spec.credentials.as_ref().unwrap().token.as_ref().unwrap().expose(), "hunter2");
+    assert_eq!((spec.ca_data.as_deref(), spec.tls_server_name.as_deref()), (Some(PEM), Some("kubernetes")));
+    assert_eq!((spec.dispatch, spec.logging.mode), (Dispatch::DenyAll, Some(LogMode::Enabled)));
+    let schemas = &spec.flow_control.flow_control_schemas;
+    let few = schemas[0].max_requests_inflight.as_ref().unwrap();
+    assert!(few.max == 0 && few.count_long_running, "case 19");
+    let bucket = schemas[1].token_bucket.as_ref().unwrap();
+    assert_eq!((bucket.qps, bucket.burst, schemas[2].exempt.is_some()), (10, Some(20), true));
+    let probe = spec.endpoint_probe.as_ref().unwrap();
+    assert_eq!((&*probe.path, probe.success_threshold, probe.failure_threshold), ("/healthz", 1, 1), "case 22");
+    let policies = &spec.dispatch_policies;
+    assert_eq!(policies[0].endpoints, ["https://a:6443"]);
+    assert_eq!(policies[0].rules[0].service_accounts, ["shop/web"]);
+    let modes: Vec<_> = policies.iter().map(|policy| policy.log_mode).collect();
+    assert_eq!(modes, [Some(LogMode::Disabled), Some(LogMode::Enabled), None]);
+    let expected = [
+        "metadata.name: \"eu.Example.com\" becomes \"eu-example-com\"",
+        "metadata.annotations[proxy.kubegateway.io/feature-gates]: Tracing",
+        "spec.sidecar: is no field that is known here; left out",
+        "spec.servers[2]: \"https://c\" is disabled; left out",
+        "spec.dispatchPolicies[0].upstreamSubset: https://c is disabled",
+        "metadata.name: clients reach the cluster under /clusters/<name>, not yet at its hosts (eu.Example.com, api.example.com)",
+        "spec.secureServing.clientCAData: is one file for all clusters",
+        "spec.clientConfig.qps: slows the gateway's own calls",
+        "spec.flowControl.flowControlSchemas[1]: a limit over all replicas",
+    ];
+    assert_eq!(differences.len(), expected.len(), "{differences:#?}");
+    for (found, expected) in differences.iter().zip(expected) {
+        assert!(found.starts_with(expected) && !found.contains("hunter2"), "{found}");
+    }
+    // What is written is read again, and nothing is wrong with it.
+    let text = serde_json::to_string(&cluster).unwrap();
+    let read = tributary_crds::parse(&text, Path::new("out.yaml")).unwrap();
+    assert_eq!(read, ConfigurationObjects { clusters: vec![cluster], ..ConfigurationObjects::default() });
+    assert_eq!(read.validate(), []);
+}
+
+#[test]
+fn rules_are_what_the_code_there_makes_of_them_or_it_is_told() {
+    let all = |field: &str, entries: Value| {
+        let mut rule = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]});
+        rule[field] = entries;
+        rule
+    };
+    for (given, becomes, differs) in [
+        (all("verbs", json!(["*", "-get"])), json!(["*"]), ""),
+        (all("verbs", json!(["get", "-list"])), json!(["get"]), ""),
+        (all("verbs", json!(["-get"])), json!(["-get"]), ""),
+        (all("verbs", json!(["get", "GET"])), json!(["get"]), "R.verbs: \"GET\" never matches; left out"),
+        (all("verbs", json!(["-GET"])), json!(["*"]), "R.verbs: \"-GET\" excludes nothing; written as \"*\""),
+        (
+            all("resources", json!(["-pods", "-nodes"])),
+            json!(["-pods", "-nodes"]),
+            "R.resources: \"-pods\", \"-nodes\" matches everything there",
+        ),
+        (
+            all("resources", json!(["-*/status"])),
+            json!(["-*/status"]),
+            "R.resources: \"-*/status\" excludes nothing, or too little, there",
+        ),
+        (
+            all("resources", json!(["pods", "nodes/*"])),
+            json!(["pods"]),
+            "R.resources: \"nodes/*\" never matches; left out",
+        ),
+        (
+            all("users", json!(["-user-*"])),
+            json!(["-user-*"]),
+            "R.users: \"-user-*\" excludes nothing, or too little, there",
+        ),
+        (all("users", json!(["user-*"])), json!(["user-*"]), ""),
+        (all("userGroups", json!(["dev*"])), json!(["dev*"]), "R.userGroups: \"dev*\" is one name there"),
+        (all("apiGroups", json!(["", "-apps"])), json!([""]), ""),
+    ] {
+        let (rule, found) = rule(given.clone());
+        let field = given.as_object().unwrap().iter().find(|(_, value)| **value != json!(["*"]));
+        let field = field.map_or("verbs", |(field, _)| field);
+        assert_eq!(rule.unwrap()[field], becomes, "{given}");
+        assert_eq!(found.len(), usize::from(!differs.is_empty()), "{given}: {found:?}");
+        assert!(found.iter().all(|line| line.starts_with(differs)), "{given}: {found:?}");
+    }
+}
+
+#[test]
+fn what_never_matches_there_is_left_out_and_not_made_to_match() {
+    let left_out = "R: never matches, there or here; left out";
+    for (given, first) in [
+        (json!({"verbs": [], "apiGroups": ["*"], "resources": ["*"]}), left_out),
+        (json!({"verbs": ["GET"], "apiGroups": ["*"], "resources": ["*"]}), "R.verbs: \"GET\" never matches"),
+        (
+            json!({"verbs": ["*"], "resources": ["pods"]}),
+            "R: its apiGroups, resources and resourceNames never match together",
+        ),
+        (
+            json!({"verbs": ["*"], "apiGroups": [""], "resources": ["pods/*", "-nodes"]}),
+            "R.resources: \"pods/*\" never",
+        ),
+        (
+            json!({"verbs": ["*"], "nonResourceURLs": ["-/healthz"]}),
+            "R.nonResourceURLs: \"-/healthz\" never matches there",
+        ),
+        (
+            json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "serviceAccounts": [{"name": "a"}]}),
+            "R.serviceAccounts[0]: lacks",
+        ),
+        (
+            json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "userGroups": ["a*b"]}),
+            "R.userGroups: \"a*b\" never",
+        ),
+    ] {
+        let (rule, found) = rule(given.clone());
+        assert_eq!(rule, None, "{given}");
+        assert!(found[0].starts_with(first), "{given}: {found:?}");
+        assert_eq!(found[found.len() - 1], "P: has no rule that ever matches, there or here; left out", "{given}");
+        assert!(found.iter().any(|line| line == left_out), "{given}: {found:?}");
+    }
+    // An empty subset would be all endpoints.
+    let converted = of(json!({
+        "servers": [{"endpoint": "https://a", "disabled": true}, {"endpoint": "https://b"}],
+        "dispatchPolicies": [{"upstreamSubset": ["https://a"], "rules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}]}],
+    }));
+    let policy = &converted.cluster.spec.dispatch_policies[0];
+    assert!(policy.deny.is_some() && policy.endpoints.is_empty());
+    assert!(differences(&converted)[1].contains("none of its upstreamSubset is enabled, so its requests are denied"));
+}
+
+#[test]
+fn what_is_no_manifest_is_refused() {
+    let error = convert(json!({"apiVersion": "v1", "kind": "Pod"})).unwrap_err().to_string();
+    assert!(error.contains("\"v1\" with kind \"Pod\"") && error.contains("proxy.kubegateway.io/v1alpha1"), "{error}");
+    assert!(convert(manifest(json!({"servers": "https://a"}))).is_err());
+    let empty = of(json!({})).cluster;
+    let objects = ConfigurationObjects { clusters: vec![empty], ..ConfigurationObjects::default() };
+    assert!(objects.validate().iter().any(|problem| problem.severity == Severity::Error), "it has no endpoints");
+}

@@ -1,0 +1,109 @@
+//! The CustomResourceDefinitions in `deploy/crds`: a kube-apiserver takes them, what they say can be written there, and
+//! their rules refuse what a file would be refused for.
+
+use crate::context::{Case, TestContext, cases};
+use anyhow::ensure;
+use serde_json::{Value, json};
+use std::path::Path;
+use tributary_e2e::{Kubectl, TestCluster};
+
+pub(crate) fn cases() -> Vec<Case> {
+    cases!["configuration_objects"; a_kube_apiserver_takes_them_and_refuses_what_makes_no_sense]
+}
+
+fn merged(name: &str, spec: &Value) -> String {
+    let object = json!({"apiVersion": "tributary.dev/v1alpha1", "kind": "MergedEndpoint", "metadata": {"name": name}, "spec": spec});
+    object.to_string()
+}
+
+fn cluster(spec: &Value) -> String {
+    let object = json!({"apiVersion": "tributary.dev/v1alpha1", "kind": "UpstreamCluster", "metadata": {"name": "eu"}, "spec": spec});
+    object.to_string()
+}
+
+async fn a_kube_apiserver_takes_them_and_refuses_what_makes_no_sense(context: TestContext) -> anyhow::Result<()> {
+    let _permit = context.fixture.own_members.acquire().await?;
+    let tools = context.fixture.tools().await?;
+    // Its own member: others would serve these kinds, too.
+    let member = TestCluster::builder("hub").start(tools).await?;
+    let kubectl = Kubectl::new(tools, &member.kubeconfig())?;
+    let crds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds");
+    kubectl.ok(&["apply", "--server-side", "-f", &crds.to_string_lossy()]).await?;
+    kubectl.ok(&["wait", "--for=condition=Established", "--timeout=60s", "crd", "--all"]).await?;
+
+    let rule = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "nonResourceURLs": ["*", "-/a*"]});
+    let exec = json!({"verbs": ["create"], "apiGroups": [""], "resources": ["pods/exec", "-*/status"], "users": ["-oncall-*"]});
+    let governed = |endpoints: &Value| {
+        json!({
+            "dispatchPolicies": [
+                {"rules": [exec], "deny": {"message": "for people on call"}, "mode": "Audit", "auditLevel": "Request"},
+                {"rules": [rule], "flowControlSchemaName": "few", "logMode": "Disabled", "endpoints": endpoints},
+            ],
+            "flowControl": {"flowControlSchemas": [
+                {"name": "few", "tokenBucket": {"qps": 10, "burst": 20, "limitBy": ["User"], "queueing": {"maxWait": "750ms"}}},
+                {"name": "none", "maxRequestsInflight": {"max": 0, "countLongRunning": true}},
+                {"name": "free", "exempt": {}},
+            ]},
+            "logging": {"mode": "Enabled"},
+        })
+    };
+    let mut of_cluster = governed(&json!(["https://a"]));
+    of_cluster["endpoints"] = json!(["https://a", "https://b"]);
+    of_cluster["dispatch"] = json!("DenyAll");
+    of_cluster["endpointProbe"] = json!({"path": "/healthz", "failureThreshold": 1});
+    for object in [merged("all", &governed(&json!([]))), cluster(&of_cluster)] {
+        let file = kubectl.file("object.json", &object)?;
+        kubectl.ok(&["apply", "--server-side", "-f", &file]).await?;
+    }
+    let status = json!({"status": {"observedGeneration": 1, "conditions": [{"type": "Accepted", "status": "True",
+        "lastTransitionTime": "2026-01-01T00:00:00Z", "reason": "Valid", "message": ""}]}});
+    for object in ["mergedendpoint/all", "upstreamcluster/eu"] {
+        kubectl.ok(&["patch", object, "--subresource=status", "--type=merge", "-p", &status.to_string()]).await?;
+    }
+
+    let policy = |policy: Value| json!({"dispatchPolicies": [policy]});
+    let of_rule = |rule: Value| policy(json!({"rules": [rule]}));
+    let schema = |schema: Value| json!({"flowControl": {"flowControlSchemas": [schema]}});
+    for (object, expected) in [
+        (merged("other", &json!({})), "the merged view is one; name it all"),
+        (
+            merged("all", &policy(json!({"rules": [rule], "endpoints": ["https://a"]}))),
+            "endpoints are those of one cluster",
+        ),
+        (
+            merged("all", &policy(json!({"rules": [rule], "deny": {"message": "x"}, "flowControlSchemaName": "few"}))),
+            "what is denied is sent nowhere",
+        ),
+        (
+            cluster(&policy(json!({"rules": [rule], "deny": {"message": "x"}, "endpoints": ["https://a"]}))),
+            "is denied is sent",
+        ),
+        (
+            merged("all", &of_rule(json!({"verbs": ["*"], "resources": ["pods"]}))),
+            "apiGroups and resources go together",
+        ),
+        (merged("all", &of_rule(json!({"verbs": ["*"]}))), "a rule names resources, nonResourceURLs or both"),
+        (merged("all", &of_rule(json!({"verbs": [], "nonResourceURLs": ["*"]}))), "at least 1 item"),
+        (
+            merged("all", &of_rule(json!({"verbs": ["*"], "apiGroups": [""], "resources": ["deployments/*"]}))),
+            "spec.dispatchPolicies[0].rules[0].resources[0]",
+        ),
+        (merged("all", &schema(json!({"name": "a"}))), "give exactly one of exempt"),
+        (
+            merged("all", &schema(json!({"name": "a", "exempt": {}, "tokenBucket": {"qps": 1}}))),
+            "give exactly one of exempt",
+        ),
+        (merged("all", &schema(json!({"name": "a", "tokenBucket": {"qps": 2, "burst": 1}}))), "burst is less than qps"),
+        (
+            merged("all", &schema(json!({"name": "a", "maxRequestsInflight": {"max": 1, "queueing": {"queues": 4}}}))),
+            "handSize is more than queues",
+        ),
+    ] {
+        let file = kubectl.file("object.json", &object)?;
+        let refused =
+            kubectl.run(&["apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", &file]).await?;
+        let words = refused.failure()?;
+        ensure!(words.contains(expected), "{object}: {words}");
+    }
+    Ok(())
+}

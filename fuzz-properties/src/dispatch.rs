@@ -1,0 +1,78 @@
+//! Dispatch policies.
+
+use tributary_apimachinery::RequestInfo;
+use tributary_policy::{
+    DispatchAttributes, DispatchPolicies, Field, Mode, Place, Policy, Rule, Verdict, can_match, examine,
+};
+
+/// Policies, and, before the first NUL byte if there is one, the path of a request. A line is a field with its entries,
+/// separated by spaces (`''` is the empty one), an empty line begins a rule, `---` a policy, `audit` makes it one that is
+/// only told. What is found by the index is what asking each rule finds, and what is said to take no request takes none.
+pub fn dispatch_policies(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let (path, text) = text.split_once('\0').unwrap_or(("/api/v1/namespaces/n/pods/p/log", text));
+    let policies = policies(text);
+    let findings = examine(&policies);
+    let compiled = DispatchPolicies::new(policies.clone());
+    let groups = ["system:authenticated".to_owned(), "dev".to_owned()];
+    for (method, user) in [("GET", "ann"), ("POST", "system:serviceaccount:n:a"), ("OPTIONS", ""), ("DELETE", "user-1")]
+    {
+        let Ok(info) = RequestInfo::parse(method, path, None) else { return };
+        let asked = DispatchAttributes::of(&info, user, &groups, "kubectl/v1.36");
+        let decision = compiled.decide(&asked);
+        let taken = match decision.verdict {
+            Verdict::Taken { place, .. } => Some(place),
+            Verdict::Ungoverned | Verdict::Unmatched => None,
+        };
+        let matching = compiled.explain(&asked).rules.into_iter().filter(|(_, verdict)| verdict.matches());
+        let matching: Vec<Place> = matching.map(|(place, _)| place).collect();
+        let of = |mode: Mode| matching.iter().copied().find(|place| policies[place.policy].mode == mode);
+        assert_eq!(taken, of(Mode::Enforce));
+        assert_eq!(decision.audited, of(Mode::Audit));
+        for place in taken.into_iter().chain(decision.audited) {
+            let own = [place.to_string(), format!("spec.dispatchPolicies[{}]", place.policy)];
+            let is_useless = findings
+                .iter()
+                .any(|finding| own.contains(&finding.path) && finding.message.starts_with("takes no request"));
+            assert!(!is_useless, "{place} takes a request");
+        }
+    }
+    for rule in policies.iter().flat_map(|policy| &policy.rules) {
+        for field in Field::ALL {
+            for entry in rule.entries(field) {
+                can_match(field, entry);
+            }
+        }
+    }
+}
+
+fn policies(text: &str) -> Vec<Policy> {
+    let policy = |text: &str| {
+        let mode = if text.lines().any(|line| line == "audit") { Mode::Audit } else { Mode::Enforce };
+        Policy { rules: text.split("\n\n").map(rule).collect(), mode, ..Policy::default() }
+    };
+    text.split("---\n").map(policy).collect()
+}
+
+fn rule(text: &str) -> Rule {
+    let mut rule = Rule::default();
+    for line in text.lines() {
+        let (field, entries) = line.split_once(' ').unwrap_or((line, ""));
+        let entries = entries.split_whitespace().map(|entry| if entry == "''" { "" } else { entry });
+        let entries: Vec<String> = entries.map(str::to_owned).collect();
+        match field {
+            "verbs" => rule.verbs = entries,
+            "apiGroups" => rule.api_groups = entries,
+            "resources" => rule.resources = entries,
+            "resourceNames" => rule.resource_names = entries,
+            "namespaces" => rule.namespaces = entries,
+            "users" => rule.users = entries,
+            "serviceAccounts" => rule.service_accounts = entries,
+            "userGroups" => rule.user_groups = entries,
+            "nonResourceURLs" => rule.non_resource_urls = entries,
+            "userAgents" => rule.user_agents = entries,
+            _ => {}
+        }
+    }
+    rule
+}

@@ -1,0 +1,152 @@
+//! `tributary convert`: KubeGateway's manifests as configuration files, and what differs.
+
+use std::fmt::Write;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use serde_json::Value;
+use tributary_crds::kubegateway::{self, Converted};
+use tributary_crds::{ConfigurationObjects, documents};
+
+use crate::cli::ConvertArguments;
+use crate::exit::Failure;
+use crate::output::print;
+
+/// What was made of manifests.
+struct Conversion {
+    yaml: String,
+    /// What people should know, a line each.
+    notes: Vec<String>,
+}
+
+/// Prints the configuration, and on standard error what differs.
+///
+/// # Errors
+/// A failure of the environment for a file that cannot be read, a usage failure for what is no manifest.
+pub fn convert(arguments: &ConvertArguments) -> Result<(), Failure> {
+    let files: Vec<(PathBuf, String)> = arguments.files.iter().map(|path| read(path)).collect::<Result<_, _>>()?;
+    let Conversion { yaml, notes } = convert_files(&files).map_err(Failure::usage)?;
+    for note in notes {
+        eprintln!("{note}");
+    }
+    print(&yaml);
+    Ok(())
+}
+
+fn read(path: &Path) -> Result<(PathBuf, String), Failure> {
+    if path == Path::new("-") {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text).context("standard input").map_err(Failure::runtime)?;
+        return Ok((PathBuf::from("standard input"), text));
+    }
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string()).map_err(Failure::runtime)?;
+    Ok((path.to_owned(), text))
+}
+
+fn convert_files(files: &[(PathBuf, String)]) -> anyhow::Result<Conversion> {
+    let mut objects = ConfigurationObjects::default();
+    let mut conversion = Conversion { yaml: String::new(), notes: Vec::new() };
+    for (path, text) in files {
+        for (origin, document) in documents(text, path) {
+            for manifest in manifests(document?) {
+                let name = manifest.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
+                if !kubegateway::is_manifest(&manifest) {
+                    let kind = manifest.get("kind").and_then(Value::as_str).unwrap_or_default();
+                    conversion
+                        .notes
+                        .push(format!("{origin}: {kind} {name:?} is none of KubeGateway's clusters; left out"));
+                    continue;
+                }
+                let Converted { cluster, differences } =
+                    kubegateway::convert(manifest).with_context(|| format!("{origin}: UpstreamCluster {name:?}"))?;
+                let told = differences.iter().map(|line| format!("{origin}: UpstreamCluster {name:?}: {line}"));
+                conversion.notes.extend(told);
+                let yaml = serde_saphyr::to_string(&cluster).context("it cannot be written as YAML")?;
+                // Writing to a string cannot fail.
+                let _ = write!(conversion.yaml, "---\n{yaml}");
+                objects.clusters.push(cluster);
+            }
+        }
+    }
+    anyhow::ensure!(
+        !objects.clusters.is_empty(),
+        "there is no UpstreamCluster of {} in these files",
+        kubegateway::API_VERSION
+    );
+    conversion
+        .notes
+        .extend(objects.validate().iter().map(|problem| format!("as it is written: {}", explain_problem(problem))));
+    Ok(conversion)
+}
+
+fn explain_problem(problem: &tributary_crds::ValidationProblem) -> String {
+    let severity = match problem.severity {
+        tributary_crds::Severity::Error => "error",
+        tributary_crds::Severity::Warning => "warning",
+    };
+    format!("{severity}: {problem}")
+}
+
+/// The objects of a document: `kubectl get -o yaml` writes a List.
+fn manifests(mut document: Value) -> Vec<Value> {
+    let is_list = document.get("kind").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("List"));
+    match document.get_mut("items").map(Value::take) {
+        Some(Value::Array(items)) if is_list => items,
+        _ => vec![document],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tributary_apimachinery::explain;
+
+    use super::*;
+
+    fn convert(text: &str) -> anyhow::Result<Conversion> {
+        convert_files(&[(PathBuf::from("a.yaml"), text.to_owned())])
+    }
+
+    const MANIFEST: &str = "apiVersion: proxy.kubegateway.io/v1alpha1\nkind: UpstreamCluster\nmetadata: {name: eu}\nspec:\n  \
+                            servers: [{endpoint: 'https://a'}]\n  clientConfig: {insecure: true, bearerToken: aHVudGVyMg==}\n  \
+                            dispatchPolicies:\n  - rules: [{verbs: ['*'], nonResourceURLs: ['*']}]\n    upsteamSubset: ['https://a']\n";
+
+    #[test]
+    fn files_and_lists_become_files_that_are_read_again() {
+        let list = serde_json::json!({"kind": "List", "apiVersion": "v1", "items": [
+            {"apiVersion": "proxy.kubegateway.io/v1alpha1", "kind": "UpstreamCluster", "metadata": {"name": "us"},
+                "spec": {"servers": [{"endpoint": "https://b"}], "clientConfig": {"insecure": true}}},
+            {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}},
+        ]});
+        let converted = convert(&format!("{MANIFEST}---\n{list}\n")).unwrap();
+        let read = tributary_crds::parse(&converted.yaml, Path::new("out.yaml")).unwrap();
+        let names: Vec<_> = read.clusters.iter().map(|cluster| cluster.metadata.name.as_deref().unwrap()).collect();
+        assert_eq!(names, ["eu", "us"]);
+        assert_eq!(read.clusters[0].spec.dispatch_policies[0].endpoints, ["https://a"]);
+        let notes = converted.notes.join("\n");
+        for part in [
+            "a.yaml: document 1 (line 1): UpstreamCluster \"eu\": metadata.name: clients reach",
+            "a.yaml: document 2 (line 10): Secret \"s\" is none of KubeGateway's clusters; left out",
+            "as it is written: warning: UpstreamCluster \"eu\": spec.insecureSkipVerify: true leaves the servers unchecked",
+        ] {
+            assert!(notes.contains(part), "{part} in {notes}");
+        }
+        assert!(!notes.contains("hunter2"), "{notes}");
+    }
+
+    #[test]
+    fn what_cannot_be_converted_is_named() {
+        for (text, part) in [
+            ("apiVersion: v1\nkind: Pod\n", "there is no UpstreamCluster of proxy.kubegateway.io/v1alpha1"),
+            ("kind: [\n", "a.yaml: document 1 (line 1): the document is not valid YAML"),
+            (
+                &*MANIFEST.replace("insecure: true", "insecure: maybe"),
+                "UpstreamCluster \"eu\": a field of the UpstreamCluster",
+            ),
+        ] {
+            let error = convert(text).err().unwrap();
+            let shown = format!("{error:#} {}", explain(&*error));
+            assert!(shown.contains(part), "{shown}");
+        }
+    }
+}

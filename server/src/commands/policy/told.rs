@@ -1,0 +1,118 @@
+//! What policies say of a request, for people.
+
+use std::fmt::Write;
+
+use tributary_policy::{
+    Action, DispatchAttributes, DispatchPolicies, DispatchTarget, Field, FieldVerdict, LogMode, Mode, Outcome, Reason,
+    Rule, Verdict,
+};
+
+/// What the policies of an object say, rule by rule.
+pub(super) fn told(
+    object: &str,
+    denies_all: bool,
+    policies: &DispatchPolicies,
+    asked: &DispatchAttributes<'_>,
+) -> String {
+    // Writing to a string cannot fail.
+    let mut out = format!("{object}:\n");
+    if denies_all {
+        out.push_str("  dispatch is DenyAll: it is refused (429), whoever asks\n");
+        return out;
+    }
+    for (place, verdict) in policies.explain(asked).rules {
+        let policy = &policies.policies()[place.policy];
+        let rule = &policy.rules[place.rule];
+        let (says, shown): (_, Vec<&FieldVerdict>) = match (verdict.matches(), policy.mode) {
+            (false, _) => ("does not match", verdict.against().collect()),
+            (true, Mode::Audit) => {
+                ("would take it; mode Audit, so it is counted and goes on", verdict.fields.iter().collect())
+            }
+            (true, Mode::Enforce) => ("takes it", verdict.fields.iter().collect()),
+        };
+        let _ = writeln!(out, "  {place} {says}:");
+        for field in shown {
+            let _ = writeln!(out, "    {}", why(field, rule, asked));
+        }
+    }
+    let end = match policies.decide(asked).verdict {
+        Verdict::Ungoverned => "There are no policies that act: it goes on".to_owned(),
+        Verdict::Unmatched => "No rule takes it: it is refused (500)".to_owned(),
+        Verdict::Taken { outcome, .. } => becomes(outcome),
+    };
+    let _ = writeln!(out, "  {end}");
+    out
+}
+
+fn becomes(outcome: &Outcome) -> String {
+    let mut text = match &outcome.action {
+        Action::Deny { message } => format!("It is denied (403): {message}"),
+        Action::Dispatch { endpoints, flow_control_schema } => {
+            let mut text = "It goes on".to_owned();
+            if !endpoints.is_empty() {
+                let _ = write!(text, ", to {} alone", endpoints.join(", "));
+            }
+            if let Some(schema) = flow_control_schema {
+                let _ = write!(text, ", as flow-control schema {schema:?} lets it");
+            }
+            text
+        }
+    };
+    match outcome.log_mode {
+        Some(LogMode::Enabled) => text.push_str("; logMode Enabled"),
+        Some(LogMode::Disabled) => text.push_str("; logMode Disabled"),
+        None => {}
+    }
+    if let Some(level) = outcome.audit_level {
+        let _ = write!(text, "; auditLevel {}", level.as_str());
+    }
+    text
+}
+
+/// Why a field accepts a request, or does not.
+fn why(verdict: &FieldVerdict, rule: &Rule, asked: &DispatchAttributes<'_>) -> String {
+    let field = verdict.field.as_str();
+    let entries = rule.entries(verdict.field);
+    let value = value(verdict.field, asked);
+    let all = || entries.iter().map(|entry| format!("{entry:?}")).collect::<Vec<_>>().join(", ");
+    match verdict.reason {
+        Reason::Empty => format!("{field}: empty, so all match"),
+        Reason::Entry(place) => format!("{field}[{place}]: {:?} matches {value}", entries[place]),
+        Reason::Excluded(place) => format!("{field}[{place}]: {:?} excludes {value}", entries[place]),
+        Reason::NotExcluded => format!("{field}: none of {} excludes {value}", all()),
+        Reason::NoEntry if verdict.field == Field::Users && !rule.service_accounts.is_empty() => {
+            format!("users, serviceAccounts: no entry matches {value}")
+        }
+        Reason::NoEntry if entries.is_empty() => format!("{field}: empty, so none match"),
+        Reason::NoEntry => format!("{field}: none of {} matches {value}", all()),
+    }
+}
+
+/// What a field is about, in a request.
+fn value(field: Field, asked: &DispatchAttributes<'_>) -> String {
+    let quoted = |text: &str| format!("{text:?}");
+    let of_resource = |text: fn(&tributary_policy::DispatchedResource<'_>) -> String| match &asked.target {
+        DispatchTarget::Resource(resource) => quoted(&text(resource)),
+        DispatchTarget::NonResource(_) => quoted(""),
+    };
+    match field {
+        Field::Verbs => quoted(asked.verb),
+        Field::Users | Field::ServiceAccounts => quoted(asked.user),
+        Field::UserGroups => match asked.groups {
+            [] => "a user without groups".to_owned(),
+            groups => groups.iter().map(|group| quoted(group)).collect::<Vec<_>>().join(", "),
+        },
+        Field::UserAgents => quoted(asked.user_agent),
+        Field::ApiGroups => of_resource(|resource| resource.group.to_owned()),
+        Field::Resources => of_resource(|resource| match resource.subresource {
+            "" => resource.resource.to_owned(),
+            subresource => format!("{}/{subresource}", resource.resource),
+        }),
+        Field::ResourceNames => of_resource(|resource| resource.name.to_owned()),
+        Field::Namespaces => of_resource(|resource| resource.namespace.to_owned()),
+        Field::NonResourceUrls => match &asked.target {
+            DispatchTarget::NonResource(path) => quoted(path),
+            DispatchTarget::Resource(_) => quoted(""),
+        },
+    }
+}
