@@ -183,8 +183,8 @@ impl RequestInfo {
         Ok(Self { cluster, path: path.to_owned(), verb, target })
     }
 
-    /// The verb as kube-apiserver has it (apiserver `pkg/endpoints/request/requestinfo.go`), for policies: of a method that
-    /// a resource's path does not know the verb that it would be of another path, else the empty text.
+    /// The verb as kube-apiserver has it (apiserver `pkg/endpoints/request/requestinfo.go`), for policies: of a method
+    /// that a resource's path does not know the verb that it would be of another path, else the empty text.
     pub fn requested_verb(&self) -> &'static str {
         match (&self.target, self.verb) {
             (RequestTarget::NonResource, verb) => verb.as_str(),

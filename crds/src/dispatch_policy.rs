@@ -9,7 +9,8 @@ use tributary_policy as policy;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
-    {"rule": "!has(self.deny) || (!has(self.flowControlSchemaName) && !has(self.endpoints))", "message": "what is denied is sent nowhere; give deny, or flowControlSchemaName and endpoints"}
+    {"rule": "!has(self.deny) || (!has(self.flowControlSchemaName) && (!has(self.endpoints) || size(self.endpoints) == 0))",
+     "message": "what is denied is sent nowhere; give deny, or flowControlSchemaName and endpoints"}
 ]))]
 pub struct DispatchPolicy {
     /// The policy takes a request that one of them matches.
@@ -46,8 +47,10 @@ pub struct DispatchPolicy {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
-    {"rule": "has(self.apiGroups) == has(self.resources)", "message": "apiGroups and resources go together; \"\" is the core group, \"*\" all groups"},
-    {"rule": "has(self.resources) || has(self.nonResourceURLs)", "message": "a rule names resources, nonResourceURLs or both"}
+    {"rule": "(has(self.apiGroups) && size(self.apiGroups) > 0) == (has(self.resources) && size(self.resources) > 0)",
+     "message": "apiGroups and resources go together; \"\" is the core group, \"*\" all groups"},
+    {"rule": "(has(self.resources) && size(self.resources) > 0) || (has(self.nonResourceURLs) && size(self.nonResourceURLs) > 0)",
+     "message": "a rule names resources, nonResourceURLs or both"}
 ]))]
 pub struct DispatchRule {
     /// Verbs as RBAC has them: get, list, watch, create, update, patch, delete, deletecollection; of requests for no
@@ -76,8 +79,8 @@ pub struct DispatchRule {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256))]
     pub users: Vec<String>,
-    /// ServiceAccounts, as `NAMESPACE/NAME` or `NAMESPACE/*`: beside `users`, one of the two has to match. No other user
-    /// is one, not even for an inverted entry.
+    /// ServiceAccounts, as `NAMESPACE/NAME` or `NAMESPACE/*`: beside `users`, one of the two has to match. No other
+    /// user is one, not even for an inverted entry.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256))]
     pub service_accounts: Vec<String>,
@@ -90,7 +93,8 @@ pub struct DispatchRule {
     #[serde(rename = "nonResourceURLs", default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), inner(regex(pattern = r"^(\*|-?/.*)$")))]
     pub non_resource_urls: Vec<String>,
-    /// Values of the header `User-Agent`, `kubectl/*` for those that begin so. All if empty. Clients choose what they say.
+    /// Values of the header `User-Agent`, `kubectl/*` for those that begin so. All if empty. Clients choose what they
+    /// say.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256))]
     pub user_agents: Vec<String>,
@@ -142,8 +146,8 @@ impl Dispatch {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Logging {
-    /// `Enabled`: all but those of policies with `logMode: Disabled`. `Disabled`: none. If missing: those of policies with
-    /// `logMode: Enabled`.
+    /// `Enabled`: all but those of policies with `logMode: Disabled`. `Disabled`: none. If missing: those of policies
+    /// with `logMode: Enabled`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "LogMode")]
     pub mode: Option<LogMode>,
@@ -156,7 +160,8 @@ impl Logging {
     }
 }
 
-/// Whether requests are written into the access log. Not `on` and `off`: in YAML as kubectl reads it these are booleans.
+/// Whether requests are written into the access log. Not `on` and `off`: in YAML as kubectl reads it these are
+/// booleans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum LogMode {
     /// They are.

@@ -23,12 +23,13 @@ impl FlowControl {
     }
 }
 
-/// What is limited, and how: one of `exempt`, `maxRequestsInflight` and `tokenBucket`. What is above a limit is answered
-/// 429.
+/// What is limited, and how: one of `exempt`, `maxRequestsInflight` and `tokenBucket`. What is above a limit is
+/// answered 429.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
-    {"rule": "(has(self.exempt) ? 1 : 0) + (has(self.maxRequestsInflight) ? 1 : 0) + (has(self.tokenBucket) ? 1 : 0) == 1", "message": "give exactly one of exempt, maxRequestsInflight and tokenBucket"}
+    {"rule": "(has(self.exempt) ? 1 : 0) + (has(self.maxRequestsInflight) ? 1 : 0) + (has(self.tokenBucket) ? 1 : 0) == 1",
+     "message": "give exactly one of exempt, maxRequestsInflight and tokenBucket"}
 ]))]
 pub struct FlowControlSchema {
     /// The name by which policies refer to it, and which clients are told.
@@ -56,8 +57,8 @@ pub struct MaxRequestsInflight {
     /// How many; 0 refuses all, those that last, too.
     #[schemars(with = "i32", range(min = 0, max = 1_000_000))]
     pub max: u32,
-    /// Whether what lasts (watches, exec, port-forward, logs that are followed) takes a place like any other request, as
-    /// long as it lasts. Otherwise it is let in, and counted apart.
+    /// Whether what lasts (watches, exec, port-forward, logs that are followed) takes a place like any other request,
+    /// as long as it lasts. Otherwise it is let in, and counted apart.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub count_long_running: bool,
     /// What has a limit of its own: each combination of values of these. Where there is none, all requests share one.
@@ -73,7 +74,8 @@ pub struct MaxRequestsInflight {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
-    {"rule": "!has(self.burst) || self.burst >= self.qps", "message": "burst is less than qps"}
+    {"rule": "!has(self.burst) || self.burst >= self.qps",
+     "message": "burst is less than qps"}
 ]))]
 pub struct TokenBucket {
     /// How many tokens come back in a second.
@@ -109,12 +111,13 @@ pub enum LimitBy {
     Cluster,
 }
 
-/// Who may wait, as kube-apiserver's `limitResponse.queuing` has it (KEP-1040): users are spread over queues, which take
-/// turns, so that one user's many requests do not keep another's few waiting.
+/// Who may wait, as kube-apiserver's `limitResponse.queuing` has it (KEP-1040): users are spread over queues, which
+/// take turns, so that one user's many requests do not keep another's few waiting.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("x-kubernetes-validations" = [
-    {"rule": "self.handSize <= self.queues", "message": "handSize is more than queues"}
+    {"rule": "self.handSize <= self.queues",
+     "message": "handSize is more than queues"}
 ]))]
 pub struct Queueing {
     /// How many queues there are.

@@ -27,13 +27,13 @@ pub const MERGED_ENDPOINT: &str = "all";
 )]
 #[serde(rename_all = "camelCase", default)]
 pub struct MergedEndpointSpec {
-    /// Which requests go on and which are refused; the first policy that takes a request decides. Without policies all go
-    /// on. With policies a request that none takes is refused (500).
+    /// Which requests go on and which are refused; the first policy that takes a request decides. Without policies all
+    /// go on. With policies a request that none takes is refused (500).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = 1024),
         extend("x-kubernetes-validations" = [{
-            "rule": "self.all(policy, !has(policy.endpoints))",
+            "rule": "self.all(policy, !has(policy.endpoints) || size(policy.endpoints) == 0)",
             "message": "endpoints are those of one cluster; give them to the policies of an UpstreamCluster"
         }])
     )]

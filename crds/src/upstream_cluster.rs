@@ -86,8 +86,8 @@ pub struct UpstreamClusterSpec {
     /// How TLS is spoken at `serverNames`, where it is not as at all other hosts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secure_serving: Option<SecureServing>,
-    /// Whether requests to the cluster are dispatched at all: `Policies`, as `dispatchPolicies` say; `DenyAll`, none is, for
-    /// emergencies: each is answered 429 before anybody asks whose it is. What is held of the cluster in memory
+    /// Whether requests to the cluster are dispatched at all: `Policies`, as `dispatchPolicies` say; `DenyAll`, none
+    /// is, for emergencies: each is answered 429 before anybody asks whose it is. What is held of the cluster in memory
     /// is still read.
     #[serde(skip_serializing_if = "Dispatch::is_by_policies")]
     pub dispatch: Dispatch,

@@ -6,8 +6,9 @@ use tributary_policy::{
 };
 
 /// Policies, and, before the first NUL byte if there is one, the path of a request. A line is a field with its entries,
-/// separated by spaces (`''` is the empty one), an empty line begins a rule, `---` a policy, `audit` makes it one that is
-/// only told. What is found by the index is what asking each rule finds, and what is said to take no request takes none.
+/// separated by spaces (`''` is the empty one), an empty line begins a rule, `---` a policy, `audit` makes it one that
+/// is only told. What is found by the index is what asking each rule finds, and what is said to take no request takes
+/// none.
 pub fn dispatch_policies(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let (path, text) = text.split_once('\0').unwrap_or(("/api/v1/namespaces/n/pods/p/log", text));

@@ -42,8 +42,8 @@ pub struct DispatchedResource<'a> {
     pub resource: &'a str,
     /// The subresource.
     pub subresource: &'a str,
-    /// The namespace; a request on a Namespace itself has it as its own. Empty for all namespaces together, and for what
-    /// has none.
+    /// The namespace; a request on a Namespace itself has it as its own. Empty for all namespaces together, and for
+    /// what has none.
     pub namespace: &'a str,
     /// The name of the object, or the one that a field selector asks for.
     pub name: &'a str,
@@ -81,8 +81,8 @@ impl<'a> DispatchAttributes<'a> {
 }
 
 impl DispatchedResource<'_> {
-    /// The verb that policies see for one that RBAC has. A WebSocket opens `exec` by GET, SPDY by POST: one thing is done,
-    /// so it has one verb. kube-apiserver asks RBAC for `create` in both cases since 1.35
+    /// The verb that policies see for one that RBAC has. A WebSocket opens `exec` by GET, SPDY by POST: one thing is
+    /// done, so it has one verb. kube-apiserver asks RBAC for `create` in both cases since 1.35
     /// (`AuthorizePodWebsocketUpgradeCreatePermission`).
     pub fn verb<'a>(&self, verb: &'a str) -> &'a str {
         if ["attach", "exec", "portforward"].contains(&self.subresource) { Verb::Create.as_str() } else { verb }

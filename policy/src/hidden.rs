@@ -14,8 +14,8 @@ pub(crate) struct Hidden {
     pub(crate) by: Place,
 }
 
-/// The rules that can match something and are surely hidden. A rule that only several others together hide is not found.
-/// Costs a comparison of each pair of rules.
+/// The rules that can match something and are surely hidden. A rule that only several others together hide is not
+/// found. Costs a comparison of each pair of rules.
 pub(crate) fn hidden(policies: &[Policy]) -> Vec<Hidden> {
     let mut earlier: Vec<(Place, Mode, Matcher)> = Vec::new();
     let mut found = Vec::new();

@@ -1,9 +1,9 @@
 //! Finds the first rule that matches without asking each.
 //!
-//! For each field, and each text that rules name in it, it is known which rules accept a request with that text: one bit
-//! for each rule. A request's own texts give one such set for each field; the first bit that is in all of them is the first
-//! rule that matches (the bit vectors of Lakshman and Stiliadis, SIGCOMM 1998, kept sparse: a text has bits only
-//! in those blocks of 64 rules that name it).
+//! For each field, and each text that rules name in it, it is known which rules accept a request with that text: one
+//! bit for each rule. A request's own texts give one such set for each field; the first bit that is in all of them is
+//! the first rule that matches (the bit vectors of Lakshman and Stiliadis, SIGCOMM 1998, kept sparse: a text has bits
+//! only in those blocks of 64 rules that name it).
 
 use std::collections::HashMap;
 

@@ -6,8 +6,8 @@
 //!                                            └─▶ explain  rule by rule, field by field: for people
 //! ```
 //!
-//! The syntax is that of KubeGateway's `dispatchPolicies` (kubewharf/kubegateway `pkg/apis/proxy/v1alpha1`), with what its
-//! documentation says where its code does otherwise: what several inverted entries exclude is excluded.
+//! The syntax is that of KubeGateway's `dispatchPolicies` (kubewharf/kubegateway `pkg/apis/proxy/v1alpha1`), with what
+//! its documentation says where its code does otherwise: what several inverted entries exclude is excluded.
 //!
 //! Values only: no I/O, no task, no clock.
 

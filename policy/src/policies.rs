@@ -35,8 +35,8 @@ pub enum Verdict<'a> {
 
 /// Policies, compiled.
 ///
-/// To decide costs about ten look-ups by hash and a few words of bits for each 64 rules, and allocates nothing (unless a
-/// user is in more than sixteen groups that rules name).
+/// To decide costs about ten look-ups by hash and a few words of bits for each 64 rules, and allocates nothing (unless
+/// a user is in more than sixteen groups that rules name).
 #[derive(Clone, Debug, Default)]
 pub struct DispatchPolicies {
     policies: Vec<Policy>,

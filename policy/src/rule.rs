@@ -5,11 +5,11 @@ use crate::entries::{Empty, Entries};
 use crate::explanation::{Field, FieldVerdict, Reason, RuleVerdict};
 use crate::pattern::{Account, Resource, Text, Word};
 
-/// Which requests a policy takes, as it is written. A request matches if every field does; of the fields about resources
-/// and `non_resource_urls` those that are about its kind.
+/// Which requests a policy takes, as it is written. A request matches if every field does; of the fields about
+/// resources and `non_resource_urls` those that are about its kind.
 ///
-/// In every field `*` matches everything, and `-x` what is not `x`: several inverted entries exclude all that they name.
-/// An entry without `-` makes inverted ones beside it void.
+/// In every field `*` matches everything, and `-x` what is not `x`: several inverted entries exclude all that they
+/// name. An entry without `-` makes inverted ones beside it void.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
     /// Verbs as RBAC has them, and lower-case methods of requests for no resource. Empty: none.
@@ -20,11 +20,13 @@ pub struct Rule {
     pub resources: Vec<String>,
     /// Names of objects, `x*` by what they begin with; the empty text is that of requests that name none. Empty: all.
     pub resource_names: Vec<String>,
-    /// Namespaces, `x*` by what they begin with; the empty text is that of what has none and of all together. Empty: all.
+    /// Namespaces, `x*` by what they begin with; the empty text is that of what has none and of all together. Empty:
+    /// all.
     pub namespaces: Vec<String>,
     /// Users, `x*` by what their names begin with. Empty: all, unless there are `service_accounts`.
     pub users: Vec<String>,
-    /// ServiceAccounts, beside `users`: `NAMESPACE/NAME`, `NAMESPACE/*`. No other user is one, also for an inverted entry.
+    /// ServiceAccounts, beside `users`: `NAMESPACE/NAME`, `NAMESPACE/*`. No other user is one, also for an inverted
+    /// entry.
     pub service_accounts: Vec<String>,
     /// Groups, `x*` by what they begin with, of which a user has to be in one; with inverted entries in none of them.
     /// Empty: all.

@@ -83,6 +83,10 @@ async fn a_kube_apiserver_takes_them_and_refuses_what_makes_no_sense(context: Te
             "apiGroups and resources go together",
         ),
         (merged("all", &of_rule(json!({"verbs": ["*"]}))), "a rule names resources, nonResourceURLs or both"),
+        (
+            merged("all", &of_rule(json!({"verbs": ["*"], "apiGroups": [], "resources": [], "nonResourceURLs": []}))),
+            "a rule names resources, nonResourceURLs or both",
+        ),
         (merged("all", &of_rule(json!({"verbs": [], "nonResourceURLs": ["*"]}))), "at least 1 item"),
         (
             merged("all", &of_rule(json!({"verbs": ["*"], "apiGroups": [""], "resources": ["deployments/*"]}))),

@@ -101,7 +101,10 @@ fn resource(entry: &str) -> Option<String> {
     }
     entry.contains(char::is_uppercase).then(|| {
         let lower = entry.to_lowercase();
-        format!("never matches: resources are named in lower case and in the plural, not by kind; write {lower:?} or its plural")
+        format!(
+            "never matches: resources are named in lower case and in the plural, not by kind; write {lower:?} or its \
+             plural"
+        )
     })
 }
 

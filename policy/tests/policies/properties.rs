@@ -46,9 +46,12 @@ proptest! {
             .filter(|finding| finding.message.contains("takes no request"))
             .map(|finding| finding.path.as_str())
             .collect();
+        let is_void = |message: &str| {
+            message.contains("so the rule never matches") || message.contains("so it never matches; give one")
+        };
         let void: Vec<&str> = findings
             .iter()
-            .filter(|finding| finding.message.contains("so the rule never matches") || finding.message.contains("so it never matches; give one"))
+            .filter(|finding| is_void(&finding.message))
             .map(|finding| finding.path.trim_end_matches(".verbs"))
             .collect();
         for asked in &asked {

@@ -12,8 +12,8 @@ struct Governance<'a> {
     has_probe: bool,
 }
 
-/// What this release does not carry out. Whatever would let through what was to be refused or limited is an error: nobody
-/// is to believe that it holds.
+/// What this release does not carry out. Whatever would let through what was to be refused or limited is an error:
+/// nobody is to believe that it holds.
 pub fn not_carried_out(objects: &ConfigurationObjects) -> Vec<ValidationProblem> {
     let clusters = objects.clusters.iter().map(|cluster| Governance {
         object: format!("UpstreamCluster {:?}", cluster.metadata.name.as_deref().unwrap_or_default()),
