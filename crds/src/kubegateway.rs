@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
+use tributary_apimachinery::HostName;
 
 use crate::{
     Credentials, Deny, Dispatch, DispatchPolicy, EndpointProbe, Exempt, FlowControl, FlowControlSchema, LogMode,
@@ -161,7 +162,7 @@ impl Conversion {
         }
         self.unknown("spec.logging", &spec.logging.rest);
         let mode = self.log_mode(&spec.logging.mode, "spec.logging.mode");
-        self.hosts(name, spec.secure_serving);
+        let (server_names, secure_serving) = self.hosts(name, spec.secure_serving);
         let connection = self.client_config(name, spec.client_config);
         UpstreamClusterSpec {
             endpoints,
@@ -170,33 +171,45 @@ impl Conversion {
             flow_control: self.flow_control(spec.flow_control),
             logging: Logging { mode },
             endpoint_probe: Some(probe()),
+            server_names,
+            secure_serving,
             ..connection
         }
     }
 
-    /// The hosts at which clients reach the cluster.
-    fn hosts(&mut self, name: &str, serving: SecureServing) {
+    /// The hosts at which clients reach the cluster: its name, where that is one, and those that are named beside; and how
+    /// TLS is spoken there.
+    fn hosts(&mut self, name: &str, serving: SecureServing) -> (Vec<String>, Option<crate::SecureServing>) {
         let path = "spec.secureServing";
         self.unknown(path, &serving.rest);
-        let mut hosts = vec![name.to_owned()];
-        hosts.extend(serving.server_names.into_iter().filter(|host| host != name));
-        let hosts = hosts.join(", ");
-        self.differs(
-            "metadata.name",
-            format!("clients reach the cluster under /clusters/<name>, not yet at its hosts ({hosts})"),
-        );
-        for (field, is_given) in [
-            ("certData", serving.cert_data.is_some()),
-            ("keyData", serving.key_data.is_some()),
-            ("clientCAData", serving.client_ca_data.is_some()),
-        ] {
-            if is_given {
-                self.differs(
-                    &format!("{path}.{field}"),
-                    "is one file for all clusters, given by serve's flags; left out",
-                );
+        let mut hosts: Vec<String> = Vec::new();
+        for (host, path) in std::iter::once((name.to_owned(), "metadata.name".to_owned())).chain(
+            serving
+                .server_names
+                .into_iter()
+                .enumerate()
+                .map(|(index, host)| (host, format!("{path}.serverNames[{index}]"))),
+        ) {
+            match host.parse::<HostName>() {
+                Ok(_) if hosts.iter().any(|other| other.eq_ignore_ascii_case(&host)) => {}
+                Ok(_) => hosts.push(host),
+                Err(error) => {
+                    self.differs(&path, format!("{host:?} {error}, so it is no host of serverNames; left out"))
+                }
             }
         }
+        let (has_certificate, has_key) = (serving.cert_data.is_some(), serving.key_data.is_some());
+        if has_certificate != has_key {
+            self.differs(path, "has a certificate without its key, or a key without its certificate; left out");
+        }
+        let is_whole = has_certificate && has_key;
+        let converted = crate::SecureServing {
+            certificate_data: serving.cert_data.filter(|_| is_whole),
+            key_data: serving.key_data.filter(|_| is_whole).map(SecretText::new),
+            client_ca_data: serving.client_ca_data,
+            ..crate::SecureServing::default()
+        };
+        (hosts, Some(converted).filter(|converted| *converted != crate::SecureServing::default()))
     }
 
     fn client_config(&mut self, name: &str, config: ClientConfig) -> UpstreamClusterSpec {

@@ -75,6 +75,9 @@ fn a_whole_manifest_becomes_a_cluster_that_validates() {
     let probe = spec.endpoint_probe.as_ref().unwrap();
     assert_eq!((&*probe.path, probe.success_threshold, probe.failure_threshold), ("/healthz", 1, 1), "case 22");
     let policies = &spec.dispatch_policies;
+    assert_eq!(spec.server_names, ["eu.Example.com", "api.example.com"]);
+    let serving = spec.secure_serving.as_ref().unwrap();
+    assert_eq!((serving.client_ca_data.as_deref(), &serving.certificate_data), (Some(PEM), &None));
     assert_eq!(policies[0].endpoints, ["https://a:6443"]);
     assert_eq!(policies[0].rules[0].service_accounts, ["shop/web"]);
     let modes: Vec<_> = policies.iter().map(|policy| policy.log_mode).collect();
@@ -85,8 +88,6 @@ fn a_whole_manifest_becomes_a_cluster_that_validates() {
         "spec.sidecar: is no field that is known here; left out",
         "spec.servers[2]: \"https://c\" is disabled; left out",
         "spec.dispatchPolicies[0].upstreamSubset: https://c is disabled",
-        "metadata.name: clients reach the cluster under /clusters/<name>, not yet at its hosts (eu.Example.com, api.example.com)",
-        "spec.secureServing.clientCAData: is one file for all clusters",
         "spec.clientConfig.qps: slows the gateway's own calls",
         "spec.flowControl.flowControlSchemas[1]: a limit over all replicas",
     ];

@@ -125,7 +125,6 @@ mod tests {
         assert_eq!(read.clusters[0].spec.dispatch_policies[0].endpoints, ["https://a"]);
         let notes = converted.notes.join("\n");
         for part in [
-            "a.yaml: document 1 (line 1): UpstreamCluster \"eu\": metadata.name: clients reach",
             "a.yaml: document 2 (line 10): Secret \"s\" is none of KubeGateway's clusters; left out",
             "as it is written: warning: UpstreamCluster \"eu\": spec.insecureSkipVerify: true leaves the servers unchecked",
         ] {
