@@ -11,6 +11,7 @@ mod lasting;
 pub(crate) mod list;
 pub(crate) mod locate;
 mod meant;
+mod media_type;
 mod missing_namespace;
 mod not_let;
 pub(crate) mod one_cluster;

@@ -14,6 +14,7 @@ use tributary_apimachinery::{
 use tributary_printers::Printer;
 
 use super::evidence::helm_release::may_be_record;
+use super::media_type::content_type;
 use super::whole::{Interrupted, whole};
 use crate::Router;
 use crate::body::{self, Body};
@@ -236,13 +237,6 @@ fn annotated(cluster: &Cluster, text: &[u8]) -> Option<Bytes> {
     serde_json::to_vec(&object).ok().map(Bytes::from)
 }
 
-/// The media type of a body, without its parameters; empty where there is none.
-pub(crate) fn content_type(headers: &HeaderMap) -> &str {
-    let value = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
-    let media_type = value.split(|byte| *byte == b';').next().unwrap_or_default();
-    std::str::from_utf8(media_type).map(str::trim).unwrap_or_default()
-}
-
 /// Notes a write that a member has answered: later reads wait until it is seen (read-your-writes), and discovery is
 /// asked for anew where it may have changed: of the cluster that was written to, no other has heard of it.
 ///
@@ -309,23 +303,6 @@ mod tests {
 
     /// As much as takes a turn to be taken apart.
     const LARGE_BYTES: usize = 1 << 20;
-
-    #[test]
-    fn a_media_type_is_read_whatever_its_parameters_are() {
-        for (value, expected) in [
-            (&b"application/json-patch+json"[..], "application/json-patch+json"),
-            // A kube-apiserver looks no further than the semicolon.
-            (b"application/json-patch+json;\xff", "application/json-patch+json"),
-            (b"application/yaml ; charset=utf-8", "application/yaml"),
-            (b"\xff", ""),
-            (b"", ""),
-        ] {
-            let mut headers = HeaderMap::new();
-            headers.insert(header::CONTENT_TYPE, HeaderValue::from_bytes(value).unwrap());
-            assert_eq!(content_type(&headers), expected, "{value:?}");
-        }
-        assert_eq!(content_type(&HeaderMap::new()), "");
-    }
 
     #[test]
     fn what_clients_read_as_an_object_is_never_passed_on_unread() {

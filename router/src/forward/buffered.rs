@@ -5,7 +5,7 @@ use http::{Method, Request, request};
 use tributary_apimachinery::Verb;
 use tributary_apimachinery::rewrite::{self, BodyKind, Facts, Format};
 
-use super::answer::content_type;
+use super::media_type::content_type;
 use crate::body::{self, Body, BoxError};
 use crate::flow::fair_share::{Exceeded, Portion};
 use crate::refusal::{LimitRefusal, Refusal, RequestRefusal};

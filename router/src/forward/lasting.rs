@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tributary_apimachinery::{RequestClass, RequestInfo, Verb};
 use tributary_proxy::{TunnelEnd, TunnelEnder};
 
-use super::answer::content_type;
+use super::media_type::content_type;
 use crate::body::{Body, Ending, ended_by};
 use crate::caller::Caller;
 use crate::refusal::{Refusal, RequestRefusal};

@@ -11,7 +11,8 @@ use tributary_apimachinery::rewrite::{self, BodyKind, Format};
 use tributary_apimachinery::{ClusterName, Query, RequestClass, RequestInfo, ResourceRequest, Verb};
 
 use self::taken_back::{KnownObject, TakenBack};
-use super::answer::{content_type, note};
+use super::answer::note;
+use super::media_type::content_type;
 use super::buffered::unreadable;
 use super::room;
 use super::send::send;
