@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::response::Parts;
-use http::{HeaderMap, HeaderValue, Response, header};
+use http::{HeaderMap, Response, header};
 use tributary_apimachinery::object::CLUSTER_ANNOTATION;
 use tributary_apimachinery::rewrite::WriteResult;
 use tributary_apimachinery::{

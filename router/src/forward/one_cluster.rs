@@ -12,8 +12,8 @@ use tributary_apimachinery::{ClusterName, Query, RequestClass, RequestInfo, Reso
 
 use self::taken_back::{KnownObject, TakenBack};
 use super::answer::note;
-use super::media_type::content_type;
 use super::buffered::unreadable;
+use super::media_type::content_type;
 use super::room;
 use super::send::send;
 use super::whole::seen_in_passing;

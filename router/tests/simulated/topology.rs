@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
+use tributary_proxy::ClientTuning;
 use tributary_router::ClusterSetup;
-use tributary_simulator::{RequestKind, Simulator};
+use tributary_simulator::{RequestKind, SimulatedCluster, Simulator};
 
 use crate::harness::{
     ANNOTATION, CONFIG_MAPS, Events, Fixture, SOON, brief, cluster, composite, config, config_map, items, name, pass,
-    setup, until, vector, version,
+    setup, setup_through, until, vector, version,
 };
 
 const FILTER: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
@@ -398,6 +400,36 @@ async fn one_cluster_under_two_names_is_shown_once() {
     // With the first gone the second takes its place.
     fixture.router.set_clusters(vec![setup(member, "twin").await]);
     assert_eq!(told(&mut events, 2).await, ["ADDED twin/x", "DELETED a/x"]);
+}
+
+/// An address that leads to a member by way of another one.
+async fn another_address(member: &SimulatedCluster) -> http::Uri {
+    let (listener, far) = (TcpListener::bind("127.0.0.1:0").await.unwrap(), member.address());
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut near, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut far = TcpStream::connect(far).await.unwrap();
+                tokio::io::copy_bidirectional(&mut near, &mut far).await
+            });
+        }
+    });
+    format!("https://{address}").parse().unwrap()
+}
+
+/// Its certificate shows that it is the same.
+#[tokio::test]
+async fn one_cluster_at_two_addresses_is_shown_once() {
+    let fixture = Fixture::start(["a"]).await;
+    fixture.put_and_see("a", "x", "").await;
+    let member = fixture.member("a");
+    let elsewhere = another_address(member).await;
+    let twin = setup_through(member, "twin", &[elsewhere], ClientTuning::default()).await;
+    fixture.router.set_clusters(vec![setup(member, "a").await, twin]);
+    fixture.router.asked_once(SOON).await;
+    let (first, second) = fixture.router.same_cluster_twice().unwrap();
+    assert_eq!((first.as_str(), second.as_str()), ("a", "twin"));
+    assert_eq!(items(&fixture.get(&made()).await.ok()), ["a/x"]);
 }
 
 /// Whoever runs a member may have it say that it is another: the uid of kube-system is what it says, and whose it is is no
