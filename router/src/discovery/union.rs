@@ -28,6 +28,8 @@ pub struct Union {
     /// All other groups (`/apis`).
     pub named: GroupList,
     resources: BTreeMap<GroupVersionResource, Arc<ServedResource>>,
+    /// The clusters whose documents are joined.
+    members: BTreeSet<ClusterName>,
     clashes: BTreeSet<String>,
     /// The aggregated documents of the core group and of the others, written when first asked for.
     written: [OnceLock<Document>; 2],
@@ -68,7 +70,8 @@ impl Union {
         by_name.sort_by(|a, b| members[*a].0.cmp(&members[*b].0));
         let mut core = Distinct::new(members, &by_name, |member| &member.core);
         let mut named = Distinct::new(members, &by_name, |member| &member.named);
-        let mut union = Self { core: join(&core.documents), named: join(&named.documents), ..Self::default() };
+        let members = members.iter().map(|(cluster, _)| cluster.clone()).collect();
+        let mut union = Self { core: join(&core.documents), named: join(&named.documents), members, ..Self::default() };
         for (groups, distinct) in [(&union.core, &mut core), (&union.named, &mut named)] {
             for group in &groups.items {
                 for version in &group.versions {
@@ -83,6 +86,11 @@ impl Union {
             }
         }
         union
+    }
+
+    /// Whether it says what a cluster serves.
+    pub fn tells_of(&self, cluster: &ClusterName) -> bool {
+        self.members.contains(cluster)
     }
 
     /// One line for each resource that members serve as different kinds or in different scopes.

@@ -45,9 +45,10 @@ impl ClientRequest<'_> {
         let Self { configuration, served, .. } = self;
         let policy = configuration.policy(&served.resource);
         let clusters = configuration.clusters.values().filter(|cluster| {
-            // One that has not told yet what it serves may serve this.
-            policy.selects(cluster.name())
-                && (served.clusters.contains(cluster.name()) || cluster.discovery().is_none())
+            // One that has not told yet what it serves may serve this, and so may one whose word is about to be joined.
+            let has_told = cluster.discovery().is_some()
+                && (configuration.union.tells_of(cluster.name()) || cluster.twin().is_some());
+            policy.selects(cluster.name()) && (served.clusters.contains(cluster.name()) || !has_told)
         });
         clusters.map(|cluster| cluster.name()).filter(|cluster| wanted.matches(cluster)).collect()
     }
