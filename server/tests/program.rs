@@ -121,12 +121,13 @@ fn the_default_files_are_found() {
 
 #[test]
 fn flags_that_cannot_be_followed_are_usage_errors() {
-    let (code, message) = refused(&["serve", "--listen", "0.0.0.0:7443"], &[]);
-    assert_eq!(code, Some(2));
-    assert!(message.contains("not a loopback address") && message.contains("ssh -L"), "{message}");
     let directory = tempfile::tempdir().unwrap();
     let path = kubeconfig(directory.path());
     let file = path.to_str().unwrap();
+    let (code, message) =
+        refused(&["serve", "--kubeconfig", file, "--contexts", "good", "--listen", "0.0.0.0:7443"], &[]);
+    assert_eq!(code, Some(2));
+    assert!(message.contains("not a loopback address") && message.contains("ssh -L"), "{message}");
     let serve = ["serve", "--kubeconfig", file, "--contexts", "good", "--listen", "127.0.0.1:0"];
     let (code, message) = refused(&[&serve[..], &["--write-kubeconfig", file]].concat(), &[("HOME", directory.path())]);
     assert_eq!(code, Some(2));

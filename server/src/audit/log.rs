@@ -98,7 +98,10 @@ impl LogSink {
 
     /// Writes what waits.
     pub(crate) async fn shut_down(&self) {
-        let Self::Batch(batch) = self else { return };
+        let batch = match self {
+            Self::Blocking { output, .. } => return output.idle().await,
+            Self::Batch(batch) => batch,
+        };
         drop(batch.sender.lock().take());
         let thread = batch.thread.lock().take();
         // The thread writes what is in the buffer, and ends.

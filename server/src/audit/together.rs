@@ -6,14 +6,19 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
+use tokio::time::{sleep, timeout};
 
 use super::emission::Emission;
 use super::output::Output;
+
+/// How long the end waits for what is being written: a disk that hangs is not to keep the process.
+const IDLE_WAIT: Duration = Duration::from_secs(5);
 
 /// Where lines are written, by one request at a time.
 pub(crate) struct SharedOutput(Mutex<Turn>);
@@ -63,6 +68,20 @@ impl SharedOutput {
         }
         Emission::Done(is_written)
     }
+
+    /// Ends once nobody writes, so that nothing is left when the process ends; after [`IDLE_WAIT`] in any case. Cancel:
+    /// safe.
+    pub(crate) async fn idle(&self) {
+        let is_taken = || matches!(*self.0.lock(), Turn::Taken(_));
+        let nobody_writes = async {
+            while is_taken() {
+                sleep(Duration::from_millis(1)).await;
+            }
+        };
+        if timeout(IDLE_WAIT, nobody_writes).await.is_err() {
+            tracing::error!("the audit log is still being written; its last lines may be missing");
+        }
+    }
 }
 
 /// The turn of whoever writes. It is over when this is dropped.
@@ -106,8 +125,13 @@ impl Writing {
 }
 
 impl Drop for Writing {
-    /// Only where writing has panicked, or the runtime ends, is there still something to give back.
+    /// Only where writing has panicked, or the runtime ends, is there still something to give back. What was left is
+    /// written first: requests that a drain has cut leave their last lines here.
     fn drop(&mut self) {
+        // Once the turn is given back what is left is left to another.
+        while self.output.is_some() && !std::thread::panicking() {
+            self.write_left();
+        }
         if let Some(output) = self.output.take() {
             *self.shared.0.lock() = Turn::Free(output);
         }
@@ -178,6 +202,7 @@ mod tests {
         assert_eq!(writes.recv().unwrap(), "five\n");
         go_on.send(Ok(())).unwrap();
         assert!(late.await);
+        shared.idle().await;
         let alone = tokio::task::spawn_blocking(move || matches!(shared.write(&line("six")), Emission::Done(true)));
         assert_eq!(writes.recv().unwrap(), "six\n");
         go_on.send(Ok(())).unwrap();
@@ -202,6 +227,22 @@ mod tests {
         }
         assert_eq!(told, [true, false, true], "the second was lost, the third was not");
         assert_eq!(writes.into_iter().take(3).collect::<Vec<_>>(), ["two\nthree\n", "\n", "three\n"]);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_was_left_is_written_by_a_turn_that_is_cut_off() {
+        let (shared, writes, go_on) = gated();
+        let Turn::Free(output) = std::mem::replace(&mut *shared.0.lock(), Turn::Taken(VecDeque::new())) else {
+            panic!("nobody writes")
+        };
+        let writing = Writing { shared: Arc::clone(&shared), output: Some(output) };
+        let left = shared.write(&line("one"));
+        go_on.send(Ok(())).unwrap();
+        // As where the runtime ends before the task is looked at.
+        drop(writing.write_all());
+        assert_eq!(writes.recv().unwrap(), "one\n");
+        assert!(left.await);
+        assert!(matches!(*shared.0.lock(), Turn::Free(_)));
     }
 
     #[test]
