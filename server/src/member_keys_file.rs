@@ -45,7 +45,7 @@ mod tests {
         assert_eq!(read(&directory), MemberKeys::default());
         let text = br#"{"keys":[{"kty":"RSA","kid":"k","alg":"RS256","use":"sig","n":"AQAB","e":"AQAB"}]}"#;
         let mut keys = MemberKeys::default();
-        keys.take([(ClusterName::new("a").unwrap(), JsonWebKeySet::parse(text).unwrap())], SystemTime::now());
+        keys.take([(ClusterName::new("a").unwrap(), JsonWebKeySet::parse(text).unwrap())], true, SystemTime::now());
         write(&directory, &keys);
         assert_eq!(read(&directory), keys);
         directory.write(MEMBER_KEYS_FILE, b"[").unwrap();

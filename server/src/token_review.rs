@@ -134,8 +134,8 @@ pub async fn follow_member_keys(router: Arc<Router>, tokens: Arc<TokenAuthentica
     }
 }
 
-/// Fetches the keys that are due. Where any are new all others are fetched, too, before they are believed: who serves a key
-/// first is not to hang on who happened to be asked first. Whether any are others now.
+/// Fetches the keys that are due. Where any are new all others are fetched, too: who serves a key first is not to hang on
+/// who happened to be asked first. Whether any are others now.
 async fn round(
     router: &Router,
     names: Vec<ClusterName>,
@@ -143,12 +143,20 @@ async fn round(
     wanted: bool,
 ) -> bool {
     let is_due = |name: &ClusterName| fetched.get(name).is_none_or(|fetched| fetched.is_due(wanted));
-    let (due, others): (Vec<_>, Vec<_>) = names.into_iter().partition(is_due);
+    let (due, others): (Vec<_>, Vec<_>) = names.iter().cloned().partition(is_due);
     let mut served = fetch(router, due, fetched).await;
-    if served.iter().any(|(name, own)| keys.differ(name, own)) {
-        served.extend(fetch(router, others, fetched).await);
+    let answers = |name: &ClusterName| fetched.get(name).is_some_and(|fetched| fetched.problem.is_none());
+    let all_answer = names.iter().all(|name| !keys.know(name) || answers(name));
+    let is_new = served.iter().any(|(name, own)| keys.differ(name, own));
+    let are_believed_now = keys.are_waiting() && all_answer;
+    if !is_new && !are_believed_now {
+        // An hour may be over.
+        return keys.take(served, false, SystemTime::now());
     }
-    keys.take(served, SystemTime::now())
+    served.extend(fetch(router, others, fetched).await);
+    let has_answered = |name: &ClusterName| served.iter().any(|(own, _)| own == name);
+    let all_answered = names.iter().all(|name| !keys.know(name) || has_answered(name));
+    keys.take(served, all_answered, SystemTime::now())
 }
 
 /// What these clusters serve. Of one that cannot be asked what is known stays.

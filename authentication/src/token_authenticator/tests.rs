@@ -112,7 +112,7 @@ fn everywhere(name: &str) -> Result<(String, Reach), TokenAuthenticationError> {
 /// What members serve, as was found out in one round.
 fn served<const N: usize>(keys: [(ClusterName, JsonWebKeySet); N]) -> MemberKeys {
     let mut served = MemberKeys::default();
-    served.take(keys, SystemTime::now());
+    served.take(keys, true, SystemTime::now());
     served
 }
 

@@ -28,7 +28,7 @@ fn who_is_asked_about_a_token() {
     let (a, b, hub) = (cluster("a"), cluster("b"), cluster("hub"));
     let mut members = MemberKeys::default();
     let served = [(a.clone(), of_a.keys()), (b.clone(), of_clones.keys()), (cluster("c"), of_clones.keys())];
-    members.take(served, std::time::SystemTime::now());
+    members.take(served, true, std::time::SystemTime::now());
     let issuers = [issuer("https://one"), issuer("https://two")];
     let account = r#"{"iss":"https://kubernetes.default.svc.cluster.local"}"#;
     let (opaque, one) = ("opaque".to_owned(), r#"{"iss":"https://one"}"#);
