@@ -16,8 +16,8 @@ use crate::visible::{Part, Visible};
 /// The group that an authorizer before RBAC lets do everything (`user.SystemPrivilegedGroup`).
 const MASTERS: &str = "system:masters";
 
-/// How much is remembered of subjects that lost what they had, in subjects and 256 bytes of their names. 1,024: bindings
-/// come and go with namespaces, and what nobody remembers any more counts as changed for everybody.
+/// How much is remembered of subjects that lost what they had in a cluster, in subjects and 256 bytes of their names. 1,024:
+/// bindings come and go with namespaces, and what nobody remembers any more counts as changed for everybody there.
 const GONE_MAX: usize = 1024;
 
 /// The number of a cluster, as subjects have it. One that left is given again.
@@ -40,10 +40,10 @@ pub struct FleetRights {
     touched: bool,
     /// When a cluster last came or went.
     clusters_changed: u64,
-    /// How much is remembered of subjects that lost what they had: see [`GONE_MAX`].
-    gone: usize,
-    /// When that was last forgotten.
-    forgotten: u64,
+    /// How much is remembered of subjects that lost what they had in a cluster: see [`GONE_MAX`].
+    gone: BTreeMap<Slot, usize>,
+    /// When that was last forgotten, in the clusters where it was.
+    forgotten: BTreeMap<Slot, u64>,
 }
 
 /// A cluster that is there.
@@ -132,20 +132,20 @@ impl Shares {
         self.changed = now;
     }
 
-    /// Whether it remembers what it has no more.
-    fn remembers(&self) -> bool {
-        self.by_cluster.iter().any(|own| own.share.is_none())
+    /// Whether it remembers what it has no more in a cluster.
+    fn remembers(&self, slot: Slot) -> bool {
+        self.place(slot).is_ok_and(|at| self.by_cluster[at].share.is_none())
     }
 }
 
-/// Forgets what subjects have no more.
-fn forget(map: &mut SharedMap<Arc<str>, Arc<Shares>>) {
-    let remembering: Vec<_> =
-        map.iter().filter(|(_, shares)| shares.remembers()).map(|(name, _)| name.clone()).collect();
+/// Forgets what subjects have no more in a cluster.
+fn forget(map: &mut SharedMap<Arc<str>, Arc<Shares>>, slot: Slot) {
+    let remembering = map.iter().filter(|(_, shares)| shares.remembers(slot));
+    let remembering: Vec<_> = remembering.map(|(name, _)| Arc::clone(name)).collect();
     for name in remembering {
         let Some(shares) = map.get_mut(&name) else { continue };
         let shares = Arc::make_mut(shares);
-        shares.by_cluster.retain(|own| own.share.is_some());
+        shares.by_cluster.retain(|own| own.slot != slot || own.share.is_some());
         if shares.by_cluster.is_empty() {
             map.remove(&name);
         }
@@ -196,18 +196,20 @@ impl FleetRights {
             Principal::Group(name) => (&mut self.groups, name),
         };
         if share.is_none() {
-            self.gone += 1 + name.len() / 256;
+            *self.gone.entry(slot).or_default() += 1 + name.len() / 256;
         }
         Arc::make_mut(map.entry(Arc::clone(name)).or_default()).set(slot, share, now);
     }
 
     /// Begins a new generation if anything was touched, and says whether.
     pub(crate) fn close(&mut self) -> bool {
-        if self.gone > GONE_MAX {
-            self.gone = 0;
-            self.forgotten = self.touch();
-            forget(&mut self.users);
-            forget(&mut self.groups);
+        let full: Vec<_> = self.gone.iter().filter(|(_, gone)| **gone > GONE_MAX).map(|(slot, _)| *slot).collect();
+        for slot in full {
+            self.gone.remove(&slot);
+            let now = self.touch();
+            self.forgotten.insert(slot, now);
+            forget(&mut self.users, slot);
+            forget(&mut self.groups, slot);
         }
         let touched = std::mem::take(&mut self.touched);
         self.generation += u64::from(touched);
@@ -256,14 +258,15 @@ impl FleetRights {
     /// The generation in which what this user may do anywhere last changed, or may have: while it is the same, so is
     /// every answer. It never falls. Costs a lookup for each group.
     pub fn generation_of(&self, user: User<'_>) -> u64 {
-        let rest = self.clusters_changed.max(self.forgotten);
+        let forgotten = self.forgotten.values().copied().max().unwrap_or_default();
+        let rest = self.clusters_changed.max(forgotten);
         self.shares_of(user).map(|shares| shares.changed).fold(rest, u64::max)
     }
 
     /// The same of what this user may do in one cluster, whatever changes in others.
     pub fn generation_in(&self, cluster: &ClusterName, user: User<'_>) -> u64 {
         let Some(Joined { slot, since }) = self.clusters.get(cluster) else { return self.clusters_changed };
-        let rest = self.forgotten.max(*since);
+        let rest = self.forgotten.get(slot).copied().unwrap_or_default().max(*since);
         self.shares_of(user).map(|shares| shares.changed_in(*slot)).fold(rest, u64::max)
     }
 
