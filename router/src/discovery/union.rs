@@ -245,6 +245,11 @@ impl ServedResource {
         self.otherwise.iter().filter(|(_, otherwise)| *otherwise != Otherwise::Stale)
     }
 
+    /// Whether a cluster has the resource: serves it, or has it otherwise.
+    pub fn is_had_by(&self, cluster: &ClusterName) -> bool {
+        self.clusters.contains(cluster) || self.otherwise.iter().any(|(other, _)| other == cluster)
+    }
+
     /// The clusters of which it is not known what they have: the aggregated server behind the version does not answer.
     pub fn stale(&self) -> impl Iterator<Item = &ClusterName> {
         self.otherwise.iter().filter(|(_, otherwise)| *otherwise == Otherwise::Stale).map(|(cluster, _)| cluster)

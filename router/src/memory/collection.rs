@@ -40,7 +40,8 @@ impl ClientRequest<'_> {
         }
     }
 
-    /// The clusters of which a read may tell, of those that are wanted.
+    /// The clusters of which a read may tell, of those that are wanted: also those that have the resource otherwise, whose
+    /// objects are missing with a Warning, or are those that were held.
     pub(crate) fn readable(&self, wanted: &ClusterSelector) -> Vec<&ClusterName> {
         let Self { configuration, served, .. } = self;
         let policy = configuration.policy(&served.resource);
@@ -48,7 +49,7 @@ impl ClientRequest<'_> {
             // One that has not told yet what it serves may serve this, and so may one whose word is about to be joined.
             let has_told = cluster.discovery().is_some()
                 && (configuration.union.tells_of(cluster.name()) || cluster.twin().is_some());
-            policy.selects(cluster.name()) && (served.clusters.contains(cluster.name()) || !has_told)
+            policy.selects(cluster.name()) && (served.is_had_by(cluster.name()) || !has_told)
         });
         clusters.map(|cluster| cluster.name()).filter(|cluster| wanted.matches(cluster)).collect()
     }

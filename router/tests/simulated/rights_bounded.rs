@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use tributary_apimachinery::{Partial, RequestInfo, Status};
 use tributary_authorization::{Attributes, GRANTED_WORDS_MAX};
 use tributary_router::report::RightsDecider;
-use tributary_router::{Policies, SharedMode};
-use tributary_simulator::{Authorizer, SimulatedCluster};
+use tributary_router::{Policies, Policy, SharedMode};
+use tributary_simulator::{Authorizer, SimulatedCluster, Simulator, SimulatorConfig};
 
-use crate::harness::{Fixture, allow, items, until};
+use crate::harness::{Fixture, SOON, allow, config, items, setup, until};
 use crate::members::{Rbac, acting};
 use crate::rights::{ann, binding, grant, listed, refuse_rbac, role};
 use crate::rights_detected::{Mode, decided, found_out};
@@ -216,4 +216,36 @@ async fn a_name_does_not_make_a_refusal_the_accounts() {
     let path = "/clusters/a/api/v1/namespaces/bank/configmaps/cannot%20impersonate:";
     let answer = fixture.user("bob", &[]).get(path).await;
     assert_eq!(answer.code, 403, "{}", String::from_utf8_lossy(&answer.body));
+}
+
+/// The server behind a group of one cluster does not answer: what the cluster has of it is not known, to one of many users
+/// as little as to the one person of an endpoint.
+#[tokio::test]
+async fn a_cluster_whose_aggregated_server_is_silent_is_missing_from_no_list_in_silence() {
+    for partial in [Partial::Allow, Partial::Deny] {
+        let default = Policy { partial, ..Policy::default() };
+        let policies = Policies { default, ..Policies::default() };
+        let fixture = Fixture::shared(["a"], policies, SharedMode::default()).await;
+        let b = Simulator::start(SimulatorConfig { rbac: true, ..config("b") }).await.unwrap();
+        b.control().serve_group("apps", false);
+        let a = fixture.member("a");
+        for member in [a, &b] {
+            member
+                .apply(role("", "all", [&["get", "list", "watch"], &["", "apps"], &["deployments", "configmaps"], &[]]))
+                .unwrap();
+            member.apply(binding("", "ann-reads-all", ("ClusterRole", "all"), "ann")).unwrap();
+        }
+        fixture.router.set_clusters(vec![setup(a, "a").await, setup(&b, "b").await]);
+        fixture.router.asked_once(SOON).await;
+        listed(&fixture, "b", "ann", "all").await;
+        let answer = fixture.user("ann", &[]).get("/apis/apps/v1/deployments").await;
+        match partial {
+            Partial::Deny => drop(answer.refused(429)),
+            Partial::Allow => {
+                let warnings = answer.warnings();
+                assert!(warnings.iter().any(|warning| warning.contains("cluster b")), "{warnings:?}");
+                answer.ok();
+            }
+        }
+    }
 }
