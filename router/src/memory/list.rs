@@ -24,7 +24,7 @@ use crate::rights::Admission;
 use crate::selection::Selection;
 use crate::unknown_rights;
 use crate::versions::{ReadVersion, Versions, of_clusters, refuse_list, seen};
-use crate::view::{EarlierStandings, Unreached, View, WrittenBy, standing};
+use crate::view::{EarlierStandings, Standings, Unreached, View, WrittenBy, standing};
 use crate::views::choice::Lifetime;
 
 /// Which state a list shows.
@@ -55,29 +55,21 @@ pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, R
     let (_, wanted) = ClusterSelector::split(&options.label_selector).map_err(Refusal::malformed)?;
     let partial = request.configuration.policy(&served.resource).partial;
     let mut admission = request.admission("list", &wanted, partial).await?;
-    let read = loop {
-        let begun = Instant::now();
-        let read = read(request, &options, admission.as_ref()).await?;
-        match request.admitted_anew(("list", &wanted, partial), &admission, begun).await? {
-            None => break read,
-            Some(anew) => admission = Some(anew),
-        }
-    };
-    let ReadList { view, before, left_out, filter, versions, state, snapshots, version } = read;
     // With `0` the limit says nothing, behind a continue token neither: the whole list is at hand.
     let any = options.resource_version.as_deref() == Some("0");
     let limit = if any { 0 } else { usize::try_from(options.limit).unwrap_or(usize::MAX) };
-    let clusters = filter.clusters.clone();
-    let standings = view.standings_with(before, &snapshots)?;
-    let include = request.finish(form, ResponseKind::List)?;
-    let page = match state {
-        RequestedState::Continue(token) => {
-            ListPage { start: Some(token.position), limit, remaining: token.version.and(token.remaining) }
+    let (list, (cursor, share)) = loop {
+        let begun = Instant::now();
+        let read = read(request, &options, admission.as_ref()).await?;
+        let (list, opening) = read.opening(limit)?;
+        let opened = open(opening, router.lanes(), request.caller.holder).await?;
+        match request.admitted_anew(("list", &wanted, partial), &admission, begun).await? {
+            None => break (list, opened),
+            Some(anew) => admission = Some(anew),
         }
-        _ => ListPage { start: None, limit, remaining: None },
     };
-    let (cursor, share) =
-        open(OpeningList::new(snapshots, filter, page), router.lanes(), request.caller.holder).await?;
+    let OpenedList { view, standings, left_out, clusters, versions, version } = list;
+    let include = request.finish(form, ResponseKind::List)?;
     let remaining = cursor.remaining_item_count();
     let next = cursor.continue_position().map(|position: &Position| {
         let token = ContinueToken { position: position.clone(), remaining, version: Some(version.clone()) };
@@ -115,6 +107,36 @@ struct ReadList {
     state: RequestedState,
     snapshots: Heads,
     version: CompositeResourceVersion,
+}
+
+/// What is told of a list that is being opened.
+struct OpenedList {
+    view: Arc<View>,
+    standings: Arc<Standings>,
+    left_out: Vec<ClusterName>,
+    clusters: ClusterSelector,
+    versions: Versions,
+    version: CompositeResourceVersion,
+}
+
+impl ReadList {
+    /// What of it is looked for, and what is told of it besides.
+    ///
+    /// # Errors
+    /// 429 where a cluster has become unknown, and a partial answer is denied.
+    fn opening(self, limit: usize) -> Result<(OpenedList, OpeningList<Selection>), Refusal> {
+        let Self { view, before, left_out, filter, versions, state, snapshots, version } = self;
+        let clusters = filter.clusters.clone();
+        let standings = view.standings_with(before, &snapshots)?;
+        let page = match state {
+            RequestedState::Continue(token) => {
+                ListPage { start: Some(token.position), limit, remaining: token.version.and(token.remaining) }
+            }
+            _ => ListPage { start: None, limit, remaining: None },
+        };
+        let list = OpenedList { view, standings, left_out, clusters, versions, version };
+        Ok((list, OpeningList::new(snapshots, filter, page)))
+    }
 }
 
 /// Reads what a list shows to whoever is admitted so. It may wait for clusters.
