@@ -166,7 +166,10 @@ impl Person {
 async fn end_of(mut watch: Incoming) -> anyhow::Result<Instant> {
     let (mut last, mut told) = (Bytes::new(), Instant::now());
     while let Some(frame) = timeout(PATIENCE, watch.frame()).await.context("a watch goes on without a right")? {
-        if let Ok(data) = frame.context("read a watch")?.into_data() {
+        // The end of an HTTP/2 stream may come in a frame of its own, without data.
+        if let Ok(data) = frame.context("read a watch")?.into_data()
+            && !data.is_empty()
+        {
             (last, told) = (data, Instant::now());
         }
     }
