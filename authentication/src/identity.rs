@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tributary_apimachinery::ClusterName;
 
-use crate::user::{Authority, Reach, UserInfo};
+use crate::user::{AUTHENTICATED_GROUP, Authority, Reach, UserInfo};
 
 /// Names that mean something in each cluster by themselves.
 pub(crate) const SYSTEM: &str = "system:";
@@ -13,8 +13,6 @@ pub(crate) const SYSTEM: &str = "system:";
 const NODE: &str = "system:node:";
 /// Groups that no member is ever told: the first may do everything, the second is what kubelets are. Nor users of these names.
 const NEVER_SENT: [&str; 2] = ["system:masters", "system:nodes"];
-/// Everybody whom a verifier knows; kube-apiserver adds it by itself and it gives nothing that another user lacks.
-const AUTHENTICATED_GROUP: &str = "system:authenticated";
 /// Users whom no verifier names, and groups that would take `system:authenticated` away.
 const ANONYMOUS: [&str; 2] = ["system:anonymous", "system:unauthenticated"];
 
@@ -204,7 +202,7 @@ mod tests {
             (&elsewhere, account, &[], refused(account)),
         ];
         for (reach, name, groups, expected) in table {
-            let authority = Authority { verifier: "test".to_owned(), reach: (*reach).clone() };
+            let authority = Authority { verifier: "test".into(), reach: (*reach).clone() };
             let sent = identity_for(&user(name, groups), &authority, &cluster("a"), &MemberRules::default());
             let sent = sent.map(|sent| sent.groups);
             let expected = expected.clone().map(|groups| groups.iter().map(|&group| group.to_owned()).collect());
@@ -222,7 +220,7 @@ mod tests {
             (&a, "system:kube-proxy", &["system:x", "system:masters"], ("system:kube-proxy", &["system:x"])),
             (&a, "system:node:n", &[], ("", &[])),
         ] {
-            let authority = Authority { verifier: "test".to_owned(), reach: reach.clone() };
+            let authority = Authority { verifier: "test".into(), reach: reach.clone() };
             let who = user(name, groups);
             let (name, groups) = identity_that_counts(&who, &authority);
             assert_eq!((name, groups.iter().map(String::as_str).collect()), (expected.0, expected.1.to_vec()));
@@ -231,7 +229,7 @@ mod tests {
 
     #[test]
     fn whom_a_member_vouches_for_is_nobody_in_another() {
-        let authority = Authority { verifier: "a".to_owned(), reach: Reach::Member(cluster("a")) };
+        let authority = Authority { verifier: "a".into(), reach: Reach::Member(cluster("a")) };
         let sent = identity_for(&user("ann", &[]), &authority, &cluster("b"), &MemberRules::default());
         assert_eq!(sent, Err(NotSent::OfAnotherCluster(cluster("a"))));
     }
@@ -258,7 +256,7 @@ mod tests {
             ),
         ];
         for (reach, rules, uid, keys) in table {
-            let authority = Authority { verifier: "test".to_owned(), reach: reach.clone() };
+            let authority = Authority { verifier: "test".into(), reach: reach.clone() };
             let sent = identity_for(&user("ann", &[]), &authority, &cluster("a"), rules).unwrap();
             assert_eq!((sent.uid.as_str(), sent.extra.keys().map(String::as_str).collect()), (*uid, keys.to_vec()));
         }
@@ -293,7 +291,7 @@ mod tests {
         ) {
             let reach = if own { Reach::Member(cluster("a")) } else { Reach::Everywhere };
             let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
-            let authority = Authority { verifier: "test".to_owned(), reach };
+            let authority = Authority { verifier: "test".into(), reach };
             if let Ok(sent) = identity_for(&user(&name, &groups), &authority, &cluster("a"), &MemberRules::default()) {
                 for word in sent.groups.iter().chain([&sent.username]) {
                     assert!(!NEVER_SENT.contains(&word.as_str()) && !word.starts_with(NODE), "{word}");

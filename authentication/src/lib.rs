@@ -22,6 +22,7 @@ mod token_authenticator;
 mod token_cache;
 mod token_review;
 mod user;
+mod verifier_name;
 mod verifiers;
 mod x509;
 
@@ -36,6 +37,7 @@ pub use request_header::{FrontProxyError, RequestHeaders};
 pub use review_bounds::TooManyReviews;
 pub use token_authenticator::{Authenticated, TokenAuthenticationError, TokenAuthenticator, TokenReviews};
 pub use token_review::{ReviewError, TokenReviewer, review_answer, review_request};
-pub use user::{Authority, Reach, UserInfo};
+pub use user::{AUTHENTICATED_GROUP, Authority, Reach, UserInfo};
+pub use verifier_name::VerifierName;
 pub use verifiers::{Addressed, BearerToken, Refused, Verifier, VerifierRules};
 pub use x509::{CertificateError, ClientCertificates};

@@ -5,8 +5,11 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use tributary_apimachinery::ClusterName;
 
-/// The group of everybody whom a verifier knows.
-const AUTHENTICATED_GROUP: &str = "system:authenticated";
+use crate::verifier_name::VerifierName;
+
+/// The group of everybody whom a verifier knows. kube-apiserver adds it by itself, and it gives nothing that another user
+/// lacks.
+pub const AUTHENTICATED_GROUP: &str = "system:authenticated";
 
 /// Keys of extras under which kube-apiserver notes which credential was used.
 pub(crate) const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
@@ -70,8 +73,8 @@ impl Reach {
 /// Whose word a user is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Authority {
-    /// Which verifier vouches: `x509`, an issuer's URL, `front-proxy`, the name of a cluster that reviews tokens.
-    pub verifier: String,
+    /// Which verifier vouches.
+    pub verifier: VerifierName,
     /// Where that is good.
     pub reach: Reach,
 }

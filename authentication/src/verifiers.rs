@@ -7,6 +7,7 @@ use crate::identity::SYSTEM;
 use crate::jwt::{Token, TokenError};
 use crate::member_keys::{MemberKeys, Signer};
 use crate::user::{Authority, Reach, UserInfo};
+use crate::verifier_name::VerifierName;
 
 /// A bearer token by its shape.
 #[derive(Debug)]
@@ -51,12 +52,14 @@ impl Verifier<'_> {
     /// everywhere: `system:serviceaccount:kube-system:default` is somebody else in each cluster.
     pub fn authority(&self, user: &UserInfo) -> Authority {
         match self {
-            Self::Issuer(issuer) => Authority { verifier: issuer.issuer_url.clone(), reach: Reach::Everywhere },
+            Self::Issuer(issuer) => {
+                Authority { verifier: VerifierName::issuer(&issuer.issuer_url), reach: Reach::Everywhere }
+            }
             Self::TokenReviewCluster(cluster) if !user.username.starts_with(SYSTEM) => {
-                Authority { verifier: cluster.to_string(), reach: Reach::EverywhereFrom((*cluster).clone()) }
+                Authority { verifier: VerifierName::cluster(cluster), reach: Reach::EverywhereFrom((*cluster).clone()) }
             }
             Self::TokenReviewCluster(cluster) | Self::Signer(cluster) | Self::Member(cluster) => {
-                Authority { verifier: cluster.to_string(), reach: Reach::Member((*cluster).clone()) }
+                Authority { verifier: VerifierName::cluster(cluster), reach: Reach::Member((*cluster).clone()) }
             }
         }
     }

@@ -10,8 +10,9 @@ use tributary_apimachinery::ClusterName;
 
 use crate::metrics::RequestSource;
 
-/// The header by which members, as all kube-apiservers, take a request's ID over.
-const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+/// The header by which a request's ID travels: from the client, to members, which as all kube-apiservers take it over, and
+/// back to the client.
+pub const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
 /// How many clusters are named; of further ones the number is told.
 const NAMED_MAX: usize = 50;

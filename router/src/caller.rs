@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue};
 use tokio::time::Instant;
-use tributary_authentication::{Authority, Reach, UserInfo};
+use tributary_authentication::{Authority, Reach, UserInfo, VerifierName};
 use tributary_proxy::{ClusterClient, GivenIdentity, Impersonation, OwnToken, Peer, RequestIdentity};
 
 use crate::answer_room::AnswerRoom;
@@ -30,9 +30,9 @@ pub struct User {
 impl User {
     /// One of this name and no more, for whom this endpoint itself vouches in all members. `verifier` is what of it
     /// knows the user, as [`Authority::verifier`].
-    pub fn named(verifier: &str, name: &str) -> Self {
+    pub fn named(verifier: impl Into<VerifierName>, name: &str) -> Self {
         let info = UserInfo { username: name.to_owned(), ..UserInfo::default() };
-        Self { info, authority: Authority { verifier: verifier.to_owned(), reach: Reach::Everywhere } }
+        Self { info, authority: Authority { verifier: verifier.into(), reach: Reach::Everywhere } }
     }
 }
 
@@ -105,7 +105,7 @@ impl Caller {
                 let who = Who::User(
                     CallerRights::new(mirror, Actor::new(info, authority, given)).of(extensions.get().cloned()),
                 );
-                (who, Holder::user(&user.authority.verifier, &user.info.username))
+                (who, Holder::user(user.authority.verifier.as_str(), &user.info.username))
             }
         };
         let (answer_room, audit) = (extensions.get().cloned(), extensions.get().cloned());

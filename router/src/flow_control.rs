@@ -226,7 +226,7 @@ fn attributes<'a>(info: &'a RequestInfo, user: &'a User, caller: &Caller) -> Att
         subresource: request.subresource.as_deref(),
     });
     Attributes {
-        user: tributary_flow_control::User { verifier: &user.authority.verifier, name: &user.info.username },
+        user: tributary_flow_control::User { verifier: user.authority.verifier.as_str(), name: &user.info.username },
         groups: &user.info.groups,
         client_address: caller.connection.map(|peer| peer.0.ip()),
         verb: info.verb.as_str(),

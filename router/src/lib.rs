@@ -55,7 +55,7 @@ mod versions;
 mod view;
 mod views;
 
-pub use crate::audit_trace::AuditTrace;
+pub use crate::audit_trace::{AUDIT_ID, AuditTrace};
 pub use crate::forward::one_cluster::ForwardedWatch;
 pub use answer_room::AnswerRoom;
 pub use authenticated::{AuthenticatedUntil, StillKnown};

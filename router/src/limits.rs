@@ -14,6 +14,13 @@ use tributary_proxy::ClientTuning;
 use crate::body::WHOLE_BODY_BYTES_MAX;
 use crate::flow::long_answers::{AT_ONCE, WAITING_MAX};
 
+/// The largest refusal of a cluster that is read to find out what it is about, in bytes. A Status is a few hundred.
+pub(crate) const REFUSAL_BYTES_MAX: usize = 64 << 10;
+
+/// How many clusters are asked one question at once. 64: a fleet of 1,000 is asked in 16 rounds, half a second at 30 ms
+/// each.
+pub(crate) const ASKED_AT_ONCE: usize = 64;
+
 /// The bounds that can be set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {

@@ -16,13 +16,13 @@ mod cross_origin;
 mod files;
 mod requested;
 mod shared;
-mod verifier;
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::Method;
 use http::request::Parts;
+use tributary_authentication::VerifierName;
 use tributary_router::User;
 
 use crate::credentials::TokenDigest;
@@ -32,17 +32,15 @@ pub use client_chain::ClientChain;
 pub use files::{AuthenticationFiles, AuthenticationFilesError, read_issuers};
 pub use requested::RequestedAuthorities;
 pub use shared::SharedAuthenticator;
-use verifier::PERSONAL;
-pub use verifier::has_own_connection;
 
 /// The one user of personal mode. Members do not see it: they see the kubeconfig's own users.
 pub fn personal_user() -> User {
-    User::named(PERSONAL, "tributary:personal")
+    User::named(VerifierName::personal(), "tributary:personal")
 }
 
 /// Nobody in particular: what plain health checks are answered to.
 pub fn anonymous_user() -> User {
-    User::named("anonymous", "system:anonymous")
+    User::named(VerifierName::anonymous(), "system:anonymous")
 }
 
 /// What a request turned out to be.

@@ -17,7 +17,7 @@ use tributary_apimachinery::HostName;
 use tributary_router::{ForwardedWatch, Peer, User, report};
 
 use crate::audit::{Auditor, Panicked, Received};
-use crate::authentication::{Authentication, Authenticator, ClientChain, anonymous_user, has_own_connection};
+use crate::authentication::{Authentication, Authenticator, ClientChain, anonymous_user};
 use crate::drain;
 use crate::handler::{Body, Handler, full};
 use crate::hosts::{self, Hosts};
@@ -179,7 +179,9 @@ impl<H: Handler> Front<H> {
         let mut room = if has_room { Room::Enough } else { Room::Unread };
         if standing != Standing::Anonymous {
             self.metrics.count_authentication(true);
-            let noted = note(AuthenticationOutcome::Known { user: has_own_connection(&user).then_some(&user) });
+            let noted = note(AuthenticationOutcome::Known {
+                user: user.authority.verifier.has_own_connection().then_some(&user),
+            });
             room = if noted == Room::Enough { room } else { noted };
         }
         let Some(received) = received else { return self.respond(head, body, user, standing, room).await };

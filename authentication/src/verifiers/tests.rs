@@ -87,15 +87,16 @@ fn whose_word_a_user_is() {
     let member = || Reach::Member(a.clone());
     let table = [
         (Verifier::Issuer(&one), "ann", "https://one", Reach::Everywhere),
-        (Verifier::TokenReviewCluster(&a), "ann", "a", Reach::EverywhereFrom(a.clone())),
-        (Verifier::TokenReviewCluster(&a), account, "a", member()),
-        (Verifier::TokenReviewCluster(&a), "system:admin", "a", member()),
-        (Verifier::Member(&a), "ann", "a", member()),
-        (Verifier::Member(&a), account, "a", member()),
-        (Verifier::Signer(&a), account, "a", member()),
+        (Verifier::TokenReviewCluster(&a), "ann", "cluster:a", Reach::EverywhereFrom(a.clone())),
+        (Verifier::TokenReviewCluster(&a), account, "cluster:a", member()),
+        (Verifier::TokenReviewCluster(&a), "system:admin", "cluster:a", member()),
+        (Verifier::Member(&a), "ann", "cluster:a", member()),
+        (Verifier::Member(&a), account, "cluster:a", member()),
+        (Verifier::Signer(&a), account, "cluster:a", member()),
     ];
     for (verifier, name, whose, reach) in table {
         let user = UserInfo { username: name.to_owned(), ..UserInfo::default() };
-        assert_eq!(verifier.authority(&user), Authority { verifier: whose.to_owned(), reach }, "{verifier:?} {name}");
+        let authority = verifier.authority(&user);
+        assert_eq!((authority.verifier.as_str(), authority.reach), (whose, reach), "{verifier:?} {name}");
     }
 }

@@ -14,6 +14,7 @@ use super::send;
 use crate::body::{self, Body};
 use crate::caller::Caller;
 use crate::flow::fair_share::{Exceeded, FairShare, Portion};
+use crate::limits::ASKED_AT_ONCE;
 use crate::refusal::{LimitRefusal, Refusal};
 use crate::topology::Cluster;
 
@@ -79,10 +80,6 @@ pub(super) enum Reply {
     /// There was no answer, or none that can be read, and why.
     Unanswered(String),
 }
-
-/// How many members are asked one question at once. 64: a fleet of 1,000 is asked in 16 rounds, half a second at 30 ms
-/// each.
-const ASKED_AT_ONCE: usize = 64;
 
 /// Puts a question to these clusters, some at once, each when it is the client's turn there. The replies come in no
 /// order.

@@ -8,11 +8,9 @@ use tributary_apimachinery::Status;
 use super::evidence;
 use super::meant::Meant;
 use crate::body::{self, Body};
+use crate::limits::REFUSAL_BYTES_MAX;
 use crate::refusal::{ClusterRefusal, Refusal};
 use crate::request::ClientRequest;
-
-/// The largest refusal that is read, in bytes. A Status is a few hundred.
-const REFUSAL_BYTES_MAX: usize = 64 << 10;
 
 /// The answer to a write that makes an object; where the member has no such namespace, with the reason why that cluster
 /// was asked, and with the clusters that have it.

@@ -9,11 +9,9 @@ use tributary_apimachinery::{RequestInfo, rewrite};
 
 use crate::body::{self, Body};
 use crate::caller::Caller;
+use crate::limits::REFUSAL_BYTES_MAX;
 use crate::refusal::{Beyond, MemberRefusal, NotLet, Refusal};
 use crate::topology::Cluster;
-
-/// The largest refusal that is read to find out whose fault it is, in bytes. A Status is a few hundred.
-const REFUSAL_BYTES_MAX: usize = 64 << 10;
 
 /// What is said to be refused to our account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

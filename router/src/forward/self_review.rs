@@ -23,17 +23,13 @@ use super::send::send;
 use crate::answer_room;
 use crate::body::{self, Body};
 use crate::flow::fair_share::{Exceeded, Portion};
-use crate::limits::{REVIEW_ANSWER_BYTES_MAX, REVIEW_BYTES_MAX};
+use crate::limits::{ASKED_AT_ONCE, REVIEW_ANSWER_BYTES_MAX, REVIEW_BYTES_MAX};
 use crate::negotiate::ResponseKind;
 use crate::refusal::{MemberRefusal, Refusal, RequestRefusal};
 use crate::request::ClientRequest;
 use crate::response;
 use crate::rights::Candidates;
 use crate::topology::Cluster;
-
-/// How many clusters are asked at once. 64: as for where an object is;
-/// `kubectl auth can-i` over 1,000 clusters makes 16 rounds.
-const ASKED_AT_ONCE: usize = 64;
 
 /// How long a cluster may take to answer a question about rights. They are answered from memory there.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);

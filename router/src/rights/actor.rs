@@ -7,7 +7,8 @@ use http::HeaderMap;
 use percent_encoding::percent_decode_str;
 use tributary_apimachinery::ClusterName;
 use tributary_authentication::{
-    Authority, MemberRules, NotSent, Reach, UserInfo, asked_identity, identity_elsewhere, identity_for,
+    AUTHENTICATED_GROUP, Authority, MemberRules, NotSent, Reach, UserInfo, asked_identity, identity_elsewhere,
+    identity_for,
 };
 use tributary_authorization::{Attributes, ResourceAttributes, User};
 use tributary_proxy::{GivenIdentity, InvalidGivenIdentity};
@@ -20,8 +21,6 @@ use crate::refusal::RequestRefusal;
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 /// The group of all ServiceAccounts; with a colon and a namespace behind it, of those of that namespace.
 const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
-/// kube-apiserver adds it to everybody who acts.
-pub(super) const AUTHENTICATED: &str = "system:authenticated";
 /// The group of uids and extras that somebody asks to have.
 const AUTHENTICATION: &str = "authentication.k8s.io";
 
@@ -132,7 +131,7 @@ impl Actor {
         }
     }
 
-    /// One of the two, as the rules of most members know them: of all but [the one](Self::is_at_home) that vouches for
+    /// One of the two, as the rules of most members know them: of all but [the one](Self::is_vouched_by) that vouches for
     /// the user.
     pub(super) fn judged(&self, whom: Whom) -> User<'_> {
         self.by(&self.groups, whom)
@@ -152,8 +151,8 @@ impl Actor {
         self.by(groups, whom)
     }
 
-    /// Whether a member knows of groups that the others are not told of.
-    pub(super) fn is_at_home(&self, member: &ClusterName) -> bool {
+    /// Whether it is this member's word: such a member may know of groups that the others are not told of.
+    pub(super) fn is_vouched_by(&self, member: &ClusterName) -> bool {
         self.authority.reach.is_word_of(member)
     }
 
@@ -247,8 +246,8 @@ fn judged_groups(told: UserInfo) -> Vec<String> {
     if let Some((namespace, _)) = service_account(&told.username).filter(|_| groups.is_empty()) {
         groups.extend([SERVICE_ACCOUNTS.to_owned(), format!("{SERVICE_ACCOUNTS}:{namespace}")]);
     }
-    if !groups.iter().any(|group| group == AUTHENTICATED) {
-        groups.push(AUTHENTICATED.to_owned());
+    if !groups.iter().any(|group| group == AUTHENTICATED_GROUP) {
+        groups.push(AUTHENTICATED_GROUP.to_owned());
     }
     groups
 }
@@ -316,7 +315,7 @@ mod tests {
     }
 
     fn actor(user: UserInfo, reach: Reach, given: Option<UserInfo>) -> Actor {
-        Actor::new(user, Authority { verifier: "test".to_owned(), reach }, given)
+        Actor::new(user, Authority { verifier: "test".into(), reach }, given)
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub(super) struct Reviewed<'a> {
 /// Who somebody is to the clusters that are told so much of users: to all of them, or to the one that vouches.
 struct KnownSubject {
     told: MemberRules,
-    is_at_home: bool,
+    is_vouched_by: bool,
     subject: Arc<Subject>,
 }
 
@@ -66,13 +66,13 @@ impl<'a> Reviewed<'a> {
     /// Who they are to a cluster; `None` where it is told of nobody, or is not there.
     fn subject(&self, cluster: &ClusterName) -> Option<Arc<Subject>> {
         let told = &self.mirror.cluster(cluster)?.setup.impersonation;
-        let is_at_home = self.actor.is_at_home(cluster);
+        let is_vouched_by = self.actor.is_vouched_by(cluster);
         let mut subjects = self.subjects.borrow_mut();
-        if let Some(known) = subjects.iter().find(|known| known.told == *told && known.is_at_home == is_at_home) {
+        if let Some(known) = subjects.iter().find(|known| known.told == *told && known.is_vouched_by == is_vouched_by) {
             return Some(Arc::clone(&known.subject));
         }
         let subject = Arc::new(self.actor.subject(self.whom, cluster, told).ok()?);
-        subjects.push(KnownSubject { told: told.clone(), is_at_home, subject: Arc::clone(&subject) });
+        subjects.push(KnownSubject { told: told.clone(), is_vouched_by, subject: Arc::clone(&subject) });
         Some(subject)
     }
 

@@ -9,10 +9,10 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tributary_apimachinery::{ClusterName, GroupVersionResource, Partial, RequestInfo};
-use tributary_authentication::{MemberRules, NotSent, UserInfo};
+use tributary_authentication::{AUTHENTICATED_GROUP, MemberRules, NotSent, UserInfo};
 use tributary_authorization::{Attributes, FleetRights, ResourceAttributes, User, Visible};
 
-use super::actor::{AUTHENTICATED, Actor, Impersonated, Whom};
+use super::actor::{Actor, Impersonated, Whom};
 use super::audience::Audience;
 use super::candidates::Candidates;
 use super::judged::{Needed, Reviewed};
@@ -362,7 +362,7 @@ impl CallerRights {
         let allowing = fleet.allowing(self.actor.judged(Whom::Acting), asked);
         let acting = self.judged(&fleet, Whom::Acting);
         self.those(&fleet, clusters, |cluster| match self.mirror.decides(cluster)? {
-            Decides::Rules if self.actor.is_at_home(cluster) => {
+            Decides::Rules if self.actor.is_vouched_by(cluster) => {
                 Some(asked.iter().any(|asked| fleet.allows(cluster, acting.user(cluster), asked)))
             }
             Decides::Rules => Some(allowing.contains(cluster)),
@@ -410,7 +410,7 @@ impl CallerRights {
         clusters: impl IntoIterator<Item = &'a ClusterName>,
         namespace: &str,
     ) -> Candidates {
-        let (fleet, everybody) = (self.mirror.compiled(), [AUTHENTICATED.to_owned()]);
+        let (fleet, everybody) = (self.mirror.compiled(), [AUTHENTICATED_GROUP.to_owned()]);
         let anybody = User { name: "", groups: &everybody };
         let rules = |cluster: &ClusterName, user| fleet.rules(cluster, user, namespace).len();
         self.those(&fleet, clusters, |cluster| {

@@ -1,11 +1,9 @@
 //! The ID by which a request is known in every log.
 
-use http::{HeaderMap, HeaderName, HeaderValue, Response};
+use http::{HeaderMap, HeaderValue, Response};
+use tributary_router::AUDIT_ID;
 
 use crate::handler::Body;
-
-/// The header by which it travels, to members and back to the client.
-pub(crate) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
 /// A new ID: a random UUID (RFC 9562, version 4).
 pub(crate) fn new_audit_id() -> HeaderValue {

@@ -7,10 +7,11 @@ use http::request::Parts;
 use http::{HeaderValue, Response};
 use tributary_apimachinery::{Query, RequestInfo};
 use tributary_audit::{MicroTime, Stage};
+use tributary_router::AUDIT_ID;
 use tributary_router::{AuditTrace, User};
 
 use super::auditor::Auditor;
-use super::id::{AUDIT_ID, given_audit_id, marked, new_audit_id};
+use super::id::{given_audit_id, marked, new_audit_id};
 use super::trail::Trail;
 use crate::handler::Body;
 use crate::hosts;

@@ -9,7 +9,7 @@ use rustls_pki_types::UnixTime;
 use tributary_apimachinery::{ClusterName, Mount};
 use tributary_authentication::{
     Authenticated, Authority, ClientCertificates, Reach, RequestHeaders, TokenAuthenticationError, TokenAuthenticator,
-    UserInfo,
+    UserInfo, VerifierName,
 };
 use tributary_router::{AuthenticatedUntil, OwnCredential, StillKnown, User};
 
@@ -17,7 +17,6 @@ use super::Authentication;
 use super::client_chain::ClientChain;
 use super::cross_origin::is_cross_origin;
 use super::requested::RequestedAuthorities;
-use super::verifier::{FRONT_PROXY, X509};
 use crate::hosts::{self, Hosts};
 use crate::token_review::ReviewTroubles;
 
@@ -99,7 +98,7 @@ impl SharedAuthenticator {
         // Which pages may ask through a front proxy is the proxy's to say: the host that browsers know is its own.
         let is_ambient = matches!(shown, Shown::Certificate(_));
         let authority = match shown {
-            Shown::FrontProxy => Authority { verifier: FRONT_PROXY.to_owned(), reach: Reach::Everywhere },
+            Shown::FrontProxy => Authority { verifier: VerifierName::front_proxy(), reach: Reach::Everywhere },
             Shown::Certificate(vouching) => vouching.authority,
         };
         let user = User { info: user.authenticated(), authority };
@@ -116,11 +115,11 @@ impl SharedAuthenticator {
         if let Mount::Cluster(cluster) = mount
             && let Some(authorities) = self.hosts.authorities(cluster)
         {
-            let verifier = format!("{X509}:{cluster}");
+            let verifier = VerifierName::client_certificates_of(cluster);
             let authority = Authority { verifier, reach: Reach::Member(cluster.clone()) };
             return Some(Vouching { authorities, authority });
         }
-        let authority = Authority { verifier: X509.to_owned(), reach: Reach::Everywhere };
+        let authority = Authority { verifier: VerifierName::client_certificates(), reach: Reach::Everywhere };
         Some(Vouching { authorities: Arc::clone(self.certificates.as_ref()?), authority })
     }
 
@@ -388,8 +387,8 @@ mod tests {
             let Some(Authentication::User(user)) = asked.now_or_never().unwrap() else { return None };
             Some((user.authority, head.extensions.get::<StillKnown>().unwrap().clone()))
         };
-        let everywhere = Authority { verifier: X509.to_owned(), reach: Reach::Everywhere };
-        let of_eu = Authority { verifier: format!("{X509}:eu"), reach: Reach::Member(eu.clone()) };
+        let everywhere = Authority { verifier: VerifierName::client_certificates(), reach: Reach::Everywhere };
+        let of_eu = Authority { verifier: VerifierName::client_certificates_of(&eu), reach: Reach::Member(eu.clone()) };
         // Twice: what is remembered of a connection is of the authorities that were asked.
         for _ in 0..2 {
             for (chain, host, expected) in [

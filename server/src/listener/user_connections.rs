@@ -37,7 +37,7 @@ impl UserConnections {
 
     /// Counts one more connection of a user; `None` where they have as many as they may.
     pub(super) fn take(self: &Arc<Self>, user: &User) -> Option<UserConnection> {
-        let user = self.hashes.hash_one((&user.authority.verifier, &user.info.username));
+        let user = self.hashes.hash_one((user.authority.verifier.as_str(), &user.info.username));
         let mut by_user = self.by_user.lock();
         let own = by_user.entry(user).or_default();
         if *own >= self.max {

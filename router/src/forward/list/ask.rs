@@ -13,6 +13,7 @@ use crate::body::{self, Body, WHOLE_BODY_BYTES_MAX};
 use crate::caller::Caller;
 use crate::flow::fair_share::Portion;
 use crate::forward::send::send;
+use crate::limits::REFUSAL_BYTES_MAX;
 use crate::refusal::{MemberRefusal, Refusal};
 use crate::request::ClientRequest;
 use crate::response::warnings;
@@ -20,9 +21,6 @@ use crate::topology::Cluster;
 
 /// What is read of one member's list before it is its turn to be written, in bytes. What is beyond waits at the member.
 const READ_AHEAD_BYTES: usize = 1 << 20;
-
-/// The largest refusal that is read, in bytes. A Status is a few hundred.
-const REFUSAL_BYTES_MAX: usize = 64 << 10;
 
 /// What every member is asked.
 #[derive(Clone)]

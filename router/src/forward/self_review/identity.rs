@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::json;
-use tributary_authentication::UserInfo;
+use tributary_authentication::{AUTHENTICATED_GROUP, UserInfo};
 
 use crate::body::Body;
 use crate::negotiate::ResponseKind;
@@ -13,9 +13,6 @@ use crate::request::ClientRequest;
 use crate::response;
 use crate::rights::CallerRights;
 use crate::view::standing;
-
-/// The group that each cluster adds by itself.
-const ADDED: &str = "system:authenticated";
 
 /// Answers a SelfSubjectReview. A Warning says what some of the clusters are not told: it names none, for perhaps the
 /// client may not know of them, and each says itself whom it sees.
@@ -44,7 +41,7 @@ fn untold(request: ClientRequest<'_>, rights: &CallerRights, user: &UserInfo) ->
         let Ok(told) = rights.actor().identity(cluster.name(), &cluster.setup.impersonation) else { continue };
         uid |= told.uid != user.uid;
         // An issuer, or the client's own headers, may name thousands.
-        let told_groups: HashSet<_> = told.groups.iter().map(String::as_str).chain([ADDED]).collect();
+        let told_groups: HashSet<_> = told.groups.iter().map(String::as_str).chain([AUTHENTICATED_GROUP]).collect();
         groups.extend(user.groups.iter().filter(|group| !told_groups.contains(group.as_str())));
         extras.extend(user.extra.keys().filter(|key| !told.extra.contains_key(&key.to_ascii_lowercase())));
     }

@@ -8,7 +8,7 @@ use http::Method;
 use serde_json::{Value, json};
 use tributary_apimachinery::ClusterAuthorization;
 use tributary_apimachinery::text::printable;
-use tributary_authentication::{Authority, Reach, UserInfo, identity_for};
+use tributary_authentication::{Authority, Reach, UserInfo, VerifierName, identity_for};
 use tributary_authorization::{Fleet, RbacKind, RbacObject, User};
 
 use super::row::{PLACES_MAX, Row, Said};
@@ -114,8 +114,12 @@ impl<'a> Asked<'a> {
     /// What a user would see of it, resource by resource.
     async fn of_user(self, user: &UserInfo, is_account: bool, resources: &[GroupResource]) -> anyhow::Result<String> {
         let Self { cluster, member, served } = &self;
-        let reach = if is_account { Reach::Member(cluster.name.clone()) } else { Reach::Everywhere };
-        let authority = Authority { verifier: "check".to_owned(), reach };
+        let authority = match is_account {
+            true => {
+                Authority { verifier: VerifierName::cluster(&cluster.name), reach: Reach::Member(cluster.name.clone()) }
+            }
+            false => Authority { verifier: VerifierName::client_certificates(), reach: Reach::Everywhere },
+        };
         let told = match identity_for(user, &authority, &cluster.name, &cluster.impersonation) {
             Ok(told) => told.authenticated(),
             Err(why) => return Ok(format!("  nothing: {why}\n")),
