@@ -1,5 +1,6 @@
 //! The clusters that there are for a request: those where its caller may do what is asked, or look at its object.
 
+use tributary_apimachinery::Partial;
 use tributary_apimachinery::request_info::{RequestInfo, ResourceRequest};
 use tributary_authorization::{Attributes, ResourceAttributes};
 
@@ -15,7 +16,7 @@ use crate::rights::{CallerRights, Candidates};
 ///
 /// # Errors
 /// 403 where there are none, in kube-apiserver's words; 503, or 429 of a collection, where that may only be because it
-/// is not known what the caller may do in some.
+/// is not known what the caller may do in some, and clusters that cannot be asked are not to be left out.
 pub(crate) async fn candidates(
     configuration: &ConfigurationSnapshot,
     caller: &Caller,
@@ -71,7 +72,10 @@ fn decide(
     if let Some(refusal) = rights.nobody(clusters) {
         return Err(refusal);
     }
-    if candidates.is_one_unknown() {
+    // As reads from memory, a list in part says what those clusters say of which it is known.
+    let is_in_part =
+        plan == ResourcePlan::ListLive && configuration.policy(&resource.resource).partial == Partial::Allow;
+    if candidates.is_one_unknown() && !is_in_part {
         let (resource, name) = (resource.resource.clone(), resource.name.clone().unwrap_or_default());
         return Err(ClusterRefusal::rights_unknown(resource, name).into());
     }

@@ -41,7 +41,7 @@ pub(crate) async fn delete_collection(
     let until = Instant::now() + deadline::time(info, query, router.request_timeout());
     let options = ListOptions::parse(query, limits::SELECTOR).map_err(Refusal::malformed)?;
     let (_, wanted) = ClusterSelector::split(&options.label_selector).map_err(Refusal::malformed)?;
-    if request.candidates.is_one_unknown() {
+    if request.candidates.is_one_unknown_among(|cluster| selects(request, &wanted, cluster)) {
         let resource = resource.resource.clone();
         return Err(ClusterRefusal::rights_unknown(resource, String::new()).into());
     }
@@ -102,7 +102,7 @@ async fn all_allow(request: ClientRequest<'_>, clusters: &[Arc<Cluster>]) -> Res
     let asked = attributes(resource, Verb::DeleteCollection.as_str());
     let names = || clusters.iter().map(|cluster| cluster.name());
     let allowing = rights.settled(|rights| rights.candidates(names(), &[Attributes::Resource(asked)])).await;
-    if allowing.is_one_unknown() {
+    if allowing.is_one_unknown_among(|cluster| clusters.iter().any(|asked| asked.name() == cluster)) {
         return Err(ClusterRefusal::rights_unknown(resource.resource.clone(), String::new()).into());
     }
     let refusing: Vec<_> = names().filter(|cluster| !allowing.has(cluster)).cloned().collect();

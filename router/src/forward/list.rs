@@ -58,7 +58,8 @@ pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, R
     let partial = policy.partial;
     let (labels, selected) = ClusterSelector::split(&options.label_selector).map_err(Refusal::malformed)?;
     let wanted = |cluster: &ClusterName| selected.matches(cluster) && policy.selects(cluster);
-    if request.candidates.is_one_unknown() && partial == Partial::Deny {
+    let is_one_unknown = request.candidates.is_one_unknown_among(wanted);
+    if is_one_unknown && partial == Partial::Deny {
         let resource = served.resource.clone();
         return Err(ClusterRefusal::rights_unknown(resource, String::new()).into());
     }
@@ -95,7 +96,7 @@ pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, R
     for warning in said.into_iter().chain(own) {
         response.headers_mut().append(header::WARNING, warning);
     }
-    if request.candidates.is_one_unknown() {
+    if is_one_unknown {
         unknown_rights::warn(&mut response);
     }
     standing::warn_left_out(response.headers_mut(), &served.resource, &request.left_out());

@@ -11,14 +11,14 @@ use tributary_apimachinery::{ClusterName, ClusterSelector};
 pub(crate) struct Candidates {
     /// `None` for all: one person owns the endpoint.
     only: Option<Arc<BTreeSet<ClusterName>>>,
-    /// Whether it is not known of some cluster whether it is one of them. Nobody is told its name.
-    is_one_unknown: bool,
+    /// Those of which it is not known whether they are among them. Nobody is told their names. `None` for none.
+    unknown: Option<Arc<BTreeSet<ClusterName>>>,
 }
 
 impl Candidates {
-    /// These alone.
-    pub(super) fn these(only: BTreeSet<ClusterName>, is_one_unknown: bool) -> Self {
-        Self { only: Some(Arc::new(only)), is_one_unknown }
+    /// These alone, and perhaps some of which it is not known.
+    pub(super) fn these(only: BTreeSet<ClusterName>, unknown: BTreeSet<ClusterName>) -> Self {
+        Self { only: Some(Arc::new(only)), unknown: (!unknown.is_empty()).then(|| Arc::new(unknown)) }
     }
 
     /// Those of them that others are, too.
@@ -27,7 +27,11 @@ impl Candidates {
             (Some(own), Some(other)) => Some(Arc::new(own.intersection(other).cloned().collect())),
             (own, other) => own.as_ref().or(other.as_ref()).cloned(),
         };
-        Self { only, is_one_unknown: self.is_one_unknown || others.is_one_unknown }
+        let unknown = match (&self.unknown, &others.unknown) {
+            (Some(own), Some(other)) => Some(Arc::new(own.union(other).cloned().collect())),
+            (own, other) => own.as_ref().or(other.as_ref()).cloned(),
+        };
+        Self { only, unknown }
     }
 
     /// Whether a cluster is one of them.
@@ -42,7 +46,12 @@ impl Candidates {
 
     /// Whether it is not known of some cluster whether it is one of them.
     pub(crate) fn is_one_unknown(&self) -> bool {
-        self.is_one_unknown
+        self.unknown.is_some()
+    }
+
+    /// Whether it is not known of some of the clusters that are asked for whether it is one of them.
+    pub(crate) fn is_one_unknown_among(&self, is_wanted: impl FnMut(&ClusterName) -> bool) -> bool {
+        self.unknown.as_ref().is_some_and(|unknown| unknown.iter().any(is_wanted))
     }
 
     /// What selects them.

@@ -377,19 +377,19 @@ impl CallerRights {
         clusters: impl IntoIterator<Item = &'a ClusterName>,
         is_wanted: impl Fn(&ClusterName) -> Option<bool>,
     ) -> Candidates {
-        let (mut only, mut is_one_unknown) = (BTreeSet::new(), false);
+        let (mut only, mut unknown) = (BTreeSet::new(), BTreeSet::new());
         for cluster in clusters {
             match self.existence(fleet, cluster) {
-                Existence::Unknown => is_one_unknown = true,
+                Existence::Unknown => drop(unknown.insert(cluster.clone())),
                 Existence::Nowhere => {}
                 Existence::There => match is_wanted(cluster) {
-                    None => is_one_unknown = true,
+                    None => drop(unknown.insert(cluster.clone())),
                     Some(true) => drop(only.insert(cluster.clone())),
                     Some(false) => {}
                 },
             }
         }
-        Candidates::these(only, is_one_unknown)
+        Candidates::these(only, unknown)
     }
 
     /// The clusters that are there for the caller at all.

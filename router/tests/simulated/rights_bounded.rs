@@ -168,6 +168,45 @@ async fn whose_rights_are_not_known_is_told_to_observers_alone() {
     until(async || fixture.router.report().await.clusters[1].rights_problem.is_none()).await;
 }
 
+/// Two members, of which nothing is known of what anybody may do in `b`; of these resources `configmaps` are held, and
+/// clusters are asked for `secrets`. Who lists them of `a` alone need not wait for what is said of `b`, and who may list
+/// them nowhere that is known is told the same of both.
+#[tokio::test]
+async fn what_is_not_known_of_a_cluster_matters_where_it_is_asked_for() {
+    let mut policies = Policies { registered: Some(vec!["configmaps".parse().unwrap()]), ..allow() };
+    policies.default.partial = Partial::Deny;
+    let fixture = Fixture::shared(["a", "b"], policies.clone(), SharedMode::default()).await;
+    fixture.set_clusters(&["a"]).await;
+    refuse_rbac(fixture.member("b"), true);
+    fixture.set_clusters(&["a", "b"]).await;
+    let a = fixture.member("a");
+    a.apply(role("", "all", [&["list", "deletecollection"], &[""], &["configmaps", "secrets"], &[]])).unwrap();
+    a.apply(binding("", "ann-all", ("ClusterRole", "all"), "ann")).unwrap();
+    let [ann, bob] = ["ann", "bob"].map(|name| fixture.user(name, &[]));
+    let lists = ["/api/v1/configmaps", SECRETS];
+    for list in lists {
+        let of_a = format!("{list}?labelSelector=tributary.dev%2Fcluster%3Da");
+        until(async || ann.get(&of_a).await.code == 200).await;
+        assert_eq!(ann.get(&of_a).await.warnings(), [""; 0], "{list}");
+        ann.get(list).await.refused(429);
+        ann.get(&format!("{list}?labelSelector=tributary.dev%2Fcluster%21%3Da")).await.refused(429);
+    }
+    let of_a = "/api/v1/namespaces/shop/secrets?labelSelector=tributary.dev%2Fcluster%3Da";
+    ann.send("DELETE", of_a, &[], "").await.ok();
+    ann.send("DELETE", "/api/v1/namespaces/shop/secrets", &[], "").await.refused(429);
+    for list in lists {
+        bob.get(list).await.refused(429);
+    }
+    policies.default.partial = Partial::Allow;
+    fixture.router.set_policies(policies);
+    for list in lists {
+        until(async || ann.get(list).await.code == 200).await;
+        assert_eq!(ann.get(list).await.warnings().len(), 1, "{list}");
+        let message = bob.get(list).await.refused(403);
+        assert!(message.contains("User \"bob\" cannot list resource"), "{message}");
+    }
+}
+
 /// A member that decides by its own word, and does not let our account ask for it: its roles say who is an observer.
 #[tokio::test]
 async fn a_member_that_cannot_be_asked_keeps_no_observer_from_the_report() {
