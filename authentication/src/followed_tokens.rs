@@ -36,9 +36,10 @@ pub struct FollowedToken {
     said: Mutex<Said>,
 }
 
-/// When a cluster was asked, and when it said that it knows the token.
+/// When it was a token's turn, when its cluster was asked, and when that said that it knows the token.
 #[derive(Clone, Copy)]
 struct Said {
+    turn: Instant,
     asked: Instant,
     known: Instant,
 }
@@ -53,7 +54,7 @@ impl fmt::Debug for FollowedToken {
 impl FollowedToken {
     fn new(cluster: ClusterName, question: Vec<u8>, user: UserInfo) -> Self {
         let (now, is_lost) = (Instant::now(), AtomicBool::new(false));
-        Self { cluster, question, user, is_lost, said: Mutex::new(Said { asked: now, known: now }) }
+        Self { cluster, question, user, is_lost, said: Mutex::new(Said { turn: now, asked: now, known: now }) }
     }
 
     /// Whether its cluster knew it the last time, as the same user.
@@ -61,14 +62,20 @@ impl FollowedToken {
         !self.is_lost.load(Ordering::Acquire)
     }
 
-    /// Whether it is to be asked about now. Then it is being asked about.
+    /// Whether it is its turn now. Then its next turn is in a minute, whether or not its cluster is asked: one that is silent
+    /// is not asked about all of its tokens.
     fn is_due(&self, now: Instant) -> bool {
         let mut said = self.said.lock();
-        let is_due = self.is_known() && now.duration_since(said.asked) >= ASKED_EACH;
+        let is_due = self.is_known() && now.duration_since(said.turn) >= ASKED_EACH;
         if is_due {
-            said.asked = now;
+            said.turn = now;
         }
         is_due
+    }
+
+    /// Notes that its cluster is being asked about it.
+    pub(crate) fn is_asked(&self) {
+        self.said.lock().asked = Instant::now();
     }
 
     /// Takes over what the cluster says of it: whom it names, nobody, or nothing (`None`). Whether it is lost by that.
@@ -123,7 +130,8 @@ impl FollowedTokens {
         followed
     }
 
-    /// Those that clusters are to be asked about now, by cluster. Forgets those that nobody follows any more.
+    /// Those that clusters are to be asked about now, by cluster; those first that were not asked about for longest, so that
+    /// some of which the cluster says nothing keep no others from their turn for ever. Forgets those that nobody follows any more.
     pub(crate) fn due(&self) -> BTreeMap<ClusterName, Vec<Arc<FollowedToken>>> {
         let (mut by_cluster, now) = (BTreeMap::<_, Vec<_>>::new(), Instant::now());
         self.0.lock().retain(|_, followed| {
@@ -133,6 +141,9 @@ impl FollowedTokens {
             }
             true
         });
+        for tokens in by_cluster.values_mut() {
+            tokens.sort_by_cached_key(|token| token.said.lock().asked);
+        }
         by_cluster
     }
 }

@@ -19,7 +19,7 @@ use arc_swap::ArcSwap;
 use futures::future::join_all;
 use futures::{FutureExt, StreamExt, stream};
 use tokio::sync::Notify;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tributary_apimachinery::ClusterName;
 
 use crate::configuration::{AuthenticationConfiguration, JwtAuthenticator};
@@ -196,7 +196,7 @@ impl TokenAuthenticator {
 
     /// Asks clusters again about the tokens that are followed, each at most once a minute. Whether one of them is not known
     /// any more, or is somebody else's. A cluster that does not answer is asked about no more of them in this round, and
-    /// keeps nobody of others waiting for more than 10 s. Cancel: safe.
+    /// one that takes its time about no more after 10 s: nobody of others waits for more than 20 s. Cancel: safe.
     pub async fn review_followed(&self) -> bool {
         let due = self.followed.due().into_iter();
         join_all(due.map(|(cluster, tokens)| self.review_of(cluster, tokens))).await.contains(&true)
@@ -205,17 +205,19 @@ impl TokenAuthenticator {
     /// Asks a cluster about these tokens. Whether one is lost.
     async fn review_of(&self, cluster: ClusterName, tokens: Vec<Arc<FollowedToken>>) -> bool {
         let (cluster, is_silent) = (&cluster, &AtomicBool::new(false));
+        let begun = Instant::now();
         let asked = tokens.into_iter().map(|token| async move {
-            let answer = match is_silent.load(Ordering::Relaxed) {
+            let answer = match is_silent.load(Ordering::Relaxed) || begun.elapsed() >= REVIEW_TIMEOUT {
                 true => None,
-                false => self
-                    .ask_again(cluster, &token)
-                    .await
-                    .inspect_err(|problem| {
+                false => {
+                    token.is_asked();
+                    let answer = self.ask_again(cluster, &token).await;
+                    let answer = answer.inspect_err(|problem| {
                         is_silent.store(true, Ordering::Relaxed);
                         tracing::debug!(%cluster, problem, "a token that something lasts by is not reviewed again");
-                    })
-                    .ok(),
+                    });
+                    answer.ok()
+                }
             };
             let is_lost = token.take(answer.as_ref().map(Option::as_ref));
             if is_lost {

@@ -184,7 +184,7 @@ impl Router {
         self.fleet.refresh_unknown().await;
         let configuration = self.configuration();
         let plan = match plan(received, message.headers(), &configuration, caller) {
-            Err(Refusal::NoRoute) => return Err(self.unless_undiscovered(received.info, caller).await),
+            Err(Refusal::NoRoute) => return Err(self.unless_undiscovered(&configuration, received.info, caller).await),
             planned => planned?,
         };
         *source = plan.source();
@@ -296,11 +296,17 @@ impl Router {
     /// A resource that no known cluster serves may be one of a cluster that has not told yet what it serves, or of an
     /// aggregated server that does not answer: then it is not known to be missing, and a controller must not read it as
     /// gone. What can be listed or watched is to be waited for.
-    async fn unless_undiscovered(&self, info: &RequestInfo, caller: &Caller) -> Refusal {
+    async fn unless_undiscovered(
+        &self,
+        configuration: &ConfigurationSnapshot,
+        info: &RequestInfo,
+        caller: &Caller,
+    ) -> Refusal {
         let Some(request) = info.resource() else { return Refusal::NoRoute };
         let version = request.resource.group_version();
-        let is_unknown = |cluster: &Arc<Cluster>| cluster.discovery().is_none_or(|own| own.is_stale(&version));
-        let clusters = self.fleet.clusters();
+        let is_stale = |cluster: &Cluster| cluster.discovery().is_some_and(|own| own.is_stale(&version));
+        let is_unknown = |cluster: &Arc<Cluster>| !configuration.has_told(cluster) || is_stale(cluster);
+        let clusters = &configuration.clusters;
         let unheard: Vec<_> = clusters.values().filter(|own| is_unknown(own)).collect();
         let told = asked::may_know(&unheard, caller, info.verb, request).await;
         let names: Vec<_> = unheard.iter().map(|own| own.name().clone()).filter(|name| told.has(name)).collect();

@@ -117,10 +117,10 @@ impl<'a> ClientRequest<'a> {
         served.stale().filter(|cluster| candidates.has(cluster))
     }
 
-    /// Those that have not told yet what they serve.
+    /// Those of which it is [not known](ConfigurationSnapshot::has_told) yet what they serve.
     pub(crate) fn undiscovered(&self) -> Vec<Arc<Cluster>> {
-        let mut undiscovered = self.router.fleet().undiscovered();
-        undiscovered.retain(|cluster| self.candidates.has(cluster.name()));
+        let mut undiscovered = self.clusters();
+        undiscovered.retain(|cluster| !self.configuration.has_told(cluster));
         undiscovered
     }
 

@@ -21,6 +21,8 @@ struct World {
     broken: Mutex<BTreeSet<String>>,
     /// These never answer.
     hung: Mutex<BTreeSet<String>>,
+    /// What is asked about tokens that begin so takes so long.
+    slow: Mutex<Option<(&'static str, Duration)>>,
     /// What clusters were asked.
     asked: Mutex<Vec<String>>,
     documents: Mutex<BTreeMap<String, String>>,
@@ -34,6 +36,7 @@ impl TokenReviewer for Wired {
         let review: Value = serde_json::from_slice(&body).unwrap();
         let token = review["spec"]["token"].as_str().unwrap().to_owned();
         self.0.asked.lock().push(cluster.to_string());
+        let slow = self.0.slow.lock().filter(|(beginning, _)| token.starts_with(beginning));
         let user = self.0.users.lock().get(&(cluster.to_string(), token)).cloned();
         let is_broken = self.0.broken.lock().contains(cluster.as_str());
         let status = match user {
@@ -41,8 +44,9 @@ impl TokenReviewer for Wired {
             None => json!({"authenticated": false, "error": "[invalid bearer token]"}),
         };
         let time = if self.0.hung.lock().contains(cluster.as_str()) { 1_000_000 } else { 100 };
+        let time = slow.map_or(Duration::from_millis(time), |(_, time)| time);
         async move {
-            sleep(Duration::from_millis(time)).await;
+            sleep(time).await;
             let answer = json!({"kind": "TokenReview", "status": status}).to_string().into_bytes();
             if is_broken { Err("it is down".to_owned()) } else { Ok(answer) }
         }
@@ -448,6 +452,48 @@ async fn a_cluster_that_does_not_answer_takes_nothing_for_an_hour() {
     world.broken.lock().insert("hub".to_owned());
     assert!(!rounds(&tokens, 55 * MINUTE).await && of_hub.iter().all(|own| own.is_known()));
     assert!(rounds(&tokens, 10 * MINUTE).await && of_hub.iter().all(|own| !own.is_known()));
+}
+
+/// A cluster's webhook hangs for the tokens of one issuer: those of others are asked about all the same, and are not taken
+/// for lost after an hour in which nobody asked.
+#[tokio::test(start_paused = true)]
+async fn tokens_whose_review_hangs_delay_others_by_a_minute() {
+    let world = Arc::new(World::default());
+    let tokens = world.authenticator(with_hub());
+    let (mut hanging, mut others) = (Vec::new(), Vec::new());
+    for number in 0..20 {
+        for (prefix, followed) in [("hangs", &mut hanging), ("t", &mut others)] {
+            let token = format!("{prefix}{number}");
+            world.knows("hub", &token, "ann");
+            followed.push(open_streams(&world, &tokens, &token).await);
+        }
+    }
+    *world.slow.lock() = Some(("hangs", 100 * MINUTE));
+    assert!(!rounds(&tokens, 5 * MINUTE).await);
+    world.users.lock().remove(&("hub".to_owned(), "t7".to_owned()));
+    assert!(rounds(&tokens, 5 * MINUTE).await && !others[7].is_known());
+    rounds(&tokens, 70 * MINUTE).await;
+    assert_eq!(others.iter().filter(|own| own.is_known()).count(), 19);
+    assert!(hanging.iter().all(|own| !own.is_known()));
+}
+
+/// A cluster that takes nine seconds for each answer is not silent, and keeps those of others waiting for no longer.
+#[tokio::test(start_paused = true)]
+async fn a_slow_cluster_delays_nobody_elses_tokens() {
+    let world = Arc::new(World::default());
+    let tokens = world.authenticator(with_hub());
+    let mut followed = Vec::new();
+    for number in 0..80 {
+        let token = format!("slow{number}");
+        world.knows("hub", &token, "ann");
+        followed.push(open_streams(&world, &tokens, &token).await);
+    }
+    *world.slow.lock() = Some(("slow", Duration::from_secs(9)));
+    advance(2 * MINUTE).await;
+    let begun = Instant::now();
+    assert!(!tokens.review_followed().await);
+    assert!(begun.elapsed() <= Duration::from_secs(20), "{:?}", begun.elapsed());
+    assert!(!rounds(&tokens, 70 * MINUTE).await && followed.iter().all(|own| own.is_known()));
 }
 
 #[tokio::test(start_paused = true)]

@@ -203,7 +203,8 @@ fn name_of(request: ClientRequest<'_>, held: &BufferedRequest) -> String {
 /// 400 naming the clusters that serve the resource.
 fn configured(request: ClientRequest<'_>, name: &str) -> Result<Arc<Cluster>, ClusterRefusal> {
     let served = request.served;
-    let serves = |cluster: &Arc<Cluster>| served.clusters.contains(cluster.name()) || cluster.discovery().is_none();
+    let serves =
+        |cluster: &Arc<Cluster>| served.clusters.contains(cluster.name()) || !request.configuration.has_told(cluster);
     let found = ClusterName::new(name).ok().and_then(|name| request.cluster(&name)).filter(serves);
     found.ok_or_else(|| {
         let (resource, clusters) = (served.resource.clone(), request.serving().cloned().collect());

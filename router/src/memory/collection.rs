@@ -46,10 +46,8 @@ impl ClientRequest<'_> {
         let Self { configuration, served, .. } = self;
         let policy = configuration.policy(&served.resource);
         let clusters = configuration.clusters.values().filter(|cluster| {
-            // One that has not told yet what it serves may serve this, and so may one whose word is about to be joined.
-            let has_told = cluster.discovery().is_some()
-                && (configuration.union.tells_of(cluster.name()) || cluster.twin().is_some());
-            policy.selects(cluster.name()) && (served.is_had_by(cluster.name()) || !has_told)
+            // One that has not told yet what it serves may serve this.
+            policy.selects(cluster.name()) && (served.is_had_by(cluster.name()) || !configuration.has_told(cluster))
         });
         clusters.map(|cluster| cluster.name()).filter(|cluster| wanted.matches(cluster)).collect()
     }

@@ -14,6 +14,7 @@ use tributary_authorization::{Attributes, ResourceAttributes, User};
 use tributary_proxy::{GivenIdentity, InvalidGivenIdentity};
 
 use super::subject::Subject;
+use crate::flow::holder::Holder;
 use crate::limits::{IMPERSONATED_BYTES, IMPERSONATED_VALUES};
 use crate::refusal::RequestRefusal;
 
@@ -121,6 +122,11 @@ impl Actor {
     pub(crate) fn identity(&self, member: &ClusterName, rules: &MemberRules) -> Result<UserInfo, NotSent> {
         let user = identity_for(&self.user, &self.authority, member, rules)?;
         self.given.as_ref().map_or(Ok(user), asked_identity)
+    }
+
+    /// Whose turns its questions take: those of whoever sends the request, whomever they ask to be.
+    pub(super) fn holder(&self) -> Holder {
+        Holder::user(self.authority.verifier.as_str(), &self.user.username)
     }
 
     /// The name of one of the two.
@@ -316,6 +322,16 @@ mod tests {
 
     fn actor(user: UserInfo, reach: Reach, given: Option<UserInfo>) -> Actor {
         Actor::new(user, Authority { verifier: "test".into(), reach }, given)
+    }
+
+    #[test]
+    fn whoever_asks_to_be_many_has_one_turn() {
+        let holder = |given: Option<&str>| {
+            actor(user("ann", &[]), Reach::Everywhere, given.map(|name| user(name, &[]))).holder()
+        };
+        assert_eq!(holder(Some("bob")), holder(None));
+        assert_eq!(holder(Some("carol")), holder(None));
+        assert_ne!(actor(user("bob", &[]), Reach::Everywhere, None).holder(), holder(None));
     }
 
     #[test]

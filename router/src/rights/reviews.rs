@@ -198,21 +198,24 @@ impl Reviews {
 
     /// Asks what is not asked already, and waits for all answers, half a minute at most. Cancelling is safe: what has been
     /// put goes on, for whoever asks next, and what waits for its turn is not put any more. With each question goes the generation of the user's rights before it is asked.
-    pub(super) async fn ask(self: &Arc<Self>, questions: HashSet<(Question, u64)>) {
-        let flights = questions.into_iter().map(|(question, generation)| self.flight(question, generation));
+    ///
+    /// Turns are taken as `asker`: the one who authenticated, whoever the questions are about. A name that anybody may ask to
+    /// be gives nobody a turn more.
+    pub(super) async fn ask(self: &Arc<Self>, asker: Holder, questions: HashSet<(Question, u64)>) {
+        let flights = questions.into_iter().map(|(question, generation)| self.flight(asker, question, generation));
         let flights: Vec<_> = flights.collect();
         // Those that are not answered by then are not known.
         let _ = tokio::time::timeout(WAITED_MAX, join_all(flights)).await;
     }
 
-    fn flight(self: &Arc<Self>, question: Question, generation: u64) -> Flight {
+    fn flight(self: &Arc<Self>, asker: Holder, question: Question, generation: u64) -> Flight {
         let mut flights = self.flights.lock();
         if let Some(flight) = flights.get(&question).and_then(|(_, flight)| flight.upgrade()) {
             return flight;
         }
         let number = self.begun.fetch_add(1, Ordering::Relaxed);
         let listed = Listed { reviews: Arc::clone(self), question: question.clone(), number };
-        let flight: Flight = listed.fly(generation).boxed().shared();
+        let flight: Flight = listed.fly(asker, generation).boxed().shared();
         if let Some(weak) = flight.downgrade() {
             flights.insert(question, (number, weak));
         }
@@ -253,9 +256,9 @@ struct Listed {
 
 impl Listed {
     /// Waits for a place, and puts it.
-    async fn fly(self, generation: u64) {
+    async fn fly(self, asker: Holder, generation: u64) {
         let places = self.reviews.places_of(&self.question.cluster);
-        let place = places.take(Holder::user("", self.question.who.name())).await;
+        let place = places.take(asker).await;
         let put = tokio::spawn(async move {
             self.reviews.put(&self.question, generation).await;
             drop((self, place));

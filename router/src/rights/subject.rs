@@ -22,11 +22,6 @@ impl Subject {
         Self { name: username, uid, groups: groups.to_vec(), extra: extra.into_iter().collect() }
     }
 
-    /// The user's name.
-    pub(super) fn name(&self) -> &str {
-        &self.name
-    }
-
     /// How many bytes of texts it has.
     pub(super) fn bytes(&self) -> usize {
         let texts = self.extra.iter().flat_map(|(key, values)| std::iter::once(key).chain(values));

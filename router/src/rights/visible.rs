@@ -153,7 +153,7 @@ impl CallerRights {
 
     /// Asks clusters what they have not said.
     pub(super) async fn ask(&self, questions: HashSet<(Question, u64)>) {
-        self.mirror.reviews().ask(questions).await;
+        self.mirror.reviews().ask(self.actor.holder(), questions).await;
     }
 
     /// What a decision had to know up to now, where somebody wants to know that: whether anything is to be asked first,

@@ -171,11 +171,6 @@ impl Fleet {
         former.unwrap_or_else(|| Arc::new(ClusterMark::new(name, None)))
     }
 
-    /// The clusters that have not told yet what they serve.
-    pub(crate) fn undiscovered(&self) -> Vec<Arc<Cluster>> {
-        self.clusters.load().values().filter(|cluster| cluster.discovery().is_none()).cloned().collect()
-    }
-
     /// The clusters whose word counts more first: the newest servers, and of equal ones by name.
     pub(crate) fn by_precedence(&self) -> Vec<Arc<Cluster>> {
         let mut clusters: Vec<_> = self.clusters.load().values().cloned().collect();

@@ -77,7 +77,9 @@ impl Standing {
     /// A cluster that has not told yet what it serves, or not all: the aggregated server behind the
     /// resource's version does not answer it.
     pub(crate) fn of_undiscovered(cluster: &Cluster, resource: &GroupVersionResource) -> Self {
-        let stale = || cluster.discovery().map(|_| Otherwise::Stale.reason(resource));
+        let discovery = cluster.discovery();
+        let discovery = discovery.filter(|own| own.is_stale(&resource.group_version()));
+        let stale = || discovery.map(|_| Otherwise::Stale.reason(resource));
         let reason = cluster.problem().or_else(stale).map(Arc::from);
         Self::Unknown { since: cluster.since(), reason, forbidden: false }
     }

@@ -6,8 +6,11 @@ use tributary_router::{Limits, Policies};
 use tributary_simulator::RequestKind;
 
 use http_body_util::BodyExt;
+use tokio::time::Instant;
 
-use crate::harness::{CONFIG_MAPS, Fixture, allow, cluster, config, config_map_in, items, name, vector, version};
+use crate::harness::{
+    CONFIG_MAPS, Fixture, SOON, allow, cluster, config, config_map_in, items, name, setup, vector, version,
+};
 use crate::worst::{Worst, others_are_answered};
 
 /// The ConfigMaps of `default` without the one that each namespace has.
@@ -315,4 +318,31 @@ async fn a_page_asks_as_many_members_as_it_needs() {
     assert!(asked.iter().all(|asked| *asked <= 3), "pages that one member fills asked {asked:?} members");
     let page = fixture.get(&format!("{OWN}&limit=500")).await.ok();
     assert_eq!(items(&page).len(), 36);
+}
+
+/// A cluster that has just told what it serves is known to serve it a moment later, when what all serve has been put
+/// together: until then it is unknown, and nowhere taken for one that has nothing.
+#[tokio::test]
+async fn a_cluster_that_has_just_told_what_it_serves_is_missing_in_silence_from_nothing() {
+    let fixture = Fixture::with(["a", "b"].map(config), only_pods(Partial::Deny)).await;
+    fixture.put("b", "y", "1");
+    let (list, object) = (format!("{CONFIG_MAPS}?fieldSelector=metadata.name=y"), format!("{CONFIG_MAPS}/y"));
+    for _ in 0..3 {
+        fixture.set_clusters(&["a"]).await;
+        assert_eq!(items(&fixture.get(&list).await.ok()), [""; 0]);
+        fixture.get(&object).await.refused(404);
+        fixture.router.set_clusters(vec![setup(fixture.member("a"), "a").await, setup(fixture.member("b"), "b").await]);
+        let (mut listed, mut found) = (false, false);
+        let end = Instant::now() + SOON;
+        while !(listed && found) {
+            assert!(Instant::now() < end, "it is never known");
+            let [list, object] = [fixture.get(&list).await, fixture.get(&object).await];
+            if list.code == 200 {
+                assert_eq!(items(&list.ok()), ["b/y"]);
+                listed = true;
+            }
+            assert_ne!(object.code, 404);
+            found |= object.code == 200;
+        }
+    }
 }
