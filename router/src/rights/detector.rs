@@ -86,6 +86,8 @@ impl Detector {
             if !self.wait_until_read().await {
                 return;
             }
+            // Its roles may be here before it has said what it serves, without which nothing is found out.
+            self.cluster.asked_once().await;
             let found = self.found(&mut turn).await;
             let Some(mirror) = self.mirror.upgrade() else { return };
             match found {
@@ -102,7 +104,8 @@ impl Detector {
             }
             drop(mirror);
             let pause = if found_nothing(answered, asked) { CONNECTIONS_INTERVAL } else { INTERVAL };
-            while asked.elapsed() < pause && self.client.connections_made() == connections {
+            // Half a look less: one that is at the nearest tick may be a moment early, and the next is a whole one later.
+            while asked.elapsed() + CONNECTIONS_INTERVAL / 2 < pause && self.client.connections_made() == connections {
                 sleep_until(nearest_tick(Instant::now() + CONNECTIONS_INTERVAL)).await;
             }
         }
