@@ -211,7 +211,7 @@ impl Router {
                 Box::pin(self.discover(&head, &path)).await
             }
             Plan::Health => {
-                let draining = self.draining.is_cancelled();
+                let draining = self.is_leaving();
                 // Everybody may ask members for their health; which clusters there are is another question.
                 let may_visit = caller.may_visit(report::PATH).await;
                 // That a process drains is told to everybody, and nothing else then.

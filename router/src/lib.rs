@@ -76,6 +76,7 @@ pub use tributary_proxy::Peer;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -145,6 +146,8 @@ pub struct Router {
     large_bodies: LargeBodies,
     request_timeout: Duration,
     draining: CancellationToken,
+    /// That this process is about to drain.
+    leaving: AtomicBool,
     alone: bool,
     openapi: OpenApi,
     locations: Arc<SharedQuestions<LookupKey, Located>>,
@@ -211,6 +214,7 @@ impl Router {
             request_timeout: config.limits.request_timeout,
             metrics,
             draining: CancellationToken::new(),
+            leaving: AtomicBool::new(false),
             alone: config.alone,
             locations: Arc::default(),
             releases: KnownReleases::default(),
@@ -269,6 +273,14 @@ impl Router {
         self.fleet.asked_once(within).await;
     }
 
+    /// Waits until it is known what users may do in each cluster, or what keeps us from knowing it, or the time is up; at
+    /// once in personal mode. Until then requests that depend on it are refused. Cancelling is safe.
+    pub async fn rights_found_once(&self, within: Duration) {
+        if let Some(rights) = &self.rights {
+            rights.found_once(within).await;
+        }
+    }
+
     /// Each cluster and what is wrong with it, by name.
     pub fn cluster_problems(&self) -> Vec<(ClusterName, Option<String>)> {
         self.fleet.clusters().values().map(|cluster| (cluster.name().clone(), cluster.problem())).collect()
@@ -301,7 +313,7 @@ impl Router {
         Report {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_seconds: self.started.elapsed().as_secs(),
-            draining: self.draining.is_cancelled(),
+            draining: self.is_leaving(),
             ..Report::of(clusters, held.resources, held.collections, limits)
         }
     }
@@ -320,6 +332,17 @@ impl Router {
             ..LimitReport::new("long_answers", used as u64, max as u64, Some(refused))
         });
         shares.chain(lanes).collect()
+    }
+
+    /// Makes `/readyz` fail, so that whoever sends clients here sends them elsewhere. Nothing else changes until
+    /// [`drain`](Self::drain).
+    pub fn leave(&self) {
+        self.leaving.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether this process drains, or is about to.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.leaving.load(Ordering::Relaxed) || self.draining.is_cancelled()
     }
 
     /// Ends watches with a last bookmark, and makes `/readyz` fail. Other requests are still answered.

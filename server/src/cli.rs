@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use tributary_apimachinery::{ClusterName, Host, ItemResourceVersions, Partial};
+use tributary_apimachinery::{ClusterName, Host, ItemResourceVersions, Partial, duration};
 use tributary_router::Limits;
 
 use crate::listener::{Bounds, ListenAddress};
@@ -244,6 +244,10 @@ pub struct ServeArguments {
     /// Where the certificates, the token and what clusters served last are kept [default: $XDG_DATA_HOME/tributary, else ~/.local/share/tributary]
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
+    /// How long requests are served as before after the signal that ends the process, while /readyz fails already, so
+    /// that load balancers send clients elsewhere: 5s
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse_duration)]
+    pub shutdown_delay_duration: Duration,
     /// Who may connect, and how.
     #[command(flatten)]
     pub shared: SharedArguments,
@@ -350,6 +354,10 @@ impl LimitArguments {
             request_timeout: Duration::from_secs(self.request_timeout),
         }
     }
+}
+
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    duration::parse(text).map_err(|error| error.to_string())
 }
 
 fn parse_count(text: &str) -> Result<usize, String> {

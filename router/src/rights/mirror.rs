@@ -31,6 +31,8 @@ use crate::topology::{Cluster, Fleet, next_state};
 
 /// How often it is looked whether clusters are others than they were, and their credentials: as views do.
 const LOOK_INTERVAL: Duration = Duration::from_secs(10);
+/// How often a start looks whether rights are known: short against the second that it takes to read them.
+const FOUND_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Within which time watches are opened anew after the credentials were renewed. What they let us read is the same
 /// roles and bindings or none, so this is of no hurry.
@@ -269,6 +271,24 @@ impl RightsMirror {
     pub(crate) fn obstacle_of(&self, cluster: &ClusterName) -> Option<String> {
         let known = self.standings.load().by_name.get(cluster).cloned()?;
         self.members.lock().obstacle_of(cluster, &known).map(|obstacle| obstacle.to_string())
+    }
+
+    /// Waits until of each cluster it is known what users may do there, or what keeps us from knowing it, or the time is
+    /// up. Cancelling is safe.
+    pub(crate) async fn found_once(&self, within: Duration) {
+        let found = async {
+            while !self.clusters().iter().all(|cluster| self.is_found(cluster)) {
+                tokio::time::sleep(FOUND_INTERVAL).await;
+            }
+        };
+        let _the_others_are_served_around = tokio::time::timeout(within, found).await;
+    }
+
+    /// Whether it is known what users may do in a cluster, or that it is not for want of time alone.
+    fn is_found(&self, cluster: &ClusterName) -> bool {
+        let Some(known) = self.standings.load().by_name.get(cluster).cloned() else { return false };
+        let obstacle = self.members.lock().obstacle_of(cluster, &known).map(|obstacle| obstacle.is_trouble());
+        obstacle.unwrap_or_else(|| self.knows(cluster))
     }
 
     /// Whether a cluster has more roles or bindings than are held: whoever administrates a namespace there can bring that

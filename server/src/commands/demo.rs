@@ -1,6 +1,7 @@
 //! `tributary demo`: simulated clusters inside this process, served as one.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context;
 use tributary_apimachinery::ItemResourceVersions;
@@ -47,6 +48,7 @@ pub async fn demo(arguments: DemoArguments) -> Result<(), Failure> {
         item_resource_versions: ItemResourceVersions::default(),
         replicas: None,
         data_dir: Some(directory.0.join("data")),
+        shutdown_delay_duration: Duration::ZERO,
         limits: LimitArguments::default(),
         audit: AuditArguments::default(),
     };

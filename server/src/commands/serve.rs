@@ -6,6 +6,7 @@ mod running;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use tokio::net::TcpListener;
@@ -49,25 +50,26 @@ use running::Running;
 pub async fn serve(arguments: ServeArguments, on_ready: impl FnOnce(&Ready<'_>)) -> Result<(), Failure> {
     core_dumps::forbid();
     descriptors::raise_limit();
-    let (stop, at_once, reload) = (CancellationToken::new(), CancellationToken::new(), Arc::new(Notify::new()));
+    let (leaving, at_once, reload) = (CancellationToken::new(), CancellationToken::new(), Arc::new(Notify::new()));
     let reload_on_signal = Arc::clone(&reload);
     let signals = Signals::take().map_err(Failure::runtime)?;
-    tokio::spawn(signals.follow(stop.clone(), at_once.clone(), move || reload_on_signal.notify_one()));
-    match at_once.run_until_cancelled(serve_until(&stop, &reload, arguments, on_ready)).await {
+    tokio::spawn(signals.follow(leaving.clone(), at_once.clone(), move || reload_on_signal.notify_one()));
+    match at_once.run_until_cancelled(serve_until(&leaving, &reload, arguments, on_ready)).await {
         Some(served) => served,
         None => Err(Failure::runtime(anyhow::anyhow!("a second signal ended it before it had drained"))),
     }
 }
 
-/// Serves until `stop` is cancelled and everything has drained. During the start `stop` ends it at once.
+/// Serves until `leaving` is cancelled, for the shutdown delay beyond that, and until everything has drained. During the
+/// start `leaving` ends it at once.
 async fn serve_until(
-    stop: &CancellationToken,
+    leaving: &CancellationToken,
     reload: &Notify,
     mut arguments: ServeArguments,
     on_ready: impl FnOnce(&Ready<'_>),
 ) -> Result<(), Failure> {
     let (sources, merged_kubeconfig) = (sources(&arguments)?, merged_kubeconfig(&arguments)?);
-    let Some(configuration) = stop.run_until_cancelled(sources.read()).await else { return Ok(()) };
+    let Some(configuration) = leaving.run_until_cancelled(sources.read()).await else { return Ok(()) };
     let configuration = configuration.map_err(Failure::usage)?;
     // From here on it is settled whether many users are served.
     arguments.shared.hosts_vouch = configuration.vouching_cluster().is_some();
@@ -76,7 +78,7 @@ async fn serve_until(
         AuditError::Log { .. } => Failure::runtime(error),
         _ => Failure::usage(error),
     })?;
-    let Some(identity) = stop.run_until_cancelled(ServingIdentity::open(&arguments)).await else { return Ok(()) };
+    let Some(identity) = leaving.run_until_cancelled(ServingIdentity::open(&arguments)).await else { return Ok(()) };
     let identity = identity?;
     let is_shared = arguments.shared.is_shared();
     let router = Router::new(router_config(&identity.directory, &arguments));
@@ -112,8 +114,15 @@ async fn serve_until(
         address,
         refused: None,
     };
-    let Some(started) = stop.run_until_cancelled(running.start(configuration)).await else { return Ok(()) };
+    let Some(started) = leaving.run_until_cancelled(running.start(configuration)).await else { return Ok(()) };
     started?;
+    let stop = &CancellationToken::new();
+    tokio::spawn(stop_after(
+        leaving.clone(),
+        running.arguments.shutdown_delay_duration,
+        Arc::clone(&router),
+        stop.clone(),
+    ));
     if let Some(clients) = &running.clients {
         tokio::spawn(
             stop.clone().run_until_cancelled_owned(clients.follow_member_keys(&router, &running.identity.directory)),
@@ -134,6 +143,15 @@ async fn serve_until(
     }
     tracing::info!(cut = drained.cut, "stopped");
     Ok(())
+}
+
+/// Once `leaving` is cancelled, has `/readyz` fail, and cancels `stop` after the delay: whoever goes by `/readyz`, or by
+/// a list of endpoints that the process has left, sends clients here until they have noticed.
+async fn stop_after(leaving: CancellationToken, delay: Duration, router: Arc<Router>, stop: CancellationToken) {
+    leaving.cancelled().await;
+    router.leave();
+    tokio::time::sleep(delay).await;
+    stop.cancel();
 }
 
 /// Where the configuration is read from, none of which is the kubeconfig that is to be written.

@@ -29,6 +29,10 @@ use crate::policies::{PolicyFlags, policies};
 /// How long the start waits for the members' first answers. Longer would not help: what is out of reach now is served
 /// by the partial rule, and compared when it comes.
 const FIRST_ANSWERS: Duration = Duration::from_secs(5);
+/// How long the start waits until it is known what users may do: a load balancer that finds this process ready sends it
+/// requests that are refused until then. As long as the roles of a thousand clusters take to be compiled; a cluster that
+/// is out of reach, or does not let us know, is not waited for.
+const FIRST_RIGHTS: Duration = Duration::from_secs(30);
 /// How often two names for one cluster are looked for, for members that were out of reach at the start.
 const SAME_CLUSTER_INTERVAL: Duration = Duration::from_secs(5);
 /// How often a configuration that was refused, or a cluster without a client, is tried anew: a file that it names may
@@ -76,6 +80,7 @@ impl Running {
     pub(super) async fn start(&mut self, configuration: LoadedConfiguration) -> Result<(), Failure> {
         self.apply(configuration).await.map_err(Failure::Usage)?;
         self.router.asked_once(FIRST_ANSWERS).await;
+        self.router.rights_found_once(FIRST_RIGHTS).await;
         match self.router.same_cluster_twice() {
             None => Ok(()),
             Some((first, second)) => Err(Failure::Usage(self.same_cluster(&first, &second))),
