@@ -176,6 +176,35 @@ mod tests {
         assert!(changes(&mut watch).await, "the file is gone");
     }
 
+    /// A volume of a pod: the kubelet writes a directory, and exchanges the link `..data` through which each file is a link.
+    #[tokio::test]
+    async fn an_exchanged_volume_is_noticed_and_then_the_next_one() {
+        use std::os::unix::fs::symlink;
+
+        let volume = tempfile::tempdir().unwrap();
+        let path = |name: &str| volume.path().join(name);
+        let exchange = |version: &str| {
+            fs::create_dir(path(version)).unwrap();
+            fs::write(path(version).join("token"), version).unwrap();
+            symlink(version, path("..data_tmp")).unwrap();
+            fs::rename(path("..data_tmp"), path("..data")).unwrap();
+        };
+        exchange("..1");
+        symlink("..data/token", path("token")).unwrap();
+        for files in [vec![path("token")], vec![volume.path().to_owned()]] {
+            let mut watch = FileWatch::new();
+            watch.set(files.clone());
+            for version in ["..2", "..3"].map(|version| format!("{version}.{}", files[0].is_dir())) {
+                let before = fs::read_link(path("..data")).unwrap();
+                exchange(&version);
+                fs::remove_dir_all(volume.path().join(before)).unwrap();
+                assert!(changes(&mut watch).await, "{version} of {files:?}");
+                // As after each reading.
+                watch.set(files.clone());
+            }
+        }
+    }
+
     /// Waits in short turns, as a loop does that has other things to do.
     async fn changes_in_turns(watch: &mut FileWatch, turn: Duration) -> bool {
         for _ in 0..2_000 {
