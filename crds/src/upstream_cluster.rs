@@ -31,6 +31,22 @@ pub const INDEX_MAX: u16 = 9_999;
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("x-kubernetes-validations" = [
+    {"rule": "has(self.kubeconfig) != (has(self.endpoints) && size(self.endpoints) > 0)",
+     "message": "give endpoints or kubeconfig, one of the two"},
+    {"rule": "!has(self.kubeconfig) || !(has(self.caData) || has(self.caFile) || has(self.tlsServerName) || has(self.credentials) || (has(self.insecureSkipVerify) && self.insecureSkipVerify))",
+     "message": "a kubeconfig has caData, caFile, tlsServerName, credentials and insecureSkipVerify itself; remove them"},
+    {"rule": "!(has(self.caData) && has(self.caFile))",
+     "message": "caData and caFile are both given; remove one of the two"},
+    {"rule": "has(self.kubeconfig) || has(self.caData) || has(self.caFile) || (has(self.insecureSkipVerify) && self.insecureSkipVerify)",
+     "message": "the servers cannot be checked; give caData or caFile"},
+    {"rule": "!((has(self.caData) || has(self.caFile)) && has(self.insecureSkipVerify) && self.insecureSkipVerify)",
+     "message": "insecureSkipVerify contradicts the certificate authorities that are given; remove one of the two"},
+    {"rule": "!(has(self.tokenPassThrough) && self.tokenPassThrough && has(self.insecureSkipVerify) && self.insecureSkipVerify)",
+     "message": "tokenPassThrough sends users' tokens to servers that are not checked; give caData or caFile, or remove it"},
+    {"rule": "!has(self.secureServing) || (has(self.serverNames) && size(self.serverNames) > 0)",
+     "message": "secureServing is for the hosts of serverNames, of which there are none"}
+]))]
 pub struct UpstreamClusterSpec {
     /// The cluster's servers, `https://host:port` each. Requests are balanced over those that are healthy. Required
     /// unless `kubeconfig` is given.
@@ -137,6 +153,12 @@ impl ImpersonationRules {
 /// How TLS is spoken with clients at a cluster's own hosts. Data is base64 of PEM text, as in a kubeconfig.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("x-kubernetes-validations" = [
+    {"rule": "!(has(self.certificateData) && has(self.certificateFile)) && !(has(self.keyData) && has(self.keyFile)) && !(has(self.clientCAData) && has(self.clientCAFile))",
+     "message": "one thing is given as data and as a file; remove one of the two"},
+    {"rule": "(has(self.certificateData) || has(self.certificateFile)) == (has(self.keyData) || has(self.keyFile))",
+     "message": "a serving certificate and its key go together"}
+]))]
 pub struct SecureServing {
     /// The certificate that clients see, followed by its intermediates; without it they see the one of `--tls-cert-file`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -162,6 +184,12 @@ pub struct SecureServing {
 /// A bearer token, or a client certificate with its key. Data is base64 of PEM text, as in a kubeconfig.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("x-kubernetes-validations" = [
+    {"rule": "!(has(self.token) && has(self.tokenFile)) && !(has(self.clientCertificateData) && has(self.clientCertificateFile)) && !(has(self.clientKeyData) && has(self.clientKeyFile))",
+     "message": "one thing is given as data and as a file; remove one of the two"},
+    {"rule": "(has(self.clientCertificateData) || has(self.clientCertificateFile)) == (has(self.clientKeyData) || has(self.clientKeyFile))",
+     "message": "a client certificate and its key go together"}
+]))]
 pub struct Credentials {
     /// A bearer token.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -49,6 +49,8 @@ async fn a_kube_apiserver_takes_them_and_refuses_what_makes_no_sense(context: Te
     };
     let mut of_cluster = governed(&json!(["https://a"]));
     of_cluster["endpoints"] = json!(["https://a", "https://b"]);
+    of_cluster["caFile"] = json!("ca.crt");
+    of_cluster["credentials"] = json!({"tokenFile": "token"});
     of_cluster["dispatch"] = json!("DenyAll");
     of_cluster["endpointProbe"] = json!({"path": "/healthz", "failureThreshold": 1});
     for object in [merged("all", &governed(&json!([]))), cluster(&of_cluster)] {
@@ -64,7 +66,29 @@ async fn a_kube_apiserver_takes_them_and_refuses_what_makes_no_sense(context: Te
     let policy = |policy: Value| json!({"dispatchPolicies": [policy]});
     let of_rule = |rule: Value| policy(json!({"rules": [rule]}));
     let schema = |schema: Value| json!({"flowControl": {"flowControlSchemas": [schema]}});
+    let reached = |more: Value| {
+        let mut spec = json!({"endpoints": ["https://a"], "caFile": "ca.crt"});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        cluster(&spec)
+    };
     for (object, expected) in [
+        (cluster(&json!({"dispatch": "DenyAll"})), "give endpoints or kubeconfig"),
+        (reached(json!({"kubeconfig": {"path": "x"}})), "give endpoints or kubeconfig"),
+        (cluster(&json!({"kubeconfig": {"path": "x"}, "tlsServerName": "a"})), "a kubeconfig has caData"),
+        (reached(json!({"caData": "eA=="})), "caData and caFile are both given"),
+        (cluster(&json!({"endpoints": ["https://a"]})), "the servers cannot be checked"),
+        (reached(json!({"insecureSkipVerify": true})), "insecureSkipVerify contradicts"),
+        (
+            cluster(&json!({"endpoints": ["https://a"], "insecureSkipVerify": true, "tokenPassThrough": true})),
+            "servers that are not checked",
+        ),
+        (reached(json!({"secureServing": {"clientCAFile": "x"}})), "of which there are none"),
+        (
+            reached(json!({"serverNames": ["a.example.com"], "secureServing": {"certificateFile": "x"}})),
+            "a serving certificate and its key go together",
+        ),
+        (reached(json!({"credentials": {"token": "x", "tokenFile": "x"}})), "given as data and as a file"),
+        (reached(json!({"credentials": {"clientKeyFile": "x"}})), "a client certificate and its key go together"),
         (merged("other", &json!({})), "the merged view is one; name it all"),
         (
             merged("all", &policy(json!({"rules": [rule], "endpoints": ["https://a"]}))),
