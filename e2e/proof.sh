@@ -2,7 +2,7 @@
 # What takes longer than continuous integration should: `make proof` runs it, or the parts that are named as arguments.
 #
 #   proof.sh [property] [model] [fleet] [specs] [reads] [bookmarks] [silence] [oracle] [authorization]
-#            [races] [rights] [faults] [fuzz]
+#            [races] [rights] [faults] [container] [fuzz]
 #
 # Each part writes one line of ../PROOF.md: the day, the commit, the command, how it ended, how long it took. Lines of parts that
 # did not run stay. New lines are appended, so nothing may stand below the table.
@@ -67,7 +67,7 @@ e2e() {
 }
 
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(property model fleet specs reads bookmarks silence oracle authorization races rights faults fuzz)
+[ ${#parts[@]} -gt 0 ] || parts=(property model fleet specs reads bookmarks silence oracle authorization races rights faults container fuzz)
 cargo build --workspace --bin tributary --locked || exit 1
 for name in "${parts[@]}"; do
   case $name in
@@ -83,6 +83,7 @@ for name in "${parts[@]}"; do
     races) part races 'cargo test --test e2e -- --ignored shared_mode::races::proof' e2e shared_mode::races::proof ;;
     rights) part rights 'cargo test --test e2e -- --ignored shared_mode::churn::proof; … shared_mode::tokens::proof' e2e shared_mode::churn::proof shared_mode::tokens::proof ;;
     faults) part faults 'cargo test -p tributary-server --test serve -- --ignored' cargo test --workspace --locked --test serve -- --ignored ;;
+    container) part container 'cargo test --test e2e -- --ignored deployment::container' e2e deployment::container::proof ;;
     fuzz) part fuzz "cargo fuzz run, $fuzz_seconds s each" fuzz ;;
     *) echo "no such part: $name" >&2; exit 2 ;;
   esac

@@ -289,7 +289,7 @@ fn documents() -> Vec<PathBuf> {
     let mut documents = markdown_files(".");
     documents.extend(markdown_files("docs"));
     documents.extend(markdown_files("docs/decisions"));
-    documents.extend(["e2e/README.md", "bench/README.md"].map(PathBuf::from));
+    documents.extend(["e2e/README.md", "bench/README.md", "deploy/README.md"].map(PathBuf::from));
     documents
 }
 

@@ -18,6 +18,7 @@ mod compaction;
 mod configuration_objects;
 mod conformance;
 mod context;
+mod deployment;
 mod differential;
 mod differing;
 mod endpoints;
@@ -89,6 +90,7 @@ fn main() -> anyhow::Result<()> {
         authentication::cases(),
         audit::cases(),
         configuration_objects::cases(),
+        deployment::cases(),
     ]
     .into_iter()
     .flatten()

@@ -2,6 +2,7 @@
 //! `docs/precedents.md` lists all of them.
 
 use crate::context::{Case, TestContext, cases, eventually};
+use crate::deployment;
 use anyhow::ensure;
 use std::time::Duration;
 use tributary_e2e::{MetricsServer, TestCluster, Tributary};
@@ -10,10 +11,12 @@ use tributary_e2e::{MetricsServer, TestCluster, Tributary};
 const SOON: Duration = Duration::from_secs(120);
 
 pub(crate) fn cases() -> Vec<Case> {
-    cases!["precedents"; cve_2018_1002102_and_cve_2022_3172_a_redirect_of_an_aggregated_api_leads_nobody_away]
-        .into_iter()
-        .map(|case| case.patience(Duration::from_secs(420)))
-        .collect()
+    cases!["precedents";
+        cve_2018_1002102_and_cve_2022_3172_a_redirect_of_an_aggregated_api_leads_nobody_away,
+        cve_2023_30622_the_chart_gives_no_rights_where_it_runs]
+    .into_iter()
+    .map(|case| case.patience(Duration::from_secs(420)))
+    .collect()
 }
 
 /// An aggregated API server that turns hostile and answers every request with a redirect. A kube-apiserver (1.36)
@@ -53,5 +56,35 @@ async fn cve_2018_1002102_and_cve_2022_3172_a_redirect_of_an_aggregated_api_lead
     for (http, path) in paths {
         eventually(SOON, async || http.get(path).send().await?.expect(200).map(drop)).await?;
     }
+    Ok(())
+}
+
+/// A chart that gives rights to everything gives them to whoever takes the node that its pod runs on. The chart here
+/// gives none, and what accounts may do in clusters is named word by word.
+async fn cve_2023_30622_the_chart_gives_no_rights_where_it_runs(context: TestContext) -> anyhow::Result<()> {
+    let helm = deployment::helm(&context, 4).await?;
+    for values in deployment::VALUES.map(deployment::values) {
+        for object in deployment::render::chart(&helm, &["--values", &values]).await? {
+            let kind = object["kind"].as_str().unwrap_or_default();
+            ensure!(!kind.contains("Role"), "the chart gives rights: {object}");
+            if kind == "ServiceAccount" {
+                ensure!(object["automountServiceAccountToken"] == false, "{object}");
+            }
+            if kind == "Deployment" {
+                let pod = &object["spec"]["template"]["spec"];
+                ensure!(pod["automountServiceAccountToken"] == false, "{pod}");
+                ensure!(!pod.to_string().contains("serviceAccountToken\":{"), "{pod}");
+            }
+        }
+    }
+    let profiles = ["constrained", "any"].map(|folder| deployment::deploy(&format!("members/{folder}")));
+    let files = profiles.iter().map(std::fs::read_dir).collect::<Result<Vec<_>, _>>()?;
+    let mut seen = 0;
+    for file in files.into_iter().flatten() {
+        let text = std::fs::read_to_string(file?.path())?;
+        ensure!(!text.contains("- '*'") && !text.contains("- \"*\""), "{text}");
+        seen += 1;
+    }
+    ensure!(seen == 5, "{seen} profiles");
     Ok(())
 }

@@ -130,7 +130,13 @@ impl Shared {
 }
 
 /// Makes a role with these rules, in a namespace or (with an empty one) everywhere, and gives it to a user.
-async fn grant(member: &TestCluster, namespace: &str, name: &str, user: &str, rules: Value) -> anyhow::Result<()> {
+pub(crate) async fn grant(
+    member: &TestCluster,
+    namespace: &str,
+    name: &str,
+    user: &str,
+    rules: Value,
+) -> anyhow::Result<()> {
     let (kind, place) = match namespace {
         "" => ("ClusterRole", String::new()),
         namespace => ("Role", format!("/namespaces/{namespace}")),
@@ -155,12 +161,17 @@ async fn revoke(member: &TestCluster, namespace: &str, name: &str) -> anyhow::Re
 }
 
 /// Rules for somebody who reads ConfigMaps.
-fn reads_config_maps() -> Value {
+pub(crate) fn reads_config_maps() -> Value {
     json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"]}])
 }
 
 /// Makes a ConfigMap whose text has this many bytes.
-async fn make_config_map(member: &TestCluster, namespace: &str, name: &str, bytes: usize) -> anyhow::Result<()> {
+pub(crate) async fn make_config_map(
+    member: &TestCluster,
+    namespace: &str,
+    name: &str,
+    bytes: usize,
+) -> anyhow::Result<()> {
     let metadata = json!({"name": name});
     let map =
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"text": "x".repeat(bytes)}});

@@ -1,7 +1,7 @@
 //! Members that are restored, replaced and upgraded, resources that come and go, and several processes over one set of
 //! members.
 
-mod informer;
+pub(crate) mod informer;
 
 use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::{Context, bail, ensure};

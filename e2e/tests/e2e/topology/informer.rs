@@ -6,23 +6,23 @@ use std::{collections::BTreeMap, time::Duration};
 use tributary_e2e::HttpClient;
 
 /// What is held: the uid and the `generation` label of each object, by cluster and name.
-pub(super) type State = BTreeMap<(String, String), (String, String)>;
+pub(crate) type State = BTreeMap<(String, String), (String, String)>;
 
 /// Lists, watches from the list, goes on after an end, and lists again only when it is told to.
-pub(super) struct Informer {
+pub(crate) struct Informer {
     servers: Vec<HttpClient>,
     path: String,
     limit: usize,
     /// How many requests were sent; also chooses the next server.
-    pub(super) requests: usize,
+    pub(crate) requests: usize,
     from: Option<String>,
-    pub(super) held: State,
+    pub(crate) held: State,
     /// By name alone, as most clients keep them: the cluster whose object was seen last.
-    pub(super) names: BTreeMap<String, String>,
+    pub(crate) names: BTreeMap<String, String>,
     /// How often it listed.
-    pub(super) lists: usize,
+    pub(crate) lists: usize,
     /// What it was told, as `TYPE cluster/name`.
-    pub(super) told: Vec<String>,
+    pub(crate) told: Vec<String>,
 }
 
 fn text(value: &Value) -> String {
@@ -37,7 +37,7 @@ fn key(object: &Value) -> (String, String) {
 
 impl Informer {
     /// An informer that has not listed yet; `limit` is the size of a page.
-    pub(super) fn new(servers: Vec<HttpClient>, path: &str, limit: usize) -> Self {
+    pub(crate) fn new(servers: Vec<HttpClient>, path: &str, limit: usize) -> Self {
         Self {
             servers,
             path: path.to_owned(),
@@ -52,7 +52,7 @@ impl Informer {
     }
 
     /// Replaces the servers, as a load balancer does.
-    pub(super) fn lead_to(&mut self, servers: Vec<HttpClient>) {
+    pub(crate) fn lead_to(&mut self, servers: Vec<HttpClient>) {
         self.servers = servers;
     }
 
@@ -105,7 +105,7 @@ impl Informer {
     }
 
     /// Follows until `end`, opening a new watch after each `patience`.
-    pub(super) async fn follow(&mut self, end: tokio::time::Instant, patience: Duration) -> anyhow::Result<()> {
+    pub(crate) async fn follow(&mut self, end: tokio::time::Instant, patience: Duration) -> anyhow::Result<()> {
         while tokio::time::Instant::now() < end {
             let Some(from) = self.from.clone() else {
                 self.list().await?;
@@ -151,7 +151,7 @@ impl Informer {
     }
 
     /// Whether it holds what the members have, and one of each name.
-    pub(super) async fn check(&self, members: &[&tributary_e2e::TestCluster]) -> anyhow::Result<()> {
+    pub(crate) async fn check(&self, members: &[&tributary_e2e::TestCluster]) -> anyhow::Result<()> {
         let mut expected = State::new();
         for member in members {
             let list = member.http().get(&self.path).send().await?.expect(200)?.json()?;

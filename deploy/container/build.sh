@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Builds what a container image of Tributary holds, and nothing else: one static program, without the simulator.
+#
+#   build.sh FOLDER     FOLDER/tributary, and FOLDER/etc with its user and the authorities that this machine believes
+#
+# The Containerfile runs it, and so may you, where static programs are wanted outside of containers. It needs Rust and a
+# C compiler. The program is linked with the C library of this machine: a glibc of 2.34 or later (older ones look for
+# parts of themselves at run time when they resolve names), or musl where TARGET says so:
+#
+#   TARGET=x86_64-unknown-linux-musl build.sh FOLDER     after `rustup target add x86_64-unknown-linux-musl`
+#
+# PROFILE=dev builds faster and runs slower.
+set -euo pipefail
+
+folder=${1:?usage: build.sh FOLDER}
+mkdir -p "$folder"
+folder=$(cd "$folder" && pwd)
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+target=${TARGET:-$(rustc -vV | sed -n 's/^host: //p')}
+profile=${PROFILE:-release}
+# Apart from the other builds: all is compiled anew for a static program. With --target the flags are not those of
+# build scripts and macros, which are loaded by the compiler and cannot be static.
+objects=${CARGO_TARGET_DIR:-target}/static
+RUSTFLAGS="${RUSTFLAGS:-} -C target-feature=+crt-static" \
+  cargo build --locked --package tributary-server --bin tributary --no-default-features \
+  --target "$target" --target-dir "$objects" --profile "$profile"
+
+built=$objects/$target/${profile/#dev/debug}/tributary
+# A program that asks for an interpreter is not static.
+if LC_ALL=C readelf --program-headers "$built" | grep -q INTERP; then
+  echo "build.sh: $built needs a dynamic linker: $target does not link statically on this machine" >&2
+  exit 1
+fi
+install -m 0755 "$built" "$folder/tributary"
+strip --strip-debug "$folder/tributary"
+mkdir -p "$folder/etc/ssl/certs"
+# Who starts it by a number alone has a name all the same.
+echo 'tributary:x:65532:65532:Tributary:/:/sbin/nologin' >"$folder/etc/passwd"
+echo 'tributary:x:65532:' >"$folder/etc/group"
+authorities=/etc/ssl/certs/ca-certificates.crt
+if [ -f "$authorities" ]; then install -m 0644 "$authorities" "$folder$authorities"; fi
+"$folder/tributary" --version

@@ -1,0 +1,87 @@
+{{- define "tributary.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "tributary.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" -}}
+{{- else if contains (include "tributary.name" .) .Release.Name -}}
+{{- .Release.Name | trunc 50 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name (include "tributary.name" .) | trunc 50 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "tributary.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "tributary.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "tributary.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{ include "tributary.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end -}}
+
+{{- define "tributary.image" -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
+{{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
+{{- end -}}
+{{- end -}}
+
+{{- define "tributary.servingSecret" -}}
+{{- default (printf "%s-serving" (include "tributary.fullname" .)) .Values.serving.secretName -}}
+{{- end -}}
+
+{{- define "tributary.dataClaim" -}}
+{{- default (printf "%s-data" (include "tributary.fullname" .)) .Values.dataDirectory.existingClaim -}}
+{{- end -}}
+
+{{/* Whether the chart makes files beside the configuration: "true", or nothing. */}}
+{{- define "tributary.hasFiles" -}}
+{{- if or .Values.authentication.configuration .Values.authentication.deniedUsers .Values.audit.policy -}}true{{- end -}}
+{{- end -}}
+
+{{/* Where the key of a ConfigMap or Secret comes from, as the source of a volume; a file of this name. */}}
+{{- define "tributary.authorities" -}}
+{{- if .configMapName -}}
+configMap:
+  name: {{ .configMapName }}
+  items: [{key: {{ .key | quote }}, path: ca.crt}]
+{{- else -}}
+secret:
+  secretName: {{ .secretName }}
+  defaultMode: 0440
+  items: [{key: {{ .key | quote }}, path: ca.crt}]
+{{- end -}}
+{{- end -}}
+
+{{/* What a schema cannot say: what has to be given, and what does not go together. */}}
+{{- define "tributary.validate" -}}
+{{- $configuration := .Values.configuration -}}
+{{- $sources := 0 -}}
+{{- range list $configuration.objects $configuration.existingConfigMap $configuration.existingSecret -}}
+{{- if . -}}{{- $sources = add1 $sources -}}{{- end -}}
+{{- end -}}
+{{- if ne (int $sources) 1 -}}
+{{- fail "configuration: give exactly one of objects, existingConfigMap and existingSecret; it says which clusters are served" -}}
+{{- end -}}
+{{- if and (not .Values.serving.secretName) (not .Values.serving.certificate.create) -}}
+{{- fail "serving.secretName: name a Secret of type kubernetes.io/tls, or have cert-manager make one by serving.certificate.create" -}}
+{{- end -}}
+{{- if and .Values.serving.certificate.create (not .Values.serving.certificate.issuerRef.name) -}}
+{{- fail "serving.certificate.issuerRef.name: name the Issuer or ClusterIssuer of the certificate" -}}
+{{- end -}}
+{{- range list .Values.authentication.clientCA .Values.authentication.requestHeader.clientCA -}}
+{{- if and .configMapName .secretName -}}
+{{- fail (printf "authentication: %s and %s are both given for one clientCA; leave out configMapName or secretName" .configMapName .secretName) -}}
+{{- end -}}
+{{- end -}}
+{{- $drain := 10 -}}
+{{- if lt (int .Values.terminationGracePeriodSeconds) (int (add .Values.shutdownDelaySeconds $drain 5)) -}}
+{{- fail (printf "terminationGracePeriodSeconds: %d is too short; shutdownDelaySeconds, %d s for what is open, and 5 s to end take %d s" (int .Values.terminationGracePeriodSeconds) $drain (int (add .Values.shutdownDelaySeconds $drain 5))) -}}
+{{- end -}}
+{{- end -}}

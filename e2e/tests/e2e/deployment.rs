@@ -1,0 +1,140 @@
+//! What `deploy` has: the chart and the manifests are taken by the real Helm and a real kube-apiserver, their pod runs,
+//! replicas are exchanged under load, and the static program needs nothing beside it.
+
+mod balancer;
+mod container;
+mod pod;
+pub(crate) mod render;
+mod rolling;
+mod unit;
+mod volumes;
+
+use crate::context::{Case, TestContext, cases};
+use anyhow::{Context, ensure};
+use std::{path::PathBuf, process::Command};
+use tributary_e2e::{Kubectl, TestCluster};
+
+pub(crate) fn cases() -> Vec<Case> {
+    let mut cases = cases!["deployment";
+        helm_renders_what_is_whole_and_refuses_what_is_not,
+        committed_manifests_are_what_the_chart_gives,
+        a_kube_apiserver_takes_all_of_it];
+    cases.extend(pod::cases());
+    cases.extend(rolling::cases());
+    cases.extend(container::cases());
+    cases.extend(unit::cases());
+    cases
+}
+
+/// A path below `deploy`.
+pub(crate) fn deploy(path: &str) -> String {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../deploy").join(path).display().to_string()
+}
+
+pub(crate) async fn helm(context: &TestContext, version: u8) -> anyhow::Result<Kubectl> {
+    Kubectl::helm(context.fixture.tools().await?, version, &context.fixture.bare().await?.kubeconfig())
+}
+
+/// Values files by which the chart is tried.
+pub(crate) const VALUES: [&str; 2] = ["minimal", "everything"];
+
+pub(crate) fn values(name: &str) -> String {
+    deploy(&format!("helm/tributary/ci/{name}-values.yaml"))
+}
+
+/// Values that are refused, and a part of what is said.
+const REFUSED: [(&str, &str); 11] = [
+    ("configuration.objects=null", "configuration: give exactly one of objects"),
+    ("configuration.existingSecret=clusters", "configuration: give exactly one of objects"),
+    ("serving.secretName=", "serving.secretName: name a Secret"),
+    ("serving.certificate.create=true", "serving.certificate.issuerRef.name: name the Issuer"),
+    ("authentication.clientCA.secretName=x", "leave out configMapName or secretName"),
+    ("shutdownDelaySeconds=20", "30 is too short"),
+    ("nonsense=1", "nonsense"),
+    ("replicas=0", "replicas"),
+    ("image.digest=latest", "digest"),
+    ("configuration.objects[0].kind=Pod", "objects"),
+    ("containerPort=443", "containerPort"),
+];
+
+async fn helm_renders_what_is_whole_and_refuses_what_is_not(context: TestContext) -> anyhow::Result<()> {
+    let minimal = values("minimal");
+    for version in [3, 4] {
+        let helm = helm(&context, version).await?;
+        for values in VALUES.map(values) {
+            helm.ok(&["lint", "--strict", &deploy("helm/tributary"), "--values", &values]).await?;
+            let objects = render::chart(&helm, &["--values", &values]).await?;
+            ensure!(objects.iter().any(|object| object["kind"] == "Deployment"), "{objects:?}");
+        }
+        for (value, expected) in REFUSED {
+            let refused = render::run(&helm, "tributary", &["--values", &minimal, "--set", value]).await?;
+            let words = refused.failure()?;
+            ensure!(words.contains(expected), "helm {version}, {value}: {words}");
+        }
+    }
+    Ok(())
+}
+
+async fn committed_manifests_are_what_the_chart_gives(context: TestContext) -> anyhow::Result<()> {
+    let committed = std::fs::read_to_string(deploy("manifests/tributary.yaml")).context("read the manifests")?;
+    for version in [3, 4] {
+        let program = context.fixture.tools().await?.helm(version);
+        let output = Command::new(deploy("manifests/generate.sh")).env("HELM", program).output().context("generate")?;
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        ensure!(
+            output.stdout == committed.as_bytes(),
+            "deploy/manifests/tributary.yaml is not what helm {version} makes of the chart; run \
+             `deploy/manifests/generate.sh > deploy/manifests/tributary.yaml` and commit the result"
+        );
+    }
+    Ok(())
+}
+
+/// Succeeds without a word on standard error: unknown fields, and what a pod may not do where security is enforced, are
+/// told as warnings.
+async fn without_a_warning(kubectl: &Kubectl, arguments: &[&str]) -> anyhow::Result<()> {
+    let output = kubectl.run(arguments).await?;
+    ensure!(output.code == Some(0) && !output.stderr.contains("Warning"), "{}: {}", output.command, output.stderr);
+    Ok(())
+}
+
+/// Kinds of others (cert-manager's, the Prometheus Operator's) are not served there, and are left out: a schema that
+/// is made up here would say nothing about theirs.
+const SERVED: &str =
+    "serviceMonitor.enabled=false,serving.certificate.create=false,serving.secretName=tributary-serving";
+
+async fn a_kube_apiserver_takes_all_of_it(context: TestContext) -> anyhow::Result<()> {
+    let _permit = context.fixture.own_members.acquire().await?;
+    let tools = context.fixture.tools().await?;
+    // Its own member: it makes a namespace of a name that is not the test's own.
+    let member = TestCluster::builder("stage").start(tools).await?;
+    let kubectl = Kubectl::new(tools, &member.kubeconfig())?;
+    // The namespace in these enforces the profile `restricted`.
+    without_a_warning(&kubectl, &["apply", "--validate=strict", "-f", &deploy("manifests/tributary.yaml")]).await?;
+    for version in [3, 4] {
+        let helm = Kubectl::helm(tools, version, &member.kubeconfig())?;
+        for (name, values) in VALUES.map(|name| (name, values(name))) {
+            let release = format!("{name}-{version}");
+            // What is kept of a release, such as a claim, is in nobody's way then.
+            let set = format!("{SERVED},fullnameOverride={release}");
+            let chosen = ["--values", &values, "--set", &set];
+            let rendered = render::run(&helm, &release, &chosen).await?.success()?;
+            let file = kubectl.file("rendered.yaml", &rendered)?;
+            let apply = ["apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", &file];
+            without_a_warning(&kubectl, &apply).await?;
+            let of = |verb: &'static str| {
+                [verb, &release, &deploy("helm/tributary"), "--namespace", "tributary"].map(str::to_owned)
+            };
+            let install = of("install");
+            let install: Vec<&str> = install.iter().map(String::as_str).chain(chosen).collect();
+            without_a_warning(&helm, &install).await?;
+            let upgrade = of("upgrade");
+            let upgrade: Vec<&str> =
+                upgrade.iter().map(String::as_str).chain(chosen).chain(["--set", "replicas=4"]).collect();
+            without_a_warning(&helm, &upgrade).await?;
+            helm.ok(&["rollback", &release, "--namespace", "tributary"]).await?;
+            helm.ok(&["uninstall", &release, "--namespace", "tributary"]).await?;
+        }
+    }
+    Ok(())
+}

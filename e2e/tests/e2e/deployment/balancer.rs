@@ -1,0 +1,89 @@
+//! A TCP load balancer that goes by `/readyz`, as a Service's endpoints do. It tries no second server where one refuses
+//! a connection.
+
+use parking_lot::Mutex;
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+use tokio::{
+    io::copy_bidirectional,
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+    time::timeout,
+};
+use tributary_e2e::HttpClient;
+
+/// How often each server is asked; what a delay before a drain has to outlast.
+const PERIOD: Duration = Duration::from_millis(100);
+
+/// How many failures in a row take a server out, as the chart's probe has it: one alone may be this machine's.
+const FAILURES: u32 = 2;
+
+/// A running balancer; dropping it ends it, and what goes through it.
+pub(super) struct Balancer {
+    pub(super) port: u16,
+    ready: Arc<Mutex<Vec<bool>>>,
+    _tasks: JoinSet<()>,
+}
+
+impl Balancer {
+    /// Before these servers; each client asks one of them for its health.
+    pub(super) async fn start(servers: Vec<(SocketAddr, HttpClient)>) -> anyhow::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let port = listener.local_addr()?.port();
+        let ready = Arc::new(Mutex::new(vec![false; servers.len()]));
+        let addresses: Vec<SocketAddr> = servers.iter().map(|(address, _)| *address).collect();
+        let mut tasks = JoinSet::new();
+        for (index, (_, client)) in servers.into_iter().enumerate() {
+            tasks.spawn(probe(index, client, Arc::clone(&ready)));
+        }
+        tasks.spawn(accept(listener, addresses, Arc::clone(&ready)));
+        Ok(Self { port, ready, _tasks: tasks })
+    }
+
+    /// Whether connections go to a server.
+    pub(super) fn is_ready(&self, index: usize) -> bool {
+        self.ready.lock()[index]
+    }
+}
+
+async fn probe(index: usize, client: HttpClient, ready: Arc<Mutex<Vec<bool>>>) {
+    let mut failures = 0;
+    loop {
+        let answer = timeout(PERIOD * 5, client.get("/readyz").send()).await;
+        failures = match answer {
+            Ok(Ok(answer)) if answer.status == 200 => 0,
+            _ => failures + 1,
+        };
+        match failures {
+            0 => ready.lock()[index] = true,
+            FAILURES.. => ready.lock()[index] = false,
+            _ => {}
+        }
+        tokio::time::sleep(PERIOD).await;
+    }
+}
+
+async fn accept(listener: TcpListener, servers: Vec<SocketAddr>, ready: Arc<Mutex<Vec<bool>>>) {
+    let (mut connections, turn) = (JoinSet::new(), AtomicUsize::new(0));
+    loop {
+        let Ok((mut client, _)) = listener.accept().await else { continue };
+        while connections.try_join_next().is_some() {}
+        let ready: Vec<SocketAddr> =
+            servers.iter().zip(ready.lock().iter()).filter(|(_, ready)| **ready).map(|(server, _)| *server).collect();
+        if ready.is_empty() {
+            continue;
+        }
+        let server = ready[turn.fetch_add(1, Ordering::Relaxed) % ready.len()];
+        connections.spawn(async move {
+            let Ok(mut server) = TcpStream::connect(server).await else { return };
+            // Either side ends it as it likes.
+            let _ended = copy_bidirectional(&mut client, &mut server).await;
+        });
+    }
+}

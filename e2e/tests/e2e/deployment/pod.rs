@@ -1,0 +1,280 @@
+//! The pod of the chart, run as a process: its flags, files, user, probes and grace period are those of the rendered
+//! Deployment, with paths below a folder of the test's own.
+
+use super::{helm, render, volumes};
+use crate::context::{Case, TestContext, cases, eventually};
+use crate::shared_mode::{grant, make_config_map, reads_config_maps};
+use anyhow::{Context as _, ensure};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde_json::{Value, json};
+use std::{
+    collections::BTreeMap,
+    fs::{self, Permissions},
+    os::unix::{
+        fs::{PermissionsExt, chown},
+        process::CommandExt,
+    },
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::time::Instant;
+use tributary_e2e::{
+    HttpClient, PeopleAuthority, Process, TestCluster, guard, kubeconfig, kubeconfig::Entries, namespace, ports,
+    tributary,
+};
+use volumes::Files;
+
+const SOON: Duration = Duration::from_secs(60);
+
+pub(super) fn cases() -> Vec<Case> {
+    cases!["deployment::pod"; the_pod_runs_as_it_is_rendered]
+}
+
+/// A kubelet for one pod.
+struct Kubelet {
+    root: tempfile::TempDir,
+    /// The pod's spec.
+    spec: Value,
+    /// Contents of ConfigMaps and Secrets, by `configMap/NAME` and `secret/NAME`.
+    sources: BTreeMap<String, Files>,
+    /// As whom the pod runs; `None` where only root may choose that, and this is somebody else.
+    user: Option<u32>,
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+impl Kubelet {
+    fn new(objects: &[Value], given: &[(&str, &[(&str, &str)])]) -> anyhow::Result<Self> {
+        let root = guard::temporary_folder("pod")?;
+        fs::set_permissions(root.path(), Permissions::from_mode(0o755))?;
+        let deployment = objects.iter().find(|object| object["kind"] == "Deployment").context("no Deployment")?;
+        let spec = deployment["spec"]["template"]["spec"].clone();
+        let user = spec["securityContext"]["runAsUser"].as_u64().context("no user")?;
+        let user = rustix::process::getuid().is_root().then_some(u32::try_from(user)?);
+        let mut sources = BTreeMap::new();
+        for map in objects.iter().filter(|object| object["kind"] == "ConfigMap") {
+            let data = map["data"].as_object().into_iter().flatten();
+            let files: Files = data.map(|(name, content)| (name.clone(), text(content))).collect();
+            sources.insert(format!("configMap/{}", text(&map["metadata"]["name"])), files);
+        }
+        for (source, files) in given {
+            let files = files.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
+            sources.insert((*source).to_owned(), files);
+        }
+        Ok(Self { root, spec, sources, user })
+    }
+
+    /// Where a path of the pod is.
+    fn path(&self, path: &str) -> PathBuf {
+        self.root.path().join(path.trim_start_matches('/'))
+    }
+
+    /// A text with the paths of the pod as they are here.
+    fn placed(&self, text: &str) -> String {
+        let root = self.root.path().display().to_string();
+        ["/etc/tributary/", "/var/lib/tributary"]
+            .iter()
+            .fold(text.to_owned(), |text, path| text.replace(path, &format!("{root}{path}")))
+    }
+
+    /// The container.
+    fn container(&self) -> &Value {
+        &self.spec["containers"][0]
+    }
+
+    /// Lays all volumes where the container mounts them.
+    fn mount(&self) -> anyhow::Result<()> {
+        let group = self.user.map(|_| self.spec["securityContext"]["fsGroup"].as_u64().unwrap_or_default());
+        let group = group.map(u32::try_from).transpose()?;
+        for mount in self.container()["volumeMounts"].as_array().into_iter().flatten() {
+            ensure!(mount["subPath"].is_null(), "the kubelet never renews a file that is mounted by itself: {mount}");
+            let folder = self.path(&text(&mount["mountPath"]));
+            let volumes = self.spec["volumes"].as_array().into_iter().flatten();
+            let volume = volumes.clone().find(|volume| volume["name"] == mount["name"]).context("no such volume")?;
+            if volume["emptyDir"].is_object() {
+                // As the kubelet makes it for a group.
+                fs::create_dir_all(&folder)?;
+                chown(&folder, None, group)?;
+                fs::set_permissions(&folder, Permissions::from_mode(0o2777))?;
+                continue;
+            }
+            volumes::lay(&folder, &self.files(volume)?, group)?;
+        }
+        Ok(())
+    }
+
+    /// What a volume holds.
+    fn files(&self, volume: &Value) -> anyhow::Result<Files> {
+        let (source, spec) = match volume["secret"].as_object() {
+            Some(_) => (format!("secret/{}", text(&volume["secret"]["secretName"])), &volume["secret"]),
+            None => (format!("configMap/{}", text(&volume["configMap"]["name"])), &volume["configMap"]),
+        };
+        let all = self.sources.get(&source).with_context(|| format!("nobody gave {source}"))?;
+        let all = all.iter().map(|(name, text)| (name.clone(), self.placed(text)));
+        let Some(items) = spec["items"].as_array() else { return Ok(all.collect()) };
+        let chosen = all.filter_map(|(name, content)| {
+            let item = items.iter().find(|item| item["key"] == name.as_str())?;
+            Some((text(&item["path"]), content))
+        });
+        Ok(chosen.collect())
+    }
+
+    /// Starts the container.
+    fn start(&self) -> anyhow::Result<Process> {
+        let container = self.container();
+        ensure!(container["command"].is_null(), "the image's own program is run: {container}");
+        let arguments = container["args"].as_array().into_iter().flatten().map(|word| self.placed(&text(word)));
+        // Where everybody may read it.
+        let program = self.path("/tributary");
+        fs::copy(tributary::binary()?, &program).context("copy the program")?;
+        let mut command = Command::new(program);
+        command.args(arguments).env_clear().current_dir("/");
+        if let Some(user) = self.user {
+            command.uid(user).gid(user);
+        }
+        Process::spawn_with("pod", command, &self.path("/out"), &self.path("/err"), Stdio::null())
+    }
+
+    /// Path and patience of a probe, which is one of the container's own port.
+    fn probe(&self, name: &str) -> anyhow::Result<(String, Duration)> {
+        let probe = &self.container()[name];
+        let get = &probe["httpGet"];
+        ensure!(get["scheme"] == "HTTPS" && get["port"] == self.container()["ports"][0]["name"], "{probe}");
+        let seconds = |field: &str| probe[field].as_u64().unwrap_or(1);
+        Ok((text(&get["path"]), Duration::from_secs(seconds("periodSeconds") * seconds("failureThreshold"))))
+    }
+}
+
+/// What a test needs to reach the pod.
+struct Reached {
+    people: PeopleAuthority,
+    server: String,
+    folder: tempfile::TempDir,
+}
+
+impl Reached {
+    async fn client(&self, user: Value) -> anyhow::Result<HttpClient> {
+        let path = self.folder.path().join(namespace::unique_name("kubeconfig"));
+        let authority = STANDARD.encode(self.people.pem());
+        let cluster = json!({"server": self.server, "certificate-authority-data": authority});
+        kubeconfig::write_entries(&path, &[Entries { name: "pod".to_owned(), cluster, user }])?;
+        HttpClient::from_kubeconfig(&path, None).await
+    }
+}
+
+/// Values for one real member, as whoever installs the chart gives them. The port is a free one of this machine.
+fn chosen(member: &TestCluster, name: &str, port: u16) -> Value {
+    let object = json!({"apiVersion": "tributary.dev/v1alpha1", "kind": "UpstreamCluster", "metadata": {"name": name},
+        "spec": {"endpoints": [member.access().server], "caFile": "/etc/tributary/members/own/ca.crt",
+            "credentials": {"tokenFile": "/etc/tributary/members/own/token"}}});
+    json!({
+        "configuration": {"objects": [object]},
+        "members": [{"name": "own", "secretName": "member"}],
+        "serving": {"secretName": "serving"},
+        "authentication": {"clientCA": {"configMapName": "people", "key": "people.crt"}, "deniedUsers": ["mallory"]},
+        "audit": {"policy": {"rules": [{"level": "Metadata"}]}},
+        "listenAddress": "127.0.0.1", "containerPort": port, "shutdownDelaySeconds": 2,
+    })
+}
+
+async fn rendered(context: &TestContext, values: &Value) -> anyhow::Result<Vec<Value>> {
+    let helm = helm(context, 4).await?;
+    let file = helm.file("values.json", &values.to_string())?;
+    render::chart(&helm, &["--values", &file]).await
+}
+
+async fn the_pod_runs_as_it_is_rendered(context: TestContext) -> anyhow::Result<()> {
+    let member = context.fixture.bare().await?;
+    let own = context.namespace("pod", &[Arc::clone(&member)]).await?;
+    let ann = namespace::unique_name("ann");
+    grant(&member, &own, &ann, &ann, reads_config_maps()).await?;
+    make_config_map(&member, &own, "seen", 1).await?;
+
+    let port = ports::free_port()?;
+    let people = PeopleAuthority::new("people and servers")?;
+    let (certificate, key) = people.serving(&["127.0.0.1"])?;
+    let access = member.access();
+    let objects = rendered(&context, &chosen(&member, "first", port)).await?;
+    let kubelet = Kubelet::new(
+        &objects,
+        &[
+            ("secret/member", &[("ca.crt", &access.certificate_authority), ("token", &access.token)]),
+            ("secret/serving", &[("tls.crt", &certificate), ("tls.key", &key)]),
+            ("configMap/people", &[("people.crt", people.pem())]),
+        ],
+    )?;
+    kubelet.mount()?;
+    let mut process = kubelet.start()?;
+    let reached =
+        Reached { people, server: format!("https://127.0.0.1:{port}"), folder: guard::temporary_folder("pod")? };
+    let outcome = as_rendered(&context, &kubelet, &mut process, &reached, (&own, &ann, &member)).await;
+    outcome.with_context(|| format!("the pod's log: {}", process.errors()))
+}
+
+async fn as_rendered(
+    context: &TestContext,
+    kubelet: &Kubelet,
+    process: &mut Process,
+    reached: &Reached,
+    (own, ann, member): (&str, &str, &TestCluster),
+) -> anyhow::Result<()> {
+    // Nobody's question, by the name of an address.
+    let nobody = reached.client(json!({})).await?;
+    let (startup, patience) = kubelet.probe("startupProbe")?;
+    eventually(patience, async || nobody.get(&startup).send().await?.expect(200).map(drop)).await?;
+    let (livez, readyz) = (kubelet.probe("livenessProbe")?.0, kubelet.probe("readinessProbe")?.0);
+    for path in [&livez, &readyz] {
+        nobody.get(path).send().await?.expect(200)?;
+    }
+    let http = reached.client(reached.people.user(ann, &[])?).await?;
+    let maps = format!("/api/v1/namespaces/{own}/configmaps/seen");
+    eventually(SOON, async || http.get(&maps).send().await?.expect(200).map(drop)).await?;
+    // The audit policy is carried out: standard output has a line of JSON for it.
+    ensure!(process.output().contains("\"audit.k8s.io/v1\""), "{}", process.output());
+
+    // What the kubelet brings later counts while it runs.
+    let port = kubelet.container()["ports"][0]["containerPort"].as_u64().context("no port")?;
+    let mut values = chosen(member, "second", u16::try_from(port)?);
+    http.get("/clusters/second/version").send().await?.expect(404)?;
+    brings(kubelet, &rendered(context, &values).await?)?;
+    eventually(SOON, async || http.get("/clusters/second/version").send().await?.expect(200).map(drop)).await?;
+    values["authentication"]["deniedUsers"] = json!(["mallory", ann]);
+    brings(kubelet, &rendered(context, &values).await?)?;
+    eventually(SOON, async || http.get(&maps).send().await?.expect(403).map(drop)).await?;
+
+    ends(kubelet, process, &nobody, [&livez, &readyz]).await
+}
+
+/// Lays the ConfigMaps of these objects in the place of those that are mounted.
+fn brings(kubelet: &Kubelet, objects: &[Value]) -> anyhow::Result<()> {
+    for (mounted, source) in [("configuration", "tributary-configuration"), ("files", "tributary-files")] {
+        let map = objects.iter().find(|object| object["kind"] == "ConfigMap" && object["metadata"]["name"] == source);
+        let data = map.with_context(|| format!("no {source}"))?["data"].as_object().cloned().unwrap_or_default();
+        let files: Files = data.iter().map(|(name, content)| (name.clone(), kubelet.placed(&text(content)))).collect();
+        let folder = kubelet.path(&format!("/etc/tributary/{mounted}"));
+        volumes::lay(Path::new(&folder), &files, kubelet.user)?;
+    }
+    Ok(())
+}
+
+/// SIGTERM: not ready at once, and alive as long as the delay lasts; over within the grace period.
+async fn ends(
+    kubelet: &Kubelet,
+    process: &mut Process,
+    nobody: &HttpClient,
+    [livez, readyz]: [&str; 2],
+) -> anyhow::Result<()> {
+    let grace = kubelet.spec["terminationGracePeriodSeconds"].as_u64().context("no grace period")?;
+    let told = Instant::now();
+    process.signal(rustix::process::Signal::TERM)?;
+    eventually(Duration::from_secs(1), async || nobody.get(readyz).send().await?.expect(500).map(drop)).await?;
+    nobody.get(livez).send().await?.expect(200)?;
+    let status = process.wait(Duration::from_secs(grace)).await?;
+    ensure!(status.success(), "{status}");
+    ensure!(told.elapsed() >= Duration::from_secs(2), "no delay: {:?}", told.elapsed());
+    Ok(())
+}

@@ -1,0 +1,241 @@
+//! Two replicas behind a load balancer are exchanged one after the other, there and back, while clients read, write and
+//! watch: no request is lost.
+
+use super::balancer::Balancer;
+use crate::context::{Case, TestContext, cases, eventually};
+use crate::shared_mode::{grant, make_config_map};
+use crate::topology::informer::Informer;
+use anyhow::ensure;
+use base64::{Engine, engine::general_purpose::STANDARD};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use std::{
+    fs,
+    net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+use tokio::{task::JoinSet, time::Instant};
+use tributary_e2e::{
+    HttpClient, PeopleAuthority, TestCluster, Tributary, guard, http::RequestBuilder, kubeconfig, kubeconfig::Entries,
+    namespace, ports,
+};
+
+const SOON: Duration = Duration::from_secs(60);
+
+/// How long a replica may take until it serves: a quarter of a second where nothing has to be asked a second time, which
+/// takes ten.
+const STARTED_WITHIN: Duration = Duration::from_secs(6);
+
+pub(super) fn cases() -> Vec<Case> {
+    cases!["deployment::rolling"; two_replicas_are_exchanged_and_no_request_is_lost]
+}
+
+/// One of the two replicas: where it is, and what it is started with each time.
+#[derive(Debug)]
+struct Replica {
+    port: u16,
+    folder: PathBuf,
+    running: Option<Tributary>,
+}
+
+/// Everything that the replicas share.
+struct Fleet {
+    folder: tempfile::TempDir,
+    people: PeopleAuthority,
+    members: PathBuf,
+}
+
+impl Fleet {
+    async fn new(context: &TestContext) -> anyhow::Result<Self> {
+        let (folder, people) = (guard::temporary_folder("fleet")?, PeopleAuthority::new("people and servers")?);
+        let (certificate, key) = people.serving(&["127.0.0.1"])?;
+        for (name, text) in [("people.crt", people.pem()), ("tls.crt", &certificate), ("tls.key", &key)] {
+            fs::write(folder.path().join(name), text)?;
+        }
+        Ok(Self { folder, people, members: context.fixture.pair_kubeconfig().await? })
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    async fn start(&self, replica: &mut Replica) -> anyhow::Result<()> {
+        let tributary = Tributary::builder(&self.members, ["member1", "member2"])
+            .shared(&self.file("people.crt"))
+            .listen(format!("127.0.0.1:{}", replica.port))
+            .argument(format!("--tls-cert-file={}", self.file("tls.crt").display()))
+            .argument(format!("--tls-private-key-file={}", self.file("tls.key").display()))
+            .arguments(["--replicas=Several", "--partial=Deny", "--shutdown-delay-duration=2s"])
+            .folder(&replica.folder);
+        replica.running = Some(tributary.start().await?);
+        Ok(())
+    }
+
+    fn kubeconfig(&self, port: u16, user: Value) -> anyhow::Result<PathBuf> {
+        let path = self.file(&namespace::unique_name("kubeconfig"));
+        let authority = STANDARD.encode(self.people.pem());
+        let cluster = json!({"server": format!("https://127.0.0.1:{port}"), "certificate-authority-data": authority});
+        kubeconfig::write_entries(&path, &[Entries { name: "fleet".to_owned(), cluster, user }])?;
+        Ok(path)
+    }
+}
+
+/// What clients met.
+#[derive(Default)]
+struct Met {
+    stop: AtomicBool,
+    answered: AtomicUsize,
+    lost: Mutex<Vec<String>>,
+}
+
+impl Met {
+    /// One request, once: the client repeats none that it has begun to send.
+    async fn ask(&self, request: RequestBuilder) {
+        let outcome = match request.send().await {
+            Ok(answer) => answer.expect(200).map(drop),
+            Err(error) => Err(error),
+        };
+        match outcome {
+            Ok(()) => drop(self.answered.fetch_add(1, Ordering::Relaxed)),
+            Err(error) => self.lost.lock().push(format!("{error:#}")),
+        }
+    }
+}
+
+/// Reads until it is told to stop; over a new connection each time, or always over the same.
+async fn reads(met: Arc<Met>, kubeconfig: PathBuf, paths: [String; 3], is_new_each_time: bool) -> anyhow::Result<()> {
+    let mut client = HttpClient::from_kubeconfig(&kubeconfig, None).await?;
+    for path in paths.iter().cycle() {
+        if met.stop.load(Ordering::Relaxed) {
+            break;
+        }
+        met.ask(client.get(path)).await;
+        if is_new_each_time {
+            client = HttpClient::from_kubeconfig(&kubeconfig, None).await?;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
+}
+
+/// Writes through the replicas, each write once.
+async fn writes(met: Arc<Met>, kubeconfig: PathBuf, path: String) -> anyhow::Result<()> {
+    let client = HttpClient::from_kubeconfig(&kubeconfig, None).await?;
+    for step in 0.. {
+        if met.stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let patch = json!({"data": {"step": step.to_string()}});
+        met.ask(client.patch(&path, "merge-patch+json", &patch)).await;
+        tokio::time::sleep(Duration::from_millis(30)).await;
+    }
+    Ok(())
+}
+
+/// Changes an object in each member again and again, past the replicas.
+async fn changes(met: Arc<Met>, members: [Arc<TestCluster>; 2], maps: String) -> anyhow::Result<()> {
+    for generation in 1.. {
+        if met.stop.load(Ordering::Relaxed) {
+            break;
+        }
+        for member in &members {
+            let patch = json!({"metadata": {"labels": {"generation": generation.to_string()}}});
+            let path = format!("{maps}/of-{}", member.name());
+            member.http().patch(&path, "merge-patch+json", &patch).send().await?.expect(200)?;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    Ok(())
+}
+
+/// Exchanges both replicas, twice: an upgrade, and the way back.
+async fn roll(fleet: &Fleet, replicas: &mut [Replica; 2], balancer: &Balancer) -> anyhow::Result<()> {
+    for _ in 0..2 {
+        for (index, replica) in replicas.iter_mut().enumerate() {
+            if let Some(running) = replica.running.take() {
+                let status = running.stop().await?;
+                ensure!(status.success(), "{status}");
+            }
+            let begun = Instant::now();
+            fleet.start(replica).await?;
+            let started = begun.elapsed();
+            ensure!(started < STARTED_WITHIN, "replica {index} served after {started:?}: {replica:?}");
+            eventually(SOON, async || {
+                ensure!(balancer.is_ready(index), "replica {index} is not ready");
+                Ok(())
+            })
+            .await?;
+        }
+    }
+    Ok(())
+}
+
+async fn two_replicas_are_exchanged_and_no_request_is_lost(context: TestContext) -> anyhow::Result<()> {
+    let members = context.fixture.pair().await?.clone();
+    let (own, ann) = (context.namespace("rolling", &members).await?, namespace::unique_name("ann"));
+    for member in &members {
+        let rules =
+            json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch", "patch"]}]);
+        grant(member, &own, &ann, &ann, rules).await?;
+        make_config_map(member, &own, &format!("of-{}", member.name()), 1).await?;
+    }
+    let fleet = Fleet::new(&context).await?;
+    let replica =
+        |name: &str| anyhow::Ok(Replica { port: ports::free_port()?, folder: fleet.file(name), running: None });
+    let mut replicas = [replica("one")?, replica("two")?];
+    let mut servers = Vec::new();
+    for replica in &mut replicas {
+        fs::create_dir(&replica.folder)?;
+        fleet.start(replica).await?;
+        let path = fleet.kubeconfig(replica.port, json!({}))?;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, replica.port));
+        servers.push((address, HttpClient::from_kubeconfig(&path, None).await?));
+    }
+    let balancer = Balancer::start(servers).await?;
+    let person = fleet.kubeconfig(balancer.port, fleet.people.user(&ann, &[])?)?;
+    let maps = format!("/api/v1/namespaces/{own}/configmaps");
+    let http = HttpClient::from_kubeconfig(&person, None).await?;
+    for replica in &replicas {
+        let direct = fleet.kubeconfig(replica.port, fleet.people.user(&ann, &[])?)?;
+        let direct = HttpClient::from_kubeconfig(&direct, None).await?;
+        eventually(SOON, async || direct.get(&maps).send().await?.expect(200).map(drop)).await?;
+    }
+    let (met, mut tasks) = (Arc::new(Met::default()), JoinSet::new());
+    let paths = [maps.clone(), format!("{maps}/of-member1"), format!("/clusters/member2{maps}/of-member2")];
+    for index in 0..6 {
+        tasks.spawn(reads(Arc::clone(&met), person.clone(), paths.clone(), index % 3 == 0));
+    }
+    tasks.spawn(writes(Arc::clone(&met), person.clone(), format!("{maps}/of-member2")));
+    tasks.spawn(changes(Arc::clone(&met), members.clone(), maps.clone()));
+    let mut informer = Informer::new(vec![http], &maps, 500);
+    let long = Duration::from_secs(600);
+    let rolled = tokio::select! {
+        rolled = roll(&fleet, &mut replicas, &balancer) => rolled,
+        followed = informer.follow(Instant::now() + long, long) => followed,
+    };
+    met.stop.store(true, Ordering::Relaxed);
+    while let Some(ended) = tasks.join_next().await {
+        ended??;
+    }
+    rolled?;
+    let lost = met.lost.lock().clone();
+    let answered = met.answered.load(Ordering::Relaxed);
+    ensure!(
+        lost.is_empty(),
+        "{} of {} requests were lost: {:#?}",
+        lost.len(),
+        answered + lost.len(),
+        &lost[..lost.len().min(5)]
+    );
+    ensure!(answered > 200, "no load: {answered} requests");
+    informer.follow(Instant::now() + Duration::from_secs(1), long).await?;
+    informer.check(&[&*members[0], &*members[1]]).await?;
+    ensure!(informer.lists <= 2, "the informer listed {} times", informer.lists);
+    println!("{answered} requests were answered, none lost; the informer listed {} times", informer.lists);
+    Ok(())
+}

@@ -1,0 +1,53 @@
+//! The systemd unit: systemd takes it and finds it confined, and its flags are those of the program.
+
+use super::deploy;
+use crate::context::{Case, TestContext, cases};
+use anyhow::{Context as _, ensure};
+use std::{
+    fs,
+    process::{Command, Output},
+};
+use tributary_e2e::{guard, tributary};
+
+/// The exposure that systemd may find, in tenths; what is left are sockets, without which nothing is served.
+const EXPOSURE_MAX: &str = "15";
+
+pub(super) fn cases() -> Vec<Case> {
+    cases!["deployment::unit"; systemd_takes_it, its_flags_are_those_of_the_program]
+}
+
+fn systemd_analyze(arguments: &[&str]) -> Option<Output> {
+    Command::new("systemd-analyze").args(arguments).output().ok()
+}
+
+async fn systemd_takes_it(_: TestContext) -> anyhow::Result<()> {
+    let text = fs::read_to_string(deploy("systemd/tributary.service")).context("read the unit")?;
+    // With a program that is there, wherever that is.
+    let (folder, program) = (guard::temporary_folder("unit")?, tributary::binary()?);
+    let unit = folder.path().join("tributary.service");
+    fs::write(&unit, text.replace("/usr/local/bin/tributary", &program.display().to_string()))?;
+    let unit = unit.display().to_string();
+    let Some(verified) = systemd_analyze(&["verify", &unit]) else {
+        println!("skipped: there is no systemd-analyze");
+        return Ok(());
+    };
+    let words = String::from_utf8_lossy(&verified.stderr);
+    ensure!(verified.status.success() && !words.contains("tributary.service:"), "{words}");
+    let judged =
+        systemd_analyze(&["security", "--offline=true", "--threshold", EXPOSURE_MAX, &unit]).context("security")?;
+    let (table, words) = (String::from_utf8_lossy(&judged.stdout), String::from_utf8_lossy(&judged.stderr));
+    ensure!(judged.status.success(), "{table}\n{words}");
+    Ok(())
+}
+
+async fn its_flags_are_those_of_the_program(_: TestContext) -> anyhow::Result<()> {
+    let text = fs::read_to_string(deploy("systemd/tributary.service")).context("read the unit")?.replace("\\\n", "");
+    let line = text.lines().find_map(|line| line.strip_prefix("ExecStart=")).context("no ExecStart")?;
+    let words: Vec<&str> = line.split_whitespace().skip(1).filter(|word| !word.starts_with('$')).collect();
+    // It comes as far as its configuration, which is not there.
+    let absent = words.iter().map(|word| word.replace("/etc/tributary/", "/there/is/none/")).collect::<Vec<_>>();
+    let absent: Vec<&str> = absent.iter().map(String::as_str).collect();
+    let output = tributary::run(&absent).await?;
+    ensure!(output.stderr.contains("--config /there/is/none/clusters"), "{}", output.stderr);
+    Ok(())
+}
