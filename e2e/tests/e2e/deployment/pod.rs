@@ -29,7 +29,7 @@ use volumes::Files;
 const SOON: Duration = Duration::from_secs(60);
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["deployment::pod"; the_pod_runs_as_it_is_rendered]
+    cases!["deployment::pod"; the_pod_runs_as_it_is_rendered, all_flags_are_those_of_the_program]
 }
 
 /// A kubelet for one pod.
@@ -247,6 +247,21 @@ async fn as_rendered(
     eventually(SOON, async || http.get(&maps).send().await?.expect(403).map(drop)).await?;
 
     ends(kubelet, process, &nobody, [&livez, &readyz]).await
+}
+
+/// With everything switched on that can be.
+async fn all_flags_are_those_of_the_program(context: TestContext) -> anyhow::Result<()> {
+    let helm = helm(&context, 4).await?;
+    let objects = render::chart(&helm, &["--values", &super::values("everything")]).await?;
+    let kubelet = Kubelet::new(&objects, &[])?;
+    let arguments = kubelet.container()["args"].as_array().into_iter().flatten();
+    let arguments: Vec<String> = arguments.map(|word| kubelet.placed(&text(word))).collect();
+    ensure!(arguments.len() > 15, "{arguments:?}");
+    // It comes as far as its configuration, which nobody has laid.
+    let output = tributary::run(&arguments.iter().map(String::as_str).collect::<Vec<_>>()).await?;
+    let absent = format!("--config {}", kubelet.path("/etc/tributary/configuration").display());
+    ensure!(output.stderr.contains(&absent), "{}", output.stderr);
+    Ok(())
 }
 
 /// Lays the ConfigMaps of these objects in the place of those that are mounted.
