@@ -27,6 +27,8 @@ pub enum Annotation {
     Decision,
     /// Who answered: `memory`, `tributary` (discovery, health, what was refused), or the clusters that were asked.
     AnsweredBy,
+    /// Which dispatch policies took the request, and what they did.
+    DispatchPolicy,
     /// Whose decision an impersonation is.
     Impersonation,
     /// Why the body of the request is not there.
@@ -41,6 +43,7 @@ impl Annotation {
         match self {
             Self::Decision => "tributary.dev/decision",
             Self::AnsweredBy => "tributary.dev/answered-by",
+            Self::DispatchPolicy => "tributary.dev/dispatch-policy",
             Self::Impersonation => "tributary.dev/impersonation",
             Self::RequestObject => "tributary.dev/request-object",
             Self::ResponseObject => "tributary.dev/response-object",

@@ -17,7 +17,7 @@ pub(crate) async fn candidates_of<'a>(
     resource: &ResourceRequest,
     verb: &str,
 ) -> Candidates {
-    match caller.rights() {
+    let found = match caller.rights() {
         None => Candidates::default(),
         Some(rights) => {
             rights
@@ -26,6 +26,13 @@ pub(crate) async fn candidates_of<'a>(
                 })
                 .await
         }
+    };
+    match &caller.dispatched {
+        Some(dispatched) if dispatched.is_of_clusters() => {
+            let asked = attributes(resource, verb);
+            found.except(clusters.into_iter(), |cluster| dispatched.denies_also(cluster, &asked))
+        }
+        _ => found,
     }
 }
 

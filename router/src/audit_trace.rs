@@ -1,6 +1,7 @@
 //! What an audit log says of a request that the router alone knows: who was asked for it. And what members are told, so
 //! that their logs can be laid beside it.
 
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -32,6 +33,7 @@ struct Inner {
 struct Found {
     from_memory: bool,
     asked: BTreeSet<ClusterName>,
+    policies: Vec<String>,
 }
 
 impl AuditTrace {
@@ -50,6 +52,22 @@ impl AuditTrace {
             _ if names.is_empty() => "tributary".to_owned(),
             0 => names.join(","),
             more => format!("{},and {more} more", names[..NAMED_MAX].join(",")),
+        }
+    }
+
+    /// Which dispatch policies took the request, each with what it did; `None` where none did.
+    pub fn dispatched_by(&self) -> Option<String> {
+        let found = self.0.found.lock();
+        (!found.policies.is_empty()).then(|| found.policies.join("; "))
+    }
+
+    /// Notes that a policy took the request.
+    pub(crate) fn note_policy(&self, policy: String) {
+        let mut found = self.0.found.lock();
+        match found.policies.len().cmp(&NAMED_MAX) {
+            Ordering::Less => found.policies.push(policy),
+            Ordering::Equal => found.policies.push("and more".to_owned()),
+            Ordering::Greater => {}
         }
     }
 
@@ -88,5 +106,16 @@ mod tests {
         }
         let text = trace.answered_by();
         assert!(text.starts_with("c000,c001,") && text.ends_with(",c049,and 52 more"), "{text}");
+    }
+
+    #[test]
+    fn the_policies_that_took_it_are_told_and_no_more_than_some() {
+        let trace = AuditTrace::new(HeaderValue::from_static("one"));
+        assert_eq!(trace.dispatched_by(), None);
+        for number in 0..100 {
+            trace.note_policy(format!("p{number}"));
+        }
+        let text = trace.dispatched_by().unwrap();
+        assert!(text.starts_with("p0; p1; ") && text.ends_with("p49; and more"), "{text}");
     }
 }

@@ -11,6 +11,7 @@ use crate::answer_room::AnswerRoom;
 use crate::audit_trace::AuditTrace;
 use crate::authenticated::AuthenticatedUntil;
 use crate::awaited::Awaited;
+use crate::dispatch::{DeniedClusters, Dispatched};
 use crate::flow::holder::Holder;
 use crate::own_credential::OwnCredential;
 use crate::refusal::{Refusal, RequestRefusal};
@@ -54,6 +55,8 @@ pub(crate) struct Caller {
     pub(crate) answer_room: Option<AnswerRoom>,
     /// The clusters that were asked for it and have not answered yet.
     pub(crate) awaited: Awaited,
+    /// What dispatch policies say of the request; `None` of a short one where there are none.
+    pub(crate) dispatched: Option<Arc<Dispatched>>,
     /// What the audit log is told; `None` where the request is not audited.
     pub(crate) audit: Option<AuditTrace>,
 }
@@ -110,7 +113,17 @@ impl Caller {
         };
         let (answer_room, audit) = (extensions.get().cloned(), extensions.get().cloned());
         let authenticated_until = extensions.get().copied();
-        Ok(Self { who, own, authenticated_until, connection, holder, answer_room, awaited: Awaited::default(), audit })
+        Ok(Self {
+            who,
+            own,
+            authenticated_until,
+            connection,
+            holder,
+            answer_room,
+            awaited: Awaited::default(),
+            dispatched: None,
+            audit,
+        })
     }
 
     /// By whose writes this caller's reads wait until they are seen: by those of the same user, or by all that went
@@ -128,6 +141,24 @@ impl Caller {
             Who::Owner(_) => None,
             Who::User(rights) => Some(rights),
         }
+    }
+
+    /// As whom the caller acts, by name and groups: whom they ask to be, or themselves.
+    ///
+    /// # Errors
+    /// 400 for headers that are no text.
+    pub(crate) fn acts_as(&self, user: &User) -> Result<(String, Vec<String>), Refusal> {
+        let of = |info: &UserInfo| (info.username.clone(), info.groups.clone());
+        Ok(match &self.who {
+            Who::Owner(None) => of(&user.info),
+            Who::Owner(Some(given)) => of(&given_user(given).map_err(RequestRefusal::Impersonation)?),
+            Who::User(rights) => rights.acts_as(),
+        })
+    }
+
+    /// The clusters whose policies refuse the request; `None` where none does.
+    pub(crate) fn denied_clusters(&self) -> Option<&DeniedClusters> {
+        self.dispatched.as_ref()?.denied_clusters()
     }
 
     /// When what lasts and is begun now is over, and why; `None` for what may last as long as it will.

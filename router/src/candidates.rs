@@ -1,7 +1,7 @@
 //! The clusters that there are for a request: those where its caller may do what is asked, or look at its object.
 
-use tributary_apimachinery::Partial;
 use tributary_apimachinery::request_info::{RequestInfo, ResourceRequest};
+use tributary_apimachinery::{ClusterName, Partial};
 use tributary_authorization::{Attributes, ResourceAttributes};
 
 use crate::asked::{attributes, is_of_oneself, proxied_name};
@@ -15,8 +15,9 @@ use crate::rights::{CallerRights, Candidates};
 /// object, or list the collection, that it is asked of. All of them where one person owns the endpoint.
 ///
 /// # Errors
-/// 403 where there are none, in kube-apiserver's words; 503, or 429 of a collection, where that may only be because it
-/// is not known what the caller may do in some, and clusters that cannot be asked are not to be left out.
+/// 403 where there are none, in kube-apiserver's words, or in those of a policy where it is policies that leave none; 503,
+/// or 429 of a collection, where that may only be because it is not known what the caller may do in some, and clusters
+/// that cannot be asked are not to be left out.
 pub(crate) async fn candidates(
     configuration: &ConfigurationSnapshot,
     caller: &Caller,
@@ -24,8 +25,34 @@ pub(crate) async fn candidates(
     resource: &ResourceRequest,
     plan: ResourcePlan,
 ) -> Result<Candidates, Refusal> {
-    let Some(rights) = caller.rights() else { return Ok(Candidates::default()) };
-    rights.settled(|rights| decide(configuration, rights, info, resource, plan)).await
+    let found = match caller.rights() {
+        None => Candidates::default(),
+        Some(rights) => rights.settled(|rights| decide(configuration, rights, info, resource, plan)).await?,
+    };
+    let Some(denied) = caller.denied_clusters() else { return Ok(found) };
+    let looked_at = looked_at(resource, plan);
+    let may_look = |cluster: &ClusterName| match (&looked_at, &caller.dispatched) {
+        (Some(looked_at), Some(dispatched)) => !dispatched.denies_also(cluster, looked_at),
+        _ => false,
+    };
+    let left = found.except(configuration.clusters.keys(), |cluster| denied.has(cluster) && !may_look(cluster));
+    let is_somewhere = left.is_one_unknown() || denied.others().any(|cluster| left.has(cluster));
+    match denied.refusal(|cluster| found.has(cluster)) {
+        Some(refusal) if !is_somewhere => Err(refusal),
+        _ => Ok(left),
+    }
+}
+
+/// What a cluster has to let somebody do to be there for a request which it refuses: then it is found to be the one that is
+/// meant, and its policy says why it refuses. `None` where whatever refuses is left out.
+fn looked_at(resource: &ResourceRequest, plan: ResourcePlan) -> Option<ResourceAttributes<'_>> {
+    match plan {
+        ResourcePlan::Owner(_) => {
+            Some(ResourceAttributes { name: proxied_name(resource), ..attributes(resource, "get") })
+        }
+        ResourcePlan::Create => Some(attributes(resource, "list")),
+        _ => None,
+    }
 }
 
 fn decide(

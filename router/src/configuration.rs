@@ -7,19 +7,22 @@ use tributary_apimachinery::{ClusterName, Consistency, GroupVersionResource, Ite
 use tributary_merge::Epochs;
 
 use crate::discovery::{ServedResource, Union};
+use crate::dispatch::Dispatch;
 use crate::flow_control::GovernedPlaces;
 use crate::policy::{Policies, Policy};
 use crate::topology::Cluster;
 use crate::versions::Versions;
 
 /// The policies, the clusters and what they serve, as they were when a request came: taken once, so that a change in
-/// between does not give one request a part of each. Cheap to take: five counters.
+/// between does not give one request a part of each. Cheap to take: six counters.
 #[derive(Clone)]
 pub(crate) struct ConfigurationSnapshot {
     /// How resources are treated.
     pub(crate) policies: Arc<Policies>,
     /// How many requests are let in.
     pub(crate) flow_control: Arc<GovernedPlaces>,
+    /// Which requests go on; `None` where there are no policies.
+    pub(crate) dispatch: Option<Arc<Dispatch>>,
     /// What the clusters serve together.
     pub(crate) union: Arc<Union>,
     /// The clusters.
@@ -88,6 +91,12 @@ impl ConfigurationSnapshot {
         let serving =
             left_out.filter(|cluster| served.clusters.contains(cluster.name()) || cluster.discovery().is_none());
         serving.map(|cluster| cluster.name().clone()).collect()
+    }
+
+    /// The clusters that have a resource, or may have it: those that have not told yet what they serve.
+    pub(crate) fn having(&self, served: &ServedResource) -> impl Iterator<Item = &ClusterName> {
+        let all = self.clusters.values();
+        all.filter(|own| served.is_had_by(own.name()) || own.discovery().is_none()).map(|own| own.name())
     }
 
     /// What can be done where a resource cannot be watched for want of memory.

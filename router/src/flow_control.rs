@@ -21,6 +21,7 @@ use tributary_flow_control::{
 };
 
 use crate::caller::{Caller, User};
+use crate::dispatch::SchemaName;
 use crate::health;
 use crate::refusal::{LimitRefusal, Refusal};
 
@@ -87,6 +88,7 @@ pub(crate) struct GovernedPlaces {
 struct GovernedPlace {
     control: FlowControl,
     all: Option<PassedSchema>,
+    by_name: BTreeMap<Arc<str>, PassedSchema>,
 }
 
 /// The schema that a request passes.
@@ -121,7 +123,8 @@ impl GovernedPlaces {
     }
 
     /// The schema that a request passes; `None` where it passes none. How this process does is told however busy it is.
-    pub(crate) fn schema_of(&self, info: &RequestInfo) -> Option<&PassedSchema> {
+    /// Where dispatch policies take requests it is the one that the request's policy names, and else that of all.
+    pub(crate) fn schema_of(&self, info: &RequestInfo, named: &SchemaName) -> Option<&PassedSchema> {
         if health::is_check(info) {
             return None;
         }
@@ -129,7 +132,11 @@ impl GovernedPlaces {
             Some(cluster) => self.clusters.get(cluster)?,
             None => &self.merged,
         };
-        place.all.as_ref()
+        match named {
+            SchemaName::Unsaid => place.all.as_ref(),
+            SchemaName::None => None,
+            SchemaName::Named(name) => place.by_name.get(&**name),
+        }
     }
 
     /// Each schema, by the place it is of.
@@ -166,14 +173,17 @@ impl PlaceSchemas {
 impl GovernedPlace {
     fn next(&self, settings: PlaceSchemas) -> Result<Self, FlowSettingsProblem> {
         let PlaceSchemas { schemas, all } = settings;
+        let names: Vec<_> = schemas.iter().map(|schema| Arc::clone(&schema.name)).collect();
         let control = self.control.changed(schemas)?;
         let passed = |name: Arc<str>| {
             let header = header(&name)?;
             let schema = control.schema(&name).cloned().ok_or(FlowSettingsProblem::Unknown { name })?;
             Ok::<_, FlowSettingsProblem>(PassedSchema { schema, header })
         };
+        let by_name = names.into_iter().map(|name| Ok((Arc::clone(&name), passed(name)?)));
+        let by_name = by_name.collect::<Result<BTreeMap<_, _>, FlowSettingsProblem>>()?;
         let all = all.map(passed).transpose()?;
-        Ok(Self { control, all })
+        Ok(Self { control, all, by_name })
     }
 }
 
@@ -317,7 +327,7 @@ mod tests {
         let places = GovernedPlaces::default().next(settings).unwrap();
         let exec = "/api/v1/namespaces/default/pods/web/exec";
         let info = RequestInfo::parse("POST", exec, Some("command=sh")).unwrap();
-        let schema = places.schema_of(&info).unwrap();
+        let schema = places.schema_of(&info, &SchemaName::Unsaid).unwrap();
         let user = User::named("test", "ann");
         let audited = Arc::new(());
         let mut extensions = Extensions::new();

@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use http::request::Parts;
-use http::{Method, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use tokio::time::Instant;
 use tributary_apimachinery::{Mount, RequestClass, RequestInfo, Verb};
 use tributary_flow_control::SCHEMA_HEADER;
@@ -17,11 +17,12 @@ use crate::caller::Caller;
 use crate::configuration::ConfigurationSnapshot;
 use crate::discovery::documents::StorageVersionHashes;
 use crate::discovery::{DiscoveryPath, documents};
+use crate::dispatch::{Dispatched, SchemaName};
 use crate::flow_control::PassedSchema;
 use crate::metrics::{RequestLabels, RequestSource};
 use crate::negotiate::Preferences;
 use crate::plan::{OwnerRequest, Plan, ResourcePlan, plan};
-use crate::refusal::{ClusterRefusal, MemberRefusal, Refusal};
+use crate::refusal::{ClusterRefusal, MemberRefusal, Refusal, listed};
 use crate::report::{self, Report};
 use crate::request::{ClientRequest, Received};
 use crate::rights::Candidates;
@@ -33,6 +34,29 @@ use crate::{Router, User, asked, candidates, confinement, deadline, forward, gro
 /// When a client is to come back that asks for a resource which only clusters that were not asked yet may serve,
 /// in seconds.
 const UNDISCOVERED_RETRY_AFTER: u32 = 5;
+
+/// What is found out about a request on the way to its answer.
+struct Noted<'a> {
+    /// Who answers.
+    source: RequestSource,
+    /// The schema that it passes.
+    schema: Option<&'a PassedSchema>,
+    /// What its answer does not show, and why. Few have it, and all would carry it.
+    warning: Option<Box<HeaderValue>>,
+}
+
+/// Says that clusters are not there for a request because of their policies. Where many users are served it names none:
+/// not everybody may know of each.
+fn denied_warning(caller: &Caller) -> Option<HeaderValue> {
+    let denied = caller.denied_clusters()?;
+    let whose = match caller.rights() {
+        Some(_) => "some clusters".to_owned(),
+        None => listed(&denied.names().collect::<Vec<_>>()),
+    };
+    standing::warning_header(&format!(
+        "the dispatch policies of {whose} refuse this request; the answer has nothing of theirs"
+    ))
+}
 
 impl Router {
     /// Answers one request. Never fails: an error is a Status. Dropping the future cancels what it started.
@@ -59,9 +83,9 @@ impl Router {
                 let configuration = self.configuration();
                 let query = query.as_deref();
                 let received = Received { info: &info, query, is_head, preferences: &preferences };
-                let schema = configuration.flow_control.schema_of(&info);
-                let mut source = RequestSource::Refused;
-                let answer = self.answer(message, received, &configuration, (user, schema), &mut source).await;
+                let mut noted = Noted { source: RequestSource::Refused, schema: None, warning: None };
+                let answer = self.answer(message, received, &configuration, user, &mut noted).await;
+                let Noted { source, schema, warning } = noted;
                 if let Some(audit) = audit {
                     audit.note_source(source);
                 }
@@ -69,6 +93,7 @@ impl Router {
                 if let Some(schema) = schema {
                     answer.headers_mut().insert(SCHEMA_HEADER, schema.header().clone());
                 }
+                answer.headers_mut().extend(warning.map(|warning| (header::WARNING, *warning)));
                 (RequestLabels::of(&info, &configuration.union, source), answer)
             }
             Err(status) => (RequestLabels::unparsed(), response::status(&status, preferences.error_form())),
@@ -104,18 +129,22 @@ impl Router {
         }
     }
 
-    /// The stages of a request whose path was read, in their order; each may refuse it. `source` is told who answers. What it
+    /// The stages of a request whose path was read, in their order; each may refuse it. What it
     /// holds of its schema it does until its answer's body is over.
-    async fn answer(
+    async fn answer<'a>(
         self: &Arc<Self>,
         mut message: Request<Body>,
         received: Received<'_>,
-        configuration: &ConfigurationSnapshot,
-        (user, schema): (&User, Option<&PassedSchema>),
-        source: &mut RequestSource,
+        configuration: &'a ConfigurationSnapshot,
+        user: &User,
+        noted: &mut Noted<'a>,
     ) -> Result<Response<Body>, Refusal> {
         let Received { info, query, .. } = received;
-        let Admitted { caller, place } = admission::admit(self, info, query, &message, user)?;
+        let Admitted { mut caller, place } = admission::admit(self, info, query, &message, user)?;
+        caller.dispatched = self.dispatched(info, message.headers(), configuration, &caller, user)?;
+        let named = caller.dispatched.as_ref().map_or(&SchemaName::Unsaid, |dispatched| dispatched.schema());
+        let schema = configuration.flow_control.schema_of(info, named);
+        noted.schema = schema;
         if let Place::LongRunning(place) = &place {
             place.kept_by_tunnel(&mut message);
         }
@@ -128,12 +157,12 @@ impl Router {
             let answered = match planned {
                 // What nobody serves may be served since a moment ago.
                 Err(Refusal::NoRoute) if info.cluster.is_none() && info.path.starts_with("/api") => {
-                    Box::pin(self.answer_anew(message, received, &caller, source)).await
+                    Box::pin(self.answer_anew(message, received, &caller, noted)).await
                 }
                 planned => {
                     let plan = planned?;
-                    *source = plan.source();
-                    self.act(message, received, configuration, &caller, plan).await
+                    noted.source = plan.source();
+                    self.act(message, received, configuration, &caller, (plan, &mut noted.warning)).await
                 }
             };
             let is_of_unknown_rights = match &answered {
@@ -154,6 +183,29 @@ impl Router {
             Place::LongRunning(place) => place.kept_by_body(answer),
             Place::None | Place::Short(_) => answer,
         })
+    }
+
+    /// What dispatch policies say of a request before it is planned. Without policies only what lasts is remembered, which
+    /// they may refuse later.
+    ///
+    /// # Errors
+    /// 403, 429 and 500 that name the policy; 400 for whoever asks to be somebody in no text.
+    fn dispatched(
+        &self,
+        info: &RequestInfo,
+        headers: &HeaderMap,
+        configuration: &ConfigurationSnapshot,
+        caller: &Caller,
+        user: &User,
+    ) -> Result<Option<Arc<Dispatched>>, Refusal> {
+        let is_followed = configuration.dispatch.is_some() || info.class().is_long_running();
+        // How this process does is told whatever policies say.
+        if !is_followed || health::is_check(info) {
+            return Ok(None);
+        }
+        let user_agent = headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
+        let (who, dispatch) = (caller.acts_as(user)?, configuration.dispatch.clone());
+        Dispatched::pass(self.dispatch(), dispatch, info, (who, user_agent), caller.audit.as_ref()).map(Some)
     }
 
     /// An answer that is refused, or lacks something, because rights are not known: whoever may see the report is told of
@@ -179,7 +231,7 @@ impl Router {
         message: Request<Body>,
         received: Received<'_>,
         caller: &Caller,
-        source: &mut RequestSource,
+        noted: &mut Noted<'_>,
     ) -> Result<Response<Body>, Refusal> {
         self.fleet.refresh_unknown().await;
         let configuration = self.configuration();
@@ -187,8 +239,8 @@ impl Router {
             Err(Refusal::NoRoute) => return Err(self.unless_undiscovered(&configuration, received.info, caller).await),
             planned => planned?,
         };
-        *source = plan.source();
-        self.act(message, received, &configuration, caller, plan).await
+        noted.source = plan.source();
+        self.act(message, received, &configuration, caller, (plan, &mut noted.warning)).await
     }
 
     /// Does what was planned. What asks a member is boxed: only what is answered from memory shall decide how much each
@@ -199,7 +251,7 @@ impl Router {
         received: Received<'_>,
         configuration: &ConfigurationSnapshot,
         caller: &Caller,
-        plan: Plan<'_>,
+        (plan, warning): (Plan<'_>, &mut Option<Box<HeaderValue>>),
     ) -> Result<Response<Body>, Refusal> {
         let Received { info, query, preferences, .. } = received;
         match plan {
@@ -233,6 +285,10 @@ impl Router {
             Plan::Resource(served, plan) => {
                 let resource = info.resource().ok_or(Refusal::NoRoute)?;
                 let (router, served) = (&**self, &*served);
+                if let Some(dispatched) = &caller.dispatched {
+                    dispatched.pass_clusters(configuration.having(served), caller.audit.as_ref());
+                    *warning = denied_warning(caller).map(Box::new);
+                }
                 let candidates = match plan {
                     // Memory goes by what may be read of each object.
                     ResourcePlan::Get { .. } | ResourcePlan::List | ResourcePlan::Watch => Candidates::default(),

@@ -22,6 +22,7 @@ mod configuration;
 mod confinement;
 mod deadline;
 mod discovery;
+mod dispatch;
 mod flow;
 mod flow_control;
 mod forward;
@@ -61,6 +62,7 @@ pub use answer_room::AnswerRoom;
 pub use authenticated::{AuthenticatedUntil, StillKnown};
 pub use body::{Ending, ended_by};
 pub use caller::User;
+pub use dispatch::{DispatchSettings, PlacePolicies};
 pub use flow_control::{FlowSettings, FlowSettingsError, FlowSettingsProblem, PlaceSchemas};
 pub use last_heard::{KeepLastHeard, LastHeard, LastHeardError};
 pub use limits::Limits;
@@ -80,14 +82,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use http::Response;
+use http::request::Parts;
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tributary_apimachinery::ClusterName;
+use tributary_apimachinery::{ClusterName, Mount};
 use tributary_merge::Epochs;
 use tributary_proxy::ClientTuning;
 
+use crate::body::Body;
 use crate::flow::fair_share::FairShare;
 use crate::flow::large_bodies::LargeBodies;
 use crate::flow::long_answers::AnswerTurns;
@@ -95,7 +100,10 @@ use crate::flow::long_running::LongRunningShares;
 use crate::forward::evidence::known_releases::KnownReleases;
 use crate::forward::locate::{Located, LookupKey};
 use crate::forward::shared_questions::SharedQuestions;
+use crate::negotiate::Preferences;
+use crate::refusal::Refusal;
 use configuration::ConfigurationSnapshot;
+use dispatch::DispatchGate;
 use flow_control::{FlowMetrics, GovernedPlaces};
 use openapi::OpenApi;
 use report::{ClusterReport, LimitReport};
@@ -136,6 +144,7 @@ pub struct Router {
     views: Arc<Views>,
     policies: Arc<ArcSwap<Policies>>,
     flow_control: Arc<ArcSwap<GovernedPlaces>>,
+    dispatch: Arc<DispatchGate>,
     epochs: ArcSwap<Epochs>,
     metrics: Arc<Metrics>,
     lanes: Arc<AnswerTurns>,
@@ -188,6 +197,8 @@ impl Router {
         let flow_control = Arc::<ArcSwap<GovernedPlaces>>::default();
         let flow_metrics = FlowMetrics(Arc::clone(&flow_control));
         metrics.register(|registry| registry.register_collector(Box::new(flow_metrics)));
+        let dispatch = Arc::<DispatchGate>::default();
+        metrics.register(|registry| dispatch.register(registry));
         let rights = config.shared.map(|mode| RightsMirror::start(Arc::clone(&fleet), mode, &config.limits));
         let router = Arc::new(Self {
             rights,
@@ -197,6 +208,7 @@ impl Router {
             views,
             policies,
             flow_control,
+            dispatch,
             epochs: ArcSwap::from_pointee(config.epochs),
             lanes: AnswerTurns::new(config.limits.long_answers, &metrics.lanes),
             requests: FairShare::new(
@@ -251,6 +263,23 @@ impl Router {
         let next = self.flow_control.load().next(settings)?;
         self.flow_control.store(Arc::new(next));
         Ok(())
+    }
+
+    /// Takes over new dispatch policies, at once and for all requests that come from now on. What is open and refused by
+    /// them ends. One task calls it, the one that reads the configuration.
+    pub fn set_dispatch(&self, settings: DispatchSettings) {
+        self.dispatch.set(settings);
+    }
+
+    /// The answer to whatever is sent to a cluster to which nothing is dispatched at all, whoever sends it; `None` where
+    /// something is. Costs one load while there are no policies.
+    pub fn refuse_frozen(&self, head: &Parts) -> Option<Response<Body>> {
+        let dispatch = self.dispatch.current()?;
+        let mount = head.extensions.get::<Mount>().cloned().unwrap_or_default();
+        let (cluster, _) = mount.split(head.uri.path()).ok()?;
+        let refusal = Refusal::from(dispatch.frozen(&cluster?)?);
+        let preferences = Preferences::of(&head.headers, head.uri.query());
+        Some(response::status(&refusal.status(), preferences.error_form()))
     }
 
     /// Has these users answered nothing, by name, and what they have open ended; nobody else. Says nothing in personal
@@ -363,6 +392,7 @@ impl Router {
         ConfigurationSnapshot {
             policies: self.policies.load_full(),
             flow_control: self.flow_control.load_full(),
+            dispatch: self.dispatch.current(),
             union: self.fleet.union(),
             clusters: self.fleet.clusters(),
             epochs: self.epochs(),
@@ -379,6 +409,11 @@ impl Router {
     /// Whether no other process serves the same clients.
     pub(crate) fn is_alone(&self) -> bool {
         self.alone
+    }
+
+    /// The dispatch policies as they change.
+    pub(crate) fn dispatch(&self) -> &Arc<DispatchGate> {
+        &self.dispatch
     }
 
     /// The members.

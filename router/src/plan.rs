@@ -333,6 +333,7 @@ mod tests {
     fn configuration(policies: Policies) -> ConfigurationSnapshot {
         let (clusters, epochs) = (Arc::default(), Arc::default());
         ConfigurationSnapshot {
+            dispatch: None,
             policies: Arc::new(policies),
             flow_control: Arc::default(),
             union: Arc::new(union()),

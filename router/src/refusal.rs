@@ -10,6 +10,7 @@
 //! version        the resourceVersion, or continue token, of a read  400, 410, 504
 //! precondition   the resourceVersion of a write                     400, 409
 //! member         what members answer, or that they do not           429, 500, 502, 503, 504, and whatever they say
+//! policy         which requests go on, as the administrator says     403, 429, 500
 //! limit          what is bounded, or shared among clients           406, 413, 429, 504
 //! ```
 
@@ -17,6 +18,7 @@ mod account;
 mod cluster;
 mod limit;
 mod member;
+mod policy;
 mod precondition;
 mod request;
 mod route;
@@ -35,12 +37,13 @@ pub(crate) use account::{Beyond, NotLet};
 pub(crate) use cluster::{ClusterRefusal, ReleaseName};
 pub(crate) use limit::LimitRefusal;
 pub(crate) use member::{MemberRefusal, says_forbidden, says_never, says_not_served, says_of_list};
+pub(crate) use policy::{PolicyCause, PolicyRefusal};
 pub(crate) use precondition::PreconditionRefusal;
 pub(crate) use request::{ForbiddenPath, ForbiddenRequest, RequestRefusal};
 pub(crate) use route::RouteRefusal;
 pub(crate) use trouble::Trouble;
 pub(crate) use version::VersionRefusal;
-pub(crate) use wording::{cause_alone, without_name};
+pub(crate) use wording::{cause_alone, listed, without_name};
 
 use crate::flow::fair_share::Exceeded;
 use crate::flow::long_answers::NoTurn;
@@ -65,6 +68,8 @@ pub(crate) enum Refusal {
     Precondition(Box<PreconditionRefusal>),
     /// What members answer, or that they do not.
     Member(Box<MemberRefusal>),
+    /// What a dispatch policy says.
+    Policy(Box<PolicyRefusal>),
     /// What is bounded, or shared among clients.
     Limit(Box<LimitRefusal>),
 }
@@ -95,6 +100,7 @@ impl Refusal {
             Self::Version(refusal) => refusal.status(),
             Self::Precondition(refusal) => refusal.status(),
             Self::Member(refusal) => refusal.status(),
+            Self::Policy(refusal) => refusal.status(),
             Self::Limit(refusal) => refusal.status(),
         };
         if let Cow::Owned(shown) = printable(&status.message) {
@@ -236,6 +242,12 @@ impl From<PreconditionRefusal> for Refusal {
 impl From<MemberRefusal> for Refusal {
     fn from(refusal: MemberRefusal) -> Self {
         Self::Member(Box::new(refusal))
+    }
+}
+
+impl From<PolicyRefusal> for Refusal {
+    fn from(refusal: PolicyRefusal) -> Self {
+        Self::Policy(Box::new(refusal))
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a list or a watch shows: what its request selects, as far as its caller may see it. One check for lists, pages,
+//! What a list or a watch shows: what its request selects, as far as its caller may see it and policies let it. One check for lists, pages,
 //! watches and what is counted.
 
 use std::ops::Deref;

@@ -15,6 +15,9 @@ pub(crate) enum StreamOver {
     /// Whoever opened it is answered nothing any more.
     #[error("you are denied access by this endpoint's administrator (its --denied-users-file)")]
     Denied,
+    /// A policy refuses it that did not when it was opened.
+    #[error("a dispatch policy of this endpoint refuses it now")]
+    Policy,
     /// It has lasted as long as anything may.
     #[error("this has lasted as long as it may (the server's --max-stream-age)")]
     Age,

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! the user's rights in the member ─▶ FollowedGrant ─┐
+//! the policies, as they change ─▶ Dispatched ────────┤
 //! the credentials' end, the longest age ─▶ Caller ──┴─▶ Lasting ─┬─ while the member is asked ─▶ a refusal
 //!                                                                ├─ of a body ────────────────▶ ended_by
 //!                                                                └─ of a tunnel ──────────────▶ TunnelEnd
@@ -12,6 +13,7 @@
 //! end, or with a tunnel (`console` and `vnc` of subresources.kubevirt.io), so each answer is followed that is still being
 //! written after a second.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -19,12 +21,13 @@ use futures::future::BoxFuture;
 use http::{Request, Response, StatusCode, header};
 use http_body::Body as _;
 use tokio::time::{Instant, sleep, sleep_until};
-use tributary_apimachinery::{RequestClass, RequestInfo, Verb};
+use tributary_apimachinery::{ClusterName, RequestClass, RequestInfo, Verb};
 use tributary_proxy::{TunnelEnd, TunnelEnder};
 
 use super::media_type::content_type;
 use crate::body::{Body, Ending, ended_by};
 use crate::caller::Caller;
+use crate::dispatch::Dispatched;
 use crate::refusal::{Refusal, RequestRefusal};
 use crate::rights::FollowedGrant;
 use crate::stream_over::StreamOver;
@@ -102,13 +105,16 @@ fn over(caller: &Caller, cluster: &Cluster, info: &RequestInfo) -> Option<BoxFut
     let version = cluster.version().map(|version| version.order());
     let mut grant =
         caller.rights().map(|rights| FollowedGrant::new(rights, cluster.name(), judged_verbs(info, version), info));
-    if end.is_none() && grant.is_none() {
+    let dispatched = caller.dispatched.clone();
+    if end.is_none() && grant.is_none() && dispatched.is_none() {
         return None;
     }
+    let name = cluster.name().clone();
     Some(Box::pin(async move {
         tokio::select! {
             why = passed(end) => why,
             why = lost(&mut grant) => why,
+            why = refused(dispatched, &name) => why,
         }
     }))
 }
@@ -140,6 +146,16 @@ async fn passed(end: Option<(Instant, StreamOver)>) -> StreamOver {
 async fn lost(grant: &mut Option<FollowedGrant>) -> StreamOver {
     match grant {
         Some(grant) => grant.lost().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn refused(dispatched: Option<Arc<Dispatched>>, cluster: &ClusterName) -> StreamOver {
+    match dispatched {
+        Some(dispatched) => {
+            dispatched.refused(cluster).await;
+            StreamOver::Policy
+        }
         None => std::future::pending().await,
     }
 }

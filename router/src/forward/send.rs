@@ -18,7 +18,8 @@ use crate::topology::Cluster;
 /// message's own. What lasts ends with what opened it.
 ///
 /// # Errors
-/// Why there is no answer; 429 where the client has as many requests under way at the cluster as it may have; 401 and
+/// Why there is no answer; 429 where the client has as many requests under way at the cluster as it may have, or nothing is
+/// sent there; 403 by the cluster's policies; 401 and
 /// 403 where what lasts is over before the cluster has answered.
 pub(crate) async fn send(
     cluster: &Arc<Cluster>,
@@ -27,6 +28,8 @@ pub(crate) async fn send(
     info: &RequestInfo,
     query: Option<&str>,
 ) -> Result<Response<Body>, Refusal> {
+    // What policies refuse is told in their words.
+    dispatch(cluster, caller, &mut request)?;
     match Lasting::begin(cluster, caller, &mut request, info) {
         None => answered(cluster, caller, request, info, query).await,
         Some(mut lasting) => {
@@ -72,6 +75,9 @@ pub(crate) async fn ask(
     path: &str,
 ) -> Result<Response<Body>, Refusal> {
     let identity = caller.identity(&cluster.setup).await?;
+    if let Some(dispatched) = &caller.dispatched {
+        dispatched.may_ask(cluster.name())?;
+    }
     note(cluster, caller, &mut request);
     let _waiting = caller.awaited.wait_for(cluster.name());
     let question = Question { method: request.method().clone(), path, query: None };
@@ -99,6 +105,19 @@ async fn ask_as(
 ) -> Result<Response<Body>, Refusal> {
     let client = addressed(cluster, &mut request, path, None)?;
     Ok(client.ask(request, identity).await.map_err(|error| not_forwarded(cluster, error))?)
+}
+
+/// Gives a request the endpoints that it may be sent to.
+///
+/// # Errors
+/// 429 where nothing at all is sent to the cluster.
+fn dispatch(cluster: &Cluster, caller: &Caller, request: &mut Request<Body>) -> Result<(), Refusal> {
+    if let Some(dispatched) = &caller.dispatched
+        && let Some(endpoints) = dispatched.endpoints(cluster.name())?
+    {
+        request.extensions_mut().insert(endpoints);
+    }
+    Ok(())
 }
 
 /// Has the audit log say that the cluster is asked, and the cluster's own say for which request of ours.

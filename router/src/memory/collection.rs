@@ -1,14 +1,16 @@
 //! What a list or a watch reads.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 use tributary_apimachinery::{ClusterName, ClusterSelector, FieldSelector, Filter, Filtered, LabelSelector, Partial};
+use tributary_authorization::Visible;
 
 use crate::refusal::Refusal;
 use crate::request::ClientRequest;
-use crate::rights::{Admission, CallerRights, ReadPlace};
+use crate::rights::{Admission, Audience, CallerRights, ReadPlace};
 use crate::selection::Selection;
 use crate::view::{EarlierStandings, View};
 use crate::views::choice::Lifetime;
@@ -52,7 +54,33 @@ impl ClientRequest<'_> {
         clusters.map(|cluster| cluster.name()).filter(|cluster| wanted.matches(cluster)).collect()
     }
 
-    /// What of the clusters that are wanted the caller may read; `None` where one person owns the endpoint.
+    /// Those of them whose policies do not refuse it.
+    ///
+    /// # Errors
+    /// What a policy says, where none is left for one person, who may know of all.
+    fn let_in<'b>(&self, clusters: &[&'b ClusterName]) -> Result<Vec<&'b ClusterName>, Refusal> {
+        let Some(denied) = self.caller.denied_clusters() else { return Ok(clusters.to_vec()) };
+        let left: Vec<_> = clusters.iter().copied().filter(|cluster| !denied.has(cluster)).collect();
+        match denied.refusal(|cluster| clusters.contains(&cluster)) {
+            Some(refusal) if left.is_empty() && self.caller.rights().is_none() => Err(refusal),
+            _ => Ok(left),
+        }
+    }
+
+    /// What one person may be shown, where policies leave out clusters.
+    fn admission_of_owner(&self, wanted: &ClusterSelector) -> Result<Option<Admission>, Refusal> {
+        if self.caller.denied_clusters().is_none() {
+            return Ok(None);
+        }
+        let only: BTreeSet<_> = self.let_in(&self.readable(wanted))?.into_iter().cloned().collect();
+        let visible = only.iter().map(|cluster| (cluster.clone(), Visible::Whole)).collect();
+        let only = Arc::new(only);
+        let audience = Arc::new(Audience::new(Arc::clone(&only), visible));
+        Ok(Some(Admission { only, by_namespace: None, is_one_unknown: false, audience }))
+    }
+
+    /// What of the clusters that are wanted the caller may read; `None` where one person owns the endpoint, and no policy
+    /// leaves out a cluster.
     ///
     /// # Errors
     /// As [`CallerRights::admit`](crate::rights::CallerRights::admit); 403 for a collection that would be limited, where
@@ -63,20 +91,31 @@ impl ClientRequest<'_> {
         wanted: &ClusterSelector,
         partial: Partial,
     ) -> Result<Option<Admission>, Refusal> {
-        let Some(rights) = self.caller.rights() else { return Ok(None) };
+        let Some(rights) = self.caller.rights() else { return self.admission_of_owner(wanted) };
         let Self { configuration, served, .. } = self;
         let policy = configuration.policy(&served.resource);
-        let clusters = self.readable(wanted);
+        let (all, denied) = (self.readable(wanted), self.caller.denied_clusters());
+        let clusters = self.let_in(&all)?;
         let place = self.read_place();
         let admit = |rights: &CallerRights| {
             let admit = |place: &ReadPlace| rights.admit(clusters.iter().copied(), verb, place, partial);
-            match wanted.is_everything() {
+            // Few users are refused by some clusters and not by others.
+            match wanted.is_everything() && denied.is_none() {
                 true => self.router.admissions().get(rights, configuration, (verb, place.clone()), admit),
                 // People who name clusters ask of few.
                 false => admit(&place),
             }
         };
-        let admission = rights.settled(admit).await?;
+        let admitted = rights.settled(admit).await;
+        // What is refused by policies alone is told by them, to whoever may know of the cluster.
+        if let (Err(_), Some(denied)) = (&admitted, denied)
+            && let Ok(without) =
+                Box::pin(rights.settled(|rights| rights.admit(all.iter().copied(), verb, &place, partial))).await
+            && let Some(refusal) = denied.refusal(|cluster| without.only.contains(cluster))
+        {
+            return Err(refusal);
+        }
+        let admission = admitted?;
         if policy.filtered == Filtered::Deny && verb != "get" && admission.by_namespace.is_some() {
             return Err(rights.forbidden(verb, &place));
         }

@@ -2,6 +2,7 @@
 
 mod ahead;
 mod bookmarks;
+mod followed_policies;
 mod joined;
 mod source;
 mod start;
@@ -16,7 +17,7 @@ use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use rand::Rng;
 use tokio::time::Instant;
-use tributary_apimachinery::{ClusterSelector, ItemResourceVersions, Timeout, WatchOptions};
+use tributary_apimachinery::{ClusterName, ClusterSelector, ItemResourceVersions, Timeout, WatchOptions};
 use tributary_merge::Watcher;
 
 use super::list::warn_limited;
@@ -35,6 +36,7 @@ use crate::view::{View, standing};
 use crate::views::choice::Lifetime;
 use ahead::CatchingUp;
 use bookmarks::{BookmarkFrequency, BookmarkSchedule};
+use followed_policies::FollowedPolicies;
 use source::{EVENTS_PER_TURN, LogPosition};
 use start::{NotStarted, StartedWatch, start};
 use stream::{StreamPhase, WatchStream};
@@ -57,8 +59,11 @@ pub(crate) async fn watch(request: ClientRequest<'_>) -> Result<Response<Body>, 
     // Before they are asked: what changes from here on is noticed.
     let followed = match caller.rights() {
         Some(rights) => {
-            let clusters = request.readable(&wanted).into_iter().cloned().collect();
-            Some(FollowedRights::new(rights, request.read_place(), wanted.clone(), clusters).await)
+            let denied = caller.dispatched.clone();
+            let is_denied = |cluster: &ClusterName| caller.denied_clusters().is_some_and(|denied| denied.has(cluster));
+            let clusters = request.readable(&wanted).into_iter();
+            let clusters = clusters.filter(|cluster| !is_denied(cluster)).cloned().collect();
+            Some(FollowedRights::new(rights, request.read_place(), wanted.clone(), clusters, denied).await)
         }
         None => None,
     };
@@ -67,6 +72,11 @@ pub(crate) async fn watch(request: ClientRequest<'_>) -> Result<Response<Body>, 
     let Collection { view, before, left_out, filter } = collection;
     let include = request.finish(form, ResponseKind::Watch)?;
     let followed = followed.map(|followed| followed.of_view(view.cluster_names()));
+    let policies = caller.dispatched.as_ref().map(|dispatched| {
+        let told =
+            admission.as_ref().filter(|_| caller.rights().is_none()).map(|admission| Arc::clone(&admission.only));
+        FollowedPolicies::new(dispatched, wanted.clone(), view.cluster_names(), told)
+    });
     let is_forbidden = before.is_one_forbidden();
     let audience = admission.as_ref().map(|admission| Arc::clone(&admission.audience));
     let versions = request.configuration.versions(&served.resource).of_audience(audience);
@@ -88,7 +98,8 @@ pub(crate) async fn watch(request: ClientRequest<'_>) -> Result<Response<Body>, 
     let writer = EventWriter::new(Arc::clone(&view), objects, epochs, versions.item_versions());
     let bookmarks = bookmarks(&options, versions.items(), caller.stream_end().map(|(at, _)| at));
     let ahead = CatchingUp::start(&view, ahead);
-    let stream = WatchStream::new(source, phase, ahead, writer, bookmarks, router.draining().clone()).under(followed);
+    let stream =
+        WatchStream::new(source, phase, ahead, writer, bookmarks, router.draining().clone()).under(followed, policies);
     let mut response = answer(frames(stream));
     view.warn(response.headers_mut(), &standings, &clusters);
     warn_limited(&mut response, admission.as_ref());

@@ -45,7 +45,7 @@ pub(super) fn leaves_out(cluster: &str) -> String {
 }
 
 /// `a, b and 3 more`.
-pub(super) fn listed(all: &[impl Display]) -> String {
+pub(crate) fn listed(all: &[impl Display]) -> String {
     let mut text = first(all, ", ");
     if all.len() > NAMED_MAX {
         text.push_str(&format!(" and {} more", all.len() - NAMED_MAX));

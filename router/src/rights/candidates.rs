@@ -34,6 +34,16 @@ impl Candidates {
         Self { only, unknown }
     }
 
+    /// Those of them, of all clusters, that are not taken out.
+    pub(crate) fn except<'a>(
+        &self,
+        all: impl Iterator<Item = &'a ClusterName>,
+        is_taken_out: impl Fn(&ClusterName) -> bool,
+    ) -> Self {
+        let only = all.filter(|cluster| self.has(cluster) && !is_taken_out(cluster)).cloned().collect();
+        Self { only: Some(Arc::new(only)), unknown: self.unknown.clone() }
+    }
+
     /// Whether a cluster is one of them.
     pub(crate) fn has(&self, cluster: &ClusterName) -> bool {
         self.only.as_ref().is_none_or(|only| only.contains(cluster))

@@ -12,6 +12,7 @@ use super::judged::Needed;
 use super::mirror::RightsStamp;
 use super::read_place::ReadPlace;
 use super::visible::{CallerRights, VisibleClusters, covers};
+use crate::dispatch::Dispatched;
 use crate::stream_over::StreamOver;
 
 /// For how long what is gained is gathered before a watch ends for it. 30 s: a team that is given ten namespaces one
@@ -44,6 +45,8 @@ pub(crate) struct FollowedRights {
     place: ReadPlace,
     /// The clusters that the client asks for: what changes in others is no matter of this watch.
     wanted: ClusterSelector,
+    /// What policies say of it: clusters that refuse it are none of its. Where that changes the watch ends for it.
+    denied: Option<Arc<Dispatched>>,
     /// Those of which the watch may tell: what changes elsewhere is none either. One that comes to them may be a further
     /// one.
     clusters: watch::Receiver<Arc<[ClusterName]>>,
@@ -68,6 +71,7 @@ impl FollowedRights {
         place: ReadPlace,
         wanted: ClusterSelector,
         clusters: Vec<ClusterName>,
+        denied: Option<Arc<Dispatched>>,
     ) -> Self {
         let (mut changes, stamp) = (rights.changes(), rights.stamp());
         // The user may have been denied since they were let in.
@@ -79,12 +83,12 @@ impl FollowedRights {
         let (before, until) = rights.settled(followed).await;
         let (_, clusters) = watch::channel(clusters.into());
         let (rights, due, asking) = (rights.clone(), None, None);
-        Self { rights, place, wanted, clusters, changes, before, stamp, due, until, asking }
+        Self { rights, place, wanted, denied, clusters, changes, before, stamp, due, until, asking }
     }
 
     /// The same, of a watch that tells of these clusters, which come and go.
     pub(crate) fn of_view(self, mut clusters: watch::Receiver<Arc<[ClusterName]>>) -> Self {
-        let now = selected(&clusters.borrow_and_update(), &self.wanted);
+        let now = self.selected(&clusters.borrow_and_update());
         // What came and went since the rights were looked at is judged with the next look.
         if *now != **self.clusters.borrow() {
             clusters.mark_changed();
@@ -161,7 +165,7 @@ impl FollowedRights {
     /// others have taken away by then counts at once.
     fn judge_anew(&mut self) {
         let now = Instant::now();
-        let clusters = selected(&self.clusters.borrow(), &self.wanted);
+        let clusters = self.selected(&self.clusters.borrow());
         let (followed, Needed { open, until }) = self.rights.decided(|rights| rights.followed(&clusters, &self.place));
         let judge = |unknown| self.judge(&clusters, &followed, now, unknown);
         if open.is_empty() {
@@ -210,9 +214,12 @@ impl FollowedRights {
             (false, false, false) => None,
         }
     }
-}
 
-/// Those of some clusters that a client asks for.
-fn selected(clusters: &[ClusterName], wanted: &ClusterSelector) -> Vec<ClusterName> {
-    clusters.iter().filter(|cluster| wanted.matches(cluster)).cloned().collect()
+    /// Those of some clusters that the client asks for, and that do not refuse it.
+    fn selected(&self, clusters: &[ClusterName]) -> Vec<ClusterName> {
+        let denied = self.denied.as_ref().and_then(|dispatched| dispatched.denied_clusters());
+        let is_selected =
+            |cluster: &&ClusterName| self.wanted.matches(cluster) && !denied.is_some_and(|denied| denied.has(cluster));
+        clusters.iter().filter(is_selected).cloned().collect()
+    }
 }

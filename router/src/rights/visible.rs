@@ -180,6 +180,12 @@ impl CallerRights {
         self.actor.name(Whom::Acting)
     }
 
+    /// As whom they act, with the groups by which all members know them.
+    pub(crate) fn acts_as(&self) -> (String, Vec<String>) {
+        let User { name, groups } = self.actor.judged(Whom::Acting);
+        (name.to_owned(), groups.to_vec())
+    }
+
     /// Whose they are.
     pub(crate) fn actor(&self) -> &Arc<Actor> {
         &self.actor

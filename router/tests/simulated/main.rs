@@ -33,6 +33,7 @@ mod openapi;
 mod pages;
 mod patches;
 mod placement;
+mod policies;
 mod precedents;
 mod quorum;
 mod registries;

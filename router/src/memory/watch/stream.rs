@@ -18,6 +18,7 @@ use tributary_merge::{CompositeResourceVersion, EventVersion, Progress, WatchEve
 
 use super::ahead::CatchingUp;
 use super::bookmarks::{BookmarkSchedule, Due};
+use super::followed_policies::FollowedPolicies;
 use super::joined::FrameJoiner;
 use super::source::LogPosition;
 use crate::flow::long_answers::AnswerTurn;
@@ -55,13 +56,15 @@ pub(super) struct WatchStream {
     draining: CancellationToken,
     /// The rights under which it was opened; `None` where one person owns the endpoint.
     rights: Option<FollowedRights>,
+    /// The dispatch policies under which it was opened; `None` where nobody may ever refuse it.
+    policies: Option<FollowedPolicies>,
 }
 
 /// Why a stream woke up.
 enum Wake {
     Head,
     Timer,
-    /// The rights under which it was opened may have changed.
+    /// The rights, or policies, under which it was opened may have changed.
     Rights,
     /// The client is no longer ahead, or never will be caught up with.
     Caught(Option<Refusal>),
@@ -89,12 +92,13 @@ impl WatchStream {
             bookmarks,
             draining,
             rights: None,
+            policies: None,
         }
     }
 
-    /// The same, as long as these rights hold.
-    pub(super) fn under(self, rights: Option<FollowedRights>) -> Self {
-        Self { rights, ..self }
+    /// The same, as long as these rights and policies hold.
+    pub(super) fn under(self, rights: Option<FollowedRights>, policies: Option<FollowedPolicies>) -> Self {
+        Self { rights, policies, ..self }
     }
 
     /// The next frame; `None` at the end of the stream. A slow reader is simply not asked for more; once the log has
@@ -129,7 +133,11 @@ impl WatchStream {
     /// not told any more: the client is to list anew.
     fn look_at_rights(&mut self) {
         let is_ended = matches!(self.phase, StreamPhase::Ended);
-        match self.rights.as_mut().filter(|_| !is_ended).and_then(FollowedRights::look) {
+        if is_ended {
+            return;
+        }
+        let of_policies = self.policies.as_mut().and_then(FollowedPolicies::look);
+        match of_policies.or_else(|| self.rights.as_mut().and_then(FollowedRights::look)) {
             Some(ScopeChange::Another) => {
                 self.ready.clear();
                 self.fail(&VersionRefusal::AnotherScope.into());
@@ -169,6 +177,7 @@ impl WatchStream {
             () = self.source.advanced() => Wake::Head,
             () = &mut self.timer => Wake::Timer,
             () = news(&mut self.rights), if self.rights.is_some() => Wake::Rights,
+            () = policy_news(&mut self.policies), if self.policies.is_some() => Wake::Rights,
             refusal = over(&mut self.ahead), if self.ahead.is_some() => Wake::Caught(refusal),
         }
     }
@@ -316,6 +325,14 @@ impl WatchStream {
 async fn news(rights: &mut Option<FollowedRights>) {
     match rights {
         Some(rights) => rights.news().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Ends when there may be something to look at.
+async fn policy_news(policies: &mut Option<FollowedPolicies>) {
+    match policies {
+        Some(policies) => policies.news().await,
         None => std::future::pending().await,
     }
 }

@@ -1,0 +1,231 @@
+//! What the policies say of one request, kept with whoever sends it: for what is decided later, and for what lasts.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, OnceLock};
+
+use tokio::sync::watch;
+use tributary_apimachinery::{ClusterName, EndpointSubset, RequestInfo};
+use tributary_authorization::ResourceAttributes;
+use tributary_policy::{Action, DispatchAttributes, DispatchTarget, DispatchedResource, Outcome};
+
+use super::places::{Dispatch, DispatchGate};
+use crate::audit_trace::AuditTrace;
+use crate::refusal::{PolicyRefusal, Refusal};
+
+/// One request, as policies look at it, and what they say of it.
+#[derive(Debug)]
+pub(crate) struct Dispatched {
+    gate: Arc<DispatchGate>,
+    /// The policies when the request came; what is sent for it goes by them.
+    dispatch: Option<Arc<Dispatch>>,
+    user: String,
+    groups: Vec<String>,
+    user_agent: String,
+    info: RequestInfo,
+    schema: SchemaName,
+    /// Of a request to the merged view for a resource.
+    denied: OnceLock<DeniedClusters>,
+}
+
+/// What a request's policy says of the flow-control schema that the request passes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum SchemaName {
+    /// There are no policies.
+    Unsaid,
+    /// It passes none.
+    None,
+    /// It passes the one of this name.
+    Named(Box<str>),
+}
+
+impl SchemaName {
+    fn of(outcome: Option<&Outcome>) -> Self {
+        match outcome.map(|outcome| &outcome.action) {
+            None => Self::Unsaid,
+            Some(Action::Dispatch { flow_control_schema: Some(name), .. }) => Self::Named(name.as_str().into()),
+            Some(Action::Dispatch { .. } | Action::Deny { .. }) => Self::None,
+        }
+    }
+}
+
+/// The clusters whose policies refuse a request to the merged view: for that request they are not there.
+#[derive(Debug, Default)]
+pub(crate) struct DeniedClusters {
+    refusals: BTreeMap<ClusterName, PolicyRefusal>,
+    /// Those that have, or may have, the resource and do not refuse.
+    others: BTreeSet<ClusterName>,
+}
+
+impl DeniedClusters {
+    /// Whether a cluster refuses.
+    pub(crate) fn has(&self, cluster: &ClusterName) -> bool {
+        self.refusals.contains_key(cluster)
+    }
+
+    /// Those that do.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &ClusterName> {
+        self.refusals.keys()
+    }
+
+    /// Those that have, or may have, the resource and do not.
+    pub(crate) fn others(&self) -> impl Iterator<Item = &ClusterName> {
+        self.others.iter()
+    }
+
+    /// What the first of some of them says.
+    pub(crate) fn refusal(&self, is_meant: impl Fn(&ClusterName) -> bool) -> Option<Refusal> {
+        let found = self.refusals.iter().find(|(cluster, _)| is_meant(cluster));
+        found.map(|(_, refusal)| refusal.clone().into())
+    }
+}
+
+impl Dispatched {
+    /// A request by this user, with these groups, as whom it acts, passes the policies of its place: of its cluster, or of the
+    /// merged view.
+    ///
+    /// # Errors
+    /// Why it does not go on.
+    pub(crate) fn pass(
+        gate: &Arc<DispatchGate>,
+        dispatch: Option<Arc<Dispatch>>,
+        info: &RequestInfo,
+        ((user, groups), user_agent): ((String, Vec<String>), &str),
+        audit: Option<&AuditTrace>,
+    ) -> Result<Arc<Self>, Refusal> {
+        let mut dispatched = Self {
+            gate: Arc::clone(gate),
+            dispatch,
+            user,
+            groups,
+            user_agent: user_agent.to_owned(),
+            info: info.clone(),
+            schema: SchemaName::Unsaid,
+            denied: OnceLock::new(),
+        };
+        if let Some(dispatch) = &dispatched.dispatch {
+            if let Some(frozen) = info.cluster.as_ref().and_then(|cluster| dispatch.frozen(cluster)) {
+                return Err(frozen.into());
+            }
+            let place = match &info.cluster {
+                Some(cluster) => dispatch.cluster(cluster),
+                None => dispatch.merged(),
+            };
+            if let Some(place) = place {
+                dispatched.schema = SchemaName::of(place.pass(&dispatched.asked(), audit)?);
+            }
+        }
+        Ok(Arc::new(dispatched))
+    }
+
+    /// The request as policies look at it.
+    fn asked(&self) -> DispatchAttributes<'_> {
+        DispatchAttributes::of(&self.info, &self.user, &self.groups, &self.user_agent)
+    }
+
+    /// What its policy says of the schema that it passes.
+    pub(crate) fn schema(&self) -> &SchemaName {
+        &self.schema
+    }
+
+    /// A request to the merged view passes the policies of each of these clusters, which have its resource or may have it.
+    pub(crate) fn pass_clusters<'a>(
+        &self,
+        clusters: impl Iterator<Item = &'a ClusterName>,
+        audit: Option<&AuditTrace>,
+    ) {
+        let Some(dispatch) = &self.dispatch else { return };
+        let (asked, mut denied) = (self.asked(), DeniedClusters::default());
+        for cluster in clusters {
+            let passed = dispatch.cluster(cluster).map(|place| place.pass(&asked, audit));
+            match passed {
+                Some(Err(refusal)) => drop(denied.refusals.insert(cluster.clone(), refusal)),
+                _ => drop(denied.others.insert(cluster.clone())),
+            }
+        }
+        // It is told once.
+        let _is_first = self.denied.set(denied);
+    }
+
+    /// Whether the policies of clusters were asked of it.
+    pub(crate) fn is_of_clusters(&self) -> bool {
+        self.denied.get().is_some()
+    }
+
+    /// The clusters whose policies refuse it; `None` where none does.
+    pub(crate) fn denied_clusters(&self) -> Option<&DeniedClusters> {
+        self.denied.get().filter(|denied| !denied.refusals.is_empty())
+    }
+
+    /// Whether a cluster's policies refuse the same sender something else, to which the request refers.
+    pub(crate) fn denies_also(&self, cluster: &ClusterName, asked: &ResourceAttributes<'_>) -> bool {
+        let Some(place) = self.dispatch.as_ref().and_then(|dispatch| dispatch.cluster(cluster)) else { return false };
+        let ResourceAttributes { verb, group, resource, subresource, namespace, name } = *asked;
+        let of = DispatchedResource { group, resource, subresource, namespace, name };
+        let target = DispatchTarget::Resource(of);
+        place.judge(&DispatchAttributes { verb: of.verb(verb), target, ..self.asked() }).is_err()
+    }
+
+    /// Whether a cluster may be asked what has to be known to answer it.
+    ///
+    /// # Errors
+    /// 429 where nothing at all is sent there.
+    pub(crate) fn may_ask(&self, cluster: &ClusterName) -> Result<(), Refusal> {
+        match self.gate.current().and_then(|dispatch| dispatch.frozen(cluster)) {
+            Some(frozen) => Err(frozen.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether it may be sent to a cluster, and to which of its endpoints; `None` for all.
+    ///
+    /// # Errors
+    /// 429 where nothing at all is sent there, and what the cluster's policies say.
+    pub(crate) fn endpoints(&self, cluster: &ClusterName) -> Result<Option<EndpointSubset>, Refusal> {
+        self.may_ask(cluster)?;
+        let Some(place) = self.dispatch.as_ref().and_then(|dispatch| dispatch.cluster(cluster)) else {
+            return Ok(None);
+        };
+        let outcome = place.judge(&self.asked())?;
+        Ok(match outcome.map(|outcome| &outcome.action) {
+            Some(Action::Dispatch { endpoints, .. }) if !endpoints.is_empty() => Some(EndpointSubset::new(endpoints)),
+            _ => None,
+        })
+    }
+
+    /// Ends once the policies refuse the request at a cluster that answers it. Cancelling is safe.
+    pub(crate) async fn refused(&self, cluster: &ClusterName) {
+        let mut changes = self.gate.changes();
+        while self.is_let_in(cluster) {
+            if changes.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    fn is_let_in(&self, cluster: &ClusterName) -> bool {
+        let Some(dispatch) = self.gate.current() else { return true };
+        let asked = self.asked();
+        let merged = dispatch.merged().filter(|_| self.info.cluster.is_none());
+        let mut places = merged.into_iter().chain(dispatch.cluster(cluster));
+        dispatch.frozen(cluster).is_none() && places.all(|place| place.judge(&asked).is_ok())
+    }
+
+    /// Tells of changes from now on.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.gate.changes()
+    }
+
+    /// Those of some clusters whose policies refuse the request now; `None` where those of the merged view do.
+    pub(crate) fn denying_now<'a>(
+        &self,
+        clusters: impl Iterator<Item = &'a ClusterName>,
+    ) -> Option<BTreeSet<ClusterName>> {
+        let Some(dispatch) = self.gate.current() else { return Some(BTreeSet::new()) };
+        let asked = self.asked();
+        if dispatch.merged().is_some_and(|place| place.judge(&asked).is_err()) {
+            return None;
+        }
+        let denies = |cluster: &&ClusterName| dispatch.cluster(cluster).is_some_and(|own| own.judge(&asked).is_err());
+        Some(clusters.filter(denies).cloned().collect())
+    }
+}

@@ -1,0 +1,274 @@
+//! The policies that are in force, of each place, and how they change.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use parking_lot::Mutex;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::Registry;
+use tokio::sync::watch;
+use tributary_apimachinery::ClusterName;
+use tributary_policy::{Action, DispatchAttributes, DispatchPolicies, DispatchTarget, Outcome, Place, Policy, Verdict};
+
+use crate::audit_trace::AuditTrace;
+use crate::refusal::{PolicyCause, PolicyRefusal};
+
+/// The object that has the policies of the merged view.
+const MERGED_OBJECT: &str = "MergedEndpoint \"all\"";
+
+/// The dispatch policies of all places.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DispatchSettings {
+    /// Of the merged view.
+    pub merged: PlacePolicies,
+    /// Of clusters. A merged request passes them, too, of each cluster that it is sent to or given objects of.
+    pub clusters: BTreeMap<ClusterName, PlacePolicies>,
+}
+
+/// The dispatch policies of one place.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PlacePolicies {
+    /// In their order: the first that takes a request decides. Without any all requests go on.
+    pub policies: Vec<Policy>,
+    /// Whether nothing at all is sent to the cluster. What memory holds of it is still answered.
+    pub denies_all: bool,
+}
+
+impl PlacePolicies {
+    fn says_nothing(&self) -> bool {
+        self.policies.is_empty() && !self.denies_all
+    }
+}
+
+/// The policies in force.
+#[derive(Debug)]
+pub(crate) struct Dispatch {
+    merged: Option<GovernedPlace>,
+    clusters: BTreeMap<ClusterName, GovernedPlace>,
+}
+
+/// The policies of one place, compiled.
+#[derive(Debug)]
+pub(crate) struct GovernedPlace {
+    /// `UpstreamCluster "eu"`
+    object: Arc<str>,
+    policies: DispatchPolicies,
+    denies_all: bool,
+    /// Of each policy.
+    counters: Vec<PolicyCounters>,
+    unmatched: Counter,
+}
+
+#[derive(Debug)]
+struct PolicyCounters {
+    dispatched: Counter,
+    denied: Counter,
+    audited: Counter,
+}
+
+impl Dispatch {
+    /// Those of the merged view, if it has some.
+    pub(crate) fn merged(&self) -> Option<&GovernedPlace> {
+        self.merged.as_ref()
+    }
+
+    /// Those of a cluster, if it has some.
+    pub(crate) fn cluster(&self, name: &ClusterName) -> Option<&GovernedPlace> {
+        self.clusters.get(name)
+    }
+
+    /// Why nothing at all is sent to a cluster; `None` where something may be.
+    pub(crate) fn frozen(&self, name: &ClusterName) -> Option<PolicyRefusal> {
+        let place = self.clusters.get(name).filter(|place| place.denies_all)?;
+        Some(PolicyRefusal { object: Arc::clone(&place.object), cause: PolicyCause::Frozen })
+    }
+}
+
+impl GovernedPlace {
+    fn new(object: String, settings: PlacePolicies, counted: &Family<PolicyLabels, Counter>) -> Self {
+        let counter = |policy: String, decision| {
+            counted.get_or_create(&PolicyLabels { object: label(&object), policy, decision }).clone()
+        };
+        let counters = (0..settings.policies.len()).map(|policy| PolicyCounters {
+            dispatched: counter(policy.to_string(), "dispatched"),
+            denied: counter(policy.to_string(), "denied"),
+            audited: counter(policy.to_string(), "audited"),
+        });
+        Self {
+            counters: counters.collect(),
+            unmatched: counter(String::new(), "unmatched"),
+            policies: DispatchPolicies::new(settings.policies),
+            denies_all: settings.denies_all,
+            object: object.as_str().into(),
+        }
+    }
+
+    /// What they give a request that goes on; `None` where none of them acts. Nothing is counted.
+    ///
+    /// # Errors
+    /// Why it does not go on.
+    pub(crate) fn judge(&self, asked: &DispatchAttributes<'_>) -> Result<Option<&Outcome>, PolicyRefusal> {
+        self.outcome_of(self.policies.decide(asked).verdict, asked)
+    }
+
+    /// The same of a request that has come: it is counted, and the audit log told.
+    ///
+    /// # Errors
+    /// As [`judge`](Self::judge).
+    pub(crate) fn pass(
+        &self,
+        asked: &DispatchAttributes<'_>,
+        audit: Option<&AuditTrace>,
+    ) -> Result<Option<&Outcome>, PolicyRefusal> {
+        let decision = self.policies.decide(asked);
+        if let Some(place) = decision.audited {
+            self.counters[place.policy].audited.inc();
+            self.tell(audit, Some(place), "would take it (mode: Audit)");
+        }
+        let outcome = self.outcome_of(decision.verdict, asked);
+        match (decision.verdict, &outcome) {
+            (Verdict::Ungoverned, _) => {}
+            (Verdict::Taken { place, .. }, Ok(_)) => {
+                self.counters[place.policy].dispatched.inc();
+                self.tell(audit, Some(place), "takes it");
+            }
+            (Verdict::Taken { place, .. }, Err(_)) => {
+                self.counters[place.policy].denied.inc();
+                self.tell(audit, Some(place), "denies it");
+            }
+            (Verdict::Unmatched, _) => {
+                self.unmatched.inc();
+                self.tell(audit, None, "no rule matches");
+            }
+        }
+        outcome
+    }
+
+    fn outcome_of<'a>(
+        &self,
+        verdict: Verdict<'a>,
+        asked: &DispatchAttributes<'_>,
+    ) -> Result<Option<&'a Outcome>, PolicyRefusal> {
+        let cause = match verdict {
+            Verdict::Ungoverned => return Ok(None),
+            Verdict::Taken { place, outcome } => match &outcome.action {
+                Action::Dispatch { .. } => return Ok(Some(outcome)),
+                Action::Deny { message } => PolicyCause::Denied { place, message: message.clone() },
+            },
+            Verdict::Unmatched => PolicyCause::Unmatched { asked: shown(asked) },
+        };
+        Err(PolicyRefusal { object: Arc::clone(&self.object), cause })
+    }
+
+    fn tell(&self, audit: Option<&AuditTrace>, place: Option<Place>, what: &str) {
+        let Some(audit) = audit else { return };
+        audit.note_policy(match place {
+            Some(place) => format!("{}: {place} {what}", self.object),
+            None => format!("{}: {what}", self.object),
+        });
+    }
+}
+
+/// What is asked, for people: `create pods/exec`.
+fn shown(asked: &DispatchAttributes<'_>) -> String {
+    match &asked.target {
+        DispatchTarget::NonResource(path) => format!("{} {path}", asked.verb),
+        DispatchTarget::Resource(of) => {
+            let below = if of.subresource.is_empty() { String::new() } else { format!("/{}", of.subresource) };
+            let group = if of.group.is_empty() { String::new() } else { format!(".{}", of.group) };
+            format!("{} {}{group}{below}", asked.verb, of.resource)
+        }
+    }
+}
+
+/// The labels of what policies did: there are three series of each policy that is configured, and one of each object.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PolicyLabels {
+    object: String,
+    /// Its place in `spec.dispatchPolicies`; empty for requests that none takes.
+    policy: String,
+    decision: &'static str,
+}
+
+/// Holds the policies in force, and tells whoever follows them that they have changed.
+#[derive(Debug)]
+pub(crate) struct DispatchGate {
+    settings: Mutex<DispatchSettings>,
+    current: ArcSwapOption<Dispatch>,
+    changes: watch::Sender<()>,
+    counted: Family<PolicyLabels, Counter>,
+}
+
+impl Default for DispatchGate {
+    fn default() -> Self {
+        let (settings, current, counted) = (Mutex::default(), ArcSwapOption::empty(), Family::default());
+        Self { settings, current, changes: watch::Sender::new(()), counted }
+    }
+}
+
+impl DispatchGate {
+    /// Takes over new ones. What was counted of policies that are still there goes on.
+    pub(crate) fn set(&self, settings: DispatchSettings) {
+        let mut known = self.settings.lock();
+        if *known == settings {
+            return;
+        }
+        let none = PlacePolicies::default();
+        for (name, before) in &known.clusters {
+            self.forget(&cluster_object(name), before, settings.clusters.get(name).unwrap_or(&none));
+        }
+        self.forget(MERGED_OBJECT, &known.merged, &settings.merged);
+        let place = |object: String, settings: &PlacePolicies| {
+            (!settings.says_nothing()).then(|| GovernedPlace::new(object, settings.clone(), &self.counted))
+        };
+        let merged = place(MERGED_OBJECT.to_owned(), &settings.merged);
+        let clusters = settings.clusters.iter();
+        let clusters: BTreeMap<_, _> =
+            clusters.filter_map(|(name, own)| Some((name.clone(), place(cluster_object(name), own)?))).collect();
+        let is_something = merged.is_some() || !clusters.is_empty();
+        self.current.store(is_something.then(|| Arc::new(Dispatch { merged, clusters })));
+        *known = settings;
+        self.changes.send_replace(());
+    }
+
+    /// Tells no longer what policies did that are gone.
+    fn forget(&self, object: &str, before: &PlacePolicies, now: &PlacePolicies) {
+        let remove = |policy: String, decision| {
+            self.counted.remove(&PolicyLabels { object: label(object), policy, decision });
+        };
+        for policy in now.policies.len()..before.policies.len() {
+            ["dispatched", "denied", "audited"].into_iter().for_each(|decision| remove(policy.to_string(), decision));
+        }
+        if now.says_nothing() {
+            remove(String::new(), "unmatched");
+        }
+    }
+
+    /// Those in force; `None` where there are none.
+    pub(crate) fn current(&self) -> Option<Arc<Dispatch>> {
+        self.current.load_full()
+    }
+
+    /// Tells of changes from now on.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
+    }
+
+    /// Shows what policies did.
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        let help = "Requests by the dispatch policy that took them, and what it did with them";
+        registry.register("tributary_dispatch_policy", help, self.counted.clone());
+    }
+}
+
+/// An object in a label, where quotes would be escaped: `UpstreamCluster/eu`.
+fn label(object: &str) -> String {
+    object.replacen(' ', "/", 1).replace('"', "")
+}
+
+fn cluster_object(name: &ClusterName) -> String {
+    format!("UpstreamCluster \"{name}\"")
+}

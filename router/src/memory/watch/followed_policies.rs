@@ -1,0 +1,81 @@
+//! The dispatch policies under which a watch was opened, followed: it ends when they are others for it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tributary_apimachinery::{ClusterName, ClusterSelector};
+
+use crate::dispatch::Dispatched;
+use crate::rights::ScopeChange;
+use crate::stream_over::StreamOver;
+
+/// The policies of one watch.
+pub(super) struct FollowedPolicies {
+    dispatched: Arc<Dispatched>,
+    /// The clusters that the client asks for.
+    wanted: ClusterSelector,
+    /// Those of which the watch may tell, as they come and go.
+    clusters: watch::Receiver<Arc<[ClusterName]>>,
+    /// Of whom it tells, where policies, and nothing else, leave out others: those that come are further ones.
+    told: Option<Arc<BTreeSet<ClusterName>>>,
+    /// Those that refused when it began.
+    denying: BTreeSet<ClusterName>,
+    changes: watch::Receiver<()>,
+}
+
+impl FollowedPolicies {
+    /// Follows them from what they said when the request came.
+    pub(super) fn new(
+        dispatched: &Arc<Dispatched>,
+        wanted: ClusterSelector,
+        clusters: watch::Receiver<Arc<[ClusterName]>>,
+        told: Option<Arc<BTreeSet<ClusterName>>>,
+    ) -> Self {
+        let mut changes = dispatched.changes();
+        // They may have changed since.
+        changes.mark_changed();
+        let denying = dispatched.denied_clusters().into_iter().flat_map(|denied| denied.names().cloned()).collect();
+        Self { dispatched: Arc::clone(dispatched), wanted, clusters, told, denying, changes }
+    }
+
+    /// What it is to end for now. Costs two loads while nothing has changed.
+    pub(super) fn look(&mut self) -> Option<ScopeChange> {
+        let is_another = self.changes.has_changed().unwrap_or(false) || self.clusters.has_changed().unwrap_or(false);
+        if !is_another {
+            return None;
+        }
+        self.changes.mark_unchanged();
+        let clusters = Arc::clone(&self.clusters.borrow_and_update());
+        let wanted: Vec<_> = clusters.iter().filter(|cluster| self.wanted.matches(cluster)).collect();
+        let Some(denying) = self.dispatched.denying_now(wanted.iter().copied()) else {
+            return Some(ScopeChange::Over(StreamOver::Policy));
+        };
+        if denying.iter().any(|cluster| !self.denying.contains(cluster)) {
+            return Some(ScopeChange::Another);
+        }
+        let is_further = |cluster: &&ClusterName| {
+            let is_told = self.told.as_ref().is_none_or(|told| told.contains(*cluster));
+            !denying.contains(*cluster) && (self.denying.contains(*cluster) || !is_told)
+        };
+        wanted.into_iter().any(|cluster| is_further(&cluster)).then_some(ScopeChange::Further)
+    }
+
+    /// Ends when there may be something to [look](Self::look) at. Cancelling is safe.
+    pub(super) async fn news(&mut self) {
+        tokio::select! {
+            changed = async { self.changes.changed().await } => {
+                self.changes.mark_changed();
+                if changed.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            }
+            changed = async { self.clusters.changed().await } => {
+                self.clusters.mark_changed();
+                if changed.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            }
+        }
+    }
+}

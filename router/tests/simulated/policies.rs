@@ -1,0 +1,354 @@
+//! Dispatch policies where requests come in: which of them go on, and what becomes of what is open.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::time::{Instant, timeout};
+use tributary_apimachinery::ClusterName;
+use tributary_policy::{Action, Mode, Outcome, Policy, Rule};
+use tributary_router::{DispatchSettings, PlacePolicies};
+
+use crate::harness::{CONFIG_MAPS, Events, Fixture, SOON, config_map, config_map_in, items, until, vector, version};
+use crate::rights::ann as anns;
+
+/// How soon what is refused leaves what is open.
+const REFUSED_WITHIN: Duration = Duration::from_secs(2);
+
+fn texts(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(|text| (*text).to_owned()).collect()
+}
+
+fn rule(verbs: &[&str], resources: &[&str]) -> Rule {
+    let groups = if resources.is_empty() { &[][..] } else { &["*"] };
+    Rule { verbs: texts(verbs), api_groups: texts(groups), resources: texts(resources), ..Rule::default() }
+}
+
+fn deny(message: &str, rule: Rule) -> Policy {
+    let action = Action::Deny { message: message.to_owned() };
+    Policy { rules: vec![rule], outcome: Outcome { action, ..Outcome::default() }, ..Policy::default() }
+}
+
+/// Takes everything.
+fn pass() -> Policy {
+    let rule = Rule { non_resource_urls: texts(&["*"]), ..rule(&["*"], &["*"]) };
+    Policy { rules: vec![rule], ..Policy::default() }
+}
+
+fn of_merged(policies: Vec<Policy>) -> DispatchSettings {
+    DispatchSettings { merged: PlacePolicies { policies, denies_all: false }, ..DispatchSettings::default() }
+}
+
+fn of_cluster(name: &str, policies: Vec<Policy>) -> DispatchSettings {
+    let clusters = [(ClusterName::new(name).unwrap(), PlacePolicies { policies, denies_all: false })];
+    DispatchSettings { clusters: clusters.into(), ..DispatchSettings::default() }
+}
+
+/// Nothing of config maps in a cluster.
+fn no_config_maps(name: &str) -> DispatchSettings {
+    of_cluster(name, vec![deny("not here", rule(&["*"], &["configmaps"])), pass()])
+}
+
+const SAID_BY_A: &str = "not here (UpstreamCluster \"a\": spec.dispatchPolicies[0].rules[0] denies this request)";
+const NOT_THERE: &str = "299 - \"the dispatch policies of a refuse this request; the answer has nothing of theirs\"";
+
+/// Members with an object of their own name each.
+async fn fixture<const N: usize>(names: [&str; N]) -> Fixture {
+    let fixture = Fixture::start(names).await;
+    for name in names {
+        fixture.put_and_see(name, &format!("of-{name}"), "x").await;
+    }
+    fixture
+}
+
+async fn names(fixture: &Fixture) -> Vec<String> {
+    items(&fixture.get(CONFIG_MAPS).await.ok())
+}
+
+/// Checks that a stream ends with an in-stream error, and nothing else.
+async fn ends_with(events: &mut Events, code: u16) -> Instant {
+    let event = timeout(SOON, events.soon()).await.expect("an end");
+    assert_eq!((&event["type"], &event["object"]["code"]), (&"ERROR".into(), &code.into()), "{event}");
+    assert_eq!(events.next().await, None);
+    Instant::now()
+}
+
+#[tokio::test]
+async fn the_merged_view_refuses_what_its_policies_deny() {
+    let fixture = fixture(["a", "b"]).await;
+    fixture.router.set_dispatch(of_merged(vec![deny("name what you want", rule(&["list"], &["configmaps"])), pass()]));
+    let said = "name what you want (MergedEndpoint \"all\": spec.dispatchPolicies[0].rules[0] denies this request)";
+    let refused = fixture.get(CONFIG_MAPS).await;
+    assert_eq!(refused.refused(403), said);
+    assert_eq!(refused.json()["reason"], "Forbidden");
+    fixture.get(&format!("{CONFIG_MAPS}/of-a")).await.ok();
+    fixture.get(&format!("/clusters/a{CONFIG_MAPS}")).await.ok();
+    fixture.get("/apis").await.ok();
+    let shown = fixture.router.metrics().expose();
+    let counted = "tributary_dispatch_policy_total{object=\"MergedEndpoint/all\",policy=\"0\",decision=\"denied\"} 1";
+    assert!(shown.contains(counted), "{shown}");
+    fixture.router.set_dispatch(DispatchSettings::default());
+    assert_eq!(names(&fixture).await, ["a/of-a", "b/of-b"]);
+    assert!(!fixture.router.metrics().expose().contains("tributary_dispatch_policy_total{"));
+}
+
+/// Case 17 of the contract with users of KubeGateway.
+#[tokio::test]
+async fn what_no_policy_takes_is_sent_nowhere() {
+    let fixture = fixture(["a"]).await;
+    for (place, object, settings) in [
+        ("", "MergedEndpoint \"all\"", (|policies| of_merged(policies)) as fn(Vec<Policy>) -> DispatchSettings),
+        ("/clusters/a", "UpstreamCluster \"a\"", |policies| of_cluster("a", policies)),
+    ] {
+        fixture
+            .router
+            .set_dispatch(settings(vec![Policy { rules: vec![rule(&["*"], &["pods"])], ..Policy::default() }]));
+        let answer = fixture.get(&format!("{place}{CONFIG_MAPS}")).await;
+        let message = format!(
+            "no rule of the dispatch policies of {object} matches this request (list configmaps), so it was sent nowhere; \
+             its administrator adds a policy with such a rule to spec.dispatchPolicies"
+        );
+        assert_eq!(answer.refused(500), message);
+        assert_eq!(fixture.get(&format!("{place}/version")).await.code, 500);
+        assert_eq!(fixture.get("/readyz").await.code, 200, "how this process does is told all the same");
+    }
+}
+
+#[tokio::test]
+async fn a_policy_for_trying_is_counted_and_does_nothing() {
+    let fixture = fixture(["a"]).await;
+    let audited = Policy { mode: Mode::Audit, ..deny("not yet", rule(&["list"], &["*"])) };
+    for settings in [of_merged(vec![audited.clone()]), of_cluster("a", vec![audited])] {
+        fixture.router.set_dispatch(settings);
+        let list = fixture.get(CONFIG_MAPS).await;
+        assert_eq!(items(&list.ok()), ["a/of-a"]);
+        assert!(list.warnings().is_empty(), "{list:?}");
+        let shown = fixture.router.metrics().expose();
+        assert!(shown.contains("policy=\"0\",decision=\"audited\"} 1"), "{shown}");
+    }
+}
+
+#[tokio::test]
+async fn memory_obeys_what_a_cluster_denies() {
+    let fixture = fixture(["a", "b"]).await;
+    fixture.router.set_dispatch(no_config_maps("a"));
+    let list = fixture.get(CONFIG_MAPS).await;
+    assert_eq!(items(&list.ok()), ["b/of-b"]);
+    assert_eq!(list.warnings(), [NOT_THERE]);
+    assert!(vector(&version(&list.json())).get("a").is_none(), "{list:?}");
+    let mut watch = fixture.watch(&format!("{CONFIG_MAPS}?watch=1")).await;
+    assert_eq!(watch.brief().await, "ADDED b/of-b");
+    fixture.put("a", "later", "x");
+    watch.nothing().await;
+    // What is there in no other cluster is not there.
+    let missing = fixture.get(&format!("{CONFIG_MAPS}/of-a")).await;
+    assert_eq!(missing.code, 404);
+    assert_eq!(missing.warnings(), [NOT_THERE]);
+    let deleted = fixture.write("DELETE", &format!("{CONFIG_MAPS}/of-a"), &json!({})).await;
+    assert_eq!(deleted.code, 404, "{deleted:?}");
+    assert!(fixture.member("a").get("configmaps", "default", "of-a").is_some());
+    fixture.get(&format!("{CONFIG_MAPS}/of-b")).await.ok();
+    // Other resources, and the cluster itself.
+    assert!(fixture.get("/api/v1/namespaces").await.warnings().is_empty());
+    assert_eq!(fixture.get(&format!("/clusters/a{CONFIG_MAPS}")).await.refused(403), SAID_BY_A);
+    // Where every cluster refuses, it is said why.
+    let selected = format!("{CONFIG_MAPS}?labelSelector=tributary.dev%2Fcluster%3Da");
+    assert_eq!(fixture.get(&selected).await.refused(403), SAID_BY_A);
+    let DispatchSettings { mut clusters, merged } = no_config_maps("a");
+    clusters.extend(no_config_maps("b").clusters);
+    fixture.router.set_dispatch(DispatchSettings { merged, clusters });
+    for path in [CONFIG_MAPS.to_owned(), format!("{CONFIG_MAPS}/of-b"), format!("{CONFIG_MAPS}?watch=1")] {
+        assert_eq!(fixture.get(&path).await.refused(403), SAID_BY_A, "{path}");
+    }
+    let deleted = fixture.write("DELETE", &format!("{CONFIG_MAPS}/of-b"), &json!({})).await;
+    assert_eq!(deleted.refused(403), SAID_BY_A);
+    let created = fixture.write("POST", CONFIG_MAPS, &config_map("new", "x")).await;
+    assert_eq!(created.refused(403), SAID_BY_A);
+}
+
+#[tokio::test]
+async fn nothing_is_created_where_it_is_denied() {
+    let fixture = fixture(["a", "b"]).await;
+    fixture.router.set_dispatch(of_cluster("a", vec![deny("not here", rule(&["create"], &["configmaps"])), pass()]));
+    let created = fixture.write("POST", CONFIG_MAPS, &config_map_in("a", "new", "x")).await;
+    assert_eq!(created.refused(403), SAID_BY_A);
+    assert!(fixture.member("a").get("configmaps", "default", "new").is_none());
+    let created = fixture.write("POST", CONFIG_MAPS, &config_map_in("b", "new", "x")).await;
+    assert_eq!(created.code, 201, "{created:?}");
+}
+
+/// Its policy says why, where it may be looked at.
+#[tokio::test]
+async fn a_cluster_that_is_meant_says_itself_that_it_refuses() {
+    let fixture = fixture(["a", "b"]).await;
+    let verbs = ["update", "patch", "delete", "deletecollection"];
+    fixture.router.set_dispatch(of_cluster("a", vec![deny("not here", rule(&verbs, &["configmaps"])), pass()]));
+    fixture.get(&format!("{CONFIG_MAPS}/of-a")).await.ok();
+    let deleted = fixture.write("DELETE", &format!("{CONFIG_MAPS}/of-a"), &json!({})).await;
+    assert_eq!(deleted.refused(403), SAID_BY_A);
+    let changed = fixture.write("PUT", &format!("{CONFIG_MAPS}/of-a"), &config_map("of-a", "y")).await;
+    assert_eq!(changed.refused(403), SAID_BY_A);
+    let deleted = fixture.write("DELETE", CONFIG_MAPS, &json!({})).await;
+    assert_eq!(deleted.warnings(), [NOT_THERE], "{deleted:?}");
+    until(async || names(&fixture).await == ["a/of-a"]).await;
+}
+
+/// A policy counts from the moment at which it is there: clients are told of what is no longer theirs to see, and of what
+/// has come to it.
+#[tokio::test]
+async fn an_open_watch_follows_the_policies() {
+    let fixture = fixture(["a", "b"]).await;
+    let list = fixture.get(CONFIG_MAPS).await.ok();
+    let from = |list: &serde_json::Value| format!("{CONFIG_MAPS}?watch=1&resourceVersion={}", version(list));
+    let mut watch = fixture.watch(&from(&list)).await;
+    // What is about others does not end it.
+    fixture.router.set_dispatch(of_cluster("a", vec![deny("no pods", rule(&["*"], &["pods"])), pass()]));
+    watch.nothing().await;
+    let set = Instant::now();
+    fixture.router.set_dispatch(no_config_maps("a"));
+    assert!(ends_with(&mut watch, 410).await - set < REFUSED_WITHIN);
+    // Whoever was cut off meanwhile has what is not shown any more.
+    ends_with(&mut fixture.watch(&from(&list)).await, 410).await;
+    let limited = fixture.get(CONFIG_MAPS).await.ok();
+    assert_eq!(items(&limited), ["b/of-b"]);
+    let mut watch = fixture.watch(&from(&limited)).await;
+    watch.nothing().await;
+    fixture.router.set_dispatch(DispatchSettings::default());
+    assert_eq!(timeout(SOON, watch.next()).await.expect("an end"), None, "it ends, to go on with more");
+    let mut watch = fixture.watch(&from(&limited)).await;
+    assert_eq!(watch.brief().await, "ADDED a/of-a");
+    watch.nothing().await;
+    // The merged view's own policies end it for good.
+    fixture.router.set_dispatch(of_merged(vec![deny("no watches", rule(&["watch"], &["*"])), pass()]));
+    ends_with(&mut watch, 403).await;
+}
+
+#[tokio::test]
+async fn a_cluster_that_joins_is_told_of_where_another_is_left_out() {
+    let fixture = fixture(["a", "b", "c"]).await;
+    fixture.set_clusters(&["a", "b"]).await;
+    until(async || names(&fixture).await == ["a/of-a", "b/of-b"]).await;
+    fixture.router.set_dispatch(no_config_maps("a"));
+    assert_eq!(names(&fixture).await, ["b/of-b"]);
+    let list = fixture.get(CONFIG_MAPS).await.ok();
+    let path = format!("{CONFIG_MAPS}?watch=1&resourceVersion={}", version(&list));
+    let mut watch = fixture.watch(&path).await;
+    watch.nothing().await;
+    fixture.set_clusters(&["a", "b", "c"]).await;
+    assert_eq!(timeout(SOON, watch.next()).await.expect("an end"), None);
+    assert_eq!(fixture.watch(&path).await.brief().await, "ADDED c/of-c");
+}
+
+#[tokio::test]
+async fn a_stream_of_a_cluster_ends_when_it_is_denied() {
+    let fixture = fixture(["a"]).await;
+    for settings in [no_config_maps("a"), frozen("a")] {
+        let mut watch = fixture.watch(&format!("/clusters/a{CONFIG_MAPS}?watch=1")).await;
+        assert_eq!(watch.soon().await["type"], "ADDED");
+        let set = Instant::now();
+        fixture.router.set_dispatch(settings);
+        while timeout(SOON, watch.next()).await.expect("an end").is_some() {}
+        assert!(set.elapsed() < REFUSED_WITHIN, "{:?}", set.elapsed());
+        fixture.router.set_dispatch(DispatchSettings::default());
+    }
+}
+
+fn frozen(name: &str) -> DispatchSettings {
+    let clusters = [(ClusterName::new(name).unwrap(), PlacePolicies { denies_all: true, ..PlacePolicies::default() })];
+    DispatchSettings { clusters: clusters.into(), ..DispatchSettings::default() }
+}
+
+/// Case 20, behind the authentication.
+#[tokio::test]
+async fn a_frozen_cluster_is_sent_nothing_and_still_shown() {
+    let fixture = fixture(["a", "b"]).await;
+    fixture.router.set_dispatch(frozen("a"));
+    let said = "UpstreamCluster \"a\" has dispatch: DenyAll: nothing is sent to this cluster until its administrator removes that";
+    let own = fixture.get(&format!("/clusters/a{CONFIG_MAPS}")).await;
+    assert_eq!(own.refused(429), said);
+    assert!(!own.headers.contains_key("retry-after"));
+    let list = fixture.get(CONFIG_MAPS).await;
+    assert_eq!(items(&list.ok()), ["a/of-a", "b/of-b"]);
+    assert!(list.warnings().is_empty());
+    fixture.get(&format!("{CONFIG_MAPS}/of-a")).await.ok();
+    let deleted = fixture.write("DELETE", &format!("{CONFIG_MAPS}/of-a"), &json!({})).await;
+    assert_eq!(deleted.refused(429), said);
+    assert!(fixture.member("a").get("configmaps", "default", "of-a").is_some());
+    let deleted = fixture.write("DELETE", &format!("{CONFIG_MAPS}/of-b"), &json!({})).await;
+    assert_eq!(deleted.code, 200, "{deleted:?}");
+    fixture.router.set_dispatch(DispatchSettings::default());
+    fixture.get(&format!("/clusters/a{CONFIG_MAPS}")).await.ok();
+}
+
+/// Precedent 20: a WebSocket opens it by GET.
+#[tokio::test]
+async fn exec_is_denied_by_whatever_method() {
+    let fixture = fixture(["a"]).await;
+    let denied = || deny("ask the people on call", rule(&["create"], &["pods/exec"]));
+    let said = |object: &str| {
+        format!("ask the people on call ({object}: spec.dispatchPolicies[0].rules[0] denies this request)")
+    };
+    let exec = "/api/v1/namespaces/default/pods/web/exec?command=sh";
+    for method in ["GET", "POST"] {
+        fixture.router.set_dispatch(of_merged(vec![denied(), pass()]));
+        let answer = fixture.write(method, exec, &json!({})).await;
+        assert_eq!(answer.refused(403), said("MergedEndpoint \"all\""));
+        fixture.router.set_dispatch(of_cluster("a", vec![denied(), pass()]));
+        let answer = fixture.write(method, &format!("/clusters/a{exec}"), &json!({})).await;
+        assert_eq!(answer.refused(403), said("UpstreamCluster \"a\""), "{method}");
+    }
+}
+
+/// As kube-apiserver authorizes: whoever asks to be somebody is judged as that one.
+#[tokio::test]
+async fn rules_match_as_whom_the_request_acts() {
+    let fixture = fixture(["a"]).await;
+    let rule = Rule { users: texts(&["bob"]), user_groups: texts(&["staff"]), ..rule(&["*"], &["*"]) };
+    fixture.router.set_dispatch(of_cluster("a", vec![deny("not bob", rule), pass()]));
+    let own = format!("/clusters/a{CONFIG_MAPS}");
+    let client = fixture.client();
+    client.get(&own).await.ok();
+    let as_bob = |groups: &'static str| [("impersonate-user", "bob"), ("impersonate-group", groups)];
+    assert_eq!(client.send("GET", &own, &as_bob("others"), "").await.code, 200);
+    client.send("GET", &own, &as_bob("staff"), "").await.refused(403);
+}
+
+#[tokio::test]
+async fn of_many_users_each_is_shown_what_policies_and_rights_let_them() {
+    let fixture = anns().await;
+    let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
+    let all = "/api/v1/configmaps";
+    let before = items(&ann.get(all).await.ok());
+    assert!(before.iter().any(|item| item.starts_with("a/")) && before.iter().any(|item| item.starts_with("b/")));
+    let denied = Rule { users: texts(&["ann"]), ..rule(&["list", "watch"], &["configmaps"]) };
+    let list = ann.get(all).await.ok();
+    let mut of_ann = ann.watch(&format!("{all}?watch=1&resourceVersion={}", version(&list))).await;
+    let list = root.get(all).await.ok();
+    let mut of_root = root.watch(&format!("{all}?watch=1&resourceVersion={}", version(&list))).await;
+    fixture.router.set_dispatch(of_cluster("a", vec![deny("not ann", denied.clone()), pass()]));
+    ends_with(&mut of_ann, 410).await;
+    of_root.nothing().await;
+    let shown = ann.get(all).await;
+    let expected: Vec<_> = before.iter().filter(|item| !item.starts_with("a/")).cloned().collect();
+    assert_eq!(items(&shown.ok()), expected);
+    let said = "the dispatch policies of some clusters refuse this request; the answer has nothing of theirs";
+    assert!(shown.warnings().iter().any(|warning| warning.contains(said)), "{:?}", shown.warnings());
+    // A watch of the rest lasts.
+    let mut of_ann = ann.watch(&format!("{all}?watch=1&resourceVersion={}", version(&shown.json()))).await;
+    of_ann.nothing().await;
+    crate::harness::pass(Duration::from_secs(31)).await;
+    of_ann.nothing().await;
+    fixture.router.set_dispatch(DispatchSettings::default());
+    assert_eq!(timeout(SOON, of_ann.next()).await.expect("an end"), None);
+    // Where policies leave nothing, their word is told to whoever may know of the cluster.
+    let DispatchSettings { mut clusters, merged } = of_cluster("a", vec![deny("not ann", denied.clone()), pass()]);
+    clusters.extend(of_cluster("b", vec![deny("not ann", denied.clone()), pass()]).clusters);
+    fixture.router.set_dispatch(DispatchSettings { merged, clusters });
+    let message = ann.get(all).await.refused(403);
+    assert_eq!(message, "not ann (UpstreamCluster \"a\": spec.dispatchPolicies[0].rules[0] denies this request)");
+    // Ann may not know of `c`.
+    let everybody = Rule { users: Vec::new(), ..denied };
+    fixture.router.set_dispatch(of_cluster("c", vec![deny("nobody", everybody), pass()]));
+    assert_eq!(items(&ann.get(all).await.ok()), before);
+    let events = ann.get(&format!("{all}?labelSelector=tributary.dev%2Fcluster%3Dc")).await;
+    assert!(!events.refused(403).contains("nobody"), "{events:?}");
+}
