@@ -4,6 +4,7 @@
 //! the old one stays.
 
 mod configuration;
+mod dispatch;
 pub mod kubeconfig_source;
 pub mod not_carried_out;
 mod secure_serving;
@@ -83,6 +84,7 @@ impl ConfigurationSources {
                 .with_context(|| format!("--config {}", source.path().display()))?;
             configuration.clusters.extend(more.clusters);
             configuration.registries.extend(more.registries);
+            configuration.dispatch = more.dispatch;
             configuration.files.extend(more.files);
         }
         different_names(&configuration.clusters)?;

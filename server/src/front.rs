@@ -1,4 +1,4 @@
-//! What every request passes before the handler: which host it is for, authentication, `/metrics`, `/tributary/status`, WebSockets, the
+//! What every request passes before the handler: which host it is for, whether its cluster is sent anything at all, authentication, `/metrics`, `/tributary/status`, WebSockets, the
 //! catching of panics, the request log, the audit log.
 
 use std::net::SocketAddr;
@@ -160,6 +160,10 @@ impl<H: Handler> Front<H> {
             // Nobody is known yet, and whoever sends such requests alone is not kept.
             let _it_is_refused_either_way = note(AuthenticationOutcome::Unauthorized);
             return status::refused_host(refusal);
+        }
+        if let Some(refused) = self.handler.refuse_unheard(&head) {
+            let _it_is_refused_either_way = note(AuthenticationOutcome::Unauthorized);
+            return refused;
         }
         let received = self.audit.as_ref().map(|audit| Received::take_up(audit, &mut head));
         let authentication = self.authenticator.authenticate(&mut head, &client.chain, client.address.ip()).await;

@@ -24,6 +24,12 @@ pub trait Handler: Send + Sync + 'static {
     /// The answer to give instead.
     fn may_visit(&self, head: &Parts, user: &User) -> impl Future<Output = Result<(), Box<Response<Body>>>> + Send;
 
+    /// The answer to a request that nobody is let make, whoever it is: it is given before anybody is known. `None` for all
+    /// others.
+    fn refuse_unheard(&self, _head: &Parts) -> Option<Response<Body>> {
+        None
+    }
+
     /// Ends what is open with bookmarks: watches close, new ones are refused. Streams that are open may
     /// outlive the call; the listener waits for them.
     fn drain(&self) -> impl Future<Output = ()> + Send;
@@ -45,6 +51,10 @@ impl Handler for Arc<Router> {
 
     async fn may_visit(&self, head: &Parts, user: &User) -> Result<(), Box<Response<Body>>> {
         Router::may_visit(self, head, user).await
+    }
+
+    fn refuse_unheard(&self, head: &Parts) -> Option<Response<Body>> {
+        Router::refuse_frozen(self, head)
     }
 
     async fn drain(&self) {

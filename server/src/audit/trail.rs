@@ -47,6 +47,14 @@ struct NotedRequest {
     passed: Arc<Mutex<Passed>>,
 }
 
+/// Has an event say what the router knows alone.
+fn told(event: &mut Event, trace: &AuditTrace) {
+    event.annotate(Annotation::AnsweredBy, trace.answered_by());
+    if let Some(policies) = trace.dispatched_by() {
+        event.annotate(Annotation::DispatchPolicy, policies);
+    }
+}
+
 impl Trail {
     /// Follows a request whose event has been made.
     pub(crate) fn begin(
@@ -126,7 +134,7 @@ impl Trail {
     fn write(&mut self, stage: Stage) -> Emission {
         match &mut self.event {
             Some(event) if event.has(stage) => {
-                event.annotate(Annotation::AnsweredBy, self.trace.answered_by());
+                told(event, &self.trace);
                 self.auditor.write(event, stage)
             }
             _ => Emission::Done(true),
@@ -139,7 +147,7 @@ impl Trail {
         if !event.has(stage) {
             return Emission::Done(true);
         }
-        event.annotate(Annotation::AnsweredBy, self.trace.answered_by());
+        told(&mut event, &self.trace);
         let request = self.request.take();
         let response_type = std::mem::take(&mut self.response_type);
         let auditor = Arc::clone(&self.auditor);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use tributary_apimachinery::ClusterName;
-use tributary_router::{ClusterAuthorization, MemberRules};
+use tributary_router::{ClusterAuthorization, DispatchSettings, MemberRules};
 
 use crate::hosts::ClusterHosts;
 
@@ -48,6 +48,8 @@ pub struct LoadedConfiguration {
     pub clusters: Vec<ClusterSpec>,
     /// The registries, if the source has any; the router's defaults stand where there are none.
     pub registries: Vec<tributary_crds::ResourceRegistry>,
+    /// Which requests go on; all of them where the source has no objects that say so.
+    pub dispatch: DispatchSettings,
     /// The files that were read, to be watched for changes.
     pub files: Vec<PathBuf>,
 }

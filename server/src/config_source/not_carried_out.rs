@@ -5,7 +5,6 @@ use tributary_crds::{ConfigurationObjects, DispatchPolicy, FlowControl, Logging,
 /// What governs the requests for one object.
 struct Governance<'a> {
     object: String,
-    denies_all: bool,
     policies: &'a [DispatchPolicy],
     flow_control: &'a FlowControl,
     logging: &'a Logging,
@@ -17,7 +16,6 @@ struct Governance<'a> {
 pub fn not_carried_out(objects: &ConfigurationObjects) -> Vec<ValidationProblem> {
     let clusters = objects.clusters.iter().map(|cluster| Governance {
         object: format!("UpstreamCluster {:?}", cluster.metadata.name.as_deref().unwrap_or_default()),
-        denies_all: !cluster.spec.dispatch.is_by_policies(),
         policies: &cluster.spec.dispatch_policies,
         flow_control: &cluster.spec.flow_control,
         logging: &cluster.spec.logging,
@@ -25,7 +23,6 @@ pub fn not_carried_out(objects: &ConfigurationObjects) -> Vec<ValidationProblem>
     });
     let merged = objects.merged_endpoints.iter().map(|endpoint| Governance {
         object: format!("MergedEndpoint {:?}", endpoint.metadata.name.as_deref().unwrap_or_default()),
-        denies_all: false,
         policies: &endpoint.spec.dispatch_policies,
         flow_control: &endpoint.spec.flow_control,
         logging: &endpoint.spec.logging,
@@ -35,21 +32,28 @@ pub fn not_carried_out(objects: &ConfigurationObjects) -> Vec<ValidationProblem>
 }
 
 fn of_object(governance: Governance<'_>) -> impl Iterator<Item = ValidationProblem> {
-    let Governance { object, denies_all, policies, flow_control, logging, has_probe } = governance;
+    let Governance { object, policies, flow_control, logging, has_probe } = governance;
     let fields = [
-        (Severity::Error, "spec.dispatch", denies_all),
-        (Severity::Error, "spec.dispatchPolicies", !policies.is_empty()),
         (Severity::Error, "spec.flowControl", !flow_control.is_empty()),
         (Severity::Warning, "spec.logging", !logging.is_empty()),
         (Severity::Warning, "spec.endpointProbe", has_probe),
     ];
-    fields.into_iter().filter(|(.., is_given)| *is_given).map(move |(severity, field, _)| ValidationProblem {
+    let fields = fields.into_iter().map(|(severity, field, is_given)| (severity, field.to_owned(), is_given));
+    let of_policies = policies.iter().enumerate().flat_map(|(number, policy)| {
+        let field = |name: &str| format!("spec.dispatchPolicies[{number}].{name}");
+        [
+            (Severity::Error, field("endpoints"), !policy.endpoints.is_empty()),
+            (Severity::Warning, field("logMode"), policy.log_mode.is_some()),
+            (Severity::Warning, field("auditLevel"), policy.audit_level.is_some()),
+        ]
+    });
+    fields.chain(of_policies).filter(|(.., is_given)| *is_given).map(move |(severity, field, _)| ValidationProblem {
         severity,
         object: object.clone(),
-        field: field.to_owned(),
+        field,
         message: match severity {
             Severity::Error => "is not carried out by this release, and requests would pass as if it were not there; \
-                                remove it, and try it with `tributary policy test`"
+                                remove it"
                 .to_owned(),
             Severity::Warning => "is not carried out by this release; it changes nothing yet".to_owned(),
         },
@@ -72,15 +76,22 @@ mod tests {
             not_carried_out(&objects).into_iter().map(|problem| (problem.severity, problem.field)).collect::<Vec<_>>()
         };
         let of = |severity, field: &str| vec![(severity, field.to_owned())];
-        let rules = "dispatchPolicies: [{rules: [{verbs: ['*'], nonResourceURLs: ['*']}]}]";
+        let policy =
+            |more: &str| format!("dispatchPolicies: [{{rules: [{{verbs: ['*'], nonResourceURLs: ['*']}}]{more}}}]");
         let schemas = "flowControl: {flowControlSchemas: [{name: a, exempt: {}}]}";
         for kind in ["UpstreamCluster", "MergedEndpoint"] {
             assert_eq!(found(kind, ""), []);
-            assert_eq!(found(kind, rules), of(Severity::Error, "spec.dispatchPolicies"));
+            assert_eq!(found(kind, &policy("")), []);
+            let logged = policy(", logMode: Enabled");
+            assert_eq!(found(kind, &logged), of(Severity::Warning, "spec.dispatchPolicies[0].logMode"));
+            let audited = policy(", auditLevel: Request");
+            assert_eq!(found(kind, &audited), of(Severity::Warning, "spec.dispatchPolicies[0].auditLevel"));
             assert_eq!(found(kind, schemas), of(Severity::Error, "spec.flowControl"));
             assert_eq!(found(kind, "logging: {mode: Enabled}"), of(Severity::Warning, "spec.logging"));
         }
-        assert_eq!(found("UpstreamCluster", "dispatch: DenyAll"), of(Severity::Error, "spec.dispatch"));
+        assert_eq!(found("UpstreamCluster", "dispatch: DenyAll"), []);
+        let subset = policy(", endpoints: ['https://a:6443']");
+        assert_eq!(found("UpstreamCluster", &subset), of(Severity::Error, "spec.dispatchPolicies[0].endpoints"));
         assert_eq!(found("UpstreamCluster", "endpointProbe: {}"), of(Severity::Warning, "spec.endpointProbe"));
     }
 }

@@ -13,6 +13,7 @@ use tributary_crds::{
 use tributary_proxy::{Address, without_user_info};
 use tributary_router::MemberRules;
 
+use super::dispatch::dispatch_settings;
 use super::not_carried_out::not_carried_out;
 use super::secure_serving::cluster_hosts;
 use super::{ClusterSpec, LoadedConfiguration};
@@ -77,6 +78,7 @@ impl FileSource {
             tracing::warn!(%problem, "configuration");
         }
         let mut configuration = LoadedConfiguration {
+            dispatch: dispatch_settings(&objects),
             registries: objects.registries,
             files: vec![self.path.clone()],
             ..LoadedConfiguration::default()

@@ -5,6 +5,7 @@
 mod audit;
 mod fixture;
 mod frames;
+mod frozen;
 mod hosts;
 mod precedents;
 mod proxy_protocol;

@@ -99,6 +99,8 @@ impl Running {
         self.review_tokens_of(&configuration.clusters)?;
         self.watch.set(configuration.files);
         self.clusters.update(configuration.clusters).await;
+        // Before there is a cluster that they are about.
+        self.router.set_dispatch(configuration.dispatch);
         self.router.set_policies(policies);
         self.router.set_clusters(self.clusters.setups());
         self.serve_hosts(hosts)

@@ -1,0 +1,62 @@
+//! The dispatch policies of configuration objects. Pure.
+
+use tributary_apimachinery::ClusterName;
+use tributary_crds::{ConfigurationObjects, Dispatch, DispatchPolicy, UpstreamCluster};
+use tributary_policy::Policy;
+use tributary_router::{DispatchSettings, PlacePolicies};
+
+/// The dispatch policies of objects that were validated.
+pub(super) fn dispatch_settings(objects: &ConfigurationObjects) -> DispatchSettings {
+    // There is one, or none.
+    let merged = objects.merged_endpoints.first();
+    let merged = merged.map(|endpoint| policies(&endpoint.spec.dispatch_policies, Dispatch::Policies));
+    let clusters = objects.clusters.iter().filter_map(of_cluster);
+    DispatchSettings { merged: merged.unwrap_or_default(), clusters: clusters.collect() }
+}
+
+/// Those of a cluster. One whose name can be none is refused elsewhere.
+fn of_cluster(cluster: &UpstreamCluster) -> Option<(ClusterName, PlacePolicies)> {
+    let name = ClusterName::new(cluster.metadata.name.as_deref().unwrap_or_default()).ok()?;
+    Some((name, policies(&cluster.spec.dispatch_policies, cluster.spec.dispatch)))
+}
+
+fn policies(written: &[DispatchPolicy], dispatch: Dispatch) -> PlacePolicies {
+    let policies = written.iter().map(Policy::from).collect();
+    PlacePolicies { policies, denies_all: dispatch == Dispatch::DenyAll }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use tributary_policy::{Action, Mode};
+
+    use super::*;
+
+    #[test]
+    fn each_object_governs_its_own_place() {
+        let text = "
+apiVersion: tributary.dev/v1alpha1
+kind: UpstreamCluster
+metadata: {name: eu}
+spec: {dispatch: DenyAll, dispatchPolicies: [{mode: Audit, rules: [{verbs: ['*'], nonResourceURLs: ['*']}]}]}
+---
+apiVersion: tributary.dev/v1alpha1
+kind: UpstreamCluster
+metadata: {name: us}
+spec: {}
+---
+apiVersion: tributary.dev/v1alpha1
+kind: MergedEndpoint
+metadata: {name: all}
+spec: {dispatchPolicies: [{deny: {message: 'no'}, rules: [{verbs: ['*'], nonResourceURLs: ['*']}]}]}
+";
+        let settings = dispatch_settings(&tributary_crds::parse(text, Path::new("test.yaml")).unwrap());
+        let [eu, us] = ["eu", "us"].map(|name| &settings.clusters[&ClusterName::new(name).unwrap()]);
+        assert!(eu.denies_all && eu.policies.len() == 1 && eu.policies[0].mode == Mode::Audit);
+        assert_eq!(us, &PlacePolicies::default());
+        assert_eq!(settings.merged.policies[0].outcome.action, Action::Deny { message: "no".to_owned() });
+        assert!(!settings.merged.denies_all);
+        assert_eq!(dispatch_settings(&ConfigurationObjects::default()), DispatchSettings::default());
+    }
+}
