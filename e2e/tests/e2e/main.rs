@@ -31,6 +31,7 @@ mod kubectl;
 mod oracle;
 mod own_kubeconfig;
 mod plugin;
+mod policies;
 mod precedents;
 mod rights;
 mod same_names;
@@ -78,6 +79,7 @@ fn main() -> anyhow::Result<()> {
         same_names::cases(),
         differing::cases(),
         endpoints::cases(),
+        policies::cases(),
         precedents::cases(),
         events::cases(),
         compaction::cases(),

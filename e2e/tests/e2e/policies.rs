@@ -1,0 +1,116 @@
+//! Dispatch policies in front of real clusters, as kubectl meets them; they change while it runs.
+
+use crate::context::{Case, TestContext, cases, eventually};
+use anyhow::ensure;
+use serde_json::{Value, json};
+use std::{fs, path::Path, sync::Arc, time::Duration};
+use tributary_e2e::{Kubectl, TestCluster, Tributary, guard, namespace};
+
+/// How long a change of the files may take to be read.
+const SOON: Duration = Duration::from_secs(60);
+
+pub(crate) fn cases() -> Vec<Case> {
+    cases!["policies"; kubectl_is_told_what_policies_deny_and_they_change_while_it_runs]
+}
+
+/// The first member has these policies, the second none.
+fn write(folder: &Path, members: &[Arc<TestCluster>], governed: &Value) -> anyhow::Result<()> {
+    for (number, member) in members.iter().enumerate() {
+        let access = member.access();
+        let authority = folder.join(format!("{}.ca", member.name()));
+        fs::write(&authority, &access.certificate_authority)?;
+        let mut spec = json!({
+            "endpoints": [access.server], "caFile": authority, "credentials": {"token": access.token},
+        });
+        if let (0, Some(more)) = (number, governed.as_object()) {
+            spec.as_object_mut().unwrap().extend(more.clone());
+        }
+        let object = json!({
+            "apiVersion": "tributary.dev/v1alpha1", "kind": "UpstreamCluster", "metadata": {"name": member.name()},
+            "spec": spec,
+        });
+        // At once: a file that is half written would be refused for that.
+        let (new, path) = (folder.join("new"), folder.join(format!("{}.yaml", member.name())));
+        fs::write(&new, object.to_string())?;
+        fs::rename(new, path)?;
+    }
+    Ok(())
+}
+
+fn deny(message: &str, verbs: &[&str], resources: &[&str]) -> Value {
+    let rule = json!({"verbs": verbs, "apiGroups": ["*"], "resources": resources});
+    json!({"rules": [rule], "deny": {"message": message}})
+}
+
+fn pass() -> Value {
+    json!({"rules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "nonResourceURLs": ["*"]}]})
+}
+
+async fn kubectl_is_told_what_policies_deny_and_they_change_while_it_runs(context: TestContext) -> anyhow::Result<()> {
+    let tools = context.fixture.tools().await?;
+    let members = context.fixture.pair().await?;
+    let (first, second) = (members[0].name(), members[1].name());
+    let folder = guard::temporary_folder("policies")?;
+    let denied = json!({"dispatchPolicies": [
+        deny("exec is for people on call", &["create"], &["pods/exec"]),
+        deny("config maps stay where they are", &["*"], &["configmaps"]),
+        pass(),
+    ]});
+    write(folder.path(), members, &denied)?;
+    let tributary = context.fixture.watch_log(Tributary::configured(folder.path()).start().await?).await;
+    let kubectl = Kubectl::new(tools, tributary.kubeconfig())?;
+    let name = namespace::unique_name("policies");
+    namespace::create(&name, &[&members[0], &members[1]]).await?;
+    for member in members {
+        let map =
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("of-{}", member.name())}});
+        member.http().post(&format!("/api/v1/namespaces/{name}/configmaps"), &map).send().await?.expect(201)?;
+    }
+    let of = |member: &str| format!("configmap/of-{member}");
+    let list = ["get", "configmaps", "-n", &name, "-o", "name"];
+    eventually(SOON, async || {
+        let listed = kubectl.run(&list).await?;
+        let warned = listed.stderr.contains(&format!("Warning: the dispatch policies of {first} refuse this request"));
+        ensure!(listed.stdout.contains(&of(second)) && warned, "{} {}", listed.stdout, listed.stderr);
+        ensure!(!listed.stdout.contains(&of(first)), "{}", listed.stdout);
+        Ok(())
+    })
+    .await?;
+    let own = ["--context", first, "get", "configmaps", "-n", &name, "-o", "name"];
+    let said = kubectl.run(&own).await?.failure()?;
+    let place = format!("(UpstreamCluster \"{first}\": spec.dispatchPolicies[1].rules[0] denies this request)");
+    ensure!(said.contains(&format!("config maps stay where they are {place}")), "{said}");
+    // By whatever means kubectl opens it.
+    for websockets in ["true", "false"] {
+        let mut exec = kubectl.command(&["--context", first, "exec", "-n", &name, "pod/none", "--", "true"]);
+        exec.env("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", websockets);
+        // It looks for the pod first, which nobody denies.
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "none"},
+            "spec": {"containers": [{"name": "one", "image": "none"}], "automountServiceAccountToken": false}});
+        let made = members[0].http().post(&format!("/api/v1/namespaces/{name}/pods"), &pod).send().await?;
+        ensure!(made.status == 201 || made.status == 409, "{}", made.text());
+        let mut of_all = kubectl.command(&["exec", "-n", &name, "pod/none", "--", "true"]);
+        of_all.env("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", websockets);
+        for exec in [exec, of_all] {
+            let said = kubectl.run_with(exec, None).await?.failure()?;
+            ensure!(said.contains("exec is for people on call"), "websockets {websockets}: {said}");
+        }
+    }
+
+    // They change while it runs: the other one's are lifted, and the cluster is frozen.
+    write(folder.path(), members, &json!({"dispatch": "DenyAll"}))?;
+    eventually(SOON, async || {
+        let listed = kubectl.ok(&list).await?;
+        ensure!(listed.contains(&of(first)) && listed.contains(&of(second)), "{listed}");
+        Ok(())
+    })
+    .await?;
+    let said = kubectl.run(&["delete", &of(first), "-n", &name]).await?.failure()?;
+    ensure!(said.contains("has dispatch: DenyAll"), "{said}");
+    let said = kubectl.run(&own).await?.failure()?;
+    ensure!(said.contains("has dispatch: DenyAll"), "{said}");
+    write(folder.path(), members, &json!({}))?;
+    eventually(SOON, async || kubectl.ok(&own).await.map(drop)).await?;
+    kubectl.ok(&["delete", &of(first), "-n", &name]).await?;
+    Ok(())
+}
