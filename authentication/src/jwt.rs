@@ -135,7 +135,11 @@ impl<'a> Token<'a> {
 
     /// Who is said to have issued it: chooses the verifier and nothing else.
     pub fn unverified_issuer(&self) -> Option<&str> {
-        self.claims.0.get("iss")?.as_str()
+        match self.claims.0.get("iss")?.as_str() {
+            // (`untrustedIssuer` in apiserver's `oidc.go`; OpenID Connect Core, "GoogleIss")
+            Some("accounts.google.com") => Some("https://accounts.google.com"),
+            issuer => issuer,
+        }
     }
 
     /// The key that is said to have signed it.

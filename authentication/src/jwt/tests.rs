@@ -67,6 +67,24 @@ fn a_good_token_names_a_user_and_its_end() {
 }
 
 #[test]
+fn the_issuer_is_the_configured_one() {
+    for (configured, claimed, is_taken) in [
+        ("https://issuer", "https://issuer", true),
+        ("https://issuer", "issuer", false),
+        ("https://issuer", "https://issuer/", false),
+        ("https://accounts.google.com", "https://accounts.google.com", true),
+        ("https://accounts.google.com", "accounts.google.com", true),
+        ("https://accounts.google.com", "accounts.google.com/", false),
+        ("https://issuer", "accounts.google.com", false),
+    ] {
+        let mut issuer = TestIssuer::new();
+        issuer.rules.issuer_url = configured.to_owned();
+        let verified = issuer.verify(HEADER, &claims(&json!({"iss": claimed})));
+        assert_eq!(verified.err(), (!is_taken).then_some(TokenError::Issuer), "{configured} {claimed}");
+    }
+}
+
+#[test]
 fn times_are_judged_to_the_second() {
     let issuer = TestIssuer::new();
     let table = [

@@ -29,7 +29,7 @@ fn who_is_asked_about_a_token() {
     let mut members = MemberKeys::default();
     let served = [(a.clone(), of_a.keys()), (b.clone(), of_clones.keys()), (cluster("c"), of_clones.keys())];
     members.take(served, true, std::time::SystemTime::now());
-    let issuers = [issuer("https://one"), issuer("https://two")];
+    let issuers = [issuer("https://one"), issuer("https://two"), issuer("https://accounts.google.com")];
     let account = r#"{"iss":"https://kubernetes.default.svc.cluster.local"}"#;
     let (opaque, one) = ("opaque".to_owned(), r#"{"iss":"https://one"}"#);
     let without_hub = VerifierRules { issuers: &issuers, token_review_cluster: None, members: &members };
@@ -42,6 +42,13 @@ fn who_is_asked_about_a_token() {
         ("a configured issuer alone", &with_hub, stranger.signed(one), Some((&a, true)), ok("issuer https://one")),
         ("even if a member signed it", &with_hub, of_a.signed(one), Some((&a, true)), ok("issuer https://one")),
         ("iss exactly", &without_hub, stranger.signed(r#"{"iss":"https://one/"}"#), None, nobody.clone()),
+        (
+            "one issuer has two names",
+            &with_hub,
+            stranger.signed(r#"{"iss":"accounts.google.com"}"#),
+            None,
+            ok("issuer https://accounts.google.com"),
+        ),
         ("iss is text", &without_hub, stranger.signed(r#"{"iss":["https://one"]}"#), None, nobody.clone()),
         ("the member that signed", &with_hub, of_a.signed(account), None, ok("signer a")),
         ("not where another is addressed", &with_hub, of_a.signed(account), Some((&b, true)), of_another.clone()),
