@@ -165,7 +165,7 @@ impl<H: Handler> Front<H> {
             let _it_is_refused_either_way = note(AuthenticationOutcome::Unauthorized);
             return refused;
         }
-        let received = self.audit.as_ref().map(|audit| Received::take_up(audit, &mut head));
+        let received = self.audit.as_ref().map(|audit| Received::take_up(audit, &mut head, !client.chain.is_empty()));
         let authentication = self.authenticator.authenticate(&mut head, &client.chain, client.address.ip()).await;
         let (user, standing) = match authentication {
             Authentication::User(user) => (user, Standing::Known),

@@ -21,13 +21,15 @@ use crate::status;
 struct Presented(Vec<&'static str>);
 
 impl Presented {
-    /// Of a request's head (apiserver `pkg/endpoints/filters/authn_audit.go`, `getAuthMethods`).
-    fn of(head: &Parts) -> Self {
+    /// Of a request's head, and of whether its connection came with a certificate (apiserver
+    /// `pkg/endpoints/filters/authn_audit.go`, `getAuthMethods`).
+    fn of(head: &Parts, has_certificate: bool) -> Self {
         let authorization = head.headers.get(http::header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let scheme = authorization.and_then(|value| value.trim().split_once(' ')).map(|(scheme, _)| scheme);
         let has = |name: &str| scheme.is_some_and(|scheme| scheme.eq_ignore_ascii_case(name));
         let in_query = Query::parse(head.uri.query()).get("access_token").is_some_and(|token| !token.trim().is_empty());
-        let methods = [("basic", has("basic")), ("bearer", has("bearer")), ("access_token", in_query)];
+        let methods =
+            [("basic", has("basic")), ("bearer", has("bearer")), ("access_token", in_query), ("x509", has_certificate)];
         Self(methods.into_iter().filter(|(_, has)| *has).map(|(name, _)| name).collect())
     }
 
@@ -49,13 +51,14 @@ pub(crate) struct Received {
 }
 
 impl Received {
-    /// Takes up a request before anything is known of who sends it: gives it its audit ID.
-    pub(crate) fn take_up(auditor: &Arc<Auditor>, head: &mut Parts) -> Self {
+    /// Takes up a request before anything is known of who sends it: gives it its audit ID. `has_certificate` says whether
+    /// its client sent a certificate.
+    pub(crate) fn take_up(auditor: &Arc<Auditor>, head: &mut Parts, has_certificate: bool) -> Self {
         let id = given_audit_id(&head.headers).unwrap_or_else(new_audit_id);
         let trace = AuditTrace::new(id.clone());
         head.headers.insert(AUDIT_ID, id.clone());
         head.extensions.insert(trace.clone());
-        let (presented, at) = (Presented::of(head), MicroTime::of(SystemTime::now()));
+        let (presented, at) = (Presented::of(head, has_certificate), MicroTime::of(SystemTime::now()));
         Self { auditor: Arc::clone(auditor), id, trace, presented, at }
     }
 
@@ -100,15 +103,21 @@ mod tests {
 
     #[test]
     fn which_credentials_were_tried_is_said_as_kube_apiserver_says_it() {
-        for (uri, authorization, expected) in [
-            ("/x", "", "Authentication failed, no credentials provided"),
-            ("/x", "Bearer a", "Authentication failed, attempted: bearer"),
-            ("/x", "basic a", "Authentication failed, attempted: basic"),
-            ("/x?access_token=a", "bearer b", "Authentication failed, attempted: bearer, access_token"),
-            ("/x?access_token=", "bearer", "Authentication failed, no credentials provided"),
+        for (uri, authorization, has_certificate, expected) in [
+            ("/x", "", false, "Authentication failed, no credentials provided"),
+            ("/x", "", true, "Authentication failed, attempted: x509"),
+            ("/x", "Bearer a", false, "Authentication failed, attempted: bearer"),
+            ("/x", "Bearer a", true, "Authentication failed, attempted: bearer, x509"),
+            ("/x", "basic a", false, "Authentication failed, attempted: basic"),
+            ("/x?access_token=a", "bearer b", false, "Authentication failed, attempted: bearer, access_token"),
+            ("/x?access_token=", "bearer", false, "Authentication failed, no credentials provided"),
         ] {
             let request = http::Request::get(uri).header("authorization", authorization).body(()).unwrap();
-            assert_eq!(Presented::of(&request.into_parts().0).message(), expected, "{uri} {authorization}");
+            assert_eq!(
+                Presented::of(&request.into_parts().0, has_certificate).message(),
+                expected,
+                "{uri} {authorization}"
+            );
         }
     }
 }
