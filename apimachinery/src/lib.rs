@@ -80,6 +80,7 @@ pub use policy::resource_pattern::{InvalidResourcePattern, ResourcePattern};
 pub use query::Query;
 pub use request_info::{
     RequestClass, RequestInfo, RequestTarget, ResourceRequest, Verb, is_namespace_name, is_path_segment_name,
+    is_service_account_name,
 };
 pub use resource::{GroupVersion, GroupVersionResource};
 pub use resource_version::{InvalidResourceVersion, ResourceVersion};

@@ -137,11 +137,12 @@ impl ResourceRequest {
     }
 
     /// The namespace by which the request is authorized: a request on a namespace itself counts as one in it, so that a
-    /// Role can allow it.
+    /// Role can allow it. A kube-apiserver reads that from the path, and looks at no group: what is called `namespaces` in
+    /// another one counts so, too.
     pub fn authorization_namespace(&self) -> &str {
         match (&self.namespace, &self.name) {
             (Some(namespace), _) => namespace,
-            (None, Some(name)) if self.resource.group.is_empty() && &*self.resource.resource == "namespaces" => name,
+            (None, Some(name)) if &*self.resource.resource == "namespaces" => name,
             _ => "",
         }
     }
@@ -309,6 +310,16 @@ pub fn is_path_segment_name(name: &str) -> bool {
 pub fn is_namespace_name(text: &str) -> bool {
     let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     (1..=63).contains(&text.len()) && text.bytes().all(is_inner) && !text.starts_with('-') && !text.ends_with('-')
+}
+
+/// Whether a text can be the name of a ServiceAccount: a DNS-1123 subdomain (`ValidateServiceAccountName` in
+/// apimachinery's `pkg/api/validation/generic.go`).
+pub fn is_service_account_name(text: &str) -> bool {
+    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let is_label = |label: &str| {
+        !label.is_empty() && label.bytes().all(is_inner) && !label.starts_with('-') && !label.ends_with('-')
+    };
+    text.len() <= 253 && text.split('.').all(is_label)
 }
 
 fn non_resource_verb(method: &str) -> Verb {

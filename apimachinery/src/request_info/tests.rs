@@ -322,6 +322,9 @@ fn authorization_sees_the_namespace_and_the_selected_name() {
     assert_eq!(request("/api/v1/namespaces/n", None).authorization_namespace(), "n");
     assert_eq!(request("/api/v1/namespaces/n/pods/p", None).authorization_namespace(), "n");
     assert_eq!(request("/api/v1/nodes/n", None).authorization_namespace(), "");
+    assert_eq!(request("/apis/example.com/v1/namespaces/n", None).authorization_namespace(), "n");
+    assert_eq!(request("/apis/example.com/v1/namespaces/n/status", None).authorization_namespace(), "n");
+    assert_eq!(request("/apis/example.com/v1/namespaces", None).authorization_namespace(), "");
     assert_eq!(request("/api/v1/nodes/n", None).authorization_name(), "n");
     assert_eq!(request("/api/v1/secrets", Some("fieldSelector=metadata.name%3Ds")).authorization_name(), "s");
 }
