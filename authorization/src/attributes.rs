@@ -35,6 +35,8 @@ pub struct ResourceAttributes<'a> {
     pub verb: &'a str,
     /// The API group; empty for the core group.
     pub group: &'a str,
+    /// The API version in which it is asked for; empty for any. Roles do not look at it, and a webhook may.
+    pub version: &'a str,
     /// The resource, as in a path.
     pub resource: &'a str,
     /// The subresource.
@@ -53,6 +55,7 @@ impl<'a> Attributes<'a> {
             RequestTarget::Resource(request) => Self::Resource(ResourceAttributes {
                 verb: info.verb.as_str(),
                 group: &request.resource.group,
+                version: &request.resource.version,
                 resource: &request.resource.resource,
                 subresource: request.subresource.as_deref().unwrap_or_default(),
                 namespace: request.authorization_namespace(),
@@ -104,7 +107,8 @@ mod tests {
         ];
         for (method, path, query, [verb, group, resource, subresource, namespace, name]) in rows {
             let info = RequestInfo::parse(method, path, query).unwrap();
-            let expected = ResourceAttributes { verb, group, resource, subresource, namespace, name };
+            let version = "v1";
+            let expected = ResourceAttributes { verb, group, version, resource, subresource, namespace, name };
             assert_eq!(Attributes::of(&info), Attributes::Resource(expected), "{method} {path} {query:?}");
         }
         let info = RequestInfo::parse("GET", "/clusters/eu/health%7A/a", None).unwrap();

@@ -253,7 +253,7 @@ mod tests {
             (rule("*", "''", "pods", "*"), ["get", "", "pods", "", "p"], false),
         ];
         for (rule, [verb, group, resource, subresource, name], expected) in cases {
-            let asked = ResourceAttributes { verb, group, resource, subresource, namespace: "n", name };
+            let asked = ResourceAttributes { verb, group, version: "v1", resource, subresource, namespace: "n", name };
             assert_eq!(allows(&rule, &Attributes::Resource(asked)), expected, "{rule:?} {asked:?}");
         }
     }

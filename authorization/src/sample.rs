@@ -39,6 +39,7 @@ impl Sample {
         ResourceAttributes {
             verb: &self.verb,
             group: &self.group,
+            version: "",
             resource: &self.resource,
             subresource: &self.subresource,
             namespace: &self.namespace,

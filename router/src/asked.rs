@@ -55,6 +55,7 @@ pub(crate) fn attributes<'a>(resource: &'a ResourceRequest, verb: &'a str) -> Re
     ResourceAttributes {
         verb,
         group: &resource.resource.group,
+        version: &resource.resource.version,
         resource: &resource.resource.resource,
         subresource: "",
         namespace: resource.authorization_namespace(),

@@ -122,7 +122,8 @@ pub(crate) fn requests() -> impl Strategy<Value = Vec<Attributes<'static>>> {
         select(&["x", "y", "z", "", "*"][..]),
     )
         .prop_map(|(verb, group, resource, subresource, namespace, name)| {
-            Attributes::Resource(ResourceAttributes { verb, group, resource, subresource, namespace, name })
+            let version = "v1";
+            Attributes::Resource(ResourceAttributes { verb, group, version, resource, subresource, namespace, name })
         });
     let path = (select(&VERBS[..]), select(&["/healthz", "/healthz/etcd", "/metrics", "/metrics/x", "/"][..]))
         .prop_map(|(verb, path)| Attributes::NonResource { verb, path: path.into() });

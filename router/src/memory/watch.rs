@@ -103,6 +103,8 @@ pub(crate) async fn watch(request: ClientRequest<'_>) -> Result<Response<Body>, 
     let mut response = answer(frames(stream));
     view.warn(response.headers_mut(), &standings, &clusters);
     warn_limited(&mut response, admission.as_ref());
+    let only_watched = admission.as_ref().map_or(&[][..], |admission| &admission.only_watched);
+    standing::warn_only_watched(response.headers_mut(), &served.resource, only_watched);
     standing::warn_left_out(response.headers_mut(), &served.resource, &left_out);
     Ok(response)
 }

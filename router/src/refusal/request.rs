@@ -75,6 +75,13 @@ pub(crate) enum RequestRefusal {
     NotExpressible(InvalidImpersonation),
     /// No cluster that the caller may know of allows it: 403.
     Forbidden(Box<ForbiddenRequest>),
+    /// What is to be watched may be watched in some clusters, and listed in none: 403. A watch tells of what may be listed.
+    OnlyWatched {
+        /// The list that is not allowed.
+        request: Box<ForbiddenRequest>,
+        /// Where it may be watched.
+        clusters: Vec<ClusterName>,
+    },
     /// What tells of all clusters is not for whoever asks.
     ForbiddenPath(ForbiddenPath),
     /// It is over before anybody has answered: 403, or 401 where it is not known any more who asks.
@@ -155,6 +162,7 @@ impl RequestRefusal {
                 Status::forbidden(None, "", &format!("no cluster can be asked for you: {why}"))
             }
             Self::Forbidden(request) => forbidden(request),
+            Self::OnlyWatched { request, clusters } => only_watched(request, clusters),
             Self::NotWatched { resource, remedy } => not_watched(resource, remedy),
         }
     }
@@ -195,6 +203,15 @@ fn forbidden(request: &ForbiddenRequest) -> Status {
         ));
     }
     Status::forbidden(Some(resource), name, &cause)
+}
+
+fn only_watched(request: &ForbiddenRequest, clusters: &[ClusterName]) -> Status {
+    let mut status = forbidden(request);
+    status.message.push_str(&format!(
+        ": a watch of all clusters tells of what may be listed; watch under /clusters/<name> what you may only watch: {}",
+        listed(clusters)
+    ));
+    status
 }
 
 fn not_watched(resource: &GroupVersionResource, remedy: &str) -> Status {

@@ -94,8 +94,9 @@ pub(super) async fn access(transport: Transport, who: &Subject, asked: &Attribut
     let mut spec = who.spec();
     match asked {
         Attributes::Resource(asked) => {
-            let ResourceAttributes { verb, group, resource, subresource, namespace, name } = asked;
-            spec["resourceAttributes"] = json!({"verb": verb, "group": group, "resource": resource,
+            let ResourceAttributes { verb, group, version, resource, subresource, namespace, name } = asked;
+            // An empty version stands for all of them there, too.
+            spec["resourceAttributes"] = json!({"verb": verb, "group": group, "version": version, "resource": resource,
                 "subresource": subresource, "namespace": namespace, "name": name});
         }
         Attributes::NonResource { verb, path } => spec["nonResourceAttributes"] = json!({"verb": verb, "path": path}),

@@ -24,6 +24,8 @@ const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
 /// The group of uids and extras that somebody asks to have.
 const AUTHENTICATION: &str = "authentication.k8s.io";
+/// The version in which kube-apiserver asks whether somebody may be impersonated (1.36: `impersonation/mode.go`).
+const IMPERSONATED_VERSION: &str = "v1";
 
 /// Who sends a request, and whom they ask to be, if anybody else. Equal for those whom members cannot tell apart.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -82,7 +84,8 @@ pub(crate) struct Impersonated<'a> {
 impl<'a> Impersonated<'a> {
     fn attributes(&self) -> Attributes<'a> {
         let Self { group, resource, subresource, namespace, name } = *self;
-        Attributes::Resource(ResourceAttributes { verb: "impersonate", group, resource, subresource, namespace, name })
+        let (verb, version) = ("impersonate", IMPERSONATED_VERSION);
+        Attributes::Resource(ResourceAttributes { verb, group, version, resource, subresource, namespace, name })
     }
 }
 

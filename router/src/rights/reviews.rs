@@ -55,8 +55,8 @@ pub(super) struct Question {
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Asked {
-    /// Verb, group, resource, subresource, namespace and name.
-    Resource([Box<str>; 6]),
+    /// Verb, group, version, resource, subresource, namespace and name.
+    Resource([Box<str>; 7]),
     /// Verb and path.
     Path([Box<str>; 2]),
 }
@@ -65,8 +65,8 @@ impl Question {
     pub(super) fn new(cluster: &ClusterName, who: &Arc<Subject>, asked: &Attributes<'_>) -> Self {
         let asked = match asked {
             Attributes::Resource(asked) => {
-                let ResourceAttributes { verb, group, resource, subresource, namespace, name } = *asked;
-                Asked::Resource([verb, group, resource, subresource, namespace, name].map(Box::from))
+                let ResourceAttributes { verb, group, version, resource, subresource, namespace, name } = *asked;
+                Asked::Resource([verb, group, version, resource, subresource, namespace, name].map(Box::from))
             }
             Attributes::NonResource { verb, path } => Asked::Path([Box::from(*verb), Box::from(&**path)]),
         };
@@ -84,8 +84,16 @@ impl Question {
 
     fn attributes(&self) -> Attributes<'_> {
         match &self.asked {
-            Asked::Resource([verb, group, resource, subresource, namespace, name]) => {
-                Attributes::Resource(ResourceAttributes { verb, group, resource, subresource, namespace, name })
+            Asked::Resource([verb, group, version, resource, subresource, namespace, name]) => {
+                Attributes::Resource(ResourceAttributes {
+                    verb,
+                    group,
+                    version,
+                    resource,
+                    subresource,
+                    namespace,
+                    name,
+                })
             }
             Asked::Path([verb, path]) => Attributes::NonResource { verb, path: (&**path).into() },
         }

@@ -78,6 +78,8 @@ pub(crate) struct Admission {
     pub(crate) only: Arc<BTreeSet<ClusterName>>,
     /// What it may show of each object, where it may not show all of these clusters.
     pub(crate) by_namespace: Option<Arc<NamespaceRights>>,
+    /// The clusters that are left out of a watch, because what may be watched there may not be listed.
+    pub(crate) only_watched: Arc<[ClusterName]>,
     /// Whether rights in some cluster are not known, so that it is left out.
     pub(crate) is_one_unknown: bool,
     /// Who else may be given the same texts.
@@ -89,6 +91,7 @@ impl Admission {
     pub(crate) fn shows_what(&self, other: &Self) -> bool {
         self.only == other.only
             && self.by_namespace == other.by_namespace
+            && self.only_watched == other.only_watched
             && self.is_one_unknown == other.is_one_unknown
             && self.audience.key() == other.audience.key()
     }
@@ -337,6 +340,28 @@ impl CallerRights {
         (watched, listed)
     }
 
+    /// What may be listed around one object: what the version says that it is read with, so that a watch of the object, or
+    /// of all of its namespace, goes on from there. Of a cluster that is asked it is the namespace, or else the object alone,
+    /// as such a watch finds it.
+    fn listed_of<'a>(
+        &self,
+        clusters: impl IntoIterator<Item = &'a ClusterName> + Clone,
+        place: &ReadPlace,
+    ) -> VisibleClusters {
+        let mut listed = self.visible(clusters.clone(), "list", &place.of_all_names());
+        if place.name.is_empty() {
+            return listed;
+        }
+        let is_asked = |cluster: &&ClusterName| self.mirror.decides(cluster) == Some(Decides::Reviews);
+        let is_nothing =
+            |cluster: &&ClusterName| !listed.by_name.contains_key(*cluster) && !listed.unknown.contains(*cluster);
+        let narrower: Vec<_> = clusters.into_iter().filter(is_asked).filter(is_nothing).collect();
+        let narrower = self.visible(narrower, "list", place);
+        listed.by_name.extend(narrower.by_name);
+        listed.unknown.extend(narrower.unknown);
+        listed
+    }
+
     /// What may be done with a place of a cluster that is there; `None` where that is not known.
     fn rights_in(
         &self,
@@ -345,14 +370,14 @@ impl CallerRights {
         verb: &str,
         place: &ReadPlace,
     ) -> Option<Visible> {
-        let (group, resource) = (&*place.resource.group, &*place.resource.resource);
+        let GroupVersionResource { group, version, resource } = &place.resource;
         let by_rules = acting.fleet.rights(cluster, acting.user(cluster), verb, group, resource);
         match self.mirror.decides(cluster)? {
             Decides::Rules => Some(by_rules),
             Decides::Live => None,
             // Versions speak of what may be listed.
             Decides::Reviews => reviewed::visible(&by_rules, place, verb != "get", |namespace, name| {
-                let asked = ResourceAttributes { verb, group, resource, subresource: "", namespace, name };
+                let asked = ResourceAttributes { verb, group, version, resource, subresource: "", namespace, name };
                 acting.says(cluster, &Attributes::Resource(asked))
             }),
         }
@@ -405,7 +430,7 @@ impl CallerRights {
 
     /// Those who may be given the same version of an object of a cluster, at this place.
     pub(crate) fn audience_of(&self, cluster: &ClusterName, place: &ReadPlace) -> Audience {
-        let visible = self.visible([cluster], "list", &place.of_all_names());
+        let visible = self.listed_of([cluster], place);
         Audience::new(Arc::new([cluster.clone()].into()), visible.by_name)
     }
 
@@ -532,7 +557,7 @@ impl CallerRights {
             _ => {
                 let own = self.visible(clusters.clone(), verb, place);
                 let listed = match verb {
-                    "get" => self.visible(clusters, "list", &place.of_all_names()),
+                    "get" => self.listed_of(clusters, place),
                     _ => own.clone(),
                 };
                 (own, listed)
@@ -540,16 +565,22 @@ impl CallerRights {
         };
         let shown = if verb == "get" { &own } else { &listed };
         let unknown = || ClusterRefusal::rights_unknown(place.resource.clone(), place.name.clone());
-        if !own.unknown.is_empty() && partial == Partial::Deny {
+        let is_one_unknown = !own.unknown.is_empty() || (verb == "watch" && !listed.unknown.is_empty());
+        if is_one_unknown && partial == Partial::Deny {
             return Err(unknown().into());
         }
         let only: BTreeSet<_> = shown.extents(place).map(|(cluster, ..)| cluster.clone()).collect();
+        let only_watched = only_watched(verb, &own, &listed, place);
         if only.is_empty() {
             let is_unknown = !own.unknown.is_empty() && verb == "get";
             let clusters = self.clusters();
             return Err(match self.nobody(&clusters) {
                 Some(refusal) => refusal,
                 None if is_unknown => unknown().into(),
+                None if !only_watched.is_empty() => {
+                    let request = Box::new(self.forbidden_request("list", place));
+                    RequestRefusal::OnlyWatched { request, clusters: only_watched }.into()
+                }
                 None => self.forbidden(verb, place),
             });
         }
@@ -563,21 +594,18 @@ impl CallerRights {
         });
         let only = Arc::new(only);
         let audience = Arc::new(Audience::new(Arc::clone(&only), listed.by_name));
-        Ok(Admission { only, by_namespace, is_one_unknown: !own.unknown.is_empty(), audience })
+        Ok(Admission { only, by_namespace, only_watched: only_watched.into(), is_one_unknown, audience })
     }
 
     /// 403, in kube-apiserver's words.
     pub(crate) fn forbidden(&self, verb: &'static str, place: &ReadPlace) -> Refusal {
+        RequestRefusal::Forbidden(Box::new(self.forbidden_request(verb, place))).into()
+    }
+
+    fn forbidden_request(&self, verb: &'static str, place: &ReadPlace) -> ForbiddenRequest {
         let ReadPlace { resource, namespace, name, .. } = place.clone();
-        self.forbids(ForbiddenRequest {
-            user: String::new(),
-            verb: verb.into(),
-            resource,
-            subresource: String::new(),
-            namespace,
-            name,
-            clusters: Vec::new(),
-        })
+        let (user, subresource) = (self.acting_name().to_owned(), String::new());
+        ForbiddenRequest { user, verb: verb.into(), resource, subresource, namespace, name, clusters: Vec::new() }
     }
 
     /// 403: nobody lets the caller do what is asked of this resource.
@@ -613,6 +641,23 @@ fn any(answers: impl Iterator<Item = Option<bool>>) -> Option<bool> {
         true => Some(true),
         false => (!answers.contains(&None)).then_some(false),
     }
+}
+
+/// The clusters of which a watch tells nothing although something of its place may be watched there: it may not be listed.
+fn only_watched(
+    verb: &str,
+    watched: &VisibleClusters,
+    listed: &VisibleClusters,
+    place: &ReadPlace,
+) -> Vec<ClusterName> {
+    if verb != "watch" {
+        return Vec::new();
+    }
+    let is_listed = |cluster: &ClusterName| {
+        let extent = listed.by_name.get(cluster).map(|visible| place.extent(visible));
+        extent > Some(Extent::Nothing) || listed.unknown.contains(cluster)
+    };
+    watched.extents(place).map(|(cluster, ..)| cluster).filter(|cluster| !is_listed(cluster)).cloned().collect()
 }
 
 /// Whether all that may be listed of a place may be watched.

@@ -399,6 +399,18 @@ pub(crate) fn warn_left_out(headers: &mut HeaderMap, resource: &GroupVersionReso
     headers.extend(text.and_then(|text| warning_header(&text)).map(|value| (header::WARNING, value)));
 }
 
+/// Adds a `Warning` that names the clusters of which a watch tells nothing, because its caller may only watch there.
+pub(crate) fn warn_only_watched(headers: &mut HeaderMap, resource: &GroupVersionResource, clusters: &[ClusterName]) {
+    let names: Vec<_> = clusters.iter().map(ToString::to_string).collect();
+    let text = (!names.is_empty()).then(|| {
+        format!(
+            "you may watch {resource} and not list them in these clusters, which are missing; watch them under /clusters/<name>: {}",
+            shortened(&names)
+        )
+    });
+    headers.extend(text.and_then(|text| warning_header(&text)).map(|value| (header::WARNING, value)));
+}
+
 /// The longest text of a warning, in characters. 1,024: reasons may quote a member's own words, and a dozen warnings
 /// have to fit in a client's header list (16 KiB by default in many).
 const WARNING_LENGTH_MAX: usize = 1024;

@@ -121,6 +121,7 @@ impl Authorizer for Rbac {
         let asked = ResourceAttributes {
             verb: text("verb"),
             group: text("group"),
+            version: text("version"),
             resource: text("resource"),
             subresource: text("subresource"),
             namespace: text("namespace"),

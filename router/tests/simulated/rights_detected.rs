@@ -29,6 +29,8 @@ pub(crate) enum Mode {
     AlwaysAllowBesideRbac,
     /// Its roles and bindings, but for what a webhook denies: all that a user does in a namespace.
     Webhook(&'static str, &'static str),
+    /// Its roles and bindings, but for what a webhook denies: all that a user does in a version of an API.
+    WebhookOfVersion(&'static str, &'static str),
     /// Its roles and bindings, as it tells, and a webhook that it does not tell of.
     HiddenWebhook(&'static str, &'static str),
     /// Its roles and bindings; nobody may create a SubjectAccessReview.
@@ -81,6 +83,7 @@ impl Chain {
             Mode::Webhook(name, namespace) | Mode::HiddenWebhook(name, namespace) => {
                 (name, namespace) != (user.name, attributes.namespace) && by_roles()
             }
+            Mode::WebhookOfVersion(name, version) => (name, version) != (user.name, attributes.version) && by_roles(),
         }
     }
 }
@@ -99,6 +102,7 @@ fn attributes(asked: &Value) -> ResourceAttributes<'_> {
     ResourceAttributes {
         verb: text("verb"),
         group: text("group"),
+        version: text("version"),
         resource: text("resource"),
         subresource: text("subresource"),
         namespace: text("namespace"),
@@ -140,7 +144,7 @@ impl Authorizer for Chain {
             Mode::AlwaysAllowBesideRbac => by_roles().chain([all]).collect(),
             _ => by_roles().collect(),
         };
-        let incomplete = matches!(mode, Mode::Webhook(..));
+        let incomplete = matches!(mode, Mode::Webhook(..) | Mode::WebhookOfVersion(..));
         Some(json!({"resourceRules": rules, "nonResourceRules": [], "incomplete": incomplete}))
     }
 

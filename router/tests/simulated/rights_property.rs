@@ -56,7 +56,7 @@ async fn replace(fixture: &Fixture, member: &SimulatedCluster, objects: &[Object
 
 /// Whether a member would answer such a request.
 fn allows(reference: &Reference, user: User<'_>, verb: &str, resource: &str, (namespace, name): (&str, &str)) -> bool {
-    let asked = ResourceAttributes { verb, group: "", resource, subresource: "", namespace, name };
+    let asked = ResourceAttributes { verb, version: "v1", resource, namespace, name, ..ResourceAttributes::default() };
     reference.allows(user, &Attributes::Resource(asked))
 }
 

@@ -90,6 +90,72 @@ async fn what_no_role_gives_is_shown_where_the_member_allows_it() {
     assert_eq!(bob.get(&format!("{SHOP}/two-b")).await.code, 200);
 }
 
+/// The match conditions of a webhook may look at the version that a request asks in.
+#[tokio::test]
+async fn a_member_is_asked_in_the_version_of_the_request() {
+    let (fixture, chains) = of_b(Mode::WebhookOfVersion("ann", "v1")).await;
+    let ann = fixture.user("ann", &[]);
+    // Roles let Ann read `shop` of b, and the webhook denies it in the version in which it is read.
+    for path in [ALL, SHOP] {
+        assert_eq!(shown(&ann, path).await, Vec::<String>::new(), "{path}");
+    }
+    ann.get(&format!("{SHOP}/one-b")).await.refused(404);
+    chains[1].set(Mode::WebhookOfVersion("ann", "v2"));
+    pass(REFUSED_FOR).await;
+    assert_eq!(shown(&ann, SHOP).await, ["one-b", "two-b"]);
+    assert_eq!(ann.get(&format!("{SHOP}/one-b")).await.code, 200);
+}
+
+/// Whom somebody may be is asked in the version in which a kube-apiserver asks itself.
+#[tokio::test]
+async fn a_member_is_asked_in_a_version_whom_somebody_may_be() {
+    let (fixture, chains) = of_b(Mode::WebhookOfVersion("bob", "v1")).await;
+    let b = fixture.member("b");
+    b.apply(role("", "be-ann", [&["impersonate"], &[""], &["users"], &["ann"]])).unwrap();
+    b.apply(binding("", "bob-is-ann", ("ClusterRole", "be-ann"), "bob")).unwrap();
+    chains[1].learn(b);
+    let bob = fixture.user("bob", &[]);
+    let be_ann = async || bob.send("GET", SHOP, &[("impersonate-user", "ann")], "").await.code;
+    chains[1].set(Mode::WebhookOfVersion("bob", "v2"));
+    until(async || be_ann().await == 200).await;
+    chains[1].set(Mode::WebhookOfVersion("bob", "v1"));
+    pass(ALLOWED_FOR).await;
+    assert_eq!(be_ann().await, 403);
+}
+
+/// Whoever may read one object alone follows it from where they have read it.
+#[tokio::test]
+async fn a_watch_of_one_object_goes_on_from_where_it_was_read() {
+    let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
+    let b = fixture.member("b");
+    b.apply(role("shop", "one", [&["get", "list", "watch"], &[""], &["configmaps"], &["one-b"]])).unwrap();
+    b.apply(binding("shop", "bob-reads-one", ("Role", "one"), "bob")).unwrap();
+    chains[1].learn(b);
+    // Ann may read the whole namespace.
+    for name in ["bob", "ann"] {
+        let user = fixture.user(name, &[]);
+        let path = format!("{SHOP}/one-b");
+        // Its own version is to be one that is still held.
+        let change = |to: &str| {
+            let mut changed = config_map_of("shop", "one-b");
+            changed["data"]["of"] = to.into();
+            b.apply(changed).unwrap();
+        };
+        change("nobody");
+        let is_read = async || {
+            let answer = user.get(&path).await;
+            answer.code == 200 && answer.ok()["data"]["of"] == "nobody"
+        };
+        until(is_read).await;
+        let from = user.get(&path).await.ok()["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+        let watch = format!("{SHOP}?watch=1&fieldSelector=metadata.name%3Done-b&resourceVersion={from}");
+        let mut events = user.watch(&watch).await;
+        change(name);
+        let event = events.soon().await;
+        assert_eq!((&event["type"], &event["object"]["data"]["of"]), (&"MODIFIED".into(), &name.into()), "{event}");
+    }
+}
+
 /// Roles and bindings that touch somebody may change any answer of theirs.
 #[tokio::test]
 async fn a_binding_has_a_member_asked_at_once() {

@@ -152,6 +152,32 @@ async fn who_may_list_more_than_watch_is_refused() {
     assert_eq!(lists(&fixture, "b", "bob"), "none");
 }
 
+/// What is watched of all clusters is what may be listed there. Where that is less than may be watched, it is said.
+#[tokio::test]
+async fn what_may_be_watched_and_not_listed_is_said_to_be_missing() {
+    let fixture = ann().await;
+    let bob = fixture.user("bob", &[]);
+    let b = fixture.member("b");
+    b.apply(role("", "watcher", [&["get", "watch"], &[""], &["configmaps"], &[]])).unwrap();
+    b.apply(binding("", "bob-watches", ("ClusterRole", "watcher"), "bob")).unwrap();
+    crate::harness::until(async || bob.get("/api/v1/namespaces/shop/configmaps/one-b").await.code == 200).await;
+    // What is missing is the right to list, and not the one to watch.
+    assert_eq!(
+        bob.get(ALL).await.refused(403),
+        "configmaps is forbidden: User \"bob\" cannot list resource \"configmaps\" in API group \"\" at the cluster \
+         scope: a watch of all clusters tells of what may be listed; watch under /clusters/<name> what you may only \
+         watch: b"
+    );
+    grant(fixture.member("a"), "", "bob");
+    listed(&fixture, "a", "bob", "all").await;
+    let answer = bob.get(&format!("{ALL}&timeoutSeconds=1")).await;
+    let missing = "you may watch configmaps and not list them in these clusters, which are missing; watch them under \
+                   /clusters/<name>: b";
+    assert_eq!(answer.code, 200);
+    assert_eq!(bob.get("/clusters/b/api/v1/configmaps?watch=1&timeoutSeconds=1").await.code, 200);
+    assert!(answer.warnings().iter().any(|warning| warning.contains(missing)), "{:?}", answer.warnings());
+}
+
 /// Of other clusters than it asks for it tells nothing, and so nothing that is lost there ends it.
 #[tokio::test]
 async fn a_watch_of_some_clusters_ends_with_the_rights_in_these() {

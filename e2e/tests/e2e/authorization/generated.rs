@@ -169,7 +169,16 @@ impl Question {
         match *self {
             Self::Path(verb, path) => Attributes::NonResource { verb, path: path.into() },
             Self::Resource([verb, group, resource, subresource, namespace, name]) => {
-                Attributes::Resource(ResourceAttributes { verb, group, resource, subresource, namespace, name })
+                let version = "";
+                Attributes::Resource(ResourceAttributes {
+                    verb,
+                    group,
+                    version,
+                    resource,
+                    subresource,
+                    namespace,
+                    name,
+                })
             }
         }
     }

@@ -13,6 +13,7 @@ const MAGIC: &[u8] = b"k8s\0";
 pub(super) struct AskedRight {
     verb: String,
     group: String,
+    version: String,
     resource: String,
     subresource: String,
     pub(super) namespace: String,
@@ -44,6 +45,7 @@ impl AskedRight {
         Self {
             verb: if path.is_object() { path["verb"].as_str().unwrap_or_default().to_owned() } else { text("verb") },
             group: text("group"),
+            version: text("version"),
             resource: text("resource"),
             subresource: text("subresource"),
             // A review of rules has it in its spec.
@@ -71,6 +73,7 @@ impl AskedRight {
             namespace: text(first, 1),
             verb: text(first, 2),
             group: text(first, 3),
+            version: text(first, 4),
             resource: text(first, 5),
             subresource: text(first, 6),
             name: text(first, 7),
@@ -92,6 +95,7 @@ impl AskedRight {
             Attributes::Resource(ResourceAttributes {
                 verb,
                 group: &self.group,
+                version: &self.version,
                 resource: &self.resource,
                 subresource,
                 namespace: &self.namespace,
@@ -110,6 +114,7 @@ impl AskedRight {
             ("namespace", &self.namespace),
             ("verb", &self.verb),
             ("group", &self.group),
+            ("version", &self.version),
             ("resource", &self.resource),
             ("subresource", &self.subresource),
             ("name", &self.name),
@@ -149,7 +154,7 @@ mod tests {
     fn each_form_says_the_same() {
         let json = r#"{"spec":{"resourceAttributes":{"namespace":"shop","verb":"get","group":"apps","version":"v1",
             "resource":"deployments","subresource":"scale","name":"x"}}}"#;
-        let yaml = "spec:\n  resourceAttributes:\n    namespace: shop\n    verb: get\n    group: apps\n    resource: deployments\n    \
+        let yaml = "spec:\n  resourceAttributes:\n    namespace: shop\n    verb: get\n    group: apps\n    version: v1\n    resource: deployments\n    \
                     subresource: scale\n    name: x\n";
         let attributes: &[(u64, &[u8])] =
             &[(1, b"shop"), (2, b"get"), (3, b"apps"), (4, b"v1"), (5, b"deployments"), (6, b"scale"), (7, b"x")];

@@ -53,7 +53,8 @@ impl Row<'_> {
     /// The bindings that let the user list a place.
     fn by(&self, namespace: &str, name: &str) -> String {
         let GroupResource { group, resource } = self.of;
-        let asked = ResourceAttributes { verb: "list", group, resource, subresource: "", namespace, name };
+        let asked =
+            ResourceAttributes { verb: "list", group, resource, namespace, name, ..ResourceAttributes::default() };
         let grounds = self.fleet.grounds(self.cluster, self.user, &Attributes::Resource(asked));
         grounds.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
     }

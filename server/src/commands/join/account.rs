@@ -322,7 +322,8 @@ mod tests {
             fleet.upsert(&here, RbacObject::parse(kind, object.to_string().as_bytes()).unwrap());
         }
         let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
-        let asked = ResourceAttributes { verb, group, resource, subresource, namespace: "shop", name };
+        let (version, namespace) = ("v1", "shop");
+        let asked = ResourceAttributes { verb, group, version, resource, subresource, namespace, name };
         let user = User { name: "system:serviceaccount:tributary:tributary", groups: &[] };
         fleet.allows(&here, user, &Attributes::Resource(asked))
     }
