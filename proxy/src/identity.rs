@@ -1,5 +1,6 @@
 //! In whose name a request is sent.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
@@ -12,6 +13,9 @@ use crate::headers::is_impersonation;
 const AUTHENTICATED_GROUP: &str = "system:authenticated";
 /// Keeps kube-apiserver from adding `system:authenticated`.
 const UNAUTHENTICATED_GROUP: &str = "system:unauthenticated";
+
+/// What begins the name of a header of an extra; its key follows.
+const EXTRA: &str = "impersonate-extra-";
 
 /// In whose name a member sees a request.
 #[derive(Clone, Debug, Default)]
@@ -66,7 +70,7 @@ impl GivenIdentity {
         for (name, value) in headers.iter().filter(|(name, _)| is_impersonation(name)) {
             let known = match name.as_str() {
                 "impersonate-user" | "impersonate-group" | "impersonate-uid" => true,
-                other => other.strip_prefix("impersonate-extra-").is_some_and(|key| !key.is_empty()),
+                other => other.strip_prefix(EXTRA).is_some_and(|key| !key.is_empty()),
             };
             if !known {
                 return Err(InvalidGivenIdentity::Unknown(name.clone()));
@@ -88,6 +92,47 @@ impl GivenIdentity {
     /// The headers.
     pub fn headers(&self) -> &HeaderMap {
         &self.0
+    }
+
+    /// What each header says, as a kube-apiserver reads it, with the header's name.
+    pub fn parts(&self) -> impl Iterator<Item = (&HeaderName, GivenPart<'_>)> {
+        self.0.iter().map(|(name, value)| {
+            let value = value.as_bytes();
+            let part = match name.as_str() {
+                "impersonate-user" => GivenPart::User(value),
+                "impersonate-uid" => GivenPart::Uid(value),
+                "impersonate-group" => GivenPart::Group(value),
+                other => GivenPart::Extra(extra_key(other.strip_prefix(EXTRA).unwrap_or_default()), value),
+            };
+            (name, part)
+        })
+    }
+}
+
+/// A part of whom a client asks to be. It may be no UTF-8.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GivenPart<'a> {
+    /// The user's name.
+    User(&'a [u8]),
+    /// The user's uid.
+    Uid(&'a [u8]),
+    /// A group.
+    Group(&'a [u8]),
+    /// The key of an extra, and one of its values.
+    Extra(Cow<'a, [u8]>, &'a [u8]),
+}
+
+/// What the name of a header says as the key of an extra. The name is in lower case; what its escapes say is not, and a
+/// name with an escape that is none is the key as it is (apiserver `unescapeExtraKey` in
+/// `pkg/endpoints/filters/impersonation/impersonation.go`).
+fn extra_key(encoded: &str) -> Cow<'_, [u8]> {
+    let bytes = encoded.as_bytes();
+    let is_escape =
+        |at: usize| bytes.get(at + 1..at + 3).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit));
+    let mut escapes = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'%');
+    match escapes.all(|(at, _)| is_escape(at)) {
+        true => percent_encoding::percent_decode_str(encoded).into(),
+        false => Cow::Borrowed(bytes),
     }
 }
 
@@ -127,7 +172,7 @@ pub struct InvalidImpersonation {
 
 impl Impersonation {
     /// Turns a user into headers: `Impersonate-User`, `-Group` (repeated), `-Uid`, and `-Extra-KEY` with the key
-    /// percent-escaped as client-go does it (`transport.NewImpersonatingRoundTripper`). The group
+    /// percent-escaped as client-go does it (`transport.NewImpersonatingRoundTripper`), capital letters too. The group
     /// `system:authenticated` is left out where kube-apiserver adds it anyway.
     ///
     /// # Errors
@@ -178,18 +223,18 @@ fn value(field: &'static str, text: &str) -> Result<HeaderValue, InvalidImperson
     Ok(value)
 }
 
-/// `Impersonate-Extra-KEY`, with what may not stand in a header name (and `%`) percent-escaped. Keys are folded to
-/// lower case, as HTTP/2 and kube-apiserver do it.
+/// `Impersonate-Extra-KEY`, with what may not stand in a header name, `%` and capital letters percent-escaped: HTTP/2 and
+/// kube-apiserver read names in lower case.
 fn extra_name(key: &str) -> Result<HeaderName, InvalidImpersonation> {
     let invalid = |problem| InvalidImpersonation { field: "extra", value: key.to_owned(), problem };
     if key.is_empty() {
         return Err(invalid("its key is empty"));
     }
-    let mut name = String::with_capacity("impersonate-extra-".len() + key.len());
-    name.push_str("impersonate-extra-");
+    let mut name = String::with_capacity(EXTRA.len() + key.len());
+    name.push_str(EXTRA);
     for &byte in key.as_bytes() {
-        if byte.is_ascii_alphanumeric() || b"!#$&'*+-.^_`|~".contains(&byte) {
-            name.push(byte.to_ascii_lowercase() as char);
+        if byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"!#$&'*+-.^_`|~".contains(&byte) {
+            name.push(byte as char);
         } else {
             const HEX: &[u8; 16] = b"0123456789abcdef";
             name.push('%');
@@ -221,7 +266,11 @@ mod tests {
         assert_eq!(all(headers, "impersonate-user"), ["jürgen"]);
         assert_eq!(all(headers, "impersonate-group"), ["dev", "ops"]);
         assert_eq!(all(headers, "impersonate-uid"), ["u-1"]);
-        assert_eq!(all(headers, "impersonate-extra-scopes.example.com%2fa%25b"), ["x", "y"]);
+        assert_eq!(all(headers, "impersonate-extra-scopes.example.com%2f%41%25b"), ["x", "y"]);
+        let given = GivenIdentity::of(headers).unwrap().unwrap();
+        let key =
+            given.parts().find_map(|(_, part)| if let GivenPart::Extra(key, _) = part { Some(key) } else { None });
+        assert_eq!(key.as_deref(), Some(&b"scopes.example.com/A%b"[..]), "it arrives as it was");
     }
 
     #[test]

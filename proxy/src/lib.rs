@@ -60,7 +60,7 @@ pub use dial::Connector;
 pub use endpoint::EndpointStatus;
 pub use error::{ConnectError, ForwardError, Sent};
 pub use identity::{
-    GivenIdentity, Impersonation, InvalidGivenIdentity, InvalidImpersonation, OwnToken, RequestIdentity,
+    GivenIdentity, GivenPart, Impersonation, InvalidGivenIdentity, InvalidImpersonation, OwnToken, RequestIdentity,
 };
 pub use line::{BoxIo, Io};
 pub use member_body::ResponseBodyError;

@@ -52,16 +52,16 @@ impl MemberUser {
 fn impersonation(config: &kube::Config) -> Result<Option<Impersonation>, String> {
     let auth = &config.auth_info;
     let groups = auth.impersonate_groups.iter().flatten().map(String::as_str);
-    let extra = auth
-        .impersonate_user_extra
-        .iter()
-        .flatten()
-        .flat_map(|(key, values)| values.iter().map(move |value| (key.as_str(), value.as_str())));
+    // A kube-apiserver reads the keys that kubectl sends in lower case.
+    let extra: Vec<_> =
+        auth.impersonate_user_extra.iter().flatten().map(|(key, values)| (key.to_ascii_lowercase(), values)).collect();
+    let mut extra =
+        extra.iter().flat_map(|(key, values)| values.iter().map(move |value| (key.as_str(), value.as_str())));
     match &auth.impersonate {
         Some(user) => Impersonation::new(user, groups, auth.impersonate_uid.as_deref(), extra)
             .map(Some)
             .map_err(|error| error.to_string()),
-        None if auth.impersonate_uid.is_some() || groups.count() > 0 || extra.count() > 0 => {
+        None if auth.impersonate_uid.is_some() || groups.count() > 0 || extra.next().is_some() => {
             Err("as-groups, as-uid and as-user-extra need as".to_owned())
         }
         None => Ok(None),

@@ -3,15 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use http::HeaderMap;
-use percent_encoding::percent_decode_str;
-use tributary_apimachinery::ClusterName;
+use tributary_apimachinery::{ClusterName, is_namespace_name, is_service_account_name};
 use tributary_authentication::{
     AUTHENTICATED_GROUP, Authority, MemberRules, NotSent, Reach, UserInfo, asked_identity, identity_elsewhere,
     identity_for,
 };
 use tributary_authorization::{Attributes, ResourceAttributes, User};
-use tributary_proxy::{GivenIdentity, InvalidGivenIdentity};
+use tributary_proxy::{GivenIdentity, GivenPart, InvalidGivenIdentity};
 
 use super::subject::Subject;
 use crate::flow::holder::Holder;
@@ -243,10 +241,10 @@ fn impersonated(given: &UserInfo) -> impl Iterator<Item = Impersonated<'_>> {
     std::iter::once(user).chain(groups).chain(extras).chain(uid)
 }
 
-/// Namespace and name of a ServiceAccount (apiserver `serviceaccount.SplitUsername`).
+/// Namespace and name of a ServiceAccount (apiserver `serviceaccount.SplitUsername`). What cannot be one is a user.
 fn service_account(username: &str) -> Option<(&str, &str)> {
     let (namespace, name) = username.strip_prefix(SERVICE_ACCOUNT)?.split_once(':')?;
-    (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some((namespace, name))
+    (is_namespace_name(namespace) && is_service_account_name(name)).then_some((namespace, name))
 }
 
 /// The groups by which a member judges somebody whom it is told of: it adds its own, as kube-apiserver's filter does.
@@ -286,20 +284,15 @@ pub(crate) fn bounded(given: &UserInfo) -> Result<(), RequestRefusal> {
 /// # Errors
 /// Where a header is no text, or the key of an extra none.
 pub(crate) fn given_user(given: &GivenIdentity) -> Result<UserInfo, InvalidGivenIdentity> {
-    let headers: &HeaderMap = given.headers();
     let mut user = UserInfo { username: String::new(), uid: String::new(), groups: Vec::new(), extra: BTreeMap::new() };
-    for (name, value) in headers {
-        let not_text = || InvalidGivenIdentity::NotText(name.clone());
-        let value = String::from_utf8(value.as_bytes().to_vec()).map_err(|_| not_text())?;
-        match name.as_str() {
-            "impersonate-user" => user.username = value,
-            "impersonate-uid" => user.uid = value,
-            "impersonate-group" => user.groups.push(value),
-            extra => {
-                let key = extra.strip_prefix("impersonate-extra-").unwrap_or_default();
-                let key = percent_decode_str(key).decode_utf8().map_err(|_| not_text())?;
-                user.extra.entry(key.to_lowercase()).or_default().push(value);
-            }
+    for (name, part) in given.parts() {
+        let text =
+            |bytes: &[u8]| String::from_utf8(bytes.to_vec()).map_err(|_| InvalidGivenIdentity::NotText(name.clone()));
+        match part {
+            GivenPart::User(value) => user.username = text(value)?,
+            GivenPart::Uid(value) => user.uid = text(value)?,
+            GivenPart::Group(value) => user.groups.push(text(value)?),
+            GivenPart::Extra(key, value) => user.extra.entry(text(&key)?).or_default().push(text(value)?),
         }
     }
     Ok(user)
@@ -307,7 +300,7 @@ pub(crate) fn given_user(given: &GivenIdentity) -> Result<UserInfo, InvalidGiven
 
 #[cfg(test)]
 mod tests {
-    use http::{HeaderName, HeaderValue};
+    use http::{HeaderMap, HeaderName, HeaderValue};
 
     use super::*;
 
@@ -372,6 +365,8 @@ mod tests {
             // What is asked for by name is not left out.
             (user("ann", &[]), &everywhere, Some(user("bob", &["system:masters"])), None),
             (user("ann", &[]), &a, Some(user("bob", &["dev", "system:nodes"])), None),
+            // A group of no name is a group: a ServiceAccount that is asked for with it has not those that it has without.
+            (user("ann", &[]), &everywhere, Some(user(account, &[""])), None),
             (user("ann", &[]), &everywhere, Some(user("system:node:n", &[])), None),
             (user("ann", &[]), &everywhere, Some(user("system:anonymous", &[])), None),
             (user(account, &[]), &everywhere, Some(user("bob", &[])), None),
@@ -445,6 +440,14 @@ mod tests {
             ("system:serviceaccount:n:", None),
             ("system:serviceaccount::s", None),
             ("system:serviceaccount:n:s:t", None),
+            ("system:serviceaccount:n:s.t-1", Some(("n", "s.t-1"))),
+            ("system:serviceaccount:N:s", None),
+            ("system:serviceaccount:n.m:s", None),
+            ("system:serviceaccount:n:S", None),
+            ("system:serviceaccount:n:s/t", None),
+            ("system:serviceaccount:n:s..t", None),
+            ("system:serviceaccount:n:-s", None),
+            ("system:serviceaccount:-n:s", None),
             ("bob", None),
         ] {
             assert_eq!(service_account(name), expected, "{name}");
@@ -467,10 +470,17 @@ mod tests {
             ("impersonate-uid", b"u"),
             ("impersonate-extra-example.com%2fteam", b"x"),
             ("impersonate-extra-example.com%2fteam", b"y"),
+            // What an escape says is not in lower case, and what has one that is none is what it is.
+            ("impersonate-extra-%41", b"x"),
+            ("impersonate-extra-%c3%84", b"x"),
+            ("impersonate-extra-%41%zz", b"x"),
         ]);
         let mut expected = user("j\u{fc}rgen", &["a", "b"]);
         expected.uid = "u".to_owned();
         expected.extra.insert("example.com/team".to_owned(), strings(&["x", "y"]));
+        for key in ["A", "\u{c4}", "%41%zz"] {
+            expected.extra.insert(key.to_owned(), strings(&["x"]));
+        }
         assert_eq!(read, Ok(expected));
         assert!(given(&[("impersonate-user", b"\xff")]).is_err());
         assert!(given(&[("impersonate-user", b"a"), ("impersonate-extra-%ff", b"x")]).is_err());

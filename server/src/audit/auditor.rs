@@ -1,7 +1,5 @@
 //! The policy and the backends: what is written of a request, and that it is.
 
-use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -14,6 +12,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use tributary_apimachinery::RequestInfo;
 use tributary_audit::{Annotation, AuditAttributes, Event, Level, MicroTime, Policy, RequestFacts, Stage, source_ips};
 use tributary_authentication::{UserInfo, identity_that_counts};
+use tributary_proxy::{GivenIdentity, GivenPart};
 use tributary_router::{Peer, User};
 
 use super::emission::Emission;
@@ -91,7 +90,9 @@ impl Auditor {
             return None;
         }
         let client = head.extensions.get::<Peer>().map_or(Ipv4Addr::UNSPECIFIED.into(), |Peer(client)| client.ip());
-        let text = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        // What is no text is shown as far as it is one.
+        let value = |name: &str| head.headers.get(name).map(HeaderValue::as_bytes).unwrap_or_default();
+        let text = |name: &str| String::from_utf8_lossy(value(name));
         let impersonated_user = user.and_then(|_| impersonated(&head.headers));
         let is_impersonating = impersonated_user.is_some();
         let facts = RequestFacts {
@@ -100,8 +101,8 @@ impl Auditor {
             info,
             user: user.and_then(|user| to_raw_value(&user.info).ok()),
             impersonated_user,
-            source_ips: source_ips(text("x-forwarded-for"), text("x-real-ip"), client),
-            user_agent: text("user-agent"),
+            source_ips: source_ips(&text("x-forwarded-for"), &text("x-real-ip"), client),
+            user_agent: &text("user-agent"),
             received: at,
         };
         let mut event = Event::received(decision, &attributes, facts)?;
@@ -120,18 +121,19 @@ impl Auditor {
 
 /// Whom the client asks to be, as authentication.k8s.io/v1 `UserInfo`.
 fn impersonated(headers: &HeaderMap) -> Option<Box<RawValue>> {
-    let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
-    let username = text(headers.get("impersonate-user")?);
-    let groups: Vec<_> = headers.get_all("impersonate-group").iter().map(text).collect();
-    let mut extra = BTreeMap::<String, Vec<String>>::new();
-    for (name, value) in headers {
-        if let Some(key) = name.as_str().strip_prefix("impersonate-extra-") {
-            let key: Cow<'_, str> = percent_encoding::percent_decode_str(key).decode_utf8_lossy();
-            extra.entry(key.into_owned()).or_default().push(text(value));
+    // What no cluster would take for somebody is refused, and nobody acts as such.
+    let given = GivenIdentity::of(headers).ok()??;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let mut user = UserInfo::default();
+    for (_, part) in given.parts() {
+        match part {
+            GivenPart::User(value) => user.username = text(value),
+            GivenPart::Uid(value) => user.uid = text(value),
+            GivenPart::Group(value) => user.groups.push(text(value)),
+            GivenPart::Extra(key, value) => user.extra.entry(text(&key)).or_default().push(text(value)),
         }
     }
-    let uid = headers.get("impersonate-uid").map(text).unwrap_or_default();
-    to_raw_value(&UserInfo { username, uid, groups, extra }).ok()
+    to_raw_value(&user).ok()
 }
 
 #[cfg(test)]
@@ -140,9 +142,8 @@ mod tests {
 
     use super::*;
 
-    /// kube-apiserver's usual policy writes nothing of kubelets, and an issuer may let its users choose their groups.
-    #[tokio::test]
-    async fn a_group_that_counts_nowhere_hides_nobody() {
+    /// One of this policy, which writes nowhere.
+    async fn auditor(policy: &str) -> Auditor {
         #[derive(clap::Parser)]
         struct Arguments {
             #[command(flatten)]
@@ -151,10 +152,16 @@ mod tests {
         let arguments = <Arguments as clap::Parser>::parse_from(["serve"]).audit;
         let metrics = Arc::new(AuditMetrics::default());
         let sinks = Sinks::open(&arguments, &metrics).await.unwrap();
+        Auditor { policy: Policy::parse(policy).unwrap().0, sinks, metrics }
+    }
+
+    /// kube-apiserver's usual policy writes nothing of kubelets, and an issuer may let its users choose their groups.
+    #[tokio::test]
+    async fn a_group_that_counts_nowhere_hides_nobody() {
         let policy = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [
             {"level": "None", "userGroups": ["system:nodes"]}, {"level": "None", "users": ["system:kube-proxy"]},
             {"level": "None", "userGroups": ["robots"]}, {"level": "Metadata"}]}"#;
-        let auditor = Auditor { policy: Policy::parse(policy).unwrap().0, sinks, metrics };
+        let auditor = auditor(policy).await;
         for (name, group, expected) in [
             ("eve", "people", true),
             ("eve", "robots", false),
@@ -169,6 +176,25 @@ mod tests {
             let written = auditor.event(at, &head, Some(&info), Some(&user)).is_some();
             assert_eq!(written, expected, "{name} of {group}");
         }
+    }
+
+    /// One byte hides nobody: what can be read around it is written, as in kube-apiserver.
+    #[tokio::test]
+    async fn what_is_no_text_hides_nothing_else() {
+        let auditor =
+            auditor(r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}]}"#);
+        let head = http::Request::get("/api/v1/pods")
+            .header("x-forwarded-for", HeaderValue::from_bytes(b"10.0.0.1, \xff10.0.0.2, 10.0.0.3").unwrap())
+            .header("user-agent", HeaderValue::from_bytes(b"curl/8 \xff").unwrap());
+        let (head, ()) = head.body(()).unwrap().into_parts();
+        let info = RequestInfo::parse("GET", head.uri.path(), None).unwrap();
+        let at = (&HeaderValue::from_static("one"), MicroTime::of(SystemTime::now()));
+        let user = User::named("https://issuer", "ann");
+        let mut event = auditor.await.event(at, &head, Some(&info), Some(&user)).unwrap();
+        let line = event.line(Stage::ResponseComplete, MicroTime::of(SystemTime::now()));
+        let line: serde_json::Value = serde_json::from_slice(line.as_ref()).unwrap();
+        assert_eq!(line["sourceIPs"], serde_json::json!(["10.0.0.1", "10.0.0.3", "0.0.0.0"]));
+        assert_eq!(line["userAgent"], "curl/8 \u{fffd}");
     }
 
     #[test]
@@ -189,8 +215,10 @@ mod tests {
             ("impersonate-group", "h"),
             ("impersonate-uid", "u"),
             ("impersonate-extra-acme%2fproject", "one"),
+            ("impersonate-extra-%41%zz", "two"),
         ]));
-        let expected = r#"{"username":"jane","uid":"u","groups":["g","h"],"extra":{"acme/project":["one"]}}"#;
+        let expected =
+            r#"{"username":"jane","uid":"u","groups":["g","h"],"extra":{"%41%zz":["two"],"acme/project":["one"]}}"#;
         assert_eq!(read.unwrap().get(), expected);
     }
 }
