@@ -87,7 +87,7 @@ impl Judged {
                 "×",
             );
         }
-        let watch = &shared.watch;
+        let Some(watch) = &shared.watch else { return };
         self.judge("shared watch, all rights: CPU", Some(watch.all.us / watch.personal.us), WITHIN, "×");
         let telling = watch.part.telling_us / watch.personal.telling_us;
         self.judge("shared watch, a tenth: CPU per event sent, changes not counted", Some(telling), WITHIN, "×");

@@ -176,8 +176,9 @@ async fn measure_both_sides(arguments: &Arguments, results: &mut Results) -> any
     measure_watches(&stage, arguments, &wanted, results).await?;
     memory.tributary_end = stage.tributary.processes.resident();
     measure_limits(&mut stage, &wanted, results).await?;
-    if let Some(started) = stage.started.as_ref().filter(|_| wanted(shared::NAME)) {
-        results.shared = Some(shared::run(&started.member, &stage.member.target, arguments.pods).await?);
+    if let Some(started) = stage.started.as_ref() {
+        let wanted = |part: &str| shared::wants(&arguments.only, part);
+        results.shared = shared::run(&started.member, &stage.member.target, arguments.pods, wanted).await?;
     }
     if let Some(started) = stage.started.as_ref().filter(|_| wanted(revoked::NAME)) {
         eprintln!("measuring {} …", revoked::NAME);

@@ -309,7 +309,7 @@ fn write_shared(shared: &SharedFigures, out: &mut String) -> std::fmt::Result {
             read.part.latency.p50
         )?;
     }
-    let watch = &shared.watch;
+    let Some(watch) = &shared.watch else { return writeln!(out) };
     writeln!(
         out,
         "\n| CPU µs for each event of 50 watchers | all of it | what the changes cost without watchers not counted |"

@@ -25,6 +25,13 @@ use crate::usage::ServerProcesses;
 
 /// The key of the figures.
 pub(crate) const NAME: &str = "many-users";
+/// Its parts, which may be measured by themselves.
+const PARTS: [&str; 5] = [LIST_ALL, NAMESPACE, GET, GET_C16, WATCHES];
+const LIST_ALL: &str = "list-all";
+const NAMESPACE: &str = "namespace-100";
+const GET: &str = "get";
+const GET_C16: &str = "get-c16";
+const WATCHES: &str = "watches";
 /// Rounds in which the sides take turns.
 const ROUNDS: u32 = 10;
 /// Of how many namespaces one is the partial user's.
@@ -98,8 +105,8 @@ impl Watched {
 pub(crate) struct SharedFigures {
     /// Reads.
     pub(crate) reads: Vec<SharedRead>,
-    /// Watches.
-    pub(crate) watch: SharedWatch,
+    /// Watches, where they were asked for.
+    pub(crate) watch: Option<SharedWatch>,
 }
 
 /// The sides, and what was started for them.
@@ -112,22 +119,49 @@ struct Sides {
     _folder: tempfile::TempDir,
 }
 
-/// Measures over a member with this many pods.
+/// Whether one of these texts asks for a part of this: the name of the whole, or that of the part after it
+/// (`many-users-get`).
+pub(crate) fn wants(only: &[String], part: &str) -> bool {
+    let name = format!("{NAME}-{part}");
+    only.is_empty() || only.iter().any(|only| NAME.contains(only.as_str()) || name.starts_with(only.as_str()))
+}
+
+/// Measures the parts that are wanted over a member with this many pods; nothing where none is.
 ///
 /// # Errors
 /// When a server cannot be started or answers anything but success.
-pub(crate) async fn run(member: &TestCluster, admin: &Contestant, pods: usize) -> anyhow::Result<SharedFigures> {
+pub(crate) async fn run(
+    member: &TestCluster,
+    admin: &Contestant,
+    pods: usize,
+    wanted: impl Fn(&str) -> bool,
+) -> anyhow::Result<Option<SharedFigures>> {
+    if !PARTS.into_iter().any(&wanted) {
+        return Ok(None);
+    }
     let sides = start(member, admin, pods).await?;
+    let reads = read(&sides, &wanted).await?;
+    let watch = match wanted(WATCHES) {
+        true => Some(watch(&sides, admin, pods).await?),
+        false => None,
+    };
+    Ok(Some(SharedFigures { reads, watch }))
+}
+
+async fn read(sides: &Sides, wanted: &impl Fn(&str) -> bool) -> anyhow::Result<Vec<SharedRead>> {
     let namespace = load::namespace(0);
     let of_one = format!("/api/v1/namespaces/{namespace}/pods");
     let get = format!("{of_one}/{}?resourceVersion=0", load::pod_name(7));
     let mut reads = Vec::new();
     for (name, path, workers, share, seconds) in [
-        ("list-all", "/api/v1/pods?resourceVersion=0".to_owned(), 1, 1.0 / PART as f64, 20),
-        ("namespace-100", format!("{of_one}?resourceVersion=0"), 1, 1.0, 12),
-        ("get", get.clone(), 1, 1.0, 12),
-        ("get-c16", get, 16, 1.0, 12),
+        (LIST_ALL, "/api/v1/pods?resourceVersion=0".to_owned(), 1, 1.0 / PART as f64, 20),
+        (NAMESPACE, format!("{of_one}?resourceVersion=0"), 1, 1.0, 12),
+        (GET, get.clone(), 1, 1.0, 12),
+        (GET_C16, get, 16, 1.0, 12),
     ] {
+        if !wanted(name) {
+            continue;
+        }
         eprintln!("measuring {NAME} {name} …");
         let scenario = ReadScenario::plain(name, path, workers);
         let measured = scenario
@@ -137,7 +171,11 @@ pub(crate) async fn run(member: &TestCluster, admin: &Contestant, pods: usize) -
             <[_; 4]>::try_from(measured).map_err(|_| anyhow::anyhow!("four sides were measured"))?;
         reads.push(SharedRead { name, share, personal, all, unaudited, part });
     }
-    eprintln!("measuring {NAME} watches …");
+    Ok(reads)
+}
+
+async fn watch(sides: &Sides, admin: &Contestant, pods: usize) -> anyhow::Result<SharedWatch> {
+    eprintln!("measuring {NAME} {WATCHES} …");
     let both = [&sides.personal, &sides.all];
     // The partial user's server is that of the user with all rights.
     let [personal_alone, shared_alone] = watched(&both, 0, admin, pods).await?[..] else {
@@ -145,12 +183,11 @@ pub(crate) async fn run(member: &TestCluster, admin: &Contestant, pods: usize) -
     };
     let [personal, all] = watched(&both, WATCHERS, admin, pods).await?[..] else { bail!("two sides were measured") };
     let [part] = watched(&[&sides.part], WATCHERS, admin, pods).await?[..] else { bail!("one side was measured") };
-    let watch = SharedWatch {
+    Ok(SharedWatch {
         personal: personal.each(personal_alone),
         all: all.each(shared_alone),
         part: part.each(shared_alone),
-    };
-    Ok(SharedFigures { reads, watch })
+    })
 }
 
 async fn start(member: &TestCluster, admin: &Contestant, pods: usize) -> anyhow::Result<Sides> {
