@@ -1,6 +1,8 @@
 //! The log backend: lines to a file or to standard output.
 
-use std::io::{self, Write};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -13,7 +15,7 @@ use super::emission::Emission;
 use super::error::AuditError;
 use super::log_file::{LogFile, Rotation};
 use super::metrics::AuditMetrics;
-use super::output::Output;
+use super::output::{Output, Target};
 use super::together::SharedOutput;
 use crate::cli::audit::{AuditLogArguments, AuditMode};
 
@@ -48,8 +50,8 @@ impl LogSink {
     pub(crate) fn open(arguments: &AuditLogArguments, metrics: &Arc<AuditMetrics>) -> Result<Option<Self>, AuditError> {
         let Some(path) = &arguments.audit_log_path else { return Ok(None) };
         let failed = |source| AuditError::Log { path: path.clone(), source };
-        let writer: Box<dyn Write + Send> = match path == Path::new("-") {
-            true => Box::new(io::stdout()),
+        let target: Box<dyn Target> = match path == Path::new("-") {
+            true => Box::new(unbuffered(io::stdout()).map_err(failed)?),
             false => {
                 let rotation = Rotation {
                     max_bytes: arguments.audit_log_maxsize.saturating_mul(MEGABYTE),
@@ -60,16 +62,16 @@ impl LogSink {
             }
         };
         let (mode, buffer) = (arguments.audit_log_mode, arguments.audit_log_batch_buffer_size);
-        Self::new(writer, mode, buffer, metrics).map(Some).map_err(failed)
+        Self::new(target, mode, buffer, metrics).map(Some).map_err(failed)
     }
 
     fn new(
-        writer: Box<dyn Write + Send>,
+        target: Box<dyn Target>,
         mode: AuditMode,
         buffer: usize,
         metrics: &Arc<AuditMetrics>,
     ) -> io::Result<Self> {
-        let output = Output::new(writer, metrics);
+        let output = Output::new(target, metrics);
         if mode != AuditMode::Batch {
             let strict = mode == AuditMode::BlockingStrict;
             return Ok(Self::Blocking { output: SharedOutput::new(output), strict });
@@ -109,6 +111,15 @@ impl LogSink {
     }
 }
 
+/// The same open file without a buffer. Rust's own of standard output takes more than it has written, so that nobody could
+/// say which lines were lost.
+///
+/// # Errors
+/// Where the process has too many files open.
+fn unbuffered(descriptor: impl AsFd) -> io::Result<File> {
+    Ok(File::from(descriptor.as_fd().try_clone_to_owned()?))
+}
+
 /// Writes lines until nobody sends any.
 fn drain(mut output: Output, lines: &Receiver<Bytes>) {
     while let Ok(line) = lines.recv() {
@@ -118,6 +129,8 @@ fn drain(mut output: Output, lines: &Receiver<Bytes>) {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
 
     /// What is written, and how many of the next writes fail, each after a few bytes.
@@ -148,6 +161,8 @@ mod tests {
         }
     }
 
+    impl Target for Disk {}
+
     fn sink(mode: AuditMode, buffer: usize) -> (LogSink, Disk, Arc<AuditMetrics>) {
         let (disk, metrics) = (Disk::default(), Arc::new(AuditMetrics::default()));
         let sink = LogSink::new(Box::new(disk.clone()), mode, buffer, &metrics).unwrap();
@@ -171,6 +186,25 @@ mod tests {
             let lines: Vec<_> = written.lines().collect();
             assert_eq!((lines[0], lines[lines.len() - 1]), ("{one}", "{three}"), "whole lines stay whole: {written}");
         }
+    }
+
+    /// A reader of standard output that takes nothing more, as a full pipe.
+    #[test]
+    fn of_standard_output_no_line_is_called_written_that_is_not() {
+        let (output, mut reader) = std::os::unix::net::UnixStream::pair().unwrap();
+        output.set_nonblocking(true).unwrap();
+        let lines: Vec<_> =
+            (0..4000).map(|number| Bytes::from(format!("{number:04} {}\n", "x".repeat(700)))).collect();
+        let metrics = Arc::new(AuditMetrics::default());
+        let told = Output::new(Box::new(unbuffered(&output).unwrap()), &metrics).write(&lines);
+        drop(output);
+        let mut text = Vec::new();
+        io::Read::read_to_end(&mut reader, &mut text).unwrap();
+        let whole = text.iter().filter(|byte| **byte == b'\n').count();
+        let written = told.iter().filter(|is_written| **is_written).count();
+        assert!(written > 0 && written < lines.len(), "{written}");
+        assert_eq!((written, lost(&metrics, "log")), (whole, (lines.len() - whole) as u64));
+        assert_eq!(text[..whole * lines[0].len()], lines[..whole].concat());
     }
 
     #[tokio::test]

@@ -13,6 +13,8 @@ use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
+use super::output::Target;
+
 /// How a rotated file's name says when: lumberjack's `2006-01-02T15-04-05.000`.
 const TIME_FORMAT: &str = "%Y-%m-%dT%H-%M-%S%.3f";
 
@@ -27,7 +29,7 @@ pub(crate) struct Rotation {
     pub(crate) max_age_days: u32,
 }
 
-/// A file that lines are added to. A line is never split between two files.
+/// A file that lines are added to. Lines that are written together are never split between two files, nor is one.
 pub(crate) struct LogFile {
     path: PathBuf,
     rotation: Rotation,
@@ -49,12 +51,11 @@ impl LogFile {
         Ok(Self { path: path.to_owned(), rotation, file, bytes })
     }
 
-    /// Puts the file aside and begins a new one, if it has no room for so many bytes more. If that fails, lines go on to
-    /// the old one.
+    /// Puts the file aside and begins a new one, if it has no room for so many bytes more.
     ///
     /// # Errors
-    /// What the system says.
-    fn make_room(&mut self, bytes: usize, now: Timestamp) -> io::Result<()> {
+    /// What the system says. Then lines go on to the old one.
+    fn rotate_if_full(&mut self, bytes: usize, now: Timestamp) -> io::Result<()> {
         let Rotation { max_bytes, .. } = self.rotation;
         if max_bytes == 0 || self.bytes == 0 || self.bytes.saturating_add(bytes as u64) <= max_bytes {
             return Ok(());
@@ -94,14 +95,19 @@ impl LogFile {
     }
 }
 
-impl Write for LogFile {
-    /// Writes all of a line, or fails.
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+impl Target for LogFile {
+    fn make_room(&mut self, bytes: usize) {
         // A log that cannot be rotated is still a log.
-        if let Err(error) = self.make_room(line.len(), Timestamp::now()) {
+        if let Err(error) = self.rotate_if_full(bytes, Timestamp::now()) {
             tracing::warn!(path = %self.path.display(), %error, "the audit log cannot be rotated");
         }
-        let written = self.file.write(line)?;
+    }
+}
+
+impl Write for LogFile {
+    /// Adds what the system takes at once to the file as it is: it may be a part of a line.
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(text)?;
         self.bytes += written as u64;
         Ok(written)
     }
@@ -158,6 +164,11 @@ mod tests {
         files
     }
 
+    fn add(log: &mut LogFile, line: &str) {
+        log.make_room(line.len());
+        log.write_all(line.as_bytes()).unwrap();
+    }
+
     #[test]
     fn names_are_lumberjacks_and_are_read_back() {
         let now = time("2026-11-23T17:02:03.04Z");
@@ -183,7 +194,7 @@ mod tests {
         let rotation = Rotation { max_bytes: 10, ..NO_BOUNDS };
         let mut log = LogFile::open(&path, rotation).unwrap();
         for line in ["one\n", "two\n", "three\n", "much longer than ten\n", "four\n"] {
-            log.write_all(line.as_bytes()).unwrap();
+            add(&mut log, line);
         }
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o700));
@@ -192,9 +203,23 @@ mod tests {
         drop(log);
         // A file that is there already is gone on with, and counts.
         let mut log = LogFile::open(&path, rotation).unwrap();
-        log.write_all(b"five\n").unwrap();
-        log.write_all(b"six\n").unwrap();
+        add(&mut log, "five\n");
+        add(&mut log, "six\n");
         assert_eq!(fs::read_to_string(&path).unwrap(), "six\n");
+    }
+
+    #[test]
+    fn a_line_that_is_taken_in_parts_is_in_one_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.log");
+        let mut log = LogFile::open(&path, Rotation { max_bytes: 10, ..NO_BOUNDS }).unwrap();
+        add(&mut log, "a first\n");
+        log.make_room("second and long\n".len());
+        // As where a disk takes no more at once.
+        log.write_all(b"sec").unwrap();
+        log.write_all(b"ond and long\n").unwrap();
+        let texts: Vec<_> = files(folder.path()).into_iter().map(|(_, text)| text).collect();
+        assert_eq!(texts, ["a first\n", "second and long\n"]);
     }
 
     #[test]

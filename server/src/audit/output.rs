@@ -1,5 +1,6 @@
 //! What lines are written to, and what becomes of them where that fails.
 
+use std::fs::File;
 use std::io::{self, Write};
 use std::sync::Arc;
 
@@ -10,9 +11,19 @@ use super::metrics::AuditMetrics;
 /// How many bytes of lines are written in one go. Longer ones are written one by one, and not copied.
 const TOGETHER_BYTES: usize = 64 << 10;
 
+/// What takes lines. What it has taken is with the system: it holds nothing back, and there is nothing to flush.
+pub(crate) trait Target: Write + Send {
+    /// Told of lines that are to stay together, before they are written: so many bytes. What takes only a part of them
+    /// is not told of the rest.
+    fn make_room(&mut self, _bytes: usize) {}
+}
+
+/// As it is opened: standard output, to a pipe or a file that others rotate.
+impl Target for File {}
+
 /// Where lines are written.
 pub(crate) struct Output {
-    writer: Box<dyn Write + Send>,
+    target: Box<dyn Target>,
     /// Lines that are written together; kept for its memory.
     joined: Vec<u8>,
     /// Whether the last line may have been written in part.
@@ -23,8 +34,8 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    pub(crate) fn new(writer: Box<dyn Write + Send>, metrics: &Arc<AuditMetrics>) -> Self {
-        Self { writer, joined: Vec::new(), torn: false, failing: false, metrics: Arc::clone(metrics) }
+    pub(crate) fn new(target: Box<dyn Target>, metrics: &Arc<AuditMetrics>) -> Self {
+        Self { target, joined: Vec::new(), torn: false, failing: false, metrics: Arc::clone(metrics) }
     }
 
     /// Writes lines, each whole or counted as lost. Which of them were written: each that is lost has failed itself.
@@ -58,21 +69,23 @@ impl Output {
             ends.push(end);
         }
         if std::mem::take(&mut self.torn) {
-            // What is left of the last line shall not spoil this one.
-            if let Err(error) = self.writer.write_all(b"\n") {
+            // What is left of the last line shall not spoil this one. Its end is where it is.
+            if let Err(error) = self.target.write_all(b"\n") {
                 self.torn = true;
                 return (0, Some(error));
             }
         }
-        let Self { writer, joined, .. } = self;
-        let (done, result) = match lines {
-            [line, ..] if ends.len() == 1 => write_counted(&mut **writer, line),
+        let Self { target, joined, .. } = self;
+        let text = match lines {
+            [line, ..] if ends.len() == 1 => line,
             _ => {
                 joined.clear();
                 lines[..ends.len()].iter().for_each(|line| joined.extend_from_slice(line));
-                write_counted(&mut **writer, joined)
+                joined.as_slice()
             }
         };
+        target.make_room(text.len());
+        let (done, result) = write_counted(&mut **target, text);
         match result {
             Ok(()) => (ends.len(), None),
             Err(error) => {
@@ -91,15 +104,15 @@ impl Output {
 }
 
 /// Writes all of a text, and says how much of it was taken.
-fn write_counted(writer: &mut dyn Write, text: &[u8]) -> (usize, io::Result<()>) {
+fn write_counted(target: &mut dyn Target, text: &[u8]) -> (usize, io::Result<()>) {
     let mut done = 0;
     while done < text.len() {
-        match writer.write(&text[done..]) {
+        match target.write(&text[done..]) {
             Ok(0) => return (done, Err(io::ErrorKind::WriteZero.into())),
             Ok(taken) => done += taken,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return (done, Err(error)),
         }
     }
-    (done, writer.flush())
+    (done, Ok(()))
 }

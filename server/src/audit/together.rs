@@ -145,6 +145,7 @@ mod tests {
     use std::sync::mpsc::{Receiver, Sender, channel};
 
     use super::super::metrics::AuditMetrics;
+    use super::super::output::Target;
     use super::*;
 
     /// Tells of each write, and waits until it may go on.
@@ -163,6 +164,8 @@ mod tests {
             Ok(())
         }
     }
+
+    impl Target for Gate {}
 
     fn gated() -> (Arc<SharedOutput>, Receiver<String>, Sender<io::Result<()>>) {
         let ((begun, writes), (let_go_on, go_on)) = (channel(), channel());
@@ -263,6 +266,8 @@ mod tests {
                 Ok(())
             }
         }
+
+        impl Target for Kept {}
 
         const THREADS: usize = 8;
         const LINES: usize = 500;
