@@ -160,10 +160,9 @@ impl hyper::body::Body for AuditedBody {
     }
 
     fn size_hint(&self) -> SizeHint {
-        match self.held {
-            Some(_) => SizeHint::default(),
-            None => self.body.size_hint(),
-        }
+        let rest = self.body.size_hint();
+        let held = self.held.as_ref().and_then(Frame::data_ref).map_or(0, Bytes::len) as u64;
+        rest.exact().map_or(rest, |rest| SizeHint::with_exact(held + rest))
     }
 }
 
@@ -172,5 +171,28 @@ impl Drop for AuditedBody {
         if let Some(emission) = self.emission.take().or_else(|| self.end(false)) {
             emission.detach();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::oneshot;
+    use tributary_apimachinery::body::full;
+
+    use super::*;
+
+    /// Its head is sent meanwhile, with the length or without.
+    #[tokio::test]
+    async fn an_answer_whose_event_is_on_its_way_still_says_how_long_it_is() {
+        let (written, is_written) = oneshot::channel();
+        let ending = |_| Emission::waiting(async { is_written.await.unwrap_or(false) });
+        let mut body = AuditedBody::boxed(full("answer"), false, ending);
+        assert_eq!(body.size_hint().exact(), Some(6));
+        assert!(futures::poll!(body.frame()).is_pending());
+        assert_eq!(body.size_hint().exact(), Some(6));
+        written.send(true).unwrap();
+        let frame = body.frame().await.unwrap().unwrap();
+        assert_eq!(frame.into_data().unwrap(), "answer");
+        assert_eq!((body.size_hint().exact(), body.is_end_stream()), (Some(0), true));
     }
 }

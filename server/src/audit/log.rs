@@ -65,12 +65,7 @@ impl LogSink {
         Self::new(target, mode, buffer, metrics).map(Some).map_err(failed)
     }
 
-    fn new(
-        target: Box<dyn Target>,
-        mode: AuditMode,
-        buffer: usize,
-        metrics: &Arc<AuditMetrics>,
-    ) -> io::Result<Self> {
+    fn new(target: Box<dyn Target>, mode: AuditMode, buffer: usize, metrics: &Arc<AuditMetrics>) -> io::Result<Self> {
         let output = Output::new(target, metrics);
         if mode != AuditMode::Batch {
             let strict = mode == AuditMode::BlockingStrict;
@@ -193,8 +188,7 @@ mod tests {
     fn of_standard_output_no_line_is_called_written_that_is_not() {
         let (output, mut reader) = std::os::unix::net::UnixStream::pair().unwrap();
         output.set_nonblocking(true).unwrap();
-        let lines: Vec<_> =
-            (0..4000).map(|number| Bytes::from(format!("{number:04} {}\n", "x".repeat(700)))).collect();
+        let lines: Vec<_> = (0..4000).map(|number| Bytes::from(format!("{number:04} {}\n", "x".repeat(700)))).collect();
         let metrics = Arc::new(AuditMetrics::default());
         let told = Output::new(Box::new(unbuffered(&output).unwrap()), &metrics).write(&lines);
         drop(output);
