@@ -1,7 +1,7 @@
 //! An event of audit.k8s.io/v1 (apiserver `pkg/apis/audit/v1/types.go`, filled as `pkg/audit/request.go` does).
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
@@ -51,9 +51,12 @@ impl Annotation {
     }
 }
 
+/// How many bytes an event has as a rule, so that its text is not moved while it grows.
+const LINE_BYTES: usize = 1024;
+
 /// What is known of a request when it arrives.
 #[derive(Debug)]
-pub struct RequestFacts<'a> {
+pub struct RequestFacts<'a, U> {
     /// The audit ID.
     pub audit_id: Cow<'a, str>,
     /// Path and query as the client sent them.
@@ -61,7 +64,7 @@ pub struct RequestFacts<'a> {
     /// What is asked for; `None` where the path cannot be read.
     pub info: Option<&'a RequestInfo>,
     /// Who asks, as authentication.k8s.io/v1 `UserInfo`; `None` for who could not say.
-    pub user: Option<Box<RawValue>>,
+    pub user: Option<U>,
     /// Whom they ask to be, in the same form.
     pub impersonated_user: Option<Box<RawValue>>,
     /// Where it came from.
@@ -75,43 +78,58 @@ pub struct RequestFacts<'a> {
 /// The object that a request is about.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ObjectReference {
+pub struct ObjectReference<'a> {
     /// The resource.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub resource: String,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub resource: Cow<'a, str>,
     /// Its namespace.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub namespace: String,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub namespace: Cow<'a, str>,
     /// Its name.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub name: String,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub name: Cow<'a, str>,
     /// Its uid, where the body of the request has it.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub uid: String,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub uid: Cow<'a, str>,
     /// The API group.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub api_group: String,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub api_group: Cow<'a, str>,
     /// The version of the group.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub api_version: String,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub api_version: Cow<'a, str>,
     /// The version of the object, where the body of the request has it.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub resource_version: String,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub resource_version: Cow<'a, str>,
     /// The subresource.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub subresource: String,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub subresource: Cow<'a, str>,
 }
 
-impl ObjectReference {
-    fn of(request: &ResourceRequest) -> Self {
+impl<'a> ObjectReference<'a> {
+    fn of(request: &'a ResourceRequest) -> Self {
         Self {
-            resource: request.resource.resource.to_string(),
-            namespace: request.authorization_namespace().to_owned(),
-            name: request.authorization_name().to_owned(),
-            api_group: request.resource.group.to_string(),
-            api_version: request.resource.version.to_string(),
-            subresource: request.subresource.clone().unwrap_or_default(),
+            resource: Cow::Borrowed(&request.resource.resource),
+            namespace: request.authorization_namespace().into(),
+            name: request.authorization_name().into(),
+            api_group: Cow::Borrowed(&request.resource.group),
+            api_version: Cow::Borrowed(&request.resource.version),
+            subresource: request.subresource.as_deref().unwrap_or_default().into(),
             ..Self::default()
+        }
+    }
+
+    /// The same, once the request is gone.
+    fn into_owned(self) -> ObjectReference<'static> {
+        let owned = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
+        ObjectReference {
+            resource: owned(self.resource),
+            namespace: owned(self.namespace),
+            name: owned(self.name),
+            uid: owned(self.uid),
+            api_group: owned(self.api_group),
+            api_version: owned(self.api_version),
+            resource_version: owned(self.resource_version),
+            subresource: owned(self.subresource),
         }
     }
 }
@@ -146,56 +164,41 @@ struct Kind<'a> {
 }
 
 /// What is written of one request. It is made when the request arrives, told what comes of it, and written at each stage.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
+///
+/// What does not change is JSON from the beginning: a text for each field would be got, copied and given back for each
+/// request, and most of what an event costs is memory that is touched.
+#[derive(Debug)]
 pub struct Event {
-    kind: &'static str,
-    api_version: &'static str,
     level: Level,
-    #[serde(rename = "auditID")]
-    audit_id: String,
-    stage: Stage,
-    #[serde(rename = "requestURI")]
-    request_uri: String,
-    verb: String,
-    user: Option<Box<RawValue>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    impersonated_user: Option<Box<RawValue>>,
-    #[serde(rename = "sourceIPs")]
-    source_ips: Vec<IpAddr>,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    user_agent: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    object_ref: Option<ObjectReference>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// The fields up to the stage, and those after it up to the object's.
+    known: Vec<u8>,
+    /// Where in them the stage belongs.
+    stage_at: usize,
+    /// Whether the request is about a resource.
+    has_object: bool,
+    /// The object, where the body of the request may say more of it; else it is among what is known.
+    object_ref: Option<Box<ObjectReference<'static>>>,
     response_status: Option<ResponseStatus>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     request_object: Option<Box<RawValue>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     response_object: Option<Box<RawValue>>,
-    request_received_timestamp: MicroTime,
-    stage_timestamp: MicroTime,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    annotations: BTreeMap<&'static str, Cow<'static, str>>,
-    #[serde(skip)]
+    received: MicroTime,
+    /// In the order of their keys.
+    annotations: Vec<(&'static str, Cow<'static, str>)>,
     decision: AuditDecision,
-    #[serde(skip)]
     holds_secrets: bool,
     /// Whether the body of the request is the object that it is about.
-    #[serde(skip)]
     is_object: bool,
     /// Whether the answer may be a Status although it is a success.
-    #[serde(skip)]
     is_write: bool,
 }
 
 impl Event {
     /// The event of a request that just arrived; `None` where nothing is written of it. `attributes` are what the policy
     /// decided by. What holds Secrets or tokens is written at Metadata at most.
-    pub fn received(
+    pub fn received<U: Serialize>(
         decision: AuditDecision,
         attributes: &AuditAttributes<'_>,
-        facts: RequestFacts<'_>,
+        facts: &RequestFacts<'_, U>,
     ) -> Option<Self> {
         let holds_secrets = attributes.resource.is_some_and(|resource| secrets::holds_secrets(&resource));
         let level = secrets::cap(decision.level, holds_secrets);
@@ -204,29 +207,27 @@ impl Event {
         }
         let request = facts.info.and_then(RequestInfo::resource);
         let verb = facts.info.map(|info| info.verb);
+        let is_object = request.is_some_and(|request| !request.is_opaque())
+            && matches!(verb, Some(Verb::Create | Verb::Update));
+        let (mut known, stage_at) = known(level, attributes.verb, facts);
+        let mut object_ref = request.map(ObjectReference::of);
+        if let Some(reference) = object_ref.take_if(|_| !is_object) {
+            field(&mut known, "objectRef", &reference);
+        }
         Some(Self {
-            kind: "Event",
-            api_version: "audit.k8s.io/v1",
             level,
-            audit_id: facts.audit_id.into_owned(),
-            stage: Stage::RequestReceived,
-            request_uri: without_tokens(facts.uri).into_owned(),
-            verb: attributes.verb.to_owned(),
-            user: Some(facts.user.unwrap_or_else(nobody)),
-            impersonated_user: facts.impersonated_user,
-            source_ips: facts.source_ips,
-            user_agent: shortened(facts.user_agent),
-            object_ref: request.map(ObjectReference::of),
+            known,
+            stage_at,
+            has_object: request.is_some(),
+            object_ref: object_ref.map(|reference| Box::new(reference.into_owned())),
             response_status: None,
             request_object: None,
             response_object: None,
-            request_received_timestamp: facts.received,
-            stage_timestamp: facts.received,
-            annotations: BTreeMap::new(),
+            received: facts.received,
+            annotations: Vec::new(),
             decision,
             holds_secrets,
-            is_object: request.is_some_and(|request| !request.is_opaque())
-                && matches!(verb, Some(Verb::Create | Verb::Update)),
+            is_object,
             is_write: request.is_some_and(|request| !request.is_opaque()) && verb.is_some_and(|verb| !verb.is_read()),
         })
     }
@@ -244,7 +245,7 @@ impl Event {
     /// Whether the event says something of the body of an answer with this status: the body itself, or the message in it.
     /// Not asked of what is long-running.
     pub fn wants_response_body(&self, code: u16) -> bool {
-        self.object_ref.is_some() && (self.level == Level::RequestResponse || code >= 400 || self.is_write)
+        self.has_object && (self.level == Level::RequestResponse || code >= 400 || self.is_write)
             || code >= 400
     }
 
@@ -261,11 +262,11 @@ impl Event {
                 (&mut reference.resource_version, facts.resource_version),
             ] {
                 if let Some(value) = value.filter(|_| field.is_empty()) {
-                    *field = value;
+                    *field = value.into();
                 }
             }
         }
-        if self.level >= Level::Request && self.object_ref.is_some() {
+        if self.level >= Level::Request && self.has_object {
             let written = body.written(self.decision.omit_managed_fields);
             self.request_object = self.object(written, Annotation::RequestObject);
         }
@@ -303,7 +304,7 @@ impl Event {
             };
             self.response_status = Some(ResponseStatus { code, message, details, ..status });
         }
-        if self.level == Level::RequestResponse && self.object_ref.is_some() {
+        if self.level == Level::RequestResponse && self.has_object {
             let written = body.written(self.decision.omit_managed_fields);
             self.response_object = self.object(written, Annotation::ResponseObject);
         }
@@ -311,7 +312,14 @@ impl Event {
 
     /// Notes something that kube-apiserver has no field for.
     pub fn annotate(&mut self, annotation: Annotation, value: impl Into<Cow<'static, str>>) {
-        self.annotations.insert(annotation.key(), value.into());
+        self.note(annotation.key(), value.into());
+    }
+
+    fn note(&mut self, key: &'static str, value: Cow<'static, str>) {
+        match self.annotations.binary_search_by_key(&key, |(key, _)| key) {
+            Ok(at) => self.annotations[at].1 = value,
+            Err(at) => self.annotations.insert(at, (key, value)),
+        }
     }
 
     fn object(&mut self, written: Result<Box<RawValue>, Omitted>, annotation: Annotation) -> Option<Box<RawValue>> {
@@ -319,7 +327,7 @@ impl Event {
             Ok(object) => Some(object),
             Err(omitted) => {
                 if omitted == Omitted::TooLong {
-                    self.annotations.insert(TRUNCATED_ANNOTATION, "true".into());
+                    self.note(TRUNCATED_ANNOTATION, "true".into());
                 }
                 if let Some(words) = omitted.as_annotation() {
                     self.annotate(annotation, words);
@@ -329,18 +337,97 @@ impl Event {
         }
     }
 
-    /// The event at a stage, as one line of JSON with its newline. Costs some microseconds at Metadata.
-    pub fn line(&mut self, stage: Stage, now: MicroTime) -> Vec<u8> {
-        self.stage = stage;
-        self.stage_timestamp = match stage {
-            Stage::RequestReceived => self.request_received_timestamp,
-            _ => now,
-        };
-        let mut line = Vec::with_capacity(1024);
-        // Nothing in an event fails to be written as JSON.
-        let _ = serde_json::to_writer(&mut line, self);
-        line.push(b'\n');
+    /// The event at a stage, as one line of JSON with its newline. Costs a microsecond at Metadata.
+    pub fn line(&self, stage: Stage, now: MicroTime) -> Vec<u8> {
+        let now = if stage == Stage::RequestReceived { self.received } else { now };
+        let bodies = [&self.request_object, &self.response_object].map(|body| body.as_ref().map_or(0, |body| body.get().len()));
+        let mut line = Vec::with_capacity(LINE_BYTES + bodies.iter().sum::<usize>());
+        let (before, after) = self.known.split_at(self.stage_at);
+        line.extend_from_slice(before);
+        line.extend_from_slice(stage.as_str().as_bytes());
+        line.extend_from_slice(after);
+        optional(&mut line, "objectRef", self.object_ref.as_ref());
+        optional(&mut line, "responseStatus", self.response_status.as_ref());
+        for (name, body) in [("requestObject", &self.request_object), ("responseObject", &self.response_object)] {
+            if let Some(body) = body {
+                key(&mut line, name);
+                line.extend_from_slice(body.get().as_bytes());
+            }
+        }
+        for (name, time) in [("requestReceivedTimestamp", self.received), ("stageTimestamp", now)] {
+            key(&mut line, name);
+            time.write_to(&mut line);
+        }
+        if !self.annotations.is_empty() {
+            key(&mut line, "annotations");
+            for (at, (key, value)) in self.annotations.iter().enumerate() {
+                line.extend_from_slice(if at == 0 { b"{\"" } else { b",\"" });
+                line.extend_from_slice(key.as_bytes());
+                line.extend_from_slice(b"\":");
+                json(&mut line, value);
+            }
+            line.push(b'}');
+        }
+        line.extend_from_slice(b"}\n");
         line
+    }
+}
+
+/// What does not change of an event, and where in it the stage belongs.
+fn known<U: Serialize>(level: Level, verb: &str, facts: &RequestFacts<'_, U>) -> (Vec<u8>, usize) {
+    let mut known = Vec::with_capacity(LINE_BYTES);
+    known.extend_from_slice(br#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":""#);
+    known.extend_from_slice(level.as_str().as_bytes());
+    known.push(b'"');
+    field(&mut known, "auditID", &facts.audit_id);
+    known.extend_from_slice(br#","stage":""#);
+    let stage_at = known.len();
+    known.push(b'"');
+    field(&mut known, "requestURI", &without_tokens(facts.uri));
+    field(&mut known, "verb", verb);
+    match &facts.user {
+        Some(user) => field(&mut known, "user", user),
+        // Who could not say who they are.
+        None => known.extend_from_slice(br#","user":{}"#),
+    }
+    optional(&mut known, "impersonatedUser", facts.impersonated_user.as_ref());
+    key(&mut known, "sourceIPs");
+    known.push(b'[');
+    for (at, address) in facts.source_ips.iter().enumerate() {
+        // Nothing fails to be written to memory, here and below.
+        let _ = write!(known, "{}\"{address}\"", if at == 0 { "" } else { "," });
+    }
+    known.push(b']');
+    if !facts.user_agent.is_empty() {
+        field(&mut known, "userAgent", &shortened(facts.user_agent));
+    }
+    (known, stage_at)
+}
+
+/// Adds a field that is not the first, its name first.
+fn key(text: &mut Vec<u8>, name: &str) {
+    text.extend_from_slice(b",\"");
+    text.extend_from_slice(name.as_bytes());
+    text.extend_from_slice(b"\":");
+}
+
+fn field<T: Serialize + ?Sized>(text: &mut Vec<u8>, name: &str, value: &T) {
+    key(text, name);
+    json(text, value);
+}
+
+fn optional<T: Serialize>(text: &mut Vec<u8>, name: &str, value: Option<&T>) {
+    if let Some(value) = value {
+        field(text, name, value);
+    }
+}
+
+fn json<T: Serialize + ?Sized>(text: &mut Vec<u8>, value: &T) {
+    let begun = text.len();
+    if serde_json::to_writer(&mut *text, value).is_err() {
+        // What cannot be written, which nothing here is, shall not spoil the rest.
+        text.truncate(begun);
+        text.extend_from_slice(b"null");
     }
 }
 
@@ -363,16 +450,11 @@ fn read_status(json: &[u8]) -> Option<ResponseStatus> {
     (kind == "Status").then(|| serde_json::from_slice(json).ok()).flatten()
 }
 
-/// Who could not say who they are.
-fn nobody() -> Box<RawValue> {
-    RawValue::from_string("{}".to_owned()).unwrap_or_default()
-}
-
 /// The name of a client's program, cut if it is too long.
-fn shortened(user_agent: &str) -> String {
+fn shortened(user_agent: &str) -> Cow<'_, str> {
     match user_agent.len() > USER_AGENT_MAX {
-        true => format!("{}{TRUNCATED_SUFFIX}", &user_agent[..user_agent.floor_char_boundary(USER_AGENT_MAX)]),
-        false => user_agent.to_owned(),
+        true => format!("{}{TRUNCATED_SUFFIX}", &user_agent[..user_agent.floor_char_boundary(USER_AGENT_MAX)]).into(),
+        false => user_agent.into(),
     }
 }
 

@@ -41,7 +41,7 @@ fn line(policy: &Policy, groups: &[String]) -> Vec<u8> {
         user_agent: "kubectl/v1.36.3 (linux/amd64) kubernetes/0000000",
         received: MicroTime::of(SystemTime::now()),
     };
-    let mut event = Event::received(decision, &attributes, facts).unwrap_or_else(|| panic!("it is audited"));
+    let mut event = Event::received(decision, &attributes, &facts).unwrap_or_else(|| panic!("it is audited"));
     event.set_response_code(200);
     event.annotate(Annotation::Decision, "allow");
     event.annotate(Annotation::AnsweredBy, "memory");

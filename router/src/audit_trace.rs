@@ -1,6 +1,7 @@
 //! What an audit log says of a request that the router alone knows: who was asked for it. And what members are told, so
 //! that their logs can be laid beside it.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -44,14 +45,16 @@ impl AuditTrace {
 
     /// Who answered, as far as is known by now: `memory`, the names of the clusters that were asked, both, or
     /// `tributary`, for what this process says by itself: discovery, health, refusals.
-    pub fn answered_by(&self) -> String {
+    pub fn answered_by(&self) -> Cow<'static, str> {
         let found = self.0.found.lock();
+        if found.asked.is_empty() {
+            return if found.from_memory { "memory" } else { "tributary" }.into();
+        }
         let memory = found.from_memory.then_some("memory");
         let names: Vec<&str> = memory.into_iter().chain(found.asked.iter().map(ClusterName::as_str)).collect();
         match names.len().saturating_sub(NAMED_MAX) {
-            _ if names.is_empty() => "tributary".to_owned(),
-            0 => names.join(","),
-            more => format!("{},and {more} more", names[..NAMED_MAX].join(",")),
+            0 => names.join(",").into(),
+            more => format!("{},and {more} more", names[..NAMED_MAX].join(",")).into(),
         }
     }
 

@@ -62,12 +62,19 @@ impl Router {
     /// Answers one request. Never fails: an error is a Status. Dropping the future cancels what it started.
     ///
     /// What stands at the root of its path is a [`Mount`] among its extensions; without one that is the merged view.
+    /// Whoever has read the path before leaves what it says there, as a [`RequestInfo`]: what is written of a request and what
+    /// is done are by one reading.
     pub async fn handle(self: &Arc<Self>, mut message: Request<Body>, user: &User) -> Response<Body> {
         let started = Instant::now();
         let path = message.uri().path().to_owned();
         let query = message.uri().query().map(str::to_owned);
-        let mount = message.extensions().get::<Mount>().cloned().unwrap_or_default();
-        let parsed = RequestInfo::parse_at(&mount, message.method().as_str(), &path, query.as_deref());
+        let parsed = match message.extensions_mut().remove::<RequestInfo>() {
+            Some(info) => Ok(info),
+            None => {
+                let mount = message.extensions().get::<Mount>().cloned().unwrap_or_default();
+                RequestInfo::parse_at(&mount, message.method().as_str(), &path, query.as_deref())
+            }
+        };
         let is_head = message.method() == Method::HEAD;
         let preferences = Preferences::of(message.headers(), query.as_deref());
         let class = parsed.as_ref().map_or(RequestClass::Short, RequestInfo::class);

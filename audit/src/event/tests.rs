@@ -29,7 +29,7 @@ fn event(level: Level, method: &str, uri: &str) -> Option<Event> {
         user_agent: "kubectl",
         received: time(1),
     };
-    Event::received(decision, &attributes, facts)
+    Event::received(decision, &attributes, &facts)
 }
 
 fn written(event: &mut Event, stage: Stage) -> Value {

@@ -71,7 +71,7 @@ impl Auditor {
         info: Option<&RequestInfo>,
         user: Option<&User>,
     ) -> Option<Event> {
-        let method = head.method.as_str().to_ascii_lowercase();
+        let method = if info.is_none() { head.method.as_str().to_ascii_lowercase() } else { String::new() };
         // Rules that leave somebody out are for those who are it: nobody is to choose a group of theirs.
         let counts = user.map(|user| identity_that_counts(&user.info, &user.authority));
         let who = counts.as_ref().map(|(name, groups)| (*name, &**groups));
@@ -99,13 +99,13 @@ impl Auditor {
             audit_id: String::from_utf8_lossy(id.as_bytes()),
             uri: head.uri.path_and_query().map_or("", |target| target.as_str()),
             info,
-            user: user.and_then(|user| to_raw_value(&user.info).ok()),
+            user: user.map(|user| &user.info),
             impersonated_user,
             source_ips: source_ips(&text("x-forwarded-for"), &text("x-real-ip"), client),
             user_agent: &text("user-agent"),
             received: at,
         };
-        let mut event = Event::received(decision, &attributes, facts)?;
+        let mut event = Event::received(decision, &attributes, &facts)?;
         if is_impersonating {
             event.annotate(Annotation::Impersonation, "decided by each cluster");
         }
@@ -113,7 +113,7 @@ impl Auditor {
     }
 
     /// Writes an event at a stage. Whether a request may go on: false only in a strict mode.
-    pub(crate) fn write(&self, event: &mut Event, stage: Stage) -> Emission {
+    pub(crate) fn write(&self, event: &Event, stage: Stage) -> Emission {
         self.metrics.events.inc();
         self.sinks.write(event.line(stage, MicroTime::of(SystemTime::now())).into())
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use futures::FutureExt;
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use hyper::body::{Frame, SizeHint};
@@ -12,7 +13,7 @@ use parking_lot::Mutex;
 use tributary_audit::BODY_BYTES_MAX;
 
 use super::emission::Emission;
-use crate::handler::{Body, BoxError};
+use crate::handler::{Body, BoxError, full};
 
 /// What has passed of a body. Frames are shared with whoever they go to, not copied.
 #[derive(Debug, Default)]
@@ -84,6 +85,61 @@ impl hyper::body::Body for NotedBody {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+/// Answers that are longer are followed to their end, in bytes: a client may take its time for them. HTTP/2's first window
+/// has room for one of this length.
+const AT_HAND_BYTES_MAX: u64 = 64_000;
+
+/// The body of an answer that is short and all there, as most are; else the same body as an error. Its end is known
+/// without following it, which costs memory and time for each request.
+pub(crate) fn at_hand(mut body: Body) -> Result<Body, Body> {
+    if body.is_end_stream() {
+        return Ok(body);
+    }
+    let exact = body.size_hint().exact();
+    if exact.is_none_or(|bytes| bytes > AT_HAND_BYTES_MAX) {
+        return Err(body);
+    }
+    match body.frame().now_or_never() {
+        Some(Some(Ok(frame))) => match frame.into_data() {
+            Ok(data) if body.is_end_stream() => Ok(full(data)),
+            Ok(data) => Err(BegunBody { first: Some(Ok(Frame::data(data))), rest: body }.boxed_unsync()),
+            Err(frame) => Err(BegunBody { first: Some(Ok(frame)), rest: body }.boxed_unsync()),
+        },
+        Some(Some(Err(error))) => Err(BegunBody { first: Some(Err(error)), rest: body }.boxed_unsync()),
+        // Nobody waited yet: whoever asks next is told when there is more.
+        Some(None) | None => Err(body),
+    }
+}
+
+/// A body of which the first frame has been taken.
+struct BegunBody {
+    first: Option<Result<Frame<Bytes>, BoxError>>,
+    rest: Body,
+}
+
+impl hyper::body::Body for BegunBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match self.first.take() {
+            Some(first) => Poll::Ready(Some(first)),
+            None => Pin::new(&mut self.rest).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.first.is_none() && self.rest.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let rest = self.rest.size_hint();
+        let first = self.first.as_ref().and_then(|first| first.as_ref().ok()).and_then(Frame::data_ref);
+        let first = first.map_or(0, Bytes::len) as u64;
+        rest.exact().map_or(rest, |rest| SizeHint::with_exact(first + rest))
     }
 }
 
@@ -176,10 +232,66 @@ impl Drop for AuditedBody {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
+    use http_body_util::StreamBody;
     use tokio::sync::oneshot;
-    use tributary_apimachinery::body::full;
 
     use super::*;
+
+    /// As a member's answer whose length is known, and of which a part is there.
+    struct Parts(Vec<&'static str>);
+
+    impl hyper::body::Body for Parts {
+        type Data = Bytes;
+        type Error = BoxError;
+
+        fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+            match self.0.is_empty() {
+                true => Poll::Ready(None),
+                false => match self.0.remove(0) {
+                    "" => {
+                        cx.waker().wake_by_ref();
+                        Poll::Pending
+                    }
+                    part => Poll::Ready(Some(Ok(Frame::data(part.into())))),
+                },
+            }
+        }
+
+        fn size_hint(&self) -> SizeHint {
+            SizeHint::with_exact(self.0.iter().map(|part| part.len() as u64).sum())
+        }
+    }
+
+    #[tokio::test]
+    async fn only_an_answer_that_is_all_there_is_at_hand_and_none_loses_anything() {
+        let parts = |parts: &[&'static str]| Parts(parts.to_vec()).boxed_unsync();
+        let unknown = StreamBody::new(futures::stream::iter([Ok::<_, Infallible>(Frame::data(Bytes::from("answer")))]));
+        for (name, body, is_at_hand) in [
+            ("whole", full("answer"), true),
+            ("empty", full(""), true),
+            ("long", full("x".repeat(65_000)), false),
+            ("one part, whose end is not said", parts(&["answer"]), false),
+            ("two parts", parts(&["ans", "wer"]), false),
+            ("late", parts(&["", "answer"]), false),
+            ("late in the middle", parts(&["ans", "", "wer"]), false),
+            ("of no known length", unknown.map_err(|never| match never {}).boxed_unsync(), false),
+        ] {
+            let length = body.size_hint().exact();
+            let judged = at_hand(body);
+            assert_eq!(judged.is_ok(), is_at_hand, "{name}");
+            let (Ok(body) | Err(body)) = judged;
+            assert_eq!(body.size_hint().exact(), length, "{name}");
+            let text = body.collect().await.unwrap().to_bytes();
+            let expected = match name {
+                "empty" => 0,
+                "long" => 65_000,
+                _ => "answer".len(),
+            };
+            assert_eq!(text.len(), expected, "{name}");
+        }
+    }
 
     /// Its head is sent meanwhile, with the length or without.
     #[tokio::test]

@@ -5,13 +5,19 @@ use tributary_router::AUDIT_ID;
 
 use crate::handler::Body;
 
+/// The digits of an ID.
+const HEXADECIMAL: &[u8; 16] = b"0123456789abcdef";
+
 /// A new ID: a random UUID (RFC 9562, version 4).
 pub(crate) fn new_audit_id() -> HeaderValue {
     let bits = rand::random::<u128>() & !(0xf << 76 | 0b11 << 62) | 4 << 76 | 0b10 << 62;
-    let part = |shift: u32, digits: u32| bits >> shift & ((1 << (4 * digits)) - 1);
-    let [time, high] = [part(96, 8), part(80, 4)];
-    let text = format!("{time:08x}-{high:04x}-{:04x}-{:04x}-{:012x}", part(64, 4), part(48, 4), part(0, 12));
-    HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static("0"))
+    // By hand, because each request has one and `format!` takes ten times as long.
+    let mut text = [b'-'; 36];
+    let places = (0..36).filter(|place| !matches!(place, 8 | 13 | 18 | 23));
+    for (place, shift) in places.zip((0..32_u32).rev()) {
+        text[place] = HEXADECIMAL[(bits >> (4 * shift) & 0xf) as usize];
+    }
+    HeaderValue::from_bytes(&text).unwrap_or_else(|_| HeaderValue::from_static("0"))
 }
 
 /// The longest ID that a client may give, in bytes: as many as kube-apiserver writes into its own log of one

@@ -51,13 +51,18 @@ impl LogFile {
         Ok(Self { path: path.to_owned(), rotation, file, bytes })
     }
 
+    /// Whether so many bytes more may be added.
+    fn has_room(&self, bytes: usize) -> bool {
+        let Rotation { max_bytes, .. } = self.rotation;
+        max_bytes == 0 || self.bytes == 0 || self.bytes.saturating_add(bytes as u64) <= max_bytes
+    }
+
     /// Puts the file aside and begins a new one, if it has no room for so many bytes more.
     ///
     /// # Errors
     /// What the system says. Then lines go on to the old one.
     fn rotate_if_full(&mut self, bytes: usize, now: Timestamp) -> io::Result<()> {
-        let Rotation { max_bytes, .. } = self.rotation;
-        if max_bytes == 0 || self.bytes == 0 || self.bytes.saturating_add(bytes as u64) <= max_bytes {
+        if self.has_room(bytes) {
             return Ok(());
         }
         let aside = (0..1000)
@@ -97,6 +102,10 @@ impl LogFile {
 
 impl Target for LogFile {
     fn make_room(&mut self, bytes: usize) {
+        // Before the clock is asked.
+        if self.has_room(bytes) {
+            return;
+        }
         // A log that cannot be rotated is still a log.
         if let Err(error) = self.rotate_if_full(bytes, Timestamp::now()) {
             tracing::warn!(path = %self.path.display(), %error, "the audit log cannot be rotated");

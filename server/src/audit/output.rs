@@ -38,6 +38,22 @@ impl Output {
         Self { target, joined: Vec::new(), torn: false, failing: false, metrics: Arc::clone(metrics) }
     }
 
+    /// Writes a line, or counts it as lost. Whether it was written.
+    pub(crate) fn write_one(&mut self, line: &Bytes) -> bool {
+        if self.torn || self.failing {
+            return self.write(std::slice::from_ref(line)) == [true];
+        }
+        self.target.make_room(line.len());
+        match write_counted(&mut *self.target, line).1 {
+            Ok(()) => true,
+            Err(error) => {
+                self.torn = true;
+                self.lost(&error);
+                false
+            }
+        }
+    }
+
     /// Writes lines, each whole or counted as lost. Which of them were written: each that is lost has failed itself.
     pub(crate) fn write(&mut self, mut lines: &[Bytes]) -> Vec<bool> {
         let mut written = Vec::with_capacity(lines.len());

@@ -17,8 +17,12 @@ use crate::handler::Body;
 use crate::hosts;
 use crate::status;
 
-/// Which credentials came with a request, by their names in kube-apiserver's words; looked at before they are taken out.
-struct Presented(Vec<&'static str>);
+/// Which credentials came with a request, looked at before they are taken out.
+#[derive(Clone, Copy)]
+struct Presented([bool; 4]);
+
+/// The names of credentials, in kube-apiserver's words, in the order of [`Presented`].
+const METHODS: [&str; 4] = ["basic", "bearer", "access_token", "x509"];
 
 impl Presented {
     /// Of a request's head, and of whether its connection came with a certificate (apiserver
@@ -27,14 +31,18 @@ impl Presented {
         let authorization = head.headers.get(http::header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let scheme = authorization.and_then(|value| value.trim().split_once(' ')).map(|(scheme, _)| scheme);
         let has = |name: &str| scheme.is_some_and(|scheme| scheme.eq_ignore_ascii_case(name));
-        let in_query = Query::parse(head.uri.query()).get("access_token").is_some_and(|token| !token.trim().is_empty());
-        let methods =
-            [("basic", has("basic")), ("bearer", has("bearer")), ("access_token", in_query), ("x509", has_certificate)];
-        Self(methods.into_iter().filter(|(_, has)| *has).map(|(name, _)| name).collect())
+        // As a query is written, or with escapes, which most have none of.
+        let query = head.uri.query().filter(|query| query.contains("access_token") || query.contains('%'));
+        let token = query.is_some_and(|query| {
+            Query::parse(Some(query)).get("access_token").is_some_and(|token| !token.trim().is_empty())
+        });
+        Self([has("basic"), has("bearer"), token, has_certificate])
     }
 
-    fn message(&self) -> String {
-        match self.0.as_slice() {
+    /// Their names, in kube-apiserver's words.
+    fn message(self) -> String {
+        let methods: Vec<_> = METHODS.into_iter().zip(self.0).filter(|(_, has)| *has).map(|(name, _)| name).collect();
+        match methods.as_slice() {
             [] => "Authentication failed, no credentials provided".to_owned(),
             methods => format!("Authentication failed, attempted: {}", methods.join(", ")),
         }
@@ -81,6 +89,10 @@ impl Received {
             return Err(Box::new(marked(status::not_audited(), self.id)));
         }
         let class = info.as_ref().map(RequestInfo::class).unwrap_or_default();
+        // The router goes by the same reading.
+        if let Some(info) = info {
+            head.extensions.insert(info);
+        }
         Ok(Trail::begin((self.auditor, self.id, self.trace), event, class.is_long_running(), head, body))
     }
 

@@ -58,7 +58,7 @@ impl SharedOutput {
         drop(turn);
         let Turn::Free(output) = output else { return Emission::Done(false) };
         let mut writing = Writing { shared: Arc::clone(self), output: Some(output) };
-        let is_written = writing.write(std::slice::from_ref(line)) == [true];
+        let is_written = writing.output.as_mut().is_some_and(|output| output.write_one(line));
         // What was left by then is little. More of it is another's work: this request has an answer to give.
         if writing.write_left() {
             match Handle::try_current() {

@@ -12,7 +12,7 @@ use tributary_audit::{Annotation, AuditBody, BODY_BYTES_MAX, Event, Stage};
 use tributary_router::AuditTrace;
 
 use super::auditor::Auditor;
-use super::bodies::{AuditedBody, Passed, noted};
+use super::bodies::{AuditedBody, Passed, at_hand, noted};
 use super::emission::Emission;
 use super::id::marked;
 use crate::handler::Body;
@@ -106,6 +106,16 @@ impl Trail {
         let wants_body = self.event.as_ref().is_some_and(|event| event.wants_response_body(code.as_u16()));
         let is_error = code.is_client_error() || code.is_server_error();
         let keeps = wants_body && (is_error || !self.is_long_running);
+        if !keeps {
+            let (head, body) = response.into_parts();
+            return match at_hand(body) {
+                Ok(body) => {
+                    self.end(Stage::ResponseComplete, None).await;
+                    Response::from_parts(head, body)
+                }
+                Err(body) => Response::from_parts(head, self.followed(body, false)),
+            };
+        }
         self.response_type = content_type(response.headers());
         if response.headers().contains_key(http::header::CONTENT_ENCODING) {
             self.response_type = format!("{GZIP}{}", self.response_type);
@@ -114,7 +124,12 @@ impl Trail {
             self.end(Stage::ResponseComplete, None).await;
             return response;
         }
-        response.map(|body| AuditedBody::boxed(body, keeps, move |passed| self.complete(passed)))
+        response.map(|body| self.followed(body, true))
+    }
+
+    /// The body of the answer, at whose end it is written that there is no more.
+    fn followed(self, body: Body, keeps: bool) -> Body {
+        AuditedBody::boxed(body, keeps, move |passed| self.complete(passed))
     }
 
     /// Writes that nothing more is sent. What passed of the answer's body is looked at if it is whole.
@@ -163,7 +178,7 @@ impl Trail {
         };
         if kept <= LONG_BYTES {
             fill(&mut event);
-            return auditor.write(&mut event, stage);
+            return auditor.write(&event, stage);
         }
         Emission::waiting(async move {
             let filled = tokio::task::spawn_blocking(move || {
@@ -171,7 +186,7 @@ impl Trail {
                 event
             });
             match filled.await {
-                Ok(mut event) => auditor.write(&mut event, stage).await,
+                Ok(mut event) => auditor.write(&event, stage).await,
                 // The runtime ends.
                 Err(_) => true,
             }
