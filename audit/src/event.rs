@@ -207,8 +207,8 @@ impl Event {
         }
         let request = facts.info.and_then(RequestInfo::resource);
         let verb = facts.info.map(|info| info.verb);
-        let is_object = request.is_some_and(|request| !request.is_opaque())
-            && matches!(verb, Some(Verb::Create | Verb::Update));
+        let is_object =
+            request.is_some_and(|request| !request.is_opaque()) && matches!(verb, Some(Verb::Create | Verb::Update));
         let (mut known, stage_at) = known(level, attributes.verb, facts);
         let mut object_ref = request.map(ObjectReference::of);
         if let Some(reference) = object_ref.take_if(|_| !is_object) {
@@ -245,8 +245,7 @@ impl Event {
     /// Whether the event says something of the body of an answer with this status: the body itself, or the message in it.
     /// Not asked of what is long-running.
     pub fn wants_response_body(&self, code: u16) -> bool {
-        self.has_object && (self.level == Level::RequestResponse || code >= 400 || self.is_write)
-            || code >= 400
+        self.has_object && (self.level == Level::RequestResponse || code >= 400 || self.is_write) || code >= 400
     }
 
     /// Notes the body of the request.
@@ -340,7 +339,8 @@ impl Event {
     /// The event at a stage, as one line of JSON with its newline. Costs a microsecond at Metadata.
     pub fn line(&self, stage: Stage, now: MicroTime) -> Vec<u8> {
         let now = if stage == Stage::RequestReceived { self.received } else { now };
-        let bodies = [&self.request_object, &self.response_object].map(|body| body.as_ref().map_or(0, |body| body.get().len()));
+        let bodies =
+            [&self.request_object, &self.response_object].map(|body| body.as_ref().map_or(0, |body| body.get().len()));
         let mut line = Vec::with_capacity(LINE_BYTES + bodies.iter().sum::<usize>());
         let (before, after) = self.known.split_at(self.stage_at);
         line.extend_from_slice(before);

@@ -103,7 +103,7 @@ impl Received {
         if let Some(mut event) = event.filter(|event| event.has(Stage::ResponseStarted)) {
             event.set_response_message(self.presented.message());
             event.set_response_code(401);
-            self.auditor.write(&mut event, Stage::ResponseStarted).await;
+            self.auditor.write(&event, Stage::ResponseStarted).await;
         }
         marked(status::unauthorized(), self.id)
     }

@@ -186,7 +186,7 @@ impl Trail {
                 event
             });
             match filled.await {
-                Ok(mut event) => auditor.write(&event, stage).await,
+                Ok(event) => auditor.write(&event, stage).await,
                 // The runtime ends.
                 Err(_) => true,
             }
