@@ -81,8 +81,8 @@ impl Received {
         user: &User,
     ) -> Result<(Trail, Body), Box<Response<Body>>> {
         let info = hosts::request_info(head).ok();
-        let mut event = self.auditor.event((&self.id, self.at), head, info.as_ref(), Some(user));
-        if let Some(event) = event.as_mut().filter(|event| event.has(Stage::RequestReceived))
+        let event = self.auditor.event((&self.id, self.at), head, info.as_ref(), Some(user));
+        if let Some(event) = event.as_ref().filter(|event| event.has(Stage::RequestReceived))
             && !self.auditor.write(event, Stage::RequestReceived).await
         {
             self.auditor.metrics.requests_rejected.inc();
