@@ -190,7 +190,7 @@ fn a_path_that_cannot_be_read_and_a_long_name_are_written_all_the_same() {
 
 #[test]
 fn lines_become_a_list() {
-    let mut event = event(Level::Metadata, "GET", "/api/v1/pods").unwrap();
+    let event = event(Level::Metadata, "GET", "/api/v1/pods").unwrap();
     let lines = [event.line(Stage::RequestReceived, time(2)), event.line(Stage::ResponseComplete, time(2))];
     let list: Value = serde_json::from_slice(&event_list(&lines)).unwrap();
     assert_eq!((&list["kind"], &list["apiVersion"]), (&json!("EventList"), &json!("audit.k8s.io/v1")));
