@@ -120,7 +120,7 @@ impl Fleet {
     /// Takes over changes, and makes anew what those have whom they touch.
     fn step(&mut self, slot: Slot, changes: Vec<RbacChange>) {
         let Some(mut member) = self.members[slot].take() else { return };
-        let mut changed = Changed::default();
+        let (was_beyond, mut changed) = (member.names_too_many(), Changed::default());
         for change in changes {
             match change {
                 RbacChange::Put(RbacObject(Content::Role(place, rules))) => {
@@ -143,11 +143,21 @@ impl Fleet {
                 }
             }
         }
-        let shares = self.touched(slot, &member, changed);
-        self.members[slot] = Some(member);
-        for (principal, grants) in shares {
-            self.set_share(slot, &principal, grants);
+        match (was_beyond, member.names_too_many()) {
+            (false, false) => {
+                for (principal, grants) in self.touched(slot, &member, changed) {
+                    self.set_share(slot, &principal, grants);
+                }
+            }
+            (false, true) => {
+                let named = member.bindings().flat_map(|binding| principals(binding));
+                named.chain(changed.principals).for_each(|own| self.rights.set_share(slot, &own, None));
+                self.rights.set_unknown(slot, true);
+            }
+            (true, false) => self.compile(slot, &member, HashMap::new()),
+            (true, true) => {}
         }
+        self.members[slot] = Some(member);
     }
 
     fn set_role(&mut self, member: &mut Member, place: Place, rules: Option<Arc<Rules>>, changed: &mut Changed) {
@@ -195,14 +205,21 @@ impl Fleet {
 
     /// Puts another member into a slot, or none: what each subject has there is made anew.
     fn put_member(&mut self, slot: Slot, member: Option<Member>) {
-        let mut grants: HashMap<Principal, Vec<Grant>> = HashMap::new();
-        for binding in self.members[slot].iter().flat_map(Member::bindings) {
-            grants.extend(principals(binding).map(|principal| (principal, Vec::new())));
-        }
-        for (member, binding) in member.iter().flat_map(|member| member.bindings().map(move |own| (member, own))) {
+        let before = self.members[slot].take().filter(|before| !before.names_too_many());
+        let had = before.iter().flat_map(Member::bindings).flat_map(|binding| principals(binding));
+        let had = had.map(|principal| (principal, Vec::new())).collect();
+        drop(before);
+        self.compile(slot, member.as_ref().unwrap_or(&Member::default()), had);
+        self.members[slot] = member;
+    }
+
+    /// Makes anew what each subject has in a cluster, those of `grants` included, which had something. Nobody has
+    /// anything where that would take too much.
+    fn compile(&mut self, slot: Slot, member: &Member, mut grants: HashMap<Principal, Vec<Grant>>) {
+        self.rights.set_unknown(slot, member.names_too_many());
+        for binding in member.bindings().filter(|_| !member.names_too_many()) {
             principals(binding).for_each(|principal| grants.entry(principal).or_default().push(member.grant(binding)));
         }
-        self.members[slot] = member;
         for (principal, grants) in grants {
             self.set_share(slot, &principal, grants);
         }

@@ -18,14 +18,26 @@ struct RoleEntry {
     stale: usize,
 }
 
+/// How many subjects all bindings of one cluster may name, one that several bindings name counted for each. 250,000: ten
+/// thousand namespaces in which bindings name 25 each. What each of them has takes some 200 bytes, whatever the cluster
+/// writes of them: of a cluster that names more it is not compiled what anybody has, and its rights are unknown.
+pub const NAMED_SUBJECTS_MAX: usize = 250_000;
+
 /// The roles and bindings of one cluster.
 #[derive(Debug, Default)]
 pub(crate) struct Member {
     roles: HashMap<Arc<Place>, RoleEntry>,
     bindings: HashMap<Arc<Place>, Arc<Binding>>,
+    /// How many subjects the bindings name.
+    named: usize,
 }
 
 impl Member {
+    /// Whether the bindings name more subjects than are compiled.
+    pub(crate) fn names_too_many(&self) -> bool {
+        self.named > NAMED_SUBJECTS_MAX
+    }
+
     /// Every binding.
     pub(crate) fn bindings(&self) -> impl Iterator<Item = &Arc<Binding>> {
         self.bindings.values()
@@ -65,6 +77,7 @@ impl Member {
         binding: Option<(Arc<Binding>, Option<Arc<Place>>)>,
     ) -> Option<Arc<Binding>> {
         let before = self.bindings.remove(place);
+        self.named -= before.as_ref().map_or(0, |before| before.subjects.len());
         if let Some(role) = before.as_ref().and_then(|before| before.role.as_ref()) {
             if let Some(entry) = self.roles.get_mut(role) {
                 entry.stale += 1;
@@ -73,6 +86,7 @@ impl Member {
             self.forget_role_if_nothing_is_left(role);
         }
         if let Some((binding, role)) = binding {
+            self.named += binding.subjects.len();
             if let Some(role) = role {
                 self.roles.entry(role).or_default().bindings.push(Arc::clone(&binding));
             }

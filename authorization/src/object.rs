@@ -70,12 +70,27 @@ impl Place {
     }
 }
 
-/// Whom a binding names.
+/// What comes before namespace and name in the user that a ServiceAccount is (`serviceaccount.ServiceAccountUsernamePrefix`).
+const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
+
+/// Whom a binding names. A cluster says how many there are, so each takes one text and no more.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Subject {
     User(Arc<str>),
     Group(Arc<str>),
-    ServiceAccount { namespace: Arc<str>, name: Arc<str>, user: Arc<str> },
+    ServiceAccount {
+        user: Arc<str>,
+        /// The bytes of its namespace.
+        namespace: u32,
+    },
+}
+
+impl Subject {
+    /// A ServiceAccount; `None` where its namespace is as long as none can be.
+    fn service_account(namespace: &str, name: &str) -> Option<Self> {
+        let user = format!("{SERVICE_ACCOUNT}{namespace}:{name}").into();
+        Some(Self::ServiceAccount { user, namespace: u32::try_from(namespace.len()).ok()? })
+    }
 }
 
 impl fmt::Display for Subject {
@@ -84,7 +99,11 @@ impl fmt::Display for Subject {
         match self {
             Self::User(name) => write!(f, "User {name:?}"),
             Self::Group(name) => write!(f, "Group {name:?}"),
-            Self::ServiceAccount { namespace, name, .. } => write!(f, "ServiceAccount \"{name}/{namespace}\""),
+            Self::ServiceAccount { user, namespace } => {
+                let own = user.get(SERVICE_ACCOUNT.len()..).unwrap_or_default();
+                let (namespace, rest) = own.split_at_checked(*namespace as usize).unwrap_or_default();
+                write!(f, "ServiceAccount \"{}/{namespace}\"", rest.strip_prefix(':').unwrap_or_default())
+            }
         }
     }
 }
@@ -95,7 +114,7 @@ pub(crate) struct Binding {
     pub(crate) place: Place,
     /// The place of its role; `None` for a kind of role that there is not, which grants nothing.
     pub(crate) role: Option<Place>,
-    pub(crate) subjects: Vec<Subject>,
+    pub(crate) subjects: Box<[Subject]>,
 }
 
 /// A role or a binding.
@@ -237,20 +256,16 @@ fn role_of(reference: &WireName, namespace: &str) -> Option<Place> {
 }
 
 /// The subjects that can be somebody, each once, in the order of the binding.
-fn subjects_of(subjects: Vec<WireName>, binding_namespace: &str) -> Vec<Subject> {
+fn subjects_of(subjects: Vec<WireName>, binding_namespace: &str) -> Box<[Subject]> {
     let mut seen = HashSet::new();
-    let subject = |subject: WireName| {
-        let name: Arc<str> = subject.name.into();
-        match subject.kind.as_str() {
-            "User" => Some(Subject::User(name)),
-            "Group" => Some(Subject::Group(name)),
-            "ServiceAccount" => {
-                let own = if subject.namespace.is_empty() { binding_namespace } else { &subject.namespace };
-                let user = format!("system:serviceaccount:{own}:{name}").into();
-                (!own.is_empty()).then(|| Subject::ServiceAccount { namespace: own.into(), name, user })
-            }
-            _ => None,
+    let subject = |subject: WireName| match subject.kind.as_str() {
+        "User" => Some(Subject::User(subject.name.into())),
+        "Group" => Some(Subject::Group(subject.name.into())),
+        "ServiceAccount" => {
+            let own = if subject.namespace.is_empty() { binding_namespace } else { &subject.namespace };
+            (!own.is_empty()).then(|| Subject::service_account(own, &subject.name)).flatten()
         }
+        _ => None,
     };
     subjects.into_iter().filter_map(subject).filter(|subject| seen.insert(subject.clone())).collect()
 }
@@ -294,7 +309,7 @@ mod tests {
         else {
             panic!("no binding")
         };
-        assert_eq!((binding.subjects, binding.role), (vec![Subject::User("u".into())], None));
+        assert_eq!((binding.subjects, binding.role), ([Subject::User("u".into())].into(), None));
         let nothing = br#"{"metadata":{"name":"a"},"rules":null,"aggregationRule":{"clusterRoleSelectors":[{}]}}"#;
         let read = RbacObject::parse(RbacKind::ClusterRole, nothing).unwrap();
         assert_eq!((read.kind(), read.0), (RbacKind::ClusterRole, Content::Role(Place::new("", "a"), Vec::new())));
@@ -307,12 +322,8 @@ mod tests {
         let RbacObject(Content::Binding(binding)) = RbacObject::parse(RbacKind::RoleBinding, text).unwrap() else {
             panic!("no binding")
         };
-        let account = |namespace: &str| Subject::ServiceAccount {
-            namespace: namespace.into(),
-            name: "s".into(),
-            user: format!("system:serviceaccount:{namespace}:s").into(),
-        };
-        assert_eq!(binding.subjects, [account("n"), account("m")]);
+        let account = |namespace: &str| Subject::service_account(namespace, "s").unwrap();
+        assert_eq!(*binding.subjects, [account("n"), account("m")]);
         assert_eq!(binding.role, Some(Place::new("n", "r")));
         assert_eq!(account("m").to_string(), r#"ServiceAccount "s/m""#);
     }

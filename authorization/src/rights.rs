@@ -1,6 +1,6 @@
 //! What the subjects of all clusters have at one moment: subject, cluster, grants.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use imbl::HashMap as SharedMap;
@@ -32,6 +32,8 @@ pub struct FleetRights {
     slots: Slot,
     /// Of how many subjects more is granted than is looked at, in the clusters that have such.
     beyond: BTreeMap<Slot, usize>,
+    /// The clusters whose bindings name more subjects than are compiled: nobody has anything there.
+    unknown: BTreeSet<Slot>,
     users: SharedMap<Arc<str>, Arc<Shares>>,
     groups: SharedMap<Arc<str>, Arc<Shares>>,
     /// Counts changes of what anybody may do.
@@ -127,7 +129,13 @@ impl Shares {
         let own = ClusterShare { slot, share, changed: now };
         match self.place(slot) {
             Ok(at) => self.by_cluster[at] = own,
-            Err(at) => self.by_cluster.insert(at, own),
+            Err(at) => {
+                if self.by_cluster.is_empty() {
+                    // Most of those whom a hostile cluster makes up are in it alone.
+                    self.by_cluster.reserve_exact(1);
+                }
+                self.by_cluster.insert(at, own);
+            }
         }
         self.changed = now;
     }
@@ -201,6 +209,16 @@ impl FleetRights {
         Arc::make_mut(map.entry(Arc::clone(name)).or_default()).set(slot, share, now);
     }
 
+    /// Says whether a cluster's bindings name more subjects than are compiled. Where that is news, what anybody may do
+    /// there may have changed.
+    pub(crate) fn set_unknown(&mut self, slot: Slot, is_unknown: bool) {
+        let is_news = if is_unknown { self.unknown.insert(slot) } else { self.unknown.remove(&slot) };
+        if is_news {
+            let now = self.touch();
+            self.forgotten.insert(slot, now);
+        }
+    }
+
     /// Begins a new generation if anything was touched, and says whether.
     pub(crate) fn close(&mut self) -> bool {
         let full: Vec<_> = self.gone.iter().filter(|(_, gone)| **gone > GONE_MAX).map(|(slot, _)| *slot).collect();
@@ -242,12 +260,23 @@ impl FleetRights {
         self.slot(cluster).is_some_and(|slot| self.beyond.contains_key(&slot))
     }
 
-    /// Whether a cluster grants more to a user, or a group of theirs, than is looked at: what it allows them is not known,
-    /// and is nothing here. Costs nothing but where some cluster's subject has so much, and a lookup for each group
-    /// there.
+    /// Whether a cluster's bindings name more subjects than are compiled
+    /// ([`NAMED_SUBJECTS_MAX`](crate::NAMED_SUBJECTS_MAX)): what it allows anybody is not known, and is nothing here.
+    pub fn names_too_many(&self, cluster: &ClusterName) -> bool {
+        self.slot(cluster).is_some_and(|slot| self.unknown.contains(&slot))
+    }
+
+    /// Whether a cluster grants more to a user, or a group of theirs, than is looked at, or names too many to know what it
+    /// grants: what it allows them is not known, and is nothing here. Costs nothing but where some cluster's subject has so
+    /// much, and a lookup for each group there.
     pub fn is_beyond(&self, cluster: &ClusterName, user: User<'_>) -> bool {
-        let Some(slot) = self.slot(cluster).filter(|slot| self.beyond.contains_key(slot)) else { return false };
-        self.shares_of(user).filter_map(|shares| shares.get(slot)).any(|share| share.is_beyond())
+        let Some(slot) = self.slot(cluster) else { return false };
+        if self.unknown.contains(&slot) {
+            // Those need no binding.
+            return !is_master(user);
+        }
+        self.beyond.contains_key(&slot)
+            && self.shares_of(user).filter_map(|shares| shares.get(slot)).any(|share| share.is_beyond())
     }
 
     /// Counts the changes of what anybody may do anywhere.

@@ -6,7 +6,9 @@ use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tributary_apimachinery::ClusterName;
-use tributary_authorization::{Fleet, FleetRights, GRANTED_WORDS_MAX, RbacChange, RbacObject, Sample};
+use tributary_authorization::{
+    Fleet, FleetRights, GRANTED_WORDS_MAX, NAMED_SUBJECTS_MAX, RbacChange, RbacObject, Sample,
+};
 
 /// The rights in all clusters. A change is compiled aside and takes the place of what was in one step: a role under
 /// hundreds of thousands of bindings takes a third of a second, for which only other changes wait.
@@ -65,23 +67,57 @@ impl CompiledRights {
 
     fn change(&self, cluster: &ClusterName, change: impl FnOnce(&mut Fleet) -> bool) {
         let mut compiler = self.compiler.lock();
-        let before = compiler.fleet.grants_too_much(cluster);
+        let before = Excess::of(&compiler.fleet, cluster);
         let is_news = change(&mut compiler.fleet);
-        let now = compiler.fleet.grants_too_much(cluster);
+        let now = Excess::of(&compiler.fleet, cluster);
         if is_news {
             compiler._before = self.now.swap(Arc::new(FleetRights::clone(&compiler.fleet)));
         }
         drop(compiler);
-        match (before, now) {
+        now.tell(before, cluster);
+        if is_news {
+            self.note();
+        }
+    }
+}
+
+/// What a cluster has too much of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Excess {
+    /// Its bindings give a subject more than is looked at.
+    of_grants: bool,
+    /// Its bindings name more subjects than are compiled.
+    of_subjects: bool,
+}
+
+impl Excess {
+    fn of(fleet: &Fleet, cluster: &ClusterName) -> Self {
+        Self { of_grants: fleet.grants_too_much(cluster), of_subjects: fleet.names_too_many(cluster) }
+    }
+
+    /// Says in the log what is news.
+    fn tell(self, before: Self, cluster: &ClusterName) {
+        match (before.of_grants, self.of_grants) {
+            // Where nothing is compiled nothing is known of what a subject has.
             (false, true) => tracing::warn!(
                 %cluster, words = GRANTED_WORDS_MAX,
                 "the cluster's bindings give a subject more than is looked at; what it allows those users is not known"
             ),
-            (true, false) => tracing::info!(%cluster, "the cluster's bindings give no subject too much any more"),
+            (true, false) if !self.of_subjects => {
+                tracing::info!(%cluster, "the cluster's bindings give no subject too much any more");
+            }
             _ => {}
         }
-        if is_news {
-            self.note();
+        match (before.of_subjects, self.of_subjects) {
+            (false, true) => tracing::warn!(
+                %cluster, subjects = NAMED_SUBJECTS_MAX,
+                "the cluster's bindings name more subjects than are compiled; what it allows anybody is not known, and reads \
+                 leave it out: have fewer subjects in its RoleBindings and ClusterRoleBindings, such as a group for its users"
+            ),
+            (true, false) => {
+                tracing::info!(%cluster, "the cluster's bindings name few enough subjects again: what it allows is known");
+            }
+            _ => {}
         }
     }
 }

@@ -1,0 +1,166 @@
+//! What a hostile cluster's bindings take: little more than their text, and nobody else's rights.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use allocation_counter::measure;
+use serde_json::json;
+use tributary_apimachinery::ClusterName;
+use tributary_authorization::{
+    Attributes, Fleet, NAMED_SUBJECTS_MAX, RbacChange, RbacKind, RbacObject, ResourceAttributes, User,
+};
+
+/// What bindings may take for each byte of their text.
+const TIMES_TEXT: u64 = 4;
+
+const ANN: User<'_> = User { name: "ann", groups: &[] };
+
+fn name(cluster: &str) -> ClusterName {
+    ClusterName::new(cluster).unwrap()
+}
+
+/// A ClusterRole that lets Pods be listed.
+fn role() -> RbacObject {
+    let rules = json!([{"verbs": ["list"], "apiGroups": [""], "resources": ["pods"]}]);
+    read(RbacKind::ClusterRole, &json!({"metadata": {"name": "r"}, "rules": rules}).to_string())
+}
+
+fn read(kind: RbacKind, text: &str) -> RbacObject {
+    RbacObject::parse(kind, text.as_bytes()).unwrap()
+}
+
+/// How a made-up subject is written.
+#[derive(Clone, Copy, Debug)]
+enum Written {
+    /// As a kube-apiserver stores a user.
+    User,
+    /// As a kube-apiserver stores a ServiceAccount.
+    ServiceAccount,
+    /// With as little as can be.
+    Shortest,
+}
+
+/// A RoleBinding whose subjects nobody else names.
+fn made_up(cluster: usize, binding: usize, subjects: usize, written: Written) -> String {
+    // Written by hand: there are half a million of them.
+    let subject = |number: usize| match written {
+        Written::User => {
+            format!(r#"{{"kind":"User","apiGroup":"rbac.authorization.k8s.io","name":"{cluster}-{binding}-{number}"}}"#)
+        }
+        Written::ServiceAccount => {
+            format!(r#"{{"kind":"ServiceAccount","namespace":"default","name":"{cluster}-{binding}-{number}"}}"#)
+        }
+        Written::Shortest => format!(r#"{{"kind":"User","name":"{cluster}-{binding}-{number}"}}"#),
+    };
+    let subjects: Vec<_> = (0..subjects).map(subject).collect();
+    let stored = json!({"name": format!("b{binding}"), "namespace": "n", "resourceVersion": "12345",
+        "uid": "6f1c1ee0-8c0a-4d8f-9d2c-3c3e1f0f6a11", "creationTimestamp": "2026-11-25T00:00:00Z"});
+    let group = "rbac.authorization.k8s.io";
+    let role = json!({"apiGroup": group, "kind": "ClusterRole", "name": "r"});
+    let subjects = subjects.join(",");
+    format!(
+        r#"{{"apiVersion":"{group}/v1","kind":"RoleBinding","metadata":{stored},"roleRef":{role},"subjects":[{subjects}]}}"#
+    )
+}
+
+/// The text of the bindings of some clusters, and what they take once they are compiled, in bytes.
+fn taken(clusters: usize, bindings: usize, subjects: usize, written: Written, is_listed: bool) -> (u64, u64) {
+    let (mut fleet, mut text) = (Fleet::default(), 0);
+    let taken = measure(|| {
+        for cluster in 0..clusters {
+            let binding = |number| {
+                let binding = made_up(cluster, number, subjects, written);
+                text += binding.len() as u64;
+                read(RbacKind::RoleBinding, &binding)
+            };
+            let objects = (0..bindings).map(binding);
+            let own = name(&format!("c{cluster}"));
+            if is_listed {
+                fleet.replace(&own, objects.chain([role()]));
+            } else {
+                fleet.upsert(&own, role());
+                fleet.apply(&own, objects.map(RbacChange::Put));
+            }
+        }
+    });
+    drop(fleet);
+    (text, u64::try_from(taken.bytes_current).unwrap())
+}
+
+#[test]
+fn bindings_with_made_up_subjects_take_no_more_than_four_times_their_text() {
+    let cases = [
+        (4, 5, 1_000, Written::User),
+        (4, 5, 1_000, Written::ServiceAccount),
+        (8, 250, 1, Written::User),
+        (1, 2_000, 1, Written::ServiceAccount),
+        // More than are compiled.
+        (1, 30, 10_000, Written::Shortest),
+    ];
+    for (clusters, bindings, subjects, written) in cases {
+        for is_listed in [true, false] {
+            let (text, taken) = taken(clusters, bindings, subjects, written, is_listed);
+            let case = format!("{clusters} × {bindings} × {subjects} {written:?}, listed {is_listed}");
+            eprintln!("{case}: {taken} bytes of {text}, {:.2} times", taken as f64 / text as f64);
+            assert!(taken <= TIMES_TEXT * text, "{case}: {taken} bytes of {text} of text");
+        }
+    }
+}
+
+fn lists(fleet: &Fleet, cluster: &ClusterName, user: User<'_>) -> bool {
+    let asked = ResourceAttributes { verb: "list", resource: "pods", namespace: "n", ..ResourceAttributes::default() };
+    fleet.allows(cluster, user, &Attributes::Resource(asked))
+}
+
+/// A RoleBinding of ann.
+fn own() -> RbacObject {
+    let text = r#"{"metadata":{"namespace":"n","name":"own"},"roleRef":{"kind":"ClusterRole","name":"r"},
+        "subjects":[{"kind":"User","name":"ann"}]}"#;
+    read(RbacKind::RoleBinding, text)
+}
+
+#[test]
+fn a_cluster_that_names_too_many_is_unknown_to_all_and_changes_nobodys_rights_elsewhere() {
+    const EACH: usize = 10_000;
+    let masters = ["system:masters".to_owned()];
+    let (master, nobody) = (User { name: "root", groups: &masters }, User { name: "nobody", groups: &[] });
+    let (mut fleet, [a, b]) = (Fleet::default(), ["a", "b"].map(name));
+    let binding = |number, subjects| read(RbacKind::RoleBinding, &made_up(0, number, subjects, Written::Shortest));
+    // With ann's as many as there may be.
+    let full = NAMED_SUBJECTS_MAX / EACH;
+    let some = || (1..full).map(|number| binding(number, EACH)).chain([binding(0, EACH - 1), role(), own()]);
+    fleet.replace(&a, some());
+    fleet.replace(&b, [role(), own()]);
+    assert!(!fleet.names_too_many(&a) && !fleet.is_beyond(&a, ANN) && lists(&fleet, &a, ANN));
+    let (before, of_b) = (fleet.generation_of(nobody), fleet.generation_in(&b, ANN));
+
+    let unknown = |fleet: &Fleet| {
+        assert!(fleet.names_too_many(&a) && !lists(fleet, &a, ANN));
+        assert!(fleet.is_beyond(&a, ANN) && fleet.is_beyond(&a, nobody), "what anybody may do there is not known");
+        assert!(!fleet.is_beyond(&a, master) && lists(fleet, &a, master), "who needs no binding loses nothing");
+        assert!(!fleet.names_too_many(&b) && !fleet.is_beyond(&b, ANN) && lists(fleet, &b, ANN));
+        assert_eq!(fleet.generation_in(&b, ANN), of_b);
+    };
+    assert!(fleet.upsert(&a, binding(full, 1)));
+    unknown(&fleet);
+    assert!(fleet.generation_of(nobody) > before, "whoever remembers an answer asks anew");
+    assert!(!fleet.upsert(&a, binding(full + 1, 1)), "it is no news any more");
+    assert!(!fleet.upsert(&a, role()));
+    unknown(&fleet);
+    // It is known again as soon as there are few enough.
+    let gone =
+        |number| RbacChange::Gone { kind: RbacKind::RoleBinding, namespace: "n".into(), name: format!("b{number}") };
+    assert!(!fleet.apply(&a, [gone(full)]));
+    assert!(fleet.apply(&a, [gone(full + 1)]));
+    assert!(!fleet.names_too_many(&a) && !fleet.is_beyond(&a, nobody) && lists(&fleet, &a, ANN));
+    assert!(lists(&fleet, &a, User { name: "0-1-7", groups: &[] }));
+
+    // So it is where all of it is listed anew, and the next in its place has nothing of it.
+    assert!(fleet.replace(&a, some().chain([binding(full, 1)])));
+    unknown(&fleet);
+    assert!(fleet.replace(&a, [role(), own()]));
+    assert!(!fleet.names_too_many(&a) && lists(&fleet, &a, ANN));
+    assert!(!lists(&fleet, &a, User { name: "0-1-7", groups: &[] }));
+    assert!(fleet.replace(&a, some().chain([binding(full, 1)])) && fleet.leave(&a));
+    fleet.upsert(&name("c"), own());
+    assert!(!fleet.names_too_many(&name("c")) && !fleet.is_beyond(&name("c"), nobody));
+}
