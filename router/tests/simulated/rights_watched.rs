@@ -83,6 +83,29 @@ async fn a_bookmark_says_no_more_than_an_event() {
     assert!(is_scoped && components.get("c").is_none(), "{components}");
 }
 
+/// Nothing wakes a watch for what it does not tell, and its bookmarks tell how far it has come all the same.
+#[tokio::test]
+async fn a_bookmark_is_as_new_as_what_is_not_told() {
+    let fixture = ann().await;
+    let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
+    let list = ann.get("/api/v1/configmaps").await.ok();
+    let path = format!("{ALL}&allowWatchBookmarks=true&resourceVersion={}", version(&list));
+    let (mut events, mut of_root) = (ann.watch(&path).await, watch(&root).await);
+    events.nothing().await;
+    for minute in 0..2 {
+        let mut latest = String::new();
+        for number in 0..5 {
+            let name = format!("new-{minute}-{number}");
+            latest = fixture.member("b").apply(config_map_of("bank", &name)).unwrap().to_string();
+            assert_eq!(of_root.brief().await, format!("ADDED b/{name}"));
+        }
+        pass(Duration::from_secs(60)).await;
+        let bookmark = events.soon().await;
+        assert_eq!(bookmark["type"], "BOOKMARK");
+        assert_eq!(scoped(&version(&bookmark["object"])).1["b"], *latest, "minute {minute}");
+    }
+}
+
 #[tokio::test]
 async fn a_right_that_is_taken_away_ends_the_watch_at_once() {
     let fixture = ann().await;

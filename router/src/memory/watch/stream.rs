@@ -154,13 +154,10 @@ impl WatchStream {
     /// Waits for something to do, and does what is not of the log.
     async fn wait(&mut self) {
         match self.wake().await {
-            Wake::Head => {
-                self.phase = StreamPhase::Behind;
-                // Where events never cease the timer is not looked at.
-                if self.timer.deadline() <= Instant::now() {
-                    self.timer_fired();
-                }
-            }
+            // Where events never cease the timer is not waited for. And whoever slept through events that are not for
+            // them is woken by the timer, and finds that the head has moved.
+            Wake::Head if self.timer.deadline() <= Instant::now() => self.timer_fired(),
+            Wake::Head => self.phase = StreamPhase::Behind,
             Wake::Timer => self.timer_fired(),
             // They are looked at before anything else is told.
             Wake::Rights => {}
@@ -292,12 +289,19 @@ impl WatchStream {
         }
     }
 
-    /// Before a bookmark of one who waits: members that reached a version without an event have woken nobody.
+    /// Before a bookmark of one who waits: members that reached a version without an event have woken nobody, nor have
+    /// events that are for others.
     fn look_again(&mut self) {
-        if matches!(self.phase, StreamPhase::CaughtUp) {
-            self.source.look();
-            self.turn();
+        if !matches!(self.phase, StreamPhase::CaughtUp) {
+            return;
         }
+        // That the client is no longer ahead is looked at before any event.
+        if self.ahead.as_ref().is_some_and(CatchingUp::is_over) {
+            self.phase = StreamPhase::Behind;
+            return;
+        }
+        self.source.look();
+        self.turn();
     }
 
     /// Writes a bookmark of a version, unless the client takes none or was told that version last. Then it is only
