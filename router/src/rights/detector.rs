@@ -1,4 +1,5 @@
-//! Asks a cluster whether its roles and bindings decide: at each endpoint, each minute, and after new connections.
+//! Asks a cluster whether its roles and bindings decide: at each endpoint, each minute, and after new connections. Where it
+//! is settled that they do not, it is asked whether it lets us ask what does.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -8,7 +9,7 @@ use futures::{StreamExt, stream};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, DropGuard};
-use tributary_apimachinery::ClusterName;
+use tributary_apimachinery::{ClusterAuthorization, ClusterName};
 use tributary_authorization::{Attributes, FleetRights, RbacKind, ResourceAttributes, Sample};
 use tributary_proxy::{ClusterClient, EndpointStatus, ReachabilityState, Transport, nearest_tick};
 
@@ -141,16 +142,26 @@ impl Detector {
     }
 
     async fn ask(&self, turn: usize) -> Result<Decider, NoAnswer> {
-        let discovery = self.cluster.discovery().ok_or(NoAnswer::NotNow)?;
-        let serves_openshift = discovery.named.items.iter().any(|group| group.metadata.name == OPENSHIFT);
-        if let Some(cause) = (Place { serves_openshift, has_base_path: self.client.has_base_path() }).cause() {
-            return Ok(Decider::Review(cause));
-        }
-        match self.evidence(turn).await {
-            Ok(evidence) => Ok(decide(&evidence)),
+        let found = match self.settled()? {
+            // All that is open is whether it lets us ask.
+            Some(cause) => confirm(self.client.transport(), nobody()).await.map(|_| Decider::Review(cause)),
+            None => self.evidence(turn).await.map(|evidence| decide(&evidence)),
+        };
+        match found {
+            Ok(decider) => Ok(decider),
             Err(NoAnswer::NotLet { resource, code }) => Ok(Decider::Review(ReviewCause::NotLet { resource, code })),
             Err(NoAnswer::NotNow) => Err(NoAnswer::NotNow),
         }
+    }
+
+    /// Why it is asked whatever it says.
+    fn settled(&self) -> Result<Option<ReviewCause>, NoAnswer> {
+        if self.cluster.setup.authorization == ClusterAuthorization::Review {
+            return Ok(Some(ReviewCause::Configured));
+        }
+        let discovery = self.cluster.discovery().ok_or(NoAnswer::NotNow)?;
+        let serves_openshift = discovery.named.items.iter().any(|group| group.metadata.name == OPENSHIFT);
+        Ok(Place { serves_openshift, has_base_path: self.client.has_base_path() }.cause())
     }
 
     async fn evidence(&self, turn: usize) -> Result<Evidence, NoAnswer> {

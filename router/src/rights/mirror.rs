@@ -456,9 +456,8 @@ impl RightsMirror {
             // What was found of it lately holds until it is asked anew.
             ClusterAuthorization::Auto => (before.unwrap_or_default(), detector::start(rules, cluster)),
             ClusterAuthorization::Rbac => (Decider::Rbac, None),
-            ClusterAuthorization::Review | ClusterAuthorization::Live => {
-                (Decider::Review(ReviewCause::Configured), None)
-            }
+            ClusterAuthorization::Review => (Decider::Review(ReviewCause::Configured), detector::start(rules, cluster)),
+            ClusterAuthorization::Live => (Decider::Review(ReviewCause::Configured), None),
         };
         let cluster = Arc::clone(cluster);
         MirroredCluster { cluster, uid, renewals, cachers, _confirmation, feed, decider, _detector, earlier }

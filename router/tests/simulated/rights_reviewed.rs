@@ -10,7 +10,7 @@ use tributary_router::{ClusterAuthorization, ClusterSetup, MemberRules, limits};
 
 use crate::harness::{Client, Fixture, items, pass, until};
 use crate::rights::{RBAC, binding, config_map_of, grant, listed, role};
-use crate::rights_detected::{Chain, Mode, decided, found_out};
+use crate::rights_detected::{Chain, Mode, decided, found_out, report};
 
 const ALL: &str = "/api/v1/configmaps";
 const SHOP: &str = "/api/v1/namespaces/shop/configmaps";
@@ -202,6 +202,34 @@ async fn a_member_that_does_not_answer_is_not_known() {
     assert_eq!(items(&listed.ok()).len(), 4, "what is of a");
     let missing = "what you may list in some clusters is not known, and is missing";
     assert!(listed.warnings().iter().any(|warning| warning.contains(missing)), "{:?}", listed.warnings());
+}
+
+/// Where the configuration says that a cluster is asked, it need not let us: whoever runs it is told, and what to do.
+#[tokio::test]
+async fn a_member_that_is_to_be_asked_and_does_not_let_us_is_told_of() {
+    let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
+    let mut setups = Vec::new();
+    for member in &fixture.members {
+        let own = crate::harness::setup(member, member.name()).await;
+        let fingerprint = format!("{} is asked", own.fingerprint);
+        setups.push(ClusterSetup { authorization: ClusterAuthorization::Review, fingerprint, ..own });
+    }
+    fixture.router.set_clusters(setups);
+    let problem = async || report(&fixture, "b").await.rights_problem;
+    until(async || report(&fixture, "b").await.rights_reason.as_deref() == Some("its configuration says so")).await;
+    until(async || !chains[1].reviewed().is_empty()).await;
+    until(async || problem().await.is_none()).await;
+    chains[1].set(Mode::WithoutReviews);
+    pass(Duration::from_secs(61)).await;
+    let expected = "it answers subjectaccessreviews with 403: our account needs the verb create on them; tributary join \
+                    CONTEXT makes an account that may, or grant it as docs/shared-mode.md shows";
+    until(async || problem().await.as_deref() == Some(expected)).await;
+    assert_eq!(report(&fixture, "a").await.rights_problem, None);
+    // It is granted, and nothing else is to be done.
+    chains[1].set(Mode::Rbac);
+    pass(Duration::from_secs(61)).await;
+    until(async || problem().await.is_none()).await;
+    assert_eq!(decided(&fixture, "b", RightsDecider::Review).await, "its configuration says so");
 }
 
 /// A cluster is asked each question once at a time, however many want to know.

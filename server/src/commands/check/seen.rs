@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use futures::{StreamExt, stream};
-use http::Method;
+use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use tributary_apimachinery::ClusterAuthorization;
 use tributary_apimachinery::text::printable;
@@ -14,11 +14,13 @@ use tributary_authorization::{Fleet, RbacKind, RbacObject, User};
 use super::row::{PLACES_MAX, Row, Said};
 use super::served::{self, Served};
 use crate::cli::{CheckArguments, ClusterArguments, GroupResource};
-use crate::commands::member::Member;
+use crate::commands::member::{Member, Refused};
 use crate::config_source::{ClusterSpec, ConfigurationSources};
 use crate::exit::Failure;
 use crate::output::print;
 
+/// What helps where the account that asks may not, as a server's report has it.
+const MAY_ASK: &str = "tributary join CONTEXT makes an account that may, or grant it as docs/shared-mode.md shows";
 /// How many clusters are asked at once.
 const AT_ONCE: usize = 16;
 /// How many objects a page has: kubectl's own number.
@@ -221,7 +223,12 @@ async fn is_reached(member: &Member, user: User<'_>, of: &GroupResource) -> anyh
 async fn review(member: &Member, kind: &str, spec: &Value) -> anyhow::Result<bool> {
     let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec});
     let path = format!("/apis/authorization.k8s.io/v1/{}s", kind.to_lowercase());
-    let answer: Value = member.ask(Method::POST, &path, Some(&review), &[]).await?;
+    let answer: Value = member.ask(Method::POST, &path, Some(&review), &[]).await.map_err(|error| {
+        match error.downcast_ref::<Refused>() {
+            Some(Refused { code: StatusCode::FORBIDDEN, .. }) => anyhow::anyhow!("{error}; {MAY_ASK}"),
+            _ => error,
+        }
+    })?;
     Ok(answer["status"]["allowed"] == true)
 }
 
