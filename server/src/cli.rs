@@ -10,6 +10,7 @@ mod kubeconfig;
 mod plugin;
 mod policy;
 mod shared;
+mod sni_cert_key;
 mod words;
 
 use std::path::{Path, PathBuf};
@@ -33,6 +34,7 @@ pub use plugin::{
 };
 pub use policy::{PolicyCommand, PolicyTestArguments, TestedResource};
 pub use shared::{SharedArguments, TlsVersion};
+pub use sni_cert_key::SniCertKey;
 
 /// What stands at the end of every command's help.
 const EXIT_CODES: &str = "Exit codes:\n  \
@@ -595,6 +597,7 @@ mod tests {
         for wrong in [
             "tributary",
             "tributary serve --tls-cert-file a",
+            "tributary serve --tls-sni-cert-key a.crt",
             "tributary serve --tls-min-version VersionTLS11",
             "tributary serve --requestheader-allowed-names a",
             "tributary demo --listen 0.0.0.0:7443",

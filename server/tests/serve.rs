@@ -577,6 +577,32 @@ async fn a_cluster_that_only_says_that_it_is_another_keeps_the_endpoint_from_not
     assert_eq!(log.matches("two clusters say that they are one").count(), 1, "{log}");
 }
 
+/// There is no kubeconfig, and no file that a flag names: what is wrong with the flags themselves comes first.
+#[tokio::test]
+async fn flags_that_do_not_fit_each_other_are_told_before_anything_is_read() {
+    let directory = tempfile::tempdir().unwrap();
+    for (flags, expected) in [
+        ("--listen 0.0.0.0:7443", "0.0.0.0:7443 is not a loopback address"),
+        ("--listen 0.0.0.0:7443 --client-ca-file nowhere.crt", "give one of your own by --tls-cert-file"),
+        ("--client-ca-file nowhere.crt --write-kubeconfig all.kubeconfig", "a shared endpoint has none"),
+        ("--denied-users-file nowhere.yaml", "--denied-users-file is for an endpoint that many users share"),
+        (
+            "--client-ca-file nowhere.crt --requestheader-client-ca-file nowhere.crt",
+            "--requestheader-allowed-names is not",
+        ),
+        (
+            "--config nowhere --client-ca-file nowhere.crt --write-kubeconfig all.kubeconfig",
+            "a shared endpoint has none",
+        ),
+    ] {
+        let arguments: Vec<_> = ["serve"].into_iter().chain(flags.split(' ')).collect();
+        let mut program = Program::start(&arguments, directory.path());
+        assert_eq!(program.end().await.code(), Some(2), "{flags}");
+        let message = program.errors().await;
+        assert!(message.contains(expected), "{flags}: {message}");
+    }
+}
+
 #[tokio::test]
 async fn two_contexts_of_one_cluster_are_refused() {
     let directory = tempfile::tempdir().unwrap();

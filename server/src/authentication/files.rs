@@ -12,8 +12,9 @@ use tributary_authentication::{
 };
 
 use super::shared::SharedAuthenticator;
-use crate::cli::SharedArguments;
+use crate::cli::{SharedArguments, SniCertKey};
 use crate::credentials::{ServingCertificateError, certified_key};
+use crate::listener::NamedCertificates;
 
 /// Why a file cannot be used. Each names the flag, the file and what is wrong.
 #[derive(Debug, thiserror::Error)]
@@ -83,6 +84,7 @@ pub struct AuthenticationFiles {
     front_proxy_ca: Option<PathBuf>,
     issuers: Option<PathBuf>,
     serving: Option<(PathBuf, PathBuf)>,
+    named: Vec<SniCertKey>,
 }
 
 impl AuthenticationFiles {
@@ -91,13 +93,16 @@ impl AuthenticationFiles {
         let serving = arguments.tls_cert_file.clone().zip(arguments.tls_private_key_file.clone());
         let (client_ca, front_proxy_ca) = (&arguments.client_ca_file, &arguments.requestheader_client_ca_file);
         let issuers = arguments.authentication_config.clone();
-        Self { client_ca: client_ca.clone(), front_proxy_ca: front_proxy_ca.clone(), issuers, serving }
+        let named = arguments.tls_sni_cert_key.clone();
+        Self { client_ca: client_ca.clone(), front_proxy_ca: front_proxy_ca.clone(), issuers, serving, named }
     }
 
     /// All of them, to be watched.
     pub fn paths(&self) -> Vec<PathBuf> {
         let serving = self.serving.iter().flat_map(|(certificate, key)| [certificate, key]);
-        self.client_ca.iter().chain(&self.front_proxy_ca).chain(&self.issuers).chain(serving).cloned().collect()
+        let named = self.named.iter().flat_map(|named| [&named.certificate, &named.key]);
+        let authorities = self.client_ca.iter().chain(&self.front_proxy_ca).chain(&self.issuers);
+        authorities.chain(serving).chain(named).cloned().collect()
     }
 
     /// Reads the issuers whose tokens are taken; none where no file is named.
@@ -166,19 +171,39 @@ impl AuthenticationFiles {
     /// [`AuthenticationFilesError::Read`], [`AuthenticationFilesError::Serving`].
     pub fn serving_certificate(&self) -> Result<Option<CertifiedKey>, AuthenticationFilesError> {
         const FLAGS: [&str; 2] = ["--tls-cert-file", "--tls-private-key-file"];
-        let Some((certificate_path, key_path)) = &self.serving else { return Ok(None) };
-        let (chain, key) = (read(FLAGS[0], certificate_path)?, read(FLAGS[1], key_path)?);
-        certified_key(&chain, &key).map(Some).map_err(|source| {
-            let (flag, path) = match source.is_of_key() {
-                true => (FLAGS[1], key_path.clone()),
-                false => (FLAGS[0], certificate_path.clone()),
-            };
-            AuthenticationFilesError::Serving { flag, path, source }
-        })
+        let Some((certificate, key)) = &self.serving else { return Ok(None) };
+        serving(FLAGS, certificate, key).map(Some)
+    }
+
+    /// Reads the serving certificates for names.
+    ///
+    /// # Errors
+    /// [`AuthenticationFilesError::Read`], [`AuthenticationFilesError::Serving`].
+    pub fn named_certificates(&self) -> Result<NamedCertificates, AuthenticationFilesError> {
+        let read = |named: &SniCertKey| {
+            let certificate = serving([SNI_CERT_KEY, SNI_CERT_KEY], &named.certificate, &named.key)?;
+            Ok((Arc::new(certificate), named.names.clone()))
+        };
+        let given: Vec<_> = self.named.iter().map(read).collect::<Result<_, AuthenticationFilesError>>()?;
+        Ok(NamedCertificates::new(&given))
     }
 }
 
+/// Reads a serving certificate and its key, which these flags name.
+fn serving(
+    flags: [&'static str; 2],
+    certificate_path: &Path,
+    key_path: &Path,
+) -> Result<CertifiedKey, AuthenticationFilesError> {
+    let (chain, key) = (read(flags[0], certificate_path)?, read(flags[1], key_path)?);
+    certified_key(&chain, &key).map_err(|source| {
+        let (flag, path) = if source.is_of_key() { (flags[1], key_path) } else { (flags[0], certificate_path) };
+        AuthenticationFilesError::Serving { flag, path: path.to_owned(), source }
+    })
+}
+
 const CLIENT_CA: &str = "--client-ca-file";
+const SNI_CERT_KEY: &str = "--tls-sni-cert-key";
 const FRONT_PROXY_CA: &str = "--requestheader-client-ca-file";
 const AUTHENTICATION_CONFIG: &str = "--authentication-config";
 

@@ -9,6 +9,7 @@ use tributary_apimachinery::{ClusterName, duration};
 use tributary_authentication::TokenReviews;
 use tributary_router::SharedMode;
 
+use super::sni_cert_key::SniCertKey;
 use crate::listener::PeerNetwork;
 use crate::listener::tls::{TLS_1_2, TLS_1_3, TlsVersions};
 
@@ -27,6 +28,12 @@ pub struct SharedArguments {
     /// The key of --tls-cert-file
     #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
     pub tls_private_key_file: Option<PathBuf>,
+    /// A serving certificate and its key for clients that ask for certain names (SNI), or come to certain addresses; a
+    /// name may begin with *. Without names it is for those of the certificate. Given names come before certificates'
+    /// own, and the first flag before the others. May be repeated. A cluster's own certificate
+    /// (spec.secureServing) comes before them
+    #[arg(long, value_name = "CERT,KEY[:NAME,...]")]
+    pub tls_sni_cert_key: Vec<SniCertKey>,
     /// The oldest TLS that is spoken
     #[arg(long, value_enum, value_name = "VERSION", default_value = "VersionTLS12")]
     pub tls_min_version: TlsVersion,
@@ -88,6 +95,7 @@ impl Default for SharedArguments {
             client_ca_file: None,
             tls_cert_file: None,
             tls_private_key_file: None,
+            tls_sni_cert_key: Vec::new(),
             tls_min_version: TlsVersion::Tls12,
             requestheader_client_ca_file: None,
             requestheader_allowed_names: Vec::new(),

@@ -18,7 +18,7 @@ use tributary_proxy::ClientTuning;
 use tributary_router::{Policies, Router, RouterConfig};
 
 use crate::audit::{AuditError, Auditor};
-use crate::authentication::Authenticator;
+use crate::authentication::{AuthenticationFilesError, Authenticator};
 use crate::cli::ServeArguments;
 use crate::clusters::Clusters;
 use crate::config_source::ConfigurationSources;
@@ -68,6 +68,9 @@ async fn serve_until(
     mut arguments: ServeArguments,
     on_ready: impl FnOnce(&Ready<'_>),
 ) -> Result<(), Failure> {
+    if is_settled_by_flags(&arguments) {
+        check_access(&arguments).map_err(Failure::Usage)?;
+    }
     let (sources, merged_kubeconfig) = (sources(&arguments)?, merged_kubeconfig(&arguments)?);
     let Some(configuration) = leaving.run_until_cancelled(sources.read()).await else { return Ok(()) };
     let configuration = configuration.map_err(Failure::usage)?;
@@ -218,6 +221,12 @@ fn known_clients(running: &Running) -> Result<Authenticator, Failure> {
     Ok(Authenticator::Personal(token.digest()))
 }
 
+/// Whether the flags alone say that many users are served, or one: with `--config`, hosts of clusters may have authorities
+/// of their own.
+fn is_settled_by_flags(arguments: &ServeArguments) -> bool {
+    arguments.shared.is_shared() || arguments.config.is_none()
+}
+
 /// Whether who may connect, and from where, fits together.
 fn check_access(arguments: &ServeArguments) -> anyhow::Result<()> {
     let shared = &arguments.shared;
@@ -227,6 +236,7 @@ fn check_access(arguments: &ServeArguments) -> anyhow::Result<()> {
             ("--denied-users-file", shared.denied_users_file.is_some()),
             ("--proxy-protocol-from", !shared.proxy_protocol_from.is_empty()),
             ("--tls-cert-file", shared.tls_cert_file.is_some()),
+            ("--tls-sni-cert-key", !shared.tls_sni_cert_key.is_empty()),
             ("--api-audiences", !shared.api_audiences.is_empty()),
         ] {
             anyhow::ensure!(
@@ -239,6 +249,10 @@ fn check_access(arguments: &ServeArguments) -> anyhow::Result<()> {
         return Ok(());
     }
     arguments.listen.for_many(shared.tls_cert_file.is_some())?;
+    let has_both = shared.client_ca_file.is_some() && shared.requestheader_client_ca_file.is_some();
+    if has_both && shared.requestheader_allowed_names.is_empty() {
+        return Err(AuthenticationFilesError::AnyClientMayBeAProxy.into());
+    }
     anyhow::ensure!(
         arguments.write_kubeconfig.is_none() && arguments.merge.merge_into_kubeconfig.is_none(),
         "--write-kubeconfig and --merge-into-kubeconfig write the credential of the endpoint's one user, and a shared \

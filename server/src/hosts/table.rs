@@ -174,13 +174,16 @@ impl HostTable {
         })
     }
 
-    /// The certificate that clients see at each name that is a host; `elsewhere` is the one of hosts without their own.
-    pub fn certificates(&self, elsewhere: &Arc<CertifiedKey>) -> impl Iterator<Item = (&HostName, Arc<CertifiedKey>)> {
+    /// The certificate that clients see at each name that is a host; `elsewhere` has those of hosts without their own.
+    pub fn certificates(
+        &self,
+        elsewhere: impl Fn(&HostName) -> Arc<CertifiedKey>,
+    ) -> impl Iterator<Item = (&HostName, Arc<CertifiedKey>)> {
         self.rows.iter().filter_map(move |(host, mount)| {
             let Host::Name(name) = host else { return None };
             let tls = if let Mount::Cluster(cluster) = mount { self.tls(cluster) } else { None };
             let own = tls.and_then(|tls| tls.serving.as_ref());
-            Some((name, Arc::clone(own.unwrap_or(elsewhere))))
+            Some((name, own.map_or_else(|| elsewhere(name), Arc::clone)))
         })
     }
 

@@ -137,8 +137,12 @@ impl<H: Handler> ClientConnection<H> {
 
     /// Speaks TLS as the host wants it that the client asks for.
     async fn tls(&self, stream: TcpStream) -> io::Result<TlsStream<Coalesce<TcpStream>>> {
+        let own_address = stream.local_addr().ok().map(|address| address.ip().to_canonical());
         let hello = LazyConfigAcceptor::new(Acceptor::default(), Coalesce::new(stream)).await?;
-        let config = self.tls.config(hello.client_hello().server_name().and_then(host_name).as_ref());
+        let config = match hello.client_hello().server_name() {
+            Some(asked) => self.tls.config(host_name(asked).as_ref()),
+            None => self.tls.config_at(own_address),
+        };
         hello.into_stream(config).await
     }
 

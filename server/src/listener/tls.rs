@@ -7,6 +7,7 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -20,6 +21,7 @@ use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureSc
 use rustls_pki_types::{CertificateDer, UnixTime};
 use tributary_apimachinery::{ClusterName, HostName};
 
+use super::named_certificates::NamedCertificates;
 use crate::authentication::RequestedAuthorities;
 use crate::hosts::{HostTable, HostTls};
 
@@ -71,11 +73,42 @@ pub const TLS_1_3: TlsVersions = &[&rustls::version::TLS13];
 /// How a listener speaks TLS with the next connection.
 #[derive(Debug)]
 pub struct TlsSettings {
-    certificate: Arc<ServingCertificate>,
+    certificates: Arc<CommonCertificates>,
     versions: TlsVersions,
     /// Held while it is exchanged.
     wanted: Mutex<Wanted>,
     current: ArcSwap<Current>,
+}
+
+/// What clients see where a host has no certificate of its own. Connections that are open keep what they began with.
+#[derive(Debug)]
+struct CommonCertificates {
+    default: Arc<ServingCertificate>,
+    named: ArcSwap<NamedCertificates>,
+}
+
+impl CommonCertificates {
+    fn of_name(&self, asked: Option<&str>) -> Arc<CertifiedKey> {
+        let named = self.named.load();
+        asked.and_then(|asked| named.of_name(asked)).map_or_else(|| self.default.current(), Arc::clone)
+    }
+}
+
+impl ResolvesServerCert for CommonCertificates {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.of_name(hello.server_name()))
+    }
+}
+
+/// A certificate for clients that ask for no name, and came to this address.
+#[derive(Debug)]
+struct CertificateAt(Arc<CommonCertificates>, IpAddr);
+
+impl ResolvesServerCert for CertificateAt {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let named = self.0.named.load();
+        Some(named.of_address(self.1).map_or_else(|| self.0.default.current(), Arc::clone))
+    }
 }
 
 /// What is wanted of the next connections.
@@ -101,10 +134,22 @@ impl TlsSettings {
     /// # Errors
     /// Only if the crypto provider lacks these versions, which aws-lc-rs does not.
     pub fn new(certificate: Arc<ServingCertificate>, versions: TlsVersions) -> Result<Self, rustls::Error> {
-        let elsewhere = Arc::new(server_config(Arc::clone(&certificate) as _, versions, None)?);
+        let certificates = Arc::new(CommonCertificates { default: certificate, named: ArcSwap::default() });
+        let elsewhere = Arc::new(server_config(Arc::clone(&certificates) as _, versions, None)?);
         let current = Current { elsewhere, clusters: BTreeMap::new(), hosts: HashMap::new() };
         let wanted = Mutex::default();
-        Ok(Self { certificate, versions, wanted, current: ArcSwap::from_pointee(current) })
+        Ok(Self { certificates, versions, wanted, current: ArcSwap::from_pointee(current) })
+    }
+
+    /// Shows these certificates to further connections that ask for a name that they are for, in the place of those that
+    /// were shown so before. A host of a cluster with a certificate of its own shows that one.
+    pub fn show_named(&self, named: NamedCertificates) {
+        self.certificates.named.store(Arc::new(named));
+    }
+
+    /// What clients see that ask for a host which has no certificate of its own.
+    pub fn certificate_of(&self, host: &HostName) -> Arc<CertifiedKey> {
+        self.certificates.of_name(Some(host.as_str()))
     }
 
     /// Asks further connections for a certificate of these authorities. They need not have one.
@@ -116,7 +161,7 @@ impl TlsSettings {
     pub fn ask_for(&self, authorities: RequestedAuthorities) -> Result<(), rustls::Error> {
         let mut wanted = self.wanted.lock();
         let names = Some(names([&authorities.clients, &authorities.proxies]));
-        let elsewhere = Arc::new(server_config(Arc::clone(&self.certificate) as _, self.versions, names)?);
+        let elsewhere = Arc::new(server_config(Arc::clone(&self.certificates) as _, self.versions, names)?);
         let next = Wanted { authorities: Some(authorities), hosts: wanted.hosts.clone() };
         self.current.store(Arc::new(self.next(elsewhere, &next, &BTreeMap::new())?));
         *wanted = next;
@@ -143,6 +188,17 @@ impl TlsSettings {
         let current = self.current.load();
         let own = server_name.and_then(|name| current.hosts.get(name));
         Arc::clone(own.unwrap_or(&current.elsewhere))
+    }
+
+    /// What shakes hands with a connection that asks for no host, and came to this address.
+    pub(super) fn config_at(&self, address: Option<IpAddr>) -> Arc<ServerConfig> {
+        let elsewhere = self.config(None);
+        let is_named = |address: &IpAddr| self.certificates.named.load().of_address(*address).is_some();
+        let Some(address) = address.filter(is_named) else { return elsewhere };
+        // Sessions are kept where they are kept otherwise.
+        let mut config = ServerConfig::clone(&elsewhere);
+        config.cert_resolver = Arc::new(CertificateAt(Arc::clone(&self.certificates), address));
+        Arc::new(config)
     }
 
     /// What is wanted, with the configurations of `before` where they still hold.
@@ -184,7 +240,7 @@ impl TlsSettings {
         };
         let resolver: Arc<dyn ResolvesServerCert> = match &tls.serving {
             Some(own) => ServingCertificate::shared(Arc::clone(own)),
-            None => Arc::clone(&self.certificate) as _,
+            None => Arc::clone(&self.certificates) as _,
         };
         server_config(resolver, self.versions, asked)
     }

@@ -22,7 +22,7 @@ use tributary_server::credentials::certified_key;
 use tributary_server::front::Front;
 use tributary_server::hosts::{ClusterHosts, HostTable, HostTls, Hosts};
 use tributary_server::listener::tls::{ServingCertificate, TLS_1_2, TlsSettings};
-use tributary_server::listener::{self, Bounds, ProxyProtocolPeers};
+use tributary_server::listener::{self, Bounds, NamedCertificates, ProxyProtocolPeers};
 
 use crate::StandIn;
 use crate::fixture::text;
@@ -150,16 +150,19 @@ impl Endpoint {
         let name = ServerName::try_from(host.to_owned()).unwrap();
         let stream = TlsConnector::from(Arc::clone(config)).connect(name, stream).await.unwrap();
         let kind = stream.get_ref().1.handshake_kind().unwrap();
+        let shown = stream.get_ref().1.peer_certificates().unwrap()[0].clone().into_owned();
         let executor = TokioExecutor::new();
         let (sender, connection) = hyper::client::conn::http2::handshake(executor, TokioIo::new(stream)).await.unwrap();
         tokio::spawn(connection);
-        Connection { sender, kind }
+        Connection { sender, kind, shown }
     }
 }
 
 struct Connection {
     sender: SendRequest<Empty<Bytes>>,
     kind: HandshakeKind,
+    /// The certificate that was shown.
+    shown: CertificateDer<'static>,
 }
 
 impl Connection {
@@ -264,6 +267,47 @@ async fn who_vouches_at_a_host_is_exchanged_under_open_connections() {
     assert_eq!(connection.who("eu.test").await, "401");
     let bob = second.sign("bob", &[]);
     assert!(endpoint.client(Some(&bob), "eu.test").await.who("eu.test").await.starts_with("bob x509:eu"));
+}
+
+/// `--tls-sni-cert-key`: a cluster's own certificate comes before them, and the common one behind them.
+#[tokio::test]
+async fn certificates_for_names_are_shown_to_who_asks_for_these() {
+    let endpoint = Endpoint::start().await;
+    let ann = endpoint.people.sign("ann", &[]);
+    let every = ["us.test", "eu.test", "all.test", "one.test", "any.wild.test", "127.0.0.1"];
+    let pair = |name: &str| endpoint.servers.sign(name, &every);
+    let leaf = |(chain, _): &(String, String)| CertificateDer::from_pem_slice(chain.as_bytes()).unwrap();
+    let show = |given: &[(&(String, String), &str)]| {
+        let given = given.iter().map(|((chain, key), names)| {
+            let names = names.split(' ').map(|name| name.parse().unwrap()).collect();
+            (Arc::new(certified_key(chain.as_bytes(), key.as_bytes()).unwrap()), names)
+        });
+        endpoint.tls.show_named(NamedCertificates::new(&given.collect::<Vec<_>>()));
+    };
+    let (one, two, three) = (pair("one"), pair("two"), pair("three"));
+    show(&[(&one, "one.test us.test eu.test"), (&two, "*.wild.test 127.0.0.1 one.test")]);
+    let common = endpoint.client(None, "all.test").await.shown;
+    for (host, expected) in [
+        ("one.test", leaf(&one)),
+        ("us.test", leaf(&one)),
+        ("eu.test", leaf(&endpoint.of_eu)),
+        ("any.wild.test", leaf(&two)),
+        // It asks for no name, and has come to this address.
+        ("127.0.0.1", leaf(&two)),
+        ("localhost", common.clone()),
+    ] {
+        assert_eq!(endpoint.client(None, host).await.shown, expected, "{host}");
+    }
+    // Who is asked for at the host, and what is there, stays as it was.
+    let mut open = endpoint.client(Some(&ann), "us.test").await;
+    assert_eq!(open.who("us.test").await, "ann x509 Everywhere at Cluster(\"us\")");
+    show(&[(&three, "us.test")]);
+    assert_eq!(endpoint.client(None, "us.test").await.shown, leaf(&three));
+    assert!(open.who("us.test").await.starts_with("ann"), "what is open stays");
+    // Authorities are exchanged, and the certificate stays.
+    let (people, none) = (endpoint.people.vouches().subjects(), Vec::new());
+    endpoint.tls.ask_for(RequestedAuthorities { clients: people, proxies: none }).unwrap();
+    assert_eq!(endpoint.client(None, "us.test").await.shown, leaf(&three));
 }
 
 #[tokio::test]

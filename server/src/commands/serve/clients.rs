@@ -47,6 +47,7 @@ impl SharedClients {
         let authenticator = files.authenticator(arguments).map_err(Failure::usage)?;
         let (tokens_too, hosts) = (Some(Arc::clone(&tokens)), Arc::clone(hosts));
         let authenticator = SharedAuthenticator { tokens: tokens_too, hosts, ..authenticator };
+        tls.show_named(files.named_certificates().map_err(Failure::usage)?);
         tls.ask_for(authenticator.subjects()).map_err(Failure::runtime)?;
         let mut watch = FileWatch::new();
         watch.set(files.paths());
@@ -109,7 +110,7 @@ impl SharedClients {
     /// logged, and nothing changes.
     pub(super) fn reload(&mut self) {
         match self.reload_all() {
-            Ok(()) => tracing::info!("the authorities for clients, and the serving certificate, were read anew"),
+            Ok(()) => tracing::info!("the authorities for clients, and the serving certificates, were read anew"),
             Err(error) => {
                 let reason = tributary_apimachinery::explain(&error);
                 tracing::error!(reason, "the new authorities or certificates are refused; the old ones stay");
@@ -120,12 +121,13 @@ impl SharedClients {
     }
 
     fn reload_all(&self) -> Result<(), AuthenticationFilesError> {
-        let serving = self.files.serving_certificate()?;
+        let (serving, named) = (self.files.serving_certificate()?, self.files.named_certificates()?);
         are_no_proxies(&self.files.authenticator(&self.arguments)?, &self.authenticator.hosts.table())?;
         self.files.reload(&self.arguments, &self.authenticator)?;
         if let Some(serving) = serving {
             self.certificate.replace(serving);
         }
+        self.tls.show_named(named);
         if let Err(error) = self.tls.ask_for(self.authenticator.subjects()) {
             tracing::error!(%error, "new connections are still asked for certificates of the old authorities");
         }

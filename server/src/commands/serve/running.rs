@@ -139,7 +139,7 @@ impl Running {
         if !hosts.has_merged_view() {
             tracing::warn!("only clusters have hosts; the merged view is at none, unless --merged-host names one");
         }
-        for (host, certificate) in hosts.certificates(&self.identity.certificate.current()) {
+        for (host, certificate) in hosts.certificates(|host| self.tls.certificate_of(host)) {
             if !is_for(&certificate, host) {
                 tracing::warn!(%host, "clients refuse the certificate that they see at the host: it is for other names");
             }
