@@ -30,7 +30,8 @@ const FIRST: &str = "member1.fleet.test";
 const SECOND: &str = "member2.fleet.test";
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["shared_mode::hosts"; a_clusters_host_is_its_native_api, a_host_knows_its_own_people_alone, a_host_is_exchanged_while_it_serves]
+    cases!["shared_mode::hosts"; a_clusters_host_is_its_native_api, a_host_knows_its_own_people_alone, a_host_is_exchanged_while_it_serves,
+        a_watch_at_a_host_ends_with_who_vouched_for_its_client]
 }
 
 /// An endpoint whose hosts no name server knows: clients reach them by a proxy.
@@ -312,4 +313,58 @@ async fn a_host_is_exchanged_while_it_serves(context: TestContext) -> anyhow::Re
     let bob = others.user("bob", &[])?;
     ensure!(endpoint.ask(FIRST, Some(&bob), FIRST, "/version").await?.starts_with("HTTP/1.1 200 "));
     Ok(())
+}
+
+/// Reads on until a text has been told.
+async fn read_up_to(stream: &mut TlsStream<TcpStream>, told: &mut String, expected: &str) -> anyhow::Result<()> {
+    let read = async {
+        let mut bytes = [0; 4096];
+        while !told.contains(expected) {
+            let count = stream.read(&mut bytes).await?;
+            ensure!(count > 0, "it ended before {expected:?} was told: {told}");
+            told.push_str(&String::from_utf8_lossy(&bytes[..count]));
+        }
+        Ok(())
+    };
+    let read = tokio::time::timeout(SOON, read).await;
+    read.with_context(|| format!("{expected:?} was not told"))?
+}
+
+async fn a_watch_at_a_host_ends_with_who_vouched_for_its_client(context: TestContext) -> anyhow::Result<()> {
+    let endpoint = Endpoint::start(&context).await?;
+    let [first, _] = &endpoint.members;
+    let (ann, own) = (namespace::unique_name("ann"), context.namespace("hosts", &endpoint.members).await?);
+    grant(first, &own, &ann, &ann, rules()).await?;
+    let user = endpoint.people_of_first.user(&ann, &[])?;
+    let path = format!("/api/v1/namespaces/{own}/configmaps");
+    let is_answered = async |user: &Value, path: &str, expected: &str| {
+        eventually(SOON, async || {
+            let answer = endpoint.ask(FIRST, Some(user), FIRST, path).await?;
+            ensure!(answer.starts_with(&format!("HTTP/1.1 {expected} ")), "{answer}");
+            Ok(())
+        })
+        .await
+    };
+    is_answered(&user, &path, "200").await?;
+    let mut stream = endpoint.connect(FIRST, Some(&user)).await?;
+    let watch =
+        format!("GET {path}?watch=1&timeoutSeconds=1800 HTTP/1.1\r\nHost: {FIRST}\r\nConnection: close\r\n\r\n");
+    stream.write_all(watch.as_bytes()).await?;
+    let mut told = String::new();
+    make_config_map(first, &own, "first-one", 1).await?;
+    read_up_to(&mut stream, &mut told, "\"first-one\"").await?;
+
+    // Somebody else vouches for clients as well: it goes on.
+    let (others, authorities) = (PeopleAuthority::new("people")?, endpoint.folder.path().join("people-of-first.crt"));
+    fs::write(&authorities, format!("{}{}", endpoint.people_of_first.pem(), others.pem()))?;
+    is_answered(&others.user("bob", &[])?, "/version", "200").await?;
+    make_config_map(first, &own, "second-one", 1).await?;
+    read_up_to(&mut stream, &mut told, "\"second-one\"").await?;
+
+    // Nobody vouches for its client any more.
+    fs::write(&authorities, others.pem())?;
+    let mut rest = Vec::new();
+    let ended = tokio::time::timeout(SOON, stream.read_to_end(&mut rest)).await;
+    ended.context("the watch goes on")?.context("the end of the watch")?;
+    is_answered(&user, &path, "401").await
 }
