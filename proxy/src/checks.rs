@@ -32,6 +32,7 @@ use crate::places::Asker;
 use crate::pool::{Claim, LaneKind};
 use crate::reachability::ReachabilityState;
 use crate::speaker::Speaker;
+use crate::suspicion;
 use crate::tick::nearest_tick;
 use crate::user::MemberUser;
 
@@ -40,7 +41,7 @@ const INTERVAL: Duration = Duration::from_secs(5);
 
 /// How long an answer may take before the endpoint is silent, if nothing else comes from it. 4 s: a kube-apiserver
 /// answers `/readyz` in milliseconds, and a handshake with one on another continent takes a second.
-const ANSWER_WITHIN: Duration = Duration::from_secs(4);
+pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(4);
 
 /// How long `/readyz` may take before `/livez/ping` is asked, too. 2 s: kube-apiserver gives etcd as long in each of two
 /// checks, one after the other (`pkg/server/options/etcd.go` in kubernetes/apiserver).
@@ -83,6 +84,9 @@ pub(crate) async fn run(member: Arc<ClientInner>) {
     let mut asking: Vec<BoxFuture<'static, ()>> = Vec::new();
     for endpoint in member.endpoints.iter() {
         asking.push(Box::pin(follow(Arc::clone(&member), Arc::clone(endpoint))));
+        if member.endpoints.are_several() {
+            asking.push(Box::pin(suspicion::follow(Arc::clone(&member), Arc::clone(endpoint))));
+        }
     }
     futures::future::join_all(asking).await;
 }
@@ -216,7 +220,7 @@ async fn ask_both(
 }
 
 /// The status of the endpoint's answer.
-async fn ask(
+pub(crate) async fn ask(
     member: &Arc<ClientInner>,
     endpoint: &Arc<Endpoint>,
     credentials: &Arc<Current>,

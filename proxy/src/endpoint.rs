@@ -4,9 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use http::HeaderValue;
+use http::{HeaderValue, StatusCode};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
 use tributary_apimachinery::ClusterName;
 
+use crate::outlier::{Change, Outlier, is_suspicious};
 use crate::pool::{LaneKind, Pool};
 use crate::reachability::{Observer, Reachability};
 use crate::speaker::Speaker;
@@ -29,6 +33,11 @@ pub(crate) struct Endpoint {
     requests: AtomicU64,
     /// How long its last answer to our own question took, in microseconds, plus one; 0 before the first.
     latency: AtomicU64,
+    /// What our own questions have shown of its answers.
+    outlier: Mutex<Outlier>,
+    /// A client was given an error.
+    suspicion: Notify,
+    ejections: AtomicU64,
 }
 
 /// An endpoint as it is now.
@@ -49,6 +58,11 @@ pub struct EndpointStatus {
     /// How long its last answer to our own `/readyz` took, a handshake included where there was no connection; `None`
     /// before the first.
     pub latency: Option<Duration>,
+    /// Whether it answers our own questions with errors, so that it is asked only where no other is left. Of a member's
+    /// only endpoint never.
+    pub is_ejected: bool,
+    /// How often that has begun since the start.
+    pub ejections: u64,
 }
 
 impl Endpoint {
@@ -59,8 +73,21 @@ impl Endpoint {
         observer: Arc<Observer>,
         member: Option<Arc<Observer>>,
     ) -> Self {
-        let (short, long_running, requests, broken, latency) = Default::default();
-        Self { target, host, pool, observer, member, broken, short, long_running, requests, latency }
+        Self {
+            target,
+            host,
+            pool,
+            observer,
+            member,
+            broken: AtomicU64::default(),
+            short: AtomicUsize::default(),
+            long_running: AtomicUsize::default(),
+            requests: AtomicU64::default(),
+            latency: AtomicU64::default(),
+            outlier: Mutex::default(),
+            suspicion: Notify::new(),
+            ejections: AtomicU64::default(),
+        }
     }
 
     /// Whether nothing is known against it.
@@ -91,6 +118,37 @@ impl Endpoint {
             Speaker::Rejecting => self.heard(),
             Speaker::Intermediary => {}
         }
+    }
+
+    /// A request was answered with this status.
+    pub(crate) fn gave(&self, status: StatusCode) {
+        if is_suspicious(status) {
+            self.suspicion.notify_one();
+        }
+    }
+
+    /// Waits until a request was answered with an error since this was last waited for. Cancelling loses nothing.
+    pub(crate) async fn suspected(&self) {
+        self.suspicion.notified().await;
+    }
+
+    /// Our own questions were answered, well or not.
+    pub(crate) fn judged(&self, is_well: bool) -> Change {
+        let change = self.outlier.lock().judged(is_well, Instant::now());
+        if change == Change::Ejected {
+            self.ejections.fetch_add(1, Ordering::Relaxed);
+        }
+        change
+    }
+
+    /// Whether it answers our own questions with errors.
+    pub(crate) fn is_ejected(&self) -> bool {
+        self.outlier.lock().is_ejected()
+    }
+
+    /// Whether it lets this turn pass because it has just come back.
+    pub(crate) fn lets_pass(&self, turn: usize, now: Instant) -> bool {
+        self.outlier.lock().lets_pass(turn, now)
     }
 
     /// It answers: so it can be reached, and the member by it.
@@ -131,6 +189,8 @@ impl Endpoint {
             requests: self.requests.load(Ordering::Relaxed),
             broken: self.broken.load(Ordering::Relaxed),
             latency: self.latency.load(Ordering::Relaxed).checked_sub(1).map(Duration::from_micros),
+            is_ejected: self.is_ejected(),
+            ejections: self.ejections.load(Ordering::Relaxed),
         }
     }
 

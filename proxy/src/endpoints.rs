@@ -2,7 +2,8 @@
 //!
 //! A request goes to the endpoint that has the fewest of its kind in flight, so that watches and short requests spread
 //! each for themselves and a slow endpoint gets less. An endpoint that cannot be reached is left out until it answers the
-//! question whether it is ready (`checks.rs`), so that no request has to try it.
+//! question whether it is ready (`checks.rs`), so that no request has to try it. One that answers with errors by its own
+//! fault is the last choice (`outlier.rs`), and gets its share back little by little.
 //! Where nothing is known to be well, all are tried at once.
 //!
 //! tower's `Balance` would have every request pass through one task (it needs `&mut self`), asks services whether they
@@ -16,7 +17,7 @@ use std::sync::{Arc, Weak};
 use futures::FutureExt;
 use http::Uri;
 use tokio::sync::watch;
-use tokio::time::{Duration, timeout};
+use tokio::time::{Duration, Instant, timeout};
 use tributary_apimachinery::ClusterName;
 
 use crate::endpoint::{Endpoint, EndpointRequest, EndpointStatus};
@@ -51,6 +52,11 @@ impl Endpoints {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Endpoint>> {
         self.all.iter()
+    }
+
+    /// Whether there are several.
+    pub(crate) fn are_several(&self) -> bool {
+        self.all.len() > 1
     }
 
     pub(crate) fn statuses(&self) -> Vec<EndpointStatus> {
@@ -137,14 +143,17 @@ impl Endpoints {
         }
     }
 
-    /// The place of the usable endpoint with the least to do. One that is not ready is the last choice.
+    /// The place of the usable endpoint with the least to do. One that is not ready, or answers with errors, is the last
+    /// choice: where all are, the least loaded of them is asked as before.
     fn best(&self, among: &[&Arc<Endpoint>], kind: LaneKind) -> Option<usize> {
         let count = among.len();
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let now = Instant::now();
         let places = (0..count).map(|step| turn.wrapping_add(step) % count);
         places.filter(|at| among[*at].is_usable()).min_by_key(|at| {
             let endpoint = among[*at];
-            (!endpoint.observer.is_ready(), endpoint.outstanding(kind))
+            let is_last = !endpoint.observer.is_ready() || endpoint.is_ejected();
+            (is_last, endpoint.lets_pass(turn, now), endpoint.outstanding(kind))
         })
     }
 }

@@ -96,6 +96,7 @@ impl ClientInner {
             match self.send(held, connection, request, &path, limit, claim).await {
                 Ok(response) => {
                     endpoint.spoke(Speaker::of(response.status()));
+                    endpoint.gave(response.status());
                     return Ok((response, credentials));
                 }
                 Err(Failed { error, request: unsent }) => {

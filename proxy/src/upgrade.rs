@@ -55,6 +55,7 @@ pub(crate) async fn forward(
     let response = member.head(sender.try_send_request(request), None).await.map_err(|failed| failed.error)?;
     let speaker = Speaker::of(response.status());
     held.endpoint.spoke(speaker);
+    held.endpoint.gave(response.status());
     // Its connection is its own until the answer has ended, switched or not.
     let endpoint = held.endpoint.clone();
     let permit = Permit::keeping((held, place, tunnel));

@@ -19,14 +19,14 @@ use tributary_proxy::{
 use crate::member::{self, Member, Options, Port, SOON, Seen, channel, eventually, full, get, read, text};
 
 /// An address that leads to a member, as long as it is open.
-struct Gate {
+pub(crate) struct Gate {
     port: Port,
     to: SocketAddr,
     task: Option<JoinHandle<()>>,
 }
 
 impl Gate {
-    async fn to(member: &Member) -> Self {
+    pub(crate) async fn to(member: &Member) -> Self {
         let mut gate = Self { port: Port::reserve(), to: member.address, task: None };
         gate.open().await;
         gate
@@ -52,12 +52,12 @@ impl Gate {
         let _ = task.await;
     }
 
-    fn url(&self) -> http::Uri {
+    pub(crate) fn url(&self) -> http::Uri {
         format!("https://{}", self.port.address()).parse().unwrap()
     }
 }
 
-async fn client(member: &Member, gates: [&Gate; 2]) -> ClusterClient {
+pub(crate) async fn client(member: &Member, gates: [&Gate; 2]) -> ClusterClient {
     let mut config = member.config();
     config.cluster_url = gates[0].url();
     let name = ClusterName::new("c1").unwrap();
@@ -87,7 +87,7 @@ async fn answer(seen: Seen, released: CancellationToken) -> http::Response<Body>
     text(StatusCode::OK, seen.uri.path().to_owned())
 }
 
-fn requests(client: &ClusterClient) -> [u64; 2] {
+pub(crate) fn requests(client: &ClusterClient) -> [u64; 2] {
     let counts: Vec<_> = client.endpoints().iter().map(|endpoint| endpoint.requests).collect();
     counts.try_into().unwrap()
 }

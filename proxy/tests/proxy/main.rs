@@ -6,6 +6,7 @@ mod endpoints;
 mod identity;
 mod member;
 mod network;
+mod outliers;
 mod own_token;
 mod plugins;
 mod pool;
