@@ -174,6 +174,10 @@ pub struct EndpointReport {
     pub requests: u64,
     /// What clients followed there and broke off: logs, watches of the cluster's own view, upgraded connections.
     pub broken: u64,
+    /// Whether it answers our own questions with errors, so that it is asked only where no other endpoint is left.
+    pub is_ejected: bool,
+    /// How often that has begun.
+    pub ejections: u64,
 }
 
 /// One resource over all clusters, or one namespace of it where the configuration names one.

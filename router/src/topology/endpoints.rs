@@ -64,6 +64,17 @@ impl Collector for EndpointMetrics {
         for (labels, endpoint) in &reports {
             ConstGauge::new(i64::from(endpoint.is_ready)).encode(family.encode_family(labels)?)?;
         }
+        let name = "tributary_endpoint_ejected";
+        let help = "1 where an endpoint answers our own questions with errors and is left out";
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (labels, endpoint) in &reports {
+            ConstGauge::new(i64::from(endpoint.is_ejected)).encode(family.encode_family(labels)?)?;
+        }
+        let help = "Times that an endpoint was left out for its errors";
+        let mut family = encoder.encode_descriptor("tributary_endpoint_ejections", help, None, MetricType::Counter)?;
+        for (labels, endpoint) in &reports {
+            ConstCounter::new(endpoint.ejections).encode(family.encode_family(labels)?)?;
+        }
         let name = "tributary_endpoint_latency_seconds";
         let help = "Time that an endpoint's last answer to our own /readyz took";
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;

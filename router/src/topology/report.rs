@@ -53,11 +53,14 @@ fn endpoint(status: EndpointStatus, cluster: &ClusterName) -> EndpointReport {
         problem: match &status.reachability.state {
             ReachabilityState::Unreachable { reason } => Some(cause_alone(reason, cluster)),
             _ if !status.is_ready => Some("its /readyz says that it is not ready".to_owned()),
+            _ if status.is_ejected => Some("it answers with errors, to questions of our own as well".to_owned()),
             ReachabilityState::Unknown | ReachabilityState::Reachable => None,
         },
         latency_microseconds: status.latency.map(microseconds),
         outstanding_requests: status.outstanding as u64,
         requests: status.requests,
         broken: status.broken,
+        is_ejected: status.is_ejected,
+        ejections: status.ejections,
     }
 }
