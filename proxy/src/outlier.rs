@@ -3,8 +3,8 @@
 //! Such an endpoint has the fewest requests in flight, and would be given all of them. But what clients are answered does
 //! not show that: one broken resource, one user's webhook or one aggregated server makes a sound kube-apiserver answer
 //! 500 as well, as often as a client asks. So an error that a client is given only raises a suspicion, and what decides is
-//! the answer to questions of our own (`suspicion.rs`). Nobody can have an endpoint left out who cannot make the endpoint
-//! itself fail.
+//! the answer to questions of our own (`suspicion.rs`). However many errors clients are given, an endpoint that answers
+//! these well is not left out.
 //!
 //! ```text
 //!        own question fails              so many own questions answered        the time of its return is over
