@@ -159,7 +159,7 @@ impl Dispatched {
     /// Whether a cluster's policies refuse the same sender something else, to which the request refers.
     pub(crate) fn denies_also(&self, cluster: &ClusterName, asked: &ResourceAttributes<'_>) -> bool {
         let Some(place) = self.dispatch.as_ref().and_then(|dispatch| dispatch.cluster(cluster)) else { return false };
-        let ResourceAttributes { verb, group, resource, subresource, namespace, name } = *asked;
+        let ResourceAttributes { verb, group, resource, subresource, namespace, name, .. } = *asked;
         let of = DispatchedResource { group, resource, subresource, namespace, name };
         let target = DispatchTarget::Resource(of);
         place.judge(&DispatchAttributes { verb: of.verb(verb), target, ..self.asked() }).is_err()

@@ -76,7 +76,7 @@ impl ClientRequest<'_> {
         let visible = only.iter().map(|cluster| (cluster.clone(), Visible::Whole)).collect();
         let only = Arc::new(only);
         let audience = Arc::new(Audience::new(Arc::clone(&only), visible));
-        Ok(Some(Admission { only, by_namespace: None, is_one_unknown: false, audience }))
+        Ok(Some(Admission { only, by_namespace: None, only_watched: Arc::default(), is_one_unknown: false, audience }))
     }
 
     /// What of the clusters that are wanted the caller may read; `None` where one person owns the endpoint, and no policy

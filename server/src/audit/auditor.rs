@@ -190,7 +190,7 @@ mod tests {
         let info = RequestInfo::parse("GET", head.uri.path(), None).unwrap();
         let at = (&HeaderValue::from_static("one"), MicroTime::of(SystemTime::now()));
         let user = User::named("https://issuer", "ann");
-        let mut event = auditor.await.event(at, &head, Some(&info), Some(&user)).unwrap();
+        let event = auditor.await.event(at, &head, Some(&info), Some(&user)).unwrap();
         let line = event.line(Stage::ResponseComplete, MicroTime::of(SystemTime::now()));
         let line: serde_json::Value = serde_json::from_slice(line.as_ref()).unwrap();
         assert_eq!(line["sourceIPs"], serde_json::json!(["10.0.0.1", "10.0.0.3", "0.0.0.0"]));
