@@ -106,6 +106,7 @@ fn policies_are_examined_with_what_they_refer_to() {
         ),
         ("endpointProbe: {path: /healthz, failureThreshold: 1}".to_owned(), ""),
         ("endpointProbe: {path: healthz}".to_owned(), "E spec.endpointProbe.path: \"healthz\" is no path"),
+        ("endpointProbe: {path: /a b}".to_owned(), "E spec.endpointProbe.path: \"/a b\" is no path"),
         ("dispatch: DenyAll, logging: {mode: Disabled}".to_owned(), ""),
     ] {
         let found = problems_of_cluster(&fields);

@@ -1,5 +1,6 @@
 //! Whether each endpoint of a member is well: its `/readyz` is asked all the time, so that a member that goes silent is
-//! known before any client meets it, and one that comes back as well.
+//! known before any client meets it, and one that comes back as well. The path, the times and how many answers in a row
+//! count are the member's (`probe.rs`); what follows tells of the defaults.
 //!
 //! A question without an answer means silence only if nothing else came from the endpoint meanwhile: an answer to
 //! another request, or bytes of what somebody reads. So a slow network, or a member that is busy, is not taken for
@@ -30,22 +31,15 @@ use crate::identity::RequestIdentity;
 use crate::member::ClientInner;
 use crate::places::Asker;
 use crate::pool::{Claim, LaneKind};
+use crate::probe::{INTERVAL, Probe, Streak};
 use crate::reachability::ReachabilityState;
 use crate::speaker::Speaker;
 use crate::suspicion;
 use crate::tick::nearest_tick;
 use crate::user::MemberUser;
 
-/// From one question to the next. 5 s: with the time that an answer may take, silence is known within 9 s.
-const INTERVAL: Duration = Duration::from_secs(5);
-
-/// How long an answer may take before the endpoint is silent, if nothing else comes from it. 4 s: a kube-apiserver
-/// answers `/readyz` in milliseconds, and a handshake with one on another continent takes a second.
-pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(4);
-
-/// How long `/readyz` may take before `/livez/ping` is asked, too. 2 s: kube-apiserver gives etcd as long in each of two
-/// checks, one after the other (`pkg/server/options/etcd.go` in kubernetes/apiserver).
-const PING_AFTER: Duration = Duration::from_secs(2);
+/// What waits for nothing at the endpoint.
+const PING: &str = "/livez/ping";
 
 /// From one answer, or none, to the next question while an endpoint is out of reach or not ready. 1 s: what it holds is
 /// to be fresh 5 s after it is well, and a refused connection costs nothing.
@@ -77,6 +71,15 @@ impl Verdict {
     fn is_silent(self) -> bool {
         matches!(self, Self::Absent(_) | Self::Silent)
     }
+
+    /// Whether it counts among those that are to come in a row, and as what.
+    fn is_success(self) -> Option<bool> {
+        match self {
+            Self::Answered { ready } => Some(ready),
+            Self::Absent(_) | Self::Silent => Some(false),
+            Self::Rejects | Self::Slow => None,
+        }
+    }
 }
 
 /// Asks each endpoint, for as long as this is polled.
@@ -93,21 +96,35 @@ pub(crate) async fn run(member: Arc<ClientInner>) {
 
 /// Asks one endpoint again and again.
 async fn follow(member: Arc<ClientInner>, endpoint: Arc<Endpoint>) {
+    let probe = &member.tuning.probe;
     let mut reachability = endpoint.observer.subscribe();
     let mut last = None;
+    let mut streak = Streak::default();
+    let mut was_lost = false;
     // Members, and replicas, are not to be asked all at once.
-    let first = INTERVAL.mul_f64(rand::rng().random());
+    let first = INTERVAL.min(probe.interval).mul_f64(rand::rng().random());
     sleep_until(nearest_tick(Instant::now() + first)).await;
     loop {
+        let is_lost = endpoint.observer.is_unreachable();
+        if is_lost && !was_lost {
+            // What it answered before that counts no longer.
+            streak.end();
+        }
+        was_lost = is_lost;
         let asked = Instant::now();
-        if let Some(verdict) = check(&member, &endpoint).await {
-            note(&member, &endpoint, verdict, last);
-            last = Some(verdict);
+        match check(&member, &endpoint).await {
+            Some(verdict) => {
+                if verdict.is_success().is_none_or(|is_success| streak.believes(is_success, probe)) {
+                    note(&member, &endpoint, verdict, last);
+                    last = Some(verdict);
+                }
+            }
+            None => streak.end(),
         }
         // Requests may find out meanwhile that it is lost.
         let lost = reachability.wait_for(|known| matches!(known.state, ReachabilityState::Unreachable { .. }));
-        let is_not_ready = last == Some(Verdict::Answered { ready: false });
-        if is_not_ready || timeout_at(nearest_tick(asked + INTERVAL), lost).await.is_ok() {
+        let is_not_ready = !endpoint.observer.is_ready();
+        if is_not_ready || timeout_at(nearest_tick(asked + probe.interval), lost).await.is_ok() {
             sleep(INTERVAL_UNTIL_WELL).await;
         }
     }
@@ -124,14 +141,19 @@ async fn check(member: &Arc<ClientInner>, endpoint: &Arc<Endpoint>) -> Option<Ve
             return None;
         }
     };
+    let probe = &member.tuning.probe;
     let asked = Instant::now();
-    match timeout(ANSWER_WITHIN, ask_both(member, endpoint, &credentials, &user)).await {
+    match timeout(probe.answer_within, ask_both(member, endpoint, &credentials, &user)).await {
         Ok(Ok(Verdict::Absent(status))) => {
             // Whoever is known to be gone need not be given time to say something.
             if !endpoint.observer.is_unreachable() {
-                sleep_until(asked + ANSWER_WITHIN).await;
+                sleep_until(asked + probe.answer_within).await;
             }
-            Some(unless_heard(asked, endpoint.observer.heard_at(), Verdict::Absent(status)))
+            match unless_heard(asked, endpoint.observer.heard_at(), Verdict::Absent(status)) {
+                // It is there, and what it was to answer is not 200.
+                Verdict::Slow if probe.is_strict() => Some(Verdict::Answered { ready: false }),
+                verdict => Some(verdict),
+            }
         }
         Ok(Ok(verdict)) => Some(verdict),
         Ok(Err(error)) => {
@@ -143,11 +165,11 @@ async fn check(member: &Arc<ClientInner>, endpoint: &Arc<Endpoint>) -> Option<Ve
 }
 
 /// What a status says of the endpoint.
-fn of_status(status: StatusCode) -> Verdict {
+fn of_status(status: StatusCode, probe: &Probe) -> Verdict {
     match Speaker::of(status) {
         Speaker::Rejecting => Verdict::Rejects,
         Speaker::Intermediary => Verdict::Absent(status),
-        Speaker::Member => Verdict::Answered { ready: !status.is_server_error() },
+        Speaker::Member => Verdict::Answered { ready: probe.is_ready(status) },
     }
 }
 
@@ -171,10 +193,12 @@ fn note(member: &ClientInner, endpoint: &Endpoint, verdict: Verdict, last: Optio
         Verdict::Rejects => endpoint.heard(),
         Verdict::Slow => {}
         Verdict::Absent(status) => {
-            lose(member, endpoint, last, format_args!("/readyz is answered {status}, and nothing else comes"));
+            let path = &member.tuning.probe.path;
+            lose(member, endpoint, last, format_args!("{path} is answered {status}, and nothing else comes"));
         }
         Verdict::Silent => {
-            lose(member, endpoint, last, format_args!("no answer to /readyz within {} s", ANSWER_WITHIN.as_secs()));
+            let Probe { path, answer_within, .. } = &member.tuning.probe;
+            lose(member, endpoint, last, format_args!("no answer to {path} within {} s", answer_within.as_secs()));
         }
     }
 }
@@ -197,15 +221,17 @@ async fn ask_both(
     credentials: &Arc<Current>,
     user: &MemberUser,
 ) -> Result<Verdict, ForwardError> {
+    let probe = &member.tuning.probe;
     let asked = Instant::now();
     let ready = async {
-        let status = ask(member, endpoint, credentials, user, "/readyz").await?;
+        let status = ask(member, endpoint, credentials, user, &probe.uri()).await?;
         endpoint.answered_within(asked.elapsed());
-        Ok(of_status(status))
+        Ok(of_status(status, probe))
     };
     let ping = async {
-        sleep(PING_AFTER).await;
-        match ask(member, endpoint, credentials, user, "/livez/ping").await.map(of_status) {
+        sleep(probe.ping_after()).await;
+        let status = ask(member, endpoint, credentials, user, &Uri::from_static(PING)).await;
+        match status.map(|status| of_status(status, probe)) {
             Ok(Verdict::Answered { .. }) => Verdict::Answered { ready: false },
             Ok(verdict) => verdict,
             // What is wrong is for the other question to say.
@@ -225,12 +251,11 @@ pub(crate) async fn ask(
     endpoint: &Arc<Endpoint>,
     credentials: &Arc<Current>,
     user: &MemberUser,
-    path: &'static str,
+    path: &Uri,
 ) -> Result<StatusCode, ForwardError> {
     let claim = Claim { lane: LaneKind::Short, asker: Asker::Ourselves, peer: None, endpoint: None };
-    let path = Uri::from_static(path);
-    // The caller's own limit is shorter.
-    let limit = Some(member.tuning.head_timeout);
+    // The caller's own limit is not longer.
+    let limit = Some(member.tuning.head_timeout.max(member.tuning.probe.answer_within));
     let mut tries = TRIES;
     loop {
         tries -= 1;
@@ -241,7 +266,7 @@ pub(crate) async fn ask(
         credentials.authorize(request.headers_mut());
         let held = endpoint.hold(LaneKind::Short);
         let connection = endpoint.pool.acquire(claim, credentials).await?;
-        match member.send(held, connection, request, &path, limit, claim).await {
+        match member.send(held, connection, request, path, limit, claim).await {
             Ok(response) => {
                 let status = response.status();
                 read(response.into_body()).await;
@@ -287,7 +312,7 @@ mod tests {
             (504, Verdict::Absent(StatusCode::GATEWAY_TIMEOUT)),
             (401, Verdict::Rejects),
         ] {
-            assert_eq!(of_status(StatusCode::from_u16(status).unwrap()), verdict, "{status}");
+            assert_eq!(of_status(StatusCode::from_u16(status).unwrap(), &Probe::default()), verdict, "{status}");
         }
     }
 }

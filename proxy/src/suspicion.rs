@@ -1,20 +1,23 @@
 //! Finds out whether an endpoint that gives clients errors is to blame for them (`outlier.rs`), by questions of our own.
 //!
-//! Two are put: `/readyz`, which says whether the server takes itself for sound, and one for an object that every
+//! Two are put: `/readyz`, or what the member's probe asks for instead, which says whether the server takes itself for
+//! sound, and one for an object that every
 //! cluster has, which goes through authentication, authorization and storage as clients' requests do. Whoever may not
 //! read that is answered 403, which is an answer. An endpoint that gives none is for `checks.rs` to judge.
 
 use std::sync::Arc;
 
+use http::Uri;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::checks::{ANSWER_WITHIN, ask};
+use crate::checks::ask;
 use crate::endpoint::Endpoint;
 use crate::member::ClientInner;
 use crate::outlier::{Change, QUESTION_INTERVAL, is_suspicious};
+use crate::probe::ANSWER_WITHIN;
 
-/// What is asked, one after the other until one is answered by an error.
-const QUESTIONS: [&str; 2] = ["/readyz", "/api/v1/namespaces/default"];
+/// An object that every cluster has. It is asked for after the probe's path, if that is not answered by an error.
+const OBJECT: &str = "/api/v1/namespaces/default";
 
 /// Asks one of several endpoints whenever it is suspected, and until it is well again; for as long as this is polled.
 pub(crate) async fn follow(member: Arc<ClientInner>, endpoint: Arc<Endpoint>) {
@@ -34,8 +37,8 @@ pub(crate) async fn follow(member: Arc<ClientInner>, endpoint: Arc<Endpoint>) {
 async fn fault(member: &Arc<ClientInner>, endpoint: &Arc<Endpoint>) -> Option<Option<String>> {
     let user = member.user.load_full();
     let credentials = member.credentials(&user).await.ok()?;
-    for path in QUESTIONS {
-        let status = ask(member, endpoint, &credentials, &user, path).await.ok()?;
+    for path in [member.tuning.probe.uri(), Uri::from_static(OBJECT)] {
+        let status = ask(member, endpoint, &credentials, &user, &path).await.ok()?;
         if is_suspicious(status) {
             return Some(Some(format!("{path} is answered {status}")));
         }

@@ -7,6 +7,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::places::Places;
 use crate::plugins::Plugins;
+use crate::probe::Probe;
 
 /// The flow-control windows of an HTTP/2 connection, in bytes: what the member may send before it is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +84,8 @@ pub struct ClientTuning {
     /// broken plugin or account does not become a fork storm; while a plugin fails it doubles to 10 minutes, and so it
     /// does for the member that rejects what the plugin gives.
     pub credential_retry_interval: Duration,
+    /// How each endpoint is asked whether it is well. Default [`Probe::default`].
+    pub probe: Probe,
     /// The credential plugins. Clones share them, so that a few run at once in all clients of a process.
     pub plugins: Plugins,
     /// Where upgraded connections (exec, attach, port-forward) run. Clones share one tracker: `tunnels.len()` counts
@@ -112,6 +115,7 @@ impl Default for ClientTuning {
             token_file_interval: Duration::from_secs(10),
             exec_timeout: Duration::from_secs(60),
             credential_retry_interval: Duration::from_secs(5),
+            probe: Probe::default(),
             plugins: Plugins::default(),
             tunnels: TaskTracker::new(),
             tunnel_places: Places::new(1024),

@@ -127,6 +127,7 @@ mod tests {
             origin: format!("UpstreamCluster {name}"),
             config: Err("a test".to_owned()),
             further_endpoints: Vec::new(),
+            probe: tributary_proxy::Probe::default(),
             fingerprint: String::new(),
             user_fingerprint: String::new(),
             warnings: Vec::new(),

@@ -63,6 +63,7 @@ impl Clusters {
             origin,
             config,
             further_endpoints,
+            probe,
             fingerprint,
             user_fingerprint,
             index,
@@ -78,7 +79,7 @@ impl Clusters {
         let shutdown = shutdown.unwrap_or_else(|| self.tuning.shutdown.child_token());
         let client = match config {
             Ok(config) => {
-                let tuning = ClientTuning { shutdown: shutdown.clone(), ..self.tuning.clone() };
+                let tuning = ClientTuning { shutdown: shutdown.clone(), probe, ..self.tuning.clone() };
                 let client = connected(name.clone(), config, &further_endpoints, tuning, passes_tokens);
                 client.await.map_err(|e| explain(&e))
             }
@@ -237,6 +238,7 @@ mod tests {
             origin: format!("context {name:?}"),
             config: Ok(kube::Config::new("https://127.0.0.1:1".parse().unwrap())),
             further_endpoints: Vec::new(),
+            probe: tributary_proxy::Probe::default(),
             fingerprint: fingerprint.to_owned(),
             user_fingerprint: String::new(),
             warnings: Vec::new(),

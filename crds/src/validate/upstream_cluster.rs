@@ -7,7 +7,7 @@ use tributary_apimachinery::{ClusterName, HostName};
 use super::Problems;
 use super::governance::{self, Governance};
 use crate::upstream_cluster::INDEX_MAX;
-use crate::{Credentials, SecretText, SecureServing, UpstreamCluster, UpstreamClusterSpec};
+use crate::{Credentials, EndpointProbe, SecretText, SecureServing, UpstreamCluster, UpstreamClusterSpec};
 
 pub(super) fn validate(cluster: &UpstreamCluster, problems: &mut Problems<'_>) {
     if let Err(error) = ClusterName::new(cluster.metadata.name.as_deref().unwrap_or_default()) {
@@ -49,9 +49,8 @@ pub(super) fn validate(cluster: &UpstreamCluster, problems: &mut Problems<'_>) {
         endpoints: Some(&spec.endpoints),
     };
     governance::validate(&governance, problems);
-    if let Some(probe) = spec.endpoint_probe.as_ref().filter(|probe| !probe.path.starts_with('/')) {
-        let message = format!("{:?} is no path; give one that begins with \"/\", as \"/readyz\"", probe.path);
-        problems.error("spec.endpointProbe.path", message);
+    if let Some(probe) = &spec.endpoint_probe {
+        endpoint_probe(probe, problems);
     }
     if let Some(proxy) = &spec.proxy_url {
         let known = ["http://", "https://", "socks5://"].iter().find_map(|scheme| proxy.strip_prefix(scheme));
@@ -81,6 +80,15 @@ fn extras(keys: &[String], problems: &mut Problems<'_>) {
         } else if keys[..index].contains(key) {
             problems.error(field, format!("{key:?} is listed twice; remove one of them"));
         }
+    }
+}
+
+/// That its numbers are in their ranges is seen to when the object is read.
+fn endpoint_probe(probe: &EndpointProbe, problems: &mut Problems<'_>) {
+    let is_path = probe.path.starts_with('/') && probe.path.bytes().all(|byte| byte.is_ascii_graphic());
+    if !is_path || probe.path.len() > 256 {
+        let message = format!("{:?} is no path; give one that begins with \"/\", as \"/readyz\"", probe.path);
+        problems.error("spec.endpointProbe.path", message);
     }
 }
 

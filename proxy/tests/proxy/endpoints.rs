@@ -32,7 +32,7 @@ impl Gate {
         gate
     }
 
-    async fn open(&mut self) {
+    pub(crate) async fn open(&mut self) {
         let (listener, to) = (self.port.listen().await, self.to);
         self.task = Some(tokio::spawn(async move {
             let mut passing = JoinSet::new();
@@ -46,7 +46,7 @@ impl Gate {
     }
 
     /// Cuts every connection, and takes no more.
-    async fn close(&mut self) {
+    pub(crate) async fn close(&mut self) {
         let task = self.task.take().unwrap();
         task.abort();
         let _ = task.await;
@@ -58,10 +58,14 @@ impl Gate {
 }
 
 pub(crate) async fn client(member: &Member, gates: [&Gate; 2]) -> ClusterClient {
+    client_with(ClientTuning::default(), member, gates).await
+}
+
+pub(crate) async fn client_with(tuning: ClientTuning, member: &Member, gates: [&Gate; 2]) -> ClusterClient {
     let mut config = member.config();
     config.cluster_url = gates[0].url();
     let name = ClusterName::new("c1").unwrap();
-    ClusterClient::connect_to_all(name, config, &[gates[1].url().into()], ClientTuning::default()).await.unwrap()
+    ClusterClient::connect_to_all(name, config, &[gates[1].url().into()], tuning).await.unwrap()
 }
 
 /// Answers with the path, but to watches, which stay open.

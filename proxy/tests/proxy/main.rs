@@ -11,6 +11,7 @@ mod own_token;
 mod plugins;
 mod pool;
 mod precedents;
+mod probes;
 mod readers;
 mod renewal;
 mod streaming;

@@ -19,6 +19,8 @@ pub struct ClusterSpec {
     pub config: Result<kube::Config, String>,
     /// The addresses of its servers besides the one in `config`.
     pub further_endpoints: Vec<tributary_proxy::Address>,
+    /// How each of its endpoints is asked whether it is well.
+    pub probe: tributary_proxy::Probe,
     /// Equal where the member is reached and checked in the same way, referenced files included.
     pub fingerprint: String,
     /// Equal where the user is the same, referenced files included: a change costs neither connections nor caches.

@@ -84,6 +84,7 @@ fn spec(chosen: SelectedContext, target: Result<ContextTarget, String>) -> Clust
         origin,
         config,
         further_endpoints: Vec::new(),
+        probe: tributary_proxy::Probe::default(),
         fingerprint,
         user_fingerprint,
         warnings,

@@ -8,7 +8,6 @@ struct Governance<'a> {
     policies: &'a [DispatchPolicy],
     flow_control: &'a FlowControl,
     logging: &'a Logging,
-    has_probe: bool,
 }
 
 /// What this release does not carry out. Whatever would let through what was to be refused or limited is an error:
@@ -19,24 +18,21 @@ pub fn not_carried_out(objects: &ConfigurationObjects) -> Vec<ValidationProblem>
         policies: &cluster.spec.dispatch_policies,
         flow_control: &cluster.spec.flow_control,
         logging: &cluster.spec.logging,
-        has_probe: cluster.spec.endpoint_probe.is_some(),
     });
     let merged = objects.merged_endpoints.iter().map(|endpoint| Governance {
         object: format!("MergedEndpoint {:?}", endpoint.metadata.name.as_deref().unwrap_or_default()),
         policies: &endpoint.spec.dispatch_policies,
         flow_control: &endpoint.spec.flow_control,
         logging: &endpoint.spec.logging,
-        has_probe: false,
     });
     clusters.chain(merged).flat_map(of_object).collect()
 }
 
 fn of_object(governance: Governance<'_>) -> impl Iterator<Item = ValidationProblem> {
-    let Governance { object, policies, flow_control, logging, has_probe } = governance;
+    let Governance { object, policies, flow_control, logging } = governance;
     let fields = [
         (Severity::Error, "spec.flowControl", !flow_control.is_empty()),
         (Severity::Warning, "spec.logging", !logging.is_empty()),
-        (Severity::Warning, "spec.endpointProbe", has_probe),
     ];
     let fields = fields.into_iter().map(|(severity, field, is_given)| (severity, field.to_owned(), is_given));
     let of_policies = policies.iter().enumerate().flat_map(|(number, policy)| {
@@ -92,6 +88,6 @@ mod tests {
         assert_eq!(found("UpstreamCluster", "dispatch: DenyAll"), []);
         let subset = policy(", endpoints: ['https://a:6443']");
         assert_eq!(found("UpstreamCluster", &subset), of(Severity::Error, "spec.dispatchPolicies[0].endpoints"));
-        assert_eq!(found("UpstreamCluster", "endpointProbe: {}"), of(Severity::Warning, "spec.endpointProbe"));
+        assert_eq!(found("UpstreamCluster", "endpointProbe: {}"), []);
     }
 }

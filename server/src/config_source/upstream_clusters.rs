@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use kube::config::{AuthInfo, Cluster, Context, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext};
@@ -10,7 +11,7 @@ use tributary_crds::upstream_cluster::INDEX_MAX;
 use tributary_crds::{
     Credentials, KubeconfigReference, SecretText, Severity, UpstreamCluster, UpstreamClusterSpec, ValidationProblem,
 };
-use tributary_proxy::{Address, without_user_info};
+use tributary_proxy::{Address, Probe, without_user_info};
 use tributary_router::MemberRules;
 
 use super::dispatch::dispatch_settings;
@@ -150,11 +151,18 @@ pub async fn cluster_spec(
         .into_iter()
         .map(|url| Address { proxy: target.proxies.on_the_way_to(&url), url })
         .collect();
+    let probe = probe(&cluster.spec)?;
+    let fingerprint = further_endpoints.iter().fold(target.fingerprint, |text, more| format!("{text} {}", more.url));
     let told = &cluster.spec.impersonation;
     let spec = ClusterSpec {
         origin: format!("UpstreamCluster {name}"),
         config: Ok(target.config),
-        fingerprint: further_endpoints.iter().fold(target.fingerprint, |text, more| format!("{text} {}", more.url)),
+        fingerprint: match probe == Probe::default() {
+            true => fingerprint,
+            // The client asks by it for as long as it lives.
+            false => format!("{fingerprint} probed by {probe:?}"),
+        },
+        probe,
         user_fingerprint: target.user_fingerprint,
         // Of its own fields the validation warns.
         warnings: cluster.spec.kubeconfig.as_ref().map(|_| target.warnings).unwrap_or_default(),
@@ -198,6 +206,22 @@ async fn described(spec: &UpstreamClusterSpec, base: &Path) -> Result<ContextTar
         field: field(&problem.field),
         problem: problem.problem,
         remedy: problem.remedy,
+    })
+}
+
+/// How its endpoints are asked whether they are well.
+fn probe(spec: &UpstreamClusterSpec) -> Result<Probe, UpstreamClusterError> {
+    let Some(given) = &spec.endpoint_probe else { return Ok(Probe::default()) };
+    let path = given.path.parse().map_err(|error| {
+        let problem = format!("{:?}: {error}", given.path);
+        field_error("spec.endpointProbe.path", &problem, "give a path, as /readyz")
+    })?;
+    Ok(Probe {
+        path,
+        interval: Duration::from_secs(given.period_seconds.into()),
+        answer_within: Duration::from_secs(given.timeout_seconds.into()),
+        success_threshold: given.success_threshold,
+        failure_threshold: given.failure_threshold,
     })
 }
 
@@ -313,6 +337,34 @@ mod tests {
         std::fs::write(base.path().join("ca.pem"), authority()).unwrap();
         let (rotated, _) = cluster_spec(&cluster, base.path()).await.unwrap();
         assert_ne!(spec.fingerprint, rotated.fingerprint, "the contents of files count");
+    }
+
+    #[tokio::test]
+    async fn how_endpoints_are_probed() {
+        let of = async |given: serde_json::Value| {
+            let mut fields = serde_json::json!({"endpoints": ["https://a"], "insecureSkipVerify": true});
+            fields.as_object_mut().unwrap().extend(given.as_object().unwrap().clone());
+            cluster_spec(&upstream(fields), Path::new("")).await.map(|(spec, _)| (spec.probe, spec.fingerprint))
+        };
+        let (nothing, unnamed) = of(serde_json::json!({})).await.unwrap();
+        assert_eq!(nothing, Probe::default());
+        let (empty, same) = of(serde_json::json!({"endpointProbe": {}})).await.unwrap();
+        assert_eq!((empty, same), (Probe::default(), unnamed.clone()), "what is not given is as for all others");
+        let given = serde_json::json!({"endpointProbe": {
+            "path": "/healthz?exclude=etcd", "periodSeconds": 7, "timeoutSeconds": 3, "successThreshold": 2, "failureThreshold": 4,
+        }});
+        let (probe, other) = of(given).await.unwrap();
+        let expected = Probe {
+            path: "/healthz?exclude=etcd".parse().unwrap(),
+            interval: Duration::from_secs(7),
+            answer_within: Duration::from_secs(3),
+            success_threshold: 2,
+            failure_threshold: 4,
+        };
+        assert_eq!(probe, expected);
+        assert_ne!(other, unnamed, "the client is made anew");
+        let error = of(serde_json::json!({"endpointProbe": {"path": "/a b"}})).await.unwrap_err().to_string();
+        assert!(error.starts_with("spec.endpointProbe.path: \"/a b\""), "{error}");
     }
 
     #[tokio::test]

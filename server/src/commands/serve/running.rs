@@ -367,6 +367,7 @@ mod tests {
                 origin: "context \"a\"".to_owned(),
                 config: Ok(kube::Config::new(server.parse().unwrap())),
                 further_endpoints: Vec::new(),
+                probe: tributary_proxy::Probe::default(),
                 fingerprint: String::new(),
                 user_fingerprint: String::new(),
                 warnings: Vec::new(),

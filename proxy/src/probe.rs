@@ -1,0 +1,148 @@
+//! How the endpoints of a member are asked whether they are well (`checks.rs` asks), and how many answers in a row count.
+
+use http::uri::PathAndQuery;
+use http::{StatusCode, Uri};
+use tokio::time::Duration;
+
+/// What kube-apiserver says of itself.
+const READYZ: &str = "/readyz";
+
+/// From one question to the next. 5 s: with the time that an answer may take, silence is known within 9 s.
+pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
+
+/// How long an answer may take before the endpoint is silent, if nothing else comes from it. 4 s: a kube-apiserver
+/// answers `/readyz` in milliseconds, and a handshake with one on another continent takes a second.
+pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(4);
+
+/// How long `/readyz` may take before `/livez/ping` is asked, too. 2 s: kube-apiserver gives etcd as long in each of two
+/// checks, one after the other (`pkg/server/options/etcd.go` in kubernetes/apiserver).
+const PING_AFTER: Duration = Duration::from_secs(2);
+
+/// How each endpoint of a member is asked whether it is well. `Probe::default()` asks a kube-apiserver for `/readyz` every
+/// 5 s, gives it 4 s, and believes each answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Probe {
+    /// What is asked for by GET. 200 says that the endpoint is ready; of `/readyz` any answer but an error of the server
+    /// (5xx) does, since a cluster may forbid our account that question.
+    pub path: PathAndQuery,
+    /// From one question to the next while the endpoint is well; it is asked every second while it is not. At least
+    /// 250 ms, which is how exactly it is kept.
+    pub interval: Duration,
+    /// How long an answer may take before the endpoint is silent, if nothing else comes from it.
+    pub answer_within: Duration,
+    /// So many answers in a row make an endpoint well that was not. 0 is as 1.
+    pub success_threshold: u32,
+    /// So many failures in a row (not ready, or silent) take an endpoint out that was well. 0 is as 1. A connection that
+    /// cannot be made takes it out at once, as it does for whatever else is asked of it.
+    pub failure_threshold: u32,
+}
+
+impl Default for Probe {
+    fn default() -> Self {
+        Self {
+            path: PathAndQuery::from_static(READYZ),
+            interval: INTERVAL,
+            answer_within: ANSWER_WITHIN,
+            success_threshold: 1,
+            failure_threshold: 1,
+        }
+    }
+}
+
+impl Probe {
+    /// What is asked for.
+    pub(crate) fn uri(&self) -> Uri {
+        Uri::from(self.path.clone())
+    }
+
+    /// How long an answer may take before another is asked for, which waits for nothing.
+    pub(crate) fn ping_after(&self) -> Duration {
+        PING_AFTER.min(self.answer_within / 2)
+    }
+
+    /// Whether only 200 will do. Whoever gave a path means it: a wrong one, which is answered 404, is not to pass for sound.
+    pub(crate) fn is_strict(&self) -> bool {
+        self.path.as_str() != READYZ
+    }
+
+    /// Whether an answer of the endpoint itself says that it is ready.
+    pub(crate) fn is_ready(&self, status: StatusCode) -> bool {
+        if self.is_strict() { status == StatusCode::OK } else { !status.is_server_error() }
+    }
+}
+
+/// How often in a row the same was answered.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Streak {
+    is_success: bool,
+    length: u32,
+}
+
+impl Streak {
+    /// Counts one more, and gives whether these are enough in a row to be believed.
+    pub(crate) fn believes(&mut self, is_success: bool, probe: &Probe) -> bool {
+        if self.is_success != is_success {
+            *self = Self { is_success, length: 0 };
+        }
+        self.length = self.length.saturating_add(1);
+        self.length >= if is_success { probe.success_threshold } else { probe.failure_threshold }
+    }
+
+    /// Nothing counts any longer.
+    pub(crate) fn end(&mut self) {
+        self.length = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_so_many_in_a_row_are_believed() {
+        let of = |success_threshold, failure_threshold, answers: &[(bool, bool)]| {
+            let probe = Probe { success_threshold, failure_threshold, ..Probe::default() };
+            let mut streak = Streak::default();
+            for (place, (is_success, is_believed)) in answers.iter().enumerate() {
+                assert_eq!(streak.believes(*is_success, &probe), *is_believed, "{place}");
+            }
+        };
+        let (success, failure) = (true, false);
+        of(1, 1, &[(success, true), (failure, true), (failure, true), (success, true)]);
+        of(0, 0, &[(success, true), (failure, true)]);
+        of(
+            2,
+            3,
+            &[
+                (failure, false),
+                (failure, false),
+                // One that is answered between them begins anew.
+                (success, false),
+                (failure, false),
+                (failure, false),
+                (failure, true),
+                (failure, true),
+                (success, false),
+                (success, true),
+            ],
+        );
+    }
+
+    #[test]
+    fn a_path_of_ones_own_is_to_be_answered_200() {
+        let of_its_own = Probe { path: PathAndQuery::from_static("/healthz"), ..Probe::default() };
+        for (status, of_readyz, of_other) in
+            [(200, true, true), (204, true, false), (403, true, false), (404, true, false), (500, false, false)]
+        {
+            let status = StatusCode::from_u16(status).unwrap();
+            assert_eq!(
+                (Probe::default().is_ready(status), of_its_own.is_ready(status)),
+                (of_readyz, of_other),
+                "{status}"
+            );
+        }
+        assert_eq!(Probe::default().ping_after(), PING_AFTER);
+        let hasty = Probe { answer_within: Duration::from_secs(1), ..Probe::default() };
+        assert_eq!(hasty.ping_after(), Duration::from_millis(500), "before it is taken for silent");
+    }
+}

@@ -1,0 +1,176 @@
+//! How endpoints are asked whether they are well, where a cluster says it itself: the path, the times, and how many
+//! answers in a row count.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::StatusCode;
+use http::uri::PathAndQuery;
+use tokio::sync::{Mutex, mpsc};
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+use tributary_proxy::{ClientTuning, ClusterClient, Probe, ReachabilityState, RequestIdentity};
+
+use crate::endpoints::{Gate, client_with, requests};
+use crate::member::{Member, Options, eventually, get, text};
+
+const PATH: &str = "/healthz";
+
+/// A member with two addresses, and a task that watches over them. At the first address the probe's path is
+/// answered as the test says, and not before it says so, and `/livez/ping` never.
+struct Scene {
+    member: Member,
+    gates: [Gate; 2],
+    answers: mpsc::UnboundedSender<StatusCode>,
+    client: ClusterClient,
+    tending: JoinHandle<()>,
+}
+
+impl Scene {
+    async fn new(probe: Probe) -> Self {
+        let (answers, given) = mpsc::unbounded_channel();
+        let given = Arc::new(Mutex::new(given));
+        let second = Arc::new(std::sync::OnceLock::new());
+        let is_second = second.clone();
+        let member = Member::start(Options::default(), move |seen, _| {
+            let (given, second) = (given.clone(), is_second.clone());
+            async move {
+                let is_first = seen.uri.authority() != second.get();
+                let status = match seen.uri.path() {
+                    PATH if is_first => given.lock().await.recv().await,
+                    "/livez/ping" if is_first => None,
+                    _ => Some(StatusCode::OK),
+                };
+                // Without an answer the question stays open until the connection is cut.
+                let Some(status) = status else { return std::future::pending().await };
+                text(status, seen.uri.path().to_owned())
+            }
+        })
+        .await;
+        let gates = [Gate::to(&member).await, Gate::to(&member).await];
+        second.set(gates[1].url().authority().unwrap().clone()).unwrap();
+        let tuning = ClientTuning { probe, ..ClientTuning::default() };
+        let client = client_with(tuning, &member, [&gates[0], &gates[1]]).await;
+        let tended = client.clone();
+        let tending = tokio::spawn(async move { tended.watch_over().await });
+        Self { member, gates, answers, client, tending }
+    }
+
+    /// How often the first endpoint was asked.
+    fn asked(&self) -> usize {
+        let authority = self.gates[0].url().authority().unwrap().clone();
+        let seen = self.member.seen();
+        seen.iter().filter(|seen| seen.uri.path() == PATH && seen.uri.authority() == Some(&authority)).count()
+    }
+
+    /// Answers the first endpoint's next probe, and gives whether the endpoint is ready then. The one after it is put
+    /// only when this one is noted.
+    async fn after(&self, status: u16) -> bool {
+        eventually("it is asked", || self.asked() > 0).await;
+        let before = self.asked();
+        self.answers.send(StatusCode::from_u16(status).unwrap()).unwrap();
+        eventually("it is asked again", || self.asked() > before).await;
+        self.client.endpoints()[0].is_ready
+    }
+
+    /// Why the first endpoint cannot be reached, if that is so.
+    fn reason(&self) -> Option<String> {
+        match &self.client.endpoints()[0].reachability.state {
+            ReachabilityState::Unreachable { reason } => Some(reason.to_string()),
+            ReachabilityState::Unknown | ReachabilityState::Reachable => None,
+        }
+    }
+
+    /// How many of ten requests at once go to each endpoint. The probe that is open at the first is one in flight there.
+    async fn ten(&self) -> [u64; 2] {
+        let before = requests(&self.client);
+        let asking = (0..10).map(|_| self.client.forward(get("/api"), RequestIdentity::Member));
+        futures::future::try_join_all(asking).await.unwrap();
+        let after = requests(&self.client);
+        [after[0] - before[0], after[1] - before[1]]
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        self.tending.abort();
+    }
+}
+
+fn probe() -> Probe {
+    Probe {
+        path: PathAndQuery::from_static(PATH),
+        interval: Duration::from_millis(250),
+        // Longer than the test takes with an answer.
+        answer_within: Duration::from_secs(60),
+        ..Probe::default()
+    }
+}
+
+#[tokio::test]
+async fn one_failure_takes_it_out_and_one_success_puts_it_back() {
+    let scene = Scene::new(probe()).await;
+    assert!(scene.after(200).await);
+    assert!(!scene.after(500).await);
+    let [first, second] = scene.ten().await;
+    // Probes of its own that the second endpoint was sent meanwhile are among them.
+    assert!(first == 0 && second >= 10, "{first} and {second}");
+    assert!(scene.after(200).await);
+    assert!(scene.ten().await[0] > 0);
+    // A path of one's own that is not there is no sign of health.
+    assert!(!scene.after(404).await);
+}
+
+#[tokio::test]
+async fn so_many_in_a_row_count() {
+    let scene = Scene::new(Probe { success_threshold: 2, failure_threshold: 3, ..probe() }).await;
+    let mut ready = Vec::new();
+    for status in [500, 500, 200, 500, 500, 500, 200, 500, 200, 200] {
+        ready.push((status, scene.after(status).await));
+    }
+    let expected = [
+        (500, true),
+        (500, true),
+        (200, true),
+        (500, true),
+        (500, true),
+        (500, false),
+        (200, false),
+        // One that is not well, and fails between its successes, begins anew.
+        (500, false),
+        (200, false),
+        (200, true),
+    ];
+    assert_eq!(ready, expected);
+}
+
+#[tokio::test]
+async fn what_it_answered_before_it_was_lost_counts_no_longer() {
+    let interval = Duration::from_secs(2);
+    let mut scene = Scene::new(Probe { success_threshold: 2, interval, ..probe() }).await;
+    eventually("it is asked", || scene.asked() > 0).await;
+    scene.answers.send(StatusCode::OK).unwrap();
+    sleep(Duration::from_millis(200)).await;
+    // Between two probes, a request finds that it is gone.
+    scene.gates[0].close().await;
+    while scene.reason().is_none() {
+        scene.ten().await;
+    }
+    let before = scene.asked();
+    scene.gates[0].open().await;
+    eventually("it is asked", || scene.asked() > before).await;
+    scene.after(200).await;
+    assert!(scene.reason().is_some(), "one answer is not enough");
+    scene.after(200).await;
+    assert_eq!(scene.reason(), None);
+}
+
+#[tokio::test]
+async fn one_that_gives_no_answer_in_its_time_is_silent_after_so_many() {
+    let answer_within = Duration::from_secs(1);
+    let scene = Scene::new(Probe { failure_threshold: 2, answer_within, ..probe() }).await;
+    eventually("it is silent", || scene.reason().is_some()).await;
+    assert!(scene.asked() >= 2, "after the second: {}", scene.asked());
+    let reason = scene.reason().unwrap();
+    assert!(reason.contains("no answer to /healthz within 1 s"), "{reason}");
+}
