@@ -37,6 +37,7 @@ mod line;
 mod member;
 mod member_body;
 mod outlier;
+mod own_question;
 mod pass_through;
 mod peer;
 mod places;

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use http::Uri;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::checks::ask;
 use crate::endpoint::Endpoint;
 use crate::member::ClientInner;
 use crate::outlier::{Change, QUESTION_INTERVAL, is_suspicious};
+use crate::own_question::ask;
 use crate::probe::ANSWER_WITHIN;
 
 /// An object that every cluster has. It is asked for after the probe's path, if that is not answered by an error.

@@ -1,0 +1,66 @@
+//! A question of our own to one endpoint of a member, whatever is known of that endpoint: of it only the status is wanted.
+
+use std::sync::Arc;
+
+use http::{Method, Request, StatusCode, Uri};
+use http_body_util::BodyExt;
+use tributary_apimachinery::body::{self, Body};
+
+use crate::credentials::Current;
+use crate::endpoint::Endpoint;
+use crate::error::ForwardError;
+use crate::identity::RequestIdentity;
+use crate::member::ClientInner;
+use crate::places::Asker;
+use crate::pool::{Claim, LaneKind};
+use crate::user::MemberUser;
+
+/// How often a question is put whose connection broke: once more, on another connection.
+const TRIES: usize = 2;
+
+/// How much of an answer is read, in bytes; a connection is good for more once its answer is at its end.
+const ANSWER_LIMIT: usize = 4096;
+
+/// The status of the endpoint's answer.
+pub(crate) async fn ask(
+    member: &Arc<ClientInner>,
+    endpoint: &Arc<Endpoint>,
+    credentials: &Arc<Current>,
+    user: &MemberUser,
+    path: &Uri,
+) -> Result<StatusCode, ForwardError> {
+    let claim = Claim { lane: LaneKind::Short, asker: Asker::Ourselves, peer: None, endpoint: None };
+    // The caller's own limit is not longer.
+    let limit = Some(member.tuning.head_timeout.max(member.tuning.probe.answer_within));
+    let mut tries = TRIES;
+    loop {
+        tries -= 1;
+        let mut request = Request::new(body::empty());
+        *request.method_mut() = Method::GET;
+        *request.uri_mut() = path.clone();
+        member.set_identity(request.headers_mut(), &RequestIdentity::Member, user)?;
+        credentials.authorize(request.headers_mut());
+        let held = endpoint.hold(LaneKind::Short);
+        let connection = endpoint.pool.acquire(claim, credentials).await?;
+        match member.send(held, connection, request, path, limit, claim).await {
+            Ok(response) => {
+                let status = response.status();
+                read(response.into_body()).await;
+                return Ok(status);
+            }
+            Err(failed) if tries == 0 || !matches!(failed.error, ForwardError::Send { .. }) => return Err(failed.error),
+            Err(_) => {}
+        }
+    }
+}
+
+/// Reads an answer to its end, if that is near.
+async fn read(mut answer: Body) {
+    let mut length = 0;
+    while let Some(Ok(frame)) = answer.frame().await {
+        length += frame.data_ref().map_or(0, bytes::Bytes::len);
+        if length > ANSWER_LIMIT {
+            return;
+        }
+    }
+}
