@@ -47,8 +47,9 @@
 //!
 //! No cluster makes others' answers dear: what a subject has there that is more than [`GRANTED_WORDS_MAX`] is not looked
 //! at, and allows nothing ([`FleetRights::is_beyond`]). Nor do its bindings take others' memory: they are compiled for so many
-//! subjects as [`NAMED_SUBJECTS_MAX`] says, and for nobody where they name more. That is some 60 MB, whatever it writes, and less
-//! than four times the text of bindings as a kube-apiserver stores them.
+//! subjects as [`NAMED_SUBJECTS_MAX`] says, and for nobody where they name more. That is less than four times the text of
+//! bindings as a kube-apiserver stores them; whatever it writes, some 60 MB where large bindings name them, and by the sizes of
+//! what is held up to 190 MB where each has a binding of its own.
 //!
 //! Invariant: values only, no I/O, no clock; a cluster that is not known, or an object that cannot be read, allows nothing.
 

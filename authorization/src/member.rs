@@ -19,8 +19,8 @@ struct RoleEntry {
 }
 
 /// How many subjects all bindings of one cluster may name, one that several bindings name counted for each. 250,000: ten
-/// thousand namespaces in which bindings name 25 each. What each of them has takes some 200 bytes, whatever the cluster
-/// writes of them: of a cluster that names more it is not compiled what anybody has, and its rights are unknown.
+/// thousand namespaces in which bindings name 25 each. What each of them has takes some 200 bytes, and a binding
+/// some 500: of a cluster that names more it is not compiled what anybody has, and its rights are unknown.
 pub const NAMED_SUBJECTS_MAX: usize = 250_000;
 
 /// The roles and bindings of one cluster.

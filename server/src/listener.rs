@@ -169,7 +169,7 @@ impl<H: Handler> Server<H> {
                 Err(error) => {
                     // Said once: it may stay so for hours, with a try each second.
                     if !std::mem::replace(&mut failing, true) {
-                        tracing::warn!(%error, "connections cannot be accepted for now");
+                        tracing::warn!(%error, "connections cannot be accepted; each second it is tried again");
                     }
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(ACCEPT_PAUSE_MAX);

@@ -6,9 +6,9 @@ use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tributary_apimachinery::ClusterName;
-use tributary_authorization::{
-    Fleet, FleetRights, GRANTED_WORDS_MAX, NAMED_SUBJECTS_MAX, RbacChange, RbacObject, Sample,
-};
+use tributary_authorization::{Fleet, FleetRights, GRANTED_WORDS_MAX, RbacChange, RbacObject, Sample};
+
+use super::obstacle::Obstacle;
 
 /// The rights in all clusters. A change is compiled aside and takes the place of what was in one step: a role under
 /// hundreds of thousands of bindings takes a third of a second, for which only other changes wait.
@@ -110,9 +110,8 @@ impl Excess {
         }
         match (before.of_subjects, self.of_subjects) {
             (false, true) => tracing::warn!(
-                %cluster, subjects = NAMED_SUBJECTS_MAX,
-                "the cluster's bindings name more subjects than are compiled; what it allows anybody is not known, and reads \
-                 leave it out: have fewer subjects in its RoleBindings and ClusterRoleBindings, such as a group for its users"
+                %cluster, reason = %Obstacle::TooManySubjects,
+                "what users may do in the cluster is not known: reads leave it out, or are refused"
             ),
             (true, false) => {
                 tracing::info!(%cluster, "the cluster's bindings name few enough subjects again: what it allows is known");

@@ -96,7 +96,7 @@ impl FollowedRights {
         Self { clusters, ..self }
     }
 
-    /// What it is to end for now. Costs two loads while nothing has changed.
+    /// Why it is to end, if it is. Costs two loads while nothing has changed.
     pub(crate) fn look(&mut self) -> Option<ScopeChange> {
         let mut is_another = self.is_answered() || self.is_to_be_asked();
         if self.clusters.has_changed().unwrap_or(false) {

@@ -270,7 +270,9 @@ impl RightsMirror {
     /// What keeps us from knowing what users may do in a cluster; `None` where nothing does.
     pub(crate) fn obstacle_of(&self, cluster: &ClusterName) -> Option<String> {
         let known = self.standings.load().by_name.get(cluster).cloned()?;
-        self.members.lock().obstacle_of(cluster, &known).map(|obstacle| obstacle.to_string())
+        let obstacle = self.members.lock().obstacle_of(cluster, &known);
+        let too_many = || self.compiled.now().names_too_many(cluster).then_some(Obstacle::TooManySubjects);
+        obstacle.or_else(too_many).map(|obstacle| obstacle.to_string())
     }
 
     /// Waits until of each cluster it is known what users may do there, or what keeps us from knowing it, or the time is

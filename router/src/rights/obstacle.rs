@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use tributary_authorization::NAMED_SUBJECTS_MAX;
 use tributary_cacher::{CacherState, StaleReason};
 
 use super::decider::{Decider, ReviewCause};
@@ -19,6 +20,8 @@ pub(super) enum Obstacle {
     },
     /// It has not been found out yet whether roles and bindings decide.
     Undecided,
+    /// Its bindings name more subjects than are compiled.
+    TooManySubjects,
     /// It is asked, and does not let us ask, or does not answer.
     Unanswered(ReviewCause),
 }
@@ -58,6 +61,7 @@ impl Obstacle {
             | Self::Unanswered(ReviewCause::NotLet { .. }) => {
                 Some("tributary join CONTEXT makes an account that may, or grant it as docs/shared-mode.md shows")
             }
+            Self::TooManySubjects => Some("have its bindings name groups, or fewer subjects"),
             _ => None,
         }
     }
@@ -73,6 +77,9 @@ impl fmt::Display for Obstacle {
                 write!(f, "its {resource} are being read for the first time")?;
             }
             Self::Undecided => f.write_str("it has not said yet whether its roles and bindings decide")?,
+            Self::TooManySubjects => {
+                write!(f, "its bindings name more than {NAMED_SUBJECTS_MAX} subjects, and are not looked at")?;
+            }
             Self::Unanswered(cause) => write!(f, "{cause}")?,
         }
         self.remedy().map_or(Ok(()), |remedy| write!(f, "; {remedy}"))

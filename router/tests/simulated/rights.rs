@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tributary_apimachinery::{ClusterName, Filtered, GroupVersionResource};
-use tributary_authorization::{GRANTED_WORDS_MAX, RbacKind, User, Visible};
+use tributary_authorization::{GRANTED_WORDS_MAX, NAMED_SUBJECTS_MAX, RbacKind, User, Visible};
 use tributary_router::ClusterAuthorization::{Auto, Live, Rbac};
 use tributary_router::report::RightsCondition;
 use tributary_router::{ClusterSetup, Policies, SharedMode, testing};
@@ -473,6 +473,32 @@ async fn a_member_that_grants_too_much_costs_itself_alone() {
     assert_eq!(ann.get("/api/v1/namespaces/shop/configmaps/one-b").await.code, 503, "it may be there");
     assert_eq!(items(&root.get(ALL).await.ok()).len(), 12);
     b.delete(&format!("clusterroles.{RBAC}"), "", "endless").unwrap();
+    until(async || items(&ann.get(ALL).await.ok()).len() == 6).await;
+}
+
+/// A member whose bindings name more subjects than anybody keeps: it is unknown to all of its users, who are shown the
+/// others, and observers are told why.
+#[tokio::test]
+async fn a_member_that_names_too_many_subjects_is_unknown_and_no_other() {
+    const EACH: usize = 5_000;
+    let fixture = ann().await;
+    let (b, ann) = (fixture.member("b"), fixture.user("ann", &[]));
+    let bindings = NAMED_SUBJECTS_MAX / EACH + 1;
+    for number in 0..bindings {
+        let mut many = binding("", &format!("many-{number}"), ("ClusterRole", "none"), "");
+        let named = (0..EACH).map(|user| json!({"kind": "User", "apiGroup": RBAC, "name": format!("{number}-{user}")}));
+        many["subjects"] = named.collect();
+        b.apply(many).unwrap();
+    }
+    let problem = async || fixture.router.report().await.clusters[1].rights_problem.clone();
+    until(async || problem().await.is_some_and(|why| why.contains("name more than 250000 subjects"))).await;
+    assert_eq!(items(&ann.get(ALL).await.ok()), ["a/one-a", "a/two-a", "a/one-a", "a/two-a"]);
+    assert!(!ann.get(ALL).await.warnings().is_empty());
+    // Two bindings fewer are few enough, with what users are given besides.
+    for name in ["many-0", "many-1"] {
+        b.delete(&format!("clusterrolebindings.{RBAC}"), "", name).unwrap();
+    }
+    until(async || problem().await.is_none()).await;
     until(async || items(&ann.get(ALL).await.ok()).len() == 6).await;
 }
 

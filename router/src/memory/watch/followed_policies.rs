@@ -39,7 +39,7 @@ impl FollowedPolicies {
         Self { dispatched: Arc::clone(dispatched), wanted, clusters, told, denying, changes }
     }
 
-    /// What it is to end for now. Costs two loads while nothing has changed.
+    /// Why it is to end, if it is. Costs two loads while nothing has changed.
     pub(super) fn look(&mut self) -> Option<ScopeChange> {
         let is_another = self.changes.has_changed().unwrap_or(false) || self.clusters.has_changed().unwrap_or(false);
         if !is_another {
