@@ -2,7 +2,11 @@
 //!
 //! ```text
 //! topology ─▶ mirror ─▶ four cachers of a cluster ─┬─ what they hold ─▶ feed ─▶ compiled ─┐
-//!                                                  └─ how they are ───▶ standing ─────────┴─▶ visible ─▶ Admission of a read
+//!                                                  └─ how they are ───▶ standing ─────────┴─▶ caller_rights
+//!
+//! caller_rights ─▶ existence ─┬─▶ visible ─▶ readable   what a list, watch or get may read
+//!                             ├─▶ candidates            the clusters that there are for what members answer
+//!                             └─▶ visit                 who may see what is told of all clusters
 //! ```
 //!
 //! The objects of `rbac.authorization.k8s.io/v1` of each cluster are held as every other resource is, by cachers, and
@@ -13,37 +17,44 @@ mod access_review;
 mod actor;
 mod admissions;
 mod audience;
+mod caller_rights;
 mod candidates;
 mod compiled;
 mod confirmation;
 mod decider;
 mod detector;
+mod existence;
 mod feed;
 mod followed;
+mod forbidden;
 mod granted;
+mod identity;
 mod judged;
 mod mirror;
 mod namespaces;
 mod obstacle;
 mod read_place;
+mod readable;
 mod reviewed;
 mod reviews;
 mod standing;
 mod subject;
 mod visible;
+mod visit;
 
 use std::time::Duration;
 
 pub(crate) use actor::{Actor, bounded, given_user};
 pub(crate) use admissions::Admissions;
 pub(crate) use audience::{Audience, AudienceKey, ClusterItemVersions, ItemVersions};
+pub(crate) use caller_rights::CallerRights;
 pub(crate) use candidates::Candidates;
 pub(crate) use followed::{FollowedRights, ScopeChange};
 pub(crate) use granted::FollowedGrant;
 pub(crate) use mirror::RightsMirror;
 pub(crate) use namespaces::NamespaceRights;
 pub(crate) use read_place::ReadPlace;
-pub(crate) use visible::{Admission, CallerRights};
+pub(crate) use readable::Admission;
 
 /// What serves many users beyond one: memory answers each with what they may read.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,9 +8,10 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::actor::Actor;
+use super::caller_rights::CallerRights;
 use super::mirror::RightsStamp;
 use super::read_place::ReadPlace;
-use super::visible::{Admission, CallerRights};
+use super::readable::Admission;
 use crate::configuration::ConfigurationSnapshot;
 use crate::refusal::Refusal;
 

@@ -5,6 +5,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tributary_apimachinery::{ClusterName, ClusterSelector};
+use tributary_authentication::AUTHENTICATED_GROUP;
+use tributary_authorization::{Attributes, FleetRights, User};
+
+use super::actor::Whom;
+use super::caller_rights::CallerRights;
+use super::existence::Existence;
+use super::mirror::Decides;
 
 /// The clusters that there are for one request.
 #[derive(Clone, Debug, Default)]
@@ -70,5 +77,83 @@ impl Candidates {
             Some(only) => ClusterSelector::default().within(Arc::clone(only)),
             None => ClusterSelector::default(),
         }
+    }
+}
+
+impl CallerRights {
+    /// The clusters that there are for a request: those where its caller may do any of what is asked.
+    pub(crate) fn candidates<'a>(
+        &self,
+        clusters: impl IntoIterator<Item = &'a ClusterName>,
+        asked: &[Attributes<'_>],
+    ) -> Candidates {
+        let fleet = self.mirror.compiled();
+        let allowing = fleet.allowing(self.actor.judged(Whom::Acting), asked);
+        let acting = self.judged(&fleet, Whom::Acting);
+        self.those(&fleet, clusters, |cluster| match self.mirror.decides(cluster)? {
+            Decides::Rules if self.actor.is_vouched_by(cluster) => {
+                Some(asked.iter().any(|asked| fleet.allows(cluster, acting.user(cluster), asked)))
+            }
+            Decides::Rules => Some(allowing.contains(cluster)),
+            Decides::Reviews | Decides::Live => any(asked.iter().map(|asked| acting.says(cluster, asked))),
+        })
+    }
+
+    /// The clusters that are there for the caller at all.
+    pub(crate) fn existing<'a>(&self, clusters: impl IntoIterator<Item = &'a ClusterName>) -> Candidates {
+        self.those(&self.mirror.compiled(), clusters, |_| Some(true))
+    }
+
+    /// The clusters that give the caller rules in a namespace which not everybody has there. Of one that is asked that is
+    /// taken from its roles and bindings as well: nobody can ask it for a list of another's.
+    pub(crate) fn with_rules<'a>(
+        &self,
+        clusters: impl IntoIterator<Item = &'a ClusterName>,
+        namespace: &str,
+    ) -> Candidates {
+        let (fleet, everybody) = (self.mirror.compiled(), [AUTHENTICATED_GROUP.to_owned()]);
+        let anybody = User { name: "", groups: &everybody };
+        let rules = |cluster: &ClusterName, user| fleet.rules(cluster, user, namespace).len();
+        self.those(&fleet, clusters, |cluster| {
+            let acting = self.actor.judged_by(cluster, Whom::Acting);
+            let has_own = rules(cluster, acting) > rules(cluster, anybody);
+            match self.mirror.decides(cluster)? {
+                Decides::Rules => Some(has_own),
+                // What else decides there may give what no role does.
+                Decides::Reviews | Decides::Live => has_own.then_some(true),
+            }
+        })
+    }
+
+    /// Those of some clusters that are there for the caller and are wanted.
+    fn those<'a>(
+        &self,
+        fleet: &FleetRights,
+        clusters: impl IntoIterator<Item = &'a ClusterName>,
+        is_wanted: impl Fn(&ClusterName) -> Option<bool>,
+    ) -> Candidates {
+        let (mut only, mut unknown) = (BTreeSet::new(), BTreeSet::new());
+        for cluster in clusters {
+            match self.existence(fleet, cluster) {
+                Existence::Unknown => drop(unknown.insert(cluster.clone())),
+                Existence::Nowhere => {}
+                Existence::There => match is_wanted(cluster) {
+                    None => drop(unknown.insert(cluster.clone())),
+                    Some(true) => drop(only.insert(cluster.clone())),
+                    Some(false) => {}
+                },
+            }
+        }
+        Candidates::these(only, unknown)
+    }
+}
+
+/// Whether one of several answers is yes; `None` where that depends on one that is not known.
+fn any(answers: impl Iterator<Item = Option<bool>>) -> Option<bool> {
+    // All are looked at, so that all are asked at once.
+    let answers: Vec<_> = answers.collect();
+    match answers.contains(&Some(true)) {
+        true => Some(true),
+        false => (!answers.contains(&None)).then_some(false),
     }
 }

@@ -8,10 +8,11 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 use tributary_apimachinery::{ClusterName, ClusterSelector};
 
+use super::caller_rights::CallerRights;
 use super::judged::Needed;
 use super::mirror::RightsStamp;
 use super::read_place::ReadPlace;
-use super::visible::{CallerRights, VisibleClusters, covers};
+use super::visible::{VisibleClusters, covers};
 use crate::dispatch::Dispatched;
 use crate::stream_over::StreamOver;
 

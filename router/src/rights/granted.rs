@@ -1,13 +1,29 @@
-//! What opened a stream that a member answers, followed: whether the member's rules still grant all of it.
+//! What a member grants a caller; and what opened a stream that it answers, followed: whether its rules still grant all
+//! of it.
 
 use tokio::sync::watch;
 use tokio::time::sleep_until;
 use tributary_apimachinery::{ClusterName, RequestInfo};
 use tributary_authorization::{Attributes, ResourceAttributes};
 
+use super::actor::Whom;
+use super::caller_rights::CallerRights;
+use super::existence::Existence;
 use super::judged::Needed;
-use super::visible::CallerRights;
 use crate::stream_over::StreamOver;
+
+impl CallerRights {
+    /// Whether a cluster lets the caller do something, by its roles and bindings or by its word; `None` where that is not
+    /// known.
+    pub(super) fn grants(&self, cluster: &ClusterName, asked: &Attributes<'_>) -> Option<bool> {
+        let fleet = self.mirror.compiled();
+        match self.existence(&fleet, cluster) {
+            Existence::Unknown => None,
+            Existence::Nowhere => Some(false),
+            Existence::There => self.judged(&fleet, Whom::Acting).allows(cluster, asked),
+        }
+    }
+}
 
 /// What somebody was granted in one cluster: each of the verbs that opened what lasts.
 ///

@@ -1,0 +1,139 @@
+//! The rights of whoever sends a request, and decisions by them: what is known is decided at once, and clusters whose word
+//! counts are asked first.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tributary_apimachinery::ClusterName;
+use tributary_authorization::{FleetRights, User};
+
+use super::actor::{Actor, Whom};
+use super::judged::{Needed, Reviewed};
+use super::mirror::{RightsMirror, RightsStamp};
+use super::reviews::Question;
+use crate::authenticated::StillKnown;
+use crate::stream_over::StreamOver;
+
+/// How often clusters are asked before a decision is made by what is known then. Five: first whether one may be somebody
+/// else, then in which groups, then for a whole cluster, then for its namespaces, and once more where rights changed
+/// meanwhile.
+const ROUNDS_MAX: usize = 5;
+
+/// The rights of whoever sends a request. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct CallerRights {
+    pub(super) mirror: Arc<RightsMirror>,
+    pub(super) actor: Arc<Actor>,
+    /// Whether the user is still known; `None` where that does not change.
+    still_known: Option<StillKnown>,
+    /// What a decision had to know of clusters that are asked, where somebody wants to know that.
+    needed: Option<Arc<Mutex<Needed>>>,
+}
+
+impl CallerRights {
+    /// Those of whoever acts.
+    pub(crate) fn new(mirror: &Arc<RightsMirror>, actor: Actor) -> Self {
+        Self { mirror: Arc::clone(mirror), actor: Arc::new(actor), still_known: None, needed: None }
+    }
+
+    /// The same, of somebody who is known as long as this says so.
+    pub(crate) fn of(self, still_known: Option<StillKnown>) -> Self {
+        Self { still_known, ..self }
+    }
+
+    pub(super) fn judged<'a>(&'a self, fleet: &'a FleetRights, whom: Whom) -> Reviewed<'a> {
+        Reviewed::new(&self.mirror, self.needed.as_deref(), fleet, &self.actor, whom)
+    }
+
+    /// A decision by what is known now, and what it had to know.
+    pub(super) fn decided<T>(&self, decide: impl FnOnce(&Self) -> T) -> (T, Needed) {
+        let needed = Arc::default();
+        let decided = decide(&Self { needed: Some(Arc::clone(&needed)), ..self.clone() });
+        let needed = std::mem::take(&mut *needed.lock());
+        (decided, needed)
+    }
+
+    /// A decision, once the clusters whose word counts have been asked. Where roles and bindings decide it is made at once;
+    /// a cluster that does not answer is unknown. Cancelling is safe.
+    pub(crate) async fn settled<T>(&self, decide: impl Fn(&Self) -> T) -> T {
+        for _ in 0..ROUNDS_MAX {
+            let (decided, needed) = self.decided(&decide);
+            if needed.open.is_empty() {
+                return decided;
+            }
+            drop(decided);
+            self.ask(needed.open).await;
+        }
+        decide(self)
+    }
+
+    /// Asks clusters what they have not said.
+    pub(super) async fn ask(&self, questions: HashSet<(Question, u64)>) {
+        self.mirror.reviews().ask(self.actor.holder(), questions).await;
+    }
+
+    /// What a decision had to know up to now, where somebody wants to know that: whether anything is to be asked first,
+    /// and until when it holds.
+    pub(super) fn needs(&self) -> (bool, Option<Instant>) {
+        self.needed.as_ref().map_or((false, None), |needed| {
+            let needed = needed.lock();
+            (!needed.open.is_empty(), needed.until)
+        })
+    }
+
+    /// Tells when they may have changed.
+    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+        self.mirror.changes()
+    }
+
+    /// As whom they act.
+    pub(crate) fn acting_name(&self) -> &str {
+        self.actor.name(Whom::Acting)
+    }
+
+    /// As whom they act, with the groups by which all members know them.
+    pub(crate) fn acts_as(&self) -> (String, Vec<String>) {
+        let User { name, groups } = self.actor.judged(Whom::Acting);
+        (name.to_owned(), groups.to_vec())
+    }
+
+    /// Whose they are.
+    pub(crate) fn actor(&self) -> &Arc<Actor> {
+        &self.actor
+    }
+
+    /// What tells the rights of one moment from those of another. Costs a lookup for each group.
+    pub(super) fn stamp(&self) -> RightsStamp {
+        self.mirror.stamp([Whom::Acting, Whom::User].map(|whom| self.actor.judged_by_any(whom)))
+    }
+
+    /// The clusters that are configured now.
+    pub(super) fn clusters(&self) -> Vec<ClusterName> {
+        self.mirror.clusters()
+    }
+
+    /// Why whatever they opened is over, if it is so for the user's own sake, whomever they ask to be.
+    pub(super) fn over(&self) -> Option<StreamOver> {
+        if self.mirror.denies(self.actor.name(Whom::User)) {
+            return Some(StreamOver::Denied);
+        }
+        let is_known = self.still_known.as_ref().is_none_or(StillKnown::ask);
+        (!is_known).then_some(StreamOver::Withdrawn)
+    }
+
+    /// How long what lasts may last.
+    pub(crate) fn max_stream_age(&self) -> Option<Duration> {
+        self.mirror.max_stream_age()
+    }
+}
+
+impl fmt::Debug for CallerRights {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CallerRights").field("user", &self.acting_name()).finish_non_exhaustive()
+    }
+}

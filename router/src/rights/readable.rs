@@ -1,0 +1,116 @@
+//! What a caller may read of one resource, as memory answers a list, watch or get with it: made here, and nowhere else.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use tributary_apimachinery::{ClusterName, Partial};
+
+use super::audience::Audience;
+use super::caller_rights::CallerRights;
+use super::namespaces::NamespaceRights;
+use super::read_place::ReadPlace;
+use super::visible::{Extent, VisibleClusters, covers};
+use crate::refusal::{ClusterRefusal, Refusal, RequestRefusal};
+
+/// A read that memory may answer, and with what.
+#[derive(Clone, Debug)]
+pub(crate) struct Admission {
+    /// The clusters of which the answer may tell.
+    pub(crate) only: Arc<BTreeSet<ClusterName>>,
+    /// What it may show of each object, where it may not show all of these clusters.
+    pub(crate) by_namespace: Option<Arc<NamespaceRights>>,
+    /// The clusters that are left out of a watch, because what may be watched there may not be listed.
+    pub(crate) only_watched: Arc<[ClusterName]>,
+    /// Whether rights in some cluster are not known, so that it is left out.
+    pub(crate) is_one_unknown: bool,
+    /// Who else may be given the same texts.
+    pub(crate) audience: Arc<Audience>,
+}
+
+impl Admission {
+    /// Whether it shows, and says, what another one does.
+    pub(crate) fn shows_what(&self, other: &Self) -> bool {
+        self.only == other.only
+            && self.by_namespace == other.by_namespace
+            && self.only_watched == other.only_watched
+            && self.is_one_unknown == other.is_one_unknown
+            && self.audience.key() == other.audience.key()
+    }
+}
+
+impl CallerRights {
+    /// Lets a list, watch or get read what it may of these clusters.
+    ///
+    /// # Errors
+    /// 403 where nothing of it may be read in any cluster whose rights are known, and of a watch where more may be
+    /// listed. 429, or of one object 503, where that may only be because some are not known, or a partial answer is
+    /// denied.
+    pub(crate) fn admit<'a>(
+        &self,
+        clusters: impl IntoIterator<Item = &'a ClusterName> + Clone,
+        verb: &'static str,
+        place: &ReadPlace,
+        partial: Partial,
+    ) -> Result<Admission, Refusal> {
+        let (own, listed) = match verb {
+            "watch" => self.followed(clusters, place),
+            _ => {
+                let own = self.visible(clusters.clone(), verb, place);
+                let listed = match verb {
+                    "get" => self.listed_of(clusters, place),
+                    _ => own.clone(),
+                };
+                (own, listed)
+            }
+        };
+        let shown = if verb == "get" { &own } else { &listed };
+        let unknown = || ClusterRefusal::rights_unknown(place.resource.clone(), place.name.clone());
+        let is_one_unknown = !own.unknown.is_empty() || (verb == "watch" && !listed.unknown.is_empty());
+        if is_one_unknown && partial == Partial::Deny {
+            return Err(unknown().into());
+        }
+        let only: BTreeSet<_> = shown.extents(place).map(|(cluster, ..)| cluster.clone()).collect();
+        let only_watched = only_watched(verb, &own, &listed, place);
+        if only.is_empty() {
+            let is_unknown = !own.unknown.is_empty() && verb == "get";
+            let clusters = self.clusters();
+            return Err(match self.nobody(&clusters) {
+                Some(refusal) => refusal,
+                None if is_unknown => unknown().into(),
+                None if !only_watched.is_empty() => {
+                    let request = Box::new(self.forbidden_request("list", place));
+                    RequestRefusal::OnlyWatched { request, clusters: only_watched }.into()
+                }
+                None => self.forbidden(verb, place),
+            });
+        }
+        if verb == "watch" && !covers(&own, &listed, place) {
+            return Err(self.forbidden(verb, place));
+        }
+        let is_all = shown.extents(place).all(|(.., extent)| extent == Extent::All);
+        let by_namespace = (!is_all).then(|| {
+            let visible = shown.extents(place).map(|(cluster, visible, _)| (cluster.clone(), visible.clone()));
+            Arc::new(NamespaceRights::new(visible.collect(), &place.name))
+        });
+        let only = Arc::new(only);
+        let audience = Arc::new(Audience::new(Arc::clone(&only), listed.by_name));
+        Ok(Admission { only, by_namespace, only_watched: only_watched.into(), is_one_unknown, audience })
+    }
+}
+
+/// The clusters of which a watch tells nothing although something of its place may be watched there: it may not be listed.
+fn only_watched(
+    verb: &str,
+    watched: &VisibleClusters,
+    listed: &VisibleClusters,
+    place: &ReadPlace,
+) -> Vec<ClusterName> {
+    if verb != "watch" {
+        return Vec::new();
+    }
+    let is_listed = |cluster: &ClusterName| {
+        let extent = listed.by_name.get(cluster).map(|visible| place.extent(visible));
+        extent > Some(Extent::Nothing) || listed.unknown.contains(cluster)
+    };
+    watched.extents(place).map(|(cluster, ..)| cluster).filter(|cluster| !is_listed(cluster)).cloned().collect()
+}

@@ -1,0 +1,55 @@
+//! Who may see what is told of all clusters at once.
+
+use tributary_apimachinery::ClusterName;
+use tributary_authorization::{Attributes, FleetRights};
+
+use super::actor::Whom;
+use super::caller_rights::CallerRights;
+use super::existence::Existence;
+use super::mirror::Decides;
+
+impl CallerRights {
+    /// Whether the caller may see what is told of all clusters at once: metrics, the report, a detailed health check. It
+    /// names each, so each whose rules are known must let them `get` its path, and one must be known. That rights are not
+    /// known is no permission where users can bring it about.
+    pub(crate) fn may_visit(&self, path: &str) -> bool {
+        let asked = Attributes::NonResource { verb: "get", path: path.into() };
+        let fleet = self.mirror.compiled();
+        let acting = self.judged(&fleet, Whom::Acting);
+        let (mut is_one_known, mut is_allowed) = (false, true);
+        for cluster in &self.clusters() {
+            match self.existence(&fleet, cluster) {
+                Existence::Unknown => is_allowed &= self.may_visit_unknown(&fleet, cluster, &asked),
+                Existence::Nowhere => is_allowed = false,
+                Existence::There => match acting.allows(cluster, &asked) {
+                    Some(allowed) => {
+                        is_one_known = true;
+                        is_allowed &= allowed;
+                    }
+                    // Nothing is known of one that answers itself, and does not answer. Another is asked, and does not
+                    // answer: its roles are known.
+                    None if self.mirror.decides(cluster) == Some(Decides::Live) => {}
+                    None => is_allowed &= fleet.allows(cluster, acting.user(cluster), &asked),
+                },
+            }
+        }
+        is_one_known && is_allowed
+    }
+
+    /// Whether the caller may see that although it is not known whether a cluster is there for them. Of one that gives them
+    /// so much that nobody looks at it, or has so many bindings, that may be their own doing.
+    fn may_visit_unknown(&self, fleet: &FleetRights, cluster: &ClusterName, asked: &Attributes<'_>) -> bool {
+        let [user, acting] = [Whom::User, Whom::Acting].map(|whom| self.actor.judged_by(cluster, whom));
+        match self.mirror.decides(cluster) {
+            None => !self.mirror.is_too_large(cluster),
+            // Nothing is known of one that answers itself, and does not answer.
+            Some(Decides::Live) => true,
+            // Its roles are known, though it does not say whom it lets the user be.
+            Some(Decides::Rules | Decides::Reviews) => {
+                let is_beyond = [user, acting].into_iter().any(|user| fleet.is_beyond(cluster, user));
+                let lets_be = || self.actor.refused(|asked| fleet.allows(cluster, user, asked)).is_none();
+                !is_beyond && lets_be() && fleet.allows(cluster, acting, asked)
+            }
+        }
+    }
+}
