@@ -107,7 +107,7 @@ use dispatch::DispatchGate;
 use flow_control::{FlowMetrics, GovernedPlaces};
 use openapi::OpenApi;
 use report::{ClusterReport, LimitReport};
-use rights::{Admissions, RightsMirror};
+use rights::{ReadableCache, RightsMirror};
 use topology::{Cluster, EndpointMetrics, Fleet};
 use views::Views;
 use views::held_metrics::HeldMetrics;
@@ -163,7 +163,7 @@ pub struct Router {
     releases: KnownReleases,
     /// What users may do in each cluster; `None` in personal mode.
     rights: Option<Arc<RightsMirror>>,
-    admissions: Admissions,
+    readable_cache: ReadableCache,
     started: Instant,
     /// Keeps what clusters said last.
     keeping: Mutex<Option<JoinHandle<()>>>,
@@ -202,7 +202,7 @@ impl Router {
         let rights = config.shared.map(|mode| RightsMirror::start(Arc::clone(&fleet), mode, &config.limits));
         let router = Arc::new(Self {
             rights,
-            admissions: Admissions::default(),
+            readable_cache: ReadableCache::default(),
             started: Instant::now(),
             keeping: Mutex::default(),
             views,
@@ -426,9 +426,9 @@ impl Router {
         self.rights.as_ref()
     }
 
-    /// The admissions of reads that were made lately.
-    pub(crate) fn admissions(&self) -> &Admissions {
-        &self.admissions
+    /// What callers may read, as it was found lately.
+    pub(crate) fn readable_cache(&self) -> &ReadableCache {
+        &self.readable_cache
     }
 
     /// The views.

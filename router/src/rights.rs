@@ -15,7 +15,6 @@
 
 mod access_review;
 mod actor;
-mod admissions;
 mod audience;
 mod caller_rights;
 mod candidates;
@@ -35,6 +34,7 @@ mod namespaces;
 mod obstacle;
 mod read_place;
 mod readable;
+mod readable_cache;
 mod reviewed;
 mod reviews;
 mod standing;
@@ -45,7 +45,6 @@ mod visit;
 use std::time::Duration;
 
 pub(crate) use actor::{Actor, bounded, given_user};
-pub(crate) use admissions::Admissions;
 pub(crate) use audience::{Audience, AudienceKey, ClusterItemVersions, ItemVersions};
 pub(crate) use caller_rights::CallerRights;
 pub(crate) use candidates::Candidates;
@@ -54,7 +53,8 @@ pub(crate) use granted::FollowedGrant;
 pub(crate) use mirror::RightsMirror;
 pub(crate) use namespaces::NamespaceRights;
 pub(crate) use read_place::ReadPlace;
-pub(crate) use readable::Admission;
+pub(crate) use readable::Readable;
+pub(crate) use readable_cache::ReadableCache;
 
 /// What serves many users beyond one: memory answers each with what they may read.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tributary_apimachinery::{ClusterName, Filter, Object, Scope};
 use tributary_merge::ObjectFilter;
 
-use crate::rights::{Admission, NamespaceRights};
+use crate::rights::{NamespaceRights, Readable};
 
 /// What a list or a watch shows.
 #[derive(Clone, Debug)]
@@ -19,10 +19,10 @@ pub(crate) struct Selection {
 
 impl Selection {
     /// What a request selects; all of it where one person owns the endpoint.
-    pub(crate) fn new(mut filter: Filter, admission: Option<&Admission>) -> Self {
-        let Some(admission) = admission else { return Self { filter, by_namespace: None } };
-        filter.clusters = filter.clusters.within(Arc::clone(&admission.only));
-        Self { filter, by_namespace: admission.by_namespace.clone() }
+    pub(crate) fn new(mut filter: Filter, readable: Option<&Readable>) -> Self {
+        let Some(readable) = readable else { return Self { filter, by_namespace: None } };
+        filter.clusters = filter.clusters.within(Arc::clone(&readable.only));
+        Self { filter, by_namespace: readable.by_namespace.clone() }
     }
 }
 

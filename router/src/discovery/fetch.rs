@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use tributary_proxy::Transport;
 
-use super::intake::{Root, admit};
+use super::intake::{Root, take_in};
 use super::model::{AGGREGATED_ACCEPT, GroupList};
 use super::union::MemberDiscovery;
 use crate::body::{self, BoxError};
@@ -75,7 +75,7 @@ impl MemberDocuments {
         if let Some(known) = self.by_digest.lock().get(&digest).and_then(Weak::upgrade) {
             return Ok(known);
         }
-        let (document, left_out) = admit(serde_json::from_slice(text)?, root);
+        let (document, left_out) = take_in(serde_json::from_slice(text)?, root);
         if let Some(left_out) = left_out {
             tracing::warn!(path = root.path(), %left_out, "the member serves more than is taken of one; it is left out");
         }

@@ -42,7 +42,7 @@ impl Root {
 }
 
 /// What is taken of a document, and what was left out, in words.
-pub(super) fn admit(mut document: GroupList, root: Root) -> (GroupList, Option<String>) {
+pub(super) fn take_in(mut document: GroupList, root: Root) -> (GroupList, Option<String>) {
     let mut left_out = LeftOut::default();
     let mut names = HashSet::new();
     let mut resources = 0;
@@ -162,13 +162,13 @@ mod tests {
             (Root::Named, json!([group("apps", &["deployments"]), group("custom.metrics.k8s.io", &["pods.http_ok"])])),
         ] {
             let document = document(items);
-            assert_eq!(admit(document.clone(), root), (document, None));
+            assert_eq!(take_in(document.clone(), root), (document, None));
         }
     }
 
     #[test]
     fn what_is_not_its_own_is_left_out() {
-        let (core, said) = admit(document(json!([group("", &["pods"]), group("apps", &["pods"])])), Root::Core);
+        let (core, said) = take_in(document(json!([group("", &["pods"]), group("apps", &["pods"])])), Root::Core);
         assert_eq!((core.items.len(), said.unwrap().split(' ').next()), (1, Some("1")));
         let twice = json!([
             group("apps", &["deployments", "deployments", "", "a/b", "..", "\u{202e}"]),
@@ -176,7 +176,7 @@ mod tests {
             group("", &["pods"]),
             group("a\"b", &[]),
         ]);
-        let (named, said) = admit(document(twice), Root::Named);
+        let (named, said) = take_in(document(twice), Root::Named);
         assert_eq!((named.items.len(), named.items[0].versions[0].resources.len()), (1, 1));
         assert!(said.unwrap().starts_with("8 names"));
     }
@@ -184,16 +184,16 @@ mod tests {
     #[test]
     fn no_member_has_more_than_all_can_bear() {
         let many = json!((0..GROUPS_MAX + 5).map(|at| group(&format!("g{at}.io"), &["x"])).collect::<Vec<_>>());
-        let (taken, said) = admit(document(many), Root::Named);
+        let (taken, said) = take_in(document(many), Root::Named);
         assert_eq!((taken.items.len(), &*said.unwrap()), (GROUPS_MAX, "5 groups beyond 4096"));
         let names: Vec<_> = (0..RESOURCES_MAX).map(|at| format!("r{at}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let (taken, said) = admit(document(json!([group("a.io", &names), group("b.io", &["x", "y"])])), Root::Named);
+        let (taken, said) = take_in(document(json!([group("a.io", &names), group("b.io", &["x", "y"])])), Root::Named);
         assert_eq!((taken.items[1].versions[0].resources.len(), &*said.unwrap()), (0, "2 resources beyond 32768"));
         let mut wordy = group("a.io", &["x"]);
         wordy["versions"][0]["resources"][0]["verbs"] = json!(vec!["get"; 1_000]);
         wordy["versions"][0]["resources"][0]["subresources"] = json!(vec![json!({"subresource": "s"}); 5_000]);
-        let (taken, _) = admit(document(json!([wordy])), Root::Named);
+        let (taken, _) = take_in(document(json!([wordy])), Root::Named);
         let resource = &taken.items[0].versions[0].resources[0];
         assert_eq!((resource.verbs.len(), resource.subresources.len()), (WORDS_MAX, SUBRESOURCES_MAX));
     }

@@ -320,7 +320,7 @@ impl GroupList {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::intake::{Root, admit};
+    use super::super::intake::{Root, take_in};
     use super::super::model::{GroupMetadata, GroupVersionKind, Nature};
     use super::*;
 
@@ -459,7 +459,7 @@ mod tests {
                 }
                 group
             });
-            Arc::new(admit(GroupList::new(groups.collect()), Root::Named).0)
+            Arc::new(take_in(GroupList::new(groups.collect()), Root::Named).0)
         })
     }
 

@@ -10,14 +10,14 @@ use tributary_authorization::Visible;
 
 use crate::refusal::Refusal;
 use crate::request::ClientRequest;
-use crate::rights::{Admission, Audience, CallerRights, ReadPlace};
+use crate::rights::{Audience, CallerRights, ReadPlace, Readable};
 use crate::selection::Selection;
 use crate::view::{EarlierStandings, View};
 use crate::views::choice::Lifetime;
 
-/// For how long what somebody was admitted to counts while it is read. A second: what is answered is to be what members gave
+/// For how long what somebody may read counts while it is read. A second: what is answered is to be what members gave
 /// within the last two.
-const ADMITTED_FOR: Duration = Duration::from_secs(1);
+const READABLE_FOR: Duration = Duration::from_secs(1);
 
 /// What a list or watch reads.
 pub(crate) struct Collection {
@@ -44,7 +44,7 @@ impl ClientRequest<'_> {
 
     /// The clusters of which a read may tell, of those that are wanted: also those that have the resource otherwise, whose
     /// objects are missing with a Warning, or are those that were held.
-    pub(crate) fn readable(&self, wanted: &ClusterSelector) -> Vec<&ClusterName> {
+    pub(crate) fn readable_clusters(&self, wanted: &ClusterSelector) -> Vec<&ClusterName> {
         let Self { configuration, served, .. } = self;
         let policy = configuration.policy(&served.resource);
         let clusters = configuration.clusters.values().filter(|cluster| {
@@ -68,76 +68,76 @@ impl ClientRequest<'_> {
     }
 
     /// What one person may be shown, where policies leave out clusters.
-    fn admission_of_owner(&self, wanted: &ClusterSelector) -> Result<Option<Admission>, Refusal> {
+    fn readable_by_owner(&self, wanted: &ClusterSelector) -> Result<Option<Readable>, Refusal> {
         if self.caller.denied_clusters().is_none() {
             return Ok(None);
         }
-        let only: BTreeSet<_> = self.let_in(&self.readable(wanted))?.into_iter().cloned().collect();
+        let only: BTreeSet<_> = self.let_in(&self.readable_clusters(wanted))?.into_iter().cloned().collect();
         let visible = only.iter().map(|cluster| (cluster.clone(), Visible::Whole)).collect();
         let only = Arc::new(only);
         let audience = Arc::new(Audience::new(Arc::clone(&only), visible));
-        Ok(Some(Admission { only, by_namespace: None, only_watched: Arc::default(), is_one_unknown: false, audience }))
+        Ok(Some(Readable { only, by_namespace: None, only_watched: Arc::default(), is_one_unknown: false, audience }))
     }
 
     /// What of the clusters that are wanted the caller may read; `None` where one person owns the endpoint, and no policy
     /// leaves out a cluster.
     ///
     /// # Errors
-    /// As [`CallerRights::admit`](crate::rights::CallerRights::admit); 403 for a collection that would be limited, where
+    /// As [`CallerRights::readable`](crate::rights::CallerRights::readable); 403 for a collection that would be limited, where
     /// the policy says so.
-    pub(crate) async fn admission(
+    pub(crate) async fn readable(
         &self,
         verb: &'static str,
         wanted: &ClusterSelector,
         partial: Partial,
-    ) -> Result<Option<Admission>, Refusal> {
-        let Some(rights) = self.caller.rights() else { return self.admission_of_owner(wanted) };
+    ) -> Result<Option<Readable>, Refusal> {
+        let Some(rights) = self.caller.rights() else { return self.readable_by_owner(wanted) };
         let Self { configuration, served, .. } = self;
         let policy = configuration.policy(&served.resource);
-        let (all, denied) = (self.readable(wanted), self.caller.denied_clusters());
+        let (all, denied) = (self.readable_clusters(wanted), self.caller.denied_clusters());
         let clusters = self.let_in(&all)?;
         let place = self.read_place();
-        let admit = |rights: &CallerRights| {
-            let admit = |place: &ReadPlace| rights.admit(clusters.iter().copied(), verb, place, partial);
+        let find = |rights: &CallerRights| {
+            let find = |place: &ReadPlace| rights.readable(clusters.iter().copied(), verb, place, partial);
             // Few users are refused by some clusters and not by others.
             match wanted.is_everything() && denied.is_none() {
-                true => self.router.admissions().get(rights, configuration, (verb, place.clone()), admit),
+                true => self.router.readable_cache().get(rights, configuration, (verb, place.clone()), find),
                 // People who name clusters ask of few.
-                false => admit(&place),
+                false => find(&place),
             }
         };
-        let admitted = rights.settled(admit).await;
+        let found = rights.settled(find).await;
         // What is refused by policies alone is told by them, to whoever may know of the cluster.
-        if let (Err(_), Some(denied)) = (&admitted, denied)
+        if let (Err(_), Some(denied)) = (&found, denied)
             && let Ok(without) =
-                Box::pin(rights.settled(|rights| rights.admit(all.iter().copied(), verb, &place, partial))).await
+                Box::pin(rights.settled(|rights| rights.readable(all.iter().copied(), verb, &place, partial))).await
             && let Some(refusal) = denied.refusal(|cluster| without.only.contains(cluster))
         {
             return Err(refusal);
         }
-        let admission = admitted?;
-        if policy.filtered == Filtered::Deny && verb != "get" && admission.by_namespace.is_some() {
+        let readable = found?;
+        if policy.filtered == Filtered::Deny && verb != "get" && readable.by_namespace.is_some() {
             return Err(rights.forbidden(verb, &place));
         }
-        Ok(Some(admission))
+        Ok(Some(readable))
     }
 }
 
 impl ClientRequest<'_> {
-    /// What the caller may read now, where what they were admitted to before this was read is something else: a read may
+    /// What the caller may read now, where what they might read before this was read is something else: a read may
     /// wait for clusters, and shows what is held then. What was read within a moment counts.
     ///
     /// # Errors
-    /// As [`admission`](Self::admission).
-    pub(crate) async fn admitted_anew(
+    /// As [`readable`](Self::readable).
+    pub(crate) async fn readable_anew(
         &self,
         (verb, wanted, partial): (&'static str, &ClusterSelector, Partial),
-        before: &Option<Admission>,
+        before: &Option<Readable>,
         begun: Instant,
-    ) -> Result<Option<Admission>, Refusal> {
+    ) -> Result<Option<Readable>, Refusal> {
         match before {
-            Some(before) if begun.elapsed() >= ADMITTED_FOR => {
-                let now = self.admission(verb, wanted, partial).await?;
+            Some(before) if begun.elapsed() >= READABLE_FOR => {
+                let now = self.readable(verb, wanted, partial).await?;
                 Ok(now.filter(|now| !now.shows_what(before)))
             }
             _ => Ok(None),
@@ -153,14 +153,14 @@ pub(crate) async fn collection(
     request: ClientRequest<'_>,
     label_selector: &LabelSelector,
     field_selector: &FieldSelector,
-    admission: Option<&Admission>,
+    readable: Option<&Readable>,
     reading: Lifetime,
 ) -> Result<Collection, Refusal> {
     let served = request.served;
     let namespace = request.resource.namespace.as_deref();
     let (_, clusters) = ClusterSelector::split(label_selector).map_err(Refusal::malformed)?;
-    let clusters = match admission {
-        Some(admission) => clusters.within(Arc::clone(&admission.only)),
+    let clusters = match readable {
+        Some(readable) => clusters.within(Arc::clone(&readable.only)),
         None => clusters,
     };
     let partial = request.configuration.policy(&served.resource).partial;
@@ -168,7 +168,7 @@ pub(crate) async fn collection(
     let (name, fields) = (request.resource.name.as_deref(), view.decoder.fields());
     let (resource, namespaced) = (&view.kind.resource, view.kind.namespaced);
     let filter = Filter::compile(namespace, name, label_selector, field_selector, resource, fields, namespaced);
-    let filter = Selection::new(filter.map_err(Refusal::malformed)?, admission);
+    let filter = Selection::new(filter.map_err(Refusal::malformed)?, readable);
     let mut left_out = request.configuration.left_out(served);
     left_out.retain(|cluster| clusters.matches(cluster));
     Ok(Collection { before: before?, left_out, filter, view })

@@ -13,7 +13,7 @@ use crate::negotiate::{Encoding, ResponseKind};
 use crate::refusal::{ClusterRefusal, Refusal};
 use crate::request::ClientRequest;
 use crate::response::{self, ObjectContext, ObjectWriter};
-use crate::rights::Admission;
+use crate::rights::Readable;
 use crate::versions::{ReadVersion, Versions, of_clusters, refuse_get, seen};
 use crate::view::{EarlierStandings, Unreached, View, WrittenBy, standing};
 use crate::views::choice::Lifetime;
@@ -30,13 +30,13 @@ pub(crate) async fn get(request: ClientRequest<'_>) -> Result<Response<Body>, Re
     let text = options.resource_version.as_deref();
     // Of clusters where the caller may not get it nothing is known, and so it does not exist there.
     let everywhere = ClusterSelector::default();
-    let mut admission = request.admission("get", &everywhere, Partial::Allow).await?;
+    let mut readable = request.readable("get", &everywhere, Partial::Allow).await?;
     let HeldObject { view, before, versions, clusters } = loop {
         let begun = Instant::now();
-        let held = held(request, text, admission.as_ref()).await?;
-        match request.admitted_anew(("get", &everywhere, Partial::Allow), &admission, begun).await? {
+        let held = held(request, text, readable.as_ref()).await?;
+        match request.readable_anew(("get", &everywhere, Partial::Allow), &readable, begun).await? {
             None => break held,
-            Some(anew) => admission = Some(anew),
+            Some(anew) => readable = Some(anew),
         }
     };
     let key = request.resource.key();
@@ -45,7 +45,7 @@ pub(crate) async fn get(request: ClientRequest<'_>) -> Result<Response<Body>, Re
     let owners: Vec<_> = found.iter().map(|(cluster, _)| cluster).collect();
     let owner = grounds::owner(&owners, standings.unknown(), Meaning::Known);
     let owner = owner.map_err(|none| match none {
-        NoOwner::Nowhere if admission.as_ref().is_some_and(|admission| admission.is_one_unknown) => {
+        NoOwner::Nowhere if readable.as_ref().is_some_and(|readable| readable.is_one_unknown) => {
             let (resource, name) = (served.resource.clone(), request.resource.name.clone().unwrap_or_default());
             ClusterRefusal::rights_unknown(resource, name).into()
         }
@@ -89,18 +89,18 @@ struct HeldObject {
     clusters: ClusterSelector,
 }
 
-/// Waits until what is held has come to the version that is asked for, as far as the caller is admitted.
+/// Waits until what is held has come to the version that is asked for, as far as the caller may read it.
 ///
 /// # Errors
 /// As [`get`].
 async fn held(
     request: ClientRequest<'_>,
     text: Option<&str>,
-    admission: Option<&Admission>,
+    readable: Option<&Readable>,
 ) -> Result<HeldObject, Refusal> {
     let resource = &request.served.resource;
-    let audience = admission.map(|admission| Arc::clone(&admission.audience));
-    let clusters = admission.map(|admission| ClusterSelector::default().within(Arc::clone(&admission.only)));
+    let audience = readable.map(|readable| Arc::clone(&readable.audience));
+    let clusters = readable.map(|readable| ClusterSelector::default().within(Arc::clone(&readable.only)));
     let clusters = clusters.unwrap_or_default();
     let versions = request.configuration.versions(resource).of_audience(audience);
     let wanted = versions.wanted(resource, text, refuse_get)?;

@@ -20,7 +20,7 @@ use crate::refusal::{Refusal, VersionRefusal};
 use crate::request::ClientRequest;
 use crate::response::list::{ListAnswer, ListMetadata};
 use crate::response::{FRAME_BYTES, ObjectWriter};
-use crate::rights::Admission;
+use crate::rights::Readable;
 use crate::selection::Selection;
 use crate::unknown_rights;
 use crate::versions::{ReadVersion, Versions, of_clusters, refuse_list, seen};
@@ -54,18 +54,18 @@ pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, R
     let options = ListOptions::parse(request.query, limits::SELECTOR).map_err(Refusal::malformed)?;
     let (_, wanted) = ClusterSelector::split(&options.label_selector).map_err(Refusal::malformed)?;
     let partial = request.configuration.policy(&served.resource).partial;
-    let mut admission = request.admission("list", &wanted, partial).await?;
+    let mut readable = request.readable("list", &wanted, partial).await?;
     // With `0` the limit says nothing, behind a continue token neither: the whole list is at hand.
     let any = options.resource_version.as_deref() == Some("0");
     let limit = if any { 0 } else { usize::try_from(options.limit).unwrap_or(usize::MAX) };
     let (list, (cursor, share)) = loop {
         let begun = Instant::now();
-        let read = read(request, &options, admission.as_ref()).await?;
+        let read = read(request, &options, readable.as_ref()).await?;
         let (list, opening) = read.opening(limit)?;
         let opened = open(opening, router.lanes(), request.caller.holder).await?;
-        match request.admitted_anew(("list", &wanted, partial), &admission, begun).await? {
+        match request.readable_anew(("list", &wanted, partial), &readable, begun).await? {
             None => break (list, opened),
-            Some(anew) => admission = Some(anew),
+            Some(anew) => readable = Some(anew),
         }
     };
     let OpenedList { view, standings, left_out, clusters, versions, version } = list;
@@ -92,7 +92,7 @@ pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, R
     };
     let mut response = answer.respond().await?;
     view.warn(response.headers_mut(), &standings, &clusters);
-    warn_limited(&mut response, admission.as_ref());
+    warn_limited(&mut response, readable.as_ref());
     standing::warn_left_out(response.headers_mut(), &served.resource, &left_out);
     Ok(response)
 }
@@ -139,33 +139,32 @@ impl ReadList {
     }
 }
 
-/// Reads what a list shows to whoever is admitted so. It may wait for clusters.
+/// Reads what a list shows to whoever may read so much. It may wait for clusters.
 ///
 /// # Errors
 /// As [`list`].
 async fn read(
     request: ClientRequest<'_>,
     options: &ListOptions,
-    admission: Option<&Admission>,
+    readable: Option<&Readable>,
 ) -> Result<ReadList, Refusal> {
     let resource = &request.served.resource;
-    let audience = admission.map(|admission| Arc::clone(&admission.audience));
+    let audience = readable.map(|readable| Arc::clone(&readable.audience));
     let versions = request.configuration.versions(resource).of_audience(audience);
     let state = state(&versions, resource, options)?;
     let (labels, fields) = (&options.label_selector, &options.field_selector);
-    let collection = collection::collection(request, labels, fields, admission, Lifetime::Once).await?;
+    let collection = collection::collection(request, labels, fields, readable, Lifetime::Once).await?;
     let Collection { view, mut before, left_out, filter } = collection;
     let (snapshots, version) = snapshots(request, &versions, &view, &state, &filter.clusters, &mut before).await?;
     Ok(ReadList { view, before, left_out, filter, versions, state, snapshots, version })
 }
 
 /// Says that an answer shows what its caller may list, and no more. It names nothing, and counts nothing.
-pub(crate) fn warn_limited(answer: &mut Response<Body>, admission: Option<&Admission>) {
-    let Some(admission) = admission else { return };
-    let limited =
-        admission.by_namespace.as_ref().and_then(|_| standing::warning_header("limited to what you may list"));
+pub(crate) fn warn_limited(answer: &mut Response<Body>, readable: Option<&Readable>) {
+    let Some(readable) = readable else { return };
+    let limited = readable.by_namespace.as_ref().and_then(|_| standing::warning_header("limited to what you may list"));
     answer.headers_mut().extend(limited.map(|warning| (header::WARNING, warning)));
-    if admission.is_one_unknown {
+    if readable.is_one_unknown {
         unknown_rights::warn(answer);
     }
 }

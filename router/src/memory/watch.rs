@@ -61,24 +61,23 @@ pub(crate) async fn watch(request: ClientRequest<'_>) -> Result<Response<Body>, 
         Some(rights) => {
             let denied = caller.dispatched.clone();
             let is_denied = |cluster: &ClusterName| caller.denied_clusters().is_some_and(|denied| denied.has(cluster));
-            let clusters = request.readable(&wanted).into_iter();
+            let clusters = request.readable_clusters(&wanted).into_iter();
             let clusters = clusters.filter(|cluster| !is_denied(cluster)).cloned().collect();
             Some(FollowedRights::new(rights, request.read_place(), wanted.clone(), clusters, denied).await)
         }
         None => None,
     };
-    let admission = request.admission("watch", &wanted, partial).await?;
-    let collection = collection::collection(request, labels, fields, admission.as_ref(), Lifetime::Follows).await?;
+    let readable = request.readable("watch", &wanted, partial).await?;
+    let collection = collection::collection(request, labels, fields, readable.as_ref(), Lifetime::Follows).await?;
     let Collection { view, before, left_out, filter } = collection;
     let include = request.finish(form, ResponseKind::Watch)?;
     let followed = followed.map(|followed| followed.of_view(view.cluster_names()));
     let policies = caller.dispatched.as_ref().map(|dispatched| {
-        let told =
-            admission.as_ref().filter(|_| caller.rights().is_none()).map(|admission| Arc::clone(&admission.only));
+        let told = readable.as_ref().filter(|_| caller.rights().is_none()).map(|readable| Arc::clone(&readable.only));
         FollowedPolicies::new(dispatched, wanted.clone(), view.cluster_names(), told)
     });
     let is_forbidden = before.is_one_forbidden();
-    let audience = admission.as_ref().map(|admission| Arc::clone(&admission.audience));
+    let audience = readable.as_ref().map(|readable| Arc::clone(&readable.audience));
     let versions = request.configuration.versions(&served.resource).of_audience(audience);
     let clusters = filter.clusters.clone();
     let answer = |body| response::with_content_type(StatusCode::OK, form.encoding.stream_content_type(), body);
@@ -102,8 +101,8 @@ pub(crate) async fn watch(request: ClientRequest<'_>) -> Result<Response<Body>, 
         WatchStream::new(source, phase, ahead, writer, bookmarks, router.draining().clone()).under(followed, policies);
     let mut response = answer(frames(stream));
     view.warn(response.headers_mut(), &standings, &clusters);
-    warn_limited(&mut response, admission.as_ref());
-    let only_watched = admission.as_ref().map_or(&[][..], |admission| &admission.only_watched);
+    warn_limited(&mut response, readable.as_ref());
+    let only_watched = readable.as_ref().map_or(&[][..], |readable| &readable.only_watched);
     standing::warn_only_watched(response.headers_mut(), &served.resource, only_watched);
     standing::warn_left_out(response.headers_mut(), &served.resource, &left_out);
     Ok(response)

@@ -12,10 +12,10 @@ use super::read_place::ReadPlace;
 use super::visible::{Extent, VisibleClusters, covers};
 use crate::refusal::{ClusterRefusal, Refusal, RequestRefusal};
 
-/// A read that memory may answer, and with what.
+/// What somebody may read of one resource.
 #[derive(Clone, Debug)]
-pub(crate) struct Admission {
-    /// The clusters of which the answer may tell.
+pub(crate) struct Readable {
+    /// The clusters of which an answer may tell.
     pub(crate) only: Arc<BTreeSet<ClusterName>>,
     /// What it may show of each object, where it may not show all of these clusters.
     pub(crate) by_namespace: Option<Arc<NamespaceRights>>,
@@ -27,7 +27,7 @@ pub(crate) struct Admission {
     pub(crate) audience: Arc<Audience>,
 }
 
-impl Admission {
+impl Readable {
     /// Whether it shows, and says, what another one does.
     pub(crate) fn shows_what(&self, other: &Self) -> bool {
         self.only == other.only
@@ -39,19 +39,19 @@ impl Admission {
 }
 
 impl CallerRights {
-    /// Lets a list, watch or get read what it may of these clusters.
+    /// What a list, watch or get may read of these clusters.
     ///
     /// # Errors
     /// 403 where nothing of it may be read in any cluster whose rights are known, and of a watch where more may be
     /// listed. 429, or of one object 503, where that may only be because some are not known, or a partial answer is
     /// denied.
-    pub(crate) fn admit<'a>(
+    pub(crate) fn readable<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName> + Clone,
         verb: &'static str,
         place: &ReadPlace,
         partial: Partial,
-    ) -> Result<Admission, Refusal> {
+    ) -> Result<Readable, Refusal> {
         let (own, listed) = match verb {
             "watch" => self.followed(clusters, place),
             _ => {
@@ -94,7 +94,7 @@ impl CallerRights {
         });
         let only = Arc::new(only);
         let audience = Arc::new(Audience::new(Arc::clone(&only), listed.by_name));
-        Ok(Admission { only, by_namespace, only_watched: only_watched.into(), is_one_unknown, audience })
+        Ok(Readable { only, by_namespace, only_watched: only_watched.into(), is_one_unknown, audience })
     }
 }
 

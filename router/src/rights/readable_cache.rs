@@ -1,4 +1,4 @@
-//! The admissions that were made lately. What a user may read of a resource in a thousand clusters takes milliseconds to
+//! What callers may read, as it was found lately. What a user may read of a resource in a thousand clusters takes milliseconds to
 //! find, and is the same until one of a few things changes.
 
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ use super::actor::Actor;
 use super::caller_rights::CallerRights;
 use super::mirror::RightsStamp;
 use super::read_place::ReadPlace;
-use super::readable::Admission;
+use super::readable::Readable;
 use crate::configuration::ConfigurationSnapshot;
 use crate::refusal::Refusal;
 
@@ -38,15 +38,15 @@ impl Asked {
     }
 }
 
-/// What an admission was made by: it holds as long as all of this is the same.
-struct MadeBy {
+/// What it was found by: it holds as long as all of this is the same.
+struct FoundBy {
     rights: RightsStamp,
     configuration: ConfigurationSnapshot,
-    /// Until when the answers of clusters hold by which it was made.
+    /// Until when the answers of clusters hold by which it was found.
     until: Option<Instant>,
 }
 
-impl MadeBy {
+impl FoundBy {
     fn is(&self, now: &Self) -> bool {
         let (own, other) = (&self.configuration, &now.configuration);
         self.until.is_none_or(|until| Instant::now() < until)
@@ -57,72 +57,72 @@ impl MadeBy {
     }
 }
 
-type Made = (MadeBy, Result<Admission, Refusal>);
+type Found = (FoundBy, Result<Readable, Refusal>);
 
-/// The admissions that were made lately. Those that nobody asked for since as many others were made are forgotten.
+/// What callers may read, as it was found lately. What nobody asked for since as many others were found is forgotten.
 #[derive(Default)]
-pub(crate) struct Admissions {
+pub(crate) struct ReadableCache {
     kept: Mutex<Kept>,
 }
 
 #[derive(Default)]
 struct Kept {
-    young: HashMap<Asked, Made>,
+    young: HashMap<Asked, Found>,
     /// How many bytes of texts the young ones have.
     young_bytes: usize,
-    old: HashMap<Asked, Made>,
+    old: HashMap<Asked, Found>,
 }
 
-impl Admissions {
-    /// The one that was made by the same rights and under the same configuration, or what is made now. What cannot be made
+impl ReadableCache {
+    /// What was found by the same rights and under the same configuration, or what is found now. What cannot be found
     /// before clusters are asked is not kept.
     ///
     /// # Errors
-    /// What `make` says, or has said.
+    /// What `find` says, or has said.
     pub(crate) fn get(
         &self,
         rights: &CallerRights,
         configuration: &ConfigurationSnapshot,
         (verb, place): (&'static str, ReadPlace),
-        make: impl FnOnce(&ReadPlace) -> Result<Admission, Refusal>,
-    ) -> Result<Admission, Refusal> {
-        // Before it is made: what changes meanwhile is another.
-        let mut by = MadeBy { rights: rights.stamp(), configuration: configuration.clone(), until: None };
+        find: impl FnOnce(&ReadPlace) -> Result<Readable, Refusal>,
+    ) -> Result<Readable, Refusal> {
+        // Before it is found: what changes meanwhile is another.
+        let mut by = FoundBy { rights: rights.stamp(), configuration: configuration.clone(), until: None };
         let asked = Asked { actor: Arc::clone(rights.actor()), verb, place };
         if let Some(found) = self.kept.lock().find(&asked, &by) {
             return found;
         }
-        // Two may rarely make one twice.
-        let made = make(&asked.place);
+        // Two may rarely find one twice.
+        let found = find(&asked.place);
         let (is_to_be_asked, until) = rights.needs();
         if is_to_be_asked {
-            return made;
+            return found;
         }
         by.until = until;
-        self.kept.lock().keep(asked, (by, made.clone()));
-        made
+        self.kept.lock().keep(asked, (by, found.clone()));
+        found
     }
 }
 
 impl Kept {
-    fn find(&mut self, asked: &Asked, by: &MadeBy) -> Option<Result<Admission, Refusal>> {
-        if let Some((_, made)) = self.young.get(asked).filter(|(own, _)| own.is(by)) {
-            return Some(made.clone());
+    fn find(&mut self, asked: &Asked, by: &FoundBy) -> Option<Result<Readable, Refusal>> {
+        if let Some((_, found)) = self.young.get(asked).filter(|(own, _)| own.is(by)) {
+            return Some(found.clone());
         }
-        let (own, made) = self.old.remove(asked)?;
-        let found = own.is(by).then(|| made.clone())?;
-        self.keep(asked.clone(), (own, made));
+        let (own, kept) = self.old.remove(asked)?;
+        let found = own.is(by).then(|| kept.clone())?;
+        self.keep(asked.clone(), (own, kept));
         Some(found)
     }
 
-    fn keep(&mut self, asked: Asked, made: Made) {
+    fn keep(&mut self, asked: Asked, found: Found) {
         if !self.young.contains_key(&asked) {
             if self.young.len() >= KEPT || self.young_bytes >= KEPT_BYTES {
                 (self.old, self.young_bytes) = (std::mem::take(&mut self.young), 0);
             }
             self.young_bytes += asked.bytes();
         }
-        self.young.insert(asked, made);
+        self.young.insert(asked, found);
     }
 }
 
@@ -151,14 +151,14 @@ mod tests {
     async fn what_was_found_is_found_again_until_something_changes_and_not_for_another() {
         let router = Router::new(RouterConfig { shared: Some(SharedMode::default()), ..RouterConfig::default() });
         let rights = |user: &str| CallerRights::new(router.rights().unwrap(), actor(user));
-        let (made, admissions) = (Cell::new(0), Admissions::default());
+        let (found, cache) = (Cell::new(0), ReadableCache::default());
         let ask = |user: &str, verb, name: &str| {
-            let asked = admissions.get(&rights(user), &router.configuration(), (verb, place(name)), |_| {
-                made.set(made.get() + 1);
+            let asked = cache.get(&rights(user), &router.configuration(), (verb, place(name)), |_| {
+                found.set(found.get() + 1);
                 Err(RequestRefusal::Path.into())
             });
             assert!(asked.is_err());
-            made.get()
+            found.get()
         };
         assert_eq!([ask("ann", "list", ""), ask("ann", "list", "")], [1, 1]);
         assert_eq!([ask("bob", "list", ""), ask("ann", "watch", ""), ask("ann", "list", "x")], [2, 3, 4]);
@@ -171,16 +171,16 @@ mod tests {
     #[tokio::test]
     async fn those_of_long_identities_are_kept_in_smaller_numbers() {
         let router = Router::new(RouterConfig { shared: Some(SharedMode::default()), ..RouterConfig::default() });
-        let (admissions, configuration) = (Admissions::default(), router.configuration());
+        let (cache, configuration) = (ReadableCache::default(), router.configuration());
         let long = vec!["x".repeat(60 << 10)];
         for number in 0..2 * KEPT {
             let (name, User { info, authority }) = (format!("user-{number}"), User::named("test", "ann"));
             let given = UserInfo { username: name, groups: long.clone(), ..UserInfo::default() };
             let rights = CallerRights::new(router.rights().unwrap(), Actor::new(info, authority, Some(given)));
             let _refused =
-                admissions.get(&rights, &configuration, ("list", place("")), |_| Err(RequestRefusal::Path.into()));
+                cache.get(&rights, &configuration, ("list", place("")), |_| Err(RequestRefusal::Path.into()));
         }
-        let kept = admissions.kept.lock();
+        let kept = cache.kept.lock();
         let bytes: usize = kept.young.keys().chain(kept.old.keys()).map(Asked::bytes).sum();
         assert!((KEPT_BYTES..3 * KEPT_BYTES).contains(&bytes), "{bytes}");
     }
@@ -189,10 +189,10 @@ mod tests {
     async fn those_that_are_used_stay_and_the_others_go() {
         let router = Router::new(RouterConfig { shared: Some(SharedMode::default()), ..RouterConfig::default() });
         let rights = CallerRights::new(router.rights().unwrap(), actor("ann"));
-        let (made, admissions, configuration) = (Cell::new(0), Admissions::default(), router.configuration());
+        let (found, cache, configuration) = (Cell::new(0), ReadableCache::default(), router.configuration());
         let ask = |name: &str| {
-            let _refused = admissions.get(&rights, &configuration, ("list", place(name)), |_| {
-                made.set(made.get() + 1);
+            let _refused = cache.get(&rights, &configuration, ("list", place(name)), |_| {
+                found.set(found.get() + 1);
                 Err(RequestRefusal::Path.into())
             });
         };
@@ -201,8 +201,8 @@ mod tests {
             ask(&number.to_string());
             ask("used");
         }
-        assert_eq!(made.get(), 10 * KEPT + 1);
-        let kept = admissions.kept.lock();
+        assert_eq!(found.get(), 10 * KEPT + 1);
+        let kept = cache.kept.lock();
         assert!(kept.young.len() + kept.old.len() <= 2 * KEPT, "{} {}", kept.young.len(), kept.old.len());
     }
 }
