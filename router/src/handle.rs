@@ -14,6 +14,7 @@ use crate::admission::{self, Admitted, Place};
 use crate::audit_trace::AuditTrace;
 use crate::body::{self, Body};
 use crate::caller::Caller;
+use crate::candidates_by_plan::candidates_by_plan;
 use crate::configuration::ConfigurationSnapshot;
 use crate::discovery::documents::StorageVersionHashes;
 use crate::discovery::{DiscoveryPath, documents};
@@ -29,7 +30,7 @@ use crate::rights::Candidates;
 use crate::topology::Cluster;
 use crate::unknown_rights::{self, RightsUnknown};
 use crate::view::standing;
-use crate::{Router, User, asked, candidates, confinement, deadline, forward, grounds, health, memory, response};
+use crate::{Router, User, asked, confinement, deadline, forward, grounds, health, memory, response};
 
 /// When a client is to come back that asks for a resource which only clusters that were not asked yet may serve,
 /// in seconds.
@@ -299,7 +300,7 @@ impl Router {
                 let candidates = match plan {
                     // Memory goes by what may be read of each object.
                     ResourcePlan::Get { .. } | ResourcePlan::List | ResourcePlan::Watch => Candidates::default(),
-                    _ => candidates::candidates(configuration, caller, info, resource, plan).await?,
+                    _ => candidates_by_plan(configuration, caller, info, resource, plan).await?,
                 };
                 let candidates = &candidates;
                 let request = ClientRequest {
@@ -351,7 +352,7 @@ impl Router {
         plan: ResourcePlan,
     ) -> Result<Response<Body>, Refusal> {
         let ClientRequest { configuration, caller, info, resource, served, .. } = request;
-        let candidates = candidates::candidates(configuration, caller, info, resource, plan).await?;
+        let candidates = candidates_by_plan(configuration, caller, info, resource, plan).await?;
         let request = request.about(resource, served, &candidates);
         forward::one_object::to_owner(request, message, OwnerRequest::Object).await
     }

@@ -17,7 +17,7 @@ mod authenticated;
 mod awaited;
 pub mod body;
 mod caller;
-mod candidates;
+mod candidates_by_plan;
 mod configuration;
 mod confinement;
 mod deadline;

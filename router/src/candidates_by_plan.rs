@@ -1,4 +1,5 @@
-//! The clusters that there are for a request: those where its caller may do what is asked, or look at its object.
+//! Which clusters are candidates for a request, by who answers it: those where its caller may do what is asked, or look at
+//! its object.
 
 use tributary_apimachinery::request_info::{RequestInfo, ResourceRequest};
 use tributary_apimachinery::{ClusterName, Partial};
@@ -18,7 +19,7 @@ use crate::rights::{CallerRights, Candidates};
 /// 403 where there are none, in kube-apiserver's words, or in those of a policy where it is policies that leave none; 503,
 /// or 429 of a collection, where that may only be because it is not known what the caller may do in some, and clusters
 /// that cannot be asked are not to be left out.
-pub(crate) async fn candidates(
+pub(crate) async fn candidates_by_plan(
     configuration: &ConfigurationSnapshot,
     caller: &Caller,
     info: &RequestInfo,
