@@ -53,9 +53,9 @@
 //!
 //! Invariant: values only, no I/O, no clock; a cluster that is not known, or an object that cannot be read, allows nothing.
 
+pub mod allowed_by;
 pub mod attributes;
 pub mod fleet;
-pub mod ground;
 mod intern;
 mod member;
 pub mod object;
@@ -67,9 +67,9 @@ pub mod scope;
 mod share;
 pub mod visible;
 
+pub use allowed_by::AllowedBy;
 pub use attributes::{Attributes, ResourceAttributes, User};
 pub use fleet::Fleet;
-pub use ground::Ground;
 pub use member::NAMED_SUBJECTS_MAX;
 pub use object::{InvalidRbacObject, RbacChange, RbacKind, RbacObject};
 pub use review::{Doubt, RulesReview};

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use imbl::HashMap as SharedMap;
 use tributary_apimachinery::ClusterName;
 
+use crate::allowed_by::{AllowedBy, AllowingBinding};
 use crate::attributes::{Attributes, ResourceAttributes, User};
-use crate::ground::{BindingGround, Ground};
 use crate::object::{Binding, Subject};
 use crate::rule::{Marks, Rule, Rules};
 use crate::share::{Grant, Share};
@@ -359,12 +359,12 @@ impl FleetRights {
     /// By which bindings a cluster allows a request, each once and in order; kube-apiserver tells the first that it
     /// finds, in an order of its own. None exactly where it is not allowed. For people: it costs the whole of the
     /// user's grants in that namespace.
-    pub fn grounds<'a>(
+    pub fn allowed_by<'a>(
         &'a self,
         cluster: &ClusterName,
         user: User<'_>,
         attributes: &Attributes<'_>,
-    ) -> Vec<Ground<'a>> {
+    ) -> Vec<AllowedBy<'a>> {
         let Some(slot) = self.slot(cluster) else { return Vec::new() };
         let asked = Marks::of_request(attributes);
         let mut bindings = BTreeMap::new();
@@ -374,12 +374,12 @@ impl FleetRights {
                 bindings.insert(&binding.place, &**binding);
             }
         }
-        let ground = |binding: &'a Binding| {
+        let allowed_by = |binding: &'a Binding| {
             let subject = binding.subjects.iter().find(|subject| Principal::of(subject).is(user))?;
-            Some(Ground::Binding(BindingGround { binding, subject }))
+            Some(AllowedBy::Binding(AllowingBinding { binding, subject }))
         };
-        let masters = is_master(user).then_some(Ground::Masters);
-        masters.into_iter().chain(bindings.into_values().filter_map(ground)).collect()
+        let masters = is_master(user).then_some(AllowedBy::Masters);
+        masters.into_iter().chain(bindings.into_values().filter_map(allowed_by)).collect()
     }
 
     fn shares_of(&self, user: User<'_>) -> impl Iterator<Item = &Shares> {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! topology ─▶ mirror ─▶ four cachers of a cluster ─┬─ what they hold ─▶ feed ─▶ compiled ─┐
-//!                                                  └─ how they are ───▶ standing ─────────┴─▶ caller_rights
+//!                                                  └─ how they are ───▶ mirror_state ─────┴─▶ caller_rights
 //!
 //! caller_rights ─▶ existence ─┬─▶ visible ─▶ readable   what a list, watch or get may read
 //!                             ├─▶ candidates            the clusters that there are for what members answer
@@ -30,6 +30,7 @@ mod granted;
 mod identity;
 mod judged;
 mod mirror;
+mod mirror_state;
 mod namespaces;
 mod obstacle;
 mod read_place;
@@ -37,7 +38,6 @@ mod readable;
 mod readable_cache;
 mod reviewed;
 mod reviews;
-mod standing;
 mod subject;
 mod visible;
 mod visit;

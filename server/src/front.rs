@@ -28,9 +28,9 @@ use crate::websocket;
 /// Where the metrics stand, in Prometheus' text.
 const METRICS_PATH: &str = "/metrics";
 
-/// How a request that is answered stands.
+/// Who sends a request that is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum Sender {
     /// A known user's.
     Known,
     /// A known user's, by the doing of another site's page: it is refused.
@@ -167,10 +167,10 @@ impl<H: Handler> Front<H> {
         }
         let received = self.audit.as_ref().map(|audit| Received::take_up(audit, &mut head, !client.chain.is_empty()));
         let authentication = self.authenticator.authenticate(&mut head, &client.chain, client.address.ip()).await;
-        let (user, standing) = match authentication {
-            Authentication::User(user) => (user, Standing::Known),
-            Authentication::CrossOrigin(user) => (user, Standing::CrossOrigin),
-            Authentication::AnonymousHealthCheck => (anonymous_user(), Standing::Anonymous),
+        let (user, sender) = match authentication {
+            Authentication::User(user) => (user, Sender::Known),
+            Authentication::CrossOrigin(user) => (user, Sender::CrossOrigin),
+            Authentication::AnonymousHealthCheck => (anonymous_user(), Sender::Anonymous),
             Authentication::Unauthorized => {
                 self.metrics.count_authentication(false);
                 let _it_is_refused_either_way = note(AuthenticationOutcome::Unauthorized);
@@ -181,25 +181,25 @@ impl<H: Handler> Front<H> {
             }
         };
         let mut room = if has_room { Room::Enough } else { Room::Unread };
-        if standing != Standing::Anonymous {
+        if sender != Sender::Anonymous {
             self.metrics.count_authentication(true);
             let noted = note(AuthenticationOutcome::Known {
                 user: user.authority.verifier.has_own_connection().then_some(&user),
             });
             room = if noted == Room::Enough { room } else { noted };
         }
-        let Some(received) = received else { return self.respond(head, body, user, standing, room).await };
+        let Some(received) = received else { return self.respond(head, body, user, sender, room).await };
         match received.begin(&mut head, body, &user).await {
-            Ok((trail, body)) => trail.finish(self.respond(head, body, user, standing, room).await).await,
+            Ok((trail, body)) => trail.finish(self.respond(head, body, user, sender, room).await).await,
             Err(refusal) => *refusal,
         }
     }
 
-    async fn respond(&self, mut head: Parts, body: Body, user: User, standing: Standing, room: Room) -> Response<Body> {
+    async fn respond(&self, mut head: Parts, body: Body, user: User, sender: Sender, room: Room) -> Response<Body> {
         if room == Room::Connections {
             return status::too_many_connections();
         }
-        if standing == Standing::CrossOrigin {
+        if sender == Sender::CrossOrigin {
             return status::cross_origin();
         }
         // At a cluster's own host each path is the cluster's.
@@ -222,7 +222,7 @@ impl<H: Handler> Front<H> {
         let handshake = websocket::take(&mut head);
         let handled = AssertUnwindSafe(self.handler.handle(Request::from_parts(head, body), user)).catch_unwind();
         match handled.await {
-            Ok(response) if standing == Standing::Anonymous => status::one_word(&response),
+            Ok(response) if sender == Sender::Anonymous => status::one_word(&response),
             Ok(response) if response.extensions().get::<ForwardedWatch>().is_some() => {
                 drain::end_with(self.stop.clone(), response)
             }

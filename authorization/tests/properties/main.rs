@@ -87,7 +87,7 @@ proptest! {
                     let expected = known.is_some_and(|reference| reference.allows(user, attributes));
                     let cluster = name(cluster);
                     prop_assert_eq!(fleet.allows(&cluster, user, attributes), expected, "{:?} {:?}", user, attributes);
-                    prop_assert_eq!(!fleet.grounds(&cluster, user, attributes).is_empty(), expected);
+                    prop_assert_eq!(!fleet.allowed_by(&cluster, user, attributes).is_empty(), expected);
                 }
                 prop_assert_eq!(fleet.knows(&name(cluster)), known.is_some());
             }
@@ -210,14 +210,14 @@ fn masters_may_do_everything_in_clusters_that_are_known() {
     assert!(fleet.allows(&name("a"), user, &path) && !fleet.allows(&name("b"), user, &path));
     assert_eq!(fleet.rights(&name("a"), user, "list", "", "pods"), Visible::Whole);
     assert!(fleet.rights(&name("b"), user, "list", "", "pods").is_nothing());
-    assert_eq!(fleet.grounds(&name("a"), user, &path)[0].to_string(), "Group \"system:masters\"");
+    assert_eq!(fleet.allowed_by(&name("a"), user, &path)[0].to_string(), "Group \"system:masters\"");
     // The name alone is nobody's, and a group that is only like it is another.
     let other = ["system:masters2".to_owned()];
     assert!(!fleet.allows(&name("a"), User { name: "system:masters", groups: &other }, &path));
 }
 
 #[test]
-fn grounds_are_told_in_kube_apiservers_words() {
+fn what_allows_a_request_is_told_in_kube_apiservers_words() {
     use tributary_authorization::RbacKind::{ClusterRole, ClusterRoleBinding, RoleBinding};
     let mut fleet = Fleet::default();
     let objects = [
@@ -241,7 +241,7 @@ fn grounds_are_told_in_kube_apiservers_words() {
     let pods = ResourceAttributes { verb: "get", resource: "pods", namespace: "n", ..ResourceAttributes::default() };
     let shown = |namespace| {
         let asked = Attributes::Resource(ResourceAttributes { namespace, ..pods });
-        fleet.grounds(&name("a"), user, &asked).iter().map(ToString::to_string).collect::<Vec<_>>()
+        fleet.allowed_by(&name("a"), user, &asked).iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     let all = r#"ClusterRoleBinding "all" of ClusterRole "view" to User "system:serviceaccount:n:s""#;
     let some = r#"RoleBinding "some/n" of ClusterRole "view" to ServiceAccount "s/n""#;

@@ -120,8 +120,8 @@ impl BySide {
     async fn compare(&self, person: &Person, question: &Question) -> anyhow::Result<bool> {
         let attributes = question.attributes();
         let expected = self.fleet.allows(&self.name, person.as_user(), &attributes);
-        let grounds = self.fleet.grounds(&self.name, person.as_user(), &attributes);
-        let reasons: Vec<String> = grounds.iter().map(|ground| format!("RBAC: allowed by {ground}")).collect();
+        let allowed_by = self.fleet.allowed_by(&self.name, person.as_user(), &attributes);
+        let reasons: Vec<String> = allowed_by.iter().map(|it| format!("RBAC: allowed by {it}")).collect();
         let spec = question.review_spec(person);
         eventually(PATIENCE, async || {
             let status = self.review_of("subjectaccessreviews", &spec).await?["status"].take();

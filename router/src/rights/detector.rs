@@ -96,7 +96,7 @@ impl Detector {
                     answered = Instant::now();
                     mirror.decided(&self.cluster, decider);
                 }
-                // What holds of a cluster that is out of reach is its standing's matter.
+                // What holds of a cluster that is out of reach is for the state of its mirror to say.
                 Err(_) if self.cluster.is_out_of_reach() => answered = Instant::now(),
                 Err(_) if answered.elapsed() >= UNANSWERED_MAX => {
                     mirror.decided(&self.cluster, Decider::Review(ReviewCause::Unanswered));

@@ -21,9 +21,9 @@ use super::confirmation;
 use super::decider::{Decider, ReviewCause};
 use super::detector::{self, MirroredRules};
 use super::feed::MirrorFeed;
+use super::mirror_state::MirrorState;
 use super::obstacle::Obstacle;
 use super::reviews::Reviews;
-use super::standing::MirrorStanding;
 use crate::limits::Limits;
 use crate::refusal::Trouble;
 use crate::report::{RightsCondition, RightsDecider};
@@ -51,14 +51,14 @@ pub(crate) struct RightsMirror {
     compiled: Arc<CompiledRights>,
     reviews: Arc<Reviews>,
     members: Mutex<MirroredClusters>,
-    standings: ArcSwap<MirrorStandings>,
+    mirrors: ArcSwap<MirrorStates>,
     /// The names of the users who are answered nothing.
     denied: ArcSwap<BTreeSet<String>>,
 }
 
 /// How far the mirrors are.
 #[derive(Default)]
-struct MirrorStandings {
+struct MirrorStates {
     by_name: BTreeMap<ClusterName, KnownRights>,
     /// When one of them next ceases to hold.
     until: Option<Instant>,
@@ -67,19 +67,19 @@ struct MirrorStandings {
 /// What is known of what users may do in a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct KnownRights {
-    standing: MirrorStanding,
+    state: MirrorState,
     decider: Decider,
 }
 
 impl KnownRights {
     /// Of a cluster that is not mirrored.
-    fn none(standing: MirrorStanding) -> Self {
-        Self { standing, decider: Decider::Undecided }
+    fn none(state: MirrorState) -> Self {
+        Self { state, decider: Decider::Undecided }
     }
 
     /// Whether it counts at a moment.
     fn counts(&self, now: Instant) -> bool {
-        self.standing.holds(now) && self.decider != Decider::Undecided
+        self.state.holds(now) && self.decider != Decider::Undecided
     }
 }
 
@@ -99,14 +99,14 @@ pub(super) enum Decides {
 pub(super) struct RightsStamp {
     /// Of each of those by whose rights it is judged.
     generations: [u64; 2],
-    standings: Arc<MirrorStandings>,
+    mirrors: Arc<MirrorStates>,
 }
 
 impl RightsStamp {
     /// Whether nothing has changed up to `now`.
     pub(super) fn is(&self, now: &Self) -> bool {
-        let holds = self.standings.until.is_none_or(|until| Instant::now() < until);
-        self.generations == now.generations && Arc::ptr_eq(&self.standings, &now.standings) && holds
+        let holds = self.mirrors.until.is_none_or(|until| Instant::now() < until);
+        self.generations == now.generations && Arc::ptr_eq(&self.mirrors, &now.mirrors) && holds
     }
 }
 
@@ -122,12 +122,12 @@ struct MirroredClusters {
 
 impl MirroredClusters {
     /// Says what comes before objects where these are the rights that count.
-    fn set_precedence(&self, known: &BTreeSet<ClusterName>, standings: &BTreeMap<ClusterName, KnownRights>) {
+    fn set_precedence(&self, known: &BTreeSet<ClusterName>, mirrors: &BTreeMap<ClusterName, KnownRights>) {
         for (name, member) in &self.by_name {
             let precedence = member.cluster.precedence();
-            match standings.get(name).map(|own| &own.standing) {
-                Some(MirrorStanding::Current) => precedence.begin(),
-                Some(MirrorStanding::Behind { .. }) if known.contains(name) => precedence.lost(),
+            match mirrors.get(name).map(|own| &own.state) {
+                Some(MirrorState::Current) => precedence.begin(),
+                Some(MirrorState::Behind { .. }) if known.contains(name) => precedence.lost(),
                 // Of what nobody may see nothing comes first.
                 _ => precedence.nothing(),
             }
@@ -141,7 +141,7 @@ impl MirroredClusters {
         let member = self.by_name.get(cluster)?;
         let kinds = RbacKind::ALL.into_iter().map(RbacKind::resource);
         let states: Vec<_> = kinds.zip(member.cachers.iter().map(|cacher| cacher.state())).collect();
-        Obstacle::of(&states, known.standing.holds(Instant::now()), &known.decider)
+        Obstacle::of(&states, known.state.holds(Instant::now()), &known.decider)
     }
 
     /// Says in the log what keeps us from knowing it, where that is news.
@@ -187,7 +187,7 @@ impl RightsMirror {
             collection_bytes: limits.collection_bytes,
             compiled: Arc::default(),
             members: Mutex::default(),
-            standings: ArcSwap::default(),
+            mirrors: ArcSwap::default(),
             denied: ArcSwap::default(),
         });
         let weak = Arc::downgrade(&mirror);
@@ -213,9 +213,9 @@ impl RightsMirror {
 
     /// By what it is decided now what users may do in a cluster; `None` where that is not known.
     pub(super) fn decides(&self, cluster: &ClusterName) -> Option<Decides> {
-        let standings = self.standings.load();
-        let known = standings.by_name.get(cluster)?;
-        if known.standing == MirrorStanding::Live {
+        let mirrors = self.mirrors.load();
+        let known = mirrors.by_name.get(cluster)?;
+        if known.state == MirrorState::Live {
             return Some(Decides::Live);
         }
         match known.counts(Instant::now()).then_some(&known.decider)? {
@@ -237,28 +237,28 @@ impl RightsMirror {
 
     /// Whether what is known of a cluster counts now. One that has not been read is not known.
     pub(crate) fn knows(&self, cluster: &ClusterName) -> bool {
-        self.standings.load().by_name.get(cluster).is_some_and(|known| known.counts(Instant::now()))
+        self.mirrors.load().by_name.get(cluster).is_some_and(|known| known.counts(Instant::now()))
     }
 
     /// What tells what may be done now, by the rights of these users, from what may at another moment.
     pub(super) fn stamp(&self, users: [User<'_>; 2]) -> RightsStamp {
-        // Before the standings: what is read anew is compiled before it is known.
+        // Before the mirrors: what is read anew is compiled before it is known.
         let compiled = self.compiled.now();
         let generations = users.map(|user| compiled.generation_of(user));
         drop(compiled);
-        RightsStamp { generations, standings: self.standings.load_full() }
+        RightsStamp { generations, mirrors: self.mirrors.load_full() }
     }
 
     /// How far what is known of a cluster is.
     pub(crate) fn condition_of(&self, cluster: &ClusterName) -> RightsCondition {
-        let standings = self.standings.load();
-        standings.by_name.get(cluster).map(|known| known.standing.condition(Instant::now())).unwrap_or_default()
+        let mirrors = self.mirrors.load();
+        mirrors.by_name.get(cluster).map(|known| known.state.condition(Instant::now())).unwrap_or_default()
     }
 
     /// By what it is decided what users may read of a cluster, and why it is not by its roles and bindings.
     pub(crate) fn decider_of(&self, cluster: &ClusterName) -> (RightsDecider, Option<String>) {
-        match self.standings.load().by_name.get(cluster) {
-            Some(KnownRights { standing: MirrorStanding::Live, .. }) => (RightsDecider::Live, None),
+        match self.mirrors.load().by_name.get(cluster) {
+            Some(KnownRights { state: MirrorState::Live, .. }) => (RightsDecider::Live, None),
             Some(KnownRights { decider: Decider::Rbac, .. }) => (RightsDecider::Rbac, None),
             Some(KnownRights { decider: Decider::Review(cause), .. }) => {
                 (RightsDecider::Review, Some(cause.to_string()))
@@ -269,7 +269,7 @@ impl RightsMirror {
 
     /// What keeps us from knowing what users may do in a cluster; `None` where nothing does.
     pub(crate) fn obstacle_of(&self, cluster: &ClusterName) -> Option<String> {
-        let known = self.standings.load().by_name.get(cluster).cloned()?;
+        let known = self.mirrors.load().by_name.get(cluster).cloned()?;
         let obstacle = self.members.lock().obstacle_of(cluster, &known);
         let too_many = || self.compiled.now().names_too_many(cluster).then_some(Obstacle::TooManySubjects);
         obstacle.or_else(too_many).map(|obstacle| obstacle.to_string())
@@ -288,7 +288,7 @@ impl RightsMirror {
 
     /// Whether it is known what users may do in a cluster, or that it is not for want of time alone.
     fn is_found(&self, cluster: &ClusterName) -> bool {
-        let Some(known) = self.standings.load().by_name.get(cluster).cloned() else { return false };
+        let Some(known) = self.mirrors.load().by_name.get(cluster).cloned() else { return false };
         let obstacle = self.members.lock().obstacle_of(cluster, &known).map(|obstacle| obstacle.is_trouble());
         obstacle.unwrap_or_else(|| self.knows(cluster))
     }
@@ -343,7 +343,7 @@ impl RightsMirror {
     fn next_look(&self) -> Instant {
         let now = Instant::now();
         let look = now + LOOK_INTERVAL;
-        self.standings.load().until.filter(|until| *until > now).map_or(look, |until| until.min(look))
+        self.mirrors.load().until.filter(|until| *until > now).map_or(look, |until| until.min(look))
     }
 
     /// Makes what is mirrored fit the clusters as they are now.
@@ -364,14 +364,14 @@ impl RightsMirror {
                 false => self.follow(&mut members.by_name, name, cluster),
             }
         }
-        let standing = |(name, cluster): (&ClusterName, &Arc<Cluster>)| match is_live(cluster) {
-            true => KnownRights::none(MirrorStanding::Live),
+        let state = |(name, cluster): (&ClusterName, &Arc<Cluster>)| match is_live(cluster) {
+            true => KnownRights::none(MirrorState::Live),
             false => self.known_of(members.by_name.get(name)),
         };
-        let standings: BTreeMap<_, _> = clusters.iter().map(|it| (it.0.clone(), standing(it))).collect();
-        standings.iter().for_each(|(name, known)| members.tell_obstacle(name, known));
+        let mirrors: BTreeMap<_, _> = clusters.iter().map(|it| (it.0.clone(), state(it))).collect();
+        mirrors.iter().for_each(|(name, known)| members.tell_obstacle(name, known));
         members.obstacles.retain(|name, _| clusters.contains_key(name));
-        self.publish(&mut members, standings);
+        self.publish(&mut members, mirrors);
     }
 
     /// Mirrors a cluster, or tells what mirrors it what is new.
@@ -409,10 +409,10 @@ impl RightsMirror {
     fn replace(&self, name: &ClusterName, before: &MirroredCluster, cluster: &Cluster) -> Option<Instant> {
         before.feed.end();
         let is_same = before.uid.is_some() && before.uid == cluster.uid();
-        let known = match self.standing_of(Some(before)) {
-            MirrorStanding::Unread | MirrorStanding::Live => None,
-            MirrorStanding::Current => Some(Instant::now()),
-            MirrorStanding::Behind { since, .. } => Some(since),
+        let known = match self.state_of(Some(before)) {
+            MirrorState::Unread | MirrorState::Live => None,
+            MirrorState::Current => Some(Instant::now()),
+            MirrorState::Behind { since, .. } => Some(since),
         };
         let known = known.filter(|_| is_same);
         if known.is_none() {
@@ -487,42 +487,42 @@ impl RightsMirror {
         let Some(member) = members.by_name.get(name) else { return };
         let known = self.known_of(Some(member));
         members.tell_obstacle(name, &known);
-        let mut standings = self.standings.load().by_name.clone();
-        standings.insert(name.clone(), known);
-        self.publish(members, standings);
+        let mut mirrors = self.mirrors.load().by_name.clone();
+        mirrors.insert(name.clone(), known);
+        self.publish(members, mirrors);
     }
 
     /// Publishes how far the mirrors are, and says in the log where that means something else.
-    fn publish(&self, members: &mut MirroredClusters, standings: BTreeMap<ClusterName, KnownRights>) {
+    fn publish(&self, members: &mut MirroredClusters, mirrors: BTreeMap<ClusterName, KnownRights>) {
         let now = Instant::now();
-        let known = standings.iter().filter(|(_, known)| known.counts(now)).map(|(cluster, _)| cluster.clone());
+        let known = mirrors.iter().filter(|(_, known)| known.counts(now)).map(|(cluster, _)| cluster.clone());
         let known: BTreeSet<_> = known.collect();
-        members.set_precedence(&known, &standings);
-        if members.known == known && self.standings.load().by_name == standings {
+        members.set_precedence(&known, &mirrors);
+        if members.known == known && self.mirrors.load().by_name == mirrors {
             return;
         }
         for cluster in known.difference(&members.known) {
             tracing::info!(%cluster, "what users may do in the cluster is known");
         }
-        for cluster in members.known.difference(&known).filter(|cluster| standings.contains_key(*cluster)) {
+        for cluster in members.known.difference(&known).filter(|cluster| mirrors.contains_key(*cluster)) {
             tracing::warn!(%cluster, "what users may do in the cluster is not known any more");
         }
         members.known = known;
-        let until = standings.values().filter_map(|known| known.standing.ends()).filter(|end| *end > now).min();
-        self.standings.store(Arc::new(MirrorStandings { by_name: standings, until }));
+        let until = mirrors.values().filter_map(|known| known.state.ends()).filter(|end| *end > now).min();
+        self.mirrors.store(Arc::new(MirrorStates { by_name: mirrors, until }));
         self.compiled.note();
     }
 
     fn known_of(&self, member: Option<&MirroredCluster>) -> KnownRights {
         let decider = member.map(|member| member.decider.clone()).unwrap_or_default();
-        KnownRights { standing: self.standing_of(member), decider }
+        KnownRights { state: self.state_of(member), decider }
     }
 
-    fn standing_of(&self, member: Option<&MirroredCluster>) -> MirrorStanding {
-        let Some(member) = member else { return MirrorStanding::Unread };
+    fn state_of(&self, member: Option<&MirroredCluster>) -> MirrorState {
+        let Some(member) = member else { return MirrorState::Unread };
         let states: Vec<CacherState> = member.cachers.iter().map(|cacher| cacher.state()).collect();
         let (is_read, cut_off) = (member.feed.is_following(), member.cluster.is_out_of_reach());
-        MirrorStanding::of(&states, is_read, member.earlier, cut_off, self.mode.stale_rights)
+        MirrorState::of(&states, is_read, member.earlier, cut_off, self.mode.stale_rights)
     }
 }
 

@@ -14,7 +14,7 @@ use tributary_authorization::{Attributes, ResourceAttributes};
 
 use super::SharedMode;
 use super::access_review;
-use super::standing::BEHIND_MAX;
+use super::mirror_state::BEHIND_MAX;
 use super::subject::Subject;
 use crate::flow::fair_line::FairLine;
 use crate::flow::holder::Holder;

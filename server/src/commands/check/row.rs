@@ -55,8 +55,8 @@ impl Row<'_> {
         let GroupResource { group, resource } = self.of;
         let asked =
             ResourceAttributes { verb: "list", group, resource, namespace, name, ..ResourceAttributes::default() };
-        let grounds = self.fleet.grounds(self.cluster, self.user, &Attributes::Resource(asked));
-        grounds.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+        let allowed_by = self.fleet.allowed_by(self.cluster, self.user, &Attributes::Resource(asked));
+        allowed_by.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
     }
 
     /// The lines, one for each place.

@@ -14,7 +14,7 @@ pub(super) const BEHIND_MAX: Duration = Duration::from_secs(5 * 60);
 
 /// How far the mirror of one cluster is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum MirrorStanding {
+pub(crate) enum MirrorState {
     /// Its roles and bindings have never all been read: nothing is known.
     Unread,
     /// It is not asked what users may do there: they are shown nothing of it from memory.
@@ -30,7 +30,7 @@ pub(crate) enum MirrorStanding {
     },
 }
 
-impl MirrorStanding {
+impl MirrorState {
     /// Whether what is known counts at a moment.
     pub(crate) fn holds(&self, now: Instant) -> bool {
         match self {
@@ -99,14 +99,14 @@ mod tests {
         let stale = |minutes| CacherState::Stale { since: at(minutes), reason: StaleReason::Forbidden };
         let hours = Duration::from_secs(12 * 3600);
         let of = |states: &[CacherState], is_read, earlier, cut_off| {
-            MirrorStanding::of(states, is_read, earlier, cut_off, hours)
+            MirrorState::of(states, is_read, earlier, cut_off, hours)
         };
         let synced = || CacherState::Synced;
         let reading = || CacherState::Syncing { since: at(0), reason: None };
-        assert_eq!(of(&[synced(), synced()], true, None, false), MirrorStanding::Current);
-        assert_eq!(of(&[synced(), reading()], false, None, false), MirrorStanding::Unread);
-        assert_eq!(of(&[synced(), reading()], false, None, true), MirrorStanding::Unread, "it was never read");
-        for (standing, since, until) in [
+        assert_eq!(of(&[synced(), synced()], true, None, false), MirrorState::Current);
+        assert_eq!(of(&[synced(), reading()], false, None, false), MirrorState::Unread);
+        assert_eq!(of(&[synced(), reading()], false, None, true), MirrorState::Unread, "it was never read");
+        for (state, since, until) in [
             (of(&[stale(3), stale(2)], true, None, false), 2, 7),
             (of(&[synced(), stale(9)], true, Some(at(1)), false), 9, 14),
             (of(&[stale(2), stale(3)], true, None, true), 2, 2 + 12 * 60),
@@ -114,9 +114,9 @@ mod tests {
             (of(&[synced(), reading()], false, Some(at(1)), false), 1, 6),
             (of(&[reading(), reading()], false, Some(at(1)), true), 1, 1 + 12 * 60),
         ] {
-            assert_eq!(standing, MirrorStanding::Behind { since: at(since), until: at(until) });
-            assert!(standing.holds(at(until) - Duration::from_millis(1)) && !standing.holds(at(until)));
+            assert_eq!(state, MirrorState::Behind { since: at(since), until: at(until) });
+            assert!(state.holds(at(until) - Duration::from_millis(1)) && !state.holds(at(until)));
         }
-        assert!(MirrorStanding::Current.holds(at(0)) && !MirrorStanding::Unread.holds(at(0)));
+        assert!(MirrorState::Current.holds(at(0)) && !MirrorState::Unread.holds(at(0)));
     }
 }

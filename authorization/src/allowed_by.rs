@@ -1,26 +1,26 @@
-//! By which binding a right comes.
+//! By what RBAC allows a request: the words after kube-apiserver's `RBAC: allowed by`.
 
 use std::fmt;
 
 use crate::object::{Binding, Subject};
 
-/// Why a request is allowed.
+/// By what a request is allowed.
 #[derive(Clone, Copy, Debug)]
-pub enum Ground<'a> {
+pub enum AllowedBy<'a> {
     /// A group that is allowed everything, whatever the roles say.
     Masters,
     /// A binding, and the first of its subjects that the user is.
-    Binding(BindingGround<'a>),
+    Binding(AllowingBinding<'a>),
 }
 
 /// A binding of a user. Shown in the words of kube-apiserver's `RBAC: allowed by …`.
 #[derive(Clone, Copy, Debug)]
-pub struct BindingGround<'a> {
+pub struct AllowingBinding<'a> {
     pub(crate) binding: &'a Binding,
     pub(crate) subject: &'a Subject,
 }
 
-impl<'a> BindingGround<'a> {
+impl<'a> AllowingBinding<'a> {
     /// The namespace of a RoleBinding; empty for a ClusterRoleBinding.
     pub fn namespace(&self) -> &'a str {
         &self.binding.place.namespace
@@ -32,16 +32,16 @@ impl<'a> BindingGround<'a> {
     }
 }
 
-impl fmt::Display for Ground<'_> {
+impl fmt::Display for AllowedBy<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Masters => f.write_str("Group \"system:masters\""),
-            Self::Binding(ground) => ground.fmt(f),
+            Self::Binding(binding) => binding.fmt(f),
         }
     }
 }
 
-impl fmt::Display for BindingGround<'_> {
+impl fmt::Display for AllowingBinding<'_> {
     /// As kube-apiserver describes it: of a RoleBinding the name comes before the namespace.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Binding { place, role, .. } = self.binding;
