@@ -32,6 +32,7 @@ mod judged;
 mod mirror;
 mod mirror_state;
 mod namespaces;
+mod needed;
 mod obstacle;
 mod read_place;
 mod readable;

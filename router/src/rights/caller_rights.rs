@@ -13,8 +13,9 @@ use tributary_apimachinery::ClusterName;
 use tributary_authorization::{FleetRights, User};
 
 use super::actor::{Actor, Whom};
-use super::judged::{Needed, Reviewed};
+use super::judged::Judged;
 use super::mirror::{RightsMirror, RightsStamp};
+use super::needed::Needed;
 use super::reviews::Question;
 use crate::authenticated::StillKnown;
 use crate::stream_over::StreamOver;
@@ -46,8 +47,8 @@ impl CallerRights {
         Self { still_known, ..self }
     }
 
-    pub(super) fn judged<'a>(&'a self, fleet: &'a FleetRights, whom: Whom) -> Reviewed<'a> {
-        Reviewed::new(&self.mirror, self.needed.as_deref(), fleet, &self.actor, whom)
+    pub(super) fn judged<'a>(&'a self, fleet: &'a FleetRights, whom: Whom) -> Judged<'a> {
+        Judged::new(&self.mirror, self.needed.as_deref(), fleet, &self.actor, whom)
     }
 
     /// A decision by what is known now, and what it had to know.

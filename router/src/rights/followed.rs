@@ -9,8 +9,8 @@ use tokio::time::{Instant, sleep_until};
 use tributary_apimachinery::{ClusterName, ClusterSelector};
 
 use super::caller_rights::CallerRights;
-use super::judged::Needed;
 use super::mirror::RightsStamp;
+use super::needed::Needed;
 use super::read_place::ReadPlace;
 use super::visible::{VisibleClusters, covers};
 use crate::dispatch::Dispatched;

@@ -9,7 +9,7 @@ use tributary_authorization::{Attributes, ResourceAttributes};
 use super::actor::Whom;
 use super::caller_rights::CallerRights;
 use super::existence::Existence;
-use super::judged::Needed;
+use super::needed::Needed;
 use crate::stream_over::StreamOver;
 
 impl CallerRights {

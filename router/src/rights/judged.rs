@@ -1,31 +1,21 @@
-//! What somebody may do in clusters, by their rules or by their word, and what has to be asked before that is known.
+//! What somebody may do in clusters, by their rules or by their word.
 
 use std::cell::RefCell;
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tokio::time::Instant;
 use tributary_apimachinery::ClusterName;
 use tributary_authentication::MemberRules;
 use tributary_authorization::{Attributes, FleetRights, User};
 
 use super::actor::{Actor, Whom};
 use super::mirror::{Decides, RightsMirror};
+use super::needed::Needed;
 use super::reviews::{Known, Question};
 use super::subject::Subject;
 
-/// What a decision had to know of clusters that are asked.
-#[derive(Debug, Default)]
-pub(super) struct Needed {
-    /// What is to be asked before it can be made, with the generation of the user's rights in that cluster.
-    pub(super) open: HashSet<(Question, u64)>,
-    /// Until when it holds, where answers were used.
-    pub(super) until: Option<Instant>,
-}
-
-/// Of whom clusters are asked, in one look at the rules of all.
-pub(super) struct Reviewed<'a> {
+/// Somebody whose rights are judged, in one look at the rules of all clusters.
+pub(super) struct Judged<'a> {
     mirror: &'a RightsMirror,
     needed: Option<&'a Mutex<Needed>>,
     pub(super) fleet: &'a FleetRights,
@@ -45,7 +35,7 @@ struct KnownSubject {
     subject: Arc<Subject>,
 }
 
-impl<'a> Reviewed<'a> {
+impl<'a> Judged<'a> {
     /// Of a user, by the rules of this moment. `needed` is told what has to be known.
     pub(super) fn new(
         mirror: &'a RightsMirror,

@@ -10,7 +10,7 @@ use super::actor::Whom;
 use super::audience::Audience;
 use super::caller_rights::CallerRights;
 use super::existence::Existence;
-use super::judged::Reviewed;
+use super::judged::Judged;
 use super::mirror::Decides;
 use super::read_place::ReadPlace;
 use super::reviewed;
@@ -124,13 +124,7 @@ impl CallerRights {
     }
 
     /// What may be done with a place of a cluster that is there; `None` where that is not known.
-    fn rights_in(
-        &self,
-        acting: &Reviewed<'_>,
-        cluster: &ClusterName,
-        verb: &str,
-        place: &ReadPlace,
-    ) -> Option<Visible> {
+    fn rights_in(&self, acting: &Judged<'_>, cluster: &ClusterName, verb: &str, place: &ReadPlace) -> Option<Visible> {
         let GroupVersionResource { group, version, resource } = &place.resource;
         let by_rules = acting.fleet.rights(cluster, acting.user(cluster), verb, group, resource);
         match self.mirror.decides(cluster)? {
