@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::request::Parts;
-use http::{HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use hyper::upgrade::OnUpgrade;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -35,15 +36,36 @@ pub(crate) struct Trail {
     trace: AuditTrace,
     is_long_running: bool,
     request: Option<NotedRequest>,
-    /// The content type of the answer, once its body is looked at.
-    response_type: String,
+    /// In which form the body of the answer is, once it is looked at.
+    response_form: BodyForm,
     /// Resolves when whoever took the connection over has ended.
     tunnel: Option<oneshot::Receiver<()>>,
 }
 
+/// In which form a body passes.
+#[derive(Debug, Default)]
+struct BodyForm {
+    content_type: String,
+    /// Whether it is compressed by gzip.
+    is_compressed: bool,
+}
+
+impl BodyForm {
+    /// As a message's headers say it. Requests are read as they are: none is compressed.
+    fn of_request(headers: &HeaderMap) -> Self {
+        let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        Self { content_type: value.unwrap_or_default().to_owned(), is_compressed: false }
+    }
+
+    /// As an answer's headers say it: none of ours has another encoding than gzip.
+    fn of_response(headers: &HeaderMap) -> Self {
+        Self { is_compressed: headers.contains_key(CONTENT_ENCODING), ..Self::of_request(headers) }
+    }
+}
+
 /// The body of the request, as far as it was read.
 struct NotedRequest {
-    content_type: String,
+    form: BodyForm,
     passed: Arc<Mutex<Passed>>,
 }
 
@@ -69,7 +91,7 @@ impl Trail {
             false => (None, body),
             true => {
                 let (body, passed) = noted(body);
-                (Some(NotedRequest { content_type: content_type(&head.headers), passed }), body)
+                (Some(NotedRequest { form: BodyForm::of_request(&head.headers), passed }), body)
             }
         };
         let may_switch = event.is_some() && head.extensions.get::<OnUpgrade>().is_some();
@@ -78,8 +100,8 @@ impl Trail {
             head.extensions.insert(TunnelPermit::from(Permit::keeping(ended)));
             tunnel
         });
-        let response_type = String::new();
-        (Self { auditor, id, event, trace, is_long_running, request, response_type, tunnel }, body)
+        let response_form = BodyForm::default();
+        (Self { auditor, id, event, trace, is_long_running, request, response_form, tunnel }, body)
     }
 
     /// Takes up the answer: writes that it has begun, or follows its body to the end.
@@ -116,10 +138,7 @@ impl Trail {
                 Err(body) => Response::from_parts(head, self.followed(body, false)),
             };
         }
-        self.response_type = content_type(response.headers());
-        if response.headers().contains_key(http::header::CONTENT_ENCODING) {
-            self.response_type = format!("{GZIP}{}", self.response_type);
-        }
+        self.response_form = BodyForm::of_response(response.headers());
         if hyper::body::Body::is_end_stream(response.body()) {
             self.end(Stage::ResponseComplete, None).await;
             return response;
@@ -164,16 +183,16 @@ impl Trail {
         }
         told(&mut event, &self.trace);
         let request = self.request.take();
-        let response_type = std::mem::take(&mut self.response_type);
+        let response_form = std::mem::take(&mut self.response_form);
         let auditor = Arc::clone(&self.auditor);
         let kept = request.as_ref().map_or(0, |request| request.passed.lock().kept())
             + answer.as_ref().map_or(0, Passed::kept);
         let fill = move |event: &mut Event| {
-            if let Some(NotedRequest { content_type, passed }) = &request {
-                with_body(&passed.lock(), content_type, |body| event.set_request_body(body));
+            if let Some(NotedRequest { form, passed }) = &request {
+                with_body(&passed.lock(), form, |body| event.set_request_body(body));
             }
             if let Some(answer) = &answer {
-                with_body(answer, &response_type, |body| event.set_response_body(body));
+                with_body(answer, &response_form, |body| event.set_response_body(body));
             }
         };
         if kept <= LONG_BYTES {
@@ -208,11 +227,8 @@ impl Drop for Trail {
     }
 }
 
-/// Put before the content type of a body that is compressed.
-const GZIP: &str = "gzip:";
-
 /// Shows a body that has passed whole, or that it is too long.
-fn with_body(passed: &Passed, content_type: &str, note: impl FnOnce(&AuditBody<'_>)) {
+fn with_body(passed: &Passed, form: &BodyForm, note: impl FnOnce(&AuditBody<'_>)) {
     if passed.is_too_long() {
         note(&AuditBody::TooLong);
         return;
@@ -221,10 +237,11 @@ fn with_body(passed: &Passed, content_type: &str, note: impl FnOnce(&AuditBody<'
         return;
     }
     let text = passed.text();
-    let Some(content_type) = content_type.strip_prefix(GZIP) else {
+    let BodyForm { content_type, is_compressed } = form;
+    if !is_compressed {
         note(&AuditBody::Whole { content_type, bytes: &text });
         return;
-    };
+    }
     let mut bytes = Vec::new();
     let decoder = flate2::read::MultiGzDecoder::new(text.as_slice());
     let limit = BODY_BYTES_MAX as u64 + 1;
@@ -234,9 +251,4 @@ fn with_body(passed: &Passed, content_type: &str, note: impl FnOnce(&AuditBody<'
         // Another encoding than gzip, which no answer of ours has.
         Err(_) => {}
     }
-}
-
-fn content_type(headers: &http::HeaderMap) -> String {
-    let value = headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    value.unwrap_or_default().to_owned()
 }
