@@ -38,6 +38,7 @@ use crate::front::Front;
 use crate::handler::Handler;
 
 pub use address::{ListenAddress, ListenAddressError};
+pub(crate) use bounds::CONNECTIONS_PART;
 pub use bounds::{Bounds, CONNECTIONS_MAX};
 use connection::ClientConnection;
 pub use named_certificates::{CertificateName, NamedCertificates};
@@ -45,6 +46,7 @@ use proxy_protocol::ProxyHeaders;
 pub use proxy_protocol::{InvalidPeerNetwork, PeerNetwork, ProxyProtocolPeers};
 use strangers::Strangers;
 use tls::TlsSettings;
+pub(crate) use unread::HELD_BYTES_MAX;
 pub use unread::UNREAD_BYTES_MAX;
 use unread::Unread;
 use user_connections::UserConnections;

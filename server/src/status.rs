@@ -6,6 +6,7 @@ use tributary_apimachinery::{Status, StatusReason};
 
 use crate::handler::{Body, full};
 use crate::hosts::HostRefusal;
+use crate::listener::{CONNECTIONS_PART, HELD_BYTES_MAX};
 
 /// 401: no credential, or one that is not ours. It does not say which of the two.
 ///
@@ -70,15 +71,20 @@ pub fn method_not_allowed(allowed: &'static str) -> Response<Body> {
 /// 429: of what its connection has been answered too much is not taken. Nothing was done for the request, or it is a
 /// read.
 pub fn too_many_unread() -> Response<Body> {
-    let message = "this connection has left 16 MiB of its answers unread, or more than half of what other connections leave free \
-                   (--max-unread-bytes); read the answers, or ask for fewer at once";
+    let message = format!(
+        "this connection has left {} MiB of its answers unread, or more than half of what other connections leave free \
+         (--max-unread-bytes); read the answers, or ask for fewer at once",
+        HELD_BYTES_MAX >> 20
+    );
     response(&Status::too_many_requests(message, 1))
 }
 
-/// 429: the user has a quarter of all connections already. Nothing was done for the request, and its connection is closed.
+/// 429: the user has their part of all connections already. Nothing was done for the request, and its connection is closed.
 pub fn too_many_connections() -> Response<Body> {
-    let message =
-        "you have a quarter of all connections open (--max-connections); close some, or send more requests over each";
+    let message = format!(
+        "you have {}% of all connections open (--max-connections); close some, or send more requests over each",
+        100 / CONNECTIONS_PART
+    );
     response(&Status::too_many_requests(message, 1))
 }
 

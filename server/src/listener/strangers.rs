@@ -7,9 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-/// The part of all connections that strangers may have: one in four. Clients become known with their first request, some
-/// milliseconds after they connect, so few are strangers at once unless somebody floods.
-const PART: usize = 4;
+use super::bounds::CONNECTIONS_PART;
 
 /// The connections on which nobody is known yet. One more than they may be sends away the one that has been so for
 /// longest: a client that means to say who it is has done so by then.
@@ -37,7 +35,7 @@ pub(super) struct Stranger {
 impl Strangers {
     /// A part of so many connections.
     pub(super) fn of(connections: usize) -> Arc<Self> {
-        Arc::new(Self { max: (connections / PART).max(1), waiting: Mutex::default() })
+        Arc::new(Self { max: (connections / CONNECTIONS_PART).max(1), waiting: Mutex::default() })
     }
 
     /// Takes in one more, and sends the oldest away where they are too many.

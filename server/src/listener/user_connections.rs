@@ -8,9 +8,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tributary_router::User;
 
-/// The part of all connections that one user may have: one in four, 1,024 of 4,096. A client holds one over HTTP/2, and one
-/// more for each exec or port-forward.
-const PART: usize = 4;
+use super::bounds::CONNECTIONS_PART;
 
 /// The connections of each user.
 #[derive(Debug)]
@@ -32,7 +30,7 @@ impl UserConnections {
     /// Of so many connections in all.
     pub(super) fn of(connections: usize) -> Arc<Self> {
         let (hashes, by_user) = (RandomState::new(), Mutex::default());
-        Arc::new(Self { max: (connections / PART).max(1), hashes, by_user })
+        Arc::new(Self { max: (connections / CONNECTIONS_PART).max(1), hashes, by_user })
     }
 
     /// Counts one more connection of a user; `None` where they have as many as they may.
