@@ -1,32 +1,29 @@
-//! What every request passes before the handler: which host it is for, whether its cluster is sent anything at all, authentication, `/metrics`, `/tributary/status`, WebSockets, the
-//! catching of panics, the request log, the audit log.
+//! What every request passes before the handler: which host it is for, whether its cluster is sent anything at all,
+//! authentication, the server's own paths, WebSockets, the catching of panics, the request log, the audit log.
 
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures::FutureExt;
-use http::header::CONTENT_TYPE;
 use http::request::Parts;
-use http::{HeaderValue, Method, Request, Response};
+use http::{Request, Response};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::HostName;
-use tributary_router::{ForwardedWatch, Peer, User, report};
+use tributary_router::{ForwardedWatch, Peer, User};
 
 use crate::audit::{Auditor, Panicked, Received};
 use crate::authentication::{Authentication, Authenticator, ClientChain, anonymous_user};
 use crate::drain;
-use crate::handler::{Body, Handler, full};
-use crate::hosts::{self, Hosts};
-use crate::metrics::{self, ServerMetrics};
+use crate::handler::{Body, Handler};
+use crate::hosts::Hosts;
+use crate::metrics::ServerMetrics;
+use crate::own_paths::OwnPath;
 use crate::status;
 use crate::websocket;
-
-/// Where the metrics stand, in Prometheus' text.
-const METRICS_PATH: &str = "/metrics";
 
 /// Who sends a request that is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -202,22 +199,18 @@ impl<H: Handler> Front<H> {
         if sender == Sender::CrossOrigin {
             return status::cross_origin();
         }
-        // At a cluster's own host each path is the cluster's.
-        let own_path = if hosts::is_of_cluster(&head) { "" } else { head.uri.path() };
-        let (is_scrape, is_report) = (own_path == METRICS_PATH, own_path == report::PATH);
-        if (is_scrape || is_report)
+        let own_path = OwnPath::of(&head);
+        if own_path.is_some()
             && let Err(refusal) = self.handler.may_visit(&head, &user).await
         {
             return *refusal;
         }
-        if is_scrape {
-            return self.scrape(&head.method).await;
-        }
-        if room == Room::Unread {
+        // Metrics are answered all the same: they show what is left unread.
+        if room == Room::Unread && own_path != Some(OwnPath::Metrics) {
             return status::too_many_unread();
         }
-        if is_report {
-            return self.tell_status(&head.method).await;
+        if let Some(path) = own_path {
+            return path.answer(&self.handler, &self.metrics, &head.method).await;
         }
         let handshake = websocket::take(&mut head);
         let handled = AssertUnwindSafe(self.handler.handle(Request::from_parts(head, body), user)).catch_unwind();
@@ -238,31 +231,5 @@ impl<H: Handler> Front<H> {
                 response
             }
         }
-    }
-
-    async fn tell_status(&self, method: &Method) -> Response<Body> {
-        if !matches!(*method, Method::GET | Method::HEAD) {
-            return status::method_not_allowed("GET");
-        }
-        let mut report = self.handler.report().await;
-        self.metrics.add_to(&mut report);
-        let Ok(text) = serde_json::to_vec(&report) else { return status::internal_error() };
-        let mut response = Response::new(full(text));
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        response
-    }
-
-    /// The metrics, made by a thread for long work: of 1,000 clusters and what is held of them it takes tens of
-    /// milliseconds, in which no client is to wait for another's scrape.
-    async fn scrape(&self, method: &Method) -> Response<Body> {
-        if !matches!(*method, Method::GET | Method::HEAD) {
-            return status::method_not_allowed("GET");
-        }
-        let handler = Arc::clone(&self.handler);
-        // It fails only where the runtime ends.
-        let text = tokio::task::spawn_blocking(move || handler.expose_metrics()).await.unwrap_or_default();
-        let mut response = Response::new(full(text));
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(metrics::CONTENT_TYPE));
-        response
     }
 }

@@ -36,6 +36,7 @@ pub mod log;
 mod member_keys_file;
 pub mod metrics;
 mod output;
+mod own_paths;
 pub mod policies;
 mod process_metrics;
 pub mod signals;

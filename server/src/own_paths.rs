@@ -1,0 +1,72 @@
+//! What the server answers itself: `/metrics`, and `/tributary/status`, its report.
+
+use std::sync::Arc;
+
+use http::header::CONTENT_TYPE;
+use http::request::Parts;
+use http::{HeaderValue, Method, Response};
+use tributary_router::report;
+
+use crate::handler::{Body, Handler, full};
+use crate::hosts;
+use crate::metrics::{self, ServerMetrics};
+use crate::status;
+
+/// Where the metrics stand, in Prometheus' text.
+const METRICS_PATH: &str = "/metrics";
+
+/// A path that the server answers itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OwnPath {
+    /// The metrics.
+    Metrics,
+    /// How this process and its clusters are.
+    Report,
+}
+
+impl OwnPath {
+    /// The one that a request is for. At a cluster's own host each path is the cluster's.
+    pub(crate) fn of(head: &Parts) -> Option<Self> {
+        match head.uri.path() {
+            _ if hosts::is_of_cluster(head) => None,
+            METRICS_PATH => Some(Self::Metrics),
+            report::PATH => Some(Self::Report),
+            _ => None,
+        }
+    }
+
+    /// The answer to a request for it, whoever sends it.
+    pub(crate) async fn answer<H: Handler>(
+        self,
+        handler: &Arc<H>,
+        own: &ServerMetrics,
+        method: &Method,
+    ) -> Response<Body> {
+        if !matches!(*method, Method::GET | Method::HEAD) {
+            return status::method_not_allowed("GET");
+        }
+        match self {
+            Self::Metrics => scrape(Arc::clone(handler)).await,
+            Self::Report => tell_status(&**handler, own).await,
+        }
+    }
+}
+
+async fn tell_status(handler: &impl Handler, own: &ServerMetrics) -> Response<Body> {
+    let mut report = handler.report().await;
+    own.add_to(&mut report);
+    let Ok(text) = serde_json::to_vec(&report) else { return status::internal_error() };
+    let mut response = Response::new(full(text));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// The metrics, made by a thread for long work: of 1,000 clusters and what is held of them it takes tens of milliseconds,
+/// in which no client is to wait for another's scrape.
+async fn scrape(handler: Arc<impl Handler>) -> Response<Body> {
+    // It fails only where the runtime ends.
+    let text = tokio::task::spawn_blocking(move || handler.expose_metrics()).await.unwrap_or_default();
+    let mut response = Response::new(full(text));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(metrics::CONTENT_TYPE));
+    response
+}
