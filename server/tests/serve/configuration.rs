@@ -1,0 +1,78 @@
+//! Flags and configuration files, and what is said of those that do not fit.
+
+use crate::fixture::{Program, contexts, get, member, wait_for_contexts, write_upstream_cluster};
+
+#[tokio::test]
+async fn configuration_files_are_served_and_followed() {
+    let directory = tempfile::tempdir().unwrap();
+    let (one, two) = (member("one").await, member("two").await);
+    let config = directory.path().join("config");
+    let written = directory.path().join("all.kubeconfig");
+    std::fs::create_dir(&config).unwrap();
+    write_upstream_cluster(&config, &one);
+    let (config_text, written_text) = (config.to_str().unwrap(), written.to_str().unwrap());
+    let arguments = ["serve", "--config", config_text, "--listen", "127.0.0.1:0", "--write-kubeconfig", written_text];
+    let mut program = Program::start(&arguments, directory.path());
+    assert!(program.ready().await.ends_with("clusters=one"));
+    let namespaces = get(&written, "one", "/api/v1/namespaces?limit=1").await.unwrap();
+    assert!(namespaces.contains("NamespaceList"), "{namespaces}");
+    write_upstream_cluster(&config, &two);
+    wait_for_contexts(&written, &["all", "one", "two"]).await;
+    std::fs::write(config.join("bad.yaml"), "kind: Nonsense\n").unwrap();
+    std::fs::remove_file(config.join("one.yaml")).unwrap();
+    program.logged("the new configuration is refused", 1).await;
+    assert_eq!(contexts(&written), ["all", "one", "two"], "a broken whole changes nothing");
+    std::fs::remove_file(config.join("bad.yaml")).unwrap();
+    wait_for_contexts(&written, &["all", "two"]).await;
+    program.signal("TERM");
+    assert_eq!(program.end().await.code(), Some(0));
+}
+
+#[tokio::test]
+async fn the_cluster_that_reviews_tokens_is_one_that_is_served() {
+    let directory = tempfile::tempdir().unwrap();
+    let (one, two) = (member("one").await, member("two").await);
+    let config = directory.path().join("config");
+    std::fs::create_dir(&config).unwrap();
+    write_upstream_cluster(&config, &one);
+    let arguments =
+        ["serve", "--config", config.to_str().unwrap(), "--listen", "127.0.0.1:0", "--token-review-cluster"];
+    let mut program = Program::start(&[&arguments[..], &["two"]].concat(), directory.path());
+    assert_eq!(program.end().await.code(), Some(2));
+    let message = program.errors().await;
+    assert!(message.contains("--token-review-cluster two: there is no such cluster"), "{message}");
+    // It does not go away later, either: then nobody would be known.
+    write_upstream_cluster(&config, &two);
+    let mut program = Program::start(&[&arguments[..], &["two"]].concat(), directory.path());
+    program.ready().await;
+    std::fs::remove_file(config.join("two.yaml")).unwrap();
+    program.logged("the new configuration is refused", 1).await;
+    program.signal("TERM");
+    assert_eq!(program.end().await.code(), Some(0));
+}
+
+/// There is no kubeconfig, and no file that a flag names: what is wrong with the flags themselves comes first.
+#[tokio::test]
+async fn flags_that_do_not_fit_each_other_are_told_before_anything_is_read() {
+    let directory = tempfile::tempdir().unwrap();
+    for (flags, expected) in [
+        ("--listen 0.0.0.0:7443", "0.0.0.0:7443 is not a loopback address"),
+        ("--listen 0.0.0.0:7443 --client-ca-file nowhere.crt", "give one of your own by --tls-cert-file"),
+        ("--client-ca-file nowhere.crt --write-kubeconfig all.kubeconfig", "a shared endpoint has none"),
+        ("--denied-users-file nowhere.yaml", "--denied-users-file is for an endpoint that many users share"),
+        (
+            "--client-ca-file nowhere.crt --requestheader-client-ca-file nowhere.crt",
+            "--requestheader-allowed-names is not",
+        ),
+        (
+            "--config nowhere --client-ca-file nowhere.crt --write-kubeconfig all.kubeconfig",
+            "a shared endpoint has none",
+        ),
+    ] {
+        let arguments: Vec<_> = ["serve"].into_iter().chain(flags.split(' ')).collect();
+        let mut program = Program::start(&arguments, directory.path());
+        assert_eq!(program.end().await.code(), Some(2), "{flags}");
+        let message = program.errors().await;
+        assert!(message.contains(expected), "{flags}: {message}");
+    }
+}

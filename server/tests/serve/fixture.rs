@@ -1,0 +1,154 @@
+//! The program over simulated members, and what is asked of it.
+
+use std::path::Path;
+use std::process::{ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Empty};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
+use tokio::task::JoinHandle;
+use tributary_apimachinery::body::Body;
+use tributary_proxy::{ClientTuning, ClusterClient, RequestIdentity};
+use tributary_simulator::{SimulatedCluster, Simulator, SimulatorConfig};
+
+/// How long a test waits for what has to come: a limit for what never comes, not for how fast the machine is.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
+pub(crate) async fn member(name: &str) -> SimulatedCluster {
+    Simulator::start(SimulatorConfig { name: name.to_owned(), pods: 10, ..SimulatorConfig::default() }).await.unwrap()
+}
+
+pub(crate) struct Program {
+    pub(crate) child: Child,
+    pub(crate) lines: Lines<BufReader<ChildStdout>>,
+    /// What it has said on standard error so far.
+    pub(crate) log: Arc<Mutex<String>>,
+    logging: JoinHandle<()>,
+}
+
+impl Program {
+    pub(crate) fn start(arguments: &[&str], directory: &Path) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_tributary"))
+            .args(arguments)
+            .env("HOME", directory)
+            .env("TMPDIR", directory)
+            .env_remove("XDG_DATA_HOME")
+            .env_remove("KUBECONFIG")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut errors = BufReader::new(child.stderr.take().unwrap()).lines();
+        let log = Arc::new(Mutex::new(String::new()));
+        let written = Arc::clone(&log);
+        let logging = tokio::spawn(async move {
+            while let Some(line) = errors.next_line().await.unwrap() {
+                *written.lock().unwrap() += &(line + "\n");
+            }
+        });
+        Self { child, lines, log, logging }
+    }
+
+    /// The first line, which must be the `ready:` line.
+    pub(crate) async fn ready(&mut self) -> String {
+        match tokio::time::timeout(PATIENCE, self.lines.next_line()).await.unwrap().unwrap() {
+            Some(line) => line,
+            None => panic!("it ended: {}", self.errors().await),
+        }
+    }
+
+    /// All that it said on standard error, once it has ended.
+    pub(crate) async fn errors(&mut self) -> String {
+        tokio::time::timeout(PATIENCE, &mut self.logging).await.unwrap().unwrap();
+        self.log.lock().unwrap().clone()
+    }
+
+    /// Waits until it has logged something so many times.
+    pub(crate) async fn logged(&self, part: &str, times: usize) {
+        let wait = async {
+            while self.log.lock().unwrap().matches(part).count() < times {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let in_time = tokio::time::timeout(PATIENCE, wait).await;
+        assert!(in_time.is_ok(), "{part:?} was not logged: {}", self.log.lock().unwrap());
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        let pid = self.child.id().unwrap().to_string();
+        assert!(std::process::Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
+    }
+
+    pub(crate) async fn end(&mut self) -> ExitStatus {
+        tokio::time::timeout(PATIENCE, self.child.wait()).await.unwrap().unwrap()
+    }
+}
+
+pub(crate) fn contexts(path: &Path) -> Vec<String> {
+    let config = Kubeconfig::read_from(path).unwrap();
+    config.contexts.into_iter().map(|context| context.name).collect()
+}
+
+pub(crate) async fn wait_for_contexts(path: &Path, expected: &[&str]) {
+    let wait = async {
+        while contexts(path) != expected {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, wait)
+        .await
+        .unwrap_or_else(|_| panic!("{:?} never became {expected:?}", contexts(path)));
+}
+
+pub(crate) async fn config(kubeconfig: &Path, context: &str) -> kube::Config {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let options = KubeConfigOptions { context: Some(context.to_owned()), ..KubeConfigOptions::default() };
+    kube::Config::from_custom_kubeconfig(Kubeconfig::read_from(kubeconfig).unwrap(), &options).await.unwrap()
+}
+
+pub(crate) async fn get(kubeconfig: &Path, context: &str, path: &str) -> Result<String, kube::Error> {
+    let client = kube::Client::try_from(config(kubeconfig, context).await).unwrap();
+    client.request_text(http::Request::get(path).body(Vec::new()).unwrap()).await
+}
+
+/// A socket that holds a port without listening, so that nobody else is given it; a listener that allows the address to
+/// be used again, as ours and tokio's do, can be bound beside it.
+pub(crate) fn reserve() -> tokio::net::TcpSocket {
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.set_reuseaddr(true).unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    socket
+}
+
+/// An UpstreamCluster in a file of its own, with the CA and the token in files beside it.
+pub(crate) fn write_upstream_cluster(directory: &Path, member: &SimulatedCluster) {
+    let name = member.name();
+    std::fs::write(directory.join(format!("{name}.ca")), member.ca_pem()).unwrap();
+    std::fs::write(directory.join(format!("{name}.token")), member.token()).unwrap();
+    let text = format!(
+        "apiVersion: tributary.dev/v1alpha1\nkind: UpstreamCluster\nmetadata: {{ name: {name} }}\nspec:\n  endpoints: \
+         [\"{}\"]\n  caFile: {name}.ca\n  credentials: {{ tokenFile: {name}.token }}\n",
+        member.url()
+    );
+    std::fs::write(directory.join(format!("{name}.yaml")), text).unwrap();
+}
+
+/// Follows the log of a pod: that holds a drain for as long as the answer is kept.
+pub(crate) async fn hold_the_drain(kubeconfig: &Path, cluster: &str) -> http::Response<Body> {
+    let pods = format!("/clusters/{cluster}/api/v1/pods?fieldSelector=status.phase%3DRunning&limit=1");
+    let pods: serde_json::Value = serde_json::from_str(&get(kubeconfig, "all", &pods).await.unwrap()).unwrap();
+    let pod = &pods["items"][0]["metadata"];
+    let (namespace, name) = (pod["namespace"].as_str().unwrap(), pod["name"].as_str().unwrap());
+    let path = format!("/clusters/{cluster}/api/v1/namespaces/{namespace}/pods/{name}/log?follow=true");
+    let request = http::Request::get(path).body(Empty::new().map_err(|never| match never {}).boxed_unsync()).unwrap();
+    let config = config(kubeconfig, "all").await;
+    let client = ClusterClient::connect("own".parse().unwrap(), config, ClientTuning::default()).await.unwrap();
+    let answer = client.forward(request, RequestIdentity::Member).await.unwrap();
+    assert_eq!(answer.status(), 200);
+    answer
+}

@@ -1,0 +1,111 @@
+//! Kubeconfigs: those that are read, and those that are written.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use kube::config::Kubeconfig;
+use tributary_simulator::{SimulatedCluster, kubeconfig};
+
+use crate::fixture::{Program, contexts, get, member, reserve, wait_for_contexts};
+
+#[tokio::test]
+async fn a_written_kubeconfig_survives_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let one = member("one").await;
+    let source = directory.path().join("members.kubeconfig");
+    let written = directory.path().join("all.kubeconfig");
+    std::fs::write(&source, kubeconfig([&one])).unwrap();
+    let (source, path) = (source.to_str().unwrap(), written.to_str().unwrap());
+    let reserved = reserve();
+    let address = reserved.local_addr().unwrap().to_string();
+    for _ in 0..2 {
+        let mut program = Program::start(
+            &["serve", "--kubeconfig", source, "--listen", &address, "--write-kubeconfig", path],
+            directory.path(),
+        );
+        assert!(program.ready().await.contains(&address));
+        let first = std::fs::read(&written).unwrap();
+        assert_eq!(get(&written, "all", "/livez").await.unwrap(), "ok");
+        program.signal("INT");
+        assert_eq!(program.end().await.code(), Some(0));
+        assert_eq!(std::fs::read(&written).unwrap(), first);
+    }
+}
+
+#[tokio::test]
+async fn a_broken_context_that_nobody_named_does_not_keep_the_others_away() {
+    let directory = tempfile::tempdir().unwrap();
+    let one = member("one").await;
+    let source = directory.path().join("members.kubeconfig");
+    let written = directory.path().join("all.kubeconfig");
+    let text = kubeconfig([&one])
+        .replace("contexts:\n", "contexts:\n- name: broken\n  context:\n    cluster: broken\n    user: one\n")
+        .replace("clusters:\n", "clusters:\n- name: broken\n  cluster:\n    server: https://127.0.0.1:1\n    certificate-authority: gone.pem\n");
+    std::fs::write(&source, text).unwrap();
+    let (source, path) = (source.to_str().unwrap(), written.to_str().unwrap());
+    let arguments = ["serve", "--kubeconfig", source, "--listen", "127.0.0.1:0", "--write-kubeconfig", path];
+    let mut program = Program::start(&arguments, directory.path());
+    assert!(program.ready().await.ends_with("clusters=broken,one"));
+    let ready = get(&written, "all", "/readyz?verbose").await.unwrap();
+    assert!(ready.contains("broken") && ready.contains("gone.pem"), "{ready}");
+    assert!(get(&written, "one", "/api/v1/namespaces?limit=1").await.is_ok());
+    for round in 1..=2 {
+        program.signal("HUP");
+        program.logged("configuration reloaded", round).await;
+    }
+    program.signal("TERM");
+    assert_eq!(program.end().await.code(), Some(0));
+    let log = program.errors().await;
+    assert_eq!(log.matches("gone.pem").count(), 1, "said once: {log}");
+    let mut program = Program::start(&[&arguments[..], &["--contexts", "one,broken"]].concat(), directory.path());
+    assert_eq!(program.end().await.code(), Some(2));
+    let log = program.errors().await;
+    assert!(log.contains("gone.pem") && log.contains("context \"broken\""), "{log}");
+}
+
+#[tokio::test]
+async fn the_users_own_kubeconfig_is_joined_and_left() {
+    let directory = tempfile::tempdir().unwrap();
+    let (one, two) = (member("one").await, member("two").await);
+    let config = directory.path().join(".kube/config");
+    std::fs::create_dir(config.parent().unwrap()).unwrap();
+    let text = |members: &[&SimulatedCluster]| format!("# mine\n{}", kubeconfig(members.iter().copied()));
+    std::fs::write(&config, text(&[&one])).unwrap();
+    std::fs::set_permissions(&config, std::fs::Permissions::from_mode(0o640)).unwrap();
+    let arguments = ["serve", "--listen", "127.0.0.1:0", "--merge-into-kubeconfig"];
+    let mut program = Program::start(&arguments, directory.path());
+    assert!(program.ready().await.ends_with("clusters=one"));
+    assert_eq!(contexts(&config), ["one", "tributary-all", "tributary-one"]);
+    let current = |config: &Path| Kubeconfig::read_from(config).unwrap().current_context;
+    assert_eq!(current(&config).as_deref(), Some("one"));
+    // It holds a token now, which its group could read.
+    assert_eq!(std::fs::metadata(&config).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(get(&config, "tributary-all", "/readyz").await.unwrap(), "ok");
+    assert!(get(&config, "tributary-one", "/api/v1/namespaces?limit=1").await.is_ok());
+    program.signal("HUP");
+    program.logged("configuration reloaded", 1).await;
+    assert!(get(&config, "tributary-all", "/readyz?verbose").await.unwrap().contains("one"));
+
+    // A cluster joins, and whoever wrote the file forgot what was put in.
+    std::fs::write(&config, text(&[&one, &two])).unwrap();
+    let expected = ["one", "two", "tributary-all", "tributary-one", "tributary-two"];
+    wait_for_contexts(&config, &expected).await;
+    program.child.kill().await.unwrap();
+    let mut program = Program::start(&arguments, directory.path());
+    assert!(program.ready().await.ends_with("clusters=one,two"), "its own contexts are not served");
+    assert_eq!(contexts(&config), expected);
+    assert_eq!(get(&config, "tributary-all", "/readyz").await.unwrap(), "ok", "the new port is there");
+    program.child.kill().await.unwrap();
+
+    let mut removal = Program::start(&["kubeconfig", "remove"], directory.path());
+    let said = removal.ready().await;
+    assert!(said.ends_with("/.kube/config: tributary-all, tributary-one, tributary-two"), "{said}");
+    assert!(removal.end().await.success());
+    assert_eq!(std::fs::read_to_string(&config).unwrap(), text(&[&one, &two]), "every byte");
+
+    std::fs::write(&config, "contexts:\n- name: [hunter2\n").unwrap();
+    let mut program = Program::start(&[&arguments[..], &["--config", "none.yaml"]].concat(), directory.path());
+    assert_eq!(program.end().await.code(), Some(2));
+    let message = program.errors().await;
+    assert!(message.contains("does not parse at line") && !message.contains("hunter2"), "{message}");
+}

@@ -1,0 +1,91 @@
+//! From the start to the end: reloads, signals, and what a crash leaves.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use tributary_simulator::kubeconfig;
+
+use crate::fixture::{Program, contexts, get, hold_the_drain, member, wait_for_contexts};
+
+#[tokio::test]
+async fn it_serves_reloads_and_drains() {
+    let directory = tempfile::tempdir().unwrap();
+    let (one, two) = (member("one").await, member("two").await);
+    let source = directory.path().join("members.kubeconfig");
+    let written = directory.path().join("all.kubeconfig");
+    std::fs::write(&source, kubeconfig([&one])).unwrap();
+    let (source_text, written_text) = (source.to_str().unwrap(), written.to_str().unwrap());
+    let arguments =
+        ["serve", "--kubeconfig", source_text, "--listen", "127.0.0.1:0", "--write-kubeconfig", written_text];
+    let mut program = Program::start(&arguments, directory.path());
+    let ready = program.ready().await;
+    assert!(ready.starts_with("ready: https://127.0.0.1:"), "{ready}");
+    assert!(ready.ends_with(&format!("kubeconfig={written_text} clusters=one")), "{ready}");
+
+    let data = directory.path().join(".local/share/tributary");
+    let mode = |path: PathBuf| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(data.clone()), 0o700);
+    for file in std::fs::read_dir(&data).unwrap() {
+        let path = file.unwrap().path();
+        assert_eq!(mode(path.clone()), 0o600, "{}", path.display());
+    }
+    assert_eq!(mode(written.clone()), 0o600);
+    assert_eq!(get(&written, "all", "/readyz").await.unwrap(), "ok");
+    assert_eq!(contexts(&written), ["all", "one"]);
+
+    std::fs::write(&source, kubeconfig([&one, &two])).unwrap();
+    wait_for_contexts(&written, &["all", "one", "two"]).await;
+    std::fs::write(&source, "{ broken").unwrap();
+    program.signal("HUP");
+    program.logged("the new configuration is refused", 1).await;
+    assert_eq!(get(&written, "all", "/readyz").await.unwrap(), "ok", "the old configuration stays");
+    assert_eq!(contexts(&written), ["all", "one", "two"]);
+    std::fs::write(&source, kubeconfig([&two])).unwrap();
+    wait_for_contexts(&written, &["all", "two"]).await;
+
+    program.signal("TERM");
+    assert_eq!(program.end().await.code(), Some(0));
+    let log = program.errors().await;
+    assert!(log.contains("the new configuration is refused") && log.contains("does not parse"), "{log}");
+    for secret in [one.token(), two.token(), &std::fs::read_to_string(data.join("token")).unwrap()] {
+        assert!(!log.contains(secret), "no token in the log: {log}");
+    }
+}
+
+#[tokio::test]
+async fn a_second_signal_ends_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let one = member("one").await;
+    let source = directory.path().join("members.kubeconfig");
+    let written = directory.path().join("all.kubeconfig");
+    std::fs::write(&source, kubeconfig([&one])).unwrap();
+    let (source, path) = (source.to_str().unwrap(), written.to_str().unwrap());
+    let arguments = ["serve", "--kubeconfig", source, "--listen", "127.0.0.1:0", "--write-kubeconfig", path];
+    let mut program = Program::start(&arguments, directory.path());
+    program.ready().await;
+    let _held = hold_the_drain(&written, "one").await;
+    program.signal("TERM");
+    program.logged("a second signal ends at once", 1).await;
+    assert!(program.child.try_wait().unwrap().is_none(), "the drain waits");
+    program.signal("TERM");
+    // Where the drain is waited for the code is 0.
+    assert_eq!(program.end().await.code(), Some(1));
+}
+
+/// A core would have the tokens of the members and of the clients in it.
+#[tokio::test]
+async fn a_crash_leaves_no_core_with_secrets_in_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let source = directory.path().join("members.kubeconfig");
+    let written = directory.path().join("all.kubeconfig");
+    std::fs::write(&source, kubeconfig([&member("one").await])).unwrap();
+    let (source, path) = (source.to_str().unwrap(), written.to_str().unwrap());
+    let arguments = ["serve", "--kubeconfig", source, "--listen", "127.0.0.1:0", "--write-kubeconfig", path];
+    let mut program = Program::start(&arguments, directory.path());
+    program.ready().await;
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", program.child.id().unwrap())).unwrap();
+    let cores: Vec<&str> = limits.lines().find(|line| line.starts_with("Max core")).unwrap().split("  ").collect();
+    assert_eq!(cores.iter().filter(|part| part.trim() == "0").count(), 2, "soft and hard: {cores:?}");
+    program.signal("TERM");
+    assert_eq!(program.end().await.code(), Some(0));
+}

@@ -1,0 +1,15 @@
+//! `tributary serve` and `demo` as a user runs them, over simulated members: files, reloads and signals.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod configuration;
+mod demo;
+mod fixture;
+mod hosts;
+mod indices;
+mod kubeconfig;
+mod lifecycle;
+mod precedents;
+mod renewal;
+mod status;
+mod twins;
