@@ -49,6 +49,7 @@ pub mod resource_version;
 pub mod rewrite;
 pub mod selectable_fields;
 pub mod selector;
+pub mod service_account;
 pub mod snapshot;
 pub mod status;
 pub mod text;
@@ -80,11 +81,11 @@ pub use policy::resource_pattern::{InvalidResourcePattern, ResourcePattern};
 pub use query::Query;
 pub use request_info::{
     RequestClass, RequestInfo, RequestTarget, ResourceRequest, Verb, is_namespace_name, is_path_segment_name,
-    is_service_account_name,
 };
 pub use resource::{GroupVersion, GroupVersionResource};
 pub use resource_version::{InvalidResourceVersion, ResourceVersion};
 pub use selectable_fields::selectable_fields;
 pub use selector::{FieldSelector, LabelSelector, SelectorBounds};
+pub use service_account::{SERVICE_ACCOUNT_USERNAME_PREFIX, ServiceAccount};
 pub use snapshot::{Scope, Snapshot, Walk};
 pub use status::{FieldError, Status, StatusCause, StatusDetails, StatusMetadata, StatusReason};

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde::Deserialize;
+use tributary_apimachinery::SERVICE_ACCOUNT_USERNAME_PREFIX;
 
 use crate::rule::{Rule, or_default};
 
@@ -70,9 +71,6 @@ impl Place {
     }
 }
 
-/// What comes before namespace and name in the user that a ServiceAccount is (`serviceaccount.ServiceAccountUsernamePrefix`).
-const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
-
 /// Whom a binding names. A cluster says how many there are, so each takes one text and no more.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Subject {
@@ -88,7 +86,7 @@ pub(crate) enum Subject {
 impl Subject {
     /// A ServiceAccount; `None` where its namespace is as long as none can be.
     fn service_account(namespace: &str, name: &str) -> Option<Self> {
-        let user = format!("{SERVICE_ACCOUNT}{namespace}:{name}").into();
+        let user = format!("{SERVICE_ACCOUNT_USERNAME_PREFIX}{namespace}:{name}").into();
         Some(Self::ServiceAccount { user, namespace: u32::try_from(namespace.len()).ok()? })
     }
 }
@@ -100,7 +98,7 @@ impl fmt::Display for Subject {
             Self::User(name) => write!(f, "User {name:?}"),
             Self::Group(name) => write!(f, "Group {name:?}"),
             Self::ServiceAccount { user, namespace } => {
-                let own = user.get(SERVICE_ACCOUNT.len()..).unwrap_or_default();
+                let own = user.get(SERVICE_ACCOUNT_USERNAME_PREFIX.len()..).unwrap_or_default();
                 let (namespace, rest) = own.split_at_checked(*namespace as usize).unwrap_or_default();
                 write!(f, "ServiceAccount \"{}/{namespace}\"", rest.strip_prefix(':').unwrap_or_default())
             }

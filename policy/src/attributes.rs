@@ -3,10 +3,7 @@
 use std::borrow::Cow;
 
 use percent_encoding::percent_decode_str;
-use tributary_apimachinery::{RequestInfo, RequestTarget, Verb};
-
-/// What every ServiceAccount's user name begins with (apiserver `pkg/authentication/serviceaccount/util.go`).
-pub(crate) const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
+use tributary_apimachinery::{RequestInfo, RequestTarget, SERVICE_ACCOUNT_USERNAME_PREFIX, ServiceAccount, Verb};
 
 /// What a policy looks at.
 #[derive(Clone, Debug)]
@@ -74,9 +71,8 @@ impl<'a> DispatchAttributes<'a> {
 
     /// `NAMESPACE:NAME` of a ServiceAccount.
     pub(crate) fn service_account(&self) -> Option<&'a str> {
-        let account = self.user.strip_prefix(SERVICE_ACCOUNT_PREFIX)?;
-        let (namespace, name) = account.split_once(':')?;
-        (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some(account)
+        ServiceAccount::of_user(self.user)?;
+        self.user.strip_prefix(SERVICE_ACCOUNT_USERNAME_PREFIX)
     }
 }
 
@@ -127,10 +123,8 @@ mod tests {
             target: DispatchTarget::NonResource("/".into()),
         };
         assert_eq!(of("system:serviceaccount:shop:web").service_account(), Some("shop:web"));
-        for user in ["ann", "system:serviceaccount:", "system:serviceaccount:shop", "system:serviceaccount:shop:"] {
+        for user in ["ann", "system:serviceaccount:shop", "system:serviceaccount:shop:web:x"] {
             assert_eq!(of(user).service_account(), None, "{user}");
         }
-        assert_eq!(of("system:serviceaccount::web").service_account(), None);
-        assert_eq!(of("system:serviceaccount:shop:web:x").service_account(), None);
     }
 }

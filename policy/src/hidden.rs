@@ -1,6 +1,7 @@
 //! Rules that take no request because an earlier one takes whatever they would.
 
-use crate::attributes::SERVICE_ACCOUNT_PREFIX;
+use tributary_apimachinery::SERVICE_ACCOUNT_USERNAME_PREFIX;
+
 use crate::entries::{Entries, Entry, Values};
 use crate::pattern::{Account, Text};
 use crate::place::Place;
@@ -75,7 +76,7 @@ fn covers_subject(by: &Matcher, rule: &Matcher) -> bool {
 
 /// ServiceAccounts by their users' names; of inverted entries all that there may be.
 fn as_users(accounts: &Entries<Account>) -> Entries<Text> {
-    let of = |text: &str| format!("{SERVICE_ACCOUNT_PREFIX}{text}").into_boxed_str();
+    let of = |text: &str| format!("{SERVICE_ACCOUNT_USERNAME_PREFIX}{text}").into_boxed_str();
     let user = |Account(text): &Account| match text {
         Text::Exact(text) => Text::Exact(of(text)),
         Text::Prefix(prefix) => Text::Prefix(of(prefix)),

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use tributary_apimachinery::{ClusterName, is_namespace_name, is_service_account_name};
+use tributary_apimachinery::{ClusterName, ServiceAccount};
 use tributary_authentication::{
     AUTHENTICATED_GROUP, Authority, MemberRules, NotSent, Reach, UserInfo, asked_identity, identity_elsewhere,
     identity_for,
@@ -16,10 +16,6 @@ use crate::flow::holder::Holder;
 use crate::limits::{IMPERSONATED_BYTES, IMPERSONATED_VALUES};
 use crate::refusal::RequestRefusal;
 
-/// What begins a ServiceAccount's name; namespace and name follow.
-const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
-/// The group of all ServiceAccounts; with a colon and a namespace behind it, of those of that namespace.
-const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
 /// The group of uids and extras that somebody asks to have.
 const AUTHENTICATION: &str = "authentication.k8s.io";
 /// The version in which kube-apiserver asks whether somebody may be impersonated (1.36: `impersonation/mode.go`).
@@ -228,8 +224,8 @@ fn impersonated(given: &UserInfo) -> impl Iterator<Item = Impersonated<'_>> {
         let (group, namespace) = (AUTHENTICATION, "");
         Impersonated { group, resource, subresource, namespace, name }
     };
-    let user = match service_account(&given.username) {
-        Some((namespace, name)) => core("serviceaccounts", namespace, name),
+    let user = match ServiceAccount::of_user(&given.username) {
+        Some(ServiceAccount { namespace, name }) => core("serviceaccounts", namespace, name),
         None => core("users", "", &given.username),
     };
     let groups = given.groups.iter().map(move |group| core("groups", "", group));
@@ -241,17 +237,11 @@ fn impersonated(given: &UserInfo) -> impl Iterator<Item = Impersonated<'_>> {
     std::iter::once(user).chain(groups).chain(extras).chain(uid)
 }
 
-/// Namespace and name of a ServiceAccount (apiserver `serviceaccount.SplitUsername`). What cannot be one is a user.
-fn service_account(username: &str) -> Option<(&str, &str)> {
-    let (namespace, name) = username.strip_prefix(SERVICE_ACCOUNT)?.split_once(':')?;
-    (is_namespace_name(namespace) && is_service_account_name(name)).then_some((namespace, name))
-}
-
 /// The groups by which a member judges somebody whom it is told of: it adds its own, as kube-apiserver's filter does.
 fn judged_groups(told: UserInfo) -> Vec<String> {
     let mut groups = told.groups;
-    if let Some((namespace, _)) = service_account(&told.username).filter(|_| groups.is_empty()) {
-        groups.extend([SERVICE_ACCOUNTS.to_owned(), format!("{SERVICE_ACCOUNTS}:{namespace}")]);
+    if let Some(account) = ServiceAccount::of_user(&told.username).filter(|_| groups.is_empty()) {
+        groups.extend(account.groups());
     }
     if !groups.iter().any(|group| group == AUTHENTICATED_GROUP) {
         groups.push(AUTHENTICATED_GROUP.to_owned());
@@ -435,23 +425,6 @@ mod tests {
             assert_eq!(found.map(|(place, _)| place), Some(place), "{refused}");
         }
         assert_eq!(actor.refused(|_| true), None);
-        for (name, expected) in [
-            ("system:serviceaccount:n:s", Some(("n", "s"))),
-            ("system:serviceaccount:n:", None),
-            ("system:serviceaccount::s", None),
-            ("system:serviceaccount:n:s:t", None),
-            ("system:serviceaccount:n:s.t-1", Some(("n", "s.t-1"))),
-            ("system:serviceaccount:N:s", None),
-            ("system:serviceaccount:n.m:s", None),
-            ("system:serviceaccount:n:S", None),
-            ("system:serviceaccount:n:s/t", None),
-            ("system:serviceaccount:n:s..t", None),
-            ("system:serviceaccount:n:-s", None),
-            ("system:serviceaccount:-n:s", None),
-            ("bob", None),
-        ] {
-            assert_eq!(service_account(name), expected, "{name}");
-        }
     }
 
     #[test]

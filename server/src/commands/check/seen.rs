@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use futures::{StreamExt, stream};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
-use tributary_apimachinery::ClusterAuthorization;
 use tributary_apimachinery::text::printable;
+use tributary_apimachinery::{ClusterAuthorization, ServiceAccount};
 use tributary_authentication::{Authority, Reach, UserInfo, VerifierName, identity_for};
 use tributary_authorization::{Fleet, RbacKind, RbacObject, User};
 
@@ -25,9 +25,6 @@ const MAY_ASK: &str = "tributary join CONTEXT makes an account that may, or gran
 const AT_ONCE: usize = 16;
 /// How many objects a page has: kubectl's own number.
 const PAGE: usize = 500;
-/// How ServiceAccounts are named, and the groups that they are in (apiserver `pkg/authentication/serviceaccount/util.go`).
-const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
-const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
 
 /// Tells it, cluster by cluster.
 ///
@@ -82,20 +79,13 @@ pub(super) async fn tell(user: &str, arguments: &CheckArguments) -> Result<(), F
 
 /// A user of this name and these groups, and whether it is a ServiceAccount, which has groups by its name.
 fn user_of(name: &str, groups: &[String]) -> (UserInfo, bool) {
-    let account = service_account(name);
+    let account = ServiceAccount::of_user(name);
     let mut groups = groups.to_vec();
-    if let Some((namespace, _)) = account {
-        let own = [SERVICE_ACCOUNTS.to_owned(), format!("{SERVICE_ACCOUNTS}:{namespace}")];
-        groups.extend(own.into_iter().filter(|own| !groups.contains(own)).collect::<Vec<_>>());
+    if let Some(account) = account {
+        groups.extend(account.groups().into_iter().filter(|own| !groups.contains(own)).collect::<Vec<_>>());
     }
     let user = UserInfo { username: name.to_owned(), groups, ..UserInfo::default() };
     (user.authenticated(), account.is_some())
-}
-
-/// Namespace and name of a ServiceAccount.
-fn service_account(user: &str) -> Option<(&str, &str)> {
-    let (namespace, name) = user.strip_prefix(SERVICE_ACCOUNT)?.split_once(':')?;
-    (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some((namespace, name))
 }
 
 /// A cluster that has said what it serves.
@@ -205,13 +195,13 @@ async fn is_reached(member: &Member, user: User<'_>, of: &GroupResource) -> anyh
         let asked = json!({"verb": verb, "group": group, "resource": resource});
         review(member, "SelfSubjectAccessReview", &json!({"resourceAttributes": asked})).await
     };
-    let account = service_account(user.name);
+    let account = ServiceAccount::of_user(user.name);
     let is_bounded = account.is_none() && may("impersonate-on:user-info:list").await?;
     if is_bounded || (may("list").await? && may("watch").await?) {
         return Ok(true);
     }
     let anybody = match account {
-        Some((namespace, name)) => {
+        Some(ServiceAccount { namespace, name }) => {
             json!({"verb": "impersonate", "resource": "serviceaccounts", "namespace": namespace, "name": name})
         }
         None => json!({"verb": "impersonate", "resource": "users", "name": user.name}),

@@ -1,0 +1,78 @@
+//! The user that a ServiceAccount is.
+
+use crate::request_info::is_namespace_name;
+
+/// What begins the name of the user that a ServiceAccount is; namespace and name follow
+/// (`ServiceAccountUsernamePrefix` in apiserver's `pkg/authentication/serviceaccount/util.go`).
+pub const SERVICE_ACCOUNT_USERNAME_PREFIX: &str = "system:serviceaccount:";
+
+/// The group of all ServiceAccounts; with a colon and a namespace behind it, of those of that namespace.
+const ALL_SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
+
+/// A ServiceAccount, as the name of its user says. Borrowed from that name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServiceAccount<'a> {
+    /// Its namespace.
+    pub namespace: &'a str,
+    /// Its name.
+    pub name: &'a str,
+}
+
+impl<'a> ServiceAccount<'a> {
+    /// The ServiceAccount that a user is; `None` for any other user, and for a name that no ServiceAccount can have
+    /// (`SplitUsername` in apiserver's `pkg/authentication/serviceaccount/util.go`). Allocates nothing.
+    pub fn of_user(username: &'a str) -> Option<Self> {
+        let (namespace, name) = username.strip_prefix(SERVICE_ACCOUNT_USERNAME_PREFIX)?.split_once(':')?;
+        (is_namespace_name(namespace) && is_service_account_name(name)).then_some(Self { namespace, name })
+    }
+
+    /// The groups that it is in by its name (`MakeGroupNames` in the same file).
+    pub fn groups(&self) -> [String; 2] {
+        [ALL_SERVICE_ACCOUNTS.to_owned(), format!("{ALL_SERVICE_ACCOUNTS}:{}", self.namespace)]
+    }
+}
+
+/// Whether a text can be the name of a ServiceAccount: a DNS-1123 subdomain (`ValidateServiceAccountName` in
+/// apimachinery's `pkg/api/validation/generic.go`).
+fn is_service_account_name(text: &str) -> bool {
+    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let is_label = |label: &str| {
+        !label.is_empty() && label.bytes().all(is_inner) && !label.starts_with('-') && !label.ends_with('-')
+    };
+    text.len() <= 253 && text.split('.').all(is_label)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_whole_name_is_a_service_accounts() {
+        for (username, expected) in [
+            ("system:serviceaccount:n:s", Some(("n", "s"))),
+            ("system:serviceaccount:n:s.t-1", Some(("n", "s.t-1"))),
+            ("system:serviceaccount:", None),
+            ("system:serviceaccount:n", None),
+            ("system:serviceaccount:n:", None),
+            ("system:serviceaccount::s", None),
+            ("system:serviceaccount:n:s:t", None),
+            ("system:serviceaccount:N:s", None),
+            ("system:serviceaccount:n.m:s", None),
+            ("system:serviceaccount:n:S", None),
+            ("system:serviceaccount:n:s/t", None),
+            ("system:serviceaccount:n:s..t", None),
+            ("system:serviceaccount:n:-s", None),
+            ("system:serviceaccount:-n:s", None),
+            ("bob", None),
+        ] {
+            let found = ServiceAccount::of_user(username).map(|account| (account.namespace, account.name));
+            assert_eq!(found, expected, "{username}");
+        }
+    }
+
+    #[test]
+    fn it_is_in_the_groups_of_its_namespace_and_of_all() {
+        let account = ServiceAccount { namespace: "shop", name: "robot" };
+        assert_eq!(account.groups(), ["system:serviceaccounts", "system:serviceaccounts:shop"]);
+    }
+}
