@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use tributary_apimachinery::SERVICE_ACCOUNT_USERNAME_PREFIX;
 
-use crate::rule::{Rule, or_default};
+use crate::rule::{Rule, or_default, rules};
 
 /// The kinds of `rbac.authorization.k8s.io/v1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -175,7 +175,7 @@ struct Wire {
     kind: String,
     #[serde(deserialize_with = "or_default")]
     metadata: WireMetadata,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "rules")]
     rules: Vec<Rule>,
     #[serde(deserialize_with = "or_default")]
     role_ref: WireName,

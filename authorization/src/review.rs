@@ -1,11 +1,10 @@
 //! What a cluster says our own rights are, and whether it agrees with the mirror.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::rule::{Rule, or_default};
+use crate::rule::{Rule, or_default, rules};
 
 /// The status of a SelfSubjectRulesReview.
 #[derive(Clone, Debug)]
@@ -46,9 +45,9 @@ struct WireStatus {
     incomplete: bool,
     #[serde(deserialize_with = "or_default")]
     evaluation_error: String,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "rules")]
     resource_rules: Vec<Rule>,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "rules")]
     non_resource_rules: Vec<Rule>,
 }
 
@@ -92,25 +91,14 @@ impl RulesReview {
         if !self.evaluation_error.is_empty() {
             return Err(Doubt::EvaluationError);
         }
-        let mirrored: HashSet<Rule> = mirrored.into_iter().flat_map(halves).collect();
+        let mirrored: HashSet<Rule> =
+            mirrored.into_iter().flat_map(Rule::halves).filter(Rule::allows_something).collect();
         match (mirrored.is_subset(&self.rules), self.rules.is_subset(&mirrored)) {
             (false, _) => Err(Doubt::Missing),
             (true, false) => Err(Doubt::Further),
             (true, true) => Ok(()),
         }
     }
-}
-
-/// A rule as a review lists it: what it says of resources, and what of paths (`RBACAuthorizer.RulesFor`).
-fn halves(rule: &Rule) -> impl Iterator<Item = Rule> {
-    let none: Vec<Arc<str>> = Vec::new();
-    let resources = (!rule.resources.is_empty()).then(|| Rule { non_resource_urls: none.clone(), ..rule.clone() });
-    let paths = (!rule.non_resource_urls.is_empty()).then(|| Rule {
-        verbs: rule.verbs.clone(),
-        non_resource_urls: rule.non_resource_urls.clone(),
-        ..Rule::default()
-    });
-    resources.into_iter().chain(paths)
 }
 
 #[cfg(test)]

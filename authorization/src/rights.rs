@@ -11,6 +11,7 @@ use crate::attributes::{Attributes, ResourceAttributes, User};
 use crate::object::{Binding, Subject};
 use crate::rule::{Marks, Rule, Rules};
 use crate::share::{Grant, Share};
+use crate::shared_parts::{SHARED_FROM, SharedParts};
 use crate::visible::{Part, Visible};
 
 /// The group that an authorizer before RBAC lets do everything (`user.SystemPrivilegedGroup`).
@@ -46,6 +47,8 @@ pub struct FleetRights {
     gone: BTreeMap<Slot, usize>,
     /// When that was last forgotten, in the clusters where it was.
     forgotten: BTreeMap<Slot, u64>,
+    /// What is held of what large grants reach.
+    parts: Arc<SharedParts>,
 }
 
 /// A cluster that is there.
@@ -331,20 +334,13 @@ impl FleetRights {
         if is_master(user) {
             return Visible::Whole;
         }
+        let shares: Vec<_> = self.shares_of(user).filter_map(|shares| shares.get(slot)).collect();
         let asked = ResourceAttributes { verb, group, resource, ..ResourceAttributes::default() };
-        let marks = Marks::of_request(&Attributes::Resource(asked));
-        let mut part = Part::default();
-        for share in self.shares_of(user).filter_map(|shares| shares.get(slot)) {
-            for grant in share.looked_at() {
-                let rules = grant.rules.iter().flat_map(|rules| rules.candidates(marks));
-                for rule in rules.filter(|rule| rule.covers(&asked)) {
-                    if !add(&mut part, &grant.binding.place.namespace, rule) {
-                        return Visible::Whole;
-                    }
-                }
-            }
-        }
-        Visible::Part(Arc::new(part.simplified()))
+        let part = match shares.iter().map(|share| share.places()).sum::<usize>() {
+            0..SHARED_FROM => part_of(&shares, &asked).map(Arc::new),
+            _ => self.parts.get(&shares, [verb, group, resource], || part_of(&shares, &asked)),
+        };
+        part.map_or(Visible::Whole, Visible::Part)
     }
 
     /// Every rule that a cluster's roles give a user in a namespace, with those that count everywhere: what the cluster
@@ -352,8 +348,7 @@ impl FleetRights {
     pub fn rules<'a>(&'a self, cluster: &ClusterName, user: User<'a>, namespace: &'a str) -> Vec<&'a Rule> {
         let Some(slot) = self.slot(cluster) else { return Vec::new() };
         let shares = self.shares_of(user).filter_map(|shares| shares.get(slot));
-        let rules = shares.flat_map(|share| share.within(namespace)).filter_map(|grant| grant.rules.as_deref());
-        rules.flat_map(Rules::iter).collect()
+        shares.flat_map(|share| share.roles_within(namespace)).flat_map(Rules::iter).collect()
     }
 
     /// By which bindings a cluster allows a request, each once and in order; kube-apiserver tells the first that it
@@ -367,11 +362,13 @@ impl FleetRights {
     ) -> Vec<AllowedBy<'a>> {
         let Some(slot) = self.slot(cluster) else { return Vec::new() };
         let asked = Marks::of_request(attributes);
-        let mut bindings = BTreeMap::new();
+        let (mut bindings, mut allowing) = (BTreeMap::new(), HashMap::new());
         for share in self.shares_of(user).filter_map(|shares| shares.get(slot)) {
-            let allowing = |grant: &&Grant| grant.rules.as_ref().is_some_and(|rules| rules.allow(attributes, asked));
-            for Grant { binding, .. } in share.within(attributes.namespace()).filter(allowing) {
-                bindings.insert(&binding.place, &**binding);
+            for Grant { binding, rules } in share.within(attributes.namespace()) {
+                let Some(rules) = rules else { continue };
+                if *allowing.entry(Arc::as_ptr(rules)).or_insert_with(|| rules.allow(attributes, asked)) {
+                    bindings.insert(&binding.place, &**binding);
+                }
             }
         }
         let allowed_by = |binding: &'a Binding| {
@@ -392,15 +389,52 @@ fn is_master(user: User<'_>) -> bool {
     user.groups.iter().any(|group| group == MASTERS)
 }
 
-/// Adds what a rule that covers the request gives in a namespace, or everywhere where that is empty. False where it
-/// gives everything.
-fn add(part: &mut Part, namespace: &Arc<str>, rule: &Rule) -> bool {
-    let names = rule.resource_names.iter().cloned();
-    match (namespace.is_empty(), rule.resource_names.is_empty()) {
-        (true, true) => return false,
-        (false, true) => part.namespaces.extend([Arc::clone(namespace)]),
-        (true, false) => part.names.extend(names),
-        (false, false) => part.names_within.entry(Arc::clone(namespace)).or_default().extend(names),
+/// What shares reach; `None` for everything.
+fn part_of(shares: &[&Arc<Share>], asked: &ResourceAttributes<'_>) -> Option<Part> {
+    let marks = Marks::of_request(&Attributes::Resource(*asked));
+    let (mut part, mut reaches) = (Part::default(), HashMap::new());
+    for Grant { binding, rules } in shares.iter().flat_map(|share| share.looked_at()) {
+        let Some(rules) = rules.as_ref().filter(|rules| rules.may_match(marks)) else { continue };
+        // Many bindings give one role.
+        let reach = reaches.entry(Arc::as_ptr(rules)).or_insert_with(|| Reach::of(rules, asked, marks));
+        if !reach.add_to(&mut part, &binding.place.namespace) {
+            return None;
+        }
     }
-    true
+    Some(part.simplified())
+}
+
+/// What the rules of a role reach of the objects that are asked for, wherever it is bound.
+enum Reach {
+    /// All of them.
+    Whole,
+    /// Those of these names, if any.
+    Named(BTreeSet<Arc<str>>),
+}
+
+impl Reach {
+    fn of(rules: &Rules, asked: &ResourceAttributes<'_>, marks: Marks) -> Self {
+        let mut named = BTreeSet::new();
+        for rule in rules.candidates(marks).filter(|rule| rule.covers(asked)) {
+            if rule.resource_names().len() == 0 {
+                return Self::Whole;
+            }
+            named.extend(rule.resource_names().map(Arc::from));
+        }
+        Self::Named(named)
+    }
+
+    /// Adds it, as a binding in a namespace gives it, or one that counts everywhere; not where that is everything.
+    fn add_to(&self, part: &mut Part, namespace: &Arc<str>) -> bool {
+        match (self, namespace.is_empty()) {
+            (Self::Whole, true) => return false,
+            (Self::Whole, false) => drop(part.namespaces.insert(Arc::clone(namespace))),
+            (Self::Named(names), _) if names.is_empty() => {}
+            (Self::Named(names), true) => part.names.extend(names.iter().cloned()),
+            (Self::Named(names), false) => {
+                part.names_within.entry(Arc::clone(namespace)).or_default().extend(names.iter().cloned());
+            }
+        }
+        true
+    }
 }

@@ -1,7 +1,8 @@
 //! One rule of a role, and what it allows: `pkg/apis/rbac/v1/evaluation_helpers.go` of Kubernetes 1.36, word for word.
 
-use std::sync::Arc;
+use std::fmt;
 
+use serde::de::{DeserializeSeed, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use crate::attributes::{Attributes, ResourceAttributes};
@@ -16,28 +17,215 @@ pub(crate) fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Defaul
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// A PolicyRule as its role has it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+/// A PolicyRule as its role has it, and what tells at once that it cannot match. A cluster says how many rules and words
+/// there are, so that a rule is two texts, however many words it has.
+#[derive(Clone, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(from = "WireRule")]
 pub struct Rule {
-    /// The verbs; `*` is all.
+    marks: Marks,
+    /// The words of all lists, one behind the other.
+    text: Box<str>,
+    /// Where each word ends in the text, in bytes.
+    ends: Box<[u32]>,
+    /// How many words there are up to the end of each list.
+    lists: [u32; LISTS],
+}
+
+/// The lists of a rule: verbs, API groups, resources, names, paths.
+const LISTS: usize = 5;
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct WireRule {
     #[serde(deserialize_with = "or_default")]
-    pub verbs: Vec<Arc<str>>,
-    /// The API groups; `*` is all.
+    verbs: WireWords,
     #[serde(deserialize_with = "or_default")]
-    pub api_groups: Vec<Arc<str>>,
-    /// `pods`, `pods/log`, `*/scale`; `*` is all.
+    api_groups: WireWords,
     #[serde(deserialize_with = "or_default")]
-    pub resources: Vec<Arc<str>>,
-    /// The names that the rule is limited to; none is no limit.
+    resources: WireWords,
     #[serde(deserialize_with = "or_default")]
-    pub resource_names: Vec<Arc<str>>,
-    /// Paths, with `*` at the end for what begins so. `NonResourceURLs` in Go, and spelled `nonResourceURLs`.
+    resource_names: WireWords,
+    /// `NonResourceURLs` in Go, and spelled `nonResourceURLs`.
     #[serde(rename = "nonResourceURLs", deserialize_with = "or_default")]
-    pub non_resource_urls: Vec<Arc<str>>,
+    non_resource_urls: WireWords,
+}
+
+/// A list of words that is being read.
+#[derive(Default)]
+struct WireWords {
+    text: String,
+    ends: Vec<u32>,
+}
+
+impl WireWords {
+    fn push(&mut self, word: &str) {
+        self.text.push_str(word);
+        self.ends.push(end_of(&self.text));
+    }
+}
+
+impl<'a> FromIterator<&'a str> for WireWords {
+    fn from_iter<I: IntoIterator<Item = &'a str>>(words: I) -> Self {
+        let mut own = Self::default();
+        words.into_iter().for_each(|word| own.push(word));
+        own
+    }
+}
+
+/// Where a text ends. No object is nearly as long as 4 GiB.
+fn end_of(text: &str) -> u32 {
+    u32::try_from(text.len()).unwrap_or(u32::MAX)
+}
+
+impl<'de> Deserialize<'de> for WireWords {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ListVisitor;
+        struct WordSeed<'a>(&'a mut WireWords);
+
+        impl<'de> DeserializeSeed<'de> for WordSeed<'_> {
+            type Value = ();
+
+            fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+                deserializer.deserialize_str(self)
+            }
+        }
+
+        impl Visitor<'_> for WordSeed<'_> {
+            type Value = ();
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+
+            fn visit_str<E>(self, word: &str) -> Result<(), E> {
+                self.0.push(word);
+                Ok(())
+            }
+        }
+
+        impl<'de> Visitor<'de> for ListVisitor {
+            type Value = WireWords;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of strings")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<WireWords, A::Error> {
+                let mut words = WireWords::default();
+                while list.next_element_seed(WordSeed(&mut words))?.is_some() {}
+                Ok(words)
+            }
+        }
+
+        deserializer.deserialize_seq(ListVisitor)
+    }
+}
+
+impl From<WireRule> for Rule {
+    fn from(WireRule { verbs, api_groups, resources, resource_names, non_resource_urls }: WireRule) -> Self {
+        Self::of([verbs, api_groups, resources, resource_names, non_resource_urls])
+    }
+}
+
+/// Reads the rules of a role. Those that can allow nothing are left out.
+pub(crate) fn rules<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Rule>, D::Error> {
+    struct RulesVisitor;
+
+    impl<'de> Visitor<'de> for RulesVisitor {
+        type Value = Vec<Rule>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a list of rules")
+        }
+
+        fn visit_unit<E>(self) -> Result<Vec<Rule>, E> {
+            Ok(Vec::new())
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<Rule>, A::Error> {
+            let mut rules = Vec::new();
+            while let Some(rule) = list.next_element::<Rule>()? {
+                if rule.allows_something() {
+                    rules.push(rule);
+                }
+            }
+            Ok(rules)
+        }
+    }
+
+    deserializer.deserialize_any(RulesVisitor)
+}
+
+impl fmt::Debug for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries((0..LISTS).map(|list| self.list(list).collect::<Vec<_>>())).finish()
+    }
 }
 
 impl Rule {
+    fn of(lists: [WireWords; LISTS]) -> Self {
+        let bytes = lists.iter().map(|words| words.text.len()).sum();
+        let (mut text, mut count) = (String::with_capacity(bytes), 0);
+        let mut ends = Vec::with_capacity(lists.iter().map(|words| words.ends.len()).sum());
+        let lists = lists.map(|words| {
+            let before = end_of(&text);
+            text.push_str(&words.text);
+            ends.extend(words.ends.iter().map(|end| before.saturating_add(*end)));
+            count += words.ends.len();
+            u32::try_from(count).unwrap_or(u32::MAX)
+        });
+        let rule = Self { marks: Marks::default(), text: text.into(), ends: ends.into(), lists };
+        Self { marks: Marks::of_rule(&rule), ..rule }
+    }
+
+    fn list(&self, list: usize) -> impl ExactSizeIterator<Item = &str> + Clone {
+        let from = list.checked_sub(1).map_or(0, |before| self.lists[before]) as usize;
+        (from..self.lists[list] as usize).map(|word| {
+            let begin = word.checked_sub(1).map_or(0, |before| self.ends[before]) as usize;
+            &self.text[begin..self.ends[word] as usize]
+        })
+    }
+
+    /// The verbs; `*` is all.
+    pub fn verbs(&self) -> impl ExactSizeIterator<Item = &str> + Clone {
+        self.list(0)
+    }
+
+    /// The API groups; `*` is all.
+    pub fn api_groups(&self) -> impl ExactSizeIterator<Item = &str> + Clone {
+        self.list(1)
+    }
+
+    /// `pods`, `pods/log`, `*/scale`; `*` is all.
+    pub fn resources(&self) -> impl ExactSizeIterator<Item = &str> + Clone {
+        self.list(2)
+    }
+
+    /// The names that the rule is limited to; none is no limit.
+    pub fn resource_names(&self) -> impl ExactSizeIterator<Item = &str> + Clone {
+        self.list(3)
+    }
+
+    /// Paths, with `*` at the end for what begins so.
+    pub fn non_resource_urls(&self) -> impl ExactSizeIterator<Item = &str> + Clone {
+        self.list(4)
+    }
+
+    /// Whether there is any request that the rule allows.
+    pub(crate) fn allows_something(&self) -> bool {
+        self.verbs().len() > 0
+            && (self.non_resource_urls().len() > 0 || (self.api_groups().len() > 0 && self.resources().len() > 0))
+    }
+
+    /// What the rule says of resources, and what of paths, as a review lists them (`RBACAuthorizer.RulesFor`).
+    pub(crate) fn halves(&self) -> impl Iterator<Item = Self> {
+        let (none, words) = (WireWords::default, |list| self.list(list).collect());
+        let resources = || Self::of([words(0), words(1), words(2), words(3), none()]);
+        let paths = || Self::of([words(0), none(), none(), none(), words(4)]);
+        let resources = (self.resources().len() > 0).then(resources);
+        resources.into_iter().chain((self.non_resource_urls().len() > 0).then(paths))
+    }
+
     /// Whether the rule allows the request (`RuleAllows`). Where it applies is its binding's matter.
     pub fn allows(&self, attributes: &Attributes<'_>) -> bool {
         match attributes {
@@ -49,34 +237,33 @@ impl Rule {
     /// Whether verb, group, resource and subresource match, whatever the name.
     pub(crate) fn covers(&self, attributes: &ResourceAttributes<'_>) -> bool {
         self.has_verb(attributes.verb)
-            && has(&self.api_groups, attributes.group)
-            && self.resources.iter().any(|resource| resource_matches(resource, attributes))
+            && has(self.api_groups(), attributes.group)
+            && self.resources().any(|resource| resource_matches(resource, attributes))
     }
 
     /// Whether the rule reaches this name; the empty name is a request without one.
     fn names(&self, name: &str) -> bool {
-        self.resource_names.is_empty() || self.resource_names.iter().any(|own| **own == *name)
+        self.resource_names().len() == 0 || self.resource_names().any(|own| own == name)
     }
 
     fn words(&self) -> usize {
-        let Self { verbs, api_groups, resources, resource_names, non_resource_urls } = self;
-        [verbs, api_groups, resources, resource_names, non_resource_urls].map(Vec::len).iter().sum()
+        self.ends.len()
     }
 
     fn has_verb(&self, verb: &str) -> bool {
-        has(&self.verbs, verb)
+        has(self.verbs(), verb)
     }
 
     fn has_path(&self, path: &str) -> bool {
         let matches = |own: &str| {
             own == ALL || own == path || (own.ends_with('*') && path.starts_with(own.trim_end_matches('*')))
         };
-        self.non_resource_urls.iter().any(|own| matches(own))
+        self.non_resource_urls().any(matches)
     }
 }
 
-fn has(own: &[Arc<str>], asked: &str) -> bool {
-    own.iter().any(|own| **own == *ALL || **own == *asked)
+fn has<'a>(mut own: impl Iterator<Item = &'a str>, asked: &str) -> bool {
+    own.any(|own| own == ALL || own == asked)
 }
 
 fn resource_matches(own: &str, asked: &ResourceAttributes<'_>) -> bool {
@@ -94,10 +281,12 @@ fn resource_matches(own: &str, asked: &ResourceAttributes<'_>) -> bool {
 /// The rules of a role, with what tells at once that none of them can match.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Rules {
-    rules: Vec<(Marks, Rule)>,
+    rules: Box<[Rule]>,
     marks: Marks,
     /// How many words there are in all of them, and one for each.
     words: usize,
+    /// How many of these are names.
+    names: usize,
 }
 
 /// One bit of 64 for each verb, and for each resource or path, chosen by its text; all bits where a wildcard stands.
@@ -110,12 +299,12 @@ pub(crate) struct Marks {
 
 impl Marks {
     fn of_rule(rule: &Rule) -> Self {
-        let bits = |texts: &[Arc<str>], part: fn(&str) -> &str| {
+        fn bits<'a>(texts: impl Iterator<Item = &'a str>, part: fn(&str) -> &str) -> u64 {
             let bits_of = |text: &str| if text.contains('*') { u64::MAX } else { bit_of(part(text)) };
-            texts.iter().fold(0, |bits, text| bits | bits_of(text))
-        };
-        let things = bits(&rule.resources, without_subresource) | bits(&rule.non_resource_urls, whole);
-        Self { verbs: bits(&rule.verbs, whole), things }
+            texts.fold(0, |bits, text| bits | bits_of(text))
+        }
+        let things = bits(rule.resources(), without_subresource) | bits(rule.non_resource_urls(), whole);
+        Self { verbs: bits(rule.verbs(), whole), things }
     }
 
     /// Of a request.
@@ -151,14 +340,14 @@ fn bit_of(text: &str) -> u64 {
 
 impl Rules {
     pub(crate) fn new(rules: Vec<Rule>) -> Self {
-        let rules: Vec<_> = rules.into_iter().map(|rule| (Marks::of_rule(&rule), rule)).collect();
-        let join = |all: Marks, (marks, _): &(Marks, Rule)| Marks {
+        let join = |all: Marks, Rule { marks, .. }: &Rule| Marks {
             verbs: all.verbs | marks.verbs,
             things: all.things | marks.things,
         };
         let marks = rules.iter().fold(Marks::default(), join);
-        let words = rules.iter().map(|(_, rule)| 1 + rule.words()).sum();
-        Self { rules, marks, words }
+        let words = rules.iter().map(|rule| 1 + rule.words()).sum();
+        let names = rules.iter().map(|rule| rule.resource_names().len()).sum();
+        Self { rules: rules.into(), marks, words, names }
     }
 
     /// How much there is to look at: the words of the rules, and one for each.
@@ -166,15 +355,35 @@ impl Rules {
         self.words
     }
 
+    /// How many names their rules are limited to.
+    pub(crate) fn names(&self) -> usize {
+        self.names
+    }
+
     /// Every rule.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Rule> {
-        self.rules.iter().map(|(_, rule)| rule)
+        self.rules.iter()
+    }
+
+    /// The rule of a place; `None` behind the last.
+    pub(crate) fn get(&self, place: usize) -> Option<&Rule> {
+        self.rules.get(place)
+    }
+
+    /// How many rules there are.
+    pub(crate) fn len(&self) -> usize {
+        self.rules.len()
+    }
+
+    /// Whether one of them may match a request with these marks.
+    pub(crate) fn may_match(&self, asked: Marks) -> bool {
+        self.marks.may_match(asked)
     }
 
     /// The rules that may match a request with these marks.
     pub(crate) fn candidates(&self, asked: Marks) -> impl Iterator<Item = &Rule> {
-        let rules: &[_] = if self.marks.may_match(asked) { &self.rules } else { &[] };
-        rules.iter().filter(move |(marks, _)| marks.may_match(asked)).map(|(_, rule)| rule)
+        let rules: &[_] = if self.may_match(asked) { &self.rules } else { &[] };
+        rules.iter().filter(move |rule| rule.marks.may_match(asked))
     }
 
     /// Whether one of them allows the request.
@@ -187,19 +396,17 @@ impl Rules {
 mod tests {
     use super::*;
 
-    fn texts(text: &str) -> Vec<Arc<str>> {
+    fn words(text: &str) -> WireWords {
         // A word `''` is the empty text: the core group, or no name.
-        text.split_whitespace().map(|word| if word == "''" { "".into() } else { word.into() }).collect()
+        text.split_whitespace().map(|word| if word == "''" { "" } else { word }).collect()
     }
 
     fn rule(verbs: &str, groups: &str, resources: &str, names: &str) -> Rule {
-        Rule {
-            verbs: texts(verbs),
-            api_groups: texts(groups),
-            resources: texts(resources),
-            resource_names: texts(names),
-            non_resource_urls: Vec::new(),
-        }
+        Rule::of([verbs, groups, resources, names, ""].map(words))
+    }
+
+    fn paths(verbs: &str, paths: WireWords) -> Rule {
+        Rule::of([words(verbs), WireWords::default(), WireWords::default(), WireWords::default(), paths])
     }
 
     /// Asks the rule, and the rules of a role that has it alone.
@@ -278,7 +485,7 @@ mod tests {
             ("/metrics", "/metrics/slis", false),
         ];
         for (own, asked, expected) in cases {
-            let rule = Rule { verbs: texts("get"), non_resource_urls: vec![own.into()], ..Rule::default() };
+            let rule = paths("get", [own].into_iter().collect());
             let attributes = Attributes::NonResource { verb: "get", path: asked.into() };
             assert_eq!(allows(&rule, &attributes), expected, "{own} {asked}");
             let post = Attributes::NonResource { verb: "post", path: asked.into() };
@@ -287,8 +494,45 @@ mod tests {
         // Neither half of a rule grants the other's requests.
         let all_resources = rule("*", "*", "*", "");
         assert!(!allows(&all_resources, &Attributes::NonResource { verb: "get", path: "/healthz".into() }));
-        let all_paths = Rule { verbs: texts("*"), non_resource_urls: texts("*"), ..Rule::default() };
+        let all_paths = paths("*", words("*"));
         let pods = ResourceAttributes { verb: "get", resource: "pods", ..ResourceAttributes::default() };
         assert!(!allows(&all_paths, &Attributes::Resource(pods)));
+    }
+
+    #[test]
+    fn a_rule_has_the_words_of_its_text() {
+        let text = r#"{"resources":["pods","a/b"],"verbs":["get","\u0000","\u00e4"],"nonResourceURLs":null,"apiGroups":[""],
+            "resourceNames":[],"unknown":[{}]}"#;
+        let read: Rule = serde_json::from_str(text).unwrap();
+        let lists = [read.verbs().collect::<Vec<_>>(), read.api_groups().collect(), read.resources().collect()];
+        assert_eq!(lists, [vec!["get", "\0", "ä"], vec![""], vec!["pods", "a/b"]]);
+        assert_eq!((read.resource_names().len(), read.non_resource_urls().len()), (0, 0));
+        assert_ne!(rule("ab", "''", "c", ""), rule("a b", "''", "c", ""));
+        for bad in [r#"{"verbs":[null]}"#, r#"{"verbs":"get"}"#, r#"{"verbs":[1]}"#, r#"{"verbs":[],"verbs":[]}"#, "7"]
+        {
+            assert!(serde_json::from_str::<Rule>(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_rule_that_can_allow_nothing_is_left_out() {
+        #[derive(Deserialize)]
+        struct Role {
+            #[serde(deserialize_with = "super::rules")]
+            rules: Vec<Rule>,
+        }
+        let read = |text: &str| serde_json::from_str::<Role>(&format!(r#"{{"rules":{text}}}"#)).map(|role| role.rules);
+        for (text, kept) in [
+            ("null", 0),
+            ("[]", 0),
+            (r#"[{},{"verbs":["get"]},{"verbs":["get"],"resources":["pods"]},{"nonResourceURLs":["*"]}]"#, 0),
+            (
+                r#"[{"verbs":["get"],"apiGroups":[""],"resources":["pods"]},{"verbs":["get"],"nonResourceURLs":["/"]}]"#,
+                2,
+            ),
+        ] {
+            assert_eq!(read(text).unwrap().len(), kept, "{text}");
+        }
+        assert!(read("{}").is_err() && read("7").is_err() && read("[7]").is_err());
     }
 }

@@ -52,23 +52,25 @@ impl Sample {
             Subject::User(name) | Subject::ServiceAccount { user: name, .. } => (name.to_string(), Vec::new()),
             Subject::Group(name) => (String::new(), vec![name.to_string()]),
         };
-        let one_of = |words: &[std::sync::Arc<str>], of_all: &str| {
-            let word = &**words.get(turn % words.len().max(1))?;
-            Some(if word == "*" { of_all.to_owned() } else { word.to_owned() })
-        };
-        let resource = one_of(&rule.resources, "pods")?;
+        let resource = one_of(rule.resources(), "pods", turn)?;
         let (resource, subresource) = resource.split_once('/').unwrap_or((&resource, ""));
         Some(Self {
             user,
             groups,
-            verb: one_of(&rule.verbs, "get")?,
-            group: one_of(&rule.api_groups, "")?,
+            verb: one_of(rule.verbs(), "get", turn)?,
+            group: one_of(rule.api_groups(), "", turn)?,
             resource: if resource == "*" { "pods" } else { resource }.to_owned(),
             subresource: subresource.to_owned(),
             namespace: binding.place.namespace.to_string(),
-            name: one_of(&rule.resource_names, "").unwrap_or_default(),
+            name: one_of(rule.resource_names(), "", turn).unwrap_or_default(),
         })
     }
+}
+
+/// One of some words, in turn; `of_all` where that stands for all.
+fn one_of<'a>(mut words: impl ExactSizeIterator<Item = &'a str>, of_all: &str, turn: usize) -> Option<String> {
+    let word = words.nth(turn % words.len().max(1))?;
+    Some(if word == "*" { of_all.to_owned() } else { word.to_owned() })
 }
 
 impl Fleet {
@@ -79,7 +81,7 @@ impl Fleet {
         let begin = turn.wrapping_mul(count) % grants.len().max(1);
         let (later, first) = grants.split_at(begin);
         let samples = first.iter().chain(later).filter_map(|grant| {
-            let rules: Vec<_> = grant.rules.iter().flat_map(|rules| rules.iter()).collect();
+            let rules = grant.rules.as_ref()?;
             let rule = rules.get(turn % rules.len().max(1))?;
             let subjects = &grant.binding.subjects;
             let sample = Sample::of(&grant.binding, subjects.get(turn % subjects.len().max(1))?, rule, turn)?;

@@ -111,8 +111,9 @@ fn attributes(asked: &Value) -> ResourceAttributes<'_> {
 }
 
 fn listed(rule: &Rule) -> Value {
-    json!({"verbs": rule.verbs, "apiGroups": rule.api_groups, "resources": rule.resources,
-        "resourceNames": rule.resource_names})
+    let words = |words: &mut dyn Iterator<Item = &str>| words.map(Value::from).collect::<Vec<_>>();
+    json!({"verbs": words(&mut rule.verbs()), "apiGroups": words(&mut rule.api_groups()),
+        "resources": words(&mut rule.resources()), "resourceNames": words(&mut rule.resource_names())})
 }
 
 impl Authorizer for Chain {

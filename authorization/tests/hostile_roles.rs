@@ -1,0 +1,209 @@
+//! What a hostile cluster's roles take: little more than their text, and little time of whoever asks.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::time::Duration;
+
+use allocation_counter::measure;
+use serde_json::json;
+use tributary_apimachinery::ClusterName;
+use tributary_authorization::{Attributes, Fleet, RbacChange, RbacKind, RbacObject, ResourceAttributes, User, Visible};
+
+/// What roles may take for each byte of their text once they are compiled, and one of them while it is.
+const TIMES_TEXT: u64 = 4;
+const TIMES_TEXT_MEANWHILE: u64 = 8;
+
+/// The text of one role, in bytes: some hundred of these are what a cluster may have.
+const ROLE_BYTES: usize = 512 << 10;
+
+fn name(cluster: &str) -> ClusterName {
+    ClusterName::new(cluster).unwrap()
+}
+
+fn read(kind: RbacKind, text: &str) -> RbacObject {
+    RbacObject::parse(kind, text.as_bytes()).unwrap()
+}
+
+/// A ClusterRole of these rules.
+fn role(name: &str, rules: &str) -> String {
+    format!(r#"{{"metadata":{{"name":"{name}"}},"rules":[{rules}]}}"#)
+}
+
+/// A text again and again, with another number each time, up to the size of a role.
+fn repeated(one: impl Fn(usize) -> String) -> String {
+    let mut all = String::new();
+    for number in 0.. {
+        if all.len() >= ROLE_BYTES {
+            break;
+        }
+        if !all.is_empty() {
+            all.push(',');
+        }
+        all.push_str(&one(number));
+    }
+    all
+}
+
+#[test]
+fn roles_take_no_more_than_four_times_their_text_whatever_they_say() {
+    let words = |word: fn(usize) -> String| repeated(move |number| format!("\"{}\"", word(number)));
+    let named = |word| {
+        format!(r#"{{"verbs":["get"],"apiGroups":[""],"resources":["pods"],"resourceNames":[{}]}}"#, words(word))
+    };
+    let cases = [
+        ("rules that say nothing", repeated(|_| "{}".to_owned())),
+        ("rules that can allow nothing", repeated(|_| r#"{"verbs":["a"]}"#.to_owned())),
+        ("the shortest rules", repeated(|_| r#"{"verbs":["a"],"nonResourceURLs":["b"]}"#.to_owned())),
+        (
+            "the shortest rules of resources",
+            repeated(|_| r#"{"verbs":["a"],"apiGroups":[""],"resources":["b"]}"#.to_owned()),
+        ),
+        ("empty words", named(|_| String::new())),
+        ("words of a letter", named(|_| "a".to_owned())),
+        ("words that are all different", named(|number| format!("{number:x}"))),
+        ("verbs", format!(r#"{{"verbs":[{}],"nonResourceURLs":["*"]}}"#, words(|number| format!("{number:x}")))),
+    ];
+    for (what, rules) in cases {
+        let (text, mut fleet, own) = (role("r", &rules), Fleet::default(), name("eu"));
+        for is_listed in [true, false] {
+            let taken = measure(|| {
+                let role = read(RbacKind::ClusterRole, &text);
+                if is_listed {
+                    fleet.replace(&own, [role])
+                } else {
+                    fleet.apply(&own, [RbacChange::Put(role)])
+                };
+            });
+            let (kept, most) = (taken.bytes_current.unsigned_abs(), taken.bytes_max);
+            let (times, bytes) = (|it: u64| it as f64 / text.len() as f64, text.len() as u64);
+            eprintln!(
+                "{what}, listed {is_listed}: {:.2} times {bytes} bytes, {:.2} meanwhile",
+                times(kept),
+                times(most)
+            );
+            assert!(kept <= TIMES_TEXT * bytes, "{what}, listed {is_listed}: {kept} bytes of {bytes} of text");
+            assert!(
+                most <= TIMES_TEXT_MEANWHILE * bytes,
+                "{what}, listed {is_listed}: {most} bytes of {bytes} of text"
+            );
+            fleet = Fleet::default();
+        }
+    }
+}
+
+/// They are taken while nobody else's roles are compiled.
+#[test]
+#[expect(clippy::disallowed_types, reason = "how long it takes is what is looked at, and nothing here waits")]
+fn samples_cost_a_look_at_each_binding_however_much_its_role_says() {
+    /// A hundred times what it takes.
+    const MOST: Duration = Duration::from_secs(5);
+    let rules = repeated(|_| r#"{"verbs":["a"],"nonResourceURLs":["b"]}"#.to_owned());
+    let binding = |number: usize| {
+        let text = json!({"metadata": {"namespace": "n", "name": format!("b{number}")}, "subjects": [],
+            "roleRef": {"kind": "ClusterRole", "name": "r"}});
+        read(RbacKind::RoleBinding, &text.to_string())
+    };
+    let (mut fleet, own) = (Fleet::default(), name("eu"));
+    fleet.replace(&own, (0..50_000).map(binding).chain([read(RbacKind::ClusterRole, &role("r", &rules))]));
+    let begun = std::time::Instant::now();
+    assert_eq!(fleet.samples(&own, 20, 7), []);
+    let took = begun.elapsed();
+    eprintln!("{took:?}");
+    assert!(took <= MOST, "{took:?}");
+}
+
+/// A user has a watch of each resource in each window, and another for each name that they select.
+#[test]
+fn what_is_remembered_of_large_grants_is_remembered_once() {
+    const WATCHES: usize = 1_000;
+    const MOST_BYTES: u64 = 8 << 20;
+    let (mut fleet, own, other) = (Fleet::default(), name("eu"), name("us"));
+    let names: Vec<_> = (0..40_000).map(|number| format!("\"{number:x}\"")).collect();
+    let rules = format!(
+        r#"{{"verbs":["list"],"apiGroups":[""],"resources":["configmaps"],"resourceNames":[{}]}}"#,
+        names.join(",")
+    );
+    let binding = |subject: &str| {
+        let text = json!({"metadata": {"name": subject}, "subjects": [{"kind": "Group", "name": subject}],
+            "roleRef": {"kind": "ClusterRole", "name": "r"}});
+        read(RbacKind::ClusterRoleBinding, &text.to_string())
+    };
+    let objects = || [read(RbacKind::ClusterRole, &role("r", &rules)), binding("dev")];
+    fleet.replace(&own, objects());
+    let groups = ["dev".to_owned()];
+    let users: Vec<_> = (0..10).map(|number| format!("user-{number}")).collect();
+    let mut held = Vec::new();
+    let taken = measure(|| {
+        for watch in 0..WATCHES {
+            let user = User { name: &users[watch % users.len()], groups: &groups };
+            held.push(fleet.rights(&own, user, "list", "", "configmaps"));
+        }
+    });
+    let bytes = taken.bytes_current.unsigned_abs();
+    assert!(bytes <= MOST_BYTES, "{bytes}");
+    assert!(held.iter().all(|visible| visible.allows("n", "9c3f") && !visible.allows("n", "9c40")));
+    // Another cluster's grants, and those of another time, are others.
+    fleet.replace(&other, [read(RbacKind::ClusterRole, &role("r", "")), binding("dev")]);
+    let ann = User { name: "ann", groups: &groups };
+    assert!(fleet.rights(&other, ann, "list", "", "configmaps").is_nothing());
+    assert!(fleet.rights(&own, ann, "get", "", "configmaps").is_nothing());
+    fleet.upsert(&own, read(RbacKind::ClusterRole, &role("r", &rules.replace("9c3f", "9c40"))));
+    let now = fleet.rights(&own, ann, "list", "", "configmaps");
+    assert!(now.allows("n", "9c40") && !now.allows("n", "9c3f"));
+    assert!(held[0].allows("n", "9c3f"), "what is held stays as it is");
+}
+
+/// Whoever asks for anything asks with all that a cluster gives `system:authenticated`, and remembers what it may see.
+#[test]
+#[expect(clippy::disallowed_types, reason = "how long it takes is what is looked at, and nothing here waits")]
+fn what_everybody_is_given_costs_each_question_little() {
+    /// A hundred times what it takes.
+    const EACH: Duration = Duration::from_millis(250);
+    const MOST_BYTES: u64 = 8 << 20;
+    let group = ["system:authenticated".to_owned()];
+    let ann = User { name: "ann", groups: &group };
+    let names = |from: usize| {
+        let names: Vec<_> = (from..from + 100_000).map(|number| format!("\"{number:x}\"")).collect();
+        format!(
+            r#"{{"verbs":["list"],"apiGroups":[""],"resources":["configmaps"],"resourceNames":[{}]}}"#,
+            names.join(",")
+        )
+    };
+    let binding = |namespace: &str, name: &str, role: &str| {
+        let kind = if namespace.is_empty() { RbacKind::ClusterRoleBinding } else { RbacKind::RoleBinding };
+        let subjects = json!([{"kind": "Group", "name": "system:authenticated"}]);
+        let metadata = json!({"namespace": namespace, "name": name});
+        let role = json!({"kind": "ClusterRole", "name": role});
+        read(kind, &json!({"metadata": metadata, "roleRef": role, "subjects": subjects}).to_string())
+    };
+    let (mut fleet, own) = (Fleet::default(), name("eu"));
+    let everywhere = |number: usize| {
+        let (role_name, text) = (format!("r{number}"), role(&format!("r{number}"), &names(number * 100_000)));
+        [read(RbacKind::ClusterRole, &text), binding("", &format!("b{number}"), &role_name)]
+    };
+    let lists = r#"{"verbs":["list"],"apiGroups":[""],"resources":["configmaps"]}"#;
+    let in_namespaces = (0..400_000).map(|number| binding(&format!("n{number}"), "b", "lists"));
+    let cases: [(&str, Vec<RbacObject>); 2] = [
+        ("names", (0..30).flat_map(everywhere).collect()),
+        ("namespaces", in_namespaces.chain([read(RbacKind::ClusterRole, &role("lists", lists))]).collect()),
+    ];
+    for (what, objects) in cases {
+        fleet.replace(&own, objects);
+        let begun = std::time::Instant::now();
+        let mut visible = Visible::nothing();
+        let taken = measure(|| visible = fleet.rights(&own, ann, "list", "", "configmaps"));
+        let asked = ResourceAttributes {
+            verb: "list",
+            resource: "configmaps",
+            namespace: "default",
+            name: "of nobody",
+            ..ResourceAttributes::default()
+        };
+        assert!(!fleet.allows(&own, ann, &Attributes::Resource(asked)));
+        let took = begun.elapsed();
+        eprintln!("{what}: {took:?}, {} bytes", taken.bytes_current);
+        assert!(taken.bytes_current.unsigned_abs() <= MOST_BYTES, "{what}: {} bytes", taken.bytes_current);
+        assert!(took <= EACH, "{what}: {took:?}");
+        drop(visible);
+    }
+}
