@@ -22,6 +22,7 @@ mod known;
 mod last;
 mod members;
 mod sources;
+mod untrue;
 
 pub(crate) use cache::{CACHE_BYTES_MAX, DocumentKey, LAST_BYTES_MAX};
 pub(crate) use known::{KnownMember, KnownOpenApi};

@@ -114,6 +114,7 @@ pub(crate) struct Faults {
     watch_lag: AtomicU64,
     ready: AtomicBool,
     pub(crate) broken_openapi: AtomicBool,
+    pub(crate) forged_openapi: AtomicBool,
     cut_after: AtomicU64,
     bytes_per_second: AtomicU64,
     request_timeout: Mutex<Option<Duration>>,
@@ -171,6 +172,7 @@ impl Faults {
             watch_lag: AtomicU64::new(0),
             ready: AtomicBool::new(true),
             broken_openapi: AtomicBool::new(false),
+            forged_openapi: AtomicBool::new(false),
             cut_after: AtomicU64::new(u64::MAX),
             bytes_per_second: AtomicU64::new(0),
             request_timeout: Mutex::default(),
@@ -436,6 +438,11 @@ impl Control {
     /// Breaks the OpenAPI v3 documents off in the middle; their hashes change with them.
     pub fn break_openapi(&self, on: bool) {
         self.faults.broken_openapi.store(on, Ordering::SeqCst);
+    }
+
+    /// Serves other OpenAPI v3 documents than everybody else, under the hashes of theirs.
+    pub fn forge_openapi(&self, on: bool) {
+        self.faults.forged_openapi.store(on, Ordering::SeqCst);
     }
 
     /// Compresses watches for clients that accept gzip, one gzip member per flush (Kubernetes ≥ 1.37).

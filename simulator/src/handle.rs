@@ -17,7 +17,7 @@ use crate::control::{Faults, RequestKind, WriteAnswers};
 use crate::list::named;
 use crate::path::{self, ResourcePath, Route};
 use crate::present::Form;
-use crate::response::{cacheable, failure, json, json_value, moved, not_ok, text};
+use crate::response::{cacheable, failure, json, json_value, moved, not_ok, tagged, text};
 use crate::{binding, discovery, list, log, openapi, protobuf, scale, status, watch, workload, write};
 
 /// The largest request body (kube-apiserver's limit).
@@ -400,7 +400,11 @@ fn plain(route: &Route, headers: &HeaderMap, query: &Query<'_>, faults: &Faults)
             let hash = openapi::hash(&document);
             match query.get("hash").filter(|given| !given.is_empty() && *given != hash) {
                 Some(_) => Ok(moved(&format!("/openapi/v3/{path}?hash={hash}"))),
-                None => Ok(cacheable(headers, "application/json", document)),
+                None => {
+                    let forged = faults.forged_openapi.load(std::sync::atomic::Ordering::SeqCst);
+                    let document = if forged { openapi::v3_forged(path).unwrap_or(document) } else { document };
+                    Ok(tagged(headers, "application/json", document, &hash))
+                }
             }
         }
         _ => Err(Status::path_not_found()),

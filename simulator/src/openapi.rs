@@ -4,6 +4,7 @@
 //! checks nothing; v2 it only has to be able to read.
 
 use serde_json::{Value, json};
+use sha2::{Digest, Sha512};
 
 use crate::catalog::{CATALOG, GROUP_VERSIONS};
 
@@ -28,12 +29,9 @@ fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// What tells one document from another: 64-bit FNV-1a.
+/// What tells one document from another, as kube-openapi has it (`computeETag`): SHA-512 in upper-case hexadecimal.
 pub(crate) fn hash(document: &[u8]) -> String {
-    let hash = document
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3));
-    format!("{hash:016X}")
+    Sha512::digest(document).iter().map(|byte| format!("{byte:02X}")).collect()
 }
 
 fn path_of(group: &str, version: &str) -> String {
@@ -90,4 +88,11 @@ fn v3(path: &str) -> Option<Value> {
         "openapi": "3.0.0", "info": {"title": "Kubernetes", "version": "v1.36.3"}, "paths": paths,
         "components": {"schemas": schemas},
     }))
+}
+
+/// A v3 document of a member that lies: it describes something that nobody has.
+pub(crate) fn v3_forged(path: &str) -> Option<Vec<u8>> {
+    let mut document = v3(path)?;
+    document["components"]["schemas"] = json!({"forged": {"type": "object"}});
+    Some(document.to_string().into_bytes())
 }

@@ -10,7 +10,13 @@ use crate::openapi;
 
 /// A document with its ETag, or 304 where the client has it.
 pub(crate) fn cacheable(headers: &HeaderMap, content_type: &'static str, document: Vec<u8>) -> Response<Body> {
-    let etag = format!("\"{}\"", openapi::hash(&document));
+    let hash = openapi::hash(&document);
+    tagged(headers, content_type, document, &hash)
+}
+
+/// A document with this ETag, or 304 where the client has it.
+pub(crate) fn tagged(headers: &HeaderMap, content_type: &'static str, document: Vec<u8>, hash: &str) -> Response<Body> {
+    let etag = format!("\"{hash}\"");
     let known = headers.get(http::header::IF_NONE_MATCH).is_some_and(|given| given == etag.as_str());
     let mut response = Response::new(if known { body::full(Bytes::new()) } else { body::full(document) });
     if known {

@@ -16,6 +16,9 @@ use crate::topology::Cluster;
 /// CRDs with large schemas bring it to some ten times as much.
 const DOCUMENT_BYTES_MAX: usize = 64 << 20;
 
+/// The longest list of documents that is taken from a member, in bytes: ten thousand, each with a path and a hash.
+const INDEX_BYTES_MAX: usize = 4 << 20;
+
 /// How long a member may take to say which documents it has. Whoever does not answer in time is left
 /// out for the moment.
 const INDEX_WITHIN: Duration = Duration::from_secs(3);
@@ -68,7 +71,7 @@ pub(super) struct DocumentResponse {
 /// # Errors
 /// [`AskError`].
 pub(super) async fn index(cluster: &Arc<Cluster>) -> Result<Bytes, AskError> {
-    let answer = get(cluster, "/openapi/v3", "application/json", &[], INDEX_WITHIN).await?;
+    let answer = get(cluster, "/openapi/v3", "application/json", &[], (INDEX_WITHIN, INDEX_BYTES_MAX)).await?;
     answer.bytes.ok_or(AskError::Status(StatusCode::NOT_MODIFIED))
 }
 
@@ -88,7 +91,7 @@ pub(super) async fn document(
         (Schema::V2, Spelling::Protobuf) => "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
         (Schema::V3, Spelling::Protobuf) => "application/com.github.proto-openapi.spec.v3@v1.0+protobuf",
     };
-    get(cluster, path, accept, known, DOCUMENT_WITHIN).await
+    get(cluster, path, accept, known, (DOCUMENT_WITHIN, DOCUMENT_BYTES_MAX)).await
 }
 
 async fn get(
@@ -96,7 +99,7 @@ async fn get(
     path: &str,
     accept: &'static str,
     known: &[String],
-    within: Duration,
+    (within, bytes_max): (Duration, usize),
 ) -> Result<DocumentResponse, AskError> {
     let transport = cluster.transport().map_err(AskError::Client)?;
     let mut request = Request::get(path).header(header::ACCEPT, accept).header(header::ACCEPT_ENCODING, "gzip");
@@ -114,16 +117,16 @@ async fn get(
             StatusCode::NOT_MODIFIED => return Ok(DocumentResponse { tag, bytes: None }),
             status => return Err(AskError::Status(status)),
         }
-        let bytes = body::whole_up_to(incoming, DOCUMENT_BYTES_MAX).await.map_err(AskError::Send)?;
+        let bytes = body::whole_up_to(incoming, bytes_max).await.map_err(AskError::Send)?;
         let compressed = head.headers.get(header::CONTENT_ENCODING).is_some_and(|coding| coding == "gzip");
-        let bytes = if compressed { unpacked(bytes).await? } else { bytes };
+        let bytes = if compressed { unpacked(bytes, bytes_max).await? } else { bytes };
         Ok(DocumentResponse { tag, bytes: Some(bytes) })
     };
     tokio::time::timeout(within, asked).await.map_err(|_| AskError::Late(within))?
 }
 
-async fn unpacked(packed: Bytes) -> Result<Bytes, AskError> {
-    let unpacked = tokio::task::spawn_blocking(move || unpack(&packed)).await;
+async fn unpacked(packed: Bytes, bytes_max: usize) -> Result<Bytes, AskError> {
+    let unpacked = tokio::task::spawn_blocking(move || unpack_up_to(&packed, bytes_max)).await;
     unpacked.unwrap_or_else(|error| Err(AskError::Text(error.to_string())))
 }
 
@@ -132,12 +135,16 @@ async fn unpacked(packed: Bytes) -> Result<Bytes, AskError> {
 /// # Errors
 /// [`AskError::Text`] where it is no gzip, or larger than any document that is taken.
 pub(super) fn unpack(packed: &[u8]) -> Result<Bytes, AskError> {
+    unpack_up_to(packed, DOCUMENT_BYTES_MAX)
+}
+
+fn unpack_up_to(packed: &[u8], bytes_max: usize) -> Result<Bytes, AskError> {
     let mut unpacked = Vec::new();
-    let limit = DOCUMENT_BYTES_MAX as u64 + 1;
+    let limit = bytes_max as u64 + 1;
     let read = GzDecoder::new(packed).take(limit).read_to_end(&mut unpacked);
     read.map_err(|error| AskError::Text(error.to_string()))?;
-    if unpacked.len() > DOCUMENT_BYTES_MAX {
-        return Err(AskError::Text(format!("it is larger than {DOCUMENT_BYTES_MAX} bytes")));
+    if unpacked.len() > bytes_max {
+        return Err(AskError::Text(format!("it is larger than {bytes_max} bytes")));
     }
     Ok(unpacked.into())
 }

@@ -18,6 +18,7 @@ use super::join::{Schema, Spelling, join, unreadable};
 use super::known::{KnownMember, KnownOpenApi};
 use super::last::{LastAnswers, LastDocuments, Part, Said};
 use super::sources::{DocumentSource, DocumentSources, Index, digest, joined};
+use super::untrue::UntrueHashes;
 use crate::refusal::MemberRefusal;
 use crate::response::compression::{self, THRESHOLD_BYTES};
 use crate::topology::{Cluster, Fleet};
@@ -28,6 +29,10 @@ const ASK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The path of the v2 document.
 pub(super) const V2_PATH: &str = "/openapi/v2";
+
+/// How often members are asked what they have before a client is told that it changes: once, where it has just changed,
+/// and where one says what is not so.
+const ROUNDS_MAX: usize = 3;
 
 /// A form in which a document is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -57,13 +62,16 @@ pub(super) struct Documents {
     news: Arc<Notify>,
     /// Why which document of which cluster was left out last.
     unreadable: Mutex<BTreeMap<(ClusterName, String), String>>,
+    /// What members say of their documents that is not so.
+    untrue: UntrueHashes,
 }
 
 /// What is known of one member.
 struct OpenApiMember {
     cluster: Arc<Cluster>,
     index: CachedAnswer<Said<Arc<Index>>>,
-    swagger: CachedAnswer<Said<String>>,
+    /// By spelling.
+    swaggers: [CachedAnswer<Said<String>>; 2],
     last: Arc<LastAnswers>,
 }
 
@@ -95,6 +103,7 @@ impl Documents {
             last_answers: Mutex::new(answers.collect()),
             news,
             unreadable: Mutex::default(),
+            untrue: UntrueHashes::default(),
         }
     }
 
@@ -146,6 +155,7 @@ impl Documents {
                     Said::Now(index) => index,
                     Said::Before(index) => Arc::new(self.last.of_index(&index, spellings)),
                 };
+                let index = self.untrue.correct(member.cluster.name(), index);
                 Some((Arc::clone(&member.cluster), index))
             })
             .collect();
@@ -158,21 +168,18 @@ impl Documents {
     /// 503 where no member that has it answers.
     pub(super) async fn v3(&self, path: &str, wish: OpenApiForm) -> Result<Option<OpenApiDocument>, MemberRefusal> {
         let full = format!("/openapi/v3/{path}");
-        let Some(sources) = self.index(&[wish.spelling]).await.remove(path) else { return Ok(None) };
-        match self.joined(&full, &sources, wish, true).await {
-            Ok(document) => return Ok(Some(document)),
-            Err(DocumentFailure::Refused(refusal)) => return Err(refusal),
-            Err(DocumentFailure::OutOfDate) => {}
+        for round in 0..ROUNDS_MAX {
+            let Some(sources) = self.index(&[wish.spelling]).await.remove(path) else { return Ok(None) };
+            match self.joined(&full, &sources, wish, round == 0).await {
+                Ok(document) => return Ok(Some(document)),
+                Err(DocumentFailure::Refused(refusal)) => return Err(refusal),
+                Err(DocumentFailure::OutOfDate) => {}
+            }
+            for member in self.members() {
+                *member.index.lock().await = None;
+            }
         }
-        for member in self.members() {
-            *member.index.lock().await = None;
-        }
-        let Some(sources) = self.index(&[wish.spelling]).await.remove(path) else { return Ok(None) };
-        match self.joined(&full, &sources, wish, false).await {
-            Ok(document) => Ok(Some(document)),
-            Err(DocumentFailure::Refused(refusal)) => Err(refusal),
-            Err(DocumentFailure::OutOfDate) => Err(MemberRefusal::ChangingDocument),
-        }
+        Err(MemberRefusal::ChangingDocument)
     }
 
     /// The v2 document.
@@ -198,7 +205,7 @@ impl Documents {
         let members = self.members();
         let mut known: Vec<String> = Vec::new();
         for member in &members {
-            if let Some((_, Some(Said::Now(tag)))) = &*member.swagger.lock().await
+            if let Some((_, Some(Said::Now(tag)))) = &*member.swagger(spelling).lock().await
                 && !known.contains(tag)
             {
                 known.push(tag.clone());
@@ -231,7 +238,7 @@ impl Documents {
         if why_not_asked(&member.cluster).is_some() {
             return member.last.get(&member.cluster, SWAGGER).map(Said::Before);
         }
-        let mut asked = member.swagger.lock().await;
+        let mut asked = member.swagger(spelling).lock().await;
         if let Some((at, tag)) = &*asked
             && at.elapsed() < ASK_INTERVAL
         {
@@ -240,7 +247,7 @@ impl Documents {
         let answer = ask::document(&member.cluster, V2_PATH, (Schema::V2, spelling), known).await;
         let tag = match answer {
             Ok(ask::DocumentResponse { bytes: Some(bytes), tag }) => {
-                let tag = tag.unwrap_or_else(|| digest(&bytes));
+                let tag = known_by(spelling, &bytes, tag).await;
                 self.last.keep(V2_PATH, &tag, spelling, bytes.clone()).await;
                 let key = DocumentKey { path: V2_PATH.to_owned(), tag: tag.clone(), spelling, gzip: false };
                 self.cache.keep(key, EncodedDocument { bytes, gzip: false });
@@ -326,27 +333,52 @@ impl Documents {
                 return Ok(bytes);
             }
         }
-        let mut causes = Vec::new();
+        let (mut causes, mut is_untrue) = (Vec::new(), false);
         for cluster in &source.clusters {
             if let Some(problem) = why_not_asked(cluster) {
                 causes.push(format!("cluster {}: {problem}", cluster.name()));
                 continue;
             }
-            match ask::document(cluster, path, (wish.schema, wish.spelling), &[]).await {
-                Ok(answer) if strict && source.tag.is_some() && answer.tag != source.tag => {
-                    return Err(DocumentFailure::OutOfDate);
+            let (bytes, said) = match ask::document(cluster, path, (wish.schema, wish.spelling), &[]).await {
+                Ok(ask::DocumentResponse { bytes: Some(bytes), tag }) => (bytes, tag),
+                Ok(ask::DocumentResponse { bytes: None, .. }) => continue,
+                Err(error) => {
+                    causes.push(format!("cluster {}: {error}", cluster.name()));
+                    continue;
                 }
-                Ok(ask::DocumentResponse { bytes: Some(bytes), tag }) => {
-                    if let Some(tag) = tag {
-                        self.last.keep(path, &tag, wish.spelling, bytes.clone()).await;
+            };
+            let tag = known_by(wish.spelling, &bytes, said).await;
+            match &source.tag {
+                Some(asked) if *asked != tag && wish.spelling == Spelling::Json => {
+                    is_untrue = true;
+                    if let Some(path) = path.strip_prefix("/openapi/v3/") {
+                        self.untrue.note(cluster.name(), path, asked, tag);
                     }
+                }
+                Some(asked) if *asked != tag && strict => return Err(DocumentFailure::OutOfDate),
+                _ => {
+                    self.last.keep(path, &tag, wish.spelling, bytes.clone()).await;
                     return Ok(bytes);
                 }
-                Ok(ask::DocumentResponse { bytes: None, .. }) => {}
-                Err(error) => causes.push(format!("cluster {}: {error}", cluster.name())),
             }
         }
+        if is_untrue {
+            return Err(DocumentFailure::OutOfDate);
+        }
         Err(DocumentFailure::Refused(MemberRefusal::DocumentNotGiven { path: path.to_owned(), causes }))
+    }
+}
+
+/// By what a document is known: by the digest of JSON, whatever its cluster says. Of protobuf nobody can tell: a
+/// kube-apiserver calls it by the digest of the JSON that it was made of.
+async fn known_by(spelling: Spelling, bytes: &Bytes, said: Option<String>) -> String {
+    match (spelling, said) {
+        (Spelling::Protobuf, Some(said)) => said,
+        _ => {
+            let bytes = bytes.clone();
+            // It fails only where the runtime ends.
+            tokio::task::spawn_blocking(move || digest(&bytes)).await.unwrap_or_default()
+        }
     }
 }
 
@@ -382,7 +414,14 @@ fn join_readable(wish: OpenApiForm, texts: &[Bytes]) -> Result<(Bytes, LeftOut),
 
 impl OpenApiMember {
     fn new(cluster: Arc<Cluster>, last: Arc<LastAnswers>) -> Self {
-        Self { cluster, index: CachedAnswer::default(), swagger: CachedAnswer::default(), last }
+        Self { cluster, index: CachedAnswer::default(), swaggers: Default::default(), last }
+    }
+
+    fn swagger(&self, spelling: Spelling) -> &CachedAnswer<Said<String>> {
+        match spelling {
+            Spelling::Json => &self.swaggers[0],
+            Spelling::Protobuf => &self.swaggers[1],
+        }
     }
 
     /// The member's index of v3 documents, asked anew where the last answer is old and it is well; else what it said

@@ -8,6 +8,13 @@ use sha2::{Digest, Sha512};
 
 use crate::topology::Cluster;
 
+/// How many documents of one member are known. 8,192: a kube-apiserver has 50, and one with the largest sets of
+/// CustomResourceDefinitions a thousand; the lists of all are joined for each client that asks for one.
+const DOCUMENTS_MAX: usize = 8_192;
+
+/// The longest hash that is one, in bytes: kube-apiserver's have 128.
+const HASH_BYTES_MAX: usize = 256;
+
 /// One member's list of v3 documents: path (`apis/apps/v1`) → the hash of its contents, where the member tells one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Index(pub(super) BTreeMap<String, Option<String>>);
@@ -38,9 +45,10 @@ impl Index {
         let hash = |entry: &Entry| {
             let query = entry.server_relative_url.split_once('?')?.1;
             let hash = query.split('&').find_map(|pair| pair.strip_prefix("hash="))?;
-            (!hash.is_empty()).then(|| hash.to_owned())
+            (1..=HASH_BYTES_MAX).contains(&hash.len()).then(|| hash.to_owned())
         };
-        Ok(Self(root.paths.iter().map(|(path, entry)| (path.clone(), hash(entry))).collect()))
+        let paths = root.paths.iter().take(DOCUMENTS_MAX);
+        Ok(Self(paths.map(|(path, entry)| (path.clone(), hash(entry))).collect()))
     }
 }
 

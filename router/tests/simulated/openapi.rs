@@ -100,6 +100,38 @@ async fn a_document_that_cannot_be_read_is_left_out() {
     assert_eq!(document("/openapi/v3/apis/apps/v1".to_owned()).await, whole);
 }
 
+/// What describes kinds for everybody is held by its hash: whoever gives another's hash to a document of its own is shown
+/// beside the others, not in their place, and is nowhere once it is gone.
+#[tokio::test]
+async fn a_member_that_gives_its_document_anothers_hash_describes_nobody_elses() {
+    const DEPLOYMENT: &str = "simulated.v1.Deployment";
+    // Of equally new servers the first by name is preferred.
+    let fixture = Fixture::start(["a", "b", "c"]).await;
+    fixture.member("a").control().forge_openapi(true);
+    let schemas = async |fixture: &Fixture| {
+        let index = fixture.get("/openapi/v3").await.ok();
+        let url = index["paths"]["apis/apps/v1"]["serverRelativeURL"].as_str().unwrap().to_owned();
+        let document = fixture.get(&url).await;
+        let document = match document.code {
+            301 => fixture.get(document.headers["location"].to_str().unwrap()).await.ok(),
+            _ => document.ok(),
+        };
+        document["components"]["schemas"].as_object().unwrap().keys().cloned().collect::<Vec<_>>()
+    };
+    let has = |schemas: &[String], name: &str| schemas.iter().any(|own| own == name);
+    // Found out with the first question.
+    let seen = schemas(&fixture).await;
+    assert!(has(&seen, DEPLOYMENT) && !has(&seen, "forged"), "{seen:?}");
+    for _ in 0..2 {
+        let seen = schemas(&fixture).await;
+        assert!(has(&seen, DEPLOYMENT) && has(&seen, "forged"), "{seen:?}");
+    }
+    assert_eq!(requests(&fixture, "/openapi/v3/apis/apps/v1"), 3, "each document is read once, and a's once more");
+    fixture.set_clusters(&["b", "c"]).await;
+    let seen = schemas(&fixture).await;
+    assert!(has(&seen, DEPLOYMENT) && !has(&seen, "forged"), "{seen:?}");
+}
+
 #[tokio::test]
 async fn an_old_hash_leads_to_the_present_one_in_a_clusters_own_view_too() {
     let fixture = Fixture::start(["a"]).await;

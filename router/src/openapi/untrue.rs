@@ -1,0 +1,76 @@
+//! Hashes that are not those of their documents.
+//!
+//! A document is held by its hash, for all who say that they have it. A kube-apiserver's is the digest of the JSON text
+//! (kube-openapi, `computeETag`). Whoever says another's hash of a document of its own would describe kinds for everybody,
+//! also when it is gone: what it gives is known by the digest instead.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tributary_apimachinery::ClusterName;
+
+use super::sources::Index;
+
+/// How many are remembered. Beyond it all are forgotten, and found out again when they are asked for: each is a document
+/// that a client wanted.
+const REMEMBERED_MAX: usize = 4_096;
+
+/// What is said of a document, and what is so.
+#[derive(Debug)]
+struct Untrue {
+    said: String,
+    digest: String,
+}
+
+/// The hashes that were found not to be so, by cluster and by path below `/openapi/v3/`.
+#[derive(Debug, Default)]
+pub(super) struct UntrueHashes(Mutex<HashMap<ClusterName, HashMap<String, Untrue>>>);
+
+impl UntrueHashes {
+    /// Notes that a document is not the one of the hash by which it was asked for.
+    pub(super) fn note(&self, cluster: &ClusterName, path: &str, asked_by: &str, digest: String) {
+        let mut all = self.0.lock();
+        if all.values().map(HashMap::len).sum::<usize>() >= REMEMBERED_MAX {
+            all.clear();
+        }
+        let own = all.entry(cluster.clone()).or_default();
+        // What it says is still that, where the document has changed once more.
+        let said = own.remove(path).filter(|known| known.digest == asked_by).map(|known| known.said);
+        own.insert(path.to_owned(), Untrue { said: said.unwrap_or_else(|| asked_by.to_owned()), digest });
+    }
+
+    /// What a cluster says, with what is so.
+    pub(super) fn correct(&self, cluster: &ClusterName, index: Arc<Index>) -> Arc<Index> {
+        let all = self.0.lock();
+        let Some(own) = all.get(cluster) else { return index };
+        let mut index = Index::clone(&index);
+        for (path, Untrue { said, digest }) in own {
+            if let Some(hash) = index.0.get_mut(path).and_then(Option::as_mut).filter(|hash| *hash == said) {
+                hash.clone_from(digest);
+            }
+        }
+        Arc::new(index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_again_is_corrected_and_what_is_said_anew_is_believed() {
+        let (untrue, own, other) = (UntrueHashes::default(), "a".parse().unwrap(), "b".parse().unwrap());
+        let index = |hash: &str| Arc::new(Index([("apis/x/v1".to_owned(), Some(hash.to_owned()))].into()));
+        untrue.note(&own, "apis/x/v1", "SAID", "ONE".to_owned());
+        assert_eq!(untrue.correct(&own, index("SAID")), index("ONE"));
+        untrue.note(&own, "apis/x/v1", "ONE", "TWO".to_owned());
+        assert_eq!(untrue.correct(&own, index("SAID")), index("TWO"));
+        assert_eq!(untrue.correct(&own, index("NEW")), index("NEW"));
+        assert_eq!(untrue.correct(&other, index("SAID")), index("SAID"));
+        for number in 0..2 * REMEMBERED_MAX {
+            untrue.note(&own, &number.to_string(), "SAID", "X".to_owned());
+        }
+        assert!(untrue.0.lock().values().map(HashMap::len).sum::<usize>() <= REMEMBERED_MAX);
+    }
+}
