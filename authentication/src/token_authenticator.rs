@@ -29,7 +29,7 @@ use crate::jwt::{MAX_TOKEN, Token, TokenError};
 use crate::member_keys::MemberKeys;
 use crate::review_bounds::{Admitted, ReviewBounds, TooManyReviews};
 use crate::token_cache::{Found, TokenCache, TokenKey};
-use crate::token_review::{TokenReviewer, review_answer, review_request};
+use crate::token_review::{TokenReviewer, bytes, review_answer, review_request};
 use crate::user::{Authority, UserInfo};
 use crate::verifiers::{Addressed, BearerToken, Refused, Verifier, VerifierRules};
 
@@ -139,7 +139,8 @@ impl fmt::Debug for TokenAuthenticator {
 impl TokenAuthenticator {
     /// One that knows no issuer and no member yet.
     pub fn new(reviews: TokenReviews, documents: Arc<dyn FetchDocument>, reviewer: Arc<dyn TokenReviewer>) -> Self {
-        let (cache, bounds, followed) = (TokenCache::new(), ReviewBounds::new(), FollowedTokens::default());
+        let bytes_of = |outcome: &Outcome| outcome.as_ref().map_or(0, |known| bytes(&known.user));
+        let (cache, bounds, followed) = (TokenCache::new(bytes_of), ReviewBounds::new(), FollowedTokens::default());
         let (rules, unknown_key) = (ArcSwap::default(), Notify::new());
         Self { reviews, documents, reviewer, rules, cache, bounds, followed, unknown_key }
     }

@@ -19,6 +19,10 @@ use tokio::time::Instant;
 /// what is not remembered costs a review, and reviews are bounded to fewer than this in the time that they last.
 const MAX_TOKENS: usize = 16 * 1024;
 
+/// How many bytes what was found of them may have together: a cluster says who somebody is, and how long that is. 64 MiB are
+/// [`MAX_TOKENS`] users of 4 KB each, some hundred groups.
+const MAX_BYTES: usize = 64 << 20;
+
 /// A token, and what else its answer depends on.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct TokenKey([u8; 32]);
@@ -31,6 +35,8 @@ type Flight<T> = Shared<BoxFuture<'static, Option<T>>>;
 /// The cache. Cheap to share.
 pub(crate) struct TokenCache<T> {
     key: hmac::Key,
+    /// How many bytes what was found has.
+    bytes_of: fn(&T) -> usize,
     entries: Mutex<Entries<T>>,
 }
 
@@ -38,16 +44,19 @@ struct Entries<T> {
     known: HashMap<TokenKey, (T, Instant)>,
     /// The keys of `known` in the order in which they came, with the ends of what was remembered then.
     order: VecDeque<(TokenKey, Instant)>,
+    /// What `known` has.
+    bytes: usize,
     flights: HashMap<TokenKey, Flight<T>>,
 }
 
 impl<T: Clone + Send + Sync + 'static> TokenCache<T> {
-    pub(crate) fn new() -> Arc<Self> {
+    /// An empty one. `bytes_of` says how many bytes what is found has.
+    pub(crate) fn new(bytes_of: fn(&T) -> usize) -> Arc<Self> {
         // It fails only where the system has no random numbers, and then nothing that speaks TLS would be here.
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
         let key = key.unwrap_or_else(|_| unreachable!("the system has random numbers"));
-        let entries = Entries { known: HashMap::new(), order: VecDeque::new(), flights: HashMap::new() };
-        Arc::new(Self { key, entries: Mutex::new(entries) })
+        let entries = Entries { known: HashMap::new(), order: VecDeque::new(), bytes: 0, flights: HashMap::new() };
+        Arc::new(Self { key, bytes_of, entries: Mutex::new(entries) })
     }
 
     /// The key of a token where its answer depends on `context`, too. Cost: about 1 µs for a token of 1 KB.
@@ -74,7 +83,7 @@ impl<T: Clone + Send + Sync + 'static> TokenCache<T> {
     /// Remembers what was found of a token.
     pub(crate) fn put(&self, key: TokenKey, (found, lasts): Found<T>) {
         if let Some(lasts) = lasts.filter(|lasts| !lasts.is_zero()) {
-            self.entries.lock().put(key, found, Instant::now() + lasts);
+            self.entries.lock().put(key, found, Instant::now() + lasts, self.bytes_of);
         }
     }
 
@@ -128,15 +137,23 @@ impl<T> Drop for Landing<T> {
 }
 
 impl<T> Entries<T> {
-    fn put(&mut self, key: TokenKey, found: T, until: Instant) {
-        self.known.insert(key, (found, until));
+    fn put(&mut self, key: TokenKey, found: T, until: Instant, bytes_of: fn(&T) -> usize) {
+        self.bytes += bytes_of(&found);
+        if let Some((before, _)) = self.known.insert(key, (found, until)) {
+            self.bytes -= bytes_of(&before);
+        }
         self.order.push_back((key, until));
         let now = Instant::now();
-        while self.order.len() > MAX_TOKENS || self.order.front().is_some_and(|(_, until)| *until <= now) {
+        while self.order.len() > MAX_TOKENS
+            || self.bytes > MAX_BYTES
+            || self.order.front().is_some_and(|(_, until)| *until <= now)
+        {
             let Some((first, until)) = self.order.pop_front() else { break };
             // What was remembered anew stays.
-            if self.known.get(&first).is_some_and(|(_, current)| *current == until) {
-                self.known.remove(&first);
+            if self.known.get(&first).is_some_and(|(_, current)| *current == until)
+                && let Some((gone, _)) = self.known.remove(&first)
+            {
+                self.bytes -= bytes_of(&gone);
             }
         }
     }
@@ -155,7 +172,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_was_found_lasts_as_long_as_it_may() {
-        let cache = TokenCache::new();
+        let cache = TokenCache::new(|_| 0);
         let [a, b, c] = ["a", "b", "c"].map(|token| cache.key(&[], token.as_bytes()));
         cache.put(a, (1, Some(SECOND * 10)));
         cache.put(b, (2, None));
@@ -169,7 +186,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn its_size_is_bounded() {
-        let cache = TokenCache::new();
+        let cache = TokenCache::new(|_| 0);
         let key = |number: usize| cache.key(&[], &number.to_le_bytes());
         for number in 0..MAX_TOKENS {
             cache.put(key(number), (number, Some(SECOND)));
@@ -190,9 +207,27 @@ mod tests {
         assert_eq!(lengths(&cache), [3, 3], "what has ended is gone, but for what came after one that lasts longer");
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn so_are_its_bytes() {
+        let cache = TokenCache::new(|bytes| *bytes);
+        let key = |number: usize| cache.key(&[], &number.to_le_bytes());
+        for number in 0..100 {
+            cache.put(key(number), (MAX_BYTES / 10, Some(SECOND)));
+        }
+        assert_eq!((cache.get(&key(89)), cache.get(&key(90))), (None, Some(MAX_BYTES / 10)));
+        cache.put(key(99), (0, Some(SECOND)));
+        cache.put(key(100), (MAX_BYTES / 10, Some(SECOND)));
+        assert_eq!((cache.get(&key(90)), cache.get(&key(99))), (Some(MAX_BYTES / 10), Some(0)));
+        cache.put(key(101), (MAX_BYTES + 1, Some(SECOND)));
+        assert_eq!(cache.get(&key(101)), None);
+        advance(SECOND).await;
+        cache.put(key(0), (1, Some(SECOND)));
+        assert_eq!(cache.entries.lock().bytes, 1);
+    }
+
     #[tokio::test]
     async fn keys_tell_apart_what_they_are_of() {
-        let cache = TokenCache::<()>::new();
+        let cache = TokenCache::<()>::new(|()| 0);
         let key = |context: &[&[u8]], token: &str| cache.key(context, token.as_bytes()).0;
         let keys = [
             key(&[], "ab"),
@@ -200,7 +235,7 @@ mod tests {
             key(&[b"a"], "b"),
             key(&[b"ab"], ""),
             key(&[b"a", b"b"], ""),
-            TokenCache::<()>::new().key(&[], b"ab").0,
+            TokenCache::<()>::new(|()| 0).key(&[], b"ab").0,
         ];
         let different: std::collections::BTreeSet<_> = keys.iter().collect();
         assert_eq!(different.len(), keys.len());
@@ -209,7 +244,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn one_question_is_asked_for_all_and_outlives_them() {
-        let (cache, asked) = (TokenCache::new(), Arc::new(AtomicUsize::new(0)));
+        let (cache, asked) = (TokenCache::new(|_| 0), Arc::new(AtomicUsize::new(0)));
         let key = cache.key(&[], b"a");
         let find = || {
             cache.find(key, || {
@@ -248,7 +283,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_cannot_be_begun_or_panics_is_asked_again() {
-        let cache = TokenCache::<u8>::new();
+        let cache = TokenCache::<u8>::new(|_| 0);
         let key = cache.key(&[], b"a");
         assert_eq!(cache.find(key, || Err("busy")).await, Err("busy"));
         let panics = cache.find(key, || Ok::<_, Infallible>(async { panic!("on purpose") }.boxed()));

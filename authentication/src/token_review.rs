@@ -10,6 +10,12 @@ use tributary_apimachinery::ClusterName;
 
 use crate::user::UserInfo;
 
+/// How many groups and values of extras of a user are taken of a cluster. 1,024: as many groups as a directory can give
+/// somebody (Active Directory: 1,015). Each request asks with all of them, and what lasts keeps them.
+const VALUES_MAX: usize = 1_024;
+/// How many bytes all that a cluster says of a user may have.
+const BYTES_MAX: usize = 64 << 10;
+
 /// Sends TokenReviews.
 pub trait TokenReviewer: Send + Sync + fmt::Debug {
     /// Posts a TokenReview (JSON) to a cluster in this endpoint's own name, and gives the body of its 200 or 201.
@@ -29,6 +35,13 @@ pub enum ReviewError {
     /// It knows the token, and names nobody.
     #[error("the TokenReview names no user")]
     NoName,
+    /// It says more of somebody than is taken.
+    #[error(
+        "the TokenReview says more of a user than is taken: at most {values} groups and values of extras, of {bytes} bytes",
+        values = VALUES_MAX,
+        bytes = BYTES_MAX
+    )]
+    TooMuch,
 }
 
 /// What is posted. Without `audiences` the cluster asks whether the token is for itself.
@@ -75,7 +88,18 @@ pub fn review_answer(body: &[u8], audiences: &[String]) -> Result<Option<UserInf
     if status.user.username.is_empty() {
         return Err(ReviewError::NoName);
     }
+    let values = status.user.groups.len() + status.user.extra.values().map(|values| 1 + values.len()).sum::<usize>();
+    if values > VALUES_MAX || bytes(&status.user) > BYTES_MAX {
+        return Err(ReviewError::TooMuch);
+    }
     Ok(Some(status.user))
+}
+
+/// How many bytes all texts that say who somebody is have, and what it takes to keep them apart.
+pub(crate) fn bytes(user: &UserInfo) -> usize {
+    let extras = user.extra.iter().flat_map(|(key, values)| std::iter::once(key).chain(values));
+    let texts = [&user.username, &user.uid].into_iter().chain(&user.groups).chain(extras);
+    texts.map(|text| size_of::<String>() + text.len()).sum()
 }
 
 #[cfg(test)]
@@ -145,6 +169,20 @@ mod tests {
             assert_eq!(review_answer(answer.to_string().as_bytes(), &audiences(wanted)), expected, "{name}");
         }
         assert_eq!(review_answer(b"", &[]), Err(ReviewError::Malformed));
+    }
+
+    #[test]
+    fn a_user_of_more_groups_than_anybody_has_is_nobody() {
+        let said = |user: Value| {
+            let answer = json!({"kind": "TokenReview", "status": {"authenticated": true, "user": user}});
+            review_answer(answer.to_string().as_bytes(), &[]).map(|user| user.unwrap().groups.len())
+        };
+        let groups = |count: usize| (0..count).map(|number| number.to_string()).collect::<Vec<_>>();
+        assert_eq!(said(json!({"username": "ann", "groups": groups(VALUES_MAX)})), Ok(VALUES_MAX));
+        assert_eq!(said(json!({"username": "ann", "groups": groups(VALUES_MAX + 1)})), Err(ReviewError::TooMuch));
+        let extras: std::collections::BTreeMap<_, _> = groups(VALUES_MAX).into_iter().map(|key| (key, ["x"])).collect();
+        assert_eq!(said(json!({"username": "ann", "extra": extras})), Err(ReviewError::TooMuch));
+        assert_eq!(said(json!({"username": "ann", "groups": ["x".repeat(BYTES_MAX)]})), Err(ReviewError::TooMuch));
     }
 
     #[test]
