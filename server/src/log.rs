@@ -2,13 +2,19 @@
 //!
 //! Only this program's own crates follow `--log-level`; everything else is kept at warnings, because HTTP libraries
 //! print headers, and with them credentials, at their lower levels.
+//!
+//! A line is a line: what clusters and clients say stands in some of them, and must not look like one of ours.
+
+use std::io::{self, Write};
 
 use clap::ValueEnum;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, fmt};
+use tributary_apimachinery::text::is_obeyed;
 
 /// The spelling of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -54,10 +60,8 @@ pub fn start(format: LogFormat, level: LogLevel) {
     let others = level.min(LevelFilter::WARN);
     let filter = Targets::new().with_target("tributary", level).with_default(others);
     let layer = match format {
-        LogFormat::Text => fmt::layer().with_writer(std::io::stderr).with_ansi(ansi()).with_filter(filter).boxed(),
-        LogFormat::Json => {
-            fmt::layer().json().flatten_event(true).with_writer(std::io::stderr).with_filter(filter).boxed()
-        }
+        LogFormat::Text => text_layer(ansi(), io::stderr).with_filter(filter).boxed(),
+        LogFormat::Json => fmt::layer().json().flatten_event(true).with_writer(io::stderr).with_filter(filter).boxed(),
     };
     if tracing_subscriber::registry().with(layer).try_init().is_ok() {
         std::panic::set_hook(Box::new(|panic| {
@@ -68,8 +72,101 @@ pub fn start(format: LogFormat, level: LogLevel) {
     }
 }
 
+/// Lines for people. JSON escapes by itself what would end a line.
+fn text_layer<S, W>(colours: bool, writer: fn() -> W) -> impl Layer<S> + Send + Sync
+where
+    S: tracing::Subscriber + for<'a> LookupSpan<'a>,
+    W: Write + 'static,
+{
+    fmt::layer().with_ansi(colours).with_writer(move || OneLine { writer: writer(), colours })
+}
+
+/// Writes each line, which comes whole, as one: characters that would end it, or that a terminal obeys, are shown as their
+/// escapes.
+struct OneLine<W> {
+    writer: W,
+    /// Whether the escapes of colours are our own.
+    colours: bool,
+}
+
+impl<W> OneLine<W> {
+    /// Whether what a text begins with is shown as its escape. Colours are our own, or do no harm.
+    fn is_escaped(&self, text: &str) -> bool {
+        let is_colour = || {
+            text.strip_prefix("\u{1b}[").is_some_and(|codes| {
+                codes.trim_start_matches(|c: char| c.is_ascii_digit() || c == ';').starts_with('m')
+            })
+        };
+        text.starts_with(is_obeyed) && !(self.colours && is_colour())
+    }
+}
+
+impl<W: Write> Write for OneLine<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let (line, end) = bytes.strip_suffix(b"\n").map_or((bytes, &b""[..]), |line| (line, b"\n"));
+        let text = String::from_utf8_lossy(line);
+        if !text.contains(is_obeyed) {
+            self.writer.write_all(bytes)?;
+            return Ok(bytes.len());
+        }
+        let mut shown = String::with_capacity(text.len() + 16);
+        for (at, c) in text.char_indices() {
+            if self.is_escaped(&text[at..]) { shown.extend(c.escape_default()) } else { shown.push(c) }
+        }
+        self.writer.write_all(&[shown.as_bytes(), end].concat())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.writer.flush()
+    }
+}
+
 /// Colours only where a person reads: a terminal, unless `NO_COLOR` is set (no-color.org).
 fn ansi() -> bool {
     use std::io::IsTerminal;
     std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    thread_local! {
+        static WRITTEN: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    }
+
+    struct Written;
+
+    impl Write for Written {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            WRITTEN.with_borrow_mut(|written| written.extend_from_slice(bytes));
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_others_say_is_no_line_of_its_own() {
+        // With one subscriber alone, whether a line is wanted is asked on whatever thread has one first, and remembered
+        // for all.
+        let _another = tracing::Dispatch::new(tracing_subscriber::registry());
+        for colours in [false, true] {
+            let lines = tracing_subscriber::registry().with(text_layer(colours, || Written));
+            let _guard = tracing::subscriber::set_default(lines);
+            let said = "get\n2026-01-01T00:00:00Z  INFO all is well\r\u{9b}2J\u{1b}[2J\u{2028}\u{202e}ä";
+            tracing::warn!(reason = %said, "it is said");
+            let written = String::from_utf8(WRITTEN.take()).unwrap();
+            let line = written.strip_suffix('\n').unwrap();
+            assert!(line.contains("WARN") && line.contains("it is said") && line.contains('ä'), "{line:?}");
+            let is_ours = |c: char| colours && c == '\u{1b}';
+            assert!(!line.contains(|c| is_obeyed(c) && !is_ours(c)) && !line.contains("\u{1b}[2J"), "{line:?}");
+            assert!(line.contains(r"get\n2026-01-01T00:00:00Z  INFO all is well\r"), "{line:?}");
+        }
+    }
 }
