@@ -88,6 +88,19 @@ pub fn too_many_connections() -> Response<Body> {
     response(&Status::too_many_requests(message, 1))
 }
 
+/// 431: a request has more headers than are looked at.
+pub fn too_many_headers(max: usize) -> Response<Body> {
+    let message = format!("the request has more than {max} headers; send fewer");
+    response(&Status::new(431, StatusReason::Unknown, message))
+}
+
+/// 429: too much waits on connections on which nobody is known yet. Nothing was done for the request.
+pub fn too_many_unknown() -> Response<Body> {
+    let message = "too many requests wait until it is known who sends them; send one over this connection first, and the \
+                   others once it is answered";
+    response(&Status::too_many_requests(message, 1))
+}
+
 /// What a health check comes to, for who did not say who they are: neither clusters nor reasons.
 pub fn one_word<B>(checked: &Response<B>) -> Response<Body> {
     let mut response = Response::new(full(if checked.status().is_success() { "ok" } else { "failed" }));

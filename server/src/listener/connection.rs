@@ -24,7 +24,7 @@ use tokio_rustls::server::TlsStream;
 use super::coalesce::Coalesce;
 use super::outgoing::Outgoing;
 use super::proxy_protocol::ProxyHeaders;
-use super::strangers::Stranger;
+use super::strangers::{Stranger, StrangersHead};
 use super::tasks::StreamTasks;
 use super::tls::TlsSettings;
 use super::unread::Unread;
@@ -35,6 +35,7 @@ use tributary_apimachinery::{HostName, Permit};
 use crate::authentication::ClientChain;
 use crate::front::{AuthenticationOutcome, Client, Front, Room};
 use crate::handler::Handler;
+use crate::status;
 
 /// The limit of a TLS handshake: Go's `net/http` clients give it 10 s, too.
 const TLS_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -53,8 +54,9 @@ const SEND_BUFFER_BYTES: usize = 128 << 10;
 /// The largest request head, in bytes. A compact resourceVersion of 1,000 clusters is 7 KiB and impersonation adds a
 /// header per group; hyper's own 16 KiB is too small.
 const HEADER_LIST_BYTES_MAX: u32 = 1 << 20;
-/// The most headers of an HTTP/1.1 request: one `Impersonate-Group` per group; hyper's own 100 is too few.
-const HTTP1_HEADERS_MAX: usize = 1000;
+/// The most headers of a request: one `Impersonate-Group` per group; hyper's own 100 of HTTP/1.1 is too few. HTTP/2 has no
+/// bound of its own, and says a header that was sent before in one byte, while each takes 100 here.
+const HEADERS_MAX: usize = 1000;
 /// The quiet time after which an HTTP/2 client is pinged: a laptop that went to sleep must not hold its
 /// watches for ever.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
@@ -160,12 +162,23 @@ impl<H: Handler> ClientConnection<H> {
             let (front, known, answers) = (Arc::clone(&front), Arc::clone(&known), Arc::clone(&answers));
             let client = Arc::clone(&asking);
             async move {
-                let has_room = answers.room(head_bytes(&request)).await;
                 let method = request.method().clone();
+                if request.headers().len() > HEADERS_MAX {
+                    return Ok::<_, Infallible>(answers.meter(&method, status::too_many_headers(HEADERS_MAX)));
+                }
+                let bytes = head_bytes(&request);
+                let Some(head) = known.hold(bytes) else {
+                    return Ok(answers.meter(&method, status::too_many_unknown()));
+                };
+                let has_room = answers.room(bytes).await;
                 request.extensions_mut().insert(answers.answer_room(&method));
                 // Boxed, so that a stream whose answer goes on for hours is not as large as the whole way of a request.
-                let answer = Box::pin(front.call(request, &client, |outcome| known.note(outcome), has_room)).await;
-                Ok::<_, Infallible>(answers.meter(&method, answer))
+                let note = |outcome: AuthenticationOutcome<'_>| {
+                    drop(head);
+                    known.note(outcome)
+                };
+                let answer = Box::pin(front.call(request, &client, note, has_room)).await;
+                Ok(answers.meter(&method, answer))
             }
         });
         let io = TokioIo::new(TrackedStream {
@@ -229,7 +242,7 @@ static BUILDER: LazyLock<auto::Builder<StreamTasks>> = LazyLock::new(|| {
         .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(HTTP1_HEAD_TIMEOUT)
-        .max_headers(HTTP1_HEADERS_MAX)
+        .max_headers(HEADERS_MAX)
         .max_buf_size(HEADER_LIST_BYTES_MAX as usize);
     builder
         .http2()
@@ -260,6 +273,14 @@ impl Acquaintance {
     fn new(stranger: Stranger, users: Arc<UserConnections>) -> Self {
         let (known, place) = (AtomicBool::new(false), OnceLock::new());
         Self { stranger, known, users, place, refused: Notify::new() }
+    }
+
+    /// Holds the head of a request, as far as nobody is known yet. `None` where there is no room for it.
+    fn hold(&self, bytes: usize) -> Option<Option<StrangersHead>> {
+        match self.known.load(Ordering::Relaxed) {
+            true => Some(None),
+            false => self.stranger.hold(bytes).map(Some),
+        }
     }
 
     /// Ends when a connection on which nobody is known has to make room for another. Cancel: safe.

@@ -1,13 +1,23 @@
 //! Connections on which nobody is known yet: a part of all, so that whoever has no credential cannot take the room of
-//! those who have one.
+//! those who have one. Nor their memory: a cluster may have to be asked who sends a request, and the heads of all that come
+//! meanwhile are held.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::bounds::CONNECTIONS_PART;
+
+/// What the requests of one connection may have in their heads until it is known who sends them, in bytes. 4 MiB: as many as
+/// there are streams, with 2 KiB each, as of a controller that connects anew.
+const HEADS_BYTES_MAX: usize = 4 << 20;
+/// The same of all connections together, but for what each has of its own.
+const ALL_HEADS_BYTES_MAX: usize = 64 << 20;
+/// What each connection may have however much the others have. 64 KiB: what somebody begins with.
+const OWN_HEADS_BYTES: usize = 64 << 10;
 
 /// The connections on which nobody is known yet. One more than they may be sends away the one that has been so for
 /// longest: a client that means to say who it is has done so by then.
@@ -15,6 +25,8 @@ use super::bounds::CONNECTIONS_PART;
 pub(super) struct Strangers {
     max: usize,
     waiting: Mutex<Waiting>,
+    /// What there is in the heads of their requests, in bytes.
+    heads: AtomicUsize,
 }
 
 /// By the order in which they came.
@@ -30,12 +42,30 @@ pub(super) struct Stranger {
     number: u64,
     sent_away: CancellationToken,
     among: Arc<Strangers>,
+    /// What there is in the heads of its requests, in bytes.
+    heads: Arc<AtomicUsize>,
+}
+
+/// The head of a request of which it is not known yet who sends it, until that is known or it is answered.
+#[derive(Debug)]
+pub(super) struct StrangersHead {
+    bytes: usize,
+    among: Arc<Strangers>,
+    own: Arc<AtomicUsize>,
+}
+
+impl Drop for StrangersHead {
+    fn drop(&mut self) {
+        self.own.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.among.heads.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 impl Strangers {
     /// A part of so many connections.
     pub(super) fn of(connections: usize) -> Arc<Self> {
-        Arc::new(Self { max: (connections / CONNECTIONS_PART).max(1), waiting: Mutex::default() })
+        let (max, heads) = ((connections / CONNECTIONS_PART).max(1), AtomicUsize::new(0));
+        Arc::new(Self { max, waiting: Mutex::default(), heads })
     }
 
     /// Takes in one more, and sends the oldest away where they are too many.
@@ -50,11 +80,22 @@ impl Strangers {
         {
             oldest.cancel();
         }
-        Stranger { number, sent_away, among: Arc::clone(self) }
+        Stranger { number, sent_away, among: Arc::clone(self), heads: Arc::default() }
     }
 }
 
 impl Stranger {
+    /// Holds the head of a request that has so many bytes; `None` where there is no room for it. One alone always has room.
+    pub(super) fn hold(&self, bytes: usize) -> Option<StrangersHead> {
+        let own = self.heads.fetch_add(bytes, Ordering::Relaxed);
+        let all = self.among.heads.fetch_add(bytes, Ordering::Relaxed);
+        // Gives back what was counted where there is none.
+        let head = StrangersHead { bytes, among: Arc::clone(&self.among), own: Arc::clone(&self.heads) };
+        let is_little = own == 0 || own + bytes <= OWN_HEADS_BYTES;
+        let has_room = own + bytes <= HEADS_BYTES_MAX && all + bytes <= ALL_HEADS_BYTES_MAX;
+        (is_little || has_room).then_some(head)
+    }
+
     /// Somebody is known on the connection: it is no stranger's any more. Whoever was sent away stays so.
     pub(super) fn is_known(&self) {
         self.among.waiting.lock().connections.remove(&self.number);
@@ -90,5 +131,26 @@ mod tests {
         let fifth = strangers.admit();
         assert!(!is_away(&fourth) && !is_away(&fifth));
         assert_eq!(Strangers::of(1).max, 1);
+    }
+
+    #[test]
+    fn what_strangers_have_in_heads_is_bounded_and_each_may_have_some() {
+        const EACH: usize = 2 << 10;
+        let strangers = Strangers::of(1024);
+        let one = strangers.admit();
+        let large = one.hold(5 << 20);
+        assert!(large.is_some() && one.hold(1).is_none(), "one alone, however large");
+        drop(large);
+        let all_of = |own: &Stranger| std::iter::from_fn(|| own.hold(EACH)).collect::<Vec<_>>();
+        let held = all_of(&one);
+        assert_eq!(held.len() * EACH, HEADS_BYTES_MAX);
+        let others: Vec<_> = (0..40).map(|_| strangers.admit()).collect();
+        let of_others: Vec<_> = others.iter().map(all_of).collect();
+        let bytes = |at: usize| of_others[at].len() * EACH;
+        assert_eq!((bytes(0), bytes(39)), (HEADS_BYTES_MAX, OWN_HEADS_BYTES));
+        assert!(strangers.heads.load(Ordering::Relaxed) <= ALL_HEADS_BYTES_MAX + 40 * OWN_HEADS_BYTES);
+        drop((held, of_others));
+        assert_eq!(strangers.heads.load(Ordering::Relaxed), 0);
+        assert!(others[39].hold(HEADS_BYTES_MAX).is_some());
     }
 }

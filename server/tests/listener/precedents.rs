@@ -543,6 +543,21 @@ async fn cve_2023_44487_a_connection_without_the_token_is_closed_and_one_that_ha
     assert_eq!(handler.0.load(Ordering::SeqCst), 2);
 }
 
+/// A header that was sent before is one byte of HTTP/2, and takes a hundred here: a stranger's requests, which wait until
+/// it is known who sends them, would have gigabytes.
+#[tokio::test]
+async fn cve_2023_44487_a_request_of_ten_thousand_headers_is_refused_before_anybody_is_asked_who_sends_it() {
+    let handler = Counting::default();
+    let server = start(handler.clone()).await;
+    let mut client = server.http2().await;
+    for (headers, expected) in [(900, StatusCode::OK), (10_000, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE)] {
+        let request = (0..headers).fold(server.request("/api"), |request, _| request.header("x-a", "b"));
+        let answer = client.send_request(request.body(Empty::new()).unwrap()).await.unwrap();
+        assert_eq!(answer.status(), expected, "{headers}");
+    }
+    assert_eq!(handler.0.load(Ordering::SeqCst), 1);
+}
+
 /// A GET that opens a WebSocket for exec is an exec: it goes to the member each time, as an upgrade,
 /// whatever was answered before.
 #[tokio::test]
