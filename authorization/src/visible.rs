@@ -96,6 +96,17 @@ impl Visible {
         }
     }
 
+    /// Of how many namespaces and names it is made.
+    pub fn places(&self) -> usize {
+        match self {
+            Self::Whole => 0,
+            Self::Part(part) => {
+                let within: usize = part.names_within.values().map(BTreeSet::len).sum();
+                part.namespaces.len() + part.names.len() + part.names_within.len() + within
+            }
+        }
+    }
+
     /// What changes for somebody who could see this and now sees `now`.
     pub fn change(&self, now: &Self) -> VisibleChange {
         VisibleChange { gains: !self.covers(now), losses: !now.covers(self) }

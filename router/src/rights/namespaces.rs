@@ -36,6 +36,11 @@ impl NamespaceRights {
         Self { by_key: namespaces.collect(), visible, name: name.to_owned() }
     }
 
+    /// Of how many namespaces and names it is made.
+    pub(super) fn places(&self) -> usize {
+        self.visible.values().map(Visible::places).sum()
+    }
+
     /// Behind which key the next object of a cluster lies that may be shown, where one is not because of its namespace.
     /// Cost: a search.
     pub(crate) fn leap(&self, cluster: &ClusterName, hidden: &Object) -> Option<Box<str>> {

@@ -27,7 +27,15 @@ pub(crate) struct Readable {
     pub(crate) audience: Arc<Audience>,
 }
 
+/// What a namespace or a name takes of what somebody may read, in bytes: where it is held, and in the order of keys.
+const PLACE_BYTES: usize = 48;
+
 impl Readable {
+    /// How many bytes it takes, whoever else holds a part of it.
+    pub(super) fn bytes(&self) -> usize {
+        self.by_namespace.as_ref().map_or(0, |own| own.places() * PLACE_BYTES) + size_of::<Self>()
+    }
+
     /// Whether it shows, and says, what another one does.
     pub(crate) fn shows_what(&self, other: &Self) -> bool {
         self.only == other.only

@@ -23,6 +23,10 @@ const KEPT: usize = 2_048;
 /// some hundred, and whoever asks to be many with many groups has fewer kept, not more memory taken.
 const KEPT_BYTES: usize = 16 << 20;
 
+/// How many bytes what they may read has at least, and half of how many it has at most: 256 MiB are [`KEPT`] of a thousand
+/// clusters each. A cluster decides of how many namespaces and names somebody is given something.
+const KEPT_READABLE_BYTES: usize = 256 << 20;
+
 /// Of whom, and for what.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Asked {
@@ -70,6 +74,8 @@ struct Kept {
     young: HashMap<Asked, Found>,
     /// How many bytes of texts the young ones have.
     young_bytes: usize,
+    /// How many bytes what was found has.
+    young_readable_bytes: usize,
     old: HashMap<Asked, Found>,
 }
 
@@ -116,23 +122,35 @@ impl Kept {
     }
 
     fn keep(&mut self, asked: Asked, found: Found) {
-        if !self.young.contains_key(&asked) {
-            if self.young.len() >= KEPT || self.young_bytes >= KEPT_BYTES {
-                (self.old, self.young_bytes) = (std::mem::take(&mut self.young), 0);
-            }
-            self.young_bytes += asked.bytes();
+        let is_new = !self.young.contains_key(&asked);
+        let are_full = self.young_bytes >= KEPT_BYTES || self.young_readable_bytes >= KEPT_READABLE_BYTES;
+        if is_new && (self.young.len() >= KEPT || are_full) {
+            (self.young_bytes, self.young_readable_bytes) = (0, 0);
+            self.old = std::mem::take(&mut self.young);
         }
-        self.young.insert(asked, found);
+        self.young_bytes += if is_new { asked.bytes() } else { 0 };
+        self.young_readable_bytes += bytes(&found);
+        let before = self.young.insert(asked, found);
+        self.young_readable_bytes -= before.as_ref().map_or(0, bytes);
     }
+}
+
+/// How many bytes what was found has.
+fn bytes((_, found): &Found) -> usize {
+    found.as_ref().map_or(0, Readable::bytes)
 }
 
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+    use std::collections::{BTreeMap, BTreeSet};
 
-    use tributary_apimachinery::GroupVersionResource;
+    use tributary_apimachinery::{ClusterName, GroupVersionResource};
     use tributary_authentication::UserInfo;
+    use tributary_authorization::{Part, Visible};
 
+    use super::super::audience::Audience;
+    use super::super::namespaces::NamespaceRights;
     use super::*;
     use crate::refusal::RequestRefusal;
     use crate::{Router, RouterConfig, SharedMode, User};
@@ -183,6 +201,37 @@ mod tests {
         let kept = cache.kept.lock();
         let bytes: usize = kept.young.keys().chain(kept.old.keys()).map(Asked::bytes).sum();
         assert!((KEPT_BYTES..3 * KEPT_BYTES).contains(&bytes), "{bytes}");
+    }
+
+    /// A cluster may give somebody something in tens of thousands of namespaces, and they select one name after the other.
+    #[tokio::test]
+    async fn those_of_many_namespaces_are_kept_in_smaller_numbers() {
+        const NAMESPACES: usize = 40_000;
+        let router = Router::new(RouterConfig { shared: Some(SharedMode::default()), ..RouterConfig::default() });
+        let (cache, configuration) = (ReadableCache::default(), router.configuration());
+        let rights = CallerRights::new(router.rights().unwrap(), actor("ann"));
+        let (eu, namespaces) = (ClusterName::new("eu").unwrap(), (0..NAMESPACES).map(|it| it.to_string().into()));
+        let part = Visible::Part(Arc::new(Part { namespaces: namespaces.collect(), ..Part::default() }));
+        let (only, visible) = (Arc::new(BTreeSet::from([eu.clone()])), BTreeMap::from([(eu, part)]));
+        let readable = Readable {
+            audience: Arc::new(Audience::new(Arc::clone(&only), visible.clone())),
+            only,
+            by_namespace: Some(Arc::new(NamespaceRights::new(visible, ""))),
+            only_watched: Arc::default(),
+            is_one_unknown: false,
+        };
+        for number in 0..3 * KEPT_READABLE_BYTES / readable.bytes() {
+            // Twice: what is found anew takes the place of what was found.
+            for verb in ["list", "list", "watch"] {
+                let kept =
+                    cache.get(&rights, &configuration, (verb, place(&number.to_string())), |_| Ok(readable.clone()));
+                assert!(kept.is_ok());
+            }
+        }
+        let kept = cache.kept.lock();
+        let taken = (kept.young.len() + kept.old.len()) * readable.bytes();
+        let most = 2 * (KEPT_READABLE_BYTES + readable.bytes());
+        assert!((KEPT_READABLE_BYTES..=most).contains(&taken) && kept.young.len() + kept.old.len() < KEPT, "{taken}");
     }
 
     #[tokio::test]
