@@ -41,8 +41,6 @@ pub struct Object {
     annotation_at: u32,
     annotation_place: AnnotationPlace,
     fields: Box<[Option<Span>]>,
-    /// The bytes of the text that was forgotten.
-    forgotten: u32,
 }
 
 impl fmt::Debug for Object {
@@ -132,43 +130,10 @@ impl Object {
         self.labels().eq(other.labels()) && fields.all(|index| self.field(index) == other.field(index))
     }
 
-    /// What is known of this object once nobody needs its text: its key, version and uid, and how large it was. The text is
-    /// that of an object with nothing but a uid.
-    #[must_use]
-    pub fn without_text(&self) -> Self {
-        let before = br#"{"metadata":{"uid":""#;
-        let uid = self.uid().as_bytes();
-        let json = [before, uid, br#""}}"#].concat().into_boxed_slice();
-        Self {
-            key: self.key.clone(),
-            resource_version: self.resource_version,
-            type_meta: Span::default(),
-            metadata: (br#"{"metadata":"#.len()..json.len() - 1).into(),
-            resource_version_text: Span::default(),
-            uid: (before.len()..before.len() + uid.len()).into(),
-            creation_timestamp: Span::default(),
-            labels: Span::default(),
-            annotation_at: 0,
-            annotation_place: AnnotationPlace::NewMap,
-            fields: Box::default(),
-            forgotten: u32::try_from(self.text_size().saturating_sub(json.len())).unwrap_or(u32::MAX),
-            json,
-        }
-    }
-
-    /// Whether the text was [forgotten](Self::without_text).
-    pub fn is_without_text(&self) -> bool {
-        self.forgotten > 0
-    }
-
-    /// The bytes that this object occupies, text and places; with its text where that was forgotten.
+    /// The bytes that this object occupies, text and places.
     pub fn size(&self) -> usize {
-        self.text_size() + self.key.as_str().len() + size_of::<Self>()
-    }
-
-    /// The bytes of the text and of the fields' places, as they were.
-    fn text_size(&self) -> usize {
-        self.json.len() + std::mem::size_of_val(&*self.fields) + self.forgotten as usize
+        let fields = std::mem::size_of_val(&*self.fields);
+        self.json.len() + self.key.as_str().len() + fields + size_of::<Self>()
     }
 
     fn text(&self, span: Span) -> &str {

@@ -93,6 +93,30 @@ impl Fleet {
         })
     }
 
+    /// Makes these all the objects of one kind of a cluster, with those of the other kinds as they are; of several of one
+    /// namespace and name the last counts, and objects of other kinds do not. A cluster not yet known is known from then on,
+    /// if there are any. Whether anybody's rights may differ from before.
+    ///
+    /// Costs what [`Self::apply`] does, and a walk over those of before.
+    pub fn replace_kind(
+        &mut self,
+        cluster: &ClusterName,
+        kind: RbacKind,
+        objects: impl IntoIterator<Item = RbacObject>,
+    ) -> bool {
+        let objects: Vec<_> = objects.into_iter().filter(|object| object.kind() == kind).collect();
+        let stay: HashSet<&Place> = objects.iter().map(RbacObject::place).collect();
+        let member = self.rights.slot(cluster).and_then(|slot| self.members[slot].as_ref());
+        let before = member.into_iter().flat_map(|member| member.places(kind));
+        let gone = before.filter(|place| !stay.contains(place)).map(|place| RbacChange::Gone {
+            kind,
+            namespace: place.namespace.to_string(),
+            name: place.name.to_string(),
+        });
+        let gone: Vec<_> = gone.collect();
+        self.apply(cluster, gone.into_iter().chain(objects.into_iter().map(RbacChange::Put)))
+    }
+
     /// Forgets a cluster. Whether it was known.
     pub fn leave(&mut self, cluster: &ClusterName) -> bool {
         let Some(slot) = self.rights.leave(cluster) else { return false };

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::object::{Binding, Place};
+use crate::object::{Binding, Place, RbacKind};
 use crate::rule::Rules;
 use crate::share::Grant;
 
@@ -41,6 +41,16 @@ impl Member {
     /// Every binding.
     pub(crate) fn bindings(&self) -> impl Iterator<Item = &Arc<Binding>> {
         self.bindings.values()
+    }
+
+    /// The places of all objects of a kind.
+    pub(crate) fn places(&self, kind: RbacKind) -> impl Iterator<Item = &Place> {
+        let is_role = matches!(kind, RbacKind::Role | RbacKind::ClusterRole);
+        let roles =
+            self.roles.iter().filter(move |(_, entry)| is_role && entry.rules.is_some()).map(|(place, _)| place);
+        let bindings = self.bindings.keys().filter(move |_| !is_role);
+        let places = roles.chain(bindings).map(|place| &**place);
+        places.filter(move |place| place.is_namespaced() == kind.is_namespaced())
     }
 
     /// The binding of a place.

@@ -69,6 +69,11 @@ impl Place {
     pub(crate) fn new(namespace: &str, name: &str) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
     }
+
+    /// Whether it is one of a kind whose objects live in namespaces.
+    pub(crate) fn is_namespaced(&self) -> bool {
+        !self.namespace.is_empty()
+    }
 }
 
 /// Whom a binding names. A cluster says how many there are, so each takes one text and no more.
@@ -235,11 +240,19 @@ impl RbacObject {
 
     /// The object's kind.
     pub fn kind(&self) -> RbacKind {
+        match (&self.0, self.place().is_namespaced()) {
+            (Content::Role(..), false) => RbacKind::ClusterRole,
+            (Content::Role(..), true) => RbacKind::Role,
+            (Content::Binding(_), false) => RbacKind::ClusterRoleBinding,
+            (Content::Binding(_), true) => RbacKind::RoleBinding,
+        }
+    }
+
+    /// Where it is.
+    pub(crate) fn place(&self) -> &Place {
         match &self.0 {
-            Content::Role(place, _) if place.namespace.is_empty() => RbacKind::ClusterRole,
-            Content::Role(..) => RbacKind::Role,
-            Content::Binding(binding) if binding.place.namespace.is_empty() => RbacKind::ClusterRoleBinding,
-            Content::Binding(_) => RbacKind::RoleBinding,
+            Content::Role(place, _) => place,
+            Content::Binding(binding) => &binding.place,
         }
     }
 }

@@ -22,21 +22,22 @@ pub struct CacherConfig {
     pub list_places: ListPlaces,
     /// What is to be known of the member before this collection is read on, once contact was lost.
     pub precedence: Precedence,
-    /// How long the text of each object is held.
-    pub text: HeldText,
+    /// How long each object is held.
+    pub held: HeldObjects,
     /// Times and sizes; `Tuning::default()` is right but for tests and measurements.
     pub tuning: ReflectorTuning,
 }
 
-/// How long the text of each object is held.
+/// How long each object is held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum HeldText {
-    /// As long as the object.
+pub enum HeldObjects {
+    /// As long as it is there.
     #[default]
-    AsLongAsTheObject,
-    /// Until the observer was told of it. From then on key, version and uid are held
-    /// ([`Object::without_text`](tributary_apimachinery::Object::without_text)), and after a relist all objects are told
-    /// as new. The bound of the collection counts the texts all the same.
+    WhileThere,
+    /// Until the observer was told of it. From then on it is known that it is there, and in which version: some 40 bytes.
+    /// Snapshots have what is told just now alone, and so all there is in [`Synced`](crate::Update::Synced) and the
+    /// `after` of a relist or reset; [`Cacher::snapshot`](crate::Cacher::snapshot) has no objects. The bound of the
+    /// collection counts the texts all the same.
     UntilTold,
 }
 

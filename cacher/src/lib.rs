@@ -35,13 +35,14 @@ mod state;
 mod stats;
 mod store;
 mod stream;
+mod told;
 mod update;
 mod wait;
 mod wakes;
 mod watch_event;
 
 pub use cacher::Cacher;
-pub use config::{CacherConfig, HeldText, ReflectorTuning};
+pub use config::{CacherConfig, HeldObjects, ReflectorTuning};
 pub use list_places::ListPlaces;
 pub use list_stream::ListError;
 pub use member_health::{MemberHealth, MemberLoss};

@@ -310,7 +310,7 @@ mod tests {
             decoder: ObjectDecoder::new("apps/v1", "Deployment", [].into()),
             list_places: ListPlaces::default(),
             precedence: crate::precedence::Precedence::default(),
-            text: crate::config::HeldText::default(),
+            held: crate::config::HeldObjects::default(),
             tuning: ReflectorTuning {
                 watch_timeout: (Duration::from_secs(9), Duration::from_secs(9)),
                 watch_list_timeout: (Duration::from_secs(3600), Duration::from_secs(3600)),

@@ -6,25 +6,35 @@ use tributary_apimachinery::{
     Change, ChangeType, CollectionVersion, Object, ResourceVersion, SelectableField, Snapshot,
 };
 
+use crate::told::ToldObjects;
+
 /// The collection of one cacher at one version, and its size. Written by the reflector alone; readers get clones of the
 /// snapshot.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Store {
+    /// The objects that are held.
     snapshot: Snapshot,
+    /// Those that are there, too, and not held any more.
+    told: ToldObjects,
     bytes: u64,
 }
 
 impl Store {
-    /// The collection as of now: an O(1) clone.
+    /// What is held of the collection as of now: an O(1) clone.
     pub(crate) fn snapshot(&self) -> Snapshot {
         self.snapshot.clone()
+    }
+
+    /// How many objects there are, held or not.
+    pub(crate) fn len(&self) -> usize {
+        self.snapshot.len() + self.told.len()
     }
 
     pub(crate) fn version(&self) -> CollectionVersion {
         self.snapshot.resource_version()
     }
 
-    /// The bytes that the objects occupy.
+    /// The bytes that the objects occupy, or occupied while they were held.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -33,21 +43,21 @@ impl Store {
     ///
     /// An event of a revision before the one held is a repetition: watches are in order of revision, so what it says is
     /// contained already. One of the very revision may be one of several that share it, and says something new if it
-    /// changes something. The change's type follows from what is held, not from the event: an object that is already
+    /// changes something. The change's type follows from what is there, not from the event: an object that is already
     /// there is `Modified` even if the event says ADDED, and one that is not there cannot be `Deleted`.
     pub(crate) fn apply(&mut self, change_type: ChangeType, object: Object) -> Option<Change> {
         let version = object.resource_version();
         if version < self.version().revision() {
             return None;
         }
-        let held = self.snapshot.get(object.key().as_str());
-        if held.is_some_and(|held| held.resource_version() >= version) {
+        let known = self.version_of(object.key().as_str());
+        if known.is_some_and(|known| known >= version) {
             return None;
         }
-        let is_held = held.is_some();
+        let is_known = known.is_some();
         let object = Arc::new(object);
         let change = Change { change_type, object: Arc::clone(&object), previous: None };
-        if change_type == ChangeType::Deleted && !is_held {
+        if change_type == ChangeType::Deleted && !is_known {
             self.advance(CollectionVersion::begun(version));
             return None;
         }
@@ -56,7 +66,7 @@ impl Store {
             return Some(Change { previous: self.remove(object.key().as_str()), ..change });
         }
         let previous = self.insert(object);
-        let change_type = if is_held { ChangeType::Modified } else { ChangeType::Added };
+        let change_type = if is_known { ChangeType::Modified } else { ChangeType::Added };
         Some(Change { change_type, previous, ..change })
     }
 
@@ -67,22 +77,39 @@ impl Store {
         }
     }
 
-    /// Forgets the texts of these objects, or of all (`None`).
-    pub(crate) fn forget_texts(&mut self, changes: Option<&[Change]>) {
-        let held: Vec<_> = match changes {
-            Some(changes) => {
-                changes.iter().filter_map(|change| self.snapshot.get(change.object.key().as_str())).collect()
-            }
-            None => self.snapshot.iter().collect(),
-        };
-        let texts = held.into_iter().filter(|object| !object.is_without_text());
-        let without: Vec<_> = texts.map(|object| Arc::new(object.without_text())).collect();
-        for object in without {
-            self.insert(object);
+    /// Lets go of every object that is held. That it is there stays known.
+    pub(crate) fn let_go(&mut self) {
+        let version = self.version();
+        let held = std::mem::take(&mut self.snapshot);
+        self.snapshot.set_resource_version(version);
+        self.told.reserve(held.len());
+        held.iter().for_each(|object| self.told.put(object));
+    }
+
+    /// Whether revisions went back between this state and a later one, as far as it shows ([`Snapshot::undoes`]).
+    pub(crate) fn is_undone_by(&self, later: &Snapshot) -> bool {
+        if self.told.len() == 0 {
+            return later.undoes(&self.snapshot);
         }
+        let covered = self.version();
+        let is_there = |object: &Object| {
+            let held = self.snapshot.get(object.key().as_str());
+            let is_held =
+                |held: &Arc<Object>| held.resource_version() == object.resource_version() && held.uid() == object.uid();
+            held.map_or_else(|| self.told.has(object), is_held)
+        };
+        let mut covers = later.iter().filter(|object| covered >= object.resource_version());
+        later.resource_version() < covered || covers.any(|object| !is_there(object))
+    }
+
+    /// The version of the object of a key, held or not.
+    fn version_of(&self, key: &str) -> Option<ResourceVersion> {
+        let held = self.snapshot.get(key).map(|held| held.resource_version());
+        held.or_else(|| self.told.version_of(key))
     }
 
     fn insert(&mut self, object: Arc<Object>) -> Option<Arc<Object>> {
+        self.bytes -= self.told.remove(object.key().as_str());
         self.bytes += object.size() as u64;
         let previous = self.snapshot.insert(object);
         self.bytes -= previous.as_ref().map_or(0, |object| object.size() as u64);
@@ -91,6 +118,7 @@ impl Store {
 
     fn remove(&mut self, key: &str) -> Option<Arc<Object>> {
         let previous = self.snapshot.remove(key);
+        self.bytes -= self.told.remove(key);
         self.bytes -= previous.as_ref().map_or(0, |object| object.size() as u64);
         previous
     }
@@ -107,7 +135,7 @@ impl Staging {
     /// Begins an empty collection of objects with these fields. Objects that are the same in `before` are shared with
     /// it, so that a relist does not hold everything twice and differences are found by comparing pointers.
     pub(crate) fn new(fields: &[SelectableField], before: Option<Snapshot>) -> Self {
-        Self { store: Store { snapshot: Snapshot::indexed(fields), bytes: 0 }, before }
+        Self { store: Store { snapshot: Snapshot::indexed(fields), ..Store::default() }, before }
     }
 
     /// Puts an object in.
@@ -152,23 +180,64 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_forgotten_and_still_counted() {
-        let mut store = Store::default();
-        for (name, version) in [("a", 1), ("b", 2)] {
-            store.apply(ChangeType::Added, object(name, version, &"x".repeat(100)));
+    fn what_is_let_go_is_still_counted_and_known() {
+        use ChangeType::{Added, Deleted, Modified};
+        let mut store = Staging::new(&[], None).finish(ResourceVersion(10));
+        let text = "x".repeat(100);
+        let size = object("a", 11, &text).size() as u64;
+        // (event, name, version) → change, then the objects that are there
+        let cases = [
+            ((Added, "a", 11), Some(Added), 1),
+            ((Added, "b", 12), Some(Added), 2),
+            ((Added, "b", 12), None, 2),
+            ((Modified, "a", 11), None, 2),
+            ((Added, "a", 13), Some(Modified), 2),
+            ((Deleted, "c", 14), None, 2),
+            ((Deleted, "a", 15), Some(Deleted), 1),
+            ((Deleted, "a", 15), None, 1),
+            ((Modified, "b", 16), Some(Modified), 1),
+            ((Deleted, "b", 17), Some(Deleted), 0),
+        ];
+        for ((event, name, version), expected, left) in cases {
+            let change = store.apply(event, object(name, version, &text));
+            let found = change.as_ref().map(|change| (change.change_type, change.object.resource_version().0));
+            assert_eq!(found, expected.map(|expected| (expected, version)), "{event:?} {name} {version}");
+            store.let_go();
+            assert_eq!((store.len(), store.bytes()), (left, left as u64 * size), "{event:?} {name} {version}");
+            assert!(store.snapshot().is_empty());
         }
-        let bytes = store.bytes();
-        let change = store.apply(ChangeType::Modified, object("a", 3, &"y".repeat(200))).unwrap();
-        store.forget_texts(Some(&[change]));
-        let text = |store: &Store, key: &str| store.snapshot().get(key).unwrap().json().len();
-        assert!(text(&store, "n/a") < 40 && text(&store, "n/b") > 100);
-        store.forget_texts(None);
-        assert!(text(&store, "n/b") < 40);
-        assert_eq!((store.bytes(), size(&store)), (bytes + 100, bytes + 100));
-        assert_eq!(store.snapshot().get("n/a").unwrap().resource_version(), ResourceVersion(3));
-        store.apply(ChangeType::Deleted, object("a", 4, "gone"));
-        store.apply(ChangeType::Deleted, object("b", 5, "gone"));
-        assert_eq!(store.bytes(), 0);
+        assert_eq!(store.version().to_string(), "17-1");
+    }
+
+    #[test]
+    fn what_was_let_go_shows_that_revisions_went_back() {
+        let named = |name: &str, uid: &str, version: u64| {
+            let metadata =
+                format!(r#"{{"name":"{name}","namespace":"n","uid":"{uid}","resourceVersion":"{version}"}}"#);
+            let text = format!(r#"{{"metadata":{metadata}}}"#);
+            ObjectDecoder::new("v1", "ConfigMap", [].into()).decode(text.as_bytes()).unwrap()
+        };
+        let collection = |version: u64, objects: &[(&str, &str, u64)]| {
+            let mut staging = Staging::new(&[], None);
+            objects.iter().for_each(|(name, uid, version)| staging.put(named(name, uid, *version)));
+            staging.finish(ResourceVersion(version))
+        };
+        let cases: [(u64, &[(&str, &str, u64)], bool, &str); 7] = [
+            (12, &[("a", "1", 5), ("b", "2", 7)], false, "nothing changed"),
+            (12, &[("b", "2", 11)], false, "one was deleted, one changed"),
+            (12, &[("a", "1", 5), ("b", "2", 7), ("c", "3", 12)], false, "one came"),
+            (9, &[("a", "1", 5), ("b", "2", 7)], true, "the version is lower"),
+            (12, &[("a", "1", 5), ("b", "2", 8)], true, "a version that was passed is another one's"),
+            (12, &[("a", "4", 5), ("b", "2", 7)], true, "it is another object"),
+            (12, &[("a", "1", 5), ("c", "3", 9)], true, "it should have been there"),
+        ];
+        for (version, objects, expected, why) in cases {
+            let later = collection(version, objects).snapshot();
+            let mut store = collection(10, &[("a", "1", 5), ("b", "2", 7)]);
+            assert_eq!(store.is_undone_by(&later), expected, "held: {why}");
+            store.let_go();
+            assert_eq!(store.is_undone_by(&later), expected, "let go: {why}");
+        }
     }
 
     fn size(store: &Store) -> u64 {

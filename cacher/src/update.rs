@@ -20,7 +20,8 @@ pub trait UpdateObserver: Send + Sync + 'static {
     }
 }
 
-/// One step of a collection. Every snapshot is complete up to its version.
+/// One step of a collection. Every snapshot is complete up to its version, unless objects are held
+/// [until they are told](crate::HeldObjects::UntilTold).
 #[derive(Clone, Debug)]
 pub enum Update {
     /// The first complete state.
@@ -32,7 +33,7 @@ pub enum Update {
     /// Deletions of one version may come in several of these.
     ///
     /// Their types fit the store: an `Added` object was not there before, a `Modified` or `Deleted` one was and is
-    /// `previous`.
+    /// `previous` if it was held.
     Changes {
         /// The changes.
         changes: Vec<Change>,

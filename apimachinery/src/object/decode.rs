@@ -99,7 +99,6 @@ impl ObjectDecoder {
             annotation_at: Span::from(annotation_at..annotation_at).start,
             annotation_place,
             fields: field_values(&json, top, &self.fields),
-            forgotten: 0,
             json,
         }))
     }

@@ -24,6 +24,8 @@ pub(crate) enum Change {
     Upsert(&'static str, Object),
     Remove(&'static str, Object),
     Replace(&'static str, Vec<Object>),
+    /// Those of one kind.
+    ReplaceKind(&'static str, RbacKind, Vec<Object>),
     /// Several at once: each is put, or taken away where it is false.
     Apply(&'static str, Vec<(bool, Object)>),
     Leave(&'static str),
@@ -39,6 +41,8 @@ pub(crate) fn change(clusters: &'static [&'static str]) -> impl Strategy<Value =
         4 => (cluster(clusters), object()).prop_map(|(cluster, object)| Change::Remove(cluster, object)),
         2 => (cluster(clusters), prop::collection::vec(object(), 0..20))
             .prop_map(|(cluster, objects)| Change::Replace(cluster, objects)),
+        3 => (cluster(clusters), select(&RbacKind::ALL[..]), prop::collection::vec(object(), 0..20))
+            .prop_map(|(cluster, kind, objects)| Change::ReplaceKind(cluster, kind, objects)),
         4 => (cluster(clusters), prop::collection::vec((prop::bool::weighted(0.7), object()), 0..20))
             .prop_map(|(cluster, objects)| Change::Apply(cluster, objects)),
         1 => cluster(clusters).prop_map(Change::Leave),

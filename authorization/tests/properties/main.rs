@@ -38,6 +38,13 @@ fn apply(change: &Change, fleet: &mut Fleet, references: &mut BTreeMap<&'static 
             fleet.replace(&name(cluster), objects.iter().map(read));
             references.insert(cluster, Reference::of(objects));
         }
+        Change::ReplaceKind(cluster, kind, objects) => {
+            let read = |object: &reference::Object| RbacObject::parse(object.kind, object.text().as_bytes()).unwrap();
+            fleet.replace_kind(&name(cluster), *kind, objects.iter().map(read));
+            if references.contains_key(cluster) || objects.iter().any(|object| object.kind == *kind) {
+                references.entry(cluster).or_default().replace_kind(*kind, objects);
+            }
+        }
         Change::Apply(cluster, objects) => {
             let change = |(is_put, object): &(bool, reference::Object)| match is_put {
                 true => RbacChange::Put(RbacObject::parse(object.kind, object.text().as_bytes()).unwrap()),

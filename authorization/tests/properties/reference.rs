@@ -44,6 +44,12 @@ impl Reference {
         self.0.push(object);
     }
 
+    /// Puts those of a kind in place of all that there are of it.
+    pub(crate) fn replace_kind(&mut self, kind: RbacKind, objects: &[Object]) {
+        self.0.retain(|own| own.kind != kind);
+        objects.iter().filter(|object| object.kind == kind).for_each(|object| self.put(object.clone()));
+    }
+
     pub(crate) fn remove(&mut self, object: &Object) {
         self.0.retain(|own| !own.is_the_one(object));
     }

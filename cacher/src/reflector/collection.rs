@@ -4,7 +4,7 @@ use tokio::time::Instant;
 use tributary_apimachinery::{Change, ResourceVersion};
 
 use super::task::Reflector;
-use crate::config::HeldText;
+use crate::config::HeldObjects;
 use crate::machine::Input;
 use crate::state::StaleReason;
 use crate::store::{Staging, Store};
@@ -20,18 +20,18 @@ impl Reflector {
         self.shared.wanted.answered(self.question, version);
         let store = std::mem::take(&mut self.staging).finish(version);
         let after = store.snapshot();
-        let before = self.store.replace(store).map(|store| store.snapshot());
+        let before = self.store.replace(store);
         let counts = &self.shared.counts;
         counts.relists.add(usize::from(before.is_some()));
         self.health.heard(Instant::now());
         self.health.synced();
         let update = match before {
             None => Update::Synced { snapshot: after },
-            Some(before) if self.machine.is_void() || after.undoes(&before) => {
+            Some(before) if self.machine.is_void() || before.is_undone_by(&after) => {
                 counts.resets.add(1);
-                Update::Reset { before, after }
+                Update::Reset { before: before.snapshot(), after }
             }
-            Some(before) => Update::Relisted { before, after },
+            Some(before) => Update::Relisted { before: before.snapshot(), after },
         };
         self.publish(update);
         self.show_state();
@@ -61,17 +61,13 @@ impl Reflector {
     fn publish(&mut self, update: Update) {
         let mut snapshot = update.snapshot().clone();
         let counts = &self.shared.counts;
-        counts.objects.set(snapshot.len() as u64);
+        counts.objects.set(self.store.as_ref().map_or(0, Store::len) as u64);
         counts.object_bytes.set(self.store.as_ref().map_or(0, Store::bytes));
-        let forgets = self.shared.config.text == HeldText::UntilTold;
-        let told = match &update {
-            Update::Changes { changes, .. } if forgets => Some(changes.clone()),
-            _ => None,
-        };
         let is_about_objects = !matches!(update, Update::Progress { .. });
         self.observer.update(update);
-        if let Some(store) = self.store.as_mut().filter(|_| forgets && is_about_objects) {
-            store.forget_texts(told.as_deref());
+        let lets_go = self.shared.config.held == HeldObjects::UntilTold && is_about_objects;
+        if let Some(store) = self.store.as_mut().filter(|_| lets_go) {
+            store.let_go();
             snapshot = store.snapshot();
         }
         self.shared.published.send_replace(Some(snapshot));

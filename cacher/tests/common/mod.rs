@@ -178,7 +178,7 @@ pub fn config(tuning: ReflectorTuning) -> CacherConfig {
         decoder: ObjectDecoder::new("v1", "Pod", [].into()),
         list_places: ListPlaces::default(),
         precedence: Precedence::default(),
-        text: tributary_cacher::HeldText::default(),
+        held: tributary_cacher::HeldObjects::default(),
         tuning,
     }
 }

@@ -6,7 +6,7 @@ use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tributary_apimachinery::ClusterName;
-use tributary_authorization::{Fleet, FleetRights, GRANTED_WORDS_MAX, RbacChange, RbacObject, Sample};
+use tributary_authorization::{Fleet, FleetRights, GRANTED_WORDS_MAX, RbacChange, RbacKind, RbacObject, Sample};
 
 use super::obstacle::Obstacle;
 
@@ -48,6 +48,11 @@ impl CompiledRights {
     /// Makes these all the roles and bindings of a cluster.
     pub(super) fn replace(&self, cluster: &ClusterName, objects: Vec<RbacObject>) {
         self.change(cluster, |fleet| fleet.replace(cluster, objects));
+    }
+
+    /// Makes these all the objects of one kind of a cluster. Nobody sees some of them only.
+    pub(super) fn replace_kind(&self, cluster: &ClusterName, kind: RbacKind, objects: Vec<RbacObject>) {
+        self.change(cluster, |fleet| fleet.replace_kind(cluster, kind, objects));
     }
 
     /// Takes over changes of a cluster's roles and bindings, in their order. Nobody sees some of them only.
@@ -123,7 +128,7 @@ impl Excess {
 
 #[cfg(test)]
 mod tests {
-    use tributary_authorization::{Attributes, RbacKind, ResourceAttributes, User};
+    use tributary_authorization::{Attributes, ResourceAttributes, User};
 
     use super::*;
 

@@ -91,15 +91,19 @@ impl MirrorFeed {
 
     /// Takes over a step of one collection, with the others as they are.
     fn follow(&self, kind: RbacKind, update: Update) {
-        let changes: Vec<_> = match update {
-            Update::Progress { .. } => return,
-            Update::Changes { changes, .. } => changes.iter().map(|change| self.changed(kind, change)).collect(),
-            Update::Synced { snapshot } => self.differences(kind, &Snapshot::default(), &snapshot),
-            Update::Relisted { before, after } | Update::Reset { before, after } => {
-                self.differences(kind, &before, &after)
+        match update {
+            Update::Progress { .. } => {}
+            Update::Changes { changes, .. } => {
+                let changes = changes.iter().map(|change| self.changed(kind, change)).collect();
+                self.compiled.apply(&self.cluster, changes);
             }
-        };
-        self.compiled.apply(&self.cluster, changes);
+            Update::Synced { snapshot: all }
+            | Update::Relisted { after: all, .. }
+            | Update::Reset { after: all, .. } => {
+                let objects = all.iter().filter_map(|object| self.read(kind, object)).collect();
+                self.compiled.replace_kind(&self.cluster, kind, objects);
+            }
+        }
     }
 
     fn changed(&self, kind: RbacKind, change: &Change) -> RbacChange {
@@ -107,16 +111,6 @@ impl MirrorFeed {
             ChangeType::Deleted => gone(kind, &change.object),
             ChangeType::Added | ChangeType::Modified => self.put(kind, &change.object),
         }
-    }
-
-    /// What a list that was made anew has otherwise.
-    fn differences(&self, kind: RbacKind, before: &Snapshot, after: &Snapshot) -> Vec<RbacChange> {
-        let is_left = |object: &&Arc<Object>| after.get(object.key().as_str()).is_none();
-        let is_new = |object: &&Arc<Object>| {
-            !before.get(object.key().as_str()).is_some_and(|before| Arc::ptr_eq(before, object))
-        };
-        let left = before.iter().filter(is_left).map(|object| gone(kind, object));
-        left.chain(after.iter().filter(is_new).map(|object| self.put(kind, object))).collect()
     }
 
     fn put(&self, kind: RbacKind, object: &Object) -> RbacChange {
@@ -138,8 +132,7 @@ impl MirrorFeed {
     }
 }
 
-/// Takes over a step of a collection that is read for the first time. What its cacher holds has no texts any more but of
-/// what it tells just now.
+/// Takes over a step of a collection that is read for the first time. Its cacher holds nothing but what it tells just now.
 fn read_on(state: &mut Option<Snapshot>, update: &Update) {
     match (state, update) {
         (Some(state), Update::Changes { changes, .. }) => {
@@ -250,7 +243,7 @@ mod tests {
         assert!(rights.feed.is_following());
     }
 
-    /// What a cacher holds has no texts any more but of what it tells just now.
+    /// A cacher holds nothing but what it tells just now.
     #[test]
     fn what_changes_before_all_is_read_is_not_all_there_is() {
         let rights = Fixture::new();
@@ -264,12 +257,8 @@ mod tests {
             previous: None,
         };
         let changes = vec![change(ChangeType::Added, "other"), change(ChangeType::Deleted, "one")];
-        let mut held = Snapshot::default();
-        for object in told.iter() {
-            held.insert(Arc::new(object.without_text()));
-        }
-        rights.feed.of(kind).update(Update::Changes { changes, snapshot: held.clone() });
-        rights.feed.of(kind).update(Update::Progress { snapshot: held });
+        rights.feed.of(kind).update(Update::Changes { changes, snapshot: Snapshot::default() });
+        rights.feed.of(kind).update(Update::Progress { snapshot: Snapshot::default() });
         rights.synced(RbacKind::RoleBinding, &[]);
         rights.synced(RbacKind::Role, &[]);
         assert_eq!(rights.ann(), "everywhere", "by the binding that did not change");
@@ -302,11 +291,18 @@ mod tests {
         assert_eq!(rights.ann(), "nowhere");
         tell(Update::Relisted { before: none.clone(), after: one.clone() });
         assert_eq!(rights.ann(), "n");
-        tell(Update::Changes { changes: vec![change(ChangeType::Modified, &other)], snapshot: other.clone() });
+        tell(Update::Relisted { before: none.clone(), after: none.clone() });
+        assert_eq!(
+            rights.ann(),
+            "nowhere",
+            "a list is all there is, whatever its cacher still knows of the one before"
+        );
+        tell(Update::Relisted { before: none.clone(), after: one.clone() });
+        tell(Update::Changes { changes: vec![change(ChangeType::Modified, &other)], snapshot: other });
         assert_eq!(rights.ann(), "nowhere", "what cannot be read allows nothing");
-        tell(Update::Reset { before: other, after: one.clone() });
+        tell(Update::Reset { before: none.clone(), after: one });
         assert_eq!(rights.ann(), "n");
-        tell(Update::Reset { before: one, after: none });
+        tell(Update::Reset { before: none.clone(), after: none });
         assert_eq!(rights.ann(), "nowhere");
     }
 

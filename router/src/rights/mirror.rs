@@ -12,7 +12,7 @@ use tokio_util::sync::DropGuard;
 use tokio_util::task::AbortOnDropHandle;
 use tributary_apimachinery::{ClusterAuthorization, ClusterName, GroupVersionResource, ObjectDecoder};
 use tributary_authorization::{FleetRights, RbacKind, Sample, User};
-use tributary_cacher::{Cacher, CacherConfig, CacherState, HeldText, Precedence, ReflectorTuning, StaleReason};
+use tributary_cacher::{Cacher, CacherConfig, CacherState, HeldObjects, Precedence, ReflectorTuning, StaleReason};
 use tributary_proxy::Transport;
 
 use super::SharedMode;
@@ -438,7 +438,7 @@ impl RightsMirror {
                 namespace: None,
                 list_places: cluster.list_places().clone(),
                 precedence: Precedence::default(),
-                text: HeldText::UntilTold,
+                held: HeldObjects::UntilTold,
                 tuning: ReflectorTuning {
                     collection_size_max: self.collection_bytes.min(COLLECTION_BYTES_MAX),
                     ..ReflectorTuning::default()

@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 
 use tokio::sync::watch;
 use tributary_apimachinery::{ClusterName, ClusterSelector};
-use tributary_cacher::{Cacher, CacherConfig, HeldText, ReflectorTuning, StaleReason};
+use tributary_cacher::{Cacher, CacherConfig, HeldObjects, ReflectorTuning, StaleReason};
 use tributary_proxy::Transport;
 
 use super::feed::Feed;
@@ -56,7 +56,7 @@ impl View {
             decoder: self.decoder.clone(),
             list_places: cluster.list_places().clone(),
             precedence: cluster.precedence().clone(),
-            text: HeldText::AsLongAsTheObject,
+            held: HeldObjects::WhileThere,
             tuning: ReflectorTuning { collection_size_max: self.collection_bytes, ..ReflectorTuning::default() },
         };
         let cacher = Arc::new(Cacher::start(config, transport, feed.clone()));

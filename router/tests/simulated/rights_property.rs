@@ -132,6 +132,9 @@ async fn answers_are_the_union_of_what_the_members_allow() {
                 Change::Upsert(member, object) => references.get_mut(member).unwrap().put(object),
                 Change::Remove(member, object) => references.get_mut(member).unwrap().remove(&object),
                 Change::Replace(member, objects) => drop(references.insert(member, Reference::of(&objects))),
+                Change::ReplaceKind(member, kind, objects) => {
+                    references.get_mut(member).unwrap().replace_kind(kind, &objects);
+                }
                 Change::Apply(member, objects) => references.get_mut(member).unwrap().apply(&objects),
                 Change::Leave(_) => {}
             }
