@@ -142,6 +142,20 @@ impl<F: ObjectFilter> Watcher<F> {
         matches!(self.phase, WatcherPhase::Live) && self.pending.is_empty()
     }
 
+    /// The place in the log before which nothing is still to come.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Goes on from this place of the log, if it is further: of all changes between, it is known that they do not
+    /// [concern](concerns) the filter. They need not be in the log any more. Does nothing for a watcher that does not
+    /// [follow its filter alone](Self::follows_filter_alone).
+    pub fn pass(&mut self, position: u64) {
+        if self.follows_filter_alone() && position > self.position {
+            (self.position, self.part) = (position, 0);
+        }
+    }
+
     /// The other cluster's object that is told behind a DELETED of this key, if an entry has one.
     fn told_with(&self, log: &Log, seq: u64, entry: &LogEntry, key: &str) -> Option<(ClusterName, Arc<Object>)> {
         let own = entry.changes().iter().enumerate().filter(|(_, change)| change.object.key().as_str() == key);

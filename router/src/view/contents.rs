@@ -61,7 +61,7 @@ impl Contents {
         limits: &Limits,
     ) -> Self {
         let labels = ResourceLabels::of(&kind.resource);
-        let head = Head::of(&limits.log());
+        let head = Head::default();
         let log = if namespace.is_some() { Log::of_namespace(limits.log()) } else { Log::new(limits.log()) };
         Self {
             kind,

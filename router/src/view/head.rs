@@ -3,7 +3,8 @@
 //! An event is the same work for each of hundreds of watchers, and the first of them need not wait for the last: the
 //! watchers of one connection are woken together, so that what they write leaves in few large pieces, and those of the
 //! next once the first have written. While the socket and the client have the first pieces, the others are made. Who
-//! [said what it is for](HeadWaiter::only_for) is left asleep where there is nothing for it.
+//! [said what it is for](HeadWaiter::only_for) is left asleep where there is nothing for it, and never looks at what
+//! [passed it by](HeadWaiter::passed).
 //!
 //! ```text
 //! advance ──▶ connection 1 ──yield──▶ connection 2 ──yield──▶ … ──▶ idle, or once more where it advanced meanwhile
@@ -20,10 +21,9 @@ use std::task::{Poll, Waker};
 use futures::task::AtomicWaker;
 use parking_lot::Mutex;
 
-use tributary_merge::LogConfig;
 use tributary_proxy::Peer;
 
-use super::news::{Interest, News, PassedBy, Patience};
+use super::news::{Interest, News};
 
 /// How many watchers are woken before the others' turn, at least: whole connections. With 500 watchers on 5 connections
 /// half of them had an event 2.0 ms after its write's response where 64 were woken together, 2.5 ms where 128 were, and
@@ -35,12 +35,13 @@ const TOGETHER: usize = 64;
 const ASKED_TOGETHER: usize = 1024;
 
 /// What the watchers of a view wait for.
+#[derive(Default)]
 pub(super) struct Head(Arc<HeadState>);
 
+#[derive(Default)]
 struct HeadState {
     /// How often it advanced.
     advances: AtomicU64,
-    patience: Patience,
     lines: Mutex<WatcherGroups>,
 }
 
@@ -58,18 +59,15 @@ struct Bell {
     waker: AtomicWaker,
     /// For what; for everything as long as it has not said so.
     interest: OnceLock<Arc<dyn Interest>>,
-}
-
-/// A watcher among those of its connection.
-struct Waiting {
-    bell: Arc<Bell>,
-    passed_by: PassedBy,
+    /// The place in the log before which there is nothing that it still has to look at. It never falls: the watcher looks,
+    /// and whoever wakes watchers passes over what is not for it, each from where the other has come to.
+    place: AtomicU64,
 }
 
 /// The watchers of each connection, and how far they have been woken.
 #[derive(Default)]
 struct WatcherGroups {
-    watchers: BTreeMap<Option<Peer>, Vec<Waiting>>,
+    watchers: BTreeMap<Option<Peer>, Vec<Arc<Bell>>>,
     /// The connection behind which the next round begins.
     last: Option<Peer>,
     round: Option<Round>,
@@ -89,12 +87,6 @@ struct Round {
 }
 
 impl Head {
-    /// A place to wait for a log of these bounds.
-    pub(super) fn of(log: &LogConfig) -> Self {
-        let (advances, patience, lines) = (AtomicU64::default(), Patience::within(log), Mutex::default());
-        Self(Arc::new(HeadState { advances, patience, lines }))
-    }
-
     /// Wakes everybody whom this concerns: the first connections at once, the others while those write.
     /// Must be called within a tokio runtime.
     pub(super) fn advance(&self, news: News) {
@@ -113,8 +105,7 @@ impl Head {
     /// A place for a watcher of this connection.
     pub(super) fn wait(&self, peer: Option<Peer>) -> HeadWaiter {
         let bell = Arc::<Bell>::default();
-        let waiting = Waiting { bell: Arc::clone(&bell), passed_by: PassedBy::default() };
-        self.0.lines.lock().watchers.entry(peer).or_default().push(waiting);
+        self.0.lines.lock().watchers.entry(peer).or_default().push(Arc::clone(&bell));
         HeadWaiter { seen: self.0.advances.load(Ordering::SeqCst), head: Arc::clone(&self.0), peer, bell }
     }
 }
@@ -124,7 +115,7 @@ impl HeadState {
     /// task that is over may drop it, and with it a place.
     fn wake_some(&self) -> bool {
         let mut wakers = Vec::new();
-        let more = self.lines.lock().take(&mut wakers, self.patience);
+        let more = self.lines.lock().take(&mut wakers);
         wakers.into_iter().for_each(Waker::wake);
         more
     }
@@ -136,10 +127,17 @@ impl HeadWaiter {
         self.seen = self.head.advances.load(Ordering::SeqCst);
     }
 
-    /// Is woken from now on where there is something for it, and else now and then: more often than the log forgets what
-    /// it would go on from. Call behind a look. Costs nothing once it is said.
-    pub(crate) fn only_for(&self, interest: impl FnOnce() -> Arc<dyn Interest>) {
+    /// Is woken from now on where there is something for it alone: it has looked at everything before this place of the
+    /// log. Call behind each look.
+    pub(crate) fn only_for(&self, place: u64, interest: impl FnOnce() -> Arc<dyn Interest>) {
+        self.bell.place.fetch_max(place, Ordering::AcqRel);
         self.bell.interest.get_or_init(interest);
+    }
+
+    /// The place in the log before which there is nothing that it still has to look at: what it had not looked at has
+    /// passed it by, and may be forgotten. Zero for who is for everything.
+    pub(crate) fn passed(&self) -> u64 {
+        self.bell.place.load(Ordering::Acquire)
     }
 
     /// Ends once there is something new since the last look, as far as it is woken for that. Dropping the future forgets
@@ -157,7 +155,7 @@ impl Drop for HeadWaiter {
     fn drop(&mut self) {
         let mut lines = self.head.lines.lock();
         let Some(line) = lines.watchers.get_mut(&self.peer) else { return };
-        if let Some(at) = line.iter().position(|waiting| Arc::ptr_eq(&waiting.bell, &self.bell)) {
+        if let Some(at) = line.iter().position(|bell| Arc::ptr_eq(bell, &self.bell)) {
             line.swap_remove(at);
         }
         if line.is_empty() {
@@ -181,14 +179,13 @@ impl WatcherGroups {
     }
 
     /// Takes the wakers of the next connections, and says whether there are more to come.
-    fn take(&mut self, wakers: &mut Vec<Waker>, patience: Patience) -> bool {
+    fn take(&mut self, wakers: &mut Vec<Waker>) -> bool {
         let mut asked = 0;
         while let Some(round) = &mut self.round {
-            match round.next(&self.watchers, self.last).and_then(|peer| self.watchers.get_mut(&peer)) {
+            match round.next(&self.watchers, self.last).and_then(|peer| self.watchers.get(&peer)) {
                 Some(line) => {
                     asked += line.len();
-                    let woken = line.iter_mut().filter_map(|waiting| waiting.woken_by(&round.news, patience));
-                    wakers.extend(woken);
+                    wakers.extend(line.iter().filter_map(|bell| bell.woken_by(&round.news)));
                 }
                 None => {
                     let (again, first) = (round.again.take(), round.first);
@@ -204,11 +201,16 @@ impl WatcherGroups {
     }
 }
 
-impl Waiting {
-    /// Its waker, if it waits and is to look.
-    fn woken_by(&mut self, news: &News, patience: Patience) -> Option<Waker> {
-        let interest = self.bell.interest.get().map(|interest| &**interest);
-        self.passed_by.is_to_look(news, interest, patience).then(|| self.bell.waker.take())?
+impl Bell {
+    /// The watcher's waker, if it waits and is to look.
+    fn woken_by(&self, news: &News) -> Option<Waker> {
+        if let (News::Changes(changes), Some(interest)) = (news, self.interest.get())
+            && let Some(place) = changes.passed(self.place.load(Ordering::Acquire), &**interest)
+        {
+            self.place.fetch_max(place, Ordering::AcqRel);
+            return None;
+        }
+        self.waker.take()
     }
 }
 
@@ -259,32 +261,28 @@ mod tests {
         }
     }
 
-    fn changes(namespaces: &[&str]) -> News {
+    /// Changes in these namespaces, in the log from a place on.
+    fn changes(from: u64, namespaces: &[&str]) -> News {
         let decoder = ObjectDecoder::new("v1", "ConfigMap", [].into());
         let change = |namespace: &&str| {
             let metadata = format!(r#"{{"namespace":"{namespace}","name":"a","uid":"u","resourceVersion":"1"}}"#);
             let object = decoder.decode(format!(r#"{{"metadata":{metadata}}}"#).as_bytes()).unwrap();
             Change { change_type: ChangeType::Added, object: Arc::new(object), previous: None }
         };
-        News::of(&ClusterName::new("a").unwrap(), &namespaces.iter().map(change).collect::<Vec<_>>())
+        News::of(&ClusterName::new("a").unwrap(), &namespaces.iter().map(change).collect::<Vec<_>>(), from)
     }
 
     fn peer(number: u16) -> Option<Peer> {
         Some(Peer(([127, 0, 0, 1], number).into()))
     }
 
-    /// Watchers by number, and who was woken.
+    /// Watchers by number, who was woken, and how many changes have happened.
+    #[derive(Default)]
     struct Audience {
         head: Head,
         watchers: Vec<Option<HeadWaiter>>,
         woken: Arc<Mutex<Vec<usize>>>,
-    }
-
-    impl Default for Audience {
-        fn default() -> Self {
-            let head = Head::of(&LogConfig::default());
-            Self { head, watchers: Vec::new(), woken: Arc::default() }
-        }
+        happened: u64,
     }
 
     impl Audience {
@@ -314,10 +312,17 @@ mod tests {
             self.head.0.lines.lock().begin(news);
         }
 
-        /// Says that a watcher is for changes in this namespace alone.
+        /// Tells of changes that happen now, in these namespaces.
+        fn tell_changes(&mut self, namespaces: &[&str]) {
+            let news = changes(self.happened, namespaces);
+            self.happened += namespaces.len() as u64;
+            self.tell(news);
+        }
+
+        /// Has a watcher look at all there is. It is for changes in this namespace alone.
         fn only_for(&self, number: usize, namespace: &'static str) {
             if let Some(Some(waiting)) = self.watchers.get(number) {
-                waiting.only_for(|| Arc::new(InNamespace(namespace)));
+                waiting.only_for(self.happened, || Arc::new(InNamespace(namespace)));
             }
         }
 
@@ -374,44 +379,66 @@ mod tests {
     fn who_said_what_it_is_for_sleeps_through_the_rest() {
         let mut audience = Audience::default();
         (0..3).for_each(|number| audience.join(peer(number)));
-        audience.only_for(1, "shop");
-        audience.only_for(2, "bank");
-        let woken_by = |news: Vec<News>| {
-            news.into_iter().for_each(|news| audience.tell(news));
+        let look = |audience: &Audience, woken: &[usize]| {
+            for number in woken {
+                let own = [None, Some("shop"), Some("bank")][*number];
+                own.into_iter().for_each(|own| audience.only_for(*number, own));
+                audience.listen(*number);
+            }
+        };
+        look(&audience, &[0, 1, 2]);
+        let mut woken_by = |steps: &[&[&str]]| {
+            steps.iter().for_each(|namespaces| audience.tell_changes(namespaces));
             let woken = audience.all();
-            woken.iter().for_each(|number| audience.listen(*number));
+            look(&audience, &woken);
             woken
         };
-        assert_eq!(woken_by(vec![changes(&["shop"])]), [0, 1]);
-        assert_eq!(woken_by(vec![changes(&["mill", "bank"])]), [0, 2]);
-        assert_eq!(woken_by(vec![changes(&["mill"])]), [0]);
-        assert_eq!(woken_by(vec![News::Anything]), [0, 1, 2]);
+        assert_eq!(woken_by(&[&["shop"]]), [0, 1]);
+        assert_eq!(woken_by(&[&["mill", "bank"]]), [0, 2]);
+        assert_eq!(woken_by(&[&["mill"]]), [0]);
         // The second comes while a round is under way.
-        assert_eq!(woken_by(vec![changes(&["mill"]), changes(&["shop"])]), [0, 1]);
-        assert_eq!(woken_by(vec![changes(&["mill"; 40])]), [0, 1, 2], "so many are not told apart");
+        assert_eq!(woken_by(&[&["mill"], &["shop"]]), [0, 1]);
+        assert_eq!(woken_by(&[&["mill"; 40]]), [0, 1, 2], "so many are not told apart");
+        assert_eq!(woken_by(&[&["mill"]]), [0]);
+        audience.advance();
+        assert_eq!(audience.all(), [0, 1, 2]);
     }
 
     #[test]
-    fn a_watcher_looks_before_what_passed_it_by_is_forgotten() {
+    fn what_passes_a_watcher_by_is_never_looked_at() {
         let mut audience = Audience::default();
         audience.join(None);
         audience.only_for(0, "shop");
-        let kept = LogConfig::default().history_entries_min;
-        let mut asleep = 0;
-        for _ in 0..4 * kept {
-            audience.tell(changes(&["mill"]));
-            asleep += 1;
-            if audience.all() == [0] {
-                asleep = 0;
-                audience.listen(0);
-            }
-            assert!(asleep < kept / 2, "{asleep} have passed it by");
+        let passed = |audience: &Audience| audience.watchers[0].as_ref().unwrap().passed();
+        for _ in 0..10_000 {
+            audience.tell_changes(&["mill"]);
+            assert_eq!(audience.all(), [0; 0]);
+            assert_eq!(passed(&audience), audience.happened);
         }
+        audience.tell_changes(&["shop"]);
+        assert_eq!(audience.all(), [0]);
+        assert_eq!(passed(&audience), audience.happened - 1, "it has still to look at that");
+    }
+
+    /// Two clusters' changes are put into the log one after the other, and told in another order.
+    #[test]
+    fn what_was_not_told_yet_is_not_passed() {
+        let mut audience = Audience::default();
+        audience.join(None);
+        audience.only_for(0, "shop");
+        audience.tell(changes(1, &["mill"]));
+        assert_eq!(audience.all(), [0], "something may have happened before it");
+        // It looks, and finds the other one, too.
+        audience.happened = 2;
+        audience.only_for(0, "shop");
+        audience.listen(0);
+        audience.tell(changes(0, &["shop"]));
+        assert_eq!(audience.all(), [0; 0], "it has been looked at");
     }
 
     #[tokio::test]
     async fn who_looked_before_it_advanced_goes_on_and_who_looked_after_waits() {
-        let head = Head::of(&LogConfig::default());
+        let head = Head::default();
         let mut waiting = head.wait(None);
         head.advance(News::Anything);
         waiting.advanced().await;
@@ -442,14 +469,16 @@ mod tests {
         fn nobody_is_forgotten(steps in prop::collection::vec((0_u8..8, 0_u16..12, 1_usize..90), 1..120)) {
             let mut audience = Audience::default();
             let mut owed = BTreeSet::new();
+            // Whoever looks waits again, for what happens from then on.
+            let look = |audience: &Audience, number: usize| {
+                interest(number).into_iter().for_each(|namespace| audience.only_for(number, namespace));
+                audience.listen(number);
+            };
             for (step, connection, count) in steps {
                 match step {
                     0..2 => for _ in 0..count {
                         audience.join(peer(connection));
-                        let number = audience.watchers.len() - 1;
-                        if let Some(namespace) = interest(number) {
-                            audience.only_for(number, namespace);
-                        }
+                        look(&audience, audience.watchers.len() - 1);
                     },
                     2 => {
                         let number = count * 7 % audience.watchers.len().max(1);
@@ -467,12 +496,12 @@ mod tests {
                         let is_for = |number: &usize| interest(*number).is_none_or(|own| own == namespace);
                         let there = |number: &usize| audience.watchers[*number].is_some();
                         owed.extend((0..audience.watchers.len()).filter(|number| there(number) && is_for(number)));
-                        audience.tell(changes(&[namespace]));
+                        audience.tell_changes(&[namespace]);
                     }
                     _ => {
                         for number in audience.step().0 {
                             owed.remove(&number);
-                            audience.listen(number);
+                            look(&audience, number);
                         }
                     }
                 }
@@ -482,7 +511,7 @@ mod tests {
                 let (woken, more) = audience.step();
                 for number in woken {
                     owed.remove(&number);
-                    audience.listen(number);
+                    look(&audience, number);
                 }
                 if !more {
                     break;

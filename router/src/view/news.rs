@@ -4,7 +4,6 @@
 //! such a watcher for each costs half of what telling it would.
 
 use tributary_apimachinery::{Change, ClusterName};
-use tributary_merge::LogConfig;
 
 /// How many changes are told apart. As many as a watcher takes in one turn: among more there is something for nearly
 /// everybody.
@@ -22,65 +21,53 @@ pub(super) enum News {
     /// Something that every watcher looks at.
     Anything,
     /// These changes, and nothing else.
-    Changes(Vec<(ClusterName, Change)>),
+    Changes(NewChanges),
+}
+
+/// Changes that stand in the log one behind the other.
+#[derive(Debug)]
+pub(super) struct NewChanges {
+    /// The place of the first.
+    from: u64,
+    changes: Vec<(ClusterName, Change)>,
+}
+
+impl NewChanges {
+    /// The place behind the last.
+    fn to(&self) -> u64 {
+        self.from + self.changes.len() as u64
+    }
+
+    /// Up to which place a watcher need not look that need not look before this one. `None` where it is to look: there is
+    /// something for it, or something else may have happened before them that it was not told of.
+    pub(super) fn passed(&self, place: u64, interest: &dyn Interest) -> Option<u64> {
+        let unseen = usize::try_from(place.checked_sub(self.from)?).unwrap_or(usize::MAX);
+        let unseen = self.changes.get(unseen..).unwrap_or_default();
+        let concerns = unseen.iter().any(|(cluster, change)| interest.is_in(cluster, change));
+        (!concerns).then(|| self.to().max(place))
+    }
 }
 
 impl News {
-    /// Changes that a cluster sent.
-    pub(super) fn of(cluster: &ClusterName, changes: &[Change]) -> Self {
-        match changes.len() {
-            ..=CHANGES_MAX => Self::Changes(changes.iter().map(|change| (cluster.clone(), change.clone())).collect()),
-            _ => Self::Anything,
+    /// Changes that a cluster sent, which stand in the log from this place on.
+    pub(super) fn of(cluster: &ClusterName, changes: &[Change], from: u64) -> Self {
+        if changes.len() > CHANGES_MAX {
+            return Self::Anything;
         }
+        let changes = changes.iter().map(|change| (cluster.clone(), change.clone())).collect();
+        Self::Changes(NewChanges { from, changes })
     }
 
     /// Adds what has happened since.
     pub(super) fn add(&mut self, later: Self) {
         match (&mut *self, later) {
-            (Self::Changes(own), Self::Changes(later)) if own.len() + later.len() <= CHANGES_MAX => own.extend(later),
+            (Self::Changes(own), Self::Changes(later))
+                if own.to() == later.from && own.changes.len() + later.changes.len() <= CHANGES_MAX =>
+            {
+                own.changes.extend(later.changes);
+            }
             _ => *self = Self::Anything,
         }
-    }
-}
-
-/// How much may pass a watcher by before it looks at it all the same.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
-    changes: usize,
-    bytes: usize,
-}
-
-impl Patience {
-    /// A quarter of what a log keeps of each cluster in any case: where a watcher goes on is never forgotten while it
-    /// sleeps.
-    pub(super) fn within(log: &LogConfig) -> Self {
-        Self { changes: log.history_entries_min / 4, bytes: log.history_bytes_max / 4 }
-    }
-}
-
-/// What has passed a watcher by since it was last woken.
-#[derive(Debug, Default)]
-pub(super) struct PassedBy {
-    changes: usize,
-    bytes: usize,
-}
-
-impl PassedBy {
-    /// Whether a watcher is to be woken: there is something for it, or too much has passed it by.
-    pub(super) fn is_to_look(&mut self, news: &News, interest: Option<&dyn Interest>, patience: Patience) -> bool {
-        let (News::Changes(changes), Some(interest)) = (news, interest) else { return self.looks() };
-        if changes.iter().any(|(cluster, change)| interest.is_in(cluster, change)) {
-            return self.looks();
-        }
-        self.changes += changes.len();
-        self.bytes += changes.iter().map(|(_, change)| change.object.size()).sum::<usize>();
-        let is_over = self.changes > patience.changes || self.bytes > patience.bytes;
-        is_over && self.looks()
-    }
-
-    fn looks(&mut self) -> bool {
-        *self = Self::default();
-        true
     }
 }
 
@@ -92,45 +79,61 @@ mod tests {
 
     use super::*;
 
-    /// For nothing.
-    struct Nothing;
+    /// For changes in one namespace.
+    struct InNamespace(&'static str);
 
-    impl Interest for Nothing {
-        fn is_in(&self, _: &ClusterName, _: &Change) -> bool {
-            false
+    impl Interest for InNamespace {
+        fn is_in(&self, _: &ClusterName, change: &Change) -> bool {
+            change.object.namespace() == self.0
         }
     }
 
-    /// So many changes of an object with a text of so many bytes.
-    fn changes(count: usize, bytes: usize) -> News {
-        let text = format!(
-            r#"{{"metadata":{{"name":"a","uid":"u","resourceVersion":"1"}},"data":{{"a":"{}"}}}}"#,
-            "x".repeat(bytes)
-        );
-        let object = Arc::new(ObjectDecoder::new("v1", "ConfigMap", [].into()).decode(text.as_bytes()).unwrap());
-        let change = Change { change_type: ChangeType::Added, object, previous: None };
-        News::of(&ClusterName::new("a").unwrap(), &vec![change; count])
+    fn news(from: u64, namespaces: &[&str]) -> News {
+        let decoder = ObjectDecoder::new("v1", "ConfigMap", [].into());
+        let change = |namespace: &&str| {
+            let metadata = format!(r#"{{"namespace":"{namespace}","name":"a","uid":"u","resourceVersion":"1"}}"#);
+            let object = decoder.decode(format!(r#"{{"metadata":{metadata}}}"#).as_bytes()).unwrap();
+            Change { change_type: ChangeType::Added, object: Arc::new(object), previous: None }
+        };
+        News::of(&ClusterName::new("a").unwrap(), &namespaces.iter().map(change).collect::<Vec<_>>(), from)
     }
 
     #[test]
-    fn a_watcher_looks_once_too_much_has_passed_it_by() {
-        let patience = Patience::within(&LogConfig { history_bytes_max: 400_000, ..LogConfig::default() });
-        for (count, bytes, expected) in [(1, 10, 26), (5, 10, 6), (1, 30_000, 4), (40, 10, 1)] {
-            let mut passed = PassedBy::default();
-            for _ in 0..3 {
-                let mut turns = 1;
-                while !passed.is_to_look(&changes(count, bytes), Some(&Nothing), patience) {
-                    turns += 1;
-                }
-                assert_eq!(turns, expected, "{count} changes of {bytes} bytes at a time");
-            }
+    fn what_is_not_for_a_watcher_is_passed_and_no_more() {
+        // (from, namespaces), place before → place after, or it is to look
+        let cases: [((u64, &[&str]), u64, Option<u64>, &str); 9] = [
+            ((5, &["mill"]), 5, Some(6), "nothing for it"),
+            ((5, &["mill", "bank"]), 5, Some(7), "nothing for it in all of them"),
+            ((5, &["mill", "shop"]), 5, None, "something for it"),
+            ((5, &["mill", "shop"]), 6, None, "the second is for it"),
+            ((5, &["shop", "mill"]), 6, Some(7), "the first has been looked at"),
+            ((5, &["shop"]), 6, Some(6), "it has looked at them"),
+            ((5, &["shop"]), 9, Some(9), "it has looked at later ones"),
+            ((5, &["mill"]), 4, None, "it was not told of what stands before"),
+            ((5, &[]), 5, Some(5), "nothing has happened"),
+        ];
+        for ((from, namespaces), place, expected, why) in cases {
+            let News::Changes(changes) = news(from, namespaces) else { panic!("few are told apart") };
+            assert_eq!(changes.passed(place, &InNamespace("shop")), expected, "{why}");
         }
-        let news = || changes(1, 10);
-        assert!(PassedBy::default().is_to_look(&news(), None, patience), "who said nothing looks at everything");
-        let mut added = news();
-        added.add(changes(31, 10));
-        assert!(matches!(&added, News::Changes(changes) if changes.len() == 32));
-        added.add(news());
-        assert!(matches!(added, News::Anything), "so many are not told apart");
+    }
+
+    #[test]
+    fn changes_are_joined_where_nothing_is_between() {
+        let joined = |mut first: News, then: News| {
+            first.add(then);
+            match first {
+                News::Changes(changes) => Some((changes.from, changes.to())),
+                News::Anything => None,
+            }
+        };
+        let some = |from, count| news(from, &vec!["mill"; count]);
+        assert_eq!(joined(some(5, 2), some(7, 30)), Some((5, 37)));
+        assert_eq!(joined(some(5, 2), some(7, 31)), None, "so many are not told apart");
+        assert_eq!(joined(some(5, 2), some(8, 1)), None, "another cluster's has not been told yet");
+        assert_eq!(joined(some(8, 1), some(7, 1)), None, "another order");
+        assert_eq!(joined(some(5, 1), News::Anything), None);
+        assert_eq!(joined(News::Anything, some(5, 1)), None);
+        assert!(matches!(some(5, 33), News::Anything));
     }
 }

@@ -4,10 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use tributary_apimachinery::{ClusterName, GroupVersionResource, ObjectDecoder, ResourceVersion, Snapshot};
+use tributary_apimachinery::{
+    Change, ChangeType, ClusterName, GroupVersionResource, Object, ObjectDecoder, ResourceVersion, Snapshot,
+};
 use tributary_printers::Printer;
 
 use super::View;
+use super::news::News;
 use crate::limits::Limits;
 use crate::response::ResourceKind;
 use crate::topology::{Fleet, MemberShareMetrics};
@@ -15,20 +18,44 @@ use crate::topology::{Fleet, MemberShareMetrics};
 impl View {
     /// A view of pods, of no cluster.
     pub(crate) fn for_tests() -> Arc<Self> {
+        Self::within_for_tests(&Limits::default())
+    }
+
+    /// The same within these limits.
+    pub(crate) fn within_for_tests(limits: &Limits) -> Arc<Self> {
         let resource = GroupVersionResource::new("", "v1", "pods");
         let kind = ResourceKind { resource, kind: "Pod".into(), namespaced: true, printer: Printer::default_columns() };
         let decoder = ObjectDecoder::new("v1", "Pod", Arc::new([]));
         let fleet = Fleet::new(MemberShareMetrics::default(), std::collections::BTreeMap::new());
-        Self::of(kind, None, decoder, fleet, Arc::default(), Arc::default(), &Limits::default())
+        Self::of(kind, None, decoder, fleet, Arc::default(), Arc::default(), limits)
     }
 
     /// Has a cluster join the log, with a pod of that version.
     pub(crate) fn join_for_tests(&self, cluster: &ClusterName, version: ResourceVersion) {
-        let metadata = json!({"name": "x", "namespace": "default", "uid": "1", "resourceVersion": version.to_string()});
-        let pod = json!({"kind": "Pod", "apiVersion": "v1", "metadata": metadata}).to_string();
         let mut held = Snapshot::default();
-        held.insert(Arc::new(self.decoder.decode(pod.as_bytes()).unwrap()));
+        held.insert(self.pod_for_tests("default", version));
         held.set_resource_version(version);
         self.log.write().join(cluster, held, Duration::ZERO);
+    }
+
+    /// Has a pod of a cluster in the log change to that version, and wakes those whom it concerns.
+    pub(crate) fn change_for_tests(&self, cluster: &ClusterName, namespace: &str, version: ResourceVersion) {
+        let object = self.pod_for_tests(namespace, version);
+        let mut log = self.log.write();
+        let mut held = log.snapshot(cluster).cloned().unwrap_or_default();
+        let previous = held.insert(Arc::clone(&object));
+        held.set_resource_version(version);
+        let change_type = if previous.is_some() { ChangeType::Modified } else { ChangeType::Added };
+        let changes = vec![Change { change_type, object, previous }];
+        let news = News::of(cluster, &changes, log.position());
+        log.append(cluster, changes, held, Duration::ZERO);
+        drop(log);
+        self.head.advance(news);
+    }
+
+    fn pod_for_tests(&self, namespace: &str, version: ResourceVersion) -> Arc<Object> {
+        let metadata = json!({"name": "x", "namespace": namespace, "uid": "1", "resourceVersion": version.to_string()});
+        let pod = json!({"kind": "Pod", "apiVersion": "v1", "metadata": metadata}).to_string();
+        Arc::new(self.decoder.decode(pod.as_bytes()).unwrap())
     }
 }

@@ -106,10 +106,11 @@ impl LogPosition {
         if view.is_ended() || view.times_forbidden() != self.times_forbidden {
             return Progress::More;
         }
+        self.watcher.pass(self.head.passed());
         let BatchOutcome { progress, own_before } = self.watcher.next(&log, EVENTS_PER_TURN, events);
         view.handed_out.note(own_before);
         if self.watcher.follows_filter_alone() {
-            self.head.only_for(|| Arc::<Selection>::clone(self.watcher.filter()));
+            self.head.only_for(self.watcher.position(), || Arc::<Selection>::clone(self.watcher.filter()));
         }
         prepare(&log, events);
         progress
@@ -120,14 +121,16 @@ impl LogPosition {
     pub(super) fn is_at_end(&mut self) -> bool {
         let mut events = Vec::new();
         let log = self.watching.view().log();
+        self.watcher.pass(self.head.passed());
         let progress = self.watcher.next(&log, EVENTS_PER_TURN, &mut events).progress;
         matches!(progress, Progress::CaughtUp) && events.is_empty()
     }
 
     /// The version of what has been told.
-    pub(super) fn vector(&self) -> Option<Arc<CompositeResourceVersion>> {
-        let view = self.view();
+    pub(super) fn vector(&mut self) -> Option<Arc<CompositeResourceVersion>> {
+        let view = self.watching.view();
         let log = view.log();
+        self.watcher.pass(self.head.passed());
         match self.watcher.bookmark(&log)? {
             // Bookmarks and ends of initial events are never of this form.
             EventVersion::Item(_) => None,
@@ -142,15 +145,45 @@ mod tests {
     use tributary_apimachinery::{FieldSelector, LabelSelector, ResourceVersion};
 
     use super::*;
+    use crate::limits::Limits;
+
+    fn filter(view: &View, namespace: Option<&str>) -> Arc<Selection> {
+        let (labels, fields) = (LabelSelector::default(), FieldSelector::default());
+        let (resource, selectable) = (&view.kind.resource, view.decoder.fields());
+        let filter = Filter::compile(namespace, None, &labels, &fields, resource, selectable, true).unwrap();
+        Arc::new(Selection::new(filter, None))
+    }
+
+    /// More happens in other namespaces than the log keeps, and nobody wakes it for that.
+    #[tokio::test]
+    async fn what_passes_a_watcher_by_need_not_be_kept_for_it() {
+        let limits = Limits { history_bytes: 10_000, ..Limits::default() };
+        let (view, cluster) = (View::within_for_tests(&limits), ClusterName::new("a").unwrap());
+        view.join_for_tests(&cluster, ResourceVersion(7));
+        let watcher = Watcher::now(&view.log(), filter(&view, Some("shop")));
+        let mut source = LogPosition::new(&view, None, watcher, false);
+        let mut events = Vec::new();
+        source.take(&mut events, |_, _| {});
+        source.look();
+        for version in 8..1008 {
+            view.change_for_tests(&cluster, "mill", ResourceVersion(version));
+        }
+        assert!(view.log().history_bytes() < 1000 * 100, "most of it is forgotten");
+        view.change_for_tests(&cluster, "shop", ResourceVersion(1008));
+        let version = source.vector().unwrap();
+        assert_eq!(
+            version.iter().map(|(_, component)| component.revision()).collect::<Vec<_>>(),
+            [ResourceVersion(1007)]
+        );
+        assert!(matches!(source.take(&mut events, |_, _| {}), Progress::CaughtUp));
+        assert_eq!(events.len(), 1);
+    }
 
     /// A watcher may have waited for its turn meanwhile.
     #[tokio::test]
     async fn what_comes_once_a_view_is_ended_is_not_taken() {
         let view = View::for_tests();
-        let (labels, fields) = (LabelSelector::default(), FieldSelector::default());
-        let (resource, selectable) = (&view.kind.resource, view.decoder.fields());
-        let filter = Filter::compile(None, None, &labels, &fields, resource, selectable, true).unwrap();
-        let watcher = Watcher::now(&view.log(), Arc::new(Selection::new(filter, None)));
+        let watcher = Watcher::now(&view.log(), filter(&view, None));
         let mut source = LogPosition::new(&view, None, watcher, false);
         let mut take = || {
             let mut events = Vec::new();

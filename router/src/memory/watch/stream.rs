@@ -267,7 +267,8 @@ impl WatchStream {
     fn after_events(&mut self) {
         let again = |event: &WatchEvent| matches!(event, WatchEvent::Object(event) if event.again);
         if self.events.iter().any(again) {
-            self.bookmark(self.source.vector(), false);
+            let told = self.source.vector();
+            self.bookmark(told, false);
         }
         self.bookmarks.events_told(Instant::now());
         if self.bookmarks.next() < self.timer.deadline() {
@@ -282,7 +283,8 @@ impl WatchStream {
             Due::Bookmark { repeated } => {
                 self.look_again();
                 if !matches!(self.phase, StreamPhase::Ended) {
-                    self.bookmark(self.source.vector(), repeated);
+                    let told = self.source.vector();
+                    self.bookmark(told, repeated);
                 }
                 self.timer.as_mut().reset(self.bookmarks.next());
             }
