@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 
 use tributary_proxy::Peer;
 
-use super::news::{Interest, News};
+use super::news::{Interest, LastPassed, News};
 
 /// How many watchers are woken before the others' turn, at least: whole connections. With 500 watchers on 5 connections
 /// half of them had an event 2.0 ms after its write's response where 64 were woken together, 2.5 ms where 128 were, and
@@ -180,32 +180,33 @@ impl WatcherGroups {
 
     /// Takes the wakers of the next connections, and says whether there are more to come.
     fn take(&mut self, wakers: &mut Vec<Waker>) -> bool {
-        let mut asked = 0;
-        while let Some(round) = &mut self.round {
-            match round.next(&self.watchers, self.last).and_then(|peer| self.watchers.get(&peer)) {
+        let Self { watchers, last, round } = self;
+        let (mut asked, mut passed) = (0, LastPassed::default());
+        while let Some(now) = round {
+            match now.next(watchers, *last).and_then(|peer| watchers.get(&peer)) {
                 Some(line) => {
                     asked += line.len();
-                    wakers.extend(line.iter().filter_map(|bell| bell.woken_by(&round.news)));
+                    wakers.extend(line.iter().filter_map(|bell| bell.woken_by(&now.news, &mut passed)));
                 }
                 None => {
-                    let (again, first) = (round.again.take(), round.first);
-                    self.last = first.unwrap_or(self.last);
-                    self.round = again.map(|news| Round::behind(self.last, news));
+                    *last = now.first.unwrap_or(*last);
+                    *round = now.again.take().map(|news| Round::behind(*last, news));
+                    passed = LastPassed::default();
                 }
             }
             if wakers.len() >= TOGETHER || asked >= ASKED_TOGETHER {
                 break;
             }
         }
-        self.round.is_some()
+        round.is_some()
     }
 }
 
 impl Bell {
     /// The watcher's waker, if it waits and is to look.
-    fn woken_by(&self, news: &News) -> Option<Waker> {
+    fn woken_by<'a>(&'a self, news: &News, passed: &mut LastPassed<'a>) -> Option<Waker> {
         if let (News::Changes(changes), Some(interest)) = (news, self.interest.get())
-            && let Some(place) = changes.passed(self.place.load(Ordering::Acquire), &**interest)
+            && let Some(place) = passed.find(changes, self.place.load(Ordering::Acquire), &**interest)
         {
             self.place.fetch_max(place, Ordering::AcqRel);
             return None;
@@ -235,6 +236,7 @@ impl Round {
 
 #[cfg(test)]
 mod tests {
+    use std::any::Any;
     use std::collections::BTreeSet;
     use std::task::Wake;
 
@@ -258,6 +260,10 @@ mod tests {
     impl Interest for InNamespace {
         fn is_in(&self, _: &ClusterName, change: &Change) -> bool {
             change.object.namespace() == self.0
+        }
+
+        fn is_that_of(&self, other: &dyn Interest) -> bool {
+            (other as &dyn Any).downcast_ref::<Self>().is_some_and(|other| self.0 == other.0)
         }
     }
 

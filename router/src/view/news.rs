@@ -3,6 +3,8 @@
 //! Of a resource with objects in a thousand namespaces, who watches ten of them is told nothing of most changes: to wake
 //! such a watcher for each costs half of what telling it would.
 
+use std::any::Any;
+
 use tributary_apimachinery::{Change, ClusterName};
 
 /// How many changes are told apart. As many as a watcher takes in one turn: among more there is something for nearly
@@ -10,9 +12,12 @@ use tributary_apimachinery::{Change, ClusterName};
 const CHANGES_MAX: usize = 32;
 
 /// What a watcher is told of.
-pub(crate) trait Interest: Send + Sync {
+pub(crate) trait Interest: Any + Send + Sync {
     /// Whether a change that a cluster sent may be told to it.
     fn is_in(&self, cluster: &ClusterName, change: &Change) -> bool;
+
+    /// Whether it is known without a long look that another watcher is told of the same.
+    fn is_that_of(&self, other: &dyn Interest) -> bool;
 }
 
 /// What has happened.
@@ -22,6 +27,25 @@ pub(super) enum News {
     Anything,
     /// These changes, and nothing else.
     Changes(NewChanges),
+}
+
+/// What was found of the last watcher: those of one user stand side by side, and have come as far.
+#[derive(Default)]
+pub(super) struct LastPassed<'a>(Option<(&'a dyn Interest, u64, Option<u64>)>);
+
+impl<'a> LastPassed<'a> {
+    /// As [`NewChanges::passed`], which is not asked twice of the same. The changes are the same each time.
+    pub(super) fn find(&mut self, changes: &NewChanges, place: u64, interest: &'a dyn Interest) -> Option<u64> {
+        if let Some((last, from, passed)) = self.0
+            && from == place
+            && interest.is_that_of(last)
+        {
+            return passed;
+        }
+        let passed = changes.passed(place, interest);
+        self.0 = Some((interest, place, passed));
+        passed
+    }
 }
 
 /// Changes that stand in the log one behind the other.
@@ -38,7 +62,7 @@ impl NewChanges {
         self.from + self.changes.len() as u64
     }
 
-    /// Up to which place a watcher need not look that need not look before this one. `None` where it is to look: there is
+    /// Up to which place a watcher need not look that has nothing to look at before this one. `None` where it is to look: there is
     /// something for it, or something else may have happened before them that it was not told of.
     pub(super) fn passed(&self, place: u64, interest: &dyn Interest) -> Option<u64> {
         let unseen = usize::try_from(place.checked_sub(self.from)?).unwrap_or(usize::MAX);
@@ -86,6 +110,10 @@ mod tests {
         fn is_in(&self, _: &ClusterName, change: &Change) -> bool {
             change.object.namespace() == self.0
         }
+
+        fn is_that_of(&self, other: &dyn Interest) -> bool {
+            (other as &dyn Any).downcast_ref::<Self>().is_some_and(|other| self.0 == other.0)
+        }
     }
 
     fn news(from: u64, namespaces: &[&str]) -> News {
@@ -115,6 +143,18 @@ mod tests {
         for ((from, namespaces), place, expected, why) in cases {
             let News::Changes(changes) = news(from, namespaces) else { panic!("few are told apart") };
             assert_eq!(changes.passed(place, &InNamespace("shop")), expected, "{why}");
+        }
+    }
+
+    #[test]
+    fn what_was_found_of_another_watcher_counts_for_the_same_alone() {
+        let News::Changes(changes) = news(5, &["mill", "shop"]) else { panic!("few are told apart") };
+        let watchers = [("shop", 5), ("shop", 5), ("mill", 6), ("shop", 6), ("bank", 6), ("bank", 6), ("bank", 4)];
+        let watchers = watchers.map(|(namespace, place)| (InNamespace(namespace), place));
+        let mut last = LastPassed::default();
+        for (interest, place) in &watchers {
+            let expected = changes.passed(*place, interest);
+            assert_eq!(last.find(&changes, *place, interest), expected, "{} at {place}", interest.0);
         }
     }
 

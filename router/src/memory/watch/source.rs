@@ -1,5 +1,6 @@
 //! What a stream is read from: a place in a view's log, up to where another view goes on with it.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use tributary_apimachinery::{Change, ClusterName, Filter};
@@ -23,6 +24,10 @@ const ASKING_COST_MAX: usize = 8 * Filter::LOOK_COST;
 impl Interest for Selection {
     fn is_in(&self, cluster: &ClusterName, change: &Change) -> bool {
         self.cost(&change.object) > ASKING_COST_MAX || concerns(self, cluster, change)
+    }
+
+    fn is_that_of(&self, other: &dyn Interest) -> bool {
+        (other as &dyn Any).downcast_ref::<Self>().is_some_and(|other| self.is_made_of(other))
     }
 }
 
