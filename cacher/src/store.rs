@@ -211,18 +211,19 @@ mod tests {
 
     #[test]
     fn what_was_let_go_shows_that_revisions_went_back() {
+        type Objects<'a> = &'a [(&'a str, &'a str, u64)];
         let named = |name: &str, uid: &str, version: u64| {
             let metadata =
                 format!(r#"{{"name":"{name}","namespace":"n","uid":"{uid}","resourceVersion":"{version}"}}"#);
             let text = format!(r#"{{"metadata":{metadata}}}"#);
             ObjectDecoder::new("v1", "ConfigMap", [].into()).decode(text.as_bytes()).unwrap()
         };
-        let collection = |version: u64, objects: &[(&str, &str, u64)]| {
+        let collection = |version: u64, objects: Objects<'_>| {
             let mut staging = Staging::new(&[], None);
             objects.iter().for_each(|(name, uid, version)| staging.put(named(name, uid, *version)));
             staging.finish(ResourceVersion(version))
         };
-        let cases: [(u64, &[(&str, &str, u64)], bool, &str); 7] = [
+        let cases: [(u64, Objects<'_>, bool, &str); 7] = [
             (12, &[("a", "1", 5), ("b", "2", 7)], false, "nothing changed"),
             (12, &[("b", "2", 11)], false, "one was deleted, one changed"),
             (12, &[("a", "1", 5), ("b", "2", 7), ("c", "3", 12)], false, "one came"),

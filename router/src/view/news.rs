@@ -129,7 +129,8 @@ mod tests {
     #[test]
     fn what_is_not_for_a_watcher_is_passed_and_no_more() {
         // (from, namespaces), place before → place after, or it is to look
-        let cases: [((u64, &[&str]), u64, Option<u64>, &str); 9] = [
+        type Happened<'a> = (u64, &'a [&'a str]);
+        let cases: [(Happened<'_>, u64, Option<u64>, &str); 9] = [
             ((5, &["mill"]), 5, Some(6), "nothing for it"),
             ((5, &["mill", "bank"]), 5, Some(7), "nothing for it in all of them"),
             ((5, &["mill", "shop"]), 5, None, "something for it"),
