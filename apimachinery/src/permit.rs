@@ -45,6 +45,17 @@ impl From<Permit> for TunnelPermit {
     }
 }
 
+/// What a request to a cluster occupies until the cluster has done with it, which may be later than its client has gone:
+/// among the request's extensions, for whoever sends it. Clones are one.
+#[derive(Clone, Debug)]
+pub struct RequestPermit(#[expect(dead_code, reason = "it is dropped, never read")] Arc<Mutex<Permit>>);
+
+impl From<Permit> for RequestPermit {
+    fn from(permit: Permit) -> Self {
+        Self(Arc::new(Mutex::new(permit)))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;

@@ -311,7 +311,8 @@ impl ClusterClient {
     ///
     /// A request that the member has certainly not seen is sent again, and so is a GET or HEAD without a body whose
     /// connection broke, at most twice; a body is never sent twice. Dropping the future or the response body cancels
-    /// the request at the member.
+    /// the request at the member; a short one that is over HTTP/2 only where its answer does not end soon
+    /// ([`ClientTuning::given_up_patience`]), and until then it occupies the [`RequestPermit`](tributary_apimachinery::permit::RequestPermit) among its extensions.
     ///
     /// # Errors
     /// [`ForwardError`] by the step that failed; an error status of the member is no error, except a 401 to our own

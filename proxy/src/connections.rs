@@ -20,6 +20,11 @@ use crate::error::ForwardError;
 /// unreachable by each. As long as the longest pause between two dials of an endpoint that was lost.
 pub(crate) const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(30);
 
+/// How many streams of a connection may have ended before their answers did; then another takes its place. 128: with those
+/// that clients have open on it (64), fewer than the 500 whose handlers a kube-apiserver has run or wait before it closes
+/// the connection with all that is on it, and than the 500 of which Envoy looks whether most were reset.
+const BROKEN_OFF_MAX: usize = 128;
+
 /// One HTTP/2 connection. It closes when its last request has ended and it is forgotten here.
 #[derive(Debug)]
 pub(crate) struct Slot {
@@ -59,6 +64,13 @@ impl StreamCounts {
     /// An answer has been read to its end.
     pub(crate) fn read_to_end(&self) {
         self.read_to_end.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many streams have ended before their answers did: most of them were reset for clients that had gone.
+    fn broken_off(&self) -> usize {
+        let [opened, read_to_end, open] =
+            [&self.opened, &self.read_to_end, &self.open].map(|count| count.load(Ordering::Relaxed));
+        opened.saturating_sub(read_to_end).saturating_sub(open)
     }
 
     fn is_left_clean(&self) -> bool {
@@ -125,6 +137,12 @@ impl Slot {
     pub(crate) fn is_usable(&self, version: u64) -> bool {
         self.version == version && !self.sender.is_closed()
     }
+
+    /// Whether so many of its streams were reset that the member may soon close it, with all that is on it. It takes new
+    /// requests only until there is another.
+    fn is_worn(&self) -> bool {
+        self.counts.broken_off() >= BROKEN_OFF_MAX
+    }
 }
 
 pub(crate) type SharedDial = Shared<BoxFuture<'static, Result<(), ForwardError>>>;
@@ -156,7 +174,7 @@ impl Dial {
 pub(crate) enum Pick {
     Room(StreamPermit),
     /// There is room, but it is time for another connection: the last streams are being used,
-    /// or it is driven in another runtime.
+    /// it is driven in another runtime, or too much on it was reset.
     Tight(StreamPermit),
     Full,
 }
@@ -166,12 +184,13 @@ impl Connections {
     pub(crate) fn pick(&self, version: u64, here: runtime::Id) -> Pick {
         let slots = self.slots.load();
         let usable = || slots.iter().filter(|slot| slot.is_usable(version));
-        let ours = || usable().filter(|slot| slot.runtime == here);
+        let fresh = || usable().filter(|slot| !slot.is_worn());
+        let ours = || fresh().filter(|slot| slot.runtime == here);
         if let Some(permit) = ours().find_map(|slot| slot.reserve(80)) {
             return Pick::Room(permit);
         }
-        let roomy = usable().find_map(|slot| slot.reserve(80));
-        let any = || ours().chain(usable()).find_map(|slot| slot.reserve(100));
+        let roomy = fresh().find_map(|slot| slot.reserve(80));
+        let any = || ours().chain(fresh()).chain(usable()).find_map(|slot| slot.reserve(100));
         roomy.or_else(any).map_or(Pick::Full, Pick::Tight)
     }
 
@@ -195,9 +214,9 @@ impl Connections {
         self.slots.load().iter().find(|slot| slot.streams() == 0).map(|slot| slot.id)
     }
 
-    /// How many there are with credentials of this version.
+    /// How many there are with credentials of this version, without those that are to be replaced.
     pub(crate) fn usable(&self, version: u64) -> usize {
-        self.slots.load().iter().filter(|slot| slot.is_usable(version)).count()
+        self.slots.load().iter().filter(|slot| slot.is_usable(version) && !slot.is_worn()).count()
     }
 
     /// Whether there is no connection, nor is one dialed.
@@ -229,10 +248,10 @@ impl Connections {
         dial.as_ref().is_some_and(|dial| dial.begun.elapsed() < PAUSE_AFTER_FAILURE && failed(dial))
     }
 
-    /// Adds a connection and forgets those that take no more requests: closed ones, and those of older credentials. A
-    /// request that began with the older ones may still add one, which takes nothing from those of newer ones.
+    /// Adds a connection and forgets those that take no more requests: closed ones, those on which too much was reset, and
+    /// those of older credentials. A request that began with the older ones may still add one, which takes nothing from those of newer ones.
     pub(crate) fn push(&self, slot: Arc<Slot>) {
-        let stays = |other: &Arc<Slot>| other.version >= slot.version && !other.sender.is_closed();
+        let stays = |other: &Arc<Slot>| other.version >= slot.version && !other.sender.is_closed() && !other.is_worn();
         self.slots.rcu(|slots| {
             let mut slots: Vec<_> = slots.iter().filter(|other| stays(other)).cloned().collect();
             slots.push(slot.clone());

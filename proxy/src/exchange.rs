@@ -9,15 +9,18 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 use tokio::time::Duration;
 use tributary_apimachinery::body::{self, Body};
+use tributary_apimachinery::permit::RequestPermit;
 use tributary_apimachinery::{Permit, explain};
 
 use crate::credentials::Current;
 use crate::endpoint::{Endpoint, EndpointRequest};
 use crate::error::{ForwardError, Sent};
+use crate::given_up::{Asked, Occupied};
 use crate::headers;
 use crate::member::ClientInner;
 use crate::member_body::{BodySource, MemberBody, Reader};
-use crate::pool::{AtEndpoint, Claim, Connection};
+use crate::places::Asker;
+use crate::pool::{AtEndpoint, Claim, Connection, LaneKind};
 use crate::speaker::Speaker;
 use crate::user::MemberUser;
 
@@ -79,6 +82,7 @@ impl ClientInner {
         user: &MemberUser,
     ) -> Result<(Response<Body>, Arc<Current>), ForwardError> {
         let path = request.uri().clone();
+        let place = request.extensions_mut().remove::<RequestPermit>();
         let mut retries = 0;
         let mut failed: Option<Arc<Endpoint>> = None;
         loop {
@@ -93,6 +97,9 @@ impl ClientInner {
                 None => self.endpoints.open(claim.lane, failed.as_ref(), open).await?,
             };
             let endpoint = held.endpoint.clone();
+            if let Some(place) = &place {
+                request.extensions_mut().insert(place.clone());
+            }
             match self.send(held, connection, request, &path, limit, claim).await {
                 Ok(response) => {
                     endpoint.spoke(Speaker::of(response.status()));
@@ -120,19 +127,23 @@ impl ClientInner {
         &self,
         held: EndpointRequest,
         connection: Connection,
-        request: Request<Body>,
+        mut request: Request<Body>,
         path: &Uri,
         limit: Option<Duration>,
         claim: Claim,
     ) -> Result<Response<Body>, Failed> {
         let endpoint = held.endpoint.clone();
         endpoint.count();
-        let (response, permit, counts) = match connection {
+        let place = request.extensions_mut().remove::<RequestPermit>();
+        let (response, permit, shared) = match connection {
             Connection::Http2(permit) => {
                 let request = self.in_http2_form(request, &endpoint, path)?;
                 let (mut sender, counts) = (permit.sender(), permit.slot().counts.clone());
-                let response = self.head(sender.try_send_request(request), limit).await?;
-                (response, Permit::keeping((permit, held)), Some(counts))
+                let occupied =
+                    Occupied { permit: Permit::keeping((permit, held, place)), counts, patience: self.patience(claim) };
+                let mut asked = Asked::new(sender.try_send_request(request), occupied);
+                let response = self.head(asked.answer(), limit).await?;
+                (response, None, asked.into_occupied())
             }
             Connection::Http1(mut checkout) => {
                 let request = self.in_http1_form(request, &endpoint, path)?;
@@ -144,13 +155,20 @@ impl ClientInner {
                     ));
                 };
                 let response = self.head(sender.try_send_request(request), limit).await?;
-                (response, Permit::keeping((checkout, held)), None)
+                (response, Some(Permit::keeping((checkout, held, place))), None)
             }
         };
         // What has a time limit ends by itself.
         let until = limit.is_none().then(|| self.tuning.shutdown.clone());
         let source = BodySource { endpoint, speaker: Speaker::of(response.status()), reader: Reader::of(claim) };
-        Ok(response.map(|incoming| MemberBody::boxed(incoming, permit, counts, self.name.clone(), source, until)))
+        Ok(response.map(|incoming| MemberBody::boxed(incoming, (permit, shared), self.name.clone(), source, until)))
+    }
+
+    /// How long an answer over HTTP/2 is read for nobody. What lasts has few streams beside it, all of the same client; and
+    /// what this process asks for itself it does not give up at anybody's wish.
+    fn patience(&self, claim: Claim) -> Option<Duration> {
+        let is_shared = claim.lane == LaneKind::Short && claim.asker == Asker::Client;
+        is_shared.then_some(self.tuning.given_up_patience)
     }
 
     /// Waits for a response head.

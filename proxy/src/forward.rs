@@ -7,6 +7,7 @@ use http::header::{HeaderName, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use tributary_apimachinery::RequestClass;
 use tributary_apimachinery::body::Body;
+use tributary_apimachinery::permit::RequestPermit;
 
 use crate::error::ForwardError;
 use crate::exchange::Replay;
@@ -58,7 +59,11 @@ pub(crate) async fn forward(
     let asker = request.extensions().get::<Asker>().copied().unwrap_or_default();
     let peer = request.extensions().get::<Peer>().copied();
     let endpoint = request.extensions().get::<AtEndpoint>().copied();
+    let place = request.extensions_mut().remove::<RequestPermit>();
     request.extensions_mut().clear();
+    if let Some(place) = place {
+        request.extensions_mut().insert(place);
+    }
     let lane = if class.is_long_running() { LaneKind::LongRunning } else { LaneKind::Short };
     let claim = Claim { lane, asker, peer, endpoint };
     let limit = (!class.is_long_running()).then_some(member.tuning.head_timeout);

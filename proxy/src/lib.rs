@@ -29,6 +29,7 @@ mod error;
 mod exchange;
 mod exec_plugin;
 mod forward;
+mod given_up;
 pub mod headers;
 mod http1;
 mod identity;

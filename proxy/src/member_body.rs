@@ -12,9 +12,9 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tributary_apimachinery::body::{Body, BoxError};
 use tributary_apimachinery::{ClusterName, Permit, explain};
 
-use crate::connections::StreamCounts;
 use crate::endpoint::Endpoint;
 use crate::error::SharedError;
+use crate::given_up::Occupied;
 use crate::places::Asker;
 use crate::pool::{Claim, LaneKind};
 use crate::speaker::Speaker;
@@ -62,11 +62,11 @@ pub(crate) struct BodySource {
 /// A member's response body, and what it occupies until it ends or is dropped: its share of a connection, its place
 /// among requests.
 pub(crate) struct MemberBody {
-    // Dropped first: hyper resets the stream before the capacity is counted as free.
-    incoming: Incoming,
+    // Dropped first: hyper resets the stream before the capacity is counted as free. Gone when this is dropped.
+    incoming: Option<Incoming>,
     permit: Option<Permit>,
-    /// What counts that it was read to its end, over HTTP/2.
-    counts: Option<Arc<StreamCounts>>,
+    /// What it occupies over HTTP/2.
+    shared: Option<Occupied>,
     cluster: ClusterName,
     /// Whatever comes of a member's own answer shows that its endpoint is alive.
     source: BodySource,
@@ -86,15 +86,15 @@ impl MemberBody {
     /// Wraps a response body. One without content gives its capacity back at once. `until` breaks it off.
     pub(crate) fn boxed(
         incoming: Incoming,
-        permit: Permit,
-        counts: Option<Arc<StreamCounts>>,
+        (permit, shared): (Option<Permit>, Option<Occupied>),
         cluster: ClusterName,
         source: BodySource,
         until: Option<CancellationToken>,
     ) -> Body {
         let cut = until.map(|until| Box::pin(until.cancelled_owned()));
-        let mut body = Self { incoming, permit: Some(permit), counts, cluster, source, is_waiting: true, cut };
-        if body.incoming.is_end_stream() {
+        let is_whole = incoming.is_end_stream();
+        let mut body = Self { incoming: Some(incoming), permit, shared, cluster, source, is_waiting: true, cut };
+        if is_whole {
             body.ended();
         }
         body.boxed_unsync()
@@ -102,10 +102,15 @@ impl MemberBody {
 
     /// It has been read to its end.
     fn ended(&mut self) {
-        if let Some(counts) = self.counts.take() {
-            counts.read_to_end();
+        if let Some(shared) = self.shared.take() {
+            shared.counts.read_to_end();
         }
         self.permit = None;
+    }
+
+    /// It has broken off.
+    fn failed(&mut self) {
+        (self.shared, self.permit) = (None, None);
     }
 
     fn broke_off(&self, cause: impl std::error::Error + Send + Sync + 'static) -> BoxError {
@@ -123,10 +128,12 @@ impl HttpBody for MemberBody {
         if let Some(cut) = &mut self.cut
             && cut.as_mut().poll(cx).is_ready()
         {
-            (self.cut, self.permit) = (None, None);
+            self.cut = None;
+            self.failed();
             return Poll::Ready(Some(Err(self.broke_off(CutOff))));
         }
-        let polled = Pin::new(&mut self.incoming).poll_frame(cx);
+        let Some(incoming) = &mut self.incoming else { return Poll::Ready(None) };
+        let polled = Pin::new(incoming).poll_frame(cx);
         let comes_now = std::mem::replace(&mut self.is_waiting, polled.is_pending());
         let frame = match ready!(polled) {
             Some(Ok(frame)) => {
@@ -134,13 +141,13 @@ impl HttpBody for MemberBody {
                     self.source.endpoint.heard();
                 }
                 // hyper's server asks nothing more of a body that says so.
-                if self.incoming.is_end_stream() {
+                if self.is_end_stream() {
                     self.ended();
                 }
                 Some(Ok(frame))
             }
             Some(Err(error)) => {
-                self.permit = None;
+                self.failed();
                 if self.source.reader == Reader::Follower {
                     self.source.endpoint.broke_off(&self.cluster, &explain(&error));
                 }
@@ -155,10 +162,18 @@ impl HttpBody for MemberBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.incoming.is_end_stream()
+        self.incoming.as_ref().is_none_or(Incoming::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.incoming.size_hint()
+        self.incoming.as_ref().map_or_else(SizeHint::default, Incoming::size_hint)
+    }
+}
+
+impl Drop for MemberBody {
+    fn drop(&mut self) {
+        if let (Some(incoming), Some(shared)) = (self.incoming.take(), self.shared.take()) {
+            shared.give_up(async { Some(incoming) });
+        }
     }
 }

@@ -42,6 +42,10 @@ pub struct ClientTuning {
     /// 75 s, for discovery and cachers: kube-apiserver itself answers 504 after 60 s, and its answer says more than
     /// ours would. A client's request may be given less by whoever forwards it.
     pub head_timeout: Duration,
+    /// How long the answer to a short request is read on once its client has gone, before its stream is reset. Default
+    /// 1 s: most answers have ended by then, and each reset brings the member nearer to closing the connection, which
+    /// other clients use as well.
+    pub given_up_patience: Duration,
     /// The quiet time on a connection after which it is pinged. Default 5 s: a ping is 20 bytes.
     pub keep_alive_interval: Duration,
     /// The time a ping may take before the connection is given up. Default 10 s: its answer waits behind what a slow
@@ -104,6 +108,7 @@ impl Default for ClientTuning {
         Self {
             connect_timeout: Duration::from_secs(10),
             head_timeout: Duration::from_secs(75),
+            given_up_patience: Duration::from_secs(1),
             keep_alive_interval: Duration::from_secs(5),
             keep_alive_timeout: Duration::from_secs(10),
             client_windows: Windows { stream: 256 << 10, connection: 16 << 20 },

@@ -76,7 +76,7 @@ pub(crate) async fn forward(
             let shutdown = Some(member.tuning.shutdown.clone());
             let response = response.map(|incoming| {
                 let source = BodySource { endpoint, speaker, reader: Reader::Any };
-                MemberBody::boxed(incoming, permit, None, member.name.clone(), source, shutdown)
+                MemberBody::boxed(incoming, (Some(permit), None), member.name.clone(), source, shutdown)
             });
             member.finish(response)
         }

@@ -14,5 +14,6 @@ mod precedents;
 mod probes;
 mod readers;
 mod renewal;
+mod resets;
 mod streaming;
 mod upgrades;

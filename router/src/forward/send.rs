@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Request, Response, StatusCode, Uri};
+use tributary_apimachinery::permit::RequestPermit;
 use tributary_apimachinery::{Permit, RequestClass, RequestInfo};
 use tributary_proxy::{ClusterClient, ForwardError, RequestIdentity};
 
@@ -49,7 +50,8 @@ async fn answered(
     let identity = caller.identity(&cluster.setup).await?;
     let client = addressed(cluster, &mut request, &info.path, query)?;
     let question = Question { method: request.method().clone(), path: &info.path, query };
-    let place = place(cluster, caller, &request)?;
+    let place = RequestPermit::from(place(cluster, caller, &request)?);
+    request.extensions_mut().insert(place.clone());
     note(cluster, caller, &mut request);
     let waiting = caller.awaited.wait_for(cluster.name());
     let answer = client.forward(request, identity).await.map_err(|error| not_forwarded(cluster, error))?;
@@ -59,7 +61,7 @@ async fn answered(
         // What is switched has a connection of its own from now on, and is counted as such.
         StatusCode::SWITCHING_PROTOCOLS => answer,
         // The connection is occupied until the answer has ended.
-        _ => answer.map(|body| body::holding(body, place)),
+        _ => answer.map(|body| body::holding(body, Permit::keeping(place))),
     })
 }
 

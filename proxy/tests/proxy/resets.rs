@@ -1,0 +1,239 @@
+//! Clients share a member's connections: what one asks and gives up again takes nothing from the others.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::{join_all, select_all};
+use http::{Response, StatusCode};
+use http_body_util::BodyExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tributary_apimachinery::Permit;
+use tributary_apimachinery::permit::RequestPermit;
+use tributary_proxy::{ClientTuning, ClusterClient, Peer, RequestIdentity};
+
+use crate::member::{self, Authority, Body, Member, Options, SOON, eventually, get, text};
+
+/// As a kube-apiserver has it (`MaxConcurrentStreams` in apiserver's `secure_serving.go`).
+const STREAMS: usize = 100;
+
+/// How long the member works on `/slow`, whoever still waits for it.
+const SLOW: Duration = Duration::from_millis(300);
+
+/// A member that bears resets as Go's server does (`scheduleHandler` and `processResetStream` in
+/// `golang.org/x/net/http2/server.go`): a handler runs on though its stream was reset, as many at once as there may be
+/// streams; further requests wait for one to end; and once more than four times as many wait, the connection is closed
+/// with all that is on it. `/watch` goes on until its stream is reset.
+struct GoMember {
+    address: SocketAddr,
+    authority: Authority,
+    counts: Arc<Counts>,
+}
+
+#[derive(Default)]
+struct Counts {
+    connections: AtomicUsize,
+    /// Connections that were closed because of resets.
+    calmed: AtomicUsize,
+    slow: AtomicUsize,
+    held: AtomicUsize,
+    /// So many of those that are held are answered.
+    released: watch::Sender<usize>,
+    /// Answers that nobody took.
+    reset: AtomicUsize,
+}
+
+impl Counts {
+    fn of(count: &AtomicUsize) -> usize {
+        count.load(Ordering::SeqCst)
+    }
+}
+
+impl GoMember {
+    async fn start() -> Self {
+        let authority = Authority::new();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let acceptor = tokio_rustls::TlsAcceptor::from(member::server_config(&authority, &Options::default()));
+        let counts = Arc::new(Counts::default());
+        let shared = counts.clone();
+        tokio::spawn(async move {
+            while let Ok((tcp, _)) = listener.accept().await {
+                tokio::spawn(serve(acceptor.clone(), tcp, shared.clone()));
+            }
+        });
+        Self { address, authority, counts }
+    }
+
+    async fn client(&self, given_up_patience: Duration) -> ClusterClient {
+        let mut config = kube::Config::new(format!("https://{}", self.address).parse().unwrap());
+        config.root_cert = Some(vec![self.authority.der.to_vec()]);
+        member::connect(config, ClientTuning { given_up_patience, ..ClientTuning::default() }).await
+    }
+}
+
+async fn serve(acceptor: tokio_rustls::TlsAcceptor, tcp: TcpStream, counts: Arc<Counts>) {
+    let Ok(tls) = acceptor.accept(tcp).await else { return };
+    let most = u32::try_from(STREAMS).unwrap();
+    let mut builder = h2::server::Builder::new();
+    // What its library counts by itself is not what is tried here.
+    builder.max_concurrent_streams(most).max_concurrent_reset_streams(10_000).max_pending_accept_reset_streams(10_000);
+    let Ok(mut connection) = builder.handshake::<_, Bytes>(tls).await else { return };
+    counts.connections.fetch_add(1, Ordering::SeqCst);
+    let (handlers, waiting) = (Arc::new(Semaphore::new(STREAMS)), Arc::new(AtomicUsize::new(0)));
+    while let Some(Ok((request, respond))) = connection.accept().await {
+        if handlers.available_permits() == 0 && waiting.load(Ordering::SeqCst) > 4 * STREAMS {
+            counts.calmed.fetch_add(1, Ordering::SeqCst);
+            connection.abrupt_shutdown(h2::Reason::ENHANCE_YOUR_CALM);
+            continue;
+        }
+        waiting.fetch_add(1, Ordering::SeqCst);
+        let (handlers, waiting, counts) = (handlers.clone(), waiting.clone(), counts.clone());
+        tokio::spawn(async move {
+            let _handler = handlers.acquire().await.unwrap();
+            waiting.fetch_sub(1, Ordering::SeqCst);
+            handle(request.uri().path(), respond, &counts).await;
+        });
+    }
+}
+
+async fn handle(path: &str, mut respond: h2::server::SendResponse<Bytes>, counts: &Counts) {
+    if path == "/slow" {
+        counts.slow.fetch_add(1, Ordering::SeqCst);
+        tokio::time::sleep(SLOW).await;
+    }
+    if path == "/held" {
+        let mine = counts.held.fetch_add(1, Ordering::SeqCst) + 1;
+        let _ = counts.released.subscribe().wait_for(|released| *released >= mine).await;
+    }
+    let is_watch = path == "/watch";
+    let Ok(mut body) = respond.send_response(Response::new(()), false) else {
+        counts.reset.fetch_add(1, Ordering::SeqCst);
+        return;
+    };
+    let _ = body.send_data(Bytes::from_static(b"answer"), !is_watch);
+    if is_watch {
+        let _reset = std::future::poll_fn(|cx| body.poll_reset(cx)).await;
+    }
+}
+
+/// A client's request, by a connection of this number, that occupies one of its places.
+async fn asked(path: &str, of: u16, places: &Arc<Semaphore>) -> http::Request<Body> {
+    let mut request = get(path);
+    let place = places.clone().acquire_owned().await.unwrap();
+    request.extensions_mut().insert(RequestPermit::from(Permit::keeping(place)));
+    request.extensions_mut().insert(Peer(([127, 0, 0, 1], of).into()));
+    request
+}
+
+/// Asks for what is slow, and for watches, and goes away again, many times at once, until so much was seen of it.
+async fn asks_and_gives_up(client: &ClusterClient, counts: &Counts, requests: usize) {
+    let places = Arc::new(Semaphore::new(128));
+    let one = async || {
+        while Counts::of(&counts.slow) < requests {
+            let request = asked("/slow", 1, &places).await;
+            let gone = Duration::from_millis(2);
+            let _ = tokio::time::timeout(gone, client.forward(request, RequestIdentity::Member)).await;
+        }
+    };
+    join_all((0..128).map(|_| one())).await;
+}
+
+#[tokio::test]
+async fn resets_of_one_client_cost_others_no_connection() {
+    let member = GoMember::start().await;
+    // Shorter than what is slow takes: every stream is reset.
+    let client = member.client(Duration::from_millis(20)).await;
+    let over = AtomicBool::new(false);
+    let asked_by = async |of: u16, path: &'static str| {
+        let request = asked(path, of, &Arc::new(Semaphore::new(1))).await;
+        let answer = client.forward(request, RequestIdentity::Member).await;
+        answer.unwrap_or_else(|error| panic!("client {of}: {error}"))
+    };
+    let begin_watch = async || {
+        let mut request = get("/watch?watch=true");
+        request.extensions_mut().insert(tributary_apimachinery::RequestClass::LongRunning);
+        request.extensions_mut().insert(Peer(([127, 0, 0, 1], 2).into()));
+        client.forward(request, RequestIdentity::Member).await.unwrap().into_body()
+    };
+    let mut watches = Vec::new();
+    for _ in 0..20 {
+        watches.push(begin_watch().await);
+    }
+    let answered = AtomicUsize::new(0);
+    let other = async |of: u16| {
+        while !over.load(Ordering::SeqCst) {
+            let answer = asked_by(of, "/quick").await;
+            let body = answer.into_body().collect().await;
+            assert_eq!(body.unwrap_or_else(|error| panic!("client {of}: {error}")).to_bytes(), "answer");
+            answered.fetch_add(1, Ordering::SeqCst);
+        }
+    };
+    let attack = async {
+        asks_and_gives_up(&client, &member.counts, 5_000).await;
+        over.store(true, Ordering::SeqCst);
+    };
+    futures::join!(attack, join_all((3..13).map(&other)));
+    assert!(Counts::of(&member.counts.reset) > 2_000, "{} were reset", Counts::of(&member.counts.reset));
+    assert_eq!(Counts::of(&member.counts.calmed), 0, "connections that the member closed");
+    assert!(answered.load(Ordering::SeqCst) > 100, "{answered:?}");
+    for watch in &mut watches {
+        assert_eq!(watch.frame().await.unwrap().unwrap().into_data().unwrap(), "answer");
+    }
+    let ends = watches.iter_mut().map(|watch| Box::pin(watch.frame()));
+    let is_ended = tokio::time::timeout(Duration::from_millis(50), select_all(ends)).await.is_ok();
+    assert!(!is_ended, "a watch has ended");
+    drop(watches);
+    eventually("all that was given up has ended", || client.pool_statistics().short_streams == 0).await;
+}
+
+#[tokio::test]
+async fn an_answer_that_comes_soon_is_read_though_its_client_has_gone() {
+    const PLACES: usize = 50;
+    let member = GoMember::start().await;
+    let client = member.client(SOON).await;
+    let places = Arc::new(Semaphore::new(PLACES));
+    for round in 1..=4 {
+        let gives_up = async || {
+            let request = asked("/held", 1, &places).await;
+            tokio::select! {
+                answer = client.forward(request, RequestIdentity::Member) => panic!("round {round}: {answer:?}"),
+                () = eventually("all are under way", || Counts::of(&member.counts.held) == round * PLACES) => {}
+            }
+        };
+        join_all((0..PLACES).map(|_| gives_up())).await;
+        assert_eq!(places.available_permits(), 0, "who has gone still has their place");
+        member.counts.released.send_replace(round * PLACES);
+        eventually("the answers were read", || client.pool_statistics().short_streams == 0).await;
+        assert_eq!(places.available_permits(), PLACES);
+    }
+    let answer = client.forward(asked("/quick", 1, &places).await, RequestIdentity::Member).await.unwrap();
+    drop(answer.into_body());
+    eventually("the rest was read", || client.pool_statistics().short_streams == 0).await;
+    assert_eq!((Counts::of(&member.counts.reset), Counts::of(&member.counts.connections)), (0, 1));
+}
+
+#[tokio::test]
+async fn thousands_of_clients_share_a_few_connections() {
+    const CLIENTS: u16 = 5_000;
+    const AT_ONCE: usize = 640;
+    let member = Member::start(Options::default(), |_, _| async {
+        // Long enough for all that are asked at once to be under way together.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        text(StatusCode::OK, "short".to_owned())
+    })
+    .await;
+    let client = member.client().await;
+    let places = Arc::new(Semaphore::new(AT_ONCE));
+    let one = async |of: u16| {
+        let answer = client.forward(asked("/api/v1/pods", of, &places).await, RequestIdentity::Member).await.unwrap();
+        assert_eq!(member::read(answer).await, "short");
+    };
+    for _ in 0..2 {
+        join_all((1..=CLIENTS).map(&one)).await;
+    }
+    assert!(member.connections() <= 16, "{} connections", member.connections());
+}
