@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use http::{Extensions, Request, Response, StatusCode};
 use http_body_util::BodyExt;
@@ -199,6 +200,51 @@ async fn bytes_flow_both_ways_after_101() {
         assert!(!seen.contains("client") && !seen.contains("impersonate") && !seen.contains("y2xpzw50"), "{seen}");
         assert!(seen.contains("sec-websocket-protocol: v5.channel.k8s.io\r\n"), "{seen}");
     }
+}
+
+#[tokio::test]
+async fn a_tunnel_on_which_nothing_is_said_for_a_day_is_there() {
+    let answer = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+    let member = RawMember::start(answer).await;
+    let address = front(member::connect(member.config.clone(), ClientTuning::default()).await).await;
+    let (mut tcp, head) = ask(address, WEBSOCKET).await;
+    assert!(head.starts_with("HTTP/1.1 101"), "{head}");
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(24 * 60 * 60)).await;
+    tokio::time::resume();
+    tcp.write_all(b"still open").await.unwrap();
+    let mut echo = [0; 10];
+    tokio::time::timeout(SOON, tcp.read_exact(&mut echo)).await.unwrap().unwrap();
+    assert_eq!(&echo, b"STILL OPEN");
+}
+
+#[tokio::test]
+async fn what_a_member_says_after_its_client_has_finished_arrives() {
+    let authority = Authority::new();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut config = kube::Config::new(format!("https://{}", listener.local_addr().unwrap()).parse().unwrap());
+    config.root_cert = Some(vec![authority.der.to_vec()]);
+    let options = Options { alpn: vec!["http/1.1"], ..Options::default() };
+    let acceptor = tokio_rustls::TlsAcceptor::from(member::server_config(&authority, &options));
+    tokio::spawn(async move {
+        let mut tls = acceptor.accept(listener.accept().await.unwrap().0).await.unwrap();
+        read_head(&mut tls).await;
+        let switch = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+        tls.write_all(switch.as_bytes()).await.unwrap();
+        let mut said = Vec::new();
+        tls.read_to_end(&mut said).await.unwrap();
+        said.make_ascii_uppercase();
+        tls.write_all(&said).await.unwrap();
+        tls.shutdown().await.unwrap();
+    });
+    let address = front(member::connect(config, ClientTuning::default()).await).await;
+    let (mut tcp, head) = ask(address, WEBSOCKET).await;
+    assert!(head.starts_with("HTTP/1.1 101"), "{head}");
+    tcp.write_all(b"all of it").await.unwrap();
+    tcp.shutdown().await.unwrap();
+    let mut answer = Vec::new();
+    tokio::time::timeout(SOON, tcp.read_to_end(&mut answer)).await.unwrap().unwrap();
+    assert_eq!(answer, b"ALL OF IT");
 }
 
 #[tokio::test]
