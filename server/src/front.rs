@@ -20,6 +20,7 @@ use crate::authentication::{Authentication, Authenticator, ClientChain, anonymou
 use crate::drain;
 use crate::handler::{Body, Handler};
 use crate::hosts::Hosts;
+use crate::listener::GoawayChance;
 use crate::metrics::ServerMetrics;
 use crate::own_paths::OwnPath;
 use crate::status;
@@ -78,6 +79,7 @@ pub struct Front<H> {
     stop: CancellationToken,
     audit: Option<Arc<Auditor>>,
     hosts: Arc<Hosts>,
+    goaway_chance: GoawayChance,
 }
 
 impl<H: Handler> Front<H> {
@@ -85,7 +87,15 @@ impl<H: Handler> Front<H> {
     pub fn new(handler: Arc<H>, authenticator: Authenticator, stop: CancellationToken) -> Self {
         let metrics = ServerMetrics::default();
         handler.register_metrics(&mut |registry| metrics.register(registry));
-        Self { handler, authenticator, metrics, stop, audit: None, hosts: Arc::default() }
+        Self {
+            handler,
+            authenticator,
+            metrics,
+            stop,
+            audit: None,
+            hosts: Arc::default(),
+            goaway_chance: GoawayChance::default(),
+        }
     }
 
     /// Has requests written to an audit log.
@@ -101,6 +111,17 @@ impl<H: Handler> Front<H> {
     #[must_use]
     pub fn at(self, hosts: Arc<Hosts>) -> Self {
         Self { hosts, ..self }
+    }
+
+    /// Has requests be the last of their connections by this chance.
+    #[must_use]
+    pub fn sending_away(self, goaway_chance: GoawayChance) -> Self {
+        Self { goaway_chance, ..self }
+    }
+
+    /// How likely a request is the last on its connection.
+    pub fn goaway_chance(&self) -> GoawayChance {
+        self.goaway_chance
     }
 
     /// The handler behind.

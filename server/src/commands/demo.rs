@@ -13,6 +13,7 @@ use crate::cli::{DemoArguments, LimitArguments, MergeArguments, ServeArguments, 
 use crate::credentials::{BearerToken, Certificates};
 use crate::data_directory::{DataDirectory, write_private};
 use crate::exit::Failure;
+use crate::listener::GoawayChance;
 use crate::output::print;
 use crate::threads::Threads;
 
@@ -49,6 +50,7 @@ pub async fn demo(arguments: DemoArguments) -> Result<(), Failure> {
         replicas: None,
         data_dir: Some(directory.0.join("data")),
         shutdown_delay_duration: Duration::ZERO,
+        goaway_chance: GoawayChance::default(),
         limits: LimitArguments::default(),
         audit: AuditArguments::default(),
     };

@@ -202,7 +202,8 @@ fn answer_clients(
     stop: &CancellationToken,
 ) -> Result<JoinHandle<Drained>, Failure> {
     let front = Front::new(Arc::new(router), known_clients(running)?, stop.clone());
-    let front = Arc::new(front.audited(audit).at(Arc::clone(&running.hosts)));
+    let front =
+        Arc::new(front.audited(audit).at(Arc::clone(&running.hosts)).sending_away(running.arguments.goaway_chance));
     let tls = Arc::clone(&running.tls);
     let limits = &running.arguments.limits;
     let connections = descriptors::for_clients(limits.max_connections);

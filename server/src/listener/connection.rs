@@ -22,6 +22,7 @@ use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::coalesce::Coalesce;
+use super::goaway::Parting;
 use super::outgoing::Outgoing;
 use super::proxy_protocol::ProxyHeaders;
 use super::strangers::{Stranger, StrangersHead};
@@ -158,11 +159,13 @@ impl<H: Handler> ClientConnection<H> {
             (Arc::new(Acquaintance::new(self.stranger, self.users)), Arc::new(Outgoing::new(self.unread)));
         let (known, answers, own) = (Arc::clone(&acquaintance), Arc::clone(&outgoing), Arc::clone(&front));
         let asking = Arc::clone(&client);
+        let parting = Arc::new(Parting::by(front.goaway_chance()));
+        let drawn = Arc::clone(&parting);
         let service = service_fn(move |mut request: Request<Incoming>| {
             let (front, known, answers) = (Arc::clone(&front), Arc::clone(&known), Arc::clone(&answers));
-            let client = Arc::clone(&asking);
+            let (client, drawn) = (Arc::clone(&asking), Arc::clone(&drawn));
             async move {
-                let method = request.method().clone();
+                let (method, version) = (request.method().clone(), request.version());
                 if request.headers().len() > HEADERS_MAX {
                     return Ok::<_, Infallible>(answers.meter(&method, status::too_many_headers(HEADERS_MAX)));
                 }
@@ -178,6 +181,7 @@ impl<H: Handler> ClientConnection<H> {
                     known.note(outcome)
                 };
                 let answer = Box::pin(front.call(request, &client, note, has_room)).await;
+                drawn.draw(version, &answer);
                 Ok(answers.meter(&method, answer))
             }
         });
@@ -188,30 +192,43 @@ impl<H: Handler> ClientConnection<H> {
             _socket: socket,
         });
         let mut connection = pin!(BUILDER.serve_connection_with_upgrades(io, service));
-        let ended = tokio::select! {
-            ended = connection.as_mut() => ended,
-            () = self.stop.cancelled() => {
-                connection.as_mut().graceful_shutdown();
-                connection.await
-            }
-            () = acquaintance.refused() => {
-                connection.as_mut().graceful_shutdown();
-                tokio::time::timeout(STRANGER_FAREWELL, connection).await.unwrap_or(Ok(()))
-            }
-            () = acquaintance.sent_away() => {
-                own.own_metrics().strangers_sent_away.inc();
-                tracing::debug!(client = %client.address, "nobody is known on the connection, and it makes room for another");
-                return;
-            }
-            () = outgoing.stuck(&own.own_metrics().answers_stuck) => {
-                own.own_metrics().connections_stuck.inc();
-                tracing::debug!(client = %client.address, "the client reads none of its answers; its connection is closed");
-                return;
+        let mut is_leaving = false;
+        let ended = loop {
+            tokio::select! {
+                ended = connection.as_mut() => break ended,
+                // What is under way goes on: over HTTP/2 the client is told to send nothing more (GOAWAY), and then, once
+                // it has heard, which of its requests was the last.
+                () = leave(&self.stop, &parting), if !is_leaving => {
+                    is_leaving = true;
+                    connection.as_mut().graceful_shutdown();
+                }
+                () = acquaintance.refused() => {
+                    connection.as_mut().graceful_shutdown();
+                    break tokio::time::timeout(STRANGER_FAREWELL, connection).await.unwrap_or(Ok(()));
+                }
+                () = acquaintance.sent_away() => {
+                    own.own_metrics().strangers_sent_away.inc();
+                    tracing::debug!(client = %client.address, "nobody is known on the connection, and it makes room for another");
+                    return;
+                }
+                () = outgoing.stuck(&own.own_metrics().answers_stuck) => {
+                    own.own_metrics().connections_stuck.inc();
+                    tracing::debug!(client = %client.address, "the client reads none of its answers; its connection is closed");
+                    return;
+                }
             }
         };
         if let Err(error) = ended {
             tracing::debug!(client = %client.address, error, "connection ended");
         }
+    }
+}
+
+/// Ends when a connection is to take no more requests: the server stops, or one of them was the last. Cancel: safe.
+async fn leave(stop: &CancellationToken, parting: &Parting) {
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = parting.is_due() => {}
     }
 }
 

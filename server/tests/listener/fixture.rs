@@ -24,7 +24,7 @@ use tributary_server::data_directory::DataDirectory;
 use tributary_server::front::Front;
 use tributary_server::handler::Handler;
 use tributary_server::listener::tls::{ServingCertificate, TLS_1_2, TlsSettings};
-use tributary_server::listener::{self, Bounds, Drained, ListenAddress, ProxyProtocolPeers};
+use tributary_server::listener::{self, Bounds, Drained, GoawayChance, ListenAddress, ProxyProtocolPeers};
 
 /// How long a test waits for what has to come: a limit for what never comes, not for how fast the machine is.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
@@ -65,6 +65,21 @@ pub(crate) async fn start_behind(
     handler: impl Handler,
     audit: Option<Arc<Auditor>>,
 ) -> Server {
+    start_with(proxies, bounds, handler, |front| front.audited(audit)).await
+}
+
+/// With bounds as usual, and requests that are the last of their connections by this chance.
+pub(crate) async fn start_sending_away(chance: GoawayChance, handler: impl Handler) -> Server {
+    let sending_away = |front: Front<_>| front.sending_away(chance);
+    start_with(ProxyProtocolPeers::default(), Bounds::default(), handler, sending_away).await
+}
+
+async fn start_with<H: Handler>(
+    proxies: ProxyProtocolPeers,
+    bounds: Bounds,
+    handler: H,
+    furnish: impl FnOnce(Front<H>) -> Front<H>,
+) -> Server {
     let parent = tempfile::tempdir().unwrap();
     let directory = DataDirectory::open(parent.path().to_owned()).unwrap();
     let listen: ListenAddress = "127.0.0.1:0".parse().unwrap();
@@ -75,7 +90,7 @@ pub(crate) async fn start_behind(
     let tls = TlsSettings::new(ServingCertificate::new(made.certified_key().unwrap()), TLS_1_2).unwrap();
     let stop = CancellationToken::new();
     let authenticator = Authenticator::Personal(token.digest());
-    let front = Arc::new(Front::new(Arc::new(handler), authenticator, stop.clone()).audited(audit));
+    let front = Arc::new(furnish(Front::new(Arc::new(handler), authenticator, stop.clone())));
     let connections = front.own_metrics().connections.clone();
     let unread = front.own_metrics().unread_bytes.clone();
     let serving = tokio::spawn(listener::serve(socket, Arc::new(tls), front, bounds, proxies));

@@ -6,9 +6,11 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 pub(crate) const HEADERS: u8 = 1;
 pub(crate) const RST_STREAM: u8 = 3;
+pub(crate) const PING: u8 = 6;
 pub(crate) const GOAWAY: u8 = 7;
 const CONTINUATION: u8 = 9;
 
+const ACK: u8 = 1;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
@@ -67,6 +69,11 @@ pub(crate) fn reset(stream: u32) -> Vec<u8> {
     frame(RST_STREAM, 0, stream, &CANCEL.to_be_bytes())
 }
 
+/// The answer to a PING.
+pub(crate) fn pong(payload: &[u8]) -> Vec<u8> {
+    frame(PING, ACK, 0, payload)
+}
+
 /// A header as it is: not indexed, no Huffman code (RFC 7541 §6.2.2).
 pub(crate) fn literal(name: &str, value: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0];
@@ -102,6 +109,11 @@ pub(crate) fn status(frame: &Frame) -> Option<u16> {
         0x8d => Some(404),
         _ => None,
     }
+}
+
+/// The last request that is answered before a connection is closed.
+pub(crate) fn goaway_last(frame: &Frame) -> u32 {
+    u32::from_be_bytes(frame.payload[..4].try_into().unwrap())
 }
 
 /// Why a connection is closed.

@@ -6,6 +6,7 @@ mod audit;
 mod fixture;
 mod frames;
 mod frozen;
+mod goaway;
 mod hosts;
 mod precedents;
 mod proxy_protocol;

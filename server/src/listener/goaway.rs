@@ -1,0 +1,101 @@
+//! Which requests are the last that a client sends over its connection.
+//!
+//! An HTTP/2 client keeps its connection for as long as it lasts, and so stays with one of several replicas, however
+//! many there are by then. `--goaway-chance` ends connections at random, as kube-apiserver does
+//! (`pkg/server/filters/goaway.go` in k8s.io/apiserver): with GOAWAY, after which what is under way goes on and new
+//! requests come over a new connection, by way of the load balancer.
+
+use std::str::FromStr;
+
+use http::{Response, Version};
+use tokio::sync::Notify;
+use tributary_apimachinery::RequestClass;
+
+/// The largest chance: one of fifty requests, as kube-apiserver allows. More would have clients shake hands all the time.
+const CHANCE_MAX: f64 = 0.02;
+
+/// How likely a request over HTTP/2 is the last on its connection: 0 (never) to 0.02.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct GoawayChance(f64);
+
+impl FromStr for GoawayChance {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse() {
+            Ok(chance) if (0.0..=CHANCE_MAX).contains(&chance) => Ok(Self(chance)),
+            _ => Err(format!("must be a number from 0 to {CHANCE_MAX}; 0.001 is one of a thousand requests")),
+        }
+    }
+}
+
+impl GoawayChance {
+    /// Whether it falls on the request with this answer. Requests that last are spared: their clients would be told
+    /// while nothing of theirs ends.
+    fn falls_on<B>(self, version: Version, answer: &Response<B>) -> bool {
+        let lasts = answer.extensions().get() == Some(&RequestClass::LongRunning);
+        // Nothing is drawn where it is off.
+        self.0 > 0.0 && version == Version::HTTP_2 && !lasts && self.includes(rand::random())
+    }
+
+    /// Whether a number that was drawn, from 0 up to 1, is one of those that it falls on.
+    fn includes(self, drawn: f64) -> bool {
+        drawn < self.0
+    }
+}
+
+/// Whether a connection is to take no more requests.
+#[derive(Debug, Default)]
+pub(super) struct Parting {
+    chance: GoawayChance,
+    due: Notify,
+}
+
+impl Parting {
+    /// By this chance.
+    pub(super) fn by(chance: GoawayChance) -> Self {
+        Self { chance, due: Notify::new() }
+    }
+
+    /// Draws for a request, whose answer this is.
+    pub(super) fn draw<B>(&self, version: Version, answer: &Response<B>) {
+        if self.chance.falls_on(version, answer) {
+            self.due.notify_one();
+        }
+    }
+
+    /// Ends once a request was the last. Cancel: safe.
+    pub(super) async fn is_due(&self) {
+        self.due.notified().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chance_is_as_kube_apiserver_takes_it() {
+        for text in ["0", "0.001", "0.02", "1e-3"] {
+            assert!(text.parse::<GoawayChance>().is_ok(), "{text}");
+        }
+        for text in ["-0.001", "0.021", "1", "NaN", "inf", "", "1%"] {
+            assert!(text.parse::<GoawayChance>().unwrap_err().starts_with("must be a number from 0 to 0.02"), "{text}");
+        }
+    }
+
+    #[test]
+    fn it_falls_on_short_requests_over_http2_alone() {
+        let always = GoawayChance(1.0);
+        let short = Response::new(());
+        let mut lasting = Response::new(());
+        lasting.extensions_mut().insert(RequestClass::LongRunning);
+        assert!(always.falls_on(Version::HTTP_2, &short));
+        assert!(!always.falls_on(Version::HTTP_2, &lasting) && !always.falls_on(Version::HTTP_11, &short));
+        assert!(!GoawayChance::default().falls_on(Version::HTTP_2, &short));
+        let some = GoawayChance(0.02);
+        assert!(
+            some.includes(0.0) && some.includes(0.0199) && !some.includes(0.02) && !GoawayChance(0.0).includes(0.0)
+        );
+    }
+}

@@ -1,0 +1,111 @@
+//! How clients over HTTP/2 are told to open another connection, with bytes as they are.
+
+use http_body_util::Empty;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
+
+use crate::StandIn;
+use crate::fixture::{SOON, Server, start, start_sending_away, text};
+use crate::frames::{self, Frame};
+
+/// The largest number of a stream (RFC 9113 §6.8): no request of the client's is left out yet.
+const LAST_STREAM_MAX: u32 = (1 << 31) - 1;
+
+/// An HTTP/2 connection on which requests are sent by hand.
+struct RawClient {
+    stream: TlsStream<TcpStream>,
+    authorization: Vec<u8>,
+    authority: String,
+    /// The PING that came last.
+    ping: Option<Frame>,
+}
+
+impl RawClient {
+    async fn of(server: &Server) -> Self {
+        let mut stream = server.connect(&rustls::version::TLS13, "h2").await;
+        stream.write_all(frames::PREFACE).await.unwrap();
+        let authorization = format!("Bearer {}", server.token).into_bytes();
+        Self { stream, authorization, authority: server.address.to_string(), ping: None }
+    }
+
+    /// Sends a GET.
+    async fn get(&mut self, stream: u32, path: &str) {
+        let block = [
+            frames::literal(":method", b"GET"),
+            frames::literal(":scheme", b"https"),
+            frames::literal(":authority", self.authority.as_bytes()),
+            frames::literal(":path", path.as_bytes()),
+            frames::literal("authorization", &self.authorization),
+        ];
+        self.send(&frames::headers(stream, &block.concat(), true)).await;
+    }
+
+    async fn send(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).await.unwrap();
+        self.stream.flush().await.unwrap();
+    }
+
+    /// The next frame of this kind, which is no PING.
+    async fn next(&mut self, kind: u8) -> Frame {
+        let found = async {
+            loop {
+                let frame = Frame::read(&mut self.stream).await.unwrap();
+                if frame.kind == kind {
+                    return frame;
+                }
+                if frame.kind == frames::PING {
+                    self.ping = Some(frame);
+                }
+            }
+        };
+        tokio::time::timeout(SOON, found).await.expect("the frame comes")
+    }
+}
+
+#[tokio::test]
+async fn a_drain_tells_clients_first_to_stop_and_then_which_request_was_the_last() {
+    let server = start(StandIn::default()).await;
+    let mut client = RawClient::of(&server).await;
+    client.get(1, "/watch").await;
+    assert_eq!(frames::status(&client.next(frames::HEADERS).await), Some(200));
+    server.stop.cancel();
+    let first = client.next(frames::GOAWAY).await;
+    assert_eq!((frames::goaway_last(&first), frames::goaway_code(&first)), (LAST_STREAM_MAX, 0));
+    // What was on its way when the server said so is answered.
+    client.get(3, "/api").await;
+    assert_eq!(frames::status(&client.next(frames::HEADERS).await), Some(200));
+    // Until the client has shown that it heard, no request is the last.
+    let ping = client.ping.take().expect("the server asks whether the client has heard");
+    client.send(&frames::pong(&ping.payload)).await;
+    let second = client.next(frames::GOAWAY).await;
+    assert_eq!((frames::goaway_last(&second), frames::goaway_code(&second)), (3, 0));
+    let rest = tokio::time::timeout(SOON, client.stream.read_to_end(&mut Vec::new())).await;
+    assert!(rest.is_ok(), "the connection ends once its answers have");
+    assert_eq!(tokio::time::timeout(SOON, server.serving).await.unwrap().unwrap().cut, 0);
+}
+
+#[tokio::test]
+async fn by_chance_a_request_is_the_last_on_its_connection_and_what_is_open_goes_on() {
+    // So many are enough: that none of them is the last happens once in 10^17 times.
+    const REQUESTS: usize = 2_000;
+    let server = start_sending_away("0.02".parse().unwrap(), StandIn::default()).await;
+    let mut client = server.http2().await;
+    let watch = client.send_request(server.request("/watch").body(Empty::new()).unwrap()).await.unwrap();
+    let mut answered = 0;
+    while answered < REQUESTS && client.ready().await.is_ok() {
+        match client.send_request(server.request("/api").body(Empty::new()).unwrap()).await {
+            Ok(answer) => assert_eq!(answer.status(), 200),
+            // It was told before it sent this one.
+            Err(error) => {
+                assert!(error.is_canceled() || error.is_closed(), "{error:?}");
+                break;
+            }
+        }
+        answered += 1;
+    }
+    assert!(answered < REQUESTS, "none was the last");
+    assert!(server.http2().await.send_request(server.request("/api").body(Empty::new()).unwrap()).await.is_ok());
+    server.stop.cancel();
+    assert_eq!(text(watch).await, "ADDED\nBOOKMARK\n", "the watch on that connection ends as all do");
+}
