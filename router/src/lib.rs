@@ -271,6 +271,11 @@ impl Router {
         self.dispatch.set(settings);
     }
 
+    /// The dispatch policies that are in force. Copies them.
+    pub fn dispatch_settings(&self) -> DispatchSettings {
+        self.dispatch.settings()
+    }
+
     /// The answer to whatever is sent to a cluster to which nothing is dispatched at all, whoever sends it; `None` where
     /// something is. Costs one load while there are no policies.
     pub fn refuse_frozen(&self, head: &Parts) -> Option<Response<Body>> {

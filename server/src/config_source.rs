@@ -19,6 +19,7 @@ use crate::cli::ClusterArguments;
 use crate::contexts::ContextSelection;
 use crate::kubeconfig::KubeconfigFiles;
 pub use configuration::{ClusterSpec, LoadedConfiguration};
+pub use dispatch::dispatch_settings;
 use kubeconfig_source::KubeconfigSource;
 use upstream_clusters::FileSource;
 

@@ -231,7 +231,7 @@ impl<H: Handler> Front<H> {
             return status::too_many_unread();
         }
         if let Some(path) = own_path {
-            return path.answer(&self.handler, &self.metrics, &head.method).await;
+            return path.answer(&self.handler, &self.metrics, &head).await;
         }
         let handshake = websocket::take(&mut head);
         let handled = AssertUnwindSafe(self.handler.handle(Request::from_parts(head, body), user)).catch_unwind();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::request::Parts;
 use http::{Request, Response};
 use prometheus_client::registry::Registry;
-use tributary_router::{Report, Router, User};
+use tributary_router::{DispatchSettings, Report, Router, User};
 
 pub use tributary_apimachinery::body::{Body, BoxError, empty, full};
 
@@ -40,6 +40,11 @@ pub trait Handler: Send + Sync + 'static {
     /// How everything behind it is; what only the listener knows is left out. Cancel: safe.
     fn report(&self) -> impl Future<Output = Report> + Send;
 
+    /// The dispatch policies in force.
+    fn dispatch_settings(&self) -> DispatchSettings {
+        DispatchSettings::default()
+    }
+
     /// The exposition of all metrics in OpenMetrics text; called for each scrape.
     fn expose_metrics(&self) -> String;
 }
@@ -68,6 +73,10 @@ impl Handler for Arc<Router> {
 
     async fn report(&self) -> Report {
         Router::report(self).await
+    }
+
+    fn dispatch_settings(&self) -> DispatchSettings {
+        Router::dispatch_settings(self)
     }
 
     fn expose_metrics(&self) -> String {

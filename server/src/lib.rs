@@ -38,6 +38,7 @@ pub mod metrics;
 mod output;
 mod own_paths;
 pub mod policies;
+pub mod policy_question;
 mod process_metrics;
 pub mod signals;
 pub mod status;
@@ -123,7 +124,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         }
         Command::Convert(arguments) => commands::convert::convert(&arguments),
         Command::Policy(PolicyCommand::Test(arguments)) => {
-            commands::policy::test(&arguments).map(|text| output::print(&text))
+            block_on(async { commands::policy::test(&arguments).await.map(|text| output::print(&text)) })
         }
         Command::Rv(RvCommand::Decode(arguments)) => commands::rv::decode(&arguments).map(|text| output::print(&text)),
     }

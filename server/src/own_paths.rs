@@ -1,4 +1,5 @@
-//! What the server answers itself: `/metrics`, and `/tributary/status`, its report.
+//! What the server answers itself: `/metrics`, `/tributary/status`, its report, and `/tributary/policy-test`, what its dispatch
+//! policies say of a request.
 
 use std::sync::Arc;
 
@@ -10,6 +11,7 @@ use tributary_router::report;
 use crate::handler::{Body, Handler, full};
 use crate::hosts;
 use crate::metrics::{self, ServerMetrics};
+use crate::policy_question::{self, PolicyQuestion};
 use crate::status;
 
 /// Where the metrics stand, in Prometheus' text.
@@ -22,6 +24,8 @@ pub(crate) enum OwnPath {
     Metrics,
     /// How this process and its clusters are.
     Report,
+    /// What dispatch policies say of a request that is described.
+    PolicyTest,
 }
 
 impl OwnPath {
@@ -31,6 +35,7 @@ impl OwnPath {
             _ if hosts::is_of_cluster(head) => None,
             METRICS_PATH => Some(Self::Metrics),
             report::PATH => Some(Self::Report),
+            policy_question::PATH => Some(Self::PolicyTest),
             _ => None,
         }
     }
@@ -40,14 +45,15 @@ impl OwnPath {
         self,
         handler: &Arc<H>,
         own: &ServerMetrics,
-        method: &Method,
+        head: &Parts,
     ) -> Response<Body> {
-        if !matches!(*method, Method::GET | Method::HEAD) {
+        if !matches!(head.method, Method::GET | Method::HEAD) {
             return status::method_not_allowed("GET");
         }
         match self {
             Self::Metrics => scrape(Arc::clone(handler)).await,
             Self::Report => tell_status(&**handler, own).await,
+            Self::PolicyTest => ask_policies(Arc::clone(handler), head.uri.query().unwrap_or_default()).await,
         }
     }
 }
@@ -69,4 +75,21 @@ async fn scrape(handler: Arc<impl Handler>) -> Response<Body> {
     let mut response = Response::new(full(text));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(metrics::CONTENT_TYPE));
     response
+}
+
+/// What the policies in force say; by a thread for long work, as there may be thousands of rules.
+async fn ask_policies(handler: Arc<impl Handler>, query: &str) -> Response<Body> {
+    let question = match PolicyQuestion::of_query(query) {
+        Ok(question) => question,
+        Err(error) => return status::bad_question(&format!("{error:#}")),
+    };
+    match tokio::task::spawn_blocking(move || question.answer(&handler.dispatch_settings())).await {
+        Ok(Ok(text)) => {
+            let mut response = Response::new(full(text));
+            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+            response
+        }
+        Ok(Err(error)) => status::bad_question(&format!("{error:#}")),
+        Err(_) => status::internal_error(),
+    }
 }

@@ -60,6 +60,11 @@ pub fn refused_host(refusal: HostRefusal) -> Response<Body> {
 /// too.
 const UNKNOWN_HOST_RETRY_AFTER: u32 = 60;
 
+/// 400: a question to policies that is not understood.
+pub fn bad_question(message: &str) -> Response<Body> {
+    response(&Status::new(400, StatusReason::BadRequest, message))
+}
+
 /// 405: this path knows other methods.
 pub fn method_not_allowed(allowed: &'static str) -> Response<Body> {
     let message = format!("only {allowed} is allowed here");

@@ -269,7 +269,9 @@ async fn strangers(shared: &Shared) -> anyhow::Result<()> {
 /// What tells of all clusters is for whom each of them lets read it.
 async fn told_of_all(shared: &Shared, ann: &str, members: &[&Arc<TestCluster>; 2]) -> anyhow::Result<()> {
     let http = shared.http(ann, &[]).await?;
-    for path in ["/metrics", "/tributary/status", "/readyz?verbose", "/readyz/cluster/member1"] {
+    for path in
+        ["/metrics", "/tributary/status", "/tributary/policy-test?user=a", "/readyz?verbose", "/readyz/cluster/member1"]
+    {
         let refused = http.get(path).send().await?.expect(403)?.text();
         ensure!(refused.contains("cannot get path") && !refused.contains("member"), "{path}: {refused}");
     }

@@ -234,6 +234,11 @@ impl DispatchGate {
         self.changes.send_replace(());
     }
 
+    /// What was taken over last.
+    pub(crate) fn settings(&self) -> DispatchSettings {
+        self.settings.lock().clone()
+    }
+
     /// Tells no longer what policies did that are gone.
     fn forget(&self, object: &str, before: &PlacePolicies, now: &PlacePolicies) {
         let remove = |policy: String, decision| {

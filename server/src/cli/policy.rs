@@ -13,13 +13,15 @@ const EXAMPLES: &str = "Examples:
       says for the merged view and for each cluster which rule takes the request, and by which entries
   tributary policy test --config clusters/ --cluster eu --user ann --verb create --resource pods/exec
   tributary policy test --config clusters/ --user system:serviceaccount:shop:web --verb get --path /clusters/eu/version
+  tributary policy test --kubeconfig all.kubeconfig --user ann --verb get --path /api/v1/namespaces/shop/secrets/s
+      asks the running server, whose policies those are that it goes by now
 
-Exit codes: 0 told, 2 a flag or a configuration file has to be corrected.";
+Exit codes: 0 told, 1 the server does not answer, 2 a flag, the kubeconfig or a configuration file has to be corrected.";
 
 /// The commands about dispatch policies.
 #[derive(Debug, Subcommand)]
 pub enum PolicyCommand {
-    /// Say which rule takes a request, and why, from configuration files
+    /// Say which rule takes a request, and why, by configuration files or by those of a running server
     #[command(after_help = EXAMPLES)]
     Test(PolicyTestArguments),
 }
@@ -28,9 +30,15 @@ pub enum PolicyCommand {
 #[derive(Args, Clone, Debug)]
 #[command(group = ArgGroup::new("target").required(true).args(["path", "resource"]))]
 pub struct PolicyTestArguments {
-    /// A YAML file, or a directory with .yaml, .yml and .json files
-    #[arg(long, value_name = "FILE|DIR")]
-    pub config: PathBuf,
+    /// A YAML file, or a directory with .yaml, .yml and .json files [default: the policies of the running server]
+    #[arg(long, value_name = "FILE|DIR", conflicts_with_all = ["kubeconfig", "context"])]
+    pub config: Option<PathBuf>,
+    /// The kubeconfig of the server [default: $KUBECONFIG, else ~/.kube/config]
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// The context of the server, or of one of its clusters [default: the kubeconfig's current context]
+    #[arg(long, value_name = "NAME")]
+    pub context: Option<String>,
     /// Who asks
     #[arg(long, value_name = "USER")]
     pub user: String,

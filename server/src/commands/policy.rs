@@ -1,115 +1,63 @@
-//! `tributary policy test`: which rule takes a request, and why.
+//! `tributary policy test`: which rule takes a request, and why, by configuration files or by a running server's own.
 
-mod told;
+use tributary_crds::{ConfigurationObjects, Severity};
 
-use anyhow::Context;
-use tributary_apimachinery::{RequestInfo, Verb};
-use tributary_crds::{ConfigurationObjects, DispatchPolicy, Severity, UpstreamCluster};
-use tributary_policy::{DispatchAttributes, DispatchPolicies, DispatchTarget, DispatchedResource, Policy};
-
+use super::running_server::{Page, RunningServer};
 use crate::cli::PolicyTestArguments;
+use crate::config_source::dispatch_settings;
 use crate::exit::Failure;
-
-/// Whose policies are asked.
-struct Subject<'a> {
-    object: String,
-    denies_all: bool,
-    policies: &'a [DispatchPolicy],
-}
+use crate::policy_question::{self, PolicyQuestion, QuestionResource, QuestionTarget};
+use crate::terminal::plain_json;
 
 /// Says which rule takes the request.
 ///
 /// # Errors
-/// A usage failure for files or flags that have to be corrected.
-pub fn test(arguments: &PolicyTestArguments) -> Result<String, Failure> {
-    let objects = tributary_crds::load(&arguments.config).map_err(Failure::usage)?;
+/// A usage failure for files, flags or a kubeconfig that have to be corrected, a runtime failure if the server does not
+/// answer.
+pub async fn test(arguments: &PolicyTestArguments) -> Result<String, Failure> {
+    let question = question(arguments);
+    let Some(config) = &arguments.config else { return of_server(arguments, &question).await };
+    let objects = tributary_crds::load(config).map_err(Failure::usage)?;
     let errors: Vec<_> = objects.validate().into_iter().filter(|problem| problem.severity == Severity::Error).collect();
     if !errors.is_empty() {
         let lines = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
-        return Err(Failure::usage(anyhow::anyhow!("{} has errors:\n{lines}", arguments.config.display())));
+        return Err(Failure::usage(anyhow::anyhow!("{} has errors:\n{lines}", config.display())));
     }
-    told_of(&objects, arguments).map_err(Failure::usage)
+    told_of(&objects, &question).map_err(Failure::usage)
 }
 
-fn told_of(objects: &ConfigurationObjects, arguments: &PolicyTestArguments) -> anyhow::Result<String> {
-    let info = arguments.path.as_deref().map(|path| request_of(&arguments.verb, path)).transpose()?;
-    let asked = match &info {
-        Some(info) => DispatchAttributes::of(info, &arguments.user, &arguments.groups, &arguments.user_agent),
-        None => attributes(arguments)?,
+fn told_of(objects: &ConfigurationObjects, question: &PolicyQuestion) -> anyhow::Result<String> {
+    question.answer(&dispatch_settings(objects))
+}
+
+/// What the policies of a running server say.
+async fn of_server(arguments: &PolicyTestArguments, question: &PolicyQuestion) -> Result<String, Failure> {
+    let server = RunningServer::of(arguments.kubeconfig.as_deref(), arguments.context.as_deref()).await?;
+    let page = Page { path: policy_question::PATH, query: question.to_query(), called: "what its policies say" };
+    // Names and messages are others' words, and a terminal obeys some of them.
+    Ok(plain_json(&server.ask(&page).await?))
+}
+
+/// The question of these flags.
+fn question(arguments: &PolicyTestArguments) -> PolicyQuestion {
+    let target = match (&arguments.path, &arguments.resource) {
+        (Some(path), _) => QuestionTarget::Path(path.clone()),
+        (None, resource) => QuestionTarget::Resource(QuestionResource {
+            group: resource.as_ref().map(|of| of.resource.group.clone()).unwrap_or_default(),
+            resource: resource.as_ref().map(|of| of.resource.resource.clone()).unwrap_or_default(),
+            subresource: resource.as_ref().map(|of| of.subresource.clone()).unwrap_or_default(),
+            namespace: arguments.namespace.clone(),
+            name: arguments.name.clone(),
+        }),
     };
-    let cluster = info.as_ref().and_then(|info| info.cluster.as_ref()).or(arguments.cluster.as_ref());
-    let subjects = subjects(objects, cluster.map(|cluster| cluster.as_str()))?;
-    let mut out = String::new();
-    for Subject { object, denies_all, policies } in subjects {
-        let policies = DispatchPolicies::new(policies.iter().map(Policy::from).collect());
-        out.push_str(&told::told(&object, denies_all, &policies, &asked));
+    PolicyQuestion {
+        user: arguments.user.clone(),
+        groups: arguments.groups.clone(),
+        user_agent: arguments.user_agent.clone(),
+        verb: arguments.verb.clone(),
+        target,
+        cluster: arguments.cluster.clone(),
     }
-    Ok(out)
-}
-
-/// The request of `--resource`.
-fn attributes(arguments: &PolicyTestArguments) -> anyhow::Result<DispatchAttributes<'_>> {
-    let resource = arguments.resource.as_ref().context("give --resource or --path")?;
-    let target = DispatchedResource {
-        group: &resource.resource.group,
-        resource: &resource.resource.resource,
-        subresource: &resource.subresource,
-        namespace: &arguments.namespace,
-        name: &arguments.name,
-    };
-    Ok(DispatchAttributes {
-        user: &arguments.user,
-        groups: &arguments.groups,
-        user_agent: &arguments.user_agent,
-        verb: target.verb(&arguments.verb),
-        target: DispatchTarget::Resource(target),
-    })
-}
-
-/// The request for a path, by the method that has the verb.
-fn request_of(verb: &str, path: &str) -> anyhow::Result<RequestInfo> {
-    let (path, query) = path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query)));
-    let (method, query) = match verb {
-        "list" => ("GET".to_owned(), query),
-        "watch" => ("GET".to_owned(), Some("watch=1")),
-        "create" => ("POST".to_owned(), query),
-        "update" => ("PUT".to_owned(), query),
-        "deletecollection" => ("DELETE".to_owned(), query),
-        method => (method.to_uppercase(), query),
-    };
-    let info = RequestInfo::parse(&method, path, query)
-        .map_err(|status| anyhow::anyhow!("--path {path}: {}", status.message))?;
-    let is_meant = info.requested_verb() == verb || info.verb == Verb::NonResource("head");
-    anyhow::ensure!(
-        is_meant,
-        "--path {path} is never asked for by the verb {verb:?}: {method} of it is {:?}",
-        info.requested_verb()
-    );
-    Ok(info)
-}
-
-/// Whose policies a request passes: those of its cluster, or those of the merged view and of whatever clusters follow.
-fn subjects<'a>(objects: &'a ConfigurationObjects, cluster: Option<&str>) -> anyhow::Result<Vec<Subject<'a>>> {
-    let of_cluster = |cluster: &'a UpstreamCluster| Subject {
-        object: format!("UpstreamCluster {}", cluster.metadata.name.as_deref().unwrap_or_default()),
-        denies_all: !cluster.spec.dispatch.is_by_policies(),
-        policies: &cluster.spec.dispatch_policies,
-    };
-    if let Some(name) = cluster {
-        let cluster =
-            objects.cluster(name).with_context(|| format!("there is no UpstreamCluster {name:?} in these files"))?;
-        return Ok(vec![of_cluster(cluster)]);
-    }
-    let merged = Subject {
-        object: format!("MergedEndpoint {}", tributary_crds::MERGED_ENDPOINT),
-        denies_all: false,
-        policies: objects
-            .merged_endpoints
-            .first()
-            .map(|endpoint| &*endpoint.spec.dispatch_policies)
-            .unwrap_or_default(),
-    };
-    Ok(std::iter::once(merged).chain(objects.clusters.iter().map(of_cluster)).collect())
 }
 
 #[cfg(test)]
@@ -140,7 +88,7 @@ mod tests {
             panic!("{line}")
         };
         let objects = tributary_crds::parse(FILES, Path::new("x")).unwrap();
-        told_of(&objects, &arguments).map_err(|error| format!("{error:#}"))
+        told_of(&objects, &question(&arguments)).map_err(|error| format!("{error:#}"))
     }
 
     #[test]
@@ -194,9 +142,9 @@ mod tests {
         for (line, expected) in [
             (
                 "--verb get --path /api/v1/pods",
-                "--path /api/v1/pods is never asked for by the verb \"get\": GET of it is \"list\"",
+                "the path /api/v1/pods is never asked for by the verb \"get\": GET of it is \"list\"",
             ),
-            ("--verb get --path nonsense", "--path nonsense: "),
+            ("--verb get --path nonsense", "the path nonsense: "),
             ("--verb get --resource pods --cluster asia", "there is no UpstreamCluster \"asia\""),
             ("--verb get --resource pods/", "must be a resource, or resource/subresource"),
         ] {

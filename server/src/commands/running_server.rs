@@ -1,26 +1,25 @@
-//! The server that is asked for its report: where it is, by a kubeconfig, and what it says.
+//! A running server that is asked for what it tells of itself: where it is, by a kubeconfig, and what it says.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::anyhow;
 use http::uri::PathAndQuery;
-use http::{Request, StatusCode, Uri};
+use http::{Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Limited};
-use tributary_apimachinery::body;
+use tributary_apimachinery::body::{self, Body};
 use tributary_apimachinery::{ClusterName, Status, explain};
 use tributary_proxy::{ClientTuning, ClusterClient, ForwardError, RequestIdentity};
 
-use crate::cli::StatusArguments;
 use crate::exit::Failure;
 use crate::kubeconfig::ChosenContext;
 use crate::terminal::plain;
-use tributary_router::report;
 
 /// How long an answer may take. 10 s: it is made in milliseconds, and the server may be on another continent.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
-/// The longest report, in bytes. 64 MiB: a thousand clusters, each of a hundred collections of which is behind.
-const REPORT_BYTES_MAX: usize = 64 << 20;
+/// The longest answer, in bytes. 64 MiB: the report of a thousand clusters, each of a hundred collections of which is behind.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
 
 /// The longest refusal that is read, in bytes. A Status is a few hundred.
 const REFUSAL_BYTES_MAX: usize = 64 << 10;
@@ -28,21 +27,31 @@ const REFUSAL_BYTES_MAX: usize = 64 << 10;
 /// What to do where the server is not the one that was meant.
 const REMEDY: &str = "name its kubeconfig (serve --write-kubeconfig) by --kubeconfig, or its context by --context";
 
+/// What a server is asked for.
+pub(super) struct Page {
+    /// Where it stands.
+    pub(super) path: &'static str,
+    /// The question, if there is one.
+    pub(super) query: String,
+    /// What it is, for messages: `its report`.
+    pub(super) called: &'static str,
+}
+
 /// A server, as a context of a kubeconfig names it.
-pub(super) struct Server {
+pub(super) struct RunningServer {
     client: ClusterClient,
     /// Its address and the context, for messages.
     named: String,
 }
 
-impl Server {
+impl RunningServer {
     /// The server of the kubeconfig and context that are named, else of the current context of `$KUBECONFIG` or
     /// `~/.kube/config`. The context of one cluster of it will do, too.
     ///
     /// # Errors
     /// A usage failure that names file, context and remedy.
-    pub(super) async fn of(arguments: &StatusArguments) -> Result<Self, Failure> {
-        let chosen = ChosenContext::open(arguments.kubeconfig.as_deref(), arguments.context.as_deref()).await;
+    pub(super) async fn of(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Self, Failure> {
+        let chosen = ChosenContext::open(kubeconfig, context).await;
         let ChosenContext { files, context, target } = chosen.map_err(Failure::usage)?;
         let mut config = target.config;
         config.cluster_url = merged_view(&config.cluster_url);
@@ -52,17 +61,18 @@ impl Server {
         Ok(Self { client, named })
     }
 
-    /// Its report, as it writes it.
+    /// A page, as it writes it.
     ///
     /// # Errors
-    /// A runtime failure that names the address and what to do.
-    pub(super) async fn ask(&self) -> Result<String, Failure> {
+    /// A runtime failure that names the address and what to do; a usage failure for a question that it does not understand.
+    pub(super) async fn ask(&self, page: &Page) -> Result<String, Failure> {
         let timed_out = |_| Failure::runtime(anyhow!("{} does not answer within {ANSWER_WITHIN:?}", self.named));
-        tokio::time::timeout(ANSWER_WITHIN, self.ask_patiently()).await.map_err(timed_out)?
+        tokio::time::timeout(ANSWER_WITHIN, self.ask_patiently(page)).await.map_err(timed_out)?
     }
 
-    async fn ask_patiently(&self) -> Result<String, Failure> {
-        let request = Request::get(report::PATH).body(body::empty()).map_err(Failure::runtime)?;
+    async fn ask_patiently(&self, page: &Page) -> Result<String, Failure> {
+        let uri = format!("{}?{}", page.path, page.query);
+        let request = Request::get(uri.trim_end_matches('?')).body(body::empty()).map_err(Failure::runtime)?;
         let answer = self.client.forward(request, RequestIdentity::Member).await;
         let answer = answer.map_err(|error| self.unanswered(&error))?;
         match answer.status() {
@@ -71,13 +81,14 @@ impl Server {
                 return Err(Failure::runtime(anyhow!("{} is busy; try again", self.named)));
             }
             StatusCode::FORBIDDEN => {
-                let whole = Limited::new(answer.into_body(), REFUSAL_BYTES_MAX).collect().await;
-                let text = whole.map(http_body_util::Collected::to_bytes).unwrap_or_default();
-                return Err(Failure::runtime(anyhow!("{}", forbidden(&self.named, &text))));
+                return Err(Failure::runtime(anyhow!("{}", forbidden(&self.named, page, &message(answer).await))));
+            }
+            StatusCode::BAD_REQUEST => {
+                return Err(Failure::usage(anyhow!("{}: {}", self.named, plain(&message(answer).await))));
             }
             status => return Err(self.is_another(&format!("it answered {status}"))),
         }
-        let whole = Limited::new(answer.into_body(), REPORT_BYTES_MAX).collect().await;
+        let whole = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
         let whole = whole.map_err(|error| Failure::runtime(anyhow!("the answer of {}: {error}", self.named)))?;
         String::from_utf8(whole.to_bytes().to_vec()).map_err(|_| self.is_another("its answer is no text"))
     }
@@ -97,21 +108,29 @@ impl Server {
         })
     }
 
-    /// What answers there is not a Tributary that gives reports.
+    /// What answers there is not a Tributary that gives such answers.
     pub(super) fn is_another(&self, why: &str) -> Failure {
         Failure::runtime(anyhow!("{} is no Tributary, or an older one: {why}; {REMEDY}", self.named))
     }
 }
 
-/// What is told of a server that knows who asks, and does not let them see its report. Of another program, which says the
+/// What a refusal says.
+async fn message(answer: Response<Body>) -> String {
+    let code = answer.status().as_u16();
+    let whole = Limited::new(answer.into_body(), REFUSAL_BYTES_MAX).collect().await;
+    let text = whole.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+    Status::from_response(code, &text).message
+}
+
+/// What is told of a server that knows who asks, and does not let them see a page. Of another program, which says the
 /// same of a path that it does not know, it is not told apart.
-fn forbidden(named: &str, text: &[u8]) -> String {
-    let said = Status::from_response(StatusCode::FORBIDDEN.as_u16(), text).message;
+fn forbidden(named: &str, page: &Page, said: &str) -> String {
     format!(
-        "{named} does not let you see its report: {}; each of its clusters has to let you get {} (docs/shared-mode.md); where it \
+        "{named} does not let you see {}: {}; each of its clusters has to let you get {} (docs/shared-mode.md); where it \
          is no Tributary, {REMEDY}",
-        plain(&said),
-        report::PATH
+        page.called,
+        plain(said),
+        page.path
     )
 }
 
@@ -131,16 +150,15 @@ mod tests {
 
     #[test]
     fn who_may_not_see_the_report_is_told_what_lets_them() {
-        let said = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","code":403,"reason":"Forbidden",
-            "message":"forbidden: User \"ann\" cannot get path \"/tributary/status\""}"#;
-        let told = forbidden("https://host/ (context \"fleet\" of k)", said.as_bytes());
+        let said = "forbidden: User \"ann\" cannot get path \"/tributary/status\"";
+        let page = Page { path: "/tributary/status", query: String::new(), called: "its report" };
+        let told = forbidden("https://host/ (context \"fleet\" of k)", &page, said);
         assert_eq!(
             told,
             "https://host/ (context \"fleet\" of k) does not let you see its report: forbidden: User \"ann\" cannot get path \
              \"/tributary/status\"; each of its clusters has to let you get /tributary/status (docs/shared-mode.md); where it is no \
              Tributary, name its kubeconfig (serve --write-kubeconfig) by --kubeconfig, or its context by --context"
         );
-        assert!(forbidden("x", b"<html>").contains("docs/shared-mode.md"));
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! `tributary status`: how a server and its clusters are, once or live.
 
 mod screen;
-mod server;
 
 use std::io::IsTerminal;
 use std::pin::pin;
@@ -9,14 +8,14 @@ use std::time::Duration;
 
 use terminal_size::{Height, Width};
 use tokio::time::Instant;
-use tributary_router::Report;
+use tributary_router::{Report, report};
 
+use super::running_server::{Page, RunningServer};
 use crate::cli::{OutputFormat, StatusArguments};
 use crate::exit::Failure;
 use crate::output::print;
 use crate::terminal::{cut, plain, plain_json};
 use screen::{COLUMNS_MAX, render};
-use server::Server;
 
 /// How often a live screen is made anew. 2 s, as `watch` does: often enough to follow what happens, and a report costs
 /// the server some milliseconds.
@@ -34,8 +33,8 @@ const CLEAR_BELOW: &str = "\x1b[J";
 /// # Errors
 /// A usage failure for a kubeconfig that cannot be used, a runtime failure if the server does not give a report.
 pub async fn status(arguments: StatusArguments) -> Result<(), Failure> {
-    let server = Server::of(&arguments).await?;
-    let text = server.ask().await?;
+    let server = RunningServer::of(arguments.kubeconfig.as_deref(), arguments.context.as_deref()).await?;
+    let text = server.ask(&page()).await?;
     let report = read(&server, &text)?;
     match arguments.output {
         OutputFormat::Json => print(&json(&text)),
@@ -47,7 +46,12 @@ pub async fn status(arguments: StatusArguments) -> Result<(), Failure> {
     Ok(())
 }
 
-fn read(server: &Server, text: &str) -> Result<Report, Failure> {
+/// Where the report stands.
+fn page() -> Page {
+    Page { path: report::PATH, query: String::new(), called: "its report" }
+}
+
+fn read(server: &RunningServer, text: &str) -> Result<Report, Failure> {
     serde_json::from_str(text).map_err(|_| server.is_another("its answer is no report"))
 }
 
@@ -62,7 +66,7 @@ fn lines(lines: Vec<String>) -> String {
 }
 
 /// Shows the report, and each later one, until Ctrl-C. A server that has gone is asked on: it may come back.
-async fn live(server: &Server, mut report: Report) {
+async fn live(server: &RunningServer, mut report: Report) {
     let (mut answered, mut problem) = (Instant::now(), None);
     let mut interrupted = pin!(tokio::signal::ctrl_c());
     loop {
@@ -75,7 +79,7 @@ async fn live(server: &Server, mut report: Report) {
         print(&frame(shown, rows));
         let next = async {
             tokio::time::sleep(INTERVAL).await;
-            server.ask().await.and_then(|text| read(server, &text))
+            server.ask(&page()).await.and_then(|text| read(server, &text))
         };
         let next = tokio::select! {
             _ = &mut interrupted => break,

@@ -6,7 +6,7 @@ use tributary_policy::Policy;
 use tributary_router::{DispatchSettings, PlacePolicies};
 
 /// The dispatch policies of objects that were validated.
-pub(super) fn dispatch_settings(objects: &ConfigurationObjects) -> DispatchSettings {
+pub fn dispatch_settings(objects: &ConfigurationObjects) -> DispatchSettings {
     // There is one, or none.
     let merged = objects.merged_endpoints.first();
     let merged = merged.map(|endpoint| policies(&endpoint.spec.dispatch_policies, Dispatch::Policies));

@@ -176,7 +176,9 @@ async fn strangers_have_a_quarter_of_the_connections() {
 #[tokio::test]
 async fn requests_need_the_token() {
     let server = start(StandIn::default()).await;
-    for path in ["/api/v1/pods", "/metrics", "/readyz?verbose", "/tributary/status", "/"] {
+    for path in
+        ["/api/v1/pods", "/metrics", "/readyz?verbose", "/tributary/status", "/tributary/policy-test?user=a", "/"]
+    {
         let mut client = server.http2().await;
         let response = client.send_request(server.bare(path).body(Empty::new()).unwrap()).await.unwrap();
         assert_eq!(response.status(), StatusCode::UNAUTHORIZED, "{path}");
@@ -213,6 +215,30 @@ async fn requests_need_the_token() {
     let scrape = client.send_request(server.request("/metrics").body(Empty::new()).unwrap()).await.unwrap();
     assert!(scrape.headers()[header::CONTENT_TYPE].to_str().unwrap().starts_with("application/openmetrics-text"));
     assert_eq!(text(scrape).await, "exposition\n# EOF\n");
+}
+
+#[tokio::test]
+async fn a_question_to_policies_is_answered_or_refused_with_the_reason() {
+    let server = start(StandIn::default()).await;
+    let mut client = server.http2().await;
+    let mut ask = async |query: &str| {
+        let request = server.request(&format!("/tributary/policy-test{query}")).body(Empty::new()).unwrap();
+        let answer = client.send_request(request).await.unwrap();
+        (answer.status().as_u16(), text(answer).await)
+    };
+    let (status, told) = ask("?user=ann&group=a%20%26%20b&verb=get&path=%2Fversion").await;
+    assert_eq!((status, told.as_str()), (200, "MergedEndpoint all:\n  There are no policies that act: it goes on\n"));
+    for (query, expected) in [
+        ("", "has a user and a verb"),
+        ("?user=ann&verb=get&path=%2Fversion&unknown=1", "is no parameter"),
+        ("?user=ann&verb=get&resource=pods&cluster=eu", "there is no UpstreamCluster"),
+    ] {
+        let (status, told) = ask(query).await;
+        assert!(status == 400 && told.contains("BadRequest") && told.contains(expected), "{query}: {status} {told}");
+    }
+    let mut post = server.request("/tributary/policy-test?user=ann&verb=get&path=%2F").body(Empty::new()).unwrap();
+    *post.method_mut() = http::Method::POST;
+    assert_eq!(server.http2().await.send_request(post).await.unwrap().status(), StatusCode::METHOD_NOT_ALLOWED);
 }
 
 #[tokio::test]
@@ -279,6 +305,23 @@ async fn a_drain_waits_for_tunnels() {
     drop(tunnel);
     let drained = tokio::time::timeout(SOON, server.serving).await.unwrap().unwrap();
     assert_eq!(drained, Drained { cut: 0 });
+}
+
+#[tokio::test]
+async fn a_tunnel_on_which_nothing_is_said_for_a_day_is_there() {
+    let server = start(StandIn::default()).await;
+    let mut client = server.http1().await;
+    let request = server.request("/tunnel").header(header::CONNECTION, "upgrade").header(header::UPGRADE, "SPDY/3.1");
+    let response = client.send_request(request.body(Empty::new()).unwrap()).await.unwrap();
+    let mut tunnel = TokioIo::new(hyper::upgrade::on(response).await.unwrap());
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(24 * 60 * 60)).await;
+    tokio::time::resume();
+    tunnel.write_all(b"still open").await.unwrap();
+    tunnel.flush().await.unwrap();
+    let mut echo = [0; 10];
+    tokio::time::timeout(SOON, tunnel.read_exact(&mut echo)).await.unwrap().unwrap();
+    assert_eq!(&echo, b"still open");
 }
 
 #[tokio::test]

@@ -152,3 +152,20 @@ pub(crate) async fn hold_the_drain(kubeconfig: &Path, cluster: &str) -> http::Re
     assert_eq!(answer.status(), 200);
     answer
 }
+
+/// Adds fields to a cluster's configuration.
+pub(crate) fn add_to_upstream_cluster(directory: &Path, member: &SimulatedCluster, fields: &str) {
+    write_upstream_cluster(directory, member);
+    let path = directory.join(format!("{}.yaml", member.name()));
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, format!("{text}{fields}")).unwrap();
+}
+
+/// The program with these arguments, to its end: its exit code, what it printed, and its errors.
+pub(crate) async fn run(arguments: &[&str], directory: &Path) -> (Option<i32>, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tributary"));
+    command.args(arguments).env("HOME", directory).env_remove("KUBECONFIG");
+    let output = tokio::time::timeout(PATIENCE, command.output()).await.unwrap().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Empty};
-use tributary_simulator::SimulatedCluster;
 
-use crate::fixture::{PATIENCE, Program, config, get, member, write_upstream_cluster};
+use crate::fixture::{PATIENCE, Program, add_to_upstream_cluster, config, get, member, write_upstream_cluster};
 
 /// What a GET of a path at a host is answered, and with which status. By HTTP/1.1, where the host is a header.
 async fn get_at(kubeconfig: &Path, host: &str, path: &str) -> (u16, String) {
@@ -28,14 +27,6 @@ async fn get_at(kubeconfig: &Path, host: &str, path: &str) -> (u16, String) {
     let answer = sender.send_request(request.body(Empty::<bytes::Bytes>::new()).unwrap()).await.unwrap();
     let (status, body) = (answer.status().as_u16(), answer.into_body().collect().await.unwrap());
     (status, String::from_utf8(body.to_bytes().to_vec()).unwrap())
-}
-
-/// Adds fields to a cluster's configuration.
-fn add_to_upstream_cluster(directory: &Path, member: &SimulatedCluster, fields: &str) {
-    write_upstream_cluster(directory, member);
-    let path = directory.join(format!("{}.yaml", member.name()));
-    let text = std::fs::read_to_string(&path).unwrap();
-    std::fs::write(&path, format!("{text}{fields}")).unwrap();
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ mod hosts;
 mod indices;
 mod kubeconfig;
 mod lifecycle;
+mod policies;
 mod precedents;
 mod renewal;
 mod status;

@@ -3,18 +3,13 @@
 use std::path::Path;
 use std::time::Duration;
 
-use tokio::process::Command;
 use tributary_simulator::kubeconfig;
 
-use crate::fixture::{PATIENCE, Program, get, member};
+use crate::fixture::{Program, get, member, run};
 
 /// `tributary status` with these arguments: its exit code, what it printed, and its errors.
 async fn status(arguments: &[&str], directory: &Path) -> (Option<i32>, String, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tributary"));
-    command.arg("status").args(arguments).env("HOME", directory).env_remove("KUBECONFIG");
-    let output = tokio::time::timeout(PATIENCE, command.output()).await.unwrap().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (output.status.code(), text(output.stdout), text(output.stderr))
+    run(&[&["status"], arguments].concat(), directory).await
 }
 
 #[tokio::test]
