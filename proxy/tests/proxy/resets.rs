@@ -20,6 +20,9 @@ use crate::member::{self, Authority, Body, Member, Options, SOON, eventually, ge
 /// As a kube-apiserver has it (`MaxConcurrentStreams` in apiserver's `secure_serving.go`).
 const STREAMS: usize = 100;
 
+/// So many frames `/large` has, which have room in a stream's window together.
+const LARGE_FRAMES: usize = 800;
+
 /// How long the member works on `/slow`, whoever still waits for it.
 const SLOW: Duration = Duration::from_millis(300);
 
@@ -114,6 +117,11 @@ async fn handle(path: &str, mut respond: h2::server::SendResponse<Bytes>, counts
         counts.reset.fetch_add(1, Ordering::SeqCst);
         return;
     };
+    if path == "/large" {
+        for _ in 0..LARGE_FRAMES {
+            let _ = body.send_data(Bytes::from_static(&[b'x'; 300]), false);
+        }
+    }
     let _ = body.send_data(Bytes::from_static(b"answer"), !is_watch);
     if is_watch {
         let _reset = std::future::poll_fn(|cx| body.poll_reset(cx)).await;
@@ -214,6 +222,28 @@ async fn an_answer_that_comes_soon_is_read_though_its_client_has_gone() {
     drop(answer.into_body());
     eventually("the rest was read", || client.pool_statistics().short_streams == 0).await;
     assert_eq!((Counts::of(&member.counts.reset), Counts::of(&member.counts.connections)), (0, 1));
+}
+
+#[tokio::test]
+async fn what_still_comes_of_streams_that_were_reset_is_no_others_end() {
+    let member = GoMember::start().await;
+    let client = member.client(SOON).await;
+    let places = Arc::new(Semaphore::new(64));
+    let held = client.forward(asked("/held", 2, &places).await, RequestIdentity::Member);
+    let gives_up = async || {
+        let answer = client.forward(asked("/large", 1, &places).await, RequestIdentity::Member).await.unwrap();
+        // More than is read for nobody: its stream is reset while the member sends.
+        drop(answer.into_body());
+    };
+    let others = async {
+        for _ in 0..3 {
+            join_all((0..63).map(|_| gives_up())).await;
+            eventually("they were reset", || client.pool_statistics().short_streams <= 1).await;
+        }
+        member.counts.released.send_replace(1);
+    };
+    let (answer, ()) = futures::join!(held, others);
+    assert_eq!(member::read(answer.unwrap()).await, "answer");
 }
 
 #[tokio::test]
