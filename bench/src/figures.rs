@@ -23,6 +23,7 @@ pub(crate) fn judge(results: &Results) -> Vec<Figure> {
     judged.whole_collections(results);
     judged.storms_and_worst(results);
     judged.at_rest(results);
+    judged.gateway(results);
     judged.shared(results);
     judged.rights(results);
     judged.0
@@ -65,6 +66,36 @@ impl Judged {
         }
         let added = results.read("forwarded-get").map(|(member, tributary)| tributary.latency.p50 - member.latency.p50);
         self.judge("forwarded GET: added p50", added, 0.5, "ms");
+    }
+
+    /// Requests that are passed on.
+    fn gateway(&mut self, results: &Results) {
+        let Some(gateway) = &results.gateway else { return };
+        for read in &gateway.reads {
+            let (name, own, proxy) = (read.name, read.tributary.cpu_ms, read.haproxy.cpu_ms);
+            let cpu_max = match name {
+                "get" => 0.1,
+                "get-c16" => 0.055,
+                _ => 100.0,
+            };
+            self.judge(&format!("passed {name}: CPU"), own, cpu_max, "ms");
+            let ratio = own.zip(proxy).map(|(own, proxy)| own / proxy);
+            self.judge(&format!("passed {name}: CPU against haproxy"), ratio, 1.5, "×");
+            if name == "get" {
+                let added = read.tributary.latency.p50 - read.member.latency.p50;
+                self.judge("passed get: added p50", Some(added), 0.15, "ms");
+            }
+            if name.starts_with("get") {
+                let more = own.zip(read.governed.cpu_ms).map(|(own, governed)| (governed - own) * 1000.0);
+                self.judge(&format!("passed {name}: CPU of policies"), more, 40.0, "µs");
+            }
+        }
+        let event = gateway.events.map(|events| events.tributary_us);
+        self.judge("passed watch event: CPU", event, 15.0, "µs");
+        if let Some(memory) = &gateway.memory {
+            self.judge("passing on for 64 at once: memory", Some(memory.busy as f64 / MB), 40.0, "MB");
+            self.judge("idle client connection", Some(memory.idle_connection / 1e3), 40.0, "KB");
+        }
     }
 
     /// Many users beside one person.

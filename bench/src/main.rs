@@ -23,6 +23,7 @@ mod client;
 mod figure;
 mod figures;
 mod fleet;
+mod gateway;
 mod limits;
 mod load;
 mod mirror;
@@ -177,8 +178,10 @@ async fn measure_both_sides(arguments: &Arguments, results: &mut Results) -> any
     memory.tributary_end = stage.tributary.processes.resident();
     measure_limits(&mut stage, &wanted, results).await?;
     if let Some(started) = stage.started.as_ref() {
-        let wanted = |part: &str| shared::wants(&arguments.only, part);
-        results.shared = shared::run(&started.member, &stage.member.target, arguments.pods, wanted).await?;
+        let (member, admin, pods) = (&started.member, &stage.member.target, arguments.pods);
+        let of = |whole| move |part: &str| shared::wants(&arguments.only, whole, part);
+        results.gateway = gateway::run(member, admin, pods, of(gateway::NAME)).await?;
+        results.shared = shared::run(member, admin, pods, of(shared::NAME)).await?;
     }
     if let Some(started) = stage.started.as_ref().filter(|_| wanted(revoked::NAME)) {
         eprintln!("measuring {} …", revoked::NAME);

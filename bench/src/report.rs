@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::figure::Figure;
 use crate::fleet::FleetFigures;
+use crate::gateway::GatewayFigures;
 use crate::mirror::MirrorFigures;
 use crate::revoked::RevokedFigures;
 use crate::shared::SharedFigures;
@@ -71,6 +72,8 @@ pub(crate) struct Results {
     pub(crate) idle: Option<limits::IdleWatchersCost>,
     /// Their return after a restart.
     pub(crate) resumed: Option<limits::Resumed>,
+    /// Requests that are passed on.
+    pub(crate) gateway: Option<GatewayFigures>,
     /// Many users beside one person.
     pub(crate) shared: Option<SharedFigures>,
     /// Rights that are taken away.
@@ -107,6 +110,9 @@ impl Results {
     fn write_markdown(&self, out: &mut String) -> std::fmt::Result {
         if self.pods > 0 {
             self.write_both_sides(out)?;
+        }
+        if let Some(gateway) = &self.gateway {
+            write_gateway(gateway, out)?;
         }
         if let Some(shared) = &self.shared {
             write_shared(shared, out)?;
@@ -286,6 +292,48 @@ impl Results {
         let text = serde_json::to_string_pretty(self).context("encode the results")?;
         std::fs::write(path, text + "\n").with_context(|| format!("write {}", path.display()))
     }
+}
+
+fn write_gateway(gateway: &GatewayFigures, out: &mut String) -> std::fmt::Result {
+    if !gateway.reads.is_empty() {
+        writeln!(out, "| passed on | side | p50 / p99 ms | CPU ms | per s | first byte ms | MB |")?;
+        writeln!(out, "|---|---|---|---|---|---|---|")?;
+    }
+    for read in &gateway.reads {
+        let sides = [
+            ("member", &read.member),
+            ("haproxy", &read.haproxy),
+            ("Tributary", &read.tributary),
+            ("Tributary with policies", &read.governed),
+        ];
+        for (name, side) in sides {
+            writeln!(
+                out,
+                "| {} | {name} | {} | {} | {:.1} | {:.2} | {:.2} |",
+                read.name,
+                pair(side.latency),
+                number(side.cpu_ms),
+                side.per_second,
+                side.first_byte.p50,
+                side.bytes as f64 / 1e6,
+            )?;
+        }
+    }
+    if let Some(events) = &gateway.events {
+        let (haproxy, own) = (events.haproxy_us, events.tributary_us);
+        writeln!(out, "\nCPU of a passed watch event: haproxy {haproxy:.1} µs, Tributary {own:.1} µs")?;
+    }
+    if let Some(memory) = &gateway.memory {
+        let mb = |bytes: u64| bytes as f64 / 1e6;
+        writeln!(
+            out,
+            "\nMemory: {:.1} MB at start, {:.1} MB while 64 ask; an idle client connection {:.1} KB",
+            mb(memory.start),
+            mb(memory.busy),
+            memory.idle_connection / 1e3
+        )?;
+    }
+    writeln!(out)
 }
 
 fn write_shared(shared: &SharedFigures, out: &mut String) -> std::fmt::Result {

@@ -86,9 +86,11 @@ pub(crate) struct EventCost {
 
 /// What a server did while it was watched.
 #[derive(Clone, Copy, Debug)]
-struct Watched {
-    cpu: Duration,
-    events: u64,
+pub(crate) struct Watched {
+    /// CPU of its server.
+    pub(crate) cpu: Duration,
+    /// Events that its clients were sent.
+    pub(crate) events: u64,
 }
 
 impl Watched {
@@ -119,11 +121,11 @@ struct Sides {
     _folder: tempfile::TempDir,
 }
 
-/// Whether one of these texts asks for a part of this: the name of the whole, or that of the part after it
+/// Whether one of these texts asks for a part of a whole: the name of the whole, or that of the part after it
 /// (`many-users-get`).
-pub(crate) fn wants(only: &[String], part: &str) -> bool {
-    let name = format!("{NAME}-{part}");
-    only.is_empty() || only.iter().any(|only| NAME.contains(only.as_str()) || name.starts_with(only.as_str()))
+pub(crate) fn wants(only: &[String], whole: &str, part: &str) -> bool {
+    let name = format!("{whole}-{part}");
+    only.is_empty() || only.iter().any(|only| whole.contains(only.as_str()) || name.starts_with(only.as_str()))
 }
 
 /// Measures the parts that are wanted over a member with this many pods; nothing where none is.
@@ -273,7 +275,10 @@ async fn listed(target: &Contestant, least: u64) -> anyhow::Result<u64> {
 }
 
 /// What each side's server does while so many of each watch the same changes.
-async fn watched(
+///
+/// # Errors
+/// When a watch is refused, or a change.
+pub(crate) async fn watched(
     sides: &[&Side],
     watchers_each: usize,
     admin: &Contestant,

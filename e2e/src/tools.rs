@@ -46,6 +46,15 @@ impl Tools {
         Ok((!path.is_empty()).then(|| path.into()))
     }
 
+    /// haproxy, a plain reverse proxy that benchmarks compare with: the one that is installed, or that of Debian's package.
+    /// Fetched when first asked for.
+    ///
+    /// # Errors
+    /// When there is neither; the script's message is passed on.
+    pub async fn haproxy(&self) -> anyhow::Result<PathBuf> {
+        Ok(run(Command::new(script()).arg("haproxy")).await?.into())
+    }
+
     /// One of `kube-apiserver`, `kubectl`, `etcd`, `kube-controller-manager`, `kwok`.
     #[must_use]
     pub fn server(&self, name: &str) -> PathBuf {

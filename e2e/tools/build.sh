@@ -7,6 +7,7 @@
 #                          tributary-e2e-consistent (the first controller-runtime that reads its own writes)
 #   build.sh helm          helm3 and helm4
 #   build.sh python        the Python client in an environment of its own; an empty line where there is no python3
+#   build.sh haproxy       the program haproxy of Debian's package, unless one is installed; for the benchmarks alone
 #   build.sh specs         e2e.test (Kubernetes' own end-to-end specs) and kube-scheduler
 #   build.sh kwok-stages   the folder of kwok's ready-made stages
 #   build.sh key           a digest of everything above, for a cache key of CI
@@ -92,6 +93,29 @@ case ${1:-servers} in
     fi
     echo "$folder/bin/python"
     ;;
+  haproxy)
+    if command -v haproxy; then exit 0; fi
+    command -v apt-get >/dev/null ||
+      { echo "tools: no haproxy, and no apt-get to fetch Debian's package with; install haproxy" >&2; exit 1; }
+    packages="haproxy liblua5.3-0 libopentracing-c-wrapper0 libopentracing1"
+    # What apt-get knows now, so that a newer package is another folder.
+    folder=$cache/haproxy-$(apt-cache show --no-all-versions $packages 2>/dev/null | sha256sum | cut -c1-16)
+    if [ ! -x "$folder/haproxy" ]; then
+      echo "tools: fetching haproxy …" >&2
+      mkdir -p "$cache"
+      made=$(mktemp -d "$cache/.haproxy.XXXXXX")
+      (cd "$made" && apt-get download $packages && for package in *.deb; do dpkg-deb --extract "$package" root; done && rm ./*.deb) >&2
+      # Its libraries are beside it, and found by that, not by what is installed.
+      cat > "$made/haproxy" <<'HAPROXY'
+#!/usr/bin/env bash
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/root
+LD_LIBRARY_PATH=$(echo "$root"/usr/lib/*-linux-gnu) exec "$root/usr/sbin/haproxy" "$@"
+HAPROXY
+      chmod +x "$made/haproxy"
+      if [ -d "$folder" ]; then rm -rf "$made"; else mv "$made" "$folder"; fi
+    fi
+    echo "$folder/haproxy"
+    ;;
   specs)
     bin=$cache/specs-$(key specs)
     build specs e2e.test "$kubernetes_flags" .
@@ -105,7 +129,7 @@ case ${1:-servers} in
     echo "$(key kubernetes etcd kwok)-$(key ../clients)-$(key specs)-$(key helm)-$(python_key 2>/dev/null || true)"
     ;;
   *)
-    echo "tools: unknown argument '$1'; allowed: servers, clients, helm, python, specs, kwok-stages, key" >&2
+    echo "tools: unknown argument '$1'; allowed: servers, clients, helm, python, haproxy, specs, kwok-stages, key" >&2
     exit 2
     ;;
 esac

@@ -1,0 +1,264 @@
+//! What it costs that a request is passed on: the same requests against the member itself, through haproxy, and through
+//! Tributary's way to one cluster (`/clusters/NAME`), without policies and with some, in turns in one run.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use serde::Serialize;
+use serde_json::json;
+use tokio::time::sleep;
+use tributary_e2e::{Access, Process, TestCluster, Tools, Tributary, kubeconfig, ports};
+
+use crate::client::Contestant;
+use crate::load;
+use crate::reads::{ReadMeasurement, ReadScenario, Side};
+use crate::shared::{self, Watched};
+use crate::usage::ServerProcesses;
+
+/// The key of the figures.
+pub(crate) const NAME: &str = "gateway";
+/// Its parts, which may be measured by themselves.
+const PARTS: [&str; 5] = [GET, GET_C16, LIST, WATCH, MEMORY];
+const GET: &str = "get";
+const GET_C16: &str = "get-c16";
+const LIST: &str = "list";
+const WATCH: &str = "watch";
+const MEMORY: &str = "memory";
+/// Rounds in which the sides take turns.
+const ROUNDS: u32 = 6;
+/// Watchers of each side.
+const WATCHERS: usize = 50;
+/// Connections that are busy while memory is measured, and connections that then wait.
+const BUSY: usize = 64;
+const IDLE: usize = 1000;
+/// How long memory is left to settle before it is read.
+const REST: Duration = Duration::from_secs(3);
+/// How long haproxy may take to start: it reads one small file.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Policies of the governed side before the one that takes the requests, each with one rule.
+const POLICIES: usize = 20;
+
+/// What passing a request on costs.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct PassedRead {
+    /// The scenario.
+    pub(crate) name: &'static str,
+    /// The member itself.
+    pub(crate) member: ReadMeasurement,
+    /// A plain reverse proxy, HTTP/2 and TLS on both sides.
+    pub(crate) haproxy: ReadMeasurement,
+    /// Tributary, without policies.
+    pub(crate) tributary: ReadMeasurement,
+    /// Tributary, with policies.
+    pub(crate) governed: ReadMeasurement,
+}
+
+/// CPU of a passed watch event, in microseconds.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct PassedEvents {
+    /// Of haproxy.
+    pub(crate) haproxy_us: f64,
+    /// Of Tributary.
+    pub(crate) tributary_us: f64,
+}
+
+/// Memory of a Tributary that passes requests on, in bytes.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct GatewayMemory {
+    /// Before the first request.
+    pub(crate) start: u64,
+    /// While 64 connections ask.
+    pub(crate) busy: u64,
+    /// For each of further connections that wait after one request.
+    pub(crate) idle_connection: f64,
+}
+
+/// All of it.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct GatewayFigures {
+    /// Reads.
+    pub(crate) reads: Vec<PassedRead>,
+    /// Watches, where they were asked for.
+    pub(crate) events: Option<PassedEvents>,
+    /// Memory, where it was asked for.
+    pub(crate) memory: Option<GatewayMemory>,
+}
+
+/// The sides, and what was started for them.
+struct Sides {
+    member: Side,
+    haproxy: Side,
+    tributary: Side,
+    governed: Side,
+    _servers: [Tributary; 2],
+    _proxy: Process,
+    _folder: tempfile::TempDir,
+}
+
+/// Measures the parts that are wanted over a member with this many pods; nothing where none is.
+///
+/// # Errors
+/// When a server cannot be started or answers anything but success.
+pub(crate) async fn run(
+    member: &TestCluster,
+    admin: &Contestant,
+    pods: usize,
+    wanted: impl Fn(&str) -> bool,
+) -> anyhow::Result<Option<GatewayFigures>> {
+    if !PARTS.into_iter().any(&wanted) {
+        return Ok(None);
+    }
+    // First: nobody has asked that server for anything else.
+    let memory = match wanted(MEMORY) {
+        true => Some(memory(member).await?),
+        false => None,
+    };
+    let sides = start(member).await?;
+    let reads = read(&sides, &wanted).await?;
+    let events = match wanted(WATCH) {
+        true => Some(watch(&sides, admin, pods).await?),
+        false => None,
+    };
+    Ok(Some(GatewayFigures { reads, events, memory }))
+}
+
+async fn read(sides: &Sides, wanted: &impl Fn(&str) -> bool) -> anyhow::Result<Vec<PassedRead>> {
+    let get = format!("/api/v1/namespaces/{}/pods/{}", load::namespace(0), load::pod_name(7));
+    let mut reads = Vec::new();
+    for (name, path, workers, seconds) in
+        [(GET, get.clone(), 1, 12), (GET_C16, get, 16, 12), (LIST, "/api/v1/pods?resourceVersion=0".to_owned(), 1, 18)]
+    {
+        if !wanted(name) {
+            continue;
+        }
+        eprintln!("measuring {NAME} {name} …");
+        let scenario = ReadScenario::plain(name, path, workers);
+        let measured = scenario
+            .run_in(
+                &[&sides.member, &sides.haproxy, &sides.tributary, &sides.governed],
+                Duration::from_secs(seconds),
+                ROUNDS,
+            )
+            .await?;
+        let [member, haproxy, tributary, governed] =
+            <[_; 4]>::try_from(measured).map_err(|_| anyhow::anyhow!("four sides were measured"))?;
+        reads.push(PassedRead { name, member, haproxy, tributary, governed });
+    }
+    Ok(reads)
+}
+
+async fn watch(sides: &Sides, admin: &Contestant, pods: usize) -> anyhow::Result<PassedEvents> {
+    eprintln!("measuring {NAME} {WATCH} …");
+    let both = [&sides.haproxy, &sides.tributary];
+    let [haproxy, tributary] = shared::watched(&both, WATCHERS, admin, pods).await?[..] else {
+        bail!("two sides were measured")
+    };
+    let us = |side: Watched| side.cpu.as_secs_f64() * 1e6 / side.events.max(1) as f64;
+    Ok(PassedEvents { haproxy_us: us(haproxy), tributary_us: us(tributary) })
+}
+
+/// The memory of a server of its own.
+async fn memory(member: &TestCluster) -> anyhow::Result<GatewayMemory> {
+    eprintln!("measuring {NAME} {MEMORY} …");
+    let server = Tributary::builder(&member.kubeconfig(), ["member1"]).start().await.context("start tributary")?;
+    let side = of_cluster("tributary", &server).await?;
+    let resident = || side.processes.resident().context("the process's memory cannot be read");
+    sleep(REST).await;
+    let start = resident()?;
+    let get = format!("/api/v1/namespaces/{}/pods/{}", load::namespace(0), load::pod_name(7));
+    let scenario = ReadScenario::plain(MEMORY, get.clone(), BUSY);
+    scenario.run_in(&[&side], REST, 1).await?;
+    let busy = resident()?;
+    sleep(REST).await;
+    let before = resident()?;
+    let mut waiting = Vec::new();
+    for _ in 0..IDLE {
+        let connection = side.target.connect().await?;
+        connection.discard(&get, "application/json").await?;
+        waiting.push(connection);
+    }
+    sleep(REST).await;
+    let idle_connection = resident()?.saturating_sub(before) as f64 / IDLE as f64;
+    drop(waiting);
+    Ok(GatewayMemory { start, busy, idle_connection })
+}
+
+async fn start(member: &TestCluster) -> anyhow::Result<Sides> {
+    let folder = tempfile::Builder::new().prefix("tributary-bench-gateway-").tempdir().context("make a folder")?;
+    let (proxy, file) = start_haproxy(member, folder.path()).await?;
+    let haproxy = Side {
+        target: Contestant::from_kubeconfig("haproxy", &file, None).await?,
+        processes: ServerProcesses { server: Some(proxy.pid()), storage: None },
+    };
+    let plain = Tributary::builder(&member.kubeconfig(), ["member1"]).start().await.context("start tributary")?;
+    let configuration = folder.path().join("configuration");
+    fs::create_dir(&configuration).context("make a folder for the configuration")?;
+    fs::write(configuration.join("cluster.json"), policies(&member.kubeconfig()).to_string())
+        .context("write the configuration")?;
+    let governed = Tributary::configured(&configuration).start().await.context("start tributary with policies")?;
+    Ok(Sides {
+        member: Side {
+            target: Contestant::from_kubeconfig("member", &member.kubeconfig(), None).await?,
+            processes: ServerProcesses { server: member.apiserver_pid().await, storage: member.etcd_pid().await },
+        },
+        haproxy,
+        tributary: of_cluster("tributary", &plain).await?,
+        governed: of_cluster("tributary with policies", &governed).await?,
+        _servers: [plain, governed],
+        _proxy: proxy,
+        _folder: folder,
+    })
+}
+
+/// The way to the cluster of a server.
+async fn of_cluster(name: &'static str, server: &Tributary) -> anyhow::Result<Side> {
+    let target = Contestant::from_kubeconfig(name, server.kubeconfig(), Some("member1")).await?;
+    Ok(Side { target, processes: ServerProcesses { server: Some(server.pid()), storage: None } })
+}
+
+/// A reverse proxy before the member, as somebody would write it who wants no more: HTTP/2 and TLS on both sides, and
+/// connections to the member that clients share. And the kubeconfig of who goes through it.
+async fn start_haproxy(member: &TestCluster, folder: &Path) -> anyhow::Result<(Process, std::path::PathBuf)> {
+    let program = Tools::locate().await.context("find the servers")?.haproxy().await.context("find haproxy")?;
+    let (own, at) = (member.folder(), ports::free_port()?);
+    let read = |name: &str| fs::read_to_string(own.join(name)).with_context(|| format!("read the member's {name}"));
+    let certificate = folder.join("serving.pem");
+    fs::write(&certificate, read("serving.crt")? + &read("serving.key")?).context("write the certificate")?;
+    let (certificate, authority) = (certificate.display(), own.join("ca.crt"));
+    let text = format!(
+        "global\n  maxconn 4096\n\
+         defaults\n  mode http\n  timeout connect 5s\n  timeout client 1h\n  timeout server 1h\n  http-reuse always\n\
+         frontend clients\n  bind 127.0.0.1:{at} ssl crt {certificate} alpn h2,http/1.1\n  default_backend member\n\
+         backend member\n  server one 127.0.0.1:{} ssl verify required ca-file {} alpn h2,http/1.1\n",
+        member.apiserver_port(),
+        authority.display()
+    );
+    let file = folder.join("haproxy.cfg");
+    fs::write(&file, text).context("write haproxy's configuration")?;
+    let mut command = Command::new(program);
+    command.arg("-f").arg(&file);
+    let log = folder.join("haproxy.log");
+    let process = Process::spawn_with("haproxy", command, &log, &log, Stdio::null())?;
+    if let Err(error) = ports::wait_until_open(at, PATIENCE).await {
+        bail!("haproxy does not start: {error:#}\n{}", process.errors());
+    }
+    let access = Access { server: format!("https://127.0.0.1:{at}"), ..member.access() };
+    let file = folder.join("haproxy.kubeconfig");
+    kubeconfig::write(&file, &[&access])?;
+    Ok((process, file))
+}
+
+/// The member with policies: the last takes the requests.
+fn policies(kubeconfig: &Path) -> serde_json::Value {
+    let narrow = |number: usize| {
+        json!({"rules": [{"verbs": ["get", "list", "watch"], "apiGroups": [""], "resources": ["pods"],
+            "namespaces": [format!("team-{number}")], "users": [format!("user-{number}")]}]})
+    };
+    let all = json!({"rules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "nonResourceURLs": ["*"]}]});
+    let policies: Vec<_> = (0..POLICIES).map(narrow).chain([all]).collect();
+    json!({"apiVersion": "tributary.dev/v1alpha1", "kind": "UpstreamCluster", "metadata": {"name": "member1"},
+        "spec": {"kubeconfig": {"path": kubeconfig}, "dispatchPolicies": policies}})
+}
