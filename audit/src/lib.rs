@@ -10,6 +10,7 @@
 mod body;
 mod checker;
 mod event;
+mod json;
 mod level;
 mod micro_time;
 mod policy;
@@ -17,8 +18,8 @@ mod secrets;
 mod source_ips;
 
 pub use body::{AuditBody, BODY_BYTES_MAX};
-pub use checker::{AuditAttributes, AuditDecision, AuditedResource};
-pub use event::{Annotation, Event, ObjectReference, RequestFacts, ResponseStatus, event_list};
+pub use checker::{AuditAttributes, AuditDecision, AuditedResource, decoded};
+pub use event::{Annotation, AuditedUser, Event, ObjectReference, RequestFacts, ResponseStatus, event_list};
 pub use level::{Stage, Stages};
 pub use micro_time::MicroTime;
 pub use policy::{GroupResources, InvalidPolicy, Policy, PolicyRule};

@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
+use crate::checker::decoded;
 use crate::{AuditedResource, Level};
 
 /// Query parameters whose values are credentials, in lower case: kube-apiserver's `access_token` and `token`
@@ -65,8 +65,9 @@ pub(crate) fn is_in(body: &Value) -> bool {
 /// A request's path and query, with the values of parameters that hold tokens replaced. It is the same text, not
 /// copied, where there is none. A name counts as it decodes, in any case.
 pub fn without_tokens(uri: &str) -> Cow<'_, str> {
-    let Some((path, query)) = uri.split_once('?') else { return Cow::Borrowed(uri) };
-    if !query.split('&').any(holds_token) {
+    let Some(begins) = uri.bytes().position(|byte| byte == b'?') else { return Cow::Borrowed(uri) };
+    let (path, query) = (&uri[..begins], &uri[begins + 1..]);
+    if !holds_token(query) {
         return Cow::Borrowed(uri);
     }
     let pairs = query.split('&').map(|pair| match pair.split_once('=') {
@@ -76,12 +77,15 @@ pub fn without_tokens(uri: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{path}?{}", pairs.collect::<Vec<_>>().join("&")))
 }
 
-/// Whether a pair's name is one of a token. Some servers take `;` for `&`, so each part counts.
-fn holds_token(pair: &str) -> bool {
-    pair.split(';').any(|part| {
-        let Some((name, _)) = part.split_once('=') else { return false };
-        let name = percent_decode_str(name).decode_utf8_lossy();
-        TOKEN_PARAMETERS.iter().any(|own| name.trim().eq_ignore_ascii_case(own))
+/// Whether the name of a pair is one of a token. Some servers take `;` for `&`, so each part counts.
+fn holds_token(pairs: &str) -> bool {
+    pairs.as_bytes().split(|byte| matches!(byte, b'&' | b';')).any(|pair| {
+        let Some(end) = pair.iter().position(|byte| *byte == b'=') else { return false };
+        // What is cut between two characters of ASCII is text.
+        let name = std::str::from_utf8(&pair[..end]).unwrap_or_default();
+        let name = decoded(name);
+        let name = name.trim();
+        TOKEN_PARAMETERS.iter().any(|own| name.eq_ignore_ascii_case(own))
     })
 }
 

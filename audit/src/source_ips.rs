@@ -6,7 +6,8 @@ use std::net::IpAddr;
 /// among them, and the connection's own unless it is the last already. All but the last are what the client claims.
 /// Texts that are no address are left out.
 pub fn source_ips(forwarded_for: &str, real_ip: &str, peer: IpAddr) -> Vec<IpAddr> {
-    let mut addresses: Vec<IpAddr> = forwarded_for.split(',').filter_map(address).collect();
+    let mut addresses = Vec::with_capacity(1);
+    addresses.extend(forwarded_for.split(',').filter_map(address));
     if let Some(real) = address(real_ip)
         && !addresses.contains(&real)
     {
@@ -21,7 +22,10 @@ pub fn source_ips(forwarded_for: &str, real_ip: &str, peer: IpAddr) -> Vec<IpAdd
 
 /// An address; one of IPv4 that is written as IPv6 is the same.
 fn address(text: &str) -> Option<IpAddr> {
-    text.trim().parse::<IpAddr>().ok().map(|address| address.to_canonical())
+    let text = text.trim();
+    // Most requests came by nobody.
+    let address = if text.is_empty() { None } else { text.parse::<IpAddr>().ok() };
+    address.map(|address| address.to_canonical())
 }
 
 #[cfg(test)]

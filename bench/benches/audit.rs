@@ -1,14 +1,16 @@
 //! What a line of the audit log costs at Metadata: the policy's word, the event, and its JSON, for a user with 50 groups
 //! and a policy of 30 rules of which the last matches.
 
+use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::time::SystemTime;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use serde_json::json;
-use serde_json::value::to_raw_value;
 use tributary_apimachinery::RequestInfo;
-use tributary_audit::{Annotation, AuditAttributes, Event, MicroTime, Policy, RequestFacts, Stage, source_ips};
+use tributary_audit::{
+    Annotation, AuditAttributes, AuditedUser, Event, MicroTime, Policy, RequestFacts, Stage, source_ips,
+};
 
 const GROUPS: usize = 50;
 const RULES: usize = 30;
@@ -35,7 +37,7 @@ fn line(policy: &Policy, groups: &[String]) -> Vec<u8> {
         audit_id: "2f0c5c2e-6a3b-4c1e-9d57-0d3f6f1f6a11".into(),
         uri: URI,
         info: Some(&info),
-        user: to_raw_value(&json!({"username": "jane@example.com", "groups": groups})).ok(),
+        user: Some(AuditedUser { username: "jane@example.com", uid: "", groups, extra: &BTreeMap::new() }),
         impersonated_user: None,
         source_ips: source_ips("", "", peer),
         user_agent: "kubectl/v1.36.3 (linux/amd64) kubernetes/0000000",

@@ -23,7 +23,7 @@ fn event(level: Level, method: &str, uri: &str) -> Option<Event> {
         audit_id: "one".into(),
         uri,
         info: info.as_ref(),
-        user: RawValue::from_string(r#"{"username":"ann","groups":["people"]}"#.to_owned()).ok(),
+        user: Some(AuditedUser { username: "ann", uid: "", groups: &groups, extra: &BTreeMap::new() }),
         impersonated_user: None,
         source_ips: vec!["10.0.0.1".parse().unwrap()],
         user_agent: "kubectl",

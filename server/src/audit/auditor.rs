@@ -1,16 +1,19 @@
 //! The policy and the backends: what is written of a request, and that it is.
 
+use std::borrow::Cow;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use http::header::USER_AGENT;
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue};
-use percent_encoding::percent_decode_str;
+use http::{HeaderMap, HeaderName, HeaderValue};
 use prometheus_client::registry::Registry;
 use serde_json::value::{RawValue, to_raw_value};
 use tributary_apimachinery::RequestInfo;
-use tributary_audit::{Annotation, AuditAttributes, Event, Level, MicroTime, Policy, RequestFacts, Stage, source_ips};
+use tributary_audit::{
+    Annotation, AuditAttributes, AuditedUser, Event, Level, MicroTime, Policy, RequestFacts, Stage, decoded, source_ips,
+};
 use tributary_authentication::{UserInfo, identity_that_counts};
 use tributary_proxy::{GivenIdentity, GivenPart};
 use tributary_router::{Peer, User};
@@ -20,6 +23,11 @@ use super::error::AuditError;
 use super::metrics::AuditMetrics;
 use super::sinks::Sinks;
 use crate::cli::audit::AuditArguments;
+
+/// The addresses that a request came by, as whoever passed it on says.
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+/// The address that it came from, in the same way.
+const REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 
 /// Writes what a policy says of each request. One per process.
 pub struct Auditor {
@@ -77,12 +85,7 @@ impl Auditor {
         let who = counts.as_ref().map(|(name, groups)| (*name, &**groups));
         let attributes = match info {
             Some(info) => AuditAttributes::of(info, who),
-            None => AuditAttributes {
-                user: who,
-                verb: &method,
-                path: percent_decode_str(head.uri.path()).decode_utf8_lossy(),
-                resource: None,
-            },
+            None => AuditAttributes { user: who, verb: &method, path: decoded(head.uri.path()), resource: None },
         };
         let decision = self.policy.decide(&attributes);
         self.metrics.count_level(decision.level);
@@ -90,19 +93,17 @@ impl Auditor {
             return None;
         }
         let client = head.extensions.get::<Peer>().map_or(Ipv4Addr::UNSPECIFIED.into(), |Peer(client)| client.ip());
-        // What is no text is shown as far as it is one.
-        let value = |name: &str| head.headers.get(name).map(HeaderValue::as_bytes).unwrap_or_default();
-        let text = |name: &str| String::from_utf8_lossy(value(name));
+        let text = |name| head.headers.get(name).map(|value: &HeaderValue| lossy(value.as_bytes())).unwrap_or_default();
         let impersonated_user = user.and_then(|_| impersonated(&head.headers));
         let is_impersonating = impersonated_user.is_some();
         let facts = RequestFacts {
-            audit_id: String::from_utf8_lossy(id.as_bytes()),
+            audit_id: lossy(id.as_bytes()),
             uri: head.uri.path_and_query().map_or("", |target| target.as_str()),
             info,
-            user: user.map(|user| &user.info),
+            user: user.map(|user| audited(&user.info)),
             impersonated_user,
-            source_ips: source_ips(&text("x-forwarded-for"), &text("x-real-ip"), client),
-            user_agent: &text("user-agent"),
+            source_ips: source_ips(&text(FORWARDED_FOR), &text(REAL_IP), client),
+            user_agent: &text(USER_AGENT),
             received: at,
         };
         let mut event = Event::received(decision, &attributes, &facts)?;
@@ -117,6 +118,16 @@ impl Auditor {
         self.metrics.events.inc();
         self.sinks.write(event.line(stage, MicroTime::of(SystemTime::now())).into())
     }
+}
+
+/// What is no text is shown as far as it is one. Nearly all is, which is seen many bytes at a time.
+fn lossy(bytes: &[u8]) -> Cow<'_, str> {
+    std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
+}
+
+/// A user as it is written.
+fn audited(user: &UserInfo) -> AuditedUser<'_> {
+    AuditedUser { username: &user.username, uid: &user.uid, groups: &user.groups, extra: &user.extra }
 }
 
 /// Whom the client asks to be, as authentication.k8s.io/v1 `UserInfo`.

@@ -28,9 +28,12 @@ impl Presented {
     /// Of a request's head, and of whether its connection came with a certificate (apiserver
     /// `pkg/endpoints/filters/authn_audit.go`, `getAuthMethods`).
     fn of(head: &Parts, has_certificate: bool) -> Self {
-        let authorization = head.headers.get(http::header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let scheme = authorization.and_then(|value| value.trim().split_once(' ')).map(|(scheme, _)| scheme);
-        let has = |name: &str| scheme.is_some_and(|scheme| scheme.eq_ignore_ascii_case(name));
+        let authorization = head.headers.get(http::header::AUTHORIZATION).map(HeaderValue::as_bytes);
+        let has = |name: &str| {
+            authorization.map(<[u8]>::trim_ascii).is_some_and(|value| {
+                value.get(name.len()) == Some(&b' ') && value[..name.len()].eq_ignore_ascii_case(name.as_bytes())
+            })
+        };
         // As a query is written, or with escapes, which most have none of.
         let query = head.uri.query().filter(|query| query.contains("access_token") || query.contains('%'));
         let token = query.is_some_and(|query| {
