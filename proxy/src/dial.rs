@@ -7,7 +7,7 @@ use http::{HeaderValue, Uri};
 use hyper::client::conn::{http1, http2};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::time::{Duration, Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 use tower::util::BoxCloneSyncService;
@@ -16,10 +16,12 @@ use tributary_apimachinery::ClusterName;
 use tributary_apimachinery::body::{Body, BoxError};
 
 use crate::certificate::Certificate;
+use crate::connection_task::{ConnectionTask, Starter};
 use crate::credentials::Current;
 use crate::error::{ConnectError, ForwardError, SharedError};
 use crate::line::{BoxIo, Lines};
 use crate::proofs::ServerProofs;
+use crate::read_ahead::ReadAhead;
 use crate::target::ServerUrl;
 use crate::tls::{self, Protocols, TlsSource};
 use crate::tuning::{ClientTuning, Windows};
@@ -33,6 +35,10 @@ const TCP_KEEP_ALIVE_RETRIES: u32 = 3;
 /// Response headers of an HTTP/1.1 member; hyper's own limit is 100, which a list with many Warnings can pass.
 const MAX_HTTP1_HEADERS: usize = 512;
 
+/// The longest frame that a member may send, in bytes. 64 KiB: what is read of the socket at once; a long answer has a
+/// quarter of the frames that it has with HTTP/2's 16 KiB.
+const MAX_FRAME_BYTES: u32 = 64 << 10;
+
 /// How often a new connection is asked for the member's SETTINGS; hyper does not tell when they come.
 const SETTINGS_TICK: Duration = Duration::from_millis(1);
 
@@ -40,7 +46,7 @@ const SETTINGS_TICK: Duration = Duration::from_millis(1);
 pub type Connector = BoxCloneSyncService<Uri, BoxIo, BoxError>;
 
 pub(crate) type Http1Connection = http1::Connection<TokioIo<BoxIo>, Body>;
-pub(crate) type Http2Connection = http2::Connection<TokioIo<BoxIo>, Body, TokioExecutor>;
+pub(crate) type Http2Connection = ConnectionTask<http2::Connection<TokioIo<BoxIo>, Body, Starter>>;
 
 /// A connection on which HTTP has begun. Its second half has to be polled for anything to happen.
 pub(crate) enum Dialed {
@@ -59,7 +65,9 @@ pub(crate) struct Dialer {
     /// What is spoken without TLS, which alone could negotiate it.
     plain: Plain,
     timeout: Duration,
-    http2: http2::Builder<TokioExecutor>,
+    max_header_list_size: u32,
+    keep_alive_interval: Duration,
+    keep_alive_timeout: Duration,
     lines: Lines,
 }
 
@@ -95,15 +103,6 @@ impl Dialer {
             None => connector(proxy),
         };
         let connector = connector.map_err(|problem| ConnectError::ProxyUrl { cluster: cluster.clone(), problem })?;
-        let mut http2 = http2::Builder::new(TokioExecutor::new());
-        http2
-            .timer(TokioTimer::new())
-            .max_header_list_size(tuning.max_header_list_size)
-            // Zero stands for "not known yet"; see `settings`.
-            .initial_max_send_streams(0)
-            .keep_alive_interval(tuning.keep_alive_interval)
-            .keep_alive_timeout(tuning.keep_alive_timeout)
-            .keep_alive_while_idle(true);
         Ok(Self {
             cluster,
             target,
@@ -112,7 +111,9 @@ impl Dialer {
             proofs,
             plain,
             timeout: tuning.connect_timeout,
-            http2,
+            max_header_list_size: tuning.max_header_list_size,
+            keep_alive_interval: tuning.keep_alive_interval,
+            keep_alive_timeout: tuning.keep_alive_timeout,
             lines: Lines::default(),
         })
     }
@@ -150,7 +151,8 @@ impl Dialer {
             cluster: self.cluster.clone(),
             message: format!("the client certificate cannot be used: {error}"),
         })?;
-        let connect = TlsConnector::from(config).connect(tls.server_name(), raw);
+        let ahead: BoxIo = Box::new(ReadAhead::new(raw));
+        let connect = TlsConnector::from(config).connect(tls.server_name(), ahead);
         let stream = match timeout_at(deadline, connect).await {
             Err(_) => return Err(self.timed_out("TLS handshake")),
             Ok(Err(error)) => {
@@ -201,10 +203,22 @@ impl Dialer {
     }
 
     async fn start_http2(&self, stream: BoxIo, windows: Windows, deadline: Instant) -> Result<Dialed, ForwardError> {
-        let mut builder = self.http2.clone();
-        builder.initial_stream_window_size(windows.stream).initial_connection_window_size(windows.connection);
+        let starter = Starter::default();
+        let mut builder = http2::Builder::new(starter.clone());
+        builder
+            .timer(TokioTimer::new())
+            .max_frame_size(MAX_FRAME_BYTES)
+            .max_header_list_size(self.max_header_list_size)
+            // Zero stands for "not known yet"; see `settings`.
+            .initial_max_send_streams(0)
+            .keep_alive_interval(self.keep_alive_interval)
+            .keep_alive_timeout(self.keep_alive_timeout)
+            .keep_alive_while_idle(true)
+            .initial_stream_window_size(windows.stream)
+            .initial_connection_window_size(windows.connection);
         let start = async {
-            let (sender, mut connection) = builder.handshake(TokioIo::new(stream)).await?;
+            let (sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
+            let mut connection = ConnectionTask::new(connection, starter);
             settings(&mut connection).await?;
             Ok::<_, BoxError>(Dialed::Http2(sender, connection))
         };
@@ -251,9 +265,9 @@ impl Dialer {
 /// exceeds them: watches opened too early would wait for each other for ever.
 async fn settings(connection: &mut Http2Connection) -> Result<(), BoxError> {
     let mut tick = tokio::time::interval(SETTINGS_TICK);
-    while connection.current_max_send_streams() == 0 {
+    while connection.connection().is_some_and(|connection| connection.current_max_send_streams() == 0) {
         tokio::select! {
-            ended = &mut *connection => {
+            ended = std::future::poll_fn(|cx| connection.poll_connection(cx)) => {
                 ended?;
                 return Err("it closed the connection before it said how many requests it takes".into());
             }

@@ -20,6 +20,7 @@
 mod certificate;
 mod checks;
 mod client;
+mod connection_task;
 mod connections;
 mod credentials;
 mod dial;
@@ -47,6 +48,7 @@ mod pool;
 mod probe;
 mod proofs;
 mod reachability;
+mod read_ahead;
 mod readers;
 mod speaker;
 mod suspicion;

@@ -412,6 +412,17 @@ impl Pool {
         }
     }
 
+    /// Forgets a connection that takes no more requests, and tells why.
+    fn ended(&self, claim: Claim, id: u64, error: Option<hyper::Error>) {
+        self.remove(claim, id);
+        let Some(error) = error else { return };
+        let cause = explain(&error);
+        if error.is_timeout() {
+            self.observer.unreachable(format!("cluster {}: the connection went silent: {cause}", self.cluster));
+        }
+        tracing::debug!(cluster = %self.cluster, %cause, "HTTP/2 connection broke");
+    }
+
     /// How many HTTP/2 connections were made so far.
     pub(crate) fn connections_made(&self) -> u64 {
         self.next_id.load(Ordering::Relaxed)
@@ -512,13 +523,18 @@ impl Pool {
             Dialed::Http2(sender, connection) => {
                 self.speaks_http1.store(false, Ordering::Relaxed);
                 let (id, most) = (self.next_id.fetch_add(1, Ordering::Relaxed), self.streams_for(claim));
-                let counts = Arc::new(StreamCounts::new(connection.current_max_send_streams().min(most)));
+                let counts = Arc::new(StreamCounts::new(streams_allowed(&connection).min(most)));
                 self.push(claim, Arc::new(Slot { id, version, runtime, sender, counts: counts.clone() }));
                 tokio::spawn(drive(Arc::downgrade(self), claim, id, most, counts, connection));
                 Ok(None)
             }
         }
     }
+}
+
+/// How many streams the member allows on a connection; none once that takes no more.
+fn streams_allowed(connection: &Http2Connection) -> usize {
+    connection.connection().map_or(0, |connection| connection.current_max_send_streams())
 }
 
 /// Runs an HTTP/2 connection to its end, keeping count of the streams that the member allows, up to `most`.
@@ -531,19 +547,15 @@ async fn drive(
     mut connection: Http2Connection,
 ) {
     let ended = futures::future::poll_fn(|cx| {
-        let polled = connection.poll_unpin(cx);
+        let polled = connection.poll_connection(cx);
         // Every request wakes this task, so a limit that the member changes is known one request later.
-        counts.allow(connection.current_max_send_streams().min(most));
+        counts.allow(streams_allowed(&connection).min(most));
         polled
     })
     .await;
-    let Some(pool) = pool.upgrade() else { return };
-    pool.remove(claim, id);
-    if let Err(error) = ended {
-        let cause = explain(&error);
-        if error.is_timeout() {
-            pool.observer.unreachable(format!("cluster {}: the connection went silent: {cause}", pool.cluster));
-        }
-        tracing::debug!(cluster = %pool.cluster, %cause, "HTTP/2 connection broke");
+    if let Some(pool) = pool.upgrade() {
+        pool.ended(claim, id, ended.err());
     }
+    // What it still carries goes on.
+    connection.finish().await;
 }

@@ -1,0 +1,284 @@
+//! One task for all of an HTTP/2 connection to a member.
+//!
+//! hyper divides a connection among tasks: one reads and writes the socket, one takes requests, and one for each request
+//! waits for the head of its answer. Each request and each answer then wakes several, and of two that are ready at once
+//! tokio gives one to another thread, which has to be woken for it: with one request at a time that was half of what
+//! passing it on cost. Here they all run where the connection is driven, one after the other, and what they wake of each
+//! other is polled in the same turn.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+use futures::stream::{FuturesUnordered, StreamExt};
+use futures::task::AtomicWaker;
+use hyper::rt::Executor;
+use parking_lot::Mutex;
+
+/// What hyper starts for a connection.
+type Part = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// How often parts that wake each other are polled in one turn. What goes on beyond that waits for others of the thread:
+/// a request and its answer take three.
+const ROUNDS_MAX: usize = 8;
+
+/// Takes what hyper starts for a connection. Clones are of the same connection.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Starter(Arc<Mutex<Started>>);
+
+/// What was started and is not polled yet.
+#[derive(Default)]
+struct Started {
+    parts: Vec<Part>,
+    /// Nobody polls it any more.
+    is_over: bool,
+}
+
+impl std::fmt::Debug for Started {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Started({} parts)", self.parts.len())
+    }
+}
+
+impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Starter {
+    fn execute(&self, part: F) {
+        let mut started = self.0.lock();
+        if !started.is_over {
+            started.parts.push(Box::pin(part));
+        }
+    }
+}
+
+/// A connection with its parts. It has to be polled for anything to happen; dropped, all of it ends.
+pub(crate) struct ConnectionTask<C> {
+    /// `None` once it takes no more requests: its parts see that it is gone, and end with the requests that it has.
+    connection: Option<C>,
+    starter: Starter,
+    parts: FuturesUnordered<Part>,
+    turn: Arc<Turn>,
+    waker: Waker,
+}
+
+impl<C: Future + Unpin> ConnectionTask<C> {
+    /// A connection whose parts are given to this starter.
+    pub(crate) fn new(connection: C, starter: Starter) -> Self {
+        let turn = Arc::new(Turn::default());
+        let waker = Waker::from(Arc::clone(&turn));
+        Self { connection: Some(connection), starter, parts: FuturesUnordered::new(), turn, waker }
+    }
+
+    /// The connection itself, while it takes requests.
+    pub(crate) fn connection(&self) -> Option<&C> {
+        self.connection.as_ref()
+    }
+
+    /// Polls everything, until nothing has woken anything. Ready once the connection takes no more requests.
+    pub(crate) fn poll_connection(&mut self, cx: &mut Context<'_>) -> Poll<C::Output> {
+        self.turn.begin(cx.waker());
+        let waker = self.waker.clone();
+        let mut inner = Context::from_waker(&waker);
+        let mut ended = Poll::Pending;
+        for _ in 0..ROUNDS_MAX {
+            self.turn.begin_round();
+            if let Some(connection) = &mut self.connection {
+                ended = Pin::new(connection).poll(&mut inner);
+            }
+            if ended.is_ready() {
+                self.connection = None;
+            }
+            self.poll_parts(&mut inner);
+            if ended.is_ready() || !self.turn.is_woken() {
+                break;
+            }
+        }
+        // What was woken since, by whomever, is polled in another turn.
+        if self.turn.end() {
+            cx.waker().wake_by_ref();
+        }
+        ended
+    }
+
+    fn poll_parts(&mut self, cx: &mut Context<'_>) {
+        loop {
+            self.parts.extend(std::mem::take(&mut self.starter.0.lock().parts));
+            while let Poll::Ready(Some(())) = self.parts.poll_next_unpin(cx) {}
+            if self.starter.0.lock().parts.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// Polls what the requests that are under way still need, once the connection takes no more.
+    pub(crate) async fn finish(mut self) {
+        std::future::poll_fn(|cx| {
+            // There is no connection, so nothing but the parts is polled.
+            let _pending = self.poll_connection(cx);
+            if self.parts.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+}
+
+impl<C> Drop for ConnectionTask<C> {
+    /// What was started has a starter itself, and would keep itself.
+    fn drop(&mut self) {
+        let parts = {
+            let mut started = self.starter.0.lock();
+            started.is_over = true;
+            std::mem::take(&mut started.parts)
+        };
+        drop(parts);
+    }
+}
+
+/// Whether the parts are being polled, and whether any of them was woken. Wakes the task only for what it would not see
+/// by itself: a task that is woken while it runs is put behind all others, and another thread is woken to take it over.
+#[derive(Debug, Default)]
+struct Turn {
+    state: AtomicU8,
+    task: AtomicWaker,
+}
+
+/// The parts are being polled.
+const POLLED: u8 = 1;
+/// One was woken.
+const WOKEN: u8 = 2;
+
+impl Turn {
+    fn begin(&self, task: &Waker) {
+        self.task.register(task);
+        self.state.store(POLLED, Ordering::SeqCst);
+    }
+
+    /// Whatever was woken by now is polled in this round.
+    fn begin_round(&self) {
+        self.state.fetch_and(!WOKEN, Ordering::SeqCst);
+    }
+
+    /// Whether one was woken in this round.
+    fn is_woken(&self) -> bool {
+        self.state.load(Ordering::SeqCst) & WOKEN != 0
+    }
+
+    /// Whether one was woken that has not been polled since.
+    fn end(&self) -> bool {
+        self.state.swap(0, Ordering::SeqCst) & WOKEN != 0
+    }
+}
+
+impl Wake for Turn {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if self.state.fetch_or(WOKEN, Ordering::SeqCst) == 0 {
+            self.task.wake();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use futures::channel::oneshot;
+    use futures::task::{ArcWake, waker};
+
+    use super::*;
+
+    /// Counts how often the task is woken.
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl ArcWake for Woken {
+        fn wake_by_ref(woken: &Arc<Self>) {
+            woken.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    type Connection = Pin<Box<dyn Future<Output = &'static str> + Send>>;
+
+    fn task(
+        connection: impl Future<Output = &'static str> + Send + 'static,
+    ) -> (ConnectionTask<Connection>, Starter, Arc<Woken>) {
+        let starter = Starter::default();
+        let task: ConnectionTask<Connection> = ConnectionTask::new(Box::pin(connection), starter.clone());
+        (task, starter, Arc::default())
+    }
+
+    #[test]
+    fn parts_that_wake_each_other_take_one_turn_and_wake_no_task() {
+        let (mut task, starter, woken) = task(std::future::pending());
+        let ((ask, asked), (answer, answered)) = (oneshot::channel(), oneshot::channel());
+        let done = Arc::new(AtomicUsize::new(0));
+        let told = Arc::clone(&done);
+        // The first waits for what the second says, and the second for what comes from outside.
+        starter.execute(async move {
+            let _ = answered.await;
+            told.fetch_add(1, Ordering::SeqCst);
+        });
+        starter.execute(async move {
+            let _ = asked.await;
+            let _ = answer.send(());
+        });
+        let waker = waker(Arc::clone(&woken));
+        let mut cx = Context::from_waker(&waker);
+        assert!(task.poll_connection(&mut cx).is_pending());
+        assert_eq!(
+            woken.0.load(Ordering::SeqCst),
+            0,
+            "what was started by then was polled, and is not asked for again"
+        );
+        ask.send(()).unwrap();
+        assert_eq!(woken.0.load(Ordering::SeqCst), 1);
+        assert!(task.poll_connection(&mut cx).is_pending());
+        assert_eq!((done.load(Ordering::SeqCst), woken.0.load(Ordering::SeqCst)), (1, 1));
+    }
+
+    #[test]
+    fn what_never_rests_leaves_the_thread_to_others() {
+        let (mut task, starter, woken) = task(std::future::pending());
+        starter.execute(std::future::poll_fn(|cx| {
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }));
+        let waker = waker(Arc::clone(&woken));
+        assert!(task.poll_connection(&mut Context::from_waker(&waker)).is_pending());
+        assert_eq!(woken.0.load(Ordering::SeqCst), 1, "it comes back");
+    }
+
+    #[tokio::test]
+    async fn what_is_under_way_goes_on_when_the_connection_takes_no_more() {
+        let (mut task, starter, _) = task(async { "closed" });
+        let (end, ended) = oneshot::channel::<()>();
+        starter.execute(async move {
+            let _ = ended.await;
+        });
+        assert_eq!(std::future::poll_fn(|cx| task.poll_connection(cx)).await, "closed");
+        let finished = tokio::spawn(task.finish());
+        tokio::task::yield_now().await;
+        assert!(!finished.is_finished());
+        end.send(()).unwrap();
+        finished.await.unwrap();
+    }
+
+    #[test]
+    fn nothing_keeps_itself_once_nobody_polls() {
+        let (task, starter, _) = task(std::future::pending());
+        let kept = Arc::new(());
+        let hold = |kept: &Arc<()>| {
+            let (own, kept) = (starter.clone(), Arc::clone(kept));
+            async move {
+                std::future::pending::<()>().await;
+                drop((own, kept));
+            }
+        };
+        starter.execute(hold(&kept));
+        drop(task);
+        starter.execute(hold(&kept));
+        assert_eq!(Arc::strong_count(&kept), 1);
+    }
+}
