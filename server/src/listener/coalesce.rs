@@ -9,6 +9,8 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -16,6 +18,37 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// How much is collected, in bytes. 128 KiB is some eight full TLS records; beyond it the system call is a small part
 /// of what copying costs.
 const BUFFER_BYTES: usize = 128 << 10;
+
+/// What is collected at most before a flush that is not put off, in bytes: 16 KiB, a frame of HTTP/2. An answer whose
+/// frames are as long has more of them coming.
+const SHORT_BYTES: usize = 16 << 10;
+
+/// How many streams of a connection are open, each from its request to the end of its answer. Clones count the same.
+#[derive(Clone, Debug, Default)]
+pub(super) struct OpenStreams(Arc<AtomicUsize>);
+
+impl OpenStreams {
+    /// Counts one more.
+    pub(super) fn open(&self) -> OpenStream {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        OpenStream(Arc::clone(&self.0))
+    }
+
+    /// Whether there are others that a frame could go together with. One that opens or ends at the same time is counted
+    /// or not: either way what is written goes out.
+    fn are_several(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > 1
+    }
+}
+
+/// An open stream. Counted until dropped.
+pub(super) struct OpenStream(Arc<AtomicUsize>);
+
+impl Drop for OpenStream {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 /// A stream whose writes are collected until it is flushed. Holds no memory while nothing is pending.
 pub(super) struct Coalesce<S> {
@@ -26,6 +59,7 @@ pub(super) struct Coalesce<S> {
     flush: Flush,
     /// Whether flushes are put off.
     defers: bool,
+    streams: OpenStreams,
 }
 
 /// How far the last flush is.
@@ -39,13 +73,31 @@ enum Flush {
 
 impl<S> Coalesce<S> {
     pub(super) fn new(stream: S) -> Self {
-        Self { stream, pending: Vec::new(), written: 0, flush: Flush::None, defers: false }
+        Self {
+            stream,
+            pending: Vec::new(),
+            written: 0,
+            flush: Flush::None,
+            defers: false,
+            streams: OpenStreams::default(),
+        }
     }
 
     /// Puts flushes off from now on. For HTTP/2 alone, which always comes back to read: a tunnel does not while one
     /// direction waits or has ended, and what was put off for the other would stay.
     pub(super) fn defer_flushes(&mut self) {
         self.defers = true;
+    }
+
+    /// Its streams, to be counted by whoever knows of them.
+    pub(super) fn streams(&self) -> OpenStreams {
+        self.streams.clone()
+    }
+
+    /// Whether a flush is put off: there may be more to write with it.
+    fn waits_for_more(&self) -> bool {
+        let may_come = self.streams.are_several() || self.pending.len() >= SHORT_BYTES;
+        self.defers && may_come && !self.pending.is_empty() && self.flush == Flush::None
     }
 }
 
@@ -121,7 +173,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Coalesce<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.defers && !self.pending.is_empty() && self.flush == Flush::None {
+        if self.waits_for_more() {
             self.flush = Flush::Deferred;
             cx.waker().wake_by_ref();
             return Poll::Ready(Ok(()));
@@ -147,6 +199,7 @@ mod tests {
         let (near, mut far) = tokio::io::duplex(BUFFER_BYTES);
         let mut stream = Coalesce::new(near);
         stream.defer_flushes();
+        let _two = [(); 2].map(|()| stream.streams().open());
         stream.write_all(b"one ").await.unwrap();
         stream.write_all(b"two").await.unwrap();
         let early = tokio::time::timeout(std::time::Duration::from_millis(20), far.read_u8()).await;
@@ -166,10 +219,26 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_is_short_goes_at_once_where_nothing_could_go_with_it() {
+        for (length, streams, goes) in [(100, 0, true), (100, 1, true), (100, 2, false), (SHORT_BYTES, 1, false)] {
+            let (near, mut far) = tokio::io::duplex(BUFFER_BYTES);
+            let mut stream = Coalesce::new(near);
+            stream.defer_flushes();
+            let open: Vec<_> = (0..streams).map(|_| stream.streams().open()).collect();
+            stream.write_all(&vec![0; length]).await.unwrap();
+            stream.flush().await.unwrap();
+            assert_eq!(futures::poll!(Box::pin(far.read_u8())).is_ready(), goes, "{length} bytes of {streams}");
+            drop(open);
+            assert!(!stream.streams.are_several(), "what has ended counts no more");
+        }
+    }
+
+    #[tokio::test]
     async fn a_second_flush_without_a_write_is_a_real_one() {
         let (near, mut far) = tokio::io::duplex(BUFFER_BYTES);
         let mut stream = Coalesce::new(near);
         stream.defer_flushes();
+        let _two = [(); 2].map(|()| stream.streams().open());
         stream.write_all(b"one").await.unwrap();
         stream.flush().await.unwrap();
         stream.flush().await.unwrap();

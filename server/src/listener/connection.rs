@@ -158,20 +158,20 @@ impl<H: Handler> ClientConnection<H> {
         let (acquaintance, outgoing) =
             (Arc::new(Acquaintance::new(self.stranger, self.users)), Arc::new(Outgoing::new(self.unread)));
         let (known, answers, own) = (Arc::clone(&acquaintance), Arc::clone(&outgoing), Arc::clone(&front));
-        let asking = Arc::clone(&client);
+        let (asking, streams) = (Arc::clone(&client), stream.get_ref().0.streams());
         let parting = Arc::new(Parting::by(front.goaway_chance()));
         let drawn = Arc::clone(&parting);
         let service = service_fn(move |mut request: Request<Incoming>| {
             let (front, known, answers) = (Arc::clone(&front), Arc::clone(&known), Arc::clone(&answers));
-            let (client, drawn) = (Arc::clone(&asking), Arc::clone(&drawn));
+            let (client, drawn, open) = (Arc::clone(&asking), Arc::clone(&drawn), streams.open());
             async move {
                 let (method, version) = (request.method().clone(), request.version());
                 if request.headers().len() > HEADERS_MAX {
-                    return Ok::<_, Infallible>(answers.meter(&method, status::too_many_headers(HEADERS_MAX)));
+                    return Ok::<_, Infallible>(answers.meter(&method, status::too_many_headers(HEADERS_MAX), open));
                 }
                 let bytes = head_bytes(&request);
                 let Some(head) = known.hold(bytes) else {
-                    return Ok(answers.meter(&method, status::too_many_unknown()));
+                    return Ok(answers.meter(&method, status::too_many_unknown(), open));
                 };
                 let has_room = answers.room(bytes).await;
                 request.extensions_mut().insert(answers.answer_room(&method));
@@ -182,7 +182,7 @@ impl<H: Handler> ClientConnection<H> {
                 };
                 let answer = Box::pin(front.call(request, &client, note, has_room)).await;
                 drawn.draw(version, &answer);
-                Ok(answers.meter(&method, answer))
+                Ok(answers.meter(&method, answer, open))
             }
         });
         let io = TokioIo::new(TrackedStream {

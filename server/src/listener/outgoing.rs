@@ -38,6 +38,7 @@ use tokio::time::Instant;
 use tributary_apimachinery::RequestClass;
 use tributary_router::AnswerRoom;
 
+use super::coalesce::OpenStream;
 use super::tasks;
 use super::unread::Unread;
 use super::waiting::{QueueTicket, WaitQueue};
@@ -189,7 +190,12 @@ impl Outgoing {
     /// There was room when the request came; many that came together, and waited for the same, may find none. What was
     /// read for them is dropped, and they are told to come again. What a write is answered is never withheld;
     /// see [`Self::answer_room`].
-    pub(super) fn meter(self: &Arc<Self>, method: &Method, response: Response<Body>) -> Response<Body> {
+    pub(super) fn meter(
+        self: &Arc<Self>,
+        method: &Method,
+        response: Response<Body>,
+        stream: OpenStream,
+    ) -> Response<Body> {
         let lasts = response.extensions().get() == Some(&RequestClass::LongRunning);
         let (head, mut body) = response.into_parts();
         let exact = body.size_hint().exact();
@@ -206,7 +212,7 @@ impl Outgoing {
         if is_read(method) && is_large && !self.state.lock().has_room(&self.unread) {
             return status::too_many_unread();
         }
-        let answer = OutgoingBody::new(self, lasts);
+        let answer = OutgoingBody::new(self, lasts, stream);
         let mut metered = Metered { body, answer, is_whole: whole.is_some(), first, rest: Pieces::default() };
         if let Some(whole) = whole {
             metered.hold(whole);
@@ -369,10 +375,12 @@ struct OutgoingBody {
     small: usize,
     /// Counts it, where the bytes themselves do not.
     counted: Option<Counted>,
+    /// It is open until this is dropped.
+    _stream: OpenStream,
 }
 
 impl OutgoingBody {
-    fn new(outgoing: &Arc<Outgoing>, lasts: bool) -> Self {
+    fn new(outgoing: &Arc<Outgoing>, lasts: bool, stream: OpenStream) -> Self {
         let outgoing = Arc::clone(outgoing);
         let under_way = UnderWay { bytes: 0, since: Instant::now(), lasts, stream: tasks::stream() };
         let is_lasting = lasts && under_way.stream.is_none();
@@ -385,7 +393,7 @@ impl OutgoingBody {
             number
         };
         let turn = RoomWaiter::new(&outgoing);
-        Self { outgoing, turn, number, is_lasting, held: 0, small: 0, counted: None }
+        Self { outgoing, turn, number, is_lasting, held: 0, small: 0, counted: None, _stream: stream }
     }
 
     /// Holds these bytes from now on, and gives them as they are to be passed on. Nothing is held before.
@@ -546,6 +554,7 @@ mod tests {
     use http_body_util::StreamBody;
     use prometheus_client::metrics::gauge::Gauge;
 
+    use super::super::coalesce::OpenStreams;
     use super::super::unread::UNREAD_BYTES_MAX;
     use super::*;
 
@@ -605,7 +614,7 @@ mod tests {
     fn small_pieces_are_counted_until_the_socket_has_them() {
         let outgoing = Arc::new(Outgoing::new(Unread::new(Gauge::default(), UNREAD_BYTES_MAX)));
         let counted = || outgoing.state.lock().bytes;
-        let mut answer = OutgoingBody::new(&outgoing, false);
+        let mut answer = OutgoingBody::new(&outgoing, false, OpenStreams::default().open());
         let given: Vec<_> = (0..32)
             .map(|_| {
                 answer.release();
@@ -625,7 +634,7 @@ mod tests {
         let body = StreamBody::new(futures::stream::iter(frames)).boxed_unsync();
         let outgoing = Arc::new(Outgoing::new(Unread::new(Gauge::default(), UNREAD_BYTES_MAX)));
         let mut given = Vec::new();
-        let mut metered = outgoing.meter(&Method::GET, Response::new(body)).into_body();
+        let mut metered = outgoing.meter(&Method::GET, Response::new(body), OpenStreams::default().open()).into_body();
         while let Some(frame) = metered.frame().await {
             given.push(frame.unwrap().into_data().unwrap());
         }
