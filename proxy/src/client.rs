@@ -14,6 +14,7 @@ use tributary_apimachinery::body::{self, Body, BoxError};
 use tributary_apimachinery::{ClusterName, RequestInfo};
 
 use crate::checks;
+use crate::destination::AtEndpoint;
 use crate::dial::{Connector, Dialer};
 use crate::endpoint::{Endpoint, EndpointStatus};
 use crate::endpoints::Endpoints;
@@ -24,7 +25,7 @@ use crate::last_question::LastQuestion;
 use crate::member::ClientInner;
 use crate::pass_through::without_credentials;
 use crate::places::Asker;
-use crate::pool::{AtEndpoint, LaneKind, Pool, PoolStatistics};
+use crate::pool::{LaneKind, Pool, PoolStatistics};
 use crate::proofs::ServerProofs;
 use crate::reachability::{Observer, Reachability};
 use crate::target::ServerUrl;

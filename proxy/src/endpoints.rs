@@ -14,14 +14,17 @@ use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-use futures::FutureExt;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
 use http::Uri;
 use tokio::sync::watch;
 use tokio::time::{Duration, Instant, timeout};
 use tributary_apimachinery::ClusterName;
 
+use crate::destination::Destination;
 use crate::endpoint::{Endpoint, EndpointRequest, EndpointStatus};
 use crate::error::ForwardError;
+use crate::left_out::LeftOut;
 use crate::pool::LaneKind;
 use crate::reachability::{Observer, Reachability, ReachabilityState};
 
@@ -31,7 +34,10 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// All addresses of one member; at least one.
 pub(crate) struct Endpoints {
+    cluster: ClusterName,
     all: Arc<[Arc<Endpoint>]>,
+    /// What is known of the member.
+    member: Arc<Observer>,
     /// Where the next choice begins to look, so that equals take turns.
     turn: AtomicUsize,
 }
@@ -47,7 +53,7 @@ impl Endpoints {
                 tokio::spawn(tended.run(endpoint.observer.subscribe()));
             }
         }
-        Self { all, turn: AtomicUsize::new(0) }
+        Self { cluster: cluster.clone(), all, member: observer.clone(), turn: AtomicUsize::new(0) }
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Endpoint>> {
@@ -68,29 +74,15 @@ impl Endpoints {
         self.all.iter().try_for_each(|endpoint| endpoint.target.check(uri))
     }
 
-    /// Opens something at the endpoint of this place in the configuration; at the last one where there are fewer.
+    /// Opens something at one of the endpoints that it may be opened at: the best first, and another if it cannot be
+    /// reached. `avoid` has just failed and is asked last.
     ///
     /// # Errors
-    /// What `open` says.
-    pub(crate) async fn open_at<T, F: Future<Output = Result<T, ForwardError>>>(
-        &self,
-        kind: LaneKind,
-        place: usize,
-        open: impl Fn(Arc<Endpoint>) -> F,
-    ) -> Result<(EndpointRequest, T), ForwardError> {
-        let endpoint = &self.all[place.min(self.all.len() - 1)];
-        let held = endpoint.hold(kind);
-        open(endpoint.clone()).await.map(|opened| (held, opened))
-    }
-
-    /// Opens something at one of the endpoints: the best first, and another if it cannot be reached. `avoid` has just
-    /// failed and is asked last.
-    ///
-    /// # Errors
-    /// Of the last try.
+    /// Of the only endpoint that there is; [`ForwardError::NoEndpoint`] where there are others, or a policy chooses.
     pub(crate) async fn open<T, F: Future<Output = Result<T, ForwardError>>>(
         &self,
         kind: LaneKind,
+        destination: &Destination,
         avoid: Option<&Arc<Endpoint>>,
         open: impl Fn(Arc<Endpoint>) -> F,
     ) -> Result<(EndpointRequest, T), ForwardError> {
@@ -98,20 +90,24 @@ impl Endpoints {
             let held = endpoint.hold(kind);
             open(endpoint.clone()).map(|opened| opened.map(|opened| (held, opened)))
         };
-        if let [only] = &*self.all {
-            return begin(only).await;
-        }
-        let mut left: Vec<&Arc<Endpoint>> =
-            self.all.iter().filter(|endpoint| avoid.is_none_or(|avoid| !Arc::ptr_eq(avoid, endpoint))).collect();
-        let mut last: Vec<&Arc<Endpoint>> = avoid.into_iter().collect();
-        let mut failure = None;
+        let candidates: Vec<&Arc<Endpoint>> = match (destination, &*self.all) {
+            (Destination::Any | Destination::At(_), [only]) => return begin(only).await,
+            (Destination::At(place), all) => return begin(&all[(*place).min(all.len() - 1)]).await,
+            (Destination::Any, all) => all.iter().collect(),
+            (Destination::Chosen(subset), all) => {
+                all.iter().filter(|endpoint| subset.urls().any(|url| endpoint.target.is(url))).collect()
+            }
+        };
+        let is_avoided = |endpoint: &&Arc<Endpoint>| avoid.is_some_and(|avoid| Arc::ptr_eq(avoid, endpoint));
+        let (mut last, mut left): (Vec<_>, Vec<_>) = candidates.into_iter().partition(is_avoided);
+        let mut failures = Failures::default();
         while let Some(at) = self.best(&left, kind) {
             let endpoint = left.swap_remove(at);
             let another = left.iter().chain(&last).any(|other| other.is_usable());
             let made = endpoint.pool.connections_made();
             match timeout(if another { PATIENCE } else { Duration::MAX }, begin(endpoint)).await {
                 Ok(Ok(opened)) => return Ok(opened),
-                Ok(Err(error)) if error.is_of_endpoint() => failure = Some(error),
+                Ok(Err(error)) if error.is_of_endpoint() => failures.note(endpoint, error),
                 Ok(Err(error)) => return Err(error),
                 Err(_) => {
                     // Where many wait, connections are made one after the other.
@@ -127,12 +123,42 @@ impl Endpoints {
             }
         }
         last.extend(left);
-        match (last.is_empty(), failure) {
-            (true, Some(failure)) => Err(failure),
-            _ => {
-                let tries = last.into_iter().map(|endpoint| Box::pin(begin(endpoint)));
-                futures::future::select_ok(tries).await.map(|(opened, _)| opened)
+        let mut tries: FuturesUnordered<_> =
+            last.into_iter().map(|endpoint| begin(endpoint).map(move |opened| (endpoint, opened))).collect();
+        while let Some((endpoint, opened)) = tries.next().await {
+            match opened {
+                Ok(opened) => return Ok(opened),
+                Err(error) => failures.note(endpoint, error),
             }
+        }
+        Err(self.none_left(failures, matches!(destination, Destination::Chosen(_))))
+    }
+
+    /// What to say where nothing could be opened.
+    fn none_left(&self, failures: Failures, is_chosen: bool) -> ForwardError {
+        let Failures { of_request, of_endpoints } = failures;
+        if let Some(error) = of_request {
+            return error;
+        }
+        match of_endpoints.last() {
+            // There is no more room at any, which waiting alone helps.
+            Some((_, error)) if of_endpoints.iter().all(|(_, error)| matches!(error, ForwardError::Full { .. })) => {
+                return error.clone();
+            }
+            Some((_, error)) if !is_chosen && !self.all.iter().any(|endpoint| endpoint.is_usable()) => {
+                self.lost_all(&error.to_string());
+            }
+            _ => {}
+        }
+        let left_out = of_endpoints.iter().map(|(address, error)| (address.clone(), LeftOut::by(error))).collect();
+        ForwardError::NoEndpoint { cluster: self.cluster.clone(), is_chosen, left_out }
+    }
+
+    /// None is left, which the tasks that tend them find out a moment later: whoever is told of it is not to be told that
+    /// the member is well.
+    fn lost_all(&self, reason: &str) {
+        if !self.member.is_unreachable() {
+            self.member.unreachable(none_can_be_reached(&self.cluster, self.all.len(), reason));
         }
     }
 
@@ -155,6 +181,28 @@ impl Endpoints {
             let is_last = !endpoint.observer.is_ready() || endpoint.is_ejected();
             (is_last, endpoint.lets_pass(turn, now), endpoint.outstanding(kind))
         })
+    }
+}
+
+fn none_can_be_reached(cluster: &ClusterName, count: usize, reason: &str) -> String {
+    format!("cluster {cluster}: none of its {count} endpoints can be reached: {reason}")
+}
+
+/// Why nothing could be opened.
+#[derive(Default)]
+struct Failures {
+    /// What would have gone wrong at any endpoint.
+    of_request: Option<ForwardError>,
+    /// What went wrong at each.
+    of_endpoints: Vec<(Arc<str>, ForwardError)>,
+}
+
+impl Failures {
+    fn note(&mut self, endpoint: &Endpoint, error: ForwardError) {
+        match error.is_of_endpoint() {
+            true => self.of_endpoints.push((endpoint.target.address.clone(), error)),
+            false => self.of_request = Some(error),
+        }
     }
 }
 
@@ -201,11 +249,7 @@ impl Tended {
             tracing::warn!(cluster = %self.cluster, %endpoint, reason, others, "an endpoint cannot be reached; the others are used");
         }
         if others == 0 {
-            self.member.unreachable(format!(
-                "cluster {}: none of its {} endpoints can be reached: {reason}",
-                self.cluster,
-                all.len()
-            ));
+            self.member.unreachable(none_can_be_reached(&self.cluster, all.len(), reason));
         }
     }
 

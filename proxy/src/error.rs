@@ -7,6 +7,8 @@ use std::time::Duration;
 use http::StatusCode;
 use tributary_apimachinery::ClusterName;
 
+use crate::left_out::LeftOut;
+
 /// A shared cause: several requests wait for one dial, and each of them reports its failure.
 pub(crate) type SharedError = Arc<dyn Error + Send + Sync>;
 
@@ -142,6 +144,16 @@ pub enum ForwardError {
         /// The time limit of the whole dial.
         after: Duration,
     },
+    /// None of the endpoints that the request may be sent to can be sent it.
+    #[error("{}", no_endpoint(cluster, *is_chosen, left_out))]
+    NoEndpoint {
+        /// The cluster.
+        cluster: ClusterName,
+        /// Whether a policy says which endpoints those are.
+        is_chosen: bool,
+        /// Their hosts and ports, and why each is left out; empty where a policy names none that the cluster has.
+        left_out: Arc<[(Arc<str>, LeftOut)]>,
+    },
     /// It could not be reached last time, and a new connection is not there yet.
     #[error("{reason}; unreachable for {} s", .age.as_secs())]
     Unreachable {
@@ -265,6 +277,7 @@ impl ForwardError {
             | Self::Credentials { cluster, .. }
             | Self::Dial { cluster, .. }
             | Self::DialTimeout { cluster, .. }
+            | Self::NoEndpoint { cluster, .. }
             | Self::Unreachable { cluster, .. }
             | Self::Full { cluster, .. }
             | Self::Informational { cluster, .. }
@@ -285,9 +298,11 @@ impl ForwardError {
         match self {
             Self::Path { .. } | Self::UpgradeRefused { .. } => StatusCode::BAD_REQUEST,
             Self::ImpersonationConflict { .. } => StatusCode::INTERNAL_SERVER_ERROR,
-            Self::Dial { .. } | Self::DialTimeout { .. } | Self::Unreachable { .. } | Self::Credentials { .. } => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            Self::Dial { .. }
+            | Self::DialTimeout { .. }
+            | Self::NoEndpoint { .. }
+            | Self::Unreachable { .. }
+            | Self::Credentials { .. } => StatusCode::SERVICE_UNAVAILABLE,
             Self::Send { sent: Sent::No, .. } => StatusCode::SERVICE_UNAVAILABLE,
             Self::Full { .. } => StatusCode::TOO_MANY_REQUESTS,
             Self::HeadTimeout { .. } => StatusCode::GATEWAY_TIMEOUT,
@@ -309,6 +324,22 @@ impl ForwardError {
                 Sent::Maybe
             }
             _ => Sent::No,
+        }
+    }
+
+    /// What is wrong at the one endpoint that it is about, in one line that names neither cluster nor endpoint.
+    pub(crate) fn at_endpoint(&self) -> String {
+        match self {
+            Self::Dial { source, .. } => source.to_string(),
+            Self::DialTimeout { step, after, .. } => format!("no {step} within {after:?}"),
+            Self::Tls { server_name, source, remedy, .. } => {
+                format!("TLS failed for server name {server_name}: {source}; {remedy}")
+            }
+            Self::Handshake { source, .. } => format!("it does not speak HTTP: {source}"),
+            Self::Send { cause, .. } => format!("the connection broke before a response: {cause}"),
+            Self::Full { what, limit, .. } => format!("all {limit} {what} are in use"),
+            Self::Unreachable { reason, .. } => reason.to_string(),
+            _ => self.to_string(),
         }
     }
 
@@ -338,4 +369,13 @@ impl ForwardError {
                 | Self::Unauthorized { .. }
         )
     }
+}
+
+fn no_endpoint(cluster: &ClusterName, is_chosen: bool, left_out: &[(Arc<str>, LeftOut)]) -> String {
+    if left_out.is_empty() {
+        return format!("cluster {cluster}: none of the endpoints that a policy names is one of the cluster's");
+    }
+    let among = if is_chosen { "of those that a policy names " } else { "" };
+    let each: Vec<_> = left_out.iter().map(|(address, why)| format!("{address}: {why}")).collect();
+    format!("cluster {cluster}: no endpoint {among}can be sent the request: {}", each.join("; "))
 }

@@ -13,6 +13,7 @@ use tributary_apimachinery::permit::RequestPermit;
 use tributary_apimachinery::{Permit, explain};
 
 use crate::credentials::Current;
+use crate::destination::Destination;
 use crate::endpoint::{Endpoint, EndpointRequest};
 use crate::error::{ForwardError, Sent};
 use crate::given_up::{Asked, Occupied};
@@ -20,7 +21,7 @@ use crate::headers;
 use crate::member::ClientInner;
 use crate::member_body::{BodySource, MemberBody, Reader};
 use crate::places::Asker;
-use crate::pool::{AtEndpoint, Claim, Connection, LaneKind};
+use crate::pool::{Claim, Connection, LaneKind};
 use crate::speaker::Speaker;
 use crate::user::MemberUser;
 
@@ -77,7 +78,7 @@ impl ClientInner {
         self: &Arc<Self>,
         mut request: Request<Body>,
         replay: Option<&Replay>,
-        claim: Claim,
+        (claim, destination): (Claim, &Destination),
         limit: Option<Duration>,
         user: &MemberUser,
     ) -> Result<(Response<Body>, Arc<Current>), ForwardError> {
@@ -92,10 +93,7 @@ impl ClientInner {
                 let credentials = credentials.clone();
                 async move { endpoint.pool.acquire(claim, &credentials).await }
             };
-            let (held, connection) = match claim.endpoint {
-                Some(AtEndpoint(place)) => self.endpoints.open_at(claim.lane, place, open).await?,
-                None => self.endpoints.open(claim.lane, failed.as_ref(), open).await?,
-            };
+            let (held, connection) = self.endpoints.open(claim.lane, destination, failed.as_ref(), open).await?;
             let endpoint = held.endpoint.clone();
             if let Some(place) = &place {
                 request.extensions_mut().insert(place.clone());

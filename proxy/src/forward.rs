@@ -9,6 +9,7 @@ use tributary_apimachinery::RequestClass;
 use tributary_apimachinery::body::Body;
 use tributary_apimachinery::permit::RequestPermit;
 
+use crate::destination::Destination;
 use crate::error::ForwardError;
 use crate::exchange::Replay;
 use crate::headers::{self, Recipient, UpgradeProtocol};
@@ -16,7 +17,7 @@ use crate::identity::RequestIdentity;
 use crate::member::ClientInner;
 use crate::peer::Peer;
 use crate::places::Asker;
-use crate::pool::{AtEndpoint, Claim, LaneKind};
+use crate::pool::{Claim, LaneKind};
 use crate::unauthorized::About;
 use crate::user::MemberUser;
 
@@ -58,19 +59,20 @@ pub(crate) async fn forward(
     let class = request.extensions().get::<RequestClass>().copied().unwrap_or_default();
     let asker = request.extensions().get::<Asker>().copied().unwrap_or_default();
     let peer = request.extensions().get::<Peer>().copied();
-    let endpoint = request.extensions().get::<AtEndpoint>().copied();
+    let destination = Destination::of(request.extensions());
     let place = request.extensions_mut().remove::<RequestPermit>();
     request.extensions_mut().clear();
     if let Some(place) = place {
         request.extensions_mut().insert(place);
     }
     let lane = if class.is_long_running() { LaneKind::LongRunning } else { LaneKind::Short };
-    let claim = Claim { lane, asker, peer, endpoint };
+    let claim = Claim { lane, asker, peer };
     let limit = (!class.is_long_running()).then_some(member.tuning.head_timeout);
     let mut replay = Replay::of(&request);
     let mut replayed = false;
     loop {
-        let (response, credentials) = member.exchange(request, replay.as_ref(), claim, limit, &user).await?;
+        let (response, credentials) =
+            member.exchange(request, replay.as_ref(), (claim, &destination), limit, &user).await?;
         if response.status() != StatusCode::UNAUTHORIZED || user.is_a_clients {
             return member.finish(response);
         }

@@ -23,6 +23,7 @@ mod client;
 mod connection_task;
 mod connections;
 mod credentials;
+mod destination;
 mod dial;
 mod endpoint;
 mod endpoints;
@@ -35,6 +36,7 @@ pub mod headers;
 mod http1;
 mod identity;
 mod last_question;
+mod left_out;
 mod line;
 mod member;
 mod member_body;
@@ -69,6 +71,7 @@ pub use error::{ConnectError, ForwardError, Sent};
 pub use identity::{
     GivenIdentity, GivenPart, Impersonation, InvalidGivenIdentity, InvalidImpersonation, OwnToken, RequestIdentity,
 };
+pub use left_out::{LeftOut, LeftOutReason};
 pub use line::{BoxIo, Io};
 pub use member_body::ResponseBodyError;
 pub use peer::Peer;

@@ -29,7 +29,7 @@ pub(crate) async fn ask(
     user: &MemberUser,
     path: &Uri,
 ) -> Result<StatusCode, ForwardError> {
-    let claim = Claim { lane: LaneKind::Short, asker: Asker::Ourselves, peer: None, endpoint: None };
+    let claim = Claim { lane: LaneKind::Short, asker: Asker::Ourselves, peer: None };
     // The caller's own limit is not longer.
     let limit = Some(member.tuning.head_timeout.max(member.tuning.probe.answer_within));
     let mut tries = TRIES;

@@ -104,13 +104,7 @@ pub(crate) struct Claim {
     pub(crate) asker: Asker,
     /// The client's connection, if it is for one.
     pub(crate) peer: Option<Peer>,
-    /// The endpoint that it has to go to, by its place in the configuration; `None` for whichever is best.
-    pub(crate) endpoint: Option<AtEndpoint>,
 }
-
-/// The endpoint that a request has to go to, among its extensions.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct AtEndpoint(pub(crate) usize);
 
 impl Claim {
     /// Who reads the answer, where that decides with whom its connection may be shared.
@@ -433,7 +427,7 @@ impl Pool {
         if self.speaks_http1.load(Ordering::Relaxed) {
             return self.lane(lane).http1_places.room(Asker::Client);
         }
-        let claim = Claim { lane, asker: Asker::Client, peer: None, endpoint: None };
+        let claim = Claim { lane, asker: Asker::Client, peer: None };
         let known = match lane {
             LaneKind::Short => self.clients.streams_of_one(),
             LaneKind::LongRunning => self.readers.streams_of_one(),

@@ -43,6 +43,17 @@ impl ServerUrl {
         Ok(Self { scheme, authority, base_path, address })
     }
 
+    /// Whether this URL, as the configuration has it, is this server's, however its host and port are written.
+    pub(crate) fn is(&self, url: &str) -> bool {
+        let Ok(url) = url.parse::<Uri>() else { return false };
+        let port = |authority: &Authority| authority.port_u16().unwrap_or(if self.is_https() { 443 } else { 80 });
+        url.scheme() == Some(&self.scheme)
+            && url.authority().is_some_and(|authority| {
+                authority.host().eq_ignore_ascii_case(self.authority.host()) && port(authority) == port(&self.authority)
+            })
+            && url.path().trim_end_matches('/') == &*self.base_path
+    }
+
     /// Whether requests' paths are joined to another.
     pub(crate) fn has_base_path(&self) -> bool {
         !self.base_path.is_empty()
@@ -155,6 +166,23 @@ mod tests {
             let uri: Uri = path.parse().unwrap();
             assert_eq!(plain.join(&uri).unwrap().to_string(), format!("https://h:6443{joined}"));
             assert_eq!(based.join(&uri).unwrap().to_string(), format!("https://h/k8s/clusters/c-1{joined}"));
+        }
+    }
+
+    #[test]
+    fn urls_are_one_however_they_are_written() {
+        for (one, other, is_same) in [
+            ("https://a.example", "https://A.example:443/", true),
+            ("https://[::1]:6443", "https://[::1]:6443", true),
+            ("http://127.0.0.1:80", "http://127.0.0.1", true),
+            ("https://a/k8s/clusters/c-1/", "https://a/k8s/clusters/c-1", true),
+            ("https://a/k8s/clusters/c-1", "https://a/k8s/clusters/c-2", false),
+            ("https://a:6443", "https://a", false),
+            ("https://a:6443", "http://a:6443", false),
+            ("https://a:6443", "https://b:6443", false),
+            ("https://a:6443", "a:6443", false),
+        ] {
+            assert_eq!(target(one).unwrap().is(other), is_same, "{one} {other}");
         }
     }
 

@@ -14,6 +14,7 @@ use tokio::time::{Duration, Instant, timeout};
 use tributary_apimachinery::body;
 
 use crate::credentials::Current;
+use crate::destination::Destination;
 use crate::exchange::Replay;
 use crate::identity::RequestIdentity;
 use crate::last_question::LastCheck;
@@ -73,8 +74,8 @@ impl ClientInner {
         self.set_identity(request.headers_mut(), &RequestIdentity::Member, &user).ok()?;
         let replay = Replay::of(&request);
         let limit = Some(self.tuning.head_timeout);
-        let claim = Claim { lane: LaneKind::Short, asker: Asker::Ourselves, peer: None, endpoint: None };
-        let exchanged = self.exchange(request, replay.as_ref(), claim, limit, &user).await;
+        let claim = Claim { lane: LaneKind::Short, asker: Asker::Ourselves, peer: None };
+        let exchanged = self.exchange(request, replay.as_ref(), (claim, &Destination::Any), limit, &user).await;
         exchanged.ok().map(|(response, with)| (response.status(), with))
     }
 }

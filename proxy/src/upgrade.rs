@@ -16,6 +16,7 @@ use tributary_apimachinery::permit::TunnelPermit;
 use tributary_apimachinery::{Permit, explain};
 
 use crate::credentials::Current;
+use crate::destination::Destination;
 use crate::dial::Dialed;
 use crate::endpoint::{Endpoint, EndpointRequest};
 use crate::error::ForwardError;
@@ -45,11 +46,12 @@ pub(crate) async fn forward(
         request.extensions_mut().remove::<OnUpgrade>().ok_or_else(|| refused("the connection cannot switch"))?;
     let tunnel = request.extensions_mut().remove::<TunnelPermit>();
     let end = request.extensions_mut().remove::<TunnelEnd>();
+    let destination = Destination::of(request.extensions());
     request.extensions_mut().clear();
     let place = member.tuning.tunnel_places.take().ok_or_else(|| member.tunnels_are_full())?;
     let credentials = member.credentials(user).await?;
     credentials.authorize(request.headers_mut());
-    let (held, mut sender) = connect(member, &credentials).await?;
+    let (held, mut sender) = connect(member, &credentials, &destination).await?;
     let path = request.uri().clone();
     let request = member.in_http1_form(request, &held.endpoint, &path)?;
     let response = member.head(sender.try_send_request(request), None).await.map_err(|failed| failed.error)?;
@@ -87,8 +89,9 @@ pub(crate) async fn forward(
 async fn connect(
     member: &ClientInner,
     credentials: &Arc<Current>,
+    destination: &Destination,
 ) -> Result<(EndpointRequest, http1::SendRequest<Body>), ForwardError> {
-    let opened = member.endpoints.open(LaneKind::LongRunning, None, |endpoint| {
+    let opened = member.endpoints.open(LaneKind::LongRunning, destination, None, |endpoint| {
         let credentials = credentials.clone();
         async move {
             let dialed = endpoint.pool.dial_http1(&credentials).await;

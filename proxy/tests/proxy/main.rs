@@ -16,4 +16,5 @@ mod readers;
 mod renewal;
 mod resets;
 mod streaming;
+mod subsets;
 mod upgrades;

@@ -38,7 +38,6 @@ fn of_object(governance: Governance<'_>) -> impl Iterator<Item = ValidationProbl
     let of_policies = policies.iter().enumerate().flat_map(|(number, policy)| {
         let field = |name: &str| format!("spec.dispatchPolicies[{number}].{name}");
         [
-            (Severity::Error, field("endpoints"), !policy.endpoints.is_empty()),
             (Severity::Warning, field("logMode"), policy.log_mode.is_some()),
             (Severity::Warning, field("auditLevel"), policy.audit_level.is_some()),
         ]
@@ -87,7 +86,7 @@ mod tests {
         }
         assert_eq!(found("UpstreamCluster", "dispatch: DenyAll"), []);
         let subset = policy(", endpoints: ['https://a:6443']");
-        assert_eq!(found("UpstreamCluster", &subset), of(Severity::Error, "spec.dispatchPolicies[0].endpoints"));
+        assert_eq!(found("UpstreamCluster", &subset), []);
         assert_eq!(found("UpstreamCluster", "endpointProbe: {}"), []);
     }
 }

@@ -1,0 +1,67 @@
+//! A policy's endpoints: requests go to these, and to no others whatever becomes of them.
+
+use http::{Request, StatusCode};
+use tributary_apimachinery::EndpointSubset;
+use tributary_apimachinery::body::Body;
+use tributary_proxy::{ForwardError, LeftOutReason, RequestIdentity, Sent};
+
+use crate::endpoints::{Gate, client, requests};
+use crate::member::{Member, get, read};
+
+fn only(urls: &[String], mut request: Request<Body>) -> Request<Body> {
+    request.extensions_mut().insert(EndpointSubset::new(urls));
+    request
+}
+
+#[tokio::test]
+async fn requests_go_to_the_endpoints_that_a_policy_names_and_no_others() {
+    let member = Member::echo().await;
+    let mut gates = [Gate::to(&member).await, Gate::to(&member).await];
+    let client = client(&member, [&gates[0], &gates[1]]).await;
+    // As they stand in the configuration, which has no path.
+    let [first, second] = gates.each_ref().map(|gate| gate.url().to_string().trim_end_matches('/').to_owned());
+    let second_alone = std::slice::from_ref(&second);
+    let ask = |urls: &[String]| client.forward(only(urls, get("/api")), RequestIdentity::Member);
+    for _ in 0..10 {
+        assert_eq!(read(ask(second_alone).await.unwrap()).await, "/api");
+    }
+    assert_eq!(requests(&client), [0, 10]);
+    for _ in 0..10 {
+        ask(&[first.clone(), second.clone()]).await.unwrap();
+    }
+    let [one, two] = requests(&client);
+    assert!(one >= 4 && two >= 14, "{one} and {two}");
+
+    // One that is lost is not replaced by the other, however the request is sent.
+    gates[1].close().await;
+    for request in [get("/api"), get("/api/v1/pods?watch=1"), upgrade()] {
+        let error = client.forward(only(second_alone, request), RequestIdentity::Member).await.unwrap_err();
+        let ForwardError::NoEndpoint { is_chosen: true, left_out, .. } = &error else { panic!("{error}") };
+        assert_eq!(left_out.len(), 1, "{error}");
+        assert_eq!(format!("https://{}", left_out[0].0), second);
+        assert_eq!(left_out[0].1.reason, LeftOutReason::Unreachable);
+        assert_eq!((error.status_code(), error.sent()), (StatusCode::SERVICE_UNAVAILABLE, Sent::No));
+        assert!(error.to_string().contains("of those that a policy names") && error.to_string().contains("refused"));
+    }
+    assert_eq!(requests(&client)[0], one);
+    assert_eq!(ask(&[]).await.unwrap_err().status_code(), StatusCode::SERVICE_UNAVAILABLE);
+    let unknown = ask(&["https://elsewhere.example".to_owned()]).await.unwrap_err();
+    assert!(
+        unknown.to_string().ends_with("none of the endpoints that a policy names is one of the cluster's"),
+        "{unknown}"
+    );
+    // Others are sent on.
+    assert_eq!(client.forward(get("/api"), RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);
+    assert!(client.reachability().borrow().is_reachable(), "the member is well");
+}
+
+/// Asks for an upgrade that its client's connection could make.
+fn upgrade() -> Request<Body> {
+    let mut request = get("/api/v1/namespaces/default/pods/a/exec?command=ls");
+    let headers = request.headers_mut();
+    headers.insert(http::header::CONNECTION, "Upgrade".parse().unwrap());
+    headers.insert(http::header::UPGRADE, "SPDY/3.1".parse().unwrap());
+    let on_upgrade = hyper::upgrade::on(&mut Request::new(tributary_apimachinery::body::empty()));
+    request.extensions_mut().insert(on_upgrade);
+    request
+}
