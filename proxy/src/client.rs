@@ -28,6 +28,7 @@ use crate::places::Asker;
 use crate::pool::{LaneKind, Pool, PoolStatistics};
 use crate::proofs::ServerProofs;
 use crate::reachability::{Observer, Reachability};
+use crate::retry_budget::{RetryBudget, RetryStatistics};
 use crate::target::ServerUrl;
 use crate::tls::TlsSource;
 use crate::tuning::ClientTuning;
@@ -210,8 +211,8 @@ impl ClusterClient {
             endpoints.push(Arc::new(Endpoint::new(target, host, pool, own, of)));
         }
         let endpoints = Endpoints::new(endpoints, &name, &observer);
-        let last_question = LastQuestion::default();
-        Ok(ClientInner { name, endpoints, tuning, extra_headers, user, observer, last_question, proofs })
+        let (last_question, retries) = (LastQuestion::default(), RetryBudget::new());
+        Ok(ClientInner { name, endpoints, tuning, extra_headers, user, observer, last_question, retries, proofs })
     }
 
     /// The member's name.
@@ -310,8 +311,10 @@ impl ClusterClient {
     /// a 101 the returned response has to be sent to the client, after which a task in [`ClientTuning::tunnels`] copies
     /// bytes both ways. Any other answer to an upgrade is an ordinary response.
     ///
-    /// A request that the member has certainly not seen is sent again, and so is a GET or HEAD without a body whose
-    /// connection broke, at most twice; a body is never sent twice. Dropping the future or the response body cancels
+    /// A request that the member has certainly not processed is sent again, and so is a GET or HEAD without a body whose
+    /// connection broke, at most twice, and within a fifth of the requests of the last 10 s. A GET or HEAD that one
+    /// endpoint answers 429 with Retry-After is asked of another, if there is one. Of a body 64 KiB may have been sent
+    /// before; one of which more was is not sent again. Dropping the future or the response body cancels
     /// the request at the member; a short one that is over HTTP/2 only where its answer does not end soon
     /// ([`ClientTuning::given_up_patience`]), and until then it occupies the [`RequestPermit`](tributary_apimachinery::permit::RequestPermit) among its extensions.
     ///
@@ -415,6 +418,11 @@ impl ClusterClient {
     pub fn pool_statistics(&self) -> PoolStatistics {
         let statistics = self.member.endpoints.iter().map(|endpoint| endpoint.pool.statistics());
         statistics.fold(PoolStatistics::default(), PoolStatistics::plus)
+    }
+
+    /// How many requests were sent again.
+    pub fn retries(&self) -> RetryStatistics {
+        self.member.retries.statistics()
     }
 
     /// How many HTTP/2 connections to the member were made so far. As long as it is the same, whoever answers is who

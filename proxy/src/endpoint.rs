@@ -95,6 +95,11 @@ impl Endpoint {
         !self.observer.is_unreachable()
     }
 
+    /// Whether nothing at all is known against it: it can be reached, is ready, and answers questions of our own well.
+    pub(crate) fn is_first_choice(&self) -> bool {
+        self.is_usable() && self.observer.is_ready() && !self.is_ejected()
+    }
+
     /// How many requests of this kind are in flight.
     pub(crate) fn outstanding(&self, kind: LaneKind) -> usize {
         self.load(kind).load(Ordering::Relaxed)

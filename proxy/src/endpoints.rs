@@ -134,6 +134,17 @@ impl Endpoints {
         Err(self.none_left(failures, matches!(destination, Destination::Chosen(_))))
     }
 
+    /// Whether there is another endpoint that a request may be sent to, and nothing is known against it.
+    pub(crate) fn has_another(&self, than: &Arc<Endpoint>, destination: &Destination) -> bool {
+        let is_well = |endpoint: &&Arc<Endpoint>| !Arc::ptr_eq(endpoint, than) && endpoint.is_first_choice();
+        let mut others = self.all.iter().filter(is_well);
+        match destination {
+            Destination::Any => others.next().is_some(),
+            Destination::Chosen(subset) => others.any(|other| subset.urls().any(|url| other.target.is(url))),
+            Destination::At(_) => false,
+        }
+    }
+
     /// What to say where nothing could be opened.
     fn none_left(&self, failures: Failures, is_chosen: bool) -> ForwardError {
         let Failures { of_request, of_endpoints } = failures;
@@ -178,8 +189,7 @@ impl Endpoints {
         let places = (0..count).map(|step| turn.wrapping_add(step) % count);
         places.filter(|at| among[*at].is_usable()).min_by_key(|at| {
             let endpoint = among[*at];
-            let is_last = !endpoint.observer.is_ready() || endpoint.is_ejected();
-            (is_last, endpoint.lets_pass(turn, now), endpoint.outstanding(kind))
+            (!endpoint.is_first_choice(), endpoint.lets_pass(turn, now), endpoint.outstanding(kind))
         })
     }
 }

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use http::header::{HOST, HeaderMap, LOCATION};
-use http::{Method, Request, Response, Uri, Version};
+use http::header::{HOST, HeaderMap, LOCATION, RETRY_AFTER};
+use http::{Method, Request, Response, StatusCode, Uri, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use tokio::time::Duration;
@@ -18,6 +18,7 @@ use crate::endpoint::{Endpoint, EndpointRequest};
 use crate::error::{ForwardError, Sent};
 use crate::given_up::{Asked, Occupied};
 use crate::headers;
+use crate::kept_body::KeptBody;
 use crate::member::ClientInner;
 use crate::member_body::{BodySource, MemberBody, Reader};
 use crate::places::Asker;
@@ -41,33 +42,47 @@ impl From<ForwardError> for Failed {
     }
 }
 
-/// The head of a request without a body: enough to send it again.
+/// What a request is sent again with.
 pub(crate) struct Replay {
     method: Method,
     uri: Uri,
     headers: HeaderMap,
-    /// Whether sending it twice does no more than sending it once.
-    pub(crate) idempotent: bool,
+    /// `None` where there is nothing of it.
+    body: Option<KeptBody>,
 }
 
 impl Replay {
-    pub(crate) fn of(request: &Request<Body>) -> Option<Self> {
-        // A request whose body has content is never replayed, so its head need not be copied.
-        request.body().is_end_stream().then(|| Self {
-            method: request.method().clone(),
-            uri: request.uri().clone(),
-            headers: request.headers().clone(),
-            idempotent: matches!(*request.method(), Method::GET | Method::HEAD),
-        })
+    /// Of this request, whose body is kept as it is sent from now on.
+    pub(crate) fn of(request: &mut Request<Body>) -> Self {
+        let kept = (!request.body().is_end_stream()).then(|| {
+            let (kept, body) = KeptBody::new(std::mem::replace(request.body_mut(), body::empty()));
+            *request.body_mut() = body;
+            kept
+        });
+        let (method, uri) = (request.method().clone(), request.uri().clone());
+        Self { method, uri, headers: request.headers().clone(), body: kept }
     }
 
-    /// The request once more.
-    pub(crate) fn request(&self) -> Request<Body> {
-        let mut request = Request::new(body::empty());
+    /// Whether sending it twice does no more than sending it once.
+    pub(crate) fn is_idempotent(&self) -> bool {
+        self.body.is_none() && matches!(self.method, Method::GET | Method::HEAD)
+    }
+
+    /// The request once more; `None` where its body cannot be had again.
+    pub(crate) fn request(&mut self) -> Option<Request<Body>> {
+        let body = match &mut self.body {
+            None => body::empty(),
+            Some(kept) => {
+                let (again, body) = kept.again()?;
+                *kept = again;
+                body
+            }
+        };
+        let mut request = Request::new(body);
         *request.method_mut() = self.method.clone();
         *request.uri_mut() = self.uri.clone();
         *request.headers_mut() = self.headers.clone();
-        request
+        Some(request)
     }
 }
 
@@ -77,7 +92,7 @@ impl ClientInner {
     pub(crate) async fn exchange(
         self: &Arc<Self>,
         mut request: Request<Body>,
-        replay: Option<&Replay>,
+        replay: &mut Replay,
         (claim, destination): (Claim, &Destination),
         limit: Option<Duration>,
         user: &MemberUser,
@@ -86,6 +101,8 @@ impl ClientInner {
         let place = request.extensions_mut().remove::<RequestPermit>();
         let mut retries = 0;
         let mut failed: Option<Arc<Endpoint>> = None;
+        let mut was_limited = false;
+        self.retries.note_request();
         loop {
             let credentials = self.credentials(user).await?;
             credentials.authorize(request.headers_mut());
@@ -98,26 +115,48 @@ impl ClientInner {
             if let Some(place) = &place {
                 request.extensions_mut().insert(place.clone());
             }
-            match self.send(held, connection, request, &path, limit, claim).await {
+            let again = match self.send(held, connection, request, &path, limit, claim).await {
                 Ok(response) => {
                     endpoint.spoke(Speaker::of(response.status()));
                     endpoint.gave(response.status());
-                    return Ok((response, credentials));
-                }
-                Err(Failed { error, request: unsent }) => {
-                    let again = unsent.or_else(|| replay_after(&error, replay));
+                    let ask_another = !was_limited
+                        && is_limited(&response)
+                        && replay.is_idempotent()
+                        && self.endpoints.has_another(&endpoint, destination)
+                        && self.retries.take();
+                    let again = if ask_another { replay.request() } else { None };
                     match again {
-                        Some(again) if retries < MAX_RETRIES => {
-                            tracing::debug!(cluster = %self.name, %error, "sending again");
-                            retries += 1;
-                            failed = Some(endpoint);
-                            request = again;
+                        Some(again) => {
+                            was_limited = true;
+                            again
                         }
-                        _ => return Err(error),
+                        None => return Ok((response, credentials)),
                     }
                 }
-            }
+                Err(Failed { error, request: unsent }) if retries < MAX_RETRIES => {
+                    // What has not left costs the member nothing.
+                    match unsent.or_else(|| self.replay_after(&error, replay)) {
+                        Some(again) => {
+                            tracing::debug!(cluster = %self.name, %error, "sending again");
+                            again
+                        }
+                        None => return Err(error),
+                    }
+                }
+                Err(Failed { error, .. }) => return Err(error),
+            };
+            retries += 1;
+            failed = Some(endpoint);
+            request = again;
         }
+    }
+
+    /// The request once more, if the member has certainly not processed it or may do so twice, and not too many are sent
+    /// again.
+    fn replay_after(&self, error: &ForwardError, replay: &mut Replay) -> Option<Request<Body>> {
+        let ForwardError::Send { sent, .. } = error else { return None };
+        let may = (*sent == Sent::No || replay.is_idempotent()) && self.retries.take();
+        if may { replay.request() } else { None }
     }
 
     /// Sends a request on a connection, and waits for the head of its answer.
@@ -242,19 +281,20 @@ impl ClientInner {
     }
 }
 
-/// The request once more, if it had no body, and the member has not seen it or may see it twice.
-fn replay_after(error: &ForwardError, replay: Option<&Replay>) -> Option<Request<Body>> {
-    let ForwardError::Send { sent, .. } = error else { return None };
-    let replay = replay?;
-    (*sent == Sent::No || replay.idempotent).then(|| replay.request())
+/// Whether an answer says that the endpoint has enough to do, and for how long.
+fn is_limited(response: &Response<Body>) -> bool {
+    response.status() == StatusCode::TOO_MANY_REQUESTS && response.headers().contains_key(RETRY_AFTER)
 }
 
-/// Whether the member says that it did not process the request (RFC 9113 §8.7).
+/// Whether the member says that it did not process the request: it refused the stream, or went away and named a stream
+/// before it as the last (RFC 9113 §6.8 and §8.7). h2 gives the latter to such streams alone; those that were processed
+/// go on until they end, or break with the connection.
 fn was_refused(error: &hyper::Error) -> bool {
     let mut cause = std::error::Error::source(error);
     while let Some(error) = cause {
         if let Some(error) = error.downcast_ref::<h2::Error>() {
-            return error.is_remote() && error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM);
+            let is_refusal = error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM);
+            return error.is_remote() && (is_refusal || error.is_go_away());
         }
         cause = error.source();
     }

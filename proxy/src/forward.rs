@@ -68,11 +68,11 @@ pub(crate) async fn forward(
     let lane = if class.is_long_running() { LaneKind::LongRunning } else { LaneKind::Short };
     let claim = Claim { lane, asker, peer };
     let limit = (!class.is_long_running()).then_some(member.tuning.head_timeout);
-    let mut replay = Replay::of(&request);
+    let mut replay = Replay::of(&mut request);
     let mut replayed = false;
     loop {
         let (response, credentials) =
-            member.exchange(request, replay.as_ref(), (claim, &destination), limit, &user).await?;
+            member.exchange(request, &mut replay, (claim, &destination), limit, &user).await?;
         if response.status() != StatusCode::UNAUTHORIZED || user.is_a_clients {
             return member.finish(response);
         }
@@ -82,15 +82,16 @@ pub(crate) async fn forward(
             About::Us => user.credentials.renew_after_unauthorized(&credentials).await,
             About::Before => true,
         };
-        match replay.as_ref().filter(|replay| replay.idempotent && renewed && !replayed) {
+        let again = if replay.is_idempotent() && renewed && !replayed { replay.request() } else { None };
+        match again {
             Some(again) => {
                 replayed = true;
-                request = again.request();
+                request = again;
                 let now = member.user.load_full();
                 if !Arc::ptr_eq(&now, &user) {
                     member.clear_identity(request.headers_mut());
                     member.set_identity(request.headers_mut(), &identity, &now)?;
-                    replay = Replay::of(&request);
+                    replay = Replay::of(&mut request);
                     user = now;
                 }
             }

@@ -13,7 +13,7 @@
 //! 5. redirects, 1xx answers that nobody asked for, and a 401 to the member's own credentials become errors; anything
 //!    else is streamed back.
 //!
-//! Invariants: a request body is never sent twice; an identity header of a client never reaches a member; credentials
+//! Invariants: a request body is sent again only where the member has certainly not processed the request; an identity header of a client never reaches a member; credentials
 //! reach no other address than the member's; a user's own token ([`OwnToken`]) goes to no member but by connections that
 //! show nothing of ours; nothing here knows a cache or a second cluster.
 
@@ -35,6 +35,7 @@ mod given_up;
 pub mod headers;
 mod http1;
 mod identity;
+mod kept_body;
 mod last_question;
 mod left_out;
 mod line;
@@ -52,6 +53,7 @@ mod proofs;
 mod reachability;
 mod read_ahead;
 mod readers;
+mod retry_budget;
 mod speaker;
 mod suspicion;
 mod target;
@@ -81,6 +83,7 @@ pub use pool::PoolStatistics;
 pub use probe::Probe;
 pub use proofs::ServerProofs;
 pub use reachability::{Reachability, ReachabilityState};
+pub use retry_budget::RetryStatistics;
 pub use tick::nearest_tick;
 pub use tls::system_roots;
 pub use tuning::{ClientTuning, Windows};

@@ -12,6 +12,7 @@ use crate::identity::{GivenIdentity, Impersonation, RequestIdentity};
 use crate::last_question::LastQuestion;
 use crate::proofs::ServerProofs;
 use crate::reachability::Observer;
+use crate::retry_budget::RetryBudget;
 use crate::tuning::ClientTuning;
 use crate::user::{CurrentUser, MemberUser};
 
@@ -26,6 +27,8 @@ pub(crate) struct ClientInner {
     pub(crate) observer: Arc<Observer>,
     /// What the member last said of our own credentials.
     pub(crate) last_question: LastQuestion,
+    /// How many requests are sent again.
+    pub(crate) retries: RetryBudget,
     /// Which servers its addresses lead to.
     pub(crate) proofs: Arc<ServerProofs>,
 }

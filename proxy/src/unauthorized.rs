@@ -72,10 +72,10 @@ impl ClientInner {
         *request.uri_mut() = Uri::from_static(OWN_PATH);
         let user = self.user.load_full();
         self.set_identity(request.headers_mut(), &RequestIdentity::Member, &user).ok()?;
-        let replay = Replay::of(&request);
+        let mut replay = Replay::of(&mut request);
         let limit = Some(self.tuning.head_timeout);
         let claim = Claim { lane: LaneKind::Short, asker: Asker::Ourselves, peer: None };
-        let exchanged = self.exchange(request, replay.as_ref(), (claim, &Destination::Any), limit, &user).await;
+        let exchanged = self.exchange(request, &mut replay, (claim, &Destination::Any), limit, &user).await;
         exchanged.ok().map(|(response, with)| (response.status(), with))
     }
 }

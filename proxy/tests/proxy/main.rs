@@ -15,6 +15,7 @@ mod probes;
 mod readers;
 mod renewal;
 mod resets;
+mod retries;
 mod streaming;
 mod subsets;
 mod upgrades;

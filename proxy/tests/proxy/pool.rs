@@ -345,7 +345,7 @@ async fn writes_are_not_tried_again_once_sent() {
 }
 
 #[tokio::test]
-async fn what_a_member_refused_is_sent_again_without_a_body_only() {
+async fn what_a_member_refused_is_sent_again_with_a_body_or_without() {
     let (config, requests) = breaking(usize::MAX).await;
     let client = member::connect(config, ClientTuning::default()).await;
     let request = Request::delete("/refused").body(empty()).unwrap();
@@ -353,7 +353,7 @@ async fn what_a_member_refused_is_sent_again_without_a_body_only() {
     assert_eq!((error.sent(), requests.load(Ordering::SeqCst)), (Sent::No, 3), "{error}");
     let request = Request::post("/refused").body(full("x")).unwrap();
     let error = client.forward(request, RequestIdentity::Member).await.unwrap_err();
-    assert_eq!((error.sent(), requests.load(Ordering::SeqCst)), (Sent::No, 4), "{error}");
+    assert_eq!((error.sent(), requests.load(Ordering::SeqCst)), (Sent::No, 6), "{error}");
 }
 
 #[tokio::test]

@@ -1,0 +1,182 @@
+//! A request's body that can be had once more: what of it was sent is kept, as far as it is short, and the rest is still
+//! there.
+//!
+//! It is for a request of which the member says that it was not processed (RFC 9113 §8.7). Frames are shared, not
+//! copied, and a body of which more was sent than is kept is not sent again.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use http_body_util::BodyExt;
+use parking_lot::Mutex;
+use tributary_apimachinery::body::{Body, BoxError};
+
+/// How many bytes are kept of what was sent. 64 KiB: nearly all objects are shorter, and a thousand writes at once keep
+/// 64 MiB alive at most, for as long as the member has not answered.
+const KEPT: usize = 64 << 10;
+
+/// A way to a request's body. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct KeptBody(Arc<Mutex<Kept>>);
+
+struct Kept {
+    /// What is sent before the rest: what was sent the last time.
+    ahead: VecDeque<Bytes>,
+    /// `None` once it is sent in another request.
+    rest: Option<Body>,
+    /// What of it was sent; `None` where that is too much, or more than bytes.
+    sent: Option<Vec<Bytes>>,
+    length: usize,
+}
+
+impl KeptBody {
+    /// Keeps this body; gives it as it is to be sent.
+    pub(crate) fn new(body: Body) -> (Self, Body) {
+        Self::of(VecDeque::new(), body)
+    }
+
+    fn of(ahead: VecDeque<Bytes>, rest: Body) -> (Self, Body) {
+        let kept = Kept { ahead, rest: Some(rest), sent: Some(Vec::new()), length: 0 };
+        let kept = Self(Arc::new(Mutex::new(kept)));
+        (kept.clone(), Sent(kept).boxed_unsync())
+    }
+
+    /// The body once more, from its beginning, and a way to that one. What still sends the last one gets no more of it.
+    pub(crate) fn again(&self) -> Option<(Self, Body)> {
+        let mut kept = self.0.lock();
+        let sent = kept.sent.take()?;
+        let rest = kept.rest.take()?;
+        let ahead = sent.into_iter().chain(std::mem::take(&mut kept.ahead)).collect();
+        Some(Self::of(ahead, rest))
+    }
+}
+
+/// The body as it is sent.
+struct Sent(KeptBody);
+
+/// A body that is sent by another request now.
+#[derive(Debug, thiserror::Error)]
+#[error("the request is sent anew")]
+struct SentAnew;
+
+impl Kept {
+    fn note(&mut self, frame: &Frame<Bytes>) {
+        self.length = self.length.saturating_add(frame.data_ref().map_or(KEPT, Bytes::len));
+        match (&mut self.sent, frame.data_ref()) {
+            (Some(sent), Some(data)) if self.length <= KEPT => sent.push(data.clone()),
+            (sent, _) => *sent = None,
+        }
+    }
+}
+
+impl HttpBody for Sent {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let mut kept = self.0.0.lock();
+        let kept = &mut *kept;
+        if let Some(data) = kept.ahead.pop_front() {
+            let frame = Frame::data(data);
+            kept.note(&frame);
+            return Poll::Ready(Some(Ok(frame)));
+        }
+        let Some(rest) = &mut kept.rest else { return Poll::Ready(Some(Err(SentAnew.into()))) };
+        let polled = Pin::new(rest).poll_frame(cx);
+        if let Poll::Ready(Some(Ok(frame))) = &polled {
+            kept.note(frame);
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        let kept = self.0.0.lock();
+        kept.ahead.is_empty() && kept.rest.as_ref().is_some_and(HttpBody::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let kept = self.0.0.lock();
+        let ahead = kept.ahead.iter().map(|data| data.len() as u64).sum::<u64>();
+        let rest = kept.rest.as_ref().map(HttpBody::size_hint).unwrap_or_default();
+        let mut hint = SizeHint::new();
+        hint.set_lower(rest.lower().saturating_add(ahead));
+        if let Some(upper) = rest.upper() {
+            hint.set_upper(upper.saturating_add(ahead));
+        }
+        hint
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::stream;
+    use http_body_util::StreamBody;
+
+    use super::*;
+
+    /// A body of these pieces.
+    fn body(pieces: &[&'static [u8]]) -> Body {
+        let frames: Vec<_> =
+            pieces.iter().map(|piece| Ok::<_, BoxError>(Frame::data(Bytes::from_static(piece)))).collect();
+        StreamBody::new(stream::iter(frames)).boxed_unsync()
+    }
+
+    async fn next(body: &mut Body) -> Option<Bytes> {
+        body.frame().await.map(|frame| frame.unwrap().into_data().unwrap())
+    }
+
+    async fn whole(body: Body) -> Bytes {
+        body.collect().await.unwrap().to_bytes()
+    }
+
+    #[tokio::test]
+    async fn however_much_was_sent_it_is_sent_again_whole() {
+        for sent in 0..=4 {
+            let (kept, mut first) = KeptBody::new(body(&[b"a", b"bc", b"d"]));
+            for _ in 0..sent {
+                next(&mut first).await;
+            }
+            let (kept, mut second) = kept.again().unwrap();
+            if sent <= 3 {
+                assert!(first.frame().await.unwrap().is_err(), "the first sends no more of it");
+            }
+            next(&mut second).await;
+            let (_, third) = kept.again().unwrap();
+            assert_eq!(whole(third).await, "abcd", "after {sent} pieces");
+        }
+    }
+
+    #[tokio::test]
+    async fn of_what_is_known_in_length_the_length_stays() {
+        let (kept, mut first) = KeptBody::new(tributary_apimachinery::body::full("abc"));
+        assert_eq!((first.size_hint().exact(), first.is_end_stream()), (Some(3), false));
+        next(&mut first).await;
+        assert_eq!((first.size_hint().exact(), first.is_end_stream()), (Some(0), true));
+        let (_, second) = kept.again().unwrap();
+        assert_eq!((second.size_hint().exact(), second.is_end_stream()), (Some(3), false));
+        assert_eq!(whole(second).await, "abc");
+    }
+
+    #[tokio::test]
+    async fn what_is_too_long_or_more_than_bytes_is_not_sent_again() {
+        static LONG: [u8; KEPT] = [b'x'; KEPT];
+        let (kept, mut first) = KeptBody::new(body(&[&LONG, b"y", b"z"]));
+        next(&mut first).await;
+        next(&mut first).await;
+        assert!(kept.again().is_none());
+        assert_eq!(next(&mut first).await.unwrap(), "z", "it goes on");
+        let (kept, mut first) = KeptBody::new(body(&[&LONG, b"y"]));
+        next(&mut first).await;
+        let (_, second) = kept.again().expect("just as much as is kept");
+        assert_eq!(whole(second).await.len(), KEPT + 1);
+        let trailers = Frame::trailers(http::HeaderMap::new());
+        let frames = vec![Ok::<_, BoxError>(trailers)];
+        let (kept, mut first) = KeptBody::new(StreamBody::new(stream::iter(frames)).boxed_unsync());
+        first.frame().await.unwrap().unwrap();
+        assert!(kept.again().is_none());
+    }
+}

@@ -1,0 +1,238 @@
+//! What is sent again: what the member has certainly not processed, bodies included, within a budget; and reads that one
+//! endpoint has no room for.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use http::{Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use parking_lot::Mutex;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tower::service_fn as tower_service_fn;
+use tower::util::BoxCloneSyncService;
+use tributary_apimachinery::ClusterName;
+use tributary_apimachinery::body::{Body, BoxError};
+use tributary_proxy::{BoxIo, ClientTuning, ClusterClient, ForwardError, RequestIdentity, Sent};
+
+use crate::endpoints::{Gate, client, requests};
+use crate::member::{Member, Options, full, get, read, text};
+
+/// What a server does with the first request on a connection, once it has seen its head and some of its body.
+#[derive(Clone, Copy, Debug)]
+enum Refusal {
+    /// It goes away, and names this stream as the last that it processes.
+    GoAway { last: u32, code: u32 },
+    /// It refuses the stream.
+    Reset { code: u32 },
+}
+
+impl Refusal {
+    /// The frame (RFC 9113 §6.4 and §6.8).
+    fn frame(self, stream: u32) -> Vec<u8> {
+        match self {
+            Self::GoAway { last, code } => {
+                let mut frame = vec![0, 0, 8, 7, 0, 0, 0, 0, 0];
+                frame.extend(last.to_be_bytes());
+                frame.extend(code.to_be_bytes());
+                frame
+            }
+            Self::Reset { code } => {
+                let mut frame = vec![0, 0, 4, 3, 0];
+                frame.extend(stream.to_be_bytes());
+                frame.extend(code.to_be_bytes());
+                frame
+            }
+        }
+    }
+}
+
+/// A member that speaks HTTP/2 on its first connections by hand and refuses what comes, and answers on the others.
+struct Refusing {
+    client: ClusterClient,
+    /// The requests that were refused.
+    refused: Arc<AtomicUsize>,
+    /// The bodies of those that were processed.
+    processed: Arc<Mutex<Vec<String>>>,
+}
+
+impl Refusing {
+    /// So many connections refuse.
+    async fn first(connections: usize, refusal: Refusal) -> Self {
+        let refused = Arc::new(AtomicUsize::new(0));
+        let processed = Arc::new(Mutex::new(Vec::new()));
+        let (counted, kept, dialed) = (refused.clone(), processed.clone(), Arc::new(AtomicUsize::new(0)));
+        let connector = BoxCloneSyncService::new(tower_service_fn(move |_: http::Uri| {
+            let (near, far) = tokio::io::duplex(1 << 20);
+            let (counted, kept) = (counted.clone(), kept.clone());
+            match dialed.fetch_add(1, Ordering::SeqCst) < connections {
+                true => drop(tokio::spawn(refuse(far, refusal, counted))),
+                false => drop(tokio::spawn(serve(far, kept))),
+            }
+            async move { Ok::<BoxIo, BoxError>(Box::new(near)) }
+        }));
+        let config = kube::Config::new("http://member.example".parse().unwrap());
+        let name = ClusterName::new("c1").unwrap();
+        let client = ClusterClient::connect_through(connector, name, config, ClientTuning::default()).await.unwrap();
+        Self { client, refused, processed }
+    }
+
+    async fn send(&self, request: Request<Body>) -> Result<Response<Body>, ForwardError> {
+        self.client.forward(request, RequestIdentity::Member).await
+    }
+
+    fn refused(&self) -> usize {
+        self.refused.load(Ordering::SeqCst)
+    }
+
+    fn processed(&self) -> Vec<String> {
+        self.processed.lock().clone()
+    }
+}
+
+/// Refuses each request on a connection once its head, and the first of its body where there is one, are there.
+async fn refuse(mut io: DuplexStream, refusal: Refusal, counted: Arc<AtomicUsize>) {
+    let mut preface = [0; 24];
+    io.read_exact(&mut preface).await.unwrap();
+    io.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.unwrap();
+    let mut head = [0; 9];
+    while io.read_exact(&mut head).await.is_ok() {
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+        let (kind, flags) = (head[3], head[4]);
+        let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
+        let mut payload = vec![0; length.try_into().unwrap()];
+        io.read_exact(&mut payload).await.unwrap();
+        let (is_data, is_head, is_last) = (kind == 0, kind == 1, flags & 1 != 0);
+        if is_data || (is_head && is_last) {
+            counted.fetch_add(1, Ordering::SeqCst);
+            io.write_all(&refusal.frame(stream)).await.unwrap();
+            if matches!(refusal, Refusal::GoAway { .. }) {
+                return;
+            }
+        }
+    }
+}
+
+/// Answers each request with its body.
+async fn serve(io: DuplexStream, processed: Arc<Mutex<Vec<String>>>) {
+    let service = service_fn(move |request: Request<hyper::body::Incoming>| {
+        let processed = processed.clone();
+        async move {
+            let body = request.into_body().collect().await.unwrap().to_bytes();
+            let body = String::from_utf8(body.to_vec()).unwrap();
+            processed.lock().push(body.clone());
+            Ok::<_, std::convert::Infallible>(Response::new(full(body)))
+        }
+    });
+    let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+    let _ = server.serve_connection(TokioIo::new(io), service).await;
+}
+
+const NO_ERROR: u32 = 0;
+const INTERNAL_ERROR: u32 = 2;
+const REFUSED_STREAM: u32 = 7;
+const ENHANCE_YOUR_CALM: u32 = 11;
+
+fn post() -> Request<Body> {
+    Request::post("/api/v1/pods").body(full("object")).unwrap()
+}
+
+#[tokio::test]
+async fn a_write_that_the_member_has_certainly_not_processed_is_sent_again_with_its_body() {
+    for refusal in [
+        Refusal::GoAway { last: 0, code: NO_ERROR },
+        Refusal::GoAway { last: 0, code: ENHANCE_YOUR_CALM },
+        Refusal::Reset { code: REFUSED_STREAM },
+    ] {
+        let scene = Refusing::first(1, refusal).await;
+        if let Refusal::Reset { .. } = refusal {
+            // The connection stays, and refuses again.
+            let error = scene.send(post()).await.unwrap_err();
+            assert_eq!((error.sent(), error.status_code()), (Sent::No, StatusCode::SERVICE_UNAVAILABLE), "{refusal:?}");
+            assert_eq!((scene.refused(), scene.processed().len()), (3, 0), "twice more, {refusal:?}");
+            continue;
+        }
+        let response = scene.send(post()).await.unwrap_or_else(|error| panic!("{refusal:?}: {error}"));
+        assert_eq!(read(response).await, "object");
+        assert_eq!((scene.refused(), scene.processed()), (1, vec!["object".to_owned()]), "{refusal:?}");
+        assert_eq!(scene.client.retries().retries, 1);
+    }
+}
+
+#[tokio::test]
+async fn a_write_that_may_have_been_processed_is_not_sent_again_and_a_read_is() {
+    for refusal in [
+        Refusal::GoAway { last: 1, code: NO_ERROR },
+        Refusal::GoAway { last: 1, code: INTERNAL_ERROR },
+        Refusal::Reset { code: INTERNAL_ERROR },
+    ] {
+        let scene = Refusing::first(1, refusal).await;
+        let error = scene.send(post()).await.unwrap_err();
+        assert_eq!(error.sent(), Sent::Maybe, "{refusal:?}: {error}");
+        assert_eq!((scene.refused(), scene.processed().len()), (1, 0), "{refusal:?}");
+        if let Refusal::Reset { .. } = refusal {
+            continue;
+        }
+        let scene = Refusing::first(1, refusal).await;
+        assert_eq!(scene.send(get("/api")).await.unwrap().status(), StatusCode::OK, "{refusal:?}");
+        assert_eq!((scene.refused(), scene.processed().len()), (1, 1), "{refusal:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_member_that_refuses_everything_is_sent_a_fifth_more_and_not_thrice_as_much() {
+    let scene = Refusing::first(usize::MAX, Refusal::Reset { code: REFUSED_STREAM }).await;
+    for _ in 0..200 {
+        assert_eq!(scene.send(get("/api")).await.unwrap_err().sent(), Sent::No);
+    }
+    let again = scene.refused() - 200;
+    // Requests of the last 10 s count, which this test may outlast on a busy machine.
+    assert!((40..=120).contains(&again), "{again} were sent again");
+    let retries = scene.client.retries();
+    assert_eq!(retries.retries, again as u64);
+    assert!(retries.refused > 0, "{retries:?}");
+}
+
+/// Answers 429 at these authorities.
+async fn limiting(authorities: Arc<Mutex<Vec<String>>>) -> Member {
+    Member::start(Options::default(), move |seen, _| {
+        let is_limited = authorities.lock().iter().any(|limited| seen.uri.authority().unwrap().as_str() == limited);
+        async move {
+            if !is_limited {
+                return text(StatusCode::OK, "here".to_owned());
+            }
+            let mut answer = text(StatusCode::TOO_MANY_REQUESTS, "busy".to_owned());
+            answer.headers_mut().insert(http::header::RETRY_AFTER, "7".parse().unwrap());
+            answer
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_read_that_one_endpoint_has_no_room_for_is_asked_of_another() {
+    let limited = Arc::new(Mutex::new(Vec::new()));
+    let member = limiting(limited.clone()).await;
+    let gates = [Gate::to(&member).await, Gate::to(&member).await];
+    let client = client(&member, [&gates[0], &gates[1]]).await;
+    let ask = || client.forward(get("/api"), RequestIdentity::Member);
+    limited.lock().push(gates[0].url().authority().unwrap().to_string());
+    for _ in 0..10 {
+        assert_eq!(ask().await.unwrap().status(), StatusCode::OK);
+    }
+    let [first, second] = requests(&client);
+    assert!(first > 0 && second == 10, "{first} and {second}");
+    // A write may have been counted, or more: it is the client's to send it again.
+    let mut statuses = Vec::new();
+    for _ in 0..2 {
+        statuses.push(client.forward(post(), RequestIdentity::Member).await.unwrap().status());
+    }
+    statuses.sort();
+    assert_eq!(statuses, [StatusCode::OK, StatusCode::TOO_MANY_REQUESTS]);
+    // Where no other has room either, the member's own answer passes, advice included.
+    limited.lock().push(gates[1].url().authority().unwrap().to_string());
+    let answer = ask().await.unwrap();
+    assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(answer.headers()[http::header::RETRY_AFTER], "7");
+}
