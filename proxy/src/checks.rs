@@ -15,9 +15,10 @@
 //! ```
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
-use futures::future::BoxFuture;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use http::{StatusCode, Uri};
 use rand::Rng;
 use tokio::time::{Duration, Instant, sleep, sleep_until, timeout, timeout_at};
@@ -72,16 +73,40 @@ impl Verdict {
     }
 }
 
-/// Asks each endpoint, for as long as this is polled.
+/// Asks each endpoint, for as long as this is polled; others as soon as they are there, and those that have gone no more.
 pub(crate) async fn run(member: Arc<ClientInner>) {
-    let mut asking: Vec<BoxFuture<'static, ()>> = Vec::new();
-    for endpoint in member.endpoints.iter() {
-        asking.push(Box::pin(follow(Arc::clone(&member), Arc::clone(endpoint))));
-        if member.endpoints.are_several() {
-            asking.push(Box::pin(suspicion::follow(Arc::clone(&member), Arc::clone(endpoint))));
+    let mut changes = member.endpoints.changes();
+    let mut asked: Vec<Weak<Endpoint>> = Vec::new();
+    let mut asking = FuturesUnordered::new();
+    loop {
+        asked.retain(|before| before.strong_count() > 0);
+        for endpoint in member.endpoints.all().iter() {
+            if !asked.iter().any(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(endpoint))) {
+                asked.push(Arc::downgrade(endpoint));
+                asking.push(follow_both(Arc::clone(&member), Arc::clone(endpoint)));
+            }
+        }
+        tokio::select! {
+            _ = changes.changed() => {}
+            Some(()) = asking.next() => {}
         }
     }
-    futures::future::join_all(asking).await;
+}
+
+/// Asks one endpoint for as long as it is the member's.
+async fn follow_both(member: Arc<ClientInner>, endpoint: Arc<Endpoint>) {
+    let gone = endpoint.gone.clone();
+    let suspected = async {
+        match member.endpoints.are_of_a_list() {
+            true => suspicion::follow(Arc::clone(&member), Arc::clone(&endpoint)).await,
+            false => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = follow(Arc::clone(&member), Arc::clone(&endpoint)) => {}
+        () = suspected => {}
+        () = gone.cancelled() => {}
+    }
 }
 
 /// Asks one endpoint again and again.
@@ -198,6 +223,7 @@ fn lose(member: &ClientInner, endpoint: &Endpoint, last: Option<Verdict>, how: f
     let (cluster, address) = (&member.name, &endpoint.target.address);
     // Before the cut: those who lose a connection find this reason.
     endpoint.observer.unreachable(format!("cluster {cluster} at {address} is silent: {how}"));
+    endpoint.breaker.failed();
     // Once: connections that are made after the cut are to see whether it is back.
     if !last.is_some_and(Verdict::is_silent) {
         endpoint.pool.cut();
@@ -216,6 +242,9 @@ async fn ask_both(
     let ready = async {
         let status = ask(member, endpoint, credentials, user, &probe.uri()).await?;
         endpoint.answered_within(asked.elapsed());
+        if member.endpoints.is_slow(endpoint, asked.elapsed()) {
+            endpoint.suspect();
+        }
         Ok(of_status(status, probe))
     };
     let ping = async {

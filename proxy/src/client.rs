@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Limited};
 use tokio::sync::watch;
 use tokio::time::{Duration, Instant};
@@ -15,8 +15,9 @@ use tributary_apimachinery::{ClusterName, RequestInfo};
 
 use crate::checks;
 use crate::destination::AtEndpoint;
-use crate::dial::{Connector, Dialer};
-use crate::endpoint::{Endpoint, EndpointStatus};
+use crate::dial::Connector;
+use crate::endpoint::EndpointStatus;
+use crate::endpoint_maker::EndpointMaker;
 use crate::endpoints::Endpoints;
 use crate::error::{ConnectError, ForwardError};
 use crate::forward;
@@ -25,12 +26,11 @@ use crate::last_question::LastQuestion;
 use crate::member::ClientInner;
 use crate::pass_through::without_credentials;
 use crate::places::Asker;
-use crate::pool::{LaneKind, Pool, PoolStatistics};
+use crate::pool::{LaneKind, PoolStatistics};
 use crate::proofs::ServerProofs;
 use crate::reachability::{Observer, Reachability};
 use crate::retry_budget::{RetryBudget, RetryStatistics};
-use crate::target::ServerUrl;
-use crate::tls::TlsSource;
+use crate::target::{Address, targets, without_user_info};
 use crate::tuning::ClientTuning;
 use crate::upgrade;
 use crate::user::{CurrentUser, MemberUser};
@@ -42,22 +42,6 @@ pub type Transport = BoxCloneSyncService<Request<Body>, Response<Body>, BoxError
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(10);
 /// How much of a health check's answer is kept, in bytes.
 const HEALTH_DETAIL_LIMIT: usize = 4096;
-
-/// One address of a member, and how it is reached.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Address {
-    /// The server's URL.
-    pub url: Uri,
-    /// The proxy on the way, if there is one.
-    pub proxy: Option<Uri>,
-}
-
-impl From<Uri> for Address {
-    /// An address that is reached without a proxy.
-    fn from(url: Uri) -> Self {
-        Self { url, proxy: None }
-    }
-}
 
 /// One member. Cheap to clone; all clones share connections, credentials and what is known of the member.
 ///
@@ -172,43 +156,26 @@ impl ClusterClient {
         if rustls::crypto::CryptoProvider::get_default().is_none() {
             let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         }
-        let header_error = |field, problem: String| ConnectError::Header { cluster: name.clone(), field, problem };
         let extra_headers = HeaderMap::from_iter(config.headers.iter().cloned());
         let user = MemberUser::new(&name, &config, &tuning, None).await?;
         let certificate = user.credentials.configured_certificate().clone();
         let user: CurrentUser = Arc::new(ArcSwap::from_pointee(user));
         let observer = Arc::new(Observer::new(name.clone()));
-        let lone = further.is_empty();
+        let targets = targets(&name, &config, further)?;
+        let proofs = Arc::new(ServerProofs::new(&targets));
+        let maker = EndpointMaker {
+            cluster: &name,
+            config: &config,
+            tuning: &tuning,
+            certificate: &certificate,
+            proofs: &proofs,
+            connector: connector.as_ref(),
+            member: &observer,
+            is_one_of_several: !further.is_empty(),
+        };
         let mut endpoints = Vec::new();
-        let first = Address { url: config.cluster_url.clone(), proxy: config.proxy_url.clone() };
-        let targets = std::iter::once(&first).chain(further).map(|Address { url, proxy }| {
-            let target = ServerUrl::parse(url).map_err(|problem| ConnectError::Server {
-                cluster: name.clone(),
-                server: without_user_info(&url.to_string()),
-                problem,
-            })?;
-            Ok((target, proxy))
-        });
-        let targets = targets.collect::<Result<Vec<_>, ConnectError>>()?;
-        let proofs = Arc::new(ServerProofs::new(targets.iter().map(|(target, proxy)| (target, proxy.as_ref()))));
-        for (target, proxy) in targets {
-            let host = HeaderValue::from_str(target.authority().as_str())
-                .map_err(|error| header_error("server", error.to_string()))?;
-            let target = Arc::new(target);
-            let tls = TlsSource::new(&name, &config, &target).await?;
-            let dialer = Dialer::new(
-                name.clone(),
-                target.clone(),
-                proxy.as_ref(),
-                &tuning,
-                (tls, proofs.clone()),
-                connector.clone(),
-            )?;
-            dialer.check(&certificate).await?;
-            let own = if lone { observer.clone() } else { Arc::new(Observer::new(name.clone())) };
-            let pool = Pool::new(name.clone(), dialer, own.clone(), tuning.clone());
-            let of = (!lone).then(|| observer.clone());
-            endpoints.push(Arc::new(Endpoint::new(target, host, pool, own, of)));
+        for target in targets {
+            endpoints.push(maker.make(target).await?);
         }
         let endpoints = Endpoints::new(endpoints, &name, &observer);
         let (last_question, retries) = (LastQuestion::default(), RetryBudget::new());
@@ -231,12 +198,37 @@ impl ClusterClient {
     pub async fn set_user(&self, config: &kube::Config) -> Result<(), ConnectError> {
         let before = self.member.user.load_full();
         let user = MemberUser::new(&self.member.name, config, &self.member.tuning, Some(&before)).await?;
-        for endpoint in self.member.endpoints.iter() {
+        for endpoint in self.member.endpoints.all().iter() {
             endpoint.pool.check(user.credentials.configured_certificate()).await?;
         }
         self.member.user.store(Arc::new(user));
         before.credentials.note_renewal();
         Ok(())
+    }
+
+    /// Takes over other addresses, the configuration's and further ones, which lead to the same cluster. Of the
+    /// configuration nothing else may have changed but the user, who is taken over by [`set_user`](Self::set_user).
+    ///
+    /// An address that is there already keeps its connections and all that is known of it. One that is no longer there
+    /// is sent nothing new; what is under way at it may end, for an hour at most, the longest that a kube-apiserver lets
+    /// a watch last. Gives whether that could be done: not where none of the addresses stays, so that nothing shows that
+    /// it is the same cluster, nor for a client that was made for one address alone.
+    ///
+    /// # Errors
+    /// [`ConnectError`] for an address that cannot be used; the old ones stay then.
+    pub async fn set_addresses(&self, config: &kube::Config, further: &[Address]) -> Result<bool, ConnectError> {
+        if !self.member.set_addresses(config, further).await? {
+            return Ok(false);
+        }
+        if let Some(member) = &self.without_credentials {
+            let urls = further.iter().map(|address| &address.url);
+            let config = without_credentials(config, urls).map_err(|(url, problem)| {
+                let server = without_user_info(&url.to_string());
+                ConnectError::Server { cluster: self.member.name.clone(), server, problem }
+            })?;
+            return member.set_addresses(&config, further).await;
+        }
+        Ok(true)
     }
 
     /// How often the member has come to see other credentials of ours, renewed ones or another user's. What a member
@@ -279,7 +271,7 @@ impl ClusterClient {
     /// Whether one of its servers' addresses has a path: something stands before the cluster then, and may judge
     /// requests by itself.
     pub fn has_base_path(&self) -> bool {
-        self.member.endpoints.iter().any(|endpoint| endpoint.target.has_base_path())
+        self.member.endpoints.all().iter().any(|endpoint| endpoint.target.has_base_path())
     }
 
     /// Which servers its addresses lead to, as far as that is shown by now.
@@ -313,7 +305,7 @@ impl ClusterClient {
     ///
     /// A request that the member has certainly not processed is sent again, and so is a GET or HEAD without a body whose
     /// connection broke, at most twice, and within a fifth of the requests of the last 10 s. A GET or HEAD that one
-    /// endpoint answers 429 with Retry-After is asked of another, if there is one. Of a body 64 KiB may have been sent
+    /// endpoint answers 429 or 503 with Retry-After is asked of another, if there is one. Of a body 64 KiB may have been sent
     /// before; one of which more was is not sent again. Dropping the future or the response body cancels
     /// the request at the member; a short one that is over HTTP/2 only where its answer does not end soon
     /// ([`ClientTuning::given_up_patience`]), and until then it occupies the [`RequestPermit`](tributary_apimachinery::permit::RequestPermit) among its extensions.
@@ -416,7 +408,8 @@ impl ClusterClient {
 
     /// What the pools of all endpoints hold now.
     pub fn pool_statistics(&self) -> PoolStatistics {
-        let statistics = self.member.endpoints.iter().map(|endpoint| endpoint.pool.statistics());
+        let endpoints = self.member.endpoints.all();
+        let statistics = endpoints.iter().map(|endpoint| endpoint.pool.statistics());
         statistics.fold(PoolStatistics::default(), PoolStatistics::plus)
     }
 
@@ -428,7 +421,7 @@ impl ClusterClient {
     /// How many HTTP/2 connections to the member were made so far. As long as it is the same, whoever answers is who
     /// answered before.
     pub fn connections_made(&self) -> u64 {
-        self.member.endpoints.iter().map(|endpoint| endpoint.pool.connections_made()).sum()
+        self.member.endpoints.connections_made()
     }
 
     /// How many long-running requests (watches, logs that are followed) of all clients together the connections to the
@@ -443,12 +436,17 @@ impl ClusterClient {
     }
 
     fn for_clients(&self, lane: LaneKind) -> usize {
-        self.member.endpoints.iter().map(|endpoint| endpoint.pool.for_clients(lane)).sum()
+        self.member.endpoints.all().iter().map(|endpoint| endpoint.pool.for_clients(lane)).sum()
     }
 
     /// The member's endpoints as they are now, in the order of the configuration.
     pub fn endpoints(&self) -> Vec<EndpointStatus> {
         self.member.endpoints.statuses()
+    }
+
+    /// Those that are no longer the member's, and at which something is still under way.
+    pub fn leaving_endpoints(&self) -> Vec<EndpointStatus> {
+        self.member.endpoints.leaving()
     }
 }
 
@@ -459,16 +457,6 @@ impl fmt::Debug for ClusterClient {
             .field("endpoints", &self.endpoints())
             .field("pool", &self.pool_statistics())
             .finish_non_exhaustive()
-    }
-}
-
-/// A URL for people, without what may be a password; also of a text that is no URL.
-pub fn without_user_info(url: &str) -> String {
-    let begin = url.find("://").map_or(0, |scheme| scheme + 3);
-    // A password that is not encoded may hold whatever it likes.
-    match url[begin..].rfind('@') {
-        Some(at) => format!("{}{}", &url[..begin], &url[begin + at + 1..]),
-        None => url.to_owned(),
     }
 }
 
@@ -487,7 +475,7 @@ mod tests {
         let client = ClusterClient::new(name, config, &further, ClientTuning::default(), None).await.unwrap();
         let known = client.reachability();
         let is_lost = || matches!(known.borrow().state, ReachabilityState::Unreachable { .. });
-        let [one, two]: [_; 2] = client.member.endpoints.iter().cloned().collect::<Vec<_>>().try_into().ok().unwrap();
+        let [one, two]: [_; 2] = client.member.endpoints.all().to_vec().try_into().ok().unwrap();
         let settled = || async {
             for _ in 0..10 {
                 tokio::task::yield_now().await;
@@ -516,7 +504,7 @@ mod tests {
         let further = [Address { url: address(2), proxy: None }];
         let client = ClusterClient::new(name, config, &further, ClientTuning::default(), None).await.unwrap();
         let endpoints = &client.member.endpoints;
-        let all: Vec<_> = endpoints.iter().cloned().collect();
+        let all = endpoints.all();
         let say = |ready: [bool; 2]| {
             for (endpoint, ready) in all.iter().zip(ready) {
                 endpoint.answered();
@@ -543,18 +531,5 @@ mod tests {
         assert!(unready().is_some_and(|since| since.duration_since(last) < Duration::from_millis(1)));
         say([true, false]);
         assert_eq!(unready(), None);
-    }
-
-    #[test]
-    fn urls_are_shown_without_passwords() {
-        for (url, shown) in [
-            ("https://a:6443/path", "https://a:6443/path"),
-            ("https://user:secret@a:6443", "https://a:6443"),
-            ("https://user:se/cr@t@a", "https://a"),
-            ("user:secret@a", "a"),
-            ("", ""),
-        ] {
-            assert_eq!(without_user_info(url), shown, "{url}");
-        }
     }
 }

@@ -3,6 +3,8 @@
 use http::Extensions;
 use tributary_apimachinery::EndpointSubset;
 
+use crate::target::ServerUrl;
+
 /// Which of a member's endpoints a request may be sent to.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Destination {
@@ -26,6 +28,14 @@ impl Destination {
             (Some(AtEndpoint(place)), _) => Self::At(*place),
             (None, Some(subset)) => Self::Chosen(subset.clone()),
             (None, None) => Self::Any,
+        }
+    }
+
+    /// Whether it may be sent to this server, as far as its address decides that.
+    pub(crate) fn includes(&self, server: &ServerUrl) -> bool {
+        match self {
+            Self::Any | Self::At(_) => true,
+            Self::Chosen(subset) => subset.urls().any(|url| server.is(url)),
         }
     }
 }

@@ -4,21 +4,28 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use http::{HeaderValue, StatusCode};
+use http::{HeaderValue, StatusCode, Uri};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::ClusterName;
 
+use crate::breaker::{Admission, Breaker, Switch};
+use crate::left_out::{LeftOut, LeftOutReason};
 use crate::outlier::{Change, Outlier, is_suspicious};
 use crate::pool::{LaneKind, Pool};
 use crate::reachability::{Observer, Reachability};
 use crate::speaker::Speaker;
-use crate::target::ServerUrl;
+use crate::target::{ServerUrl, Target};
 
 /// One address of a member.
 pub(crate) struct Endpoint {
     pub(crate) target: Arc<ServerUrl>,
+    /// The proxy on the way.
+    proxy: Option<Uri>,
+    /// Cancelled once it is no longer one of the member's.
+    pub(crate) gone: CancellationToken,
     /// The `Host` header of HTTP/1.1 requests.
     pub(crate) host: HeaderValue,
     pub(crate) pool: Arc<Pool>,
@@ -33,9 +40,11 @@ pub(crate) struct Endpoint {
     requests: AtomicU64,
     /// How long its last answer to our own question took, in microseconds, plus one; 0 before the first.
     latency: AtomicU64,
-    /// What our own questions have shown of its answers.
-    outlier: Mutex<Outlier>,
-    /// A client was given an error.
+    /// Whether anything is sent to it.
+    pub(crate) breaker: Arc<Breaker>,
+    /// What our own questions have shown of its answers, and what was wrong with them last.
+    outlier: Mutex<(Outlier, Option<Arc<str>>)>,
+    /// Something speaks against it.
     suspicion: Notify,
     ejections: AtomicU64,
 }
@@ -63,18 +72,24 @@ pub struct EndpointStatus {
     pub is_ejected: bool,
     /// How often that has begun since the start.
     pub ejections: u64,
+    /// Why it is given no requests, or only those for which no other is left; `None` where nothing is known against it.
+    pub left_out: Option<LeftOut>,
+    /// How often its breaker has opened since the start.
+    pub breaker_openings: u64,
 }
 
 impl Endpoint {
     pub(crate) fn new(
-        target: Arc<ServerUrl>,
+        (target, proxy): (Arc<ServerUrl>, Option<Uri>),
         host: HeaderValue,
         pool: Arc<Pool>,
-        observer: Arc<Observer>,
+        (observer, breaker): (Arc<Observer>, Arc<Breaker>),
         member: Option<Arc<Observer>>,
     ) -> Self {
         Self {
             target,
+            proxy,
+            gone: CancellationToken::new(),
             host,
             pool,
             observer,
@@ -84,13 +99,24 @@ impl Endpoint {
             long_running: AtomicUsize::default(),
             requests: AtomicU64::default(),
             latency: AtomicU64::default(),
+            breaker,
             outlier: Mutex::default(),
             suspicion: Notify::new(),
             ejections: AtomicU64::default(),
         }
     }
 
-    /// Whether nothing is known against it.
+    /// Whether it is the one at this address.
+    pub(crate) fn is_at(&self, address: &Target) -> bool {
+        self.target.to_string() == address.server.to_string() && self.proxy == address.proxy
+    }
+
+    /// How many requests are in flight, whatever their kind.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.outstanding(LaneKind::Short) + self.outstanding(LaneKind::LongRunning)
+    }
+
+    /// Whether it can be reached, as far as is known.
     pub(crate) fn is_usable(&self) -> bool {
         !self.observer.is_unreachable()
     }
@@ -105,10 +131,53 @@ impl Endpoint {
         self.load(kind).load(Ordering::Relaxed)
     }
 
+    /// Whether another request of this kind may be in flight.
+    pub(crate) fn has_room(&self, kind: LaneKind) -> bool {
+        let limit = self.breaker.tuning().max_in_flight_per_endpoint;
+        kind == LaneKind::LongRunning || limit.is_none_or(|limit| self.outstanding(kind) < limit)
+    }
+
     /// Counts a request as in flight for as long as the guard lives.
     pub(crate) fn hold(self: &Arc<Self>, kind: LaneKind) -> EndpointRequest {
+        self.hold_admitted(kind, Admission::Free)
+    }
+
+    /// As [`hold`](Self::hold), for a request that the breaker has let in.
+    pub(crate) fn hold_admitted(self: &Arc<Self>, kind: LaneKind, admission: Admission) -> EndpointRequest {
         self.load(kind).fetch_add(1, Ordering::Relaxed);
-        EndpointRequest { endpoint: self.clone(), kind }
+        EndpointRequest { endpoint: self.clone(), kind, admission }
+    }
+
+    /// Why it is given no requests, or only those for which no other is left.
+    pub(crate) fn left_out(&self) -> Option<LeftOut> {
+        if self.gone.is_cancelled() {
+            return Some(LeftOut::new(LeftOutReason::Drain, "it is no longer one of the cluster's endpoints"));
+        }
+        let unreachable = self.observer.unreachable_for().map(|(_, reason)| reason);
+        if self.breaker.closed_for().is_some() {
+            return Some(self.left_out_by_breaker(unreachable));
+        }
+        if let Some(reason) = unreachable {
+            return Some(LeftOut::new(LeftOutReason::Unreachable, self.without_address(&reason)));
+        }
+        if !self.observer.is_ready() {
+            return Some(LeftOut::new(LeftOutReason::Probe, "it says that it is not ready"));
+        }
+        let outlier = self.outlier.lock();
+        let cause = outlier.1.clone().filter(|_| outlier.0.is_ejected())?;
+        Some(LeftOut::new(LeftOutReason::Outlier, cause))
+    }
+
+    /// That its breaker is open, and why, if it cannot be reached.
+    pub(crate) fn left_out_by_breaker(&self, unreachable: Option<Arc<str>>) -> LeftOut {
+        let cause = unreachable.map(|reason| self.without_address(&reason));
+        LeftOut::new(LeftOutReason::Breaker, cause.unwrap_or_else(|| "it failed several times in a row".into()))
+    }
+
+    /// Why it cannot be reached, in a line of which the address is told already.
+    fn without_address(&self, reason: &str) -> Arc<str> {
+        let known = format!(" cannot be reached at {}: ", self.target.address);
+        reason.split_once(&known).map_or(reason, |(_, cause)| cause).into()
     }
 
     /// A request is being sent to it.
@@ -128,18 +197,28 @@ impl Endpoint {
     /// A request was answered with this status.
     pub(crate) fn gave(&self, status: StatusCode) {
         if is_suspicious(status) {
-            self.suspicion.notify_one();
+            self.suspect();
         }
     }
 
-    /// Waits until a request was answered with an error since this was last waited for. Cancelling loses nothing.
+    /// Something speaks against it: an error that a client was given, an answer that did not come or broke off, a late
+    /// one to a question of our own.
+    pub(crate) fn suspect(&self) {
+        self.suspicion.notify_one();
+    }
+
+    /// Waits until something has spoken against it since this was last waited for. Cancelling loses nothing.
     pub(crate) async fn suspected(&self) {
         self.suspicion.notified().await;
     }
 
-    /// Our own questions were answered, well or not.
-    pub(crate) fn judged(&self, is_well: bool) -> Change {
-        let change = self.outlier.lock().judged(is_well, Instant::now());
+    /// What was wrong with the answers to questions of our own, if anything was.
+    pub(crate) fn judged(&self, fault: Option<&str>) -> Change {
+        let mut outlier = self.outlier.lock();
+        if fault.is_some() {
+            outlier.1 = fault.map(Arc::from);
+        }
+        let change = outlier.0.judged(fault.is_none(), Instant::now());
         if change == Change::Ejected {
             self.ejections.fetch_add(1, Ordering::Relaxed);
         }
@@ -148,22 +227,31 @@ impl Endpoint {
 
     /// Whether it answers our own questions with errors.
     pub(crate) fn is_ejected(&self) -> bool {
-        self.outlier.lock().is_ejected()
+        self.outlier.lock().0.is_ejected()
     }
 
     /// Whether it lets this turn pass because it has just come back.
     pub(crate) fn lets_pass(&self, turn: usize, now: Instant) -> bool {
-        self.outlier.lock().lets_pass(turn, now)
+        self.outlier.lock().0.lets_pass(turn, now)
     }
 
     /// It answers: so it can be reached, and the member by it.
     pub(crate) fn answered(&self) {
+        self.close_breaker();
         self.observers().for_each(Observer::answered);
     }
 
     /// Something came from it.
     pub(crate) fn heard(&self) {
+        self.close_breaker();
         self.observers().for_each(Observer::heard);
+    }
+
+    /// It is there. Before anything else is known of that: whoever is woken by it is to be let in.
+    fn close_breaker(&self) {
+        if self.breaker.answered() == Switch::Closed {
+            tracing::debug!(endpoint = %self.target.address, "the endpoint answers; its breaker is closed");
+        }
     }
 
     /// It says whether it is ready; where it has become so, whoever waits out a failure of the member is to try again.
@@ -190,13 +278,20 @@ impl Endpoint {
             address: self.target.address.clone(),
             reachability: self.observer.subscribe().borrow().clone(),
             is_ready: self.observer.is_ready(),
-            outstanding: self.outstanding(LaneKind::Short) + self.outstanding(LaneKind::LongRunning),
+            outstanding: self.in_flight(),
             requests: self.requests.load(Ordering::Relaxed),
             broken: self.broken.load(Ordering::Relaxed),
-            latency: self.latency.load(Ordering::Relaxed).checked_sub(1).map(Duration::from_micros),
+            latency: self.latency(),
             is_ejected: self.is_ejected(),
             ejections: self.ejections.load(Ordering::Relaxed),
+            left_out: self.left_out(),
+            breaker_openings: self.breaker.openings(),
         }
+    }
+
+    /// How long its last answer to our own question took.
+    pub(crate) fn latency(&self) -> Option<Duration> {
+        self.latency.load(Ordering::Relaxed).checked_sub(1).map(Duration::from_micros)
     }
 
     /// It answered our own question after so long.
@@ -217,6 +312,7 @@ impl Endpoint {
 pub(crate) struct EndpointRequest {
     pub(crate) endpoint: Arc<Endpoint>,
     kind: LaneKind,
+    admission: Admission,
 }
 
 impl std::fmt::Debug for EndpointRequest {
@@ -228,5 +324,8 @@ impl std::fmt::Debug for EndpointRequest {
 impl Drop for EndpointRequest {
     fn drop(&mut self) {
         self.endpoint.load(self.kind).fetch_sub(1, Ordering::Relaxed);
+        if let Admission::Trial(trial) = self.admission {
+            self.endpoint.breaker.gave_up(trial);
+        }
     }
 }

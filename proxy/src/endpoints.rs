@@ -4,74 +4,161 @@
 //! each for themselves and a slow endpoint gets less. An endpoint that cannot be reached is left out until it answers the
 //! question whether it is ready (`checks.rs`), so that no request has to try it. One that answers with errors by its own
 //! fault is the last choice (`outlier.rs`), and gets its share back little by little.
-//! Where nothing is known to be well, all are tried at once.
+//! Where nothing is known to be well, all are tried at once, but for those whose breakers are open (`breaker.rs`).
 //!
 //! tower's `Balance` would have every request pass through one task (it needs `&mut self`), asks services whether they
 //! are ready where ours open connections as they are needed, and forgets one that fails. With the few endpoints that a
 //! cluster has, a look at each one's counter is as cheap as its choice of two, and takes the better one always.
 
 use std::future::Future;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
+use arc_swap::ArcSwap;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use http::Uri;
+use parking_lot::Mutex;
 use tokio::sync::watch;
-use tokio::time::{Duration, Instant, timeout};
+use tokio::time::{Duration, Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::ClusterName;
 
+use crate::breaker::Admission;
 use crate::destination::Destination;
 use crate::endpoint::{Endpoint, EndpointRequest, EndpointStatus};
 use crate::error::ForwardError;
-use crate::left_out::LeftOut;
+use crate::failures::{self, Failures, none_can_be_reached};
+use crate::places::Asker;
 use crate::pool::LaneKind;
 use crate::reachability::{Observer, Reachability, ReachabilityState};
+use crate::slowness;
 
 /// How long a request waits for a connection to one endpoint while another may have one. Longer than the handshakes
 /// with a member on another continent take; a client waits that long once, after which the endpoint is left out.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// All addresses of one member; at least one.
+/// How long what is under way at an endpoint that is no longer the member's may go on. 1 h: the longest that a
+/// kube-apiserver lets a watch last, twice its `--min-request-timeout`.
+const DRAIN_LIMIT: Duration = Duration::from_secs(3600);
+
+/// How often it is looked whether anything is still under way there.
+const DRAIN_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The endpoints in the order of the configuration; at least one.
+type List = Arc<ArcSwap<Vec<Arc<Endpoint>>>>;
+
+/// All addresses of one member.
 pub(crate) struct Endpoints {
     cluster: ClusterName,
-    all: Arc<[Arc<Endpoint>]>,
+    all: List,
     /// What is known of the member.
     member: Arc<Observer>,
+    /// Whether the configuration gave several at the beginning: what is known of each is not what is known of the member
+    /// then, and others may take their place.
+    are_of_a_list: bool,
     /// Where the next choice begins to look, so that equals take turns.
     turn: AtomicUsize,
+    /// Tells that there are others.
+    changes: watch::Sender<()>,
+    /// Those that were the member's.
+    leaving: Mutex<Vec<Weak<Endpoint>>>,
+    /// How many connections were made to endpoints that are gone, and how often some went.
+    made_before: AtomicU64,
 }
 
 impl Endpoints {
     /// Takes the endpoints, and tends them for as long as they live if there are several. `observer` is the member's.
     pub(crate) fn new(all: Vec<Arc<Endpoint>>, cluster: &ClusterName, observer: &Arc<Observer>) -> Self {
-        let all: Arc<[Arc<Endpoint>]> = all.into();
-        if all.len() > 1 {
-            for (at, endpoint) in all.iter().enumerate() {
-                let tended =
-                    Tended { cluster: cluster.clone(), all: Arc::downgrade(&all), at, member: observer.clone() };
-                tokio::spawn(tended.run(endpoint.observer.subscribe()));
-            }
+        let endpoints = Self {
+            cluster: cluster.clone(),
+            are_of_a_list: all.len() > 1,
+            all: Arc::new(ArcSwap::from_pointee(all)),
+            member: observer.clone(),
+            turn: AtomicUsize::new(0),
+            changes: watch::Sender::new(()),
+            leaving: Mutex::default(),
+            made_before: AtomicU64::new(0),
+        };
+        if endpoints.are_of_a_list {
+            endpoints.all().iter().for_each(|endpoint| endpoints.tend(endpoint));
         }
-        Self { cluster: cluster.clone(), all, member: observer.clone(), turn: AtomicUsize::new(0) }
+        endpoints
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Endpoint>> {
-        self.all.iter()
+    /// Has a task tell of what becomes of an endpoint.
+    fn tend(&self, endpoint: &Arc<Endpoint>) {
+        let tended = Tended {
+            cluster: self.cluster.clone(),
+            all: Arc::downgrade(&self.all),
+            address: endpoint.target.address.clone(),
+            gone: endpoint.gone.clone(),
+            member: self.member.clone(),
+        };
+        tokio::spawn(tended.run(endpoint.observer.subscribe()));
     }
 
-    /// Whether there are several.
-    pub(crate) fn are_several(&self) -> bool {
-        self.all.len() > 1
+    /// The endpoints that there are now.
+    pub(crate) fn all(&self) -> Arc<Vec<Arc<Endpoint>>> {
+        self.all.load_full()
+    }
+
+    /// Tells of other endpoints from now on.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
+    }
+
+    /// Whether others may take their place.
+    pub(crate) fn are_of_a_list(&self) -> bool {
+        self.are_of_a_list
+    }
+
+    /// These are the member's from now on. Those that are none of them are sent nothing more, and what is under way there
+    /// may end.
+    pub(crate) fn replace(&self, endpoints: Vec<Arc<Endpoint>>) {
+        let before = self.all();
+        let is_in = |list: &[Arc<Endpoint>], one: &Arc<Endpoint>| list.iter().any(|other| Arc::ptr_eq(other, one));
+        endpoints.iter().filter(|one| !is_in(&before, one)).for_each(|new| self.tend(new));
+        let gone: Vec<_> = before.iter().filter(|one| !is_in(&endpoints, one)).cloned().collect();
+        self.all.store(Arc::new(endpoints));
+        let mut leaving = self.leaving.lock();
+        leaving.retain(|before| before.strong_count() > 0);
+        for endpoint in gone {
+            self.made_before.fetch_add(endpoint.pool.connections_made() + 1, Ordering::Relaxed);
+            endpoint.gone.cancel();
+            leaving.push(Arc::downgrade(&endpoint));
+            tracing::info!(cluster = %self.cluster, endpoint = %endpoint.target.address, in_flight = endpoint.in_flight(),
+                "an endpoint is no longer the cluster's; what is under way there may end");
+            tokio::spawn(drained(self.cluster.clone(), endpoint));
+        }
+        drop(leaving);
+        let all = self.all();
+        if !all.iter().any(|endpoint| endpoint.is_usable()) && !self.member.is_unreachable() {
+            let reason = "those that could be are no longer the cluster's";
+            self.member.unreachable(none_can_be_reached(&self.cluster, all.len(), reason));
+        }
+        self.note_ready(&self.member);
+        self.changes.send_replace(());
     }
 
     pub(crate) fn statuses(&self) -> Vec<EndpointStatus> {
-        self.all.iter().map(|endpoint| endpoint.status()).collect()
+        self.all.load().iter().map(|endpoint| endpoint.status()).collect()
+    }
+
+    /// Those that were the member's, and at which something is under way.
+    pub(crate) fn leaving(&self) -> Vec<EndpointStatus> {
+        self.leaving.lock().iter().filter_map(Weak::upgrade).map(|endpoint| endpoint.status()).collect()
+    }
+
+    /// How many HTTP/2 connections were made so far; one more for each endpoint that has gone.
+    pub(crate) fn connections_made(&self) -> u64 {
+        let now = self.all.load().iter().map(|endpoint| endpoint.pool.connections_made()).sum::<u64>();
+        now + self.made_before.load(Ordering::Relaxed)
     }
 
     /// Whether a request's path can be joined to each endpoint's.
     pub(crate) fn check(&self, uri: &Uri) -> Result<(), &'static str> {
-        self.all.iter().try_for_each(|endpoint| endpoint.target.check(uri))
+        self.all.load().iter().try_for_each(|endpoint| endpoint.target.check(uri))
     }
 
     /// Opens something at one of the endpoints that it may be opened at: the best first, and another if it cannot be
@@ -81,29 +168,48 @@ impl Endpoints {
     /// Of the only endpoint that there is; [`ForwardError::NoEndpoint`] where there are others, or a policy chooses.
     pub(crate) async fn open<T, F: Future<Output = Result<T, ForwardError>>>(
         &self,
-        kind: LaneKind,
+        (kind, asker): (LaneKind, Asker),
         destination: &Destination,
         avoid: Option<&Arc<Endpoint>>,
         open: impl Fn(Arc<Endpoint>) -> F,
     ) -> Result<(EndpointRequest, T), ForwardError> {
+        let all = self.all();
+        let is_gated = asker != Asker::Ourselves;
+        if is_gated {
+            self.check_load(&all, kind)?;
+        }
         let begin = |endpoint: &Arc<Endpoint>| {
-            let held = endpoint.hold(kind);
-            open(endpoint.clone()).map(|opened| opened.map(|opened| (held, opened)))
-        };
-        let candidates: Vec<&Arc<Endpoint>> = match (destination, &*self.all) {
-            (Destination::Any | Destination::At(_), [only]) => return begin(only).await,
-            (Destination::At(place), all) => return begin(&all[(*place).min(all.len() - 1)]).await,
-            (Destination::Any, all) => all.iter().collect(),
-            (Destination::Chosen(subset), all) => {
-                all.iter().filter(|endpoint| subset.urls().any(|url| endpoint.target.is(url))).collect()
+            let (endpoint, all) = (endpoint.clone(), &all);
+            let admission = if is_gated { endpoint.breaker.admit() } else { Some(Admission::Free) };
+            let opening = admission.map(|admission| (endpoint.hold_admitted(kind, admission), open(endpoint.clone())));
+            async move {
+                match opening {
+                    Some((held, opening)) => opening.await.map(|opened| (held, opened)),
+                    None => Err(failures::open_breaker(&self.cluster, &endpoint, all.len())),
+                }
             }
         };
+        let mut failures = Failures::new(&self.cluster);
+        let candidates = match (destination, all.as_slice()) {
+            (Destination::Any | Destination::At(_), [only]) if is_gated && !only.has_room(kind) => {
+                return Err(failures::full(&self.cluster, only));
+            }
+            (Destination::Any | Destination::At(_), [only]) => return begin(only).await,
+            (Destination::At(place), all) => return begin(&all[(*place).min(all.len() - 1)]).await,
+            (Destination::Any | Destination::Chosen(_), all) => {
+                all.iter().filter(|one| destination.includes(&one.target))
+            }
+        };
+        let (candidates, full): (Vec<_>, Vec<_>) =
+            candidates.partition(|endpoint| !is_gated || endpoint.has_room(kind));
+        full.into_iter().for_each(|endpoint| failures.note(endpoint, failures::full(&self.cluster, endpoint)));
         let is_avoided = |endpoint: &&Arc<Endpoint>| avoid.is_some_and(|avoid| Arc::ptr_eq(avoid, endpoint));
         let (mut last, mut left): (Vec<_>, Vec<_>) = candidates.into_iter().partition(is_avoided);
-        let mut failures = Failures::default();
-        while let Some(at) = self.best(&left, kind) {
+        let may_be_asked =
+            |endpoint: &Endpoint| endpoint.is_usable() && !(is_gated && endpoint.breaker.closed_for().is_some());
+        while let Some(at) = self.best(&left, kind, may_be_asked) {
             let endpoint = left.swap_remove(at);
-            let another = left.iter().chain(&last).any(|other| other.is_usable());
+            let another = left.iter().chain(&last).any(|other| may_be_asked(other));
             let made = endpoint.pool.connections_made();
             match timeout(if another { PATIENCE } else { Duration::MAX }, begin(endpoint)).await {
                 Ok(Ok(opened)) => return Ok(opened),
@@ -112,11 +218,8 @@ impl Endpoints {
                 Err(_) => {
                     // Where many wait, connections are made one after the other.
                     if endpoint.pool.connections_made() == made {
-                        endpoint.observer.unreachable(format!(
-                            "no connection to {} within {} s",
-                            endpoint.target.address,
-                            PATIENCE.as_secs()
-                        ));
+                        let (address, patience) = (&endpoint.target.address, PATIENCE.as_secs());
+                        endpoint.observer.unreachable(format!("no connection to {address} within {patience} s"));
                     }
                     last.push(endpoint);
                 }
@@ -131,96 +234,85 @@ impl Endpoints {
                 Err(error) => failures.note(endpoint, error),
             }
         }
-        Err(self.none_left(failures, matches!(destination, Destination::Chosen(_))))
+        Err(failures.into_error(&all, &self.member, matches!(destination, Destination::Chosen(_))))
     }
 
     /// Whether there is another endpoint that a request may be sent to, and nothing is known against it.
     pub(crate) fn has_another(&self, than: &Arc<Endpoint>, destination: &Destination) -> bool {
         let is_well = |endpoint: &&Arc<Endpoint>| !Arc::ptr_eq(endpoint, than) && endpoint.is_first_choice();
-        let mut others = self.all.iter().filter(is_well);
-        match destination {
-            Destination::Any => others.next().is_some(),
-            Destination::Chosen(subset) => others.any(|other| subset.urls().any(|url| other.target.is(url))),
-            Destination::At(_) => false,
+        let all = self.all.load();
+        let mut others = all.iter().filter(is_well);
+        !matches!(destination, Destination::At(_)) && others.any(|other| destination.includes(&other.target))
+    }
+
+    /// Whether the member has room for another request.
+    ///
+    /// # Errors
+    /// `Full`.
+    fn check_load(&self, all: &[Arc<Endpoint>], kind: LaneKind) -> Result<(), ForwardError> {
+        let Some(limit) = all.first().and_then(|endpoint| endpoint.breaker.tuning().max_in_flight) else {
+            return Ok(());
+        };
+        let in_flight = || all.iter().map(|endpoint| endpoint.outstanding(kind)).sum::<usize>();
+        match kind {
+            LaneKind::Short if in_flight() >= limit => {
+                Err(ForwardError::Full { cluster: self.cluster.clone(), what: "requests that may be in flight", limit })
+            }
+            LaneKind::Short | LaneKind::LongRunning => Ok(()),
         }
     }
 
-    /// What to say where nothing could be opened.
-    fn none_left(&self, failures: Failures, is_chosen: bool) -> ForwardError {
-        let Failures { of_request, of_endpoints } = failures;
-        if let Some(error) = of_request {
-            return error;
-        }
-        match of_endpoints.last() {
-            // There is no more room at any, which waiting alone helps.
-            Some((_, error)) if of_endpoints.iter().all(|(_, error)| matches!(error, ForwardError::Full { .. })) => {
-                return error.clone();
-            }
-            Some((_, error)) if !is_chosen && !self.all.iter().any(|endpoint| endpoint.is_usable()) => {
-                self.lost_all(&error.to_string());
-            }
-            _ => {}
-        }
-        let left_out = of_endpoints.iter().map(|(address, error)| (address.clone(), LeftOut::by(error))).collect();
-        ForwardError::NoEndpoint { cluster: self.cluster.clone(), is_chosen, left_out }
-    }
-
-    /// None is left, which the tasks that tend them find out a moment later: whoever is told of it is not to be told that
-    /// the member is well.
-    fn lost_all(&self, reason: &str) {
-        if !self.member.is_unreachable() {
-            self.member.unreachable(none_can_be_reached(&self.cluster, self.all.len(), reason));
-        }
+    /// Whether a question of our own that took so long shows that an endpoint is slow.
+    pub(crate) fn is_slow(&self, endpoint: &Arc<Endpoint>, took: Duration) -> bool {
+        let all = self.all.load();
+        let others = all.iter().filter(|other| !Arc::ptr_eq(other, endpoint) && other.is_first_choice());
+        slowness::is_slow(took, all.len(), others.map(|other| other.latency()))
     }
 
     /// Notes whether one of several is ready. Of an only one it is noted already.
     pub(crate) fn note_ready(&self, member: &Observer) {
-        if self.all.len() > 1 {
-            member.ready(self.all.iter().any(|endpoint| endpoint.is_usable() && endpoint.observer.is_ready()));
+        if self.are_of_a_list {
+            member.ready(self.all.load().iter().any(|endpoint| endpoint.is_usable() && endpoint.observer.is_ready()));
         }
     }
 
-    /// The place of the usable endpoint with the least to do. One that is not ready, or answers with errors, is the last
-    /// choice: where all are, the least loaded of them is asked as before.
-    fn best(&self, among: &[&Arc<Endpoint>], kind: LaneKind) -> Option<usize> {
+    /// The place of the endpoint with the least to do, of those that may be asked. One against which something is known is
+    /// the last choice: where all are, the least loaded of them is asked as before.
+    fn best(
+        &self,
+        among: &[&Arc<Endpoint>],
+        kind: LaneKind,
+        may_be_asked: impl Fn(&Endpoint) -> bool,
+    ) -> Option<usize> {
         let count = among.len();
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let now = Instant::now();
         let places = (0..count).map(|step| turn.wrapping_add(step) % count);
-        places.filter(|at| among[*at].is_usable()).min_by_key(|at| {
+        places.filter(|at| may_be_asked(among[*at])).min_by_key(|at| {
             let endpoint = among[*at];
             (!endpoint.is_first_choice(), endpoint.lets_pass(turn, now), endpoint.outstanding(kind))
         })
     }
 }
 
-fn none_can_be_reached(cluster: &ClusterName, count: usize, reason: &str) -> String {
-    format!("cluster {cluster}: none of its {count} endpoints can be reached: {reason}")
-}
-
-/// Why nothing could be opened.
-#[derive(Default)]
-struct Failures {
-    /// What would have gone wrong at any endpoint.
-    of_request: Option<ForwardError>,
-    /// What went wrong at each.
-    of_endpoints: Vec<(Arc<str>, ForwardError)>,
-}
-
-impl Failures {
-    fn note(&mut self, endpoint: &Endpoint, error: ForwardError) {
-        match error.is_of_endpoint() {
-            true => self.of_endpoints.push((endpoint.target.address.clone(), error)),
-            false => self.of_request = Some(error),
-        }
+/// Breaks what is still under way at an endpoint that is no longer the member's once its time is over.
+async fn drained(cluster: ClusterName, endpoint: Arc<Endpoint>) {
+    let limit = Instant::now() + DRAIN_LIMIT;
+    while endpoint.in_flight() > 0 && Instant::now() < limit {
+        sleep(DRAIN_INTERVAL).await;
     }
+    let (address, in_flight) = (&endpoint.target.address, endpoint.in_flight());
+    tracing::info!(%cluster, endpoint = %address, in_flight, "the endpoint that was the cluster's is left");
+    endpoint.pool.cut();
 }
 
 /// One endpoint of several, as its task sees it.
 struct Tended {
     cluster: ClusterName,
-    all: Weak<[Arc<Endpoint>]>,
-    at: usize,
+    all: Weak<ArcSwap<Vec<Arc<Endpoint>>>>,
+    address: Arc<str>,
+    /// Cancelled once it is none of them.
+    gone: CancellationToken,
     /// What is known of the member.
     member: Arc<Observer>,
 }
@@ -245,17 +337,21 @@ impl Tended {
                 }
                 ReachabilityState::Reachable | ReachabilityState::Unknown => {}
             }
-            if reachability.changed().await.is_err() {
-                return;
+            tokio::select! {
+                changed = reachability.changed() => if changed.is_err() {
+                    return;
+                },
+                () = self.gone.cancelled() => return,
             }
         }
     }
 
     fn lost(&self, reason: &str, is_told: bool) {
         let Some(all) = self.all.upgrade() else { return };
+        let all = all.load();
         let others = all.iter().filter(|endpoint| endpoint.is_usable()).count();
-        let endpoint = &all[self.at].target.address;
         if !is_told {
+            let endpoint = &self.address;
             tracing::warn!(cluster = %self.cluster, %endpoint, reason, others, "an endpoint cannot be reached; the others are used");
         }
         if others == 0 {
@@ -264,8 +360,6 @@ impl Tended {
     }
 
     fn back(&self) {
-        let Some(all) = self.all.upgrade() else { return };
-        let endpoint = &all[self.at].target.address;
-        tracing::info!(cluster = %self.cluster, %endpoint, "the endpoint can be reached again");
+        tracing::info!(cluster = %self.cluster, endpoint = %self.address, "the endpoint can be reached again");
     }
 }

@@ -153,6 +153,8 @@ pub enum ForwardError {
         is_chosen: bool,
         /// Their hosts and ports, and why each is left out; empty where a policy names none that the cluster has.
         left_out: Arc<[(Arc<str>, LeftOut)]>,
+        /// When one of them may be tried again.
+        retry_after: Duration,
     },
     /// It could not be reached last time, and a new connection is not there yet.
     #[error("{reason}; unreachable for {} s", .age.as_secs())]
@@ -343,12 +345,26 @@ impl ForwardError {
         }
     }
 
+    /// Whether a connection could not be made.
+    pub(crate) fn is_of_dial(&self) -> bool {
+        matches!(self, Self::Dial { .. } | Self::DialTimeout { .. } | Self::Tls { .. } | Self::Handshake { .. })
+    }
+
+    /// When to come again, where something is known of it.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::NoEndpoint { retry_after, .. } => Some(*retry_after),
+            _ => None,
+        }
+    }
+
     /// Whether another endpoint of the member may do better: no connection was made, or none had room.
     pub(crate) fn is_of_endpoint(&self) -> bool {
         matches!(
             self,
             Self::Dial { .. }
                 | Self::DialTimeout { .. }
+                | Self::NoEndpoint { .. }
                 | Self::Unreachable { .. }
                 | Self::Full { .. }
                 | Self::Tls { .. }

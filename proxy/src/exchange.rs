@@ -101,7 +101,7 @@ impl ClientInner {
         let place = request.extensions_mut().remove::<RequestPermit>();
         let mut retries = 0;
         let mut failed: Option<Arc<Endpoint>> = None;
-        let mut was_limited = false;
+        let mut was_busy = false;
         self.retries.note_request();
         loop {
             let credentials = self.credentials(user).await?;
@@ -110,24 +110,30 @@ impl ClientInner {
                 let credentials = credentials.clone();
                 async move { endpoint.pool.acquire(claim, &credentials).await }
             };
-            let (held, connection) = self.endpoints.open(claim.lane, destination, failed.as_ref(), open).await?;
+            let (held, connection) =
+                self.endpoints.open((claim.lane, claim.asker), destination, failed.as_ref(), open).await?;
             let endpoint = held.endpoint.clone();
             if let Some(place) = &place {
                 request.extensions_mut().insert(place.clone());
             }
-            let again = match self.send(held, connection, request, &path, limit, claim).await {
+            let sent = self.send(held, connection, request, &path, limit, claim).await;
+            if sent.as_ref().is_err_and(|failed| failed.error.sent() == Sent::Maybe) {
+                // Who is to blame for it is found out by questions of our own.
+                endpoint.suspect();
+            }
+            let again = match sent {
                 Ok(response) => {
                     endpoint.spoke(Speaker::of(response.status()));
                     endpoint.gave(response.status());
-                    let ask_another = !was_limited
-                        && is_limited(&response)
+                    let ask_another = !was_busy
+                        && is_busy(&response)
                         && replay.is_idempotent()
                         && self.endpoints.has_another(&endpoint, destination)
                         && self.retries.take();
                     let again = if ask_another { replay.request() } else { None };
                     match again {
                         Some(again) => {
-                            was_limited = true;
+                            was_busy = true;
                             again
                         }
                         None => return Ok((response, credentials)),
@@ -281,9 +287,11 @@ impl ClientInner {
     }
 }
 
-/// Whether an answer says that the endpoint has enough to do, and for how long.
-fn is_limited(response: &Response<Body>) -> bool {
-    response.status() == StatusCode::TOO_MANY_REQUESTS && response.headers().contains_key(RETRY_AFTER)
+/// Whether an answer says that the endpoint has enough to do, or is shutting down, and when to come again: "there is a
+/// good chance the client hits a different server" (`pkg/server/filters/waitgroup.go` in kubernetes/apiserver).
+fn is_busy(response: &Response<Body>) -> bool {
+    let is_temporary = matches!(response.status(), StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
+    is_temporary && response.headers().contains_key(RETRY_AFTER)
 }
 
 /// Whether the member says that it did not process the request: it refused the stream, or went away and named a stream

@@ -3,28 +3,32 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::error::ForwardError;
-
 /// Why an endpoint is left out: one word for programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeftOutReason {
+    /// It is no longer one of the member's, and what is under way there may end.
+    Drain,
+    /// It failed so often in a row that nothing is sent to it for a while.
+    Breaker,
     /// It cannot be reached.
     Unreachable,
     /// As many requests are under way there as may be.
     Full,
     /// It says that it is not ready.
     Probe,
-    /// It answers questions of our own with errors.
+    /// It answers questions of our own with errors, late, or not to the end.
     Outlier,
 }
 
 impl LeftOutReason {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Unreachable, Self::Full, Self::Probe, Self::Outlier];
+    pub const ALL: [Self; 6] = [Self::Drain, Self::Breaker, Self::Unreachable, Self::Full, Self::Probe, Self::Outlier];
 
     /// The word, as metrics and messages have it.
     pub fn as_str(self) -> &'static str {
         match self {
+            Self::Drain => "drain",
+            Self::Breaker => "breaker",
             Self::Unreachable => "unreachable",
             Self::Full => "full",
             Self::Probe => "probe",
@@ -46,15 +50,6 @@ impl LeftOut {
     /// For this reason.
     pub(crate) fn new(reason: LeftOutReason, cause: impl Into<Arc<str>>) -> Self {
         Self { reason, cause: cause.into() }
-    }
-
-    /// For what went wrong when a request was to be sent there.
-    pub(crate) fn by(error: &ForwardError) -> Self {
-        let reason = match error {
-            ForwardError::Full { .. } => LeftOutReason::Full,
-            _ => LeftOutReason::Unreachable,
-        };
-        Self::new(reason, error.at_endpoint())
     }
 }
 

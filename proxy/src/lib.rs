@@ -17,6 +17,7 @@
 //! reach no other address than the member's; a user's own token ([`OwnToken`]) goes to no member but by connections that
 //! show nothing of ours; nothing here knows a cache or a second cluster.
 
+mod breaker;
 mod certificate;
 mod checks;
 mod client;
@@ -26,10 +27,12 @@ mod credentials;
 mod destination;
 mod dial;
 mod endpoint;
+mod endpoint_maker;
 mod endpoints;
 mod error;
 mod exchange;
 mod exec_plugin;
+mod failures;
 mod forward;
 mod given_up;
 pub mod headers;
@@ -54,6 +57,7 @@ mod reachability;
 mod read_ahead;
 mod readers;
 mod retry_budget;
+mod slowness;
 mod speaker;
 mod suspicion;
 mod target;
@@ -66,7 +70,8 @@ mod unauthorized;
 mod upgrade;
 mod user;
 
-pub use client::{Address, ClusterClient, Health, Transport, without_user_info};
+pub use breaker::BreakerTuning;
+pub use client::{ClusterClient, Health, Transport};
 pub use dial::Connector;
 pub use endpoint::EndpointStatus;
 pub use error::{ConnectError, ForwardError, Sent};
@@ -84,6 +89,7 @@ pub use probe::Probe;
 pub use proofs::ServerProofs;
 pub use reachability::{Reachability, ReachabilityState};
 pub use retry_budget::RetryStatistics;
+pub use target::{Address, without_user_info};
 pub use tick::nearest_tick;
 pub use tls::system_roots;
 pub use tuning::{ClientTuning, Windows};

@@ -6,13 +6,15 @@ use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use tributary_apimachinery::ClusterName;
 
 use crate::credentials::Current;
+use crate::endpoint_maker::EndpointMaker;
 use crate::endpoints::Endpoints;
-use crate::error::ForwardError;
+use crate::error::{ConnectError, ForwardError};
 use crate::identity::{GivenIdentity, Impersonation, RequestIdentity};
 use crate::last_question::LastQuestion;
 use crate::proofs::ServerProofs;
 use crate::reachability::Observer;
 use crate::retry_budget::RetryBudget;
+use crate::target::{Address, targets};
 use crate::tuning::ClientTuning;
 use crate::user::{CurrentUser, MemberUser};
 
@@ -64,6 +66,41 @@ impl ClientInner {
         for name in claims.iter().chain(self.extra_headers.keys()) {
             headers.remove(name);
         }
+    }
+
+    /// See [`ClusterClient::set_addresses`](crate::ClusterClient::set_addresses).
+    pub(crate) async fn set_addresses(&self, config: &kube::Config, further: &[Address]) -> Result<bool, ConnectError> {
+        if !self.endpoints.are_of_a_list() {
+            return Ok(false);
+        }
+        let targets = targets(&self.name, config, further)?;
+        let (before, user) = (self.endpoints.all(), self.user.load_full());
+        let maker = EndpointMaker {
+            cluster: &self.name,
+            config,
+            tuning: &self.tuning,
+            certificate: user.credentials.configured_certificate(),
+            proofs: &self.proofs,
+            connector: None,
+            member: &self.observer,
+            is_one_of_several: true,
+        };
+        let (mut endpoints, mut stay) = (Vec::new(), 0);
+        for target in targets.clone() {
+            match before.iter().find(|known| known.is_at(&target)) {
+                Some(known) => {
+                    stay += 1;
+                    endpoints.push(Arc::clone(known));
+                }
+                None => endpoints.push(maker.make(target).await?),
+            }
+        }
+        if stay == 0 {
+            return Ok(false);
+        }
+        self.proofs.set_addresses(&targets);
+        self.endpoints.replace(endpoints);
+        Ok(true)
     }
 
     pub(crate) async fn credentials(&self, user: &MemberUser) -> Result<Arc<Current>, ForwardError> {

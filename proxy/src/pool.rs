@@ -26,6 +26,7 @@ use tokio::runtime::{self, Handle};
 use tokio::time::{Duration, Instant, timeout_at};
 use tributary_apimachinery::{ClusterName, explain};
 
+use crate::breaker::Breaker;
 use crate::certificate::Certificate;
 use crate::connections::{Connections, Dial, Pick, SharedDial, Slot, StreamCounts, StreamPermit};
 use crate::credentials::Current;
@@ -147,6 +148,7 @@ pub(crate) struct Pool {
     cluster: ClusterName,
     dialer: Dialer,
     observer: Arc<Observer>,
+    breaker: Arc<Breaker>,
     tuning: ClientTuning,
     short: Lane,
     long: Lane,
@@ -165,7 +167,7 @@ impl Pool {
     pub(crate) fn new(
         cluster: ClusterName,
         dialer: Dialer,
-        observer: Arc<Observer>,
+        (observer, breaker): (Arc<Observer>, Arc<Breaker>),
         tuning: ClientTuning,
     ) -> Arc<Self> {
         // An interval of zero is not allowed.
@@ -174,6 +176,7 @@ impl Pool {
             cluster,
             dialer,
             observer,
+            breaker,
             short: Lane::new(&tuning),
             long: Lane::new(&tuning),
             clients: Connections::default(),
@@ -311,7 +314,16 @@ impl Pool {
 
     /// Dials a connection of its own for an upgrade: HTTP/1.1, in nobody's list, so that no windows are used.
     pub(crate) async fn dial_http1(&self, credentials: &Current) -> Result<Dialed, ForwardError> {
-        self.dialer.dial(Protocols::Http1, self.tuning.client_windows, credentials).await
+        let dialed = self.dialer.dial(Protocols::Http1, self.tuning.client_windows, credentials).await;
+        dialed.inspect_err(|error| self.not_dialed(error))
+    }
+
+    /// A connection could not be made.
+    fn not_dialed(&self, error: &ForwardError) {
+        self.observer.failed(error);
+        if error.is_of_dial() {
+            self.breaker.failed();
+        }
     }
 
     /// Breaks every connection, tunnels included: the endpoint is silent.
@@ -503,7 +515,7 @@ impl Pool {
     async fn open(self: &Arc<Self>, claim: Claim, credentials: &Current) -> Result<Option<Checkout>, ForwardError> {
         let (version, runtime) = (credentials.version, Handle::current().id());
         let dialed = self.dialer.dial(Protocols::Http2OrHttp1, self.windows(claim), credentials).await;
-        match dialed.inspect_err(|error| self.observer.failed(error))? {
+        match dialed.inspect_err(|error| self.not_dialed(error))? {
             Dialed::Http1(sender, connection) => {
                 self.speaks_http1.store(true, Ordering::Relaxed);
                 let cluster = self.cluster.clone();

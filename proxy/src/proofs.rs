@@ -7,7 +7,7 @@ use http::Uri;
 use parking_lot::Mutex;
 use rustls::pki_types::CertificateDer;
 
-use crate::target::ServerUrl;
+use crate::target::Target;
 
 /// How many certificates are remembered of one member. 64: a cluster has some servers, each of which renews its own once
 /// a year.
@@ -16,15 +16,21 @@ const CERTIFICATES_MAX: usize = 64;
 /// What shows which servers a member's addresses lead to.
 #[derive(Debug, Default)]
 pub struct ServerProofs {
-    addresses: BTreeSet<ServerAddress>,
-    /// Whether something stands before the servers that leads to one of many by the path: its certificate is its own.
-    is_behind_front: bool,
+    addresses: Mutex<Addresses>,
     /// The servers' own certificates, in DER, of handshakes in which they were checked.
     certificates: Mutex<BTreeSet<Box<[u8]>>>,
 }
 
+/// A member's addresses.
+#[derive(Clone, Debug, Default)]
+struct Addresses {
+    all: BTreeSet<ServerAddress>,
+    /// Whether something stands before the servers that leads to one of many by the path: its certificate is its own.
+    is_behind_front: bool,
+}
+
 /// Where a request goes: the server's URL, and the proxy on the way, behind which an address may be another's.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct ServerAddress {
     server: String,
     proxy: Option<String>,
@@ -32,14 +38,20 @@ struct ServerAddress {
 
 impl ServerProofs {
     /// Those of a member at these addresses, before anything has been sent there.
-    pub(crate) fn new<'a>(addresses: impl IntoIterator<Item = (&'a ServerUrl, Option<&'a Uri>)>) -> Self {
-        let mut proofs = Self::default();
-        for (server, proxy) in addresses {
-            proofs.is_behind_front |= server.has_base_path();
-            let address = ServerAddress { server: server.to_string(), proxy: proxy.map(Uri::to_string) };
-            proofs.addresses.insert(address);
-        }
+    pub(crate) fn new(addresses: &[Target]) -> Self {
+        let proofs = Self::default();
+        proofs.set_addresses(addresses);
         proofs
+    }
+
+    /// The member has these addresses from now on. What its servers have proved stays.
+    pub(crate) fn set_addresses(&self, addresses: &[Target]) {
+        let is_behind_front = addresses.iter().any(|target| target.server.has_base_path());
+        let all = addresses.iter().map(|Target { server, proxy }| ServerAddress {
+            server: server.to_string(),
+            proxy: proxy.as_ref().map(Uri::to_string),
+        });
+        *self.addresses.lock() = Addresses { all: all.collect(), is_behind_front };
     }
 
     /// Notes the certificate that a server has proved itself by.
@@ -53,13 +65,17 @@ impl ServerProofs {
     /// Whether both lead to one server at least: by an address that both have, or a certificate by which servers of both
     /// have proved themselves.
     pub fn meet(&self, other: &Self) -> bool {
-        if !self.addresses.is_disjoint(&other.addresses) {
-            return true;
-        }
-        if self.is_behind_front || other.is_behind_front {
-            return false;
-        }
         // One lock after the other, so that two who compare both do not wait for each other.
+        let addresses = self.addresses.lock().clone();
+        {
+            let others = other.addresses.lock();
+            if !addresses.all.is_disjoint(&others.all) {
+                return true;
+            }
+            if addresses.is_behind_front || others.is_behind_front {
+                return false;
+            }
+        }
         let own = self.certificates.lock().clone();
         !own.is_disjoint(&other.certificates.lock())
     }
@@ -68,16 +84,17 @@ impl ServerProofs {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::target::ServerUrl;
 
     fn proofs(addresses: &[(&str, Option<&str>)], certificates: &[&[u8]]) -> ServerProofs {
         let parsed: Vec<_> = addresses
             .iter()
             .map(|(url, proxy)| {
                 let proxy: Option<Uri> = proxy.map(|proxy| proxy.parse().unwrap());
-                (ServerUrl::parse(&url.parse().unwrap()).unwrap(), proxy)
+                Target { server: ServerUrl::parse(&url.parse().unwrap()).unwrap(), proxy }
             })
             .collect();
-        let proofs = ServerProofs::new(parsed.iter().map(|(url, proxy)| (url, proxy.as_ref())));
+        let proofs = ServerProofs::new(&parsed);
         certificates.iter().for_each(|own| proofs.note(&CertificateDer::from(*own)));
         proofs
     }

@@ -5,6 +5,53 @@ use std::sync::Arc;
 
 use http::Uri;
 use http::uri::{Authority, PathAndQuery, Scheme};
+use tributary_apimachinery::ClusterName;
+
+use crate::error::ConnectError;
+
+/// One address of a member, and how it is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// The server's URL.
+    pub url: Uri,
+    /// The proxy on the way, if there is one.
+    pub proxy: Option<Uri>,
+}
+
+impl From<Uri> for Address {
+    /// An address that is reached without a proxy.
+    fn from(url: Uri) -> Self {
+        Self { url, proxy: None }
+    }
+}
+
+/// An address whose URL is taken apart.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    pub(crate) server: ServerUrl,
+    pub(crate) proxy: Option<Uri>,
+}
+
+/// The addresses of a configuration and further ones, in this order.
+///
+/// # Errors
+/// The first that cannot be used.
+pub(crate) fn targets(
+    cluster: &ClusterName,
+    config: &kube::Config,
+    further: &[Address],
+) -> Result<Vec<Target>, ConnectError> {
+    let first = Address { url: config.cluster_url.clone(), proxy: config.proxy_url.clone() };
+    let targets = std::iter::once(&first).chain(further).map(|Address { url, proxy }| {
+        let server = ServerUrl::parse(url).map_err(|problem| ConnectError::Server {
+            cluster: cluster.clone(),
+            server: without_user_info(&url.to_string()),
+            problem,
+        })?;
+        Ok(Target { server, proxy: proxy.clone() })
+    });
+    targets.collect()
+}
 
 /// A member's server URL, taken apart.
 #[derive(Clone, Debug)]
@@ -134,6 +181,16 @@ fn has_dot_segment(path: &str) -> bool {
     lower.split('/').any(|segment| segment == "." || segment == "..")
 }
 
+/// A URL for people, without what may be a password; also of a text that is no URL.
+pub fn without_user_info(url: &str) -> String {
+    let begin = url.find("://").map_or(0, |scheme| scheme + 3);
+    // A password that is not encoded may hold whatever it likes.
+    match url[begin..].rfind('@') {
+        Some(at) => format!("{}{}", &url[..begin], &url[begin + at + 1..]),
+        None => url.to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -194,5 +251,18 @@ mod tests {
         }
         assert!(based.join(&"/a..b/.c?d=../x".parse().unwrap()).is_ok());
         assert!(target("https://h").unwrap().join(&Uri::from_static("*")).is_err());
+    }
+
+    #[test]
+    fn urls_are_shown_without_passwords() {
+        for (url, shown) in [
+            ("https://a:6443/path", "https://a:6443/path"),
+            ("https://user:secret@a:6443", "https://a:6443"),
+            ("https://user:se/cr@t@a", "https://a"),
+            ("user:secret@a", "a"),
+            ("", ""),
+        ] {
+            assert_eq!(without_user_info(url), shown, "{url}");
+        }
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::breaker::BreakerTuning;
 use crate::places::Places;
 use crate::plugins::Plugins;
 use crate::probe::Probe;
@@ -90,6 +91,8 @@ pub struct ClientTuning {
     pub credential_retry_interval: Duration,
     /// How each endpoint is asked whether it is well. Default [`Probe::default`].
     pub probe: Probe,
+    /// When endpoints that fail are sent nothing for a while. Default [`BreakerTuning::default`].
+    pub breaker: BreakerTuning,
     /// The credential plugins. Clones share them, so that a few run at once in all clients of a process.
     pub plugins: Plugins,
     /// Where upgraded connections (exec, attach, port-forward) run. Clones share one tracker: `tunnels.len()` counts
@@ -121,6 +124,7 @@ impl Default for ClientTuning {
             exec_timeout: Duration::from_secs(60),
             credential_retry_interval: Duration::from_secs(5),
             probe: Probe::default(),
+            breaker: BreakerTuning::default(),
             plugins: Plugins::default(),
             tunnels: TaskTracker::new(),
             tunnel_places: Places::new(1024),

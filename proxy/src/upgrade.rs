@@ -23,6 +23,7 @@ use crate::error::ForwardError;
 use crate::headers::{self, UpgradeProtocol};
 use crate::member::ClientInner;
 use crate::member_body::{BodySource, MemberBody, Reader};
+use crate::places::Asker;
 use crate::pool::LaneKind;
 use crate::speaker::Speaker;
 use crate::tunnel::joined;
@@ -91,12 +92,9 @@ async fn connect(
     credentials: &Arc<Current>,
     destination: &Destination,
 ) -> Result<(EndpointRequest, http1::SendRequest<Body>), ForwardError> {
-    let opened = member.endpoints.open(LaneKind::LongRunning, destination, None, |endpoint| {
+    let opened = member.endpoints.open((LaneKind::LongRunning, Asker::Client), destination, None, |endpoint| {
         let credentials = credentials.clone();
-        async move {
-            let dialed = endpoint.pool.dial_http1(&credentials).await;
-            dialed.inspect_err(|error| endpoint.observer.failed(error))
-        }
+        async move { endpoint.pool.dial_http1(&credentials).await }
     });
     let (held, dialed) = opened.await?;
     held.endpoint.count();

@@ -1,7 +1,9 @@
 //! A client against fake members over real TLS, HTTP/2 and HTTP/1.1 on loopback.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test and its helpers fail")]
 
+mod breakers;
 mod credentials;
+mod drains;
 mod endpoints;
 mod identity;
 mod member;

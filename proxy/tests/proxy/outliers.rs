@@ -1,6 +1,6 @@
 //! An endpoint that answers, and whose answers are errors: it is left out by its own fault only, and never the last one.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,13 +8,25 @@ use http::StatusCode;
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
-use tributary_proxy::{ClusterClient, RequestIdentity};
+use tributary_apimachinery::EndpointSubset;
+use tributary_proxy::{ClientTuning, ClusterClient, Probe, RequestIdentity};
 
-use crate::endpoints::{Gate, client};
-use crate::member::{Member, Options, Seen, eventually, get, text};
+use crate::endpoints::{Gate, client_with};
+use crate::member::{Member, Options, SOON, Seen, eventually, get, text};
 
-/// The authorities at which everything but `/readyz` is answered 500.
-type Broken = Arc<Mutex<BTreeSet<String>>>;
+/// What is wrong at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// Everything but `/readyz` is answered 500.
+    Errors,
+    /// Everything but `/readyz` breaks off before it is answered.
+    BreaksOff,
+    /// Everything takes a second.
+    Slow,
+}
+
+/// The authorities at which something is wrong.
+type Broken = Arc<Mutex<BTreeMap<String, Fault>>>;
 
 /// A member with two addresses, both of which it can break, and a task that watches over them.
 struct Scene {
@@ -27,18 +39,27 @@ struct Scene {
 
 impl Scene {
     async fn new() -> Self {
+        Self::with(ClientTuning::default()).await
+    }
+
+    async fn with(tuning: ClientTuning) -> Self {
         let broken = Broken::default();
         let seen_by = broken.clone();
         let member = Member::start(Options::default(), move |seen, _| answer(seen, seen_by.clone())).await;
         let gates = [Gate::to(&member).await, Gate::to(&member).await];
-        let client = client(&member, [&gates[0], &gates[1]]).await;
+        let client = client_with(tuning, &member, [&gates[0], &gates[1]]).await;
         let tended = client.clone();
         let tending = tokio::spawn(async move { tended.watch_over().await });
         Self { member, gates, broken, client, tending }
     }
 
-    fn break_off(&self, at: usize) {
-        self.broken.lock().insert(self.gates[at].url().authority().unwrap().to_string());
+    fn break_off(&self, at: usize, fault: Fault) {
+        self.broken.lock().insert(self.gates[at].url().authority().unwrap().to_string(), fault);
+    }
+
+    /// Why the first is left out.
+    fn cause(&self) -> String {
+        self.client.endpoints()[0].left_out.as_ref().map(ToString::to_string).unwrap_or_default()
     }
 
     async fn status_of(&self, path: &'static str) -> StatusCode {
@@ -81,9 +102,19 @@ impl Drop for Scene {
 
 async fn answer(seen: Seen, broken: Broken) -> http::Response<tributary_apimachinery::body::Body> {
     let path = seen.uri.path();
-    let is_broken = seen.uri.authority().is_some_and(|authority| broken.lock().contains(authority.as_str()));
-    if path == "/api/v1/broken" || (is_broken && path != "/readyz") {
-        return text(StatusCode::INTERNAL_SERVER_ERROR, "broken".to_owned());
+    let fault = seen.uri.authority().and_then(|authority| broken.lock().get(authority.as_str()).copied());
+    let of_request = match path {
+        "/api/v1/broken" => Some(Fault::Errors),
+        "/api/v1/resets" => Some(Fault::BreaksOff),
+        "/api/v1/slow" => Some(Fault::Slow),
+        _ => fault.filter(|fault| path != "/readyz" || *fault == Fault::Slow),
+    };
+    match of_request {
+        Some(Fault::Errors) => return text(StatusCode::INTERNAL_SERVER_ERROR, "broken".to_owned()),
+        // The stream is reset, as by a handler of Go that panics.
+        Some(Fault::BreaksOff) => std::panic::resume_unwind(Box::new(())),
+        Some(Fault::Slow) => sleep(Duration::from_secs(1)).await,
+        None => {}
     }
     // A sound one takes its time, so that the broken one has the fewest in flight.
     if path == "/api/v1/pods" {
@@ -95,7 +126,7 @@ async fn answer(seen: Seen, broken: Broken) -> http::Response<tributary_apimachi
 #[tokio::test]
 async fn one_that_answers_500_at_once_gets_little_and_comes_back_slowly() {
     let scene = Scene::new().await;
-    scene.break_off(0);
+    scene.break_off(0, Fault::Errors);
     // Its first 500 is among these; 3 s after it, it has next to nothing.
     scene.load(Duration::from_secs(3)).await;
     assert_eq!(scene.ejected(), [true, false]);
@@ -124,10 +155,54 @@ async fn a_broken_resource_ejects_nobody_and_costs_few_questions() {
 }
 
 #[tokio::test]
+async fn one_at_which_everything_breaks_off_is_left_out_and_what_clients_break_off_ejects_nobody() {
+    let scene = Scene::new().await;
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_secs(2) {
+        scene.client.forward(get("/api/v1/resets"), RequestIdentity::Member).await.unwrap_err();
+        assert_eq!(scene.ejected(), [false, false]);
+    }
+    assert!(scene.client.endpoints().iter().all(|endpoint| endpoint.breaker_openings == 0));
+    scene.break_off(0, Fault::BreaksOff);
+    let until = Instant::now() + SOON;
+    while scene.ejected() != [true, false] {
+        // One that breaks off is sent again, unless too many have been.
+        let _ = scene.client.forward(get("/api/v1/pods"), RequestIdentity::Member).await;
+        assert!(Instant::now() < until, "{:?}", scene.client.endpoints());
+    }
+    assert!(scene.cause().contains("broke before a response"), "{}", scene.cause());
+    scene.broken.lock().clear();
+    eventually("it is used again", || scene.ejected() == [false, false]).await;
+}
+
+#[tokio::test]
+async fn one_that_is_slow_by_itself_is_left_out_and_slow_requests_eject_nobody() {
+    let probe = Probe { interval: Duration::from_millis(250), ..Probe::default() };
+    let scene = Scene::with(ClientTuning { probe, ..ClientTuning::default() }).await;
+    eventually("both were asked", || scene.client.endpoints().iter().all(|endpoint| endpoint.latency.is_some())).await;
+    // One client has slow requests go to one endpoint.
+    let first = EndpointSubset::new(&[scene.gates[0].url().to_string()]);
+    for _ in 0..4 {
+        let slow = (0..20).map(|_| {
+            let mut request = get("/api/v1/slow");
+            request.extensions_mut().insert(first.clone());
+            scene.client.forward(request, RequestIdentity::Member)
+        });
+        futures::future::try_join_all(slow).await.unwrap();
+        assert_eq!(scene.ejected(), [false, false]);
+    }
+    scene.break_off(0, Fault::Slow);
+    eventually("it is left out", || scene.ejected() == [true, false]).await;
+    assert!(scene.cause().contains("much longer than others'"), "{}", scene.cause());
+    scene.broken.lock().clear();
+    eventually("it is used again", || scene.ejected() == [false, false]).await;
+}
+
+#[tokio::test]
 async fn where_all_are_broken_all_are_asked() {
     let scene = Scene::new().await;
-    scene.break_off(0);
-    scene.break_off(1);
+    scene.break_off(0, Fault::Errors);
+    scene.break_off(1, Fault::Errors);
     scene.load(Duration::from_secs(1)).await;
     assert_eq!(scene.ejected(), [true, true]);
     let [first, second] = scene.load(Duration::from_millis(500)).await;

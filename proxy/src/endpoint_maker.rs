@@ -1,0 +1,65 @@
+//! Makes a member's endpoints from the addresses that the configuration has for it.
+
+use std::sync::Arc;
+
+use http::HeaderValue;
+use tributary_apimachinery::ClusterName;
+
+use crate::breaker::Breaker;
+use crate::certificate::Certificate;
+use crate::dial::{Connector, Dialer};
+use crate::endpoint::Endpoint;
+use crate::error::ConnectError;
+use crate::pool::Pool;
+use crate::proofs::ServerProofs;
+use crate::reachability::Observer;
+use crate::target::Target;
+use crate::tls::TlsSource;
+use crate::tuning::ClientTuning;
+
+/// What all endpoints of a member are made with.
+pub(crate) struct EndpointMaker<'a> {
+    pub(crate) cluster: &'a ClusterName,
+    pub(crate) config: &'a kube::Config,
+    pub(crate) tuning: &'a ClientTuning,
+    pub(crate) certificate: &'a Certificate,
+    pub(crate) proofs: &'a Arc<ServerProofs>,
+    pub(crate) connector: Option<&'a Connector>,
+    /// What is known of the member.
+    pub(crate) member: &'a Arc<Observer>,
+    /// Whether there may be others: what is known of the endpoint is not what is known of the member then.
+    pub(crate) is_one_of_several: bool,
+}
+
+impl EndpointMaker<'_> {
+    /// Makes the endpoint of an address. Nothing is sent.
+    ///
+    /// # Errors
+    /// What of the configuration cannot be used.
+    pub(crate) async fn make(&self, Target { server, proxy }: Target) -> Result<Arc<Endpoint>, ConnectError> {
+        let cluster = self.cluster;
+        let host = HeaderValue::from_str(server.authority().as_str()).map_err(|error| ConnectError::Header {
+            cluster: cluster.clone(),
+            field: "server",
+            problem: error.to_string(),
+        })?;
+        let server = Arc::new(server);
+        let tls = TlsSource::new(cluster, self.config, &server).await?;
+        let dialer = Dialer::new(
+            cluster.clone(),
+            server.clone(),
+            proxy.as_ref(),
+            self.tuning,
+            (tls, self.proofs.clone()),
+            self.connector.cloned(),
+        )?;
+        dialer.check(self.certificate).await?;
+        let (observer, of) = match self.is_one_of_several {
+            true => (Arc::new(Observer::new(cluster.clone())), Some(self.member.clone())),
+            false => (self.member.clone(), None),
+        };
+        let breaker = Arc::new(Breaker::new(self.tuning.breaker.clone()));
+        let pool = Pool::new(cluster.clone(), dialer, (observer.clone(), breaker.clone()), self.tuning.clone());
+        Ok(Arc::new(Endpoint::new((server, proxy), host, pool, (observer, breaker), of)))
+    }
+}

@@ -1,0 +1,98 @@
+//! Why a request can be sent to none of the endpoints that it may go to.
+
+use std::sync::Arc;
+
+use tributary_apimachinery::ClusterName;
+
+use crate::endpoint::Endpoint;
+use crate::error::ForwardError;
+use crate::left_out::{LeftOut, LeftOutReason};
+use crate::reachability::Observer;
+
+/// What has gone wrong so far.
+pub(crate) struct Failures {
+    cluster: ClusterName,
+    /// What would have gone wrong at any endpoint.
+    of_request: Option<ForwardError>,
+    /// What went wrong at each.
+    of_endpoints: Vec<(Arc<str>, ForwardError)>,
+}
+
+impl Failures {
+    /// Nothing yet.
+    pub(crate) fn new(cluster: &ClusterName) -> Self {
+        Self { cluster: cluster.clone(), of_request: None, of_endpoints: Vec::new() }
+    }
+
+    pub(crate) fn note(&mut self, endpoint: &Endpoint, error: ForwardError) {
+        match error.is_of_endpoint() {
+            true => self.of_endpoints.push((endpoint.target.address.clone(), error)),
+            false => self.of_request = Some(error),
+        }
+    }
+
+    /// What to say where nothing is left to try, of all endpoints of a member or of those that a policy has chosen.
+    pub(crate) fn into_error(self, all: &[Arc<Endpoint>], member: &Observer, is_chosen: bool) -> ForwardError {
+        let Self { cluster, of_request, of_endpoints } = self;
+        if let Some(error) = of_request {
+            return error;
+        }
+        match of_endpoints.last() {
+            // There is no more room at any, which waiting alone helps.
+            Some((_, error)) if of_endpoints.iter().all(|(_, error)| matches!(error, ForwardError::Full { .. })) => {
+                return error.clone();
+            }
+            // The tasks that tend them find it out a moment later: whoever is told of it is not to be told meanwhile that
+            // the member is well.
+            Some((_, error)) if !is_chosen && !member.is_unreachable() && !all.iter().any(|one| one.is_usable()) => {
+                member.unreachable(none_can_be_reached(&cluster, all.len(), &error.to_string()));
+            }
+            _ => {}
+        }
+        let retry_after = of_endpoints.iter().filter_map(|(.., error)| error.retry_after()).min().unwrap_or_default();
+        let left_out = of_endpoints.into_iter().map(left_out_by).collect();
+        ForwardError::NoEndpoint { cluster, is_chosen, left_out, retry_after }
+    }
+}
+
+/// Why an endpoint is left out at which this went wrong.
+fn left_out_by((address, error): (Arc<str>, ForwardError)) -> (Arc<str>, LeftOut) {
+    let reason = match &error {
+        ForwardError::Full { .. } => LeftOutReason::Full,
+        ForwardError::NoEndpoint { left_out, .. } => {
+            // Of this endpoint alone.
+            if let Some(own) = left_out.first() {
+                return own.clone();
+            }
+            LeftOutReason::Breaker
+        }
+        _ => LeftOutReason::Unreachable,
+    };
+    (address, LeftOut::new(reason, error.at_endpoint()))
+}
+
+/// What to say of an endpoint whose breaker is open, of so many.
+pub(crate) fn open_breaker(cluster: &ClusterName, endpoint: &Endpoint, count: usize) -> ForwardError {
+    let cluster = cluster.clone();
+    let retry_after = endpoint.breaker.closed_for().unwrap_or_default();
+    match endpoint.observer.unreachable_for() {
+        // As it is said of it while it is tried.
+        Some((age, reason)) if count == 1 => ForwardError::Unreachable { cluster, reason, age },
+        unreachable => {
+            let why = endpoint.left_out_by_breaker(unreachable.map(|(_, reason)| reason));
+            let left_out = Arc::new([(endpoint.target.address.clone(), why)]);
+            ForwardError::NoEndpoint { cluster, is_chosen: false, left_out, retry_after }
+        }
+    }
+}
+
+/// What to say of an endpoint that has as many requests in flight as it may.
+pub(crate) fn full(cluster: &ClusterName, endpoint: &Endpoint) -> ForwardError {
+    let limit = endpoint.breaker.tuning().max_in_flight_per_endpoint.unwrap_or_default();
+    ForwardError::Full { cluster: cluster.clone(), what: "requests that may be in flight at an endpoint", limit }
+}
+
+/// What to say of a member of whose endpoints none can be reached.
+pub(crate) fn none_can_be_reached(cluster: &ClusterName, count: usize, reason: &str) -> String {
+    format!("cluster {cluster}: none of its {count} endpoints can be reached: {reason}")
+}

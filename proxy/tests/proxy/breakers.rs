@@ -1,0 +1,204 @@
+//! Circuit breakers: after failures of their own endpoints are sent nothing for a while, then one request tries; and no
+//! more than so many requests are in flight.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures::future::join_all;
+use http::{Request, Response, StatusCode};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
+use tower::util::BoxCloneSyncService;
+use tributary_apimachinery::ClusterName;
+use tributary_apimachinery::body::BoxError;
+use tributary_proxy::{
+    BoxIo, BreakerTuning, ClientTuning, ClusterClient, ForwardError, LeftOutReason, RequestIdentity,
+};
+
+use crate::endpoints::{Gate, client_with};
+use crate::member::{Member, Options, eventually, full, get, text};
+
+/// A member of one address that refuses connections when the test says so, and counts who tries.
+struct Scene {
+    client: ClusterClient,
+    dials: Arc<AtomicUsize>,
+    refuses: Arc<AtomicBool>,
+}
+
+impl Scene {
+    async fn new(breaker: BreakerTuning) -> Self {
+        let (dials, refuses) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(true)));
+        let (counted, refusing) = (dials.clone(), refuses.clone());
+        let connector = BoxCloneSyncService::new(tower::service_fn(move |_: http::Uri| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            let refused = refusing.load(Ordering::SeqCst);
+            async move {
+                // Others find the dial under way.
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                if refused {
+                    return Err(BoxError::from("connection refused"));
+                }
+                let (near, far) = tokio::io::duplex(1 << 20);
+                tokio::spawn(serve(far));
+                Ok::<BoxIo, BoxError>(Box::new(near))
+            }
+        }));
+        let config = kube::Config::new("http://member.example".parse().unwrap());
+        let tuning = ClientTuning { breaker, ..ClientTuning::default() };
+        let name = ClusterName::new("c1").unwrap();
+        let client = ClusterClient::connect_through(connector, name, config, tuning).await.unwrap();
+        Self { client, dials, refuses }
+    }
+
+    async fn ask(&self) -> Result<StatusCode, ForwardError> {
+        let answer = self.client.forward(get("/api"), RequestIdentity::Member).await;
+        answer.map(|response| response.status())
+    }
+
+    /// So many requests at once, and how many of them are answered.
+    async fn at_once(&self, count: usize) -> usize {
+        join_all((0..count).map(|_| self.ask())).await.into_iter().flatten().count()
+    }
+
+    fn dials(&self) -> usize {
+        self.dials.load(Ordering::SeqCst)
+    }
+
+    fn openings(&self) -> u64 {
+        self.client.endpoints()[0].breaker_openings
+    }
+}
+
+async fn serve(io: tokio::io::DuplexStream) {
+    let service = service_fn(|_: Request<hyper::body::Incoming>| async {
+        Ok::<_, std::convert::Infallible>(Response::new(full("here")))
+    });
+    let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+    let _ = server.serve_connection(TokioIo::new(io), service).await;
+}
+
+fn three_failures() -> BreakerTuning {
+    BreakerTuning { consecutive_failures: 3, open_for: Duration::from_secs(20), ..BreakerTuning::default() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_failures_in_a_row_nothing_is_dialed_until_one_request_tries() {
+    let scene = Scene::new(three_failures()).await;
+    for failures in 1..=3 {
+        assert_eq!(scene.ask().await.unwrap_err().status_code(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(scene.dials(), failures);
+    }
+    assert_eq!(scene.openings(), 1);
+    for _ in 0..20 {
+        let error = scene.ask().await.unwrap_err();
+        assert_eq!(error.status_code(), StatusCode::SERVICE_UNAVAILABLE);
+        assert!(error.to_string().contains("connection refused"), "the reason stays: {error}");
+    }
+    assert_eq!(scene.dials(), 3, "nobody tries");
+    let left_out = scene.client.endpoints()[0].left_out.clone().unwrap();
+    assert_eq!(left_out.reason, LeftOutReason::Breaker);
+
+    tokio::time::advance(Duration::from_secs(20)).await;
+    assert_eq!((scene.at_once(20).await, scene.dials()), (0, 4), "one tries, in vain");
+    assert_eq!((scene.at_once(20).await, scene.dials()), (0, 4));
+
+    scene.refuses.store(false, Ordering::SeqCst);
+    tokio::time::advance(Duration::from_secs(20)).await;
+    assert_eq!((scene.at_once(20).await, scene.dials()), (1, 5), "one tries, and the others do not wait for it");
+    assert_eq!(scene.at_once(20).await, 20);
+    assert_eq!((scene.openings(), scene.client.endpoints()[0].left_out.clone()), (1, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_this_process_asks_is_asked_in_any_case_and_its_answer_lets_everybody_in() {
+    let scene = Scene::new(three_failures()).await;
+    let transport = scene.client.transport();
+    for _ in 0..5 {
+        transport.clone().oneshot(get("/api")).await.unwrap_err();
+    }
+    assert_eq!((scene.dials(), scene.openings()), (5, 1));
+    scene.ask().await.unwrap_err();
+    assert_eq!(scene.dials(), 5);
+    scene.refuses.store(false, Ordering::SeqCst);
+    transport.oneshot(get("/api")).await.unwrap();
+    assert_eq!(scene.at_once(20).await, 20);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_trial_whose_client_goes_away_leaves_its_place() {
+    let scene = Scene::new(three_failures()).await;
+    for _ in 0..3 {
+        scene.ask().await.unwrap_err();
+    }
+    scene.refuses.store(false, Ordering::SeqCst);
+    tokio::time::advance(Duration::from_secs(20)).await;
+    let given_up = tokio::time::timeout(Duration::from_millis(1), scene.ask()).await;
+    assert!(given_up.is_err());
+    assert_eq!(scene.ask().await.unwrap(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn where_all_breakers_are_open_the_answer_says_so_of_each() {
+    let member = Member::echo().await;
+    let mut gates = [Gate::to(&member).await, Gate::to(&member).await];
+    for gate in &mut gates {
+        gate.close().await;
+    }
+    let breaker = BreakerTuning { open_for: Duration::from_secs(60), ..three_failures() };
+    let tuning = ClientTuning { breaker, ..ClientTuning::default() };
+    let client = client_with(tuning, &member, [&gates[0], &gates[1]]).await;
+    let mut last = None;
+    for _ in 0..4 {
+        last = Some(client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err());
+    }
+    let error = last.unwrap();
+    let ForwardError::NoEndpoint { is_chosen: false, left_out, .. } = &error else { panic!("{error}") };
+    assert!(left_out.len() == 2 && left_out.iter().all(|(_, why)| why.reason == LeftOutReason::Breaker), "{error}");
+    assert!(error.retry_after().is_some_and(|after| after > Duration::from_secs(30)), "{error:?}");
+    assert!(error.to_string().contains("refused"), "{error}");
+}
+
+#[tokio::test]
+async fn no_more_requests_are_in_flight_than_may_be() {
+    let released = CancellationToken::new();
+    let until = released.clone();
+    let member = Member::start(Options::default(), move |seen, _| {
+        let until = until.clone();
+        async move {
+            if seen.uri.path() == "/slow" {
+                until.cancelled().await;
+            }
+            text(StatusCode::OK, String::new())
+        }
+    })
+    .await;
+    let gates = [Gate::to(&member).await, Gate::to(&member).await];
+    for (breaker, most) in [
+        (BreakerTuning { max_in_flight_per_endpoint: Some(2), ..BreakerTuning::default() }, 4),
+        (BreakerTuning { max_in_flight: Some(3), ..BreakerTuning::default() }, 3),
+    ] {
+        let tuning = ClientTuning { breaker, ..ClientTuning::default() };
+        let client = client_with(tuning, &member, [&gates[0], &gates[1]]).await;
+        let slow: Vec<_> = (0..most)
+            .map(|_| {
+                let client = client.clone();
+                tokio::spawn(async move { client.forward(get("/slow"), RequestIdentity::Member).await.unwrap() })
+            })
+            .collect();
+        let in_flight = || client.endpoints().iter().map(|endpoint| endpoint.outstanding).sum::<usize>();
+        eventually("all are in flight", || in_flight() == most).await;
+        let error = client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err();
+        assert_eq!(error.status_code(), StatusCode::TOO_MANY_REQUESTS, "{error}");
+        // What lasts, and what this process asks, is none of them.
+        client.forward(get("/api/v1/pods?watch=1"), RequestIdentity::Member).await.unwrap();
+        client.transport().oneshot(get("/api")).await.unwrap();
+        slow.iter().for_each(tokio::task::JoinHandle::abort);
+        join_all(slow).await;
+        eventually("none is in flight", || in_flight() == 0).await;
+        client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+    }
+    released.cancel();
+}

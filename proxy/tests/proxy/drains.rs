@@ -1,0 +1,139 @@
+//! Endpoints that come and go while the client stays: what is under way at one that goes may end, and new requests go to
+//! the others.
+
+use futures::FutureExt;
+use http::{Request, StatusCode};
+use http_body_util::BodyExt;
+use tributary_proxy::{Address, ClientTuning, ClusterClient, LeftOutReason, RequestIdentity};
+
+use crate::endpoints::{Gate, client};
+use crate::member::{Member, Options, SOON, channel, eventually, full, get, read, text};
+
+/// A member whose watches stay open, and whose short answers are the path.
+async fn watchable() -> Member {
+    Member::start(Options::default(), |seen, _| async move {
+        if !seen.uri.query().is_some_and(|query| query.contains("watch")) {
+            return text(StatusCode::OK, seen.uri.path().to_owned());
+        }
+        let (sender, body) = channel();
+        sender.send("{}\n".into()).unwrap();
+        tokio::spawn(async move { sender.closed().await });
+        http::Response::new(body)
+    })
+    .await
+}
+
+/// The member at these addresses.
+async fn move_to(client: &ClusterClient, member: &Member, gates: &[&Gate]) -> bool {
+    let mut config = member.config();
+    config.cluster_url = gates[0].url();
+    let further: Vec<Address> = gates[1..].iter().map(|gate| gate.url().into()).collect();
+    client.set_addresses(&config, &further).await.unwrap()
+}
+
+fn addresses(client: &ClusterClient) -> Vec<String> {
+    client.endpoints().iter().map(|endpoint| format!("https://{}/", endpoint.address)).collect()
+}
+
+#[tokio::test]
+async fn what_is_under_way_at_one_that_goes_may_end_and_new_requests_go_to_the_others() {
+    let member = watchable().await;
+    let gates = [Gate::to(&member).await, Gate::to(&member).await, Gate::to(&member).await];
+    let client = client(&member, [&gates[0], &gates[1]]).await;
+    let tended = client.clone();
+    let tending = tokio::spawn(async move { tended.watch_over().await });
+    let mut watches = Vec::new();
+    for _ in 0..2 {
+        let watch = client.forward(get("/api/v1/pods?watch=1"), RequestIdentity::Member).await.unwrap();
+        let mut body = watch.into_body();
+        body.frame().await.unwrap().unwrap();
+        watches.push(body);
+    }
+    let renewals = client.renewals();
+    assert!(move_to(&client, &member, &[&gates[1], &gates[2]]).await);
+    assert_eq!(addresses(&client), [gates[1].url().to_string(), gates[2].url().to_string()]);
+    let leaving = client.leaving_endpoints();
+    assert_eq!(leaving.len(), 1);
+    assert_eq!(format!("https://{}/", leaving[0].address), gates[0].url().to_string());
+    assert_eq!(leaving[0].left_out.as_ref().unwrap().reason, LeftOutReason::Drain);
+    let sent_before = leaving[0].requests;
+    for _ in 0..20 {
+        assert_eq!(read(client.forward(get("/api"), RequestIdentity::Member).await.unwrap()).await, "/api");
+        let post = Request::post("/api").body(full("{}")).unwrap();
+        assert_eq!(client.forward(post, RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);
+    }
+    assert!(client.endpoints().iter().all(|endpoint| endpoint.requests >= 10), "{:?}", client.endpoints());
+    assert_eq!(client.leaving_endpoints()[0].requests, sent_before, "nothing new");
+    // Both watches go on, that of the endpoint that stays over the connection that it has.
+    assert!(watches.iter_mut().all(|watch| watch.frame().now_or_never().is_none()));
+    assert_eq!(client.renewals(), renewals);
+    // The new one is asked whether it is well, and nobody asks the old one any longer.
+    eventually("it is asked", || client.endpoints().iter().all(|endpoint| endpoint.latency.is_some())).await;
+    drop(watches);
+    eventually("the endpoint is left", || client.leaving_endpoints().is_empty()).await;
+    tending.abort();
+}
+
+#[tokio::test]
+async fn one_that_comes_back_begins_anew_and_the_last_takes_all() {
+    let member = watchable().await;
+    let gates = [Gate::to(&member).await, Gate::to(&member).await];
+    let client = client(&member, [&gates[0], &gates[1]]).await;
+    assert!(move_to(&client, &member, &[&gates[1]]).await);
+    for _ in 0..5 {
+        client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+    }
+    assert_eq!(client.endpoints()[0].requests, 5);
+    assert!(move_to(&client, &member, &[&gates[0], &gates[1]]).await);
+    for _ in 0..10 {
+        client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+    }
+    let requests: Vec<_> = client.endpoints().iter().map(|endpoint| endpoint.requests).collect();
+    assert!(requests[0] >= 4 && requests[1] >= 9, "{requests:?}");
+    // What shows nothing of being the same cluster is left to others.
+    let elsewhere = Gate::to(&member).await;
+    assert!(!move_to(&client, &member, &[&elsewhere]).await);
+    assert_eq!(client.endpoints().len(), 2);
+    let name = tributary_apimachinery::ClusterName::new("c1").unwrap();
+    let mut config = member.config();
+    config.cluster_url = gates[0].url();
+    let lone = ClusterClient::connect(name, config, ClientTuning::default()).await.unwrap();
+    assert!(!move_to(&lone, &member, &[&gates[0], &gates[1]]).await);
+}
+
+/// A farewell in two steps (RFC 9113 §6.8): new requests take another connection, and those under way end there.
+#[tokio::test]
+async fn what_is_under_way_when_a_member_says_goodbye_ends_as_it_would() {
+    let (sender, release) = tokio::sync::watch::channel(false);
+    let member = Member::start(Options::default(), move |seen, _| {
+        let mut release = release.clone();
+        async move {
+            if seen.uri.path() == "/slow" {
+                release.wait_for(|is| *is).await.unwrap();
+            }
+            text(StatusCode::OK, seen.uri.path().to_owned())
+        }
+    })
+    .await;
+    let client = member.client().await;
+    let slow: Vec<_> = (0..10)
+        .map(|_| {
+            let client = client.clone();
+            let post = Request::post("/slow").body(full("{}")).unwrap();
+            tokio::spawn(async move { client.forward(post, RequestIdentity::Member).await })
+        })
+        .collect();
+    eventually("all are in flight", || member.seen().len() == 10).await;
+    let before = member.connections();
+    member.goaway();
+    for _ in 0..10 {
+        assert_eq!(client.forward(get("/api"), RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);
+    }
+    assert!(member.connections() > before);
+    sender.send(true).unwrap();
+    for slow in slow {
+        let answered = tokio::time::timeout(SOON, slow).await.unwrap().unwrap();
+        assert_eq!(answered.unwrap().status(), StatusCode::OK);
+    }
+    assert_eq!(client.retries().retries, 0, "nothing was lost that had to be sent again");
+}
