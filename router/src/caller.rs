@@ -8,13 +8,13 @@ use tributary_authentication::{Authority, Reach, UserInfo, VerifierName};
 use tributary_proxy::{ClusterClient, GivenIdentity, Impersonation, OwnToken, Peer, RequestIdentity};
 
 use crate::answer_room::AnswerRoom;
-use crate::audit_trace::AuditTrace;
 use crate::authenticated::AuthenticatedUntil;
 use crate::awaited::Awaited;
 use crate::dispatch::{DeniedClusters, Dispatched};
 use crate::flow::holder::Holder;
 use crate::own_credential::OwnCredential;
 use crate::refusal::{Refusal, RequestRefusal};
+use crate::request_trace::RequestTrace;
 use crate::rights::{self, Actor, CallerRights, RightsMirror, given_user};
 use crate::stream_over::StreamOver;
 use crate::topology::ClusterSetup;
@@ -57,8 +57,8 @@ pub(crate) struct Caller {
     pub(crate) awaited: Awaited,
     /// What dispatch policies say of the request; `None` of a short one where there are none.
     pub(crate) dispatched: Option<Arc<Dispatched>>,
-    /// What the audit log is told; `None` where the request is not audited.
-    pub(crate) audit: Option<AuditTrace>,
+    /// What logs, metrics and traces are told of the request; `None` of what is asked in nobody's name.
+    pub(crate) trace: Option<RequestTrace>,
 }
 
 #[derive(Clone, Debug)]
@@ -111,7 +111,7 @@ impl Caller {
                 (who, Holder::user(user.authority.verifier.as_str(), &user.info.username))
             }
         };
-        let (answer_room, audit) = (extensions.get().cloned(), extensions.get().cloned());
+        let (answer_room, trace) = (extensions.get().cloned(), extensions.get().cloned());
         let authenticated_until = extensions.get().copied();
         Ok(Self {
             who,
@@ -122,7 +122,7 @@ impl Caller {
             answer_room,
             awaited: Awaited::default(),
             dispatched: None,
-            audit,
+            trace,
         })
     }
 

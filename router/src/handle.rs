@@ -11,7 +11,6 @@ use tributary_flow_control::SCHEMA_HEADER;
 use tributary_proxy::headers::Recipient;
 
 use crate::admission::{self, Admitted, Place};
-use crate::audit_trace::AuditTrace;
 use crate::body::{self, Body};
 use crate::caller::Caller;
 use crate::candidates_by_plan::candidates_by_plan;
@@ -20,12 +19,13 @@ use crate::discovery::documents::StorageVersionHashes;
 use crate::discovery::{DiscoveryPath, documents};
 use crate::dispatch::{Dispatched, SchemaName};
 use crate::flow_control::PassedSchema;
-use crate::metrics::{RequestLabels, RequestSource};
+use crate::metrics::{ClientClass, Decision, FollowedRequest, RequestLabels, RequestSource};
 use crate::negotiate::Preferences;
 use crate::plan::{OwnerRequest, Plan, ResourcePlan, plan};
 use crate::refusal::{ClusterRefusal, MemberRefusal, Refusal, listed};
 use crate::report::{self, Report};
 use crate::request::{ClientRequest, Received};
+use crate::request_trace::{AskedClusters, RequestTrace};
 use crate::rights::Candidates;
 use crate::topology::Cluster;
 use crate::unknown_rights::{self, RightsUnknown};
@@ -59,6 +59,29 @@ fn denied_warning(caller: &Caller) -> Option<HeaderValue> {
     ))
 }
 
+/// What became of a request that this was to answer.
+fn decision(source: RequestSource, refusal: Option<&Refusal>, asked: &AskedClusters) -> Decision {
+    match (refusal, source) {
+        (Some(Refusal::Policy(_)), _) => Decision::Denied,
+        (Some(Refusal::Limit(_)), _) => Decision::Limited,
+        _ if *asked != AskedClusters::None => Decision::Forwarded,
+        (_, RequestSource::Memory) => Decision::Memory,
+        (_, RequestSource::Own) => Decision::Own,
+        (None, RequestSource::Member) => Decision::Forwarded,
+        (_, RequestSource::Member | RequestSource::Refused) => Decision::Refused,
+    }
+}
+
+/// The cluster that a request is counted at, where there is such a cluster: nobody makes series by asking for others.
+fn counted_cluster(info: &RequestInfo, configuration: &ConfigurationSnapshot, asked: AskedClusters) -> String {
+    match (&info.cluster, asked) {
+        (Some(named), _) if configuration.clusters.contains_key(named) => named.to_string(),
+        (Some(_), _) | (None, AskedClusters::None) => String::new(),
+        (None, AskedClusters::One(cluster)) => cluster.to_string(),
+        (None, AskedClusters::Several) => "*".to_owned(),
+    }
+}
+
 impl Router {
     /// Answers one request. Never fails: an error is a Status. Dropping the future cancels what it started.
     ///
@@ -84,8 +107,9 @@ impl Router {
         if parsed.as_ref().is_ok_and(RequestInfo::is_for_workload) {
             message.extensions_mut().insert(Recipient::Workload);
         }
-        let audit = message.extensions().get::<AuditTrace>().cloned();
-        let (labels, mut response) = match parsed {
+        let client = ClientClass::of(message.headers());
+        let trace = message.extensions_mut().get_or_insert_default::<RequestTrace>().clone();
+        let (labels, followed, mut response) = match parsed {
             Ok(info) => {
                 tracing::debug!(user = user.info.username, verb = %info.verb, path, "request");
                 let configuration = self.configuration();
@@ -94,17 +118,22 @@ impl Router {
                 let mut noted = Noted { source: RequestSource::Refused, schema: None, warning: None };
                 let answer = self.answer(message, received, &configuration, user, &mut noted).await;
                 let Noted { source, schema, warning } = noted;
-                if let Some(audit) = audit {
-                    audit.note_source(source);
-                }
+                trace.note_source(source);
+                let decision = decision(source, answer.as_ref().err(), &trace.asked());
+                let cluster = counted_cluster(&info, &configuration, trace.asked());
+                let followed = FollowedRequest { cluster, verb: info.verb.as_str(), decision, client };
                 let mut answer = answer.unwrap_or_else(|refusal| self.refuse(&refusal, &preferences, &info));
                 if let Some(schema) = schema {
                     answer.headers_mut().insert(SCHEMA_HEADER, schema.header().clone());
                 }
                 answer.headers_mut().extend(warning.map(|warning| (header::WARNING, *warning)));
-                (RequestLabels::of(&info, &configuration.union, source), answer)
+                (RequestLabels::of(&info, &configuration.union, source), followed, answer)
             }
-            Err(status) => (RequestLabels::unparsed(), response::status(&status, preferences.error_form())),
+            Err(status) => {
+                let followed =
+                    FollowedRequest { cluster: String::new(), verb: "", decision: Decision::Refused, client };
+                (RequestLabels::unparsed(), followed, response::status(&status, preferences.error_form()))
+            }
         };
         if is_head {
             *response.body_mut() = body::empty();
@@ -114,7 +143,8 @@ impl Router {
         }
         // How long its reader may take is judged by the connection.
         response.extensions_mut().insert(class);
-        self.metrics.observe(RequestLabels { code: response.status().as_u16(), ..labels }, started.elapsed());
+        let labels = RequestLabels { code: response.status().as_u16(), ..labels };
+        self.metrics.observe(labels, followed, started.elapsed());
         response
     }
 
@@ -213,7 +243,7 @@ impl Router {
         }
         let user_agent = headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
         let (who, dispatch) = (caller.acts_as(user)?, configuration.dispatch.clone());
-        Dispatched::pass(self.dispatch(), dispatch, info, (who, user_agent), caller.audit.as_ref()).map(Some)
+        Dispatched::pass(self.dispatch(), dispatch, info, (who, user_agent), caller.trace.as_ref()).map(Some)
     }
 
     /// An answer that is refused, or lacks something, because rights are not known: whoever may see the report is told of
@@ -294,7 +324,7 @@ impl Router {
                 let resource = info.resource().ok_or(Refusal::NoRoute)?;
                 let (router, served) = (&**self, &*served);
                 if let Some(dispatched) = &caller.dispatched {
-                    dispatched.pass_clusters(configuration.having(served), caller.audit.as_ref());
+                    dispatched.pass_clusters(configuration.having(served), caller.trace.as_ref());
                     *warning = denied_warning(caller).map(Box::new);
                 }
                 let candidates = match plan {

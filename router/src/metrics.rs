@@ -1,6 +1,11 @@
 //! Counters of what the router does, under kube-apiserver's names where it has one.
 //!
-//! Source of names: kubernetes/apiserver `pkg/endpoints/metrics/metrics.go`.
+//! Source of names: kubernetes/apiserver `pkg/endpoints/metrics/metrics.go`. What is said of each stands in the server's list
+//! of metrics, which a test compares with what is exposed here.
+
+mod capped;
+mod client_class;
+mod decision;
 
 use std::time::Duration;
 
@@ -19,10 +24,24 @@ use crate::flow::fair_share::ShareMetrics;
 use crate::flow::long_answers::{AnswerTurnMetrics, TurnMetrics};
 use crate::limits::Limits;
 use crate::topology::MemberShareMetrics;
+use capped::{Capped, ChosenLabels};
+pub use client_class::ClientClass;
+pub use decision::Decision;
+
+/// How many series there are of requests, of each kind: some 300 bytes each. Clusters, resources and answers of a large
+/// fleet are fewer.
+const REQUEST_SERIES_MAX: usize = 10_000;
+
+/// How many resources have series of their own, of which a histogram has 17: a cluster has some 60 built-in ones, and
+/// some hundreds of its own.
+const RESOURCES_MAX: usize = 1_000;
+
+/// The label of what is counted together, because there is no room for each.
+const OTHER: &str = "other";
 
 /// The labels of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct RequestLabels {
+pub(crate) struct RequestLabels {
     /// `GET`, `LIST`, `WATCH`, `POST`, …: kube-apiserver's upper-case verbs.
     pub verb: String,
     /// The API group.
@@ -40,6 +59,35 @@ pub struct RequestLabels {
     pub source: String,
     /// The HTTP status code.
     pub code: u16,
+}
+
+impl ChosenLabels for RequestLabels {
+    fn without_choice(&self) -> Self {
+        let empty = String::new;
+        let (group, version, subresource, scope) = (empty(), empty(), empty(), empty());
+        Self { group, version, subresource, scope, resource: OTHER.to_owned(), ..self.clone() }
+    }
+}
+
+/// The labels of a request, by what became of it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct ClusterRequestLabels {
+    /// The cluster that its path or host names, or the only one that was asked; `*` where several were; empty for none.
+    pub(crate) cluster: String,
+    /// The verb, as RBAC writes it.
+    pub(crate) verb: &'static str,
+    /// The resource as kubectl names it, with its subresource; empty for other paths.
+    pub(crate) resource: String,
+    /// What became of it.
+    pub(crate) decision: &'static str,
+    /// What kind of client it came from.
+    pub(crate) client: &'static str,
+}
+
+impl ChosenLabels for ClusterRequestLabels {
+    fn without_choice(&self) -> Self {
+        Self { cluster: OTHER.to_owned(), resource: OTHER.to_owned(), ..*self }
+    }
 }
 
 /// Who answers a request.
@@ -82,6 +130,18 @@ impl RequestLabels {
         }
     }
 
+    /// The resource as kubectl names it, with its subresource; empty for other paths.
+    fn named_resource(&self) -> String {
+        let mut named = self.resource.clone();
+        for (separator, part) in [('.', &self.group), ('/', &self.subresource)] {
+            if !part.is_empty() {
+                named.push(separator);
+                named.push_str(part);
+            }
+        }
+        named
+    }
+
     /// The labels of a request. What no member serves is not named: a client could make series without end.
     pub(crate) fn of(info: &RequestInfo, union: &Union, source: RequestSource) -> Self {
         let mut labels = Self::unparsed();
@@ -122,6 +182,29 @@ pub struct ResourceLabels {
     pub resource: String,
 }
 
+impl ChosenLabels for ResourceLabels {
+    fn without_choice(&self) -> Self {
+        Self { group: String::new(), version: String::new(), resource: OTHER.to_owned() }
+    }
+}
+
+/// The labels of answers that say that a version is too old.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct ExpiredLabels {
+    /// `LIST` or `WATCH`, as in [`RequestLabels`].
+    verb: String,
+    group: String,
+    version: String,
+    resource: String,
+}
+
+impl ChosenLabels for ExpiredLabels {
+    fn without_choice(&self) -> Self {
+        let (group, version) = (String::new(), String::new());
+        Self { verb: self.verb.clone(), group, version, resource: OTHER.to_owned() }
+    }
+}
+
 /// The labels of a bound.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct LimitLabels {
@@ -157,11 +240,13 @@ pub(crate) struct AnswerLengthLabels {
 /// The router's metrics.
 pub struct Metrics {
     registry: Mutex<Registry>,
-    requests: Family<RequestLabels, Counter>,
-    durations: Family<ResourceLabels, Histogram, fn() -> Histogram>,
-    watches: Family<ResourceLabels, Gauge>,
-    watch_events: Family<ResourceLabels, Counter>,
-    terminated_watchers: Family<ResourceLabels, Counter>,
+    requests: Capped<RequestLabels, Counter>,
+    cluster_requests: Capped<ClusterRequestLabels, Counter>,
+    durations: Capped<ResourceLabels, Histogram>,
+    watches: Capped<ResourceLabels, Gauge>,
+    watch_events: Capped<ResourceLabels, Counter>,
+    terminated_watchers: Capped<ResourceLabels, Counter>,
+    expired: Capped<ExpiredLabels, Counter>,
     limits: Family<LimitLabels, Gauge>,
     limits_used: Family<LimitLabels, Gauge>,
     limits_refused: Family<LimitLabels, Counter>,
@@ -177,15 +262,14 @@ const DURATION_BUCKETS_SECONDS: [f64; 14] =
 impl Default for Metrics {
     fn default() -> Self {
         let mut registry = Registry::default();
-        let requests = Family::default();
-        let durations =
-            Family::new_with_constructor((|| Histogram::new(DURATION_BUCKETS_SECONDS)) as fn() -> Histogram);
         let metrics = Self {
-            requests,
-            durations,
-            watches: Family::default(),
-            watch_events: Family::default(),
-            terminated_watchers: Family::default(),
+            requests: Capped::new(REQUEST_SERIES_MAX, Counter::default),
+            cluster_requests: Capped::new(REQUEST_SERIES_MAX, Counter::default),
+            durations: Capped::new(RESOURCES_MAX, || Histogram::new(DURATION_BUCKETS_SECONDS)),
+            watches: Capped::new(RESOURCES_MAX, Gauge::default),
+            watch_events: Capped::new(RESOURCES_MAX, Counter::default),
+            terminated_watchers: Capped::new(RESOURCES_MAX, Counter::default),
+            expired: Capped::new(RESOURCES_MAX, Counter::default),
             limits: Family::default(),
             limits_used: Family::default(),
             limits_refused: Family::default(),
@@ -196,6 +280,7 @@ impl Default for Metrics {
         metrics.register_requests(&mut registry);
         metrics.register_limits(&mut registry);
         *metrics.registry.lock() = registry;
+        metrics.begin_at_zero();
         metrics
     }
 }
@@ -220,6 +305,18 @@ fn lanes(registry: &mut Registry) -> AnswerTurnMetrics {
     AnswerTurnMetrics { medium: lane("medium"), long: lane("long") }
 }
 
+/// What became of one request.
+pub(crate) struct FollowedRequest {
+    /// As [`ClusterRequestLabels::cluster`].
+    pub(crate) cluster: String,
+    /// The verb, as RBAC writes it.
+    pub(crate) verb: &'static str,
+    /// What became of it.
+    pub(crate) decision: Decision,
+    /// What kind of client it came from.
+    pub(crate) client: ClientClass,
+}
+
 /// The counters of one resource's watches.
 pub struct WatchCounters {
     /// Watches open now.
@@ -228,6 +325,8 @@ pub struct WatchCounters {
     pub events: Counter,
     /// Watches that were ended because their client read too slowly.
     pub terminated: Counter,
+    /// Watches that were ended with 410: what they were to go on from is too old.
+    pub expired: Counter,
 }
 
 impl ResourceLabels {
@@ -239,29 +338,42 @@ impl ResourceLabels {
             resource: resource.resource.to_string(),
         }
     }
+
+    fn expired(&self, verb: &str) -> ExpiredLabels {
+        let Self { group, version, resource } = self.clone();
+        ExpiredLabels { verb: verb.to_owned(), group, version, resource }
+    }
 }
 
 impl Metrics {
     /// The counters of one resource's watches, to be kept with it.
     pub fn watch_counters(&self, labels: &ResourceLabels) -> WatchCounters {
         WatchCounters {
-            watches: self.watches.get_or_create_owned(labels),
-            events: self.watch_events.get_or_create_owned(labels),
-            terminated: self.terminated_watchers.get_or_create_owned(labels),
+            watches: self.watches.with(labels, Gauge::clone),
+            events: self.watch_events.with(labels, Counter::clone),
+            terminated: self.terminated_watchers.with(labels, Counter::clone),
+            expired: self.expired.with(&labels.expired("WATCH"), Counter::clone),
         }
     }
 
-    /// Counts one request when the head of its answer is known.
-    pub fn observe(&self, labels: RequestLabels, took: Duration) {
-        if labels.verb != "WATCH" {
-            let resource = ResourceLabels {
-                group: labels.group.clone(),
-                version: labels.version.clone(),
-                resource: labels.resource.clone(),
-            };
-            self.durations.get_or_create(&resource).observe(took.as_secs_f64());
+    /// Counts one request when the head of its answer is known: what became of it, and at which cluster.
+    pub(crate) fn observe(&self, labels: RequestLabels, of_request: FollowedRequest, took: Duration) {
+        let FollowedRequest { cluster, verb, decision, client } = of_request;
+        let resource = ResourceLabels {
+            group: labels.group.clone(),
+            version: labels.version.clone(),
+            resource: labels.resource.clone(),
+        };
+        if labels.code == StatusCode::GONE.as_u16() {
+            self.expired.with(&resource.expired(&labels.verb), |counter| counter.inc());
         }
-        self.requests.get_or_create(&labels).inc();
+        if labels.verb != "WATCH" {
+            self.durations.with(&resource, |histogram| histogram.observe(took.as_secs_f64()));
+        }
+        let (decision, client) = (decision.as_str(), client.as_str());
+        let of_cluster = ClusterRequestLabels { cluster, verb, resource: labels.named_resource(), decision, client };
+        self.cluster_requests.with(&of_cluster, |counter| counter.inc());
+        self.requests.with(&labels, |counter| counter.inc());
     }
 
     /// Shows what may be held at most.
@@ -309,16 +421,41 @@ impl Metrics {
         out
     }
 
+    /// What is counted together, or of few things, is there from the beginning: an alert sees the first one only where there
+    /// was a zero before.
+    fn begin_at_zero(&self) {
+        let together = ResourceLabels { group: String::new(), version: String::new(), resource: OTHER.to_owned() };
+        drop(self.watch_counters(&together));
+        self.expired.with(&together.expired("LIST"), |_| ());
+        for about in [QuestionAbout::Name, QuestionAbout::Release, QuestionAbout::Right] {
+            drop(self.questions(about));
+        }
+    }
+
     /// Registers what clients ask and are told.
     fn register_requests(&self, registry: &mut Registry) {
-        registry.register("apiserver_request", "Requests by verb, resource and code", self.requests.clone());
+        registry.register("apiserver_request", "Requests by verb, resource and code", self.requests.family.clone());
+        registry.register(
+            "tributary_requests",
+            "Requests by cluster, resource, what became of them and kind of client",
+            self.cluster_requests.family.clone(),
+        );
+        registry.register(
+            "tributary_expired",
+            "Lists and watches told that their version is too old (410)",
+            self.expired.family.clone(),
+        );
         registry.register(
             "apiserver_request_duration_seconds",
             "Time to the head of the answer, watches left out",
-            self.durations.clone(),
+            self.durations.family.clone(),
         );
-        registry.register("apiserver_longrunning_requests", "Watches open now", self.watches.clone());
-        registry.register("apiserver_watch_events", "Watch events written to clients", self.watch_events.clone());
+        registry.register("apiserver_longrunning_requests", "Watches open now", self.watches.family.clone());
+        registry.register(
+            "apiserver_watch_events",
+            "Watch events written to clients",
+            self.watch_events.family.clone(),
+        );
         registry.register(
             "tributary_member_questions",
             "Questions to members that come before an answer to a client",
@@ -327,7 +464,7 @@ impl Metrics {
         registry.register(
             "apiserver_terminated_watchers",
             "Watches ended because their client read too slowly",
-            self.terminated_watchers.clone(),
+            self.terminated_watchers.family.clone(),
         );
     }
 

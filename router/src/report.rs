@@ -239,6 +239,8 @@ pub struct CollectionReport {
     pub objects: u64,
     /// What they occupy, in bytes.
     pub bytes: u64,
+    /// How often it was listed anew since it is followed, because changes were lost.
+    pub relists: u64,
 }
 
 /// A bound of what is held or under way.

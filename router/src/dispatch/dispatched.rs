@@ -9,8 +9,8 @@ use tributary_authorization::ResourceAttributes;
 use tributary_policy::{Action, DispatchAttributes, DispatchTarget, DispatchedResource, Outcome};
 
 use super::places::{Dispatch, DispatchGate};
-use crate::audit_trace::AuditTrace;
 use crate::refusal::{PolicyRefusal, Refusal};
+use crate::request_trace::RequestTrace;
 
 /// One request, as policies look at it, and what they say of it.
 #[derive(Debug)]
@@ -90,7 +90,7 @@ impl Dispatched {
         dispatch: Option<Arc<Dispatch>>,
         info: &RequestInfo,
         ((user, groups), user_agent): ((String, Vec<String>), &str),
-        audit: Option<&AuditTrace>,
+        trace: Option<&RequestTrace>,
     ) -> Result<Arc<Self>, Refusal> {
         let mut dispatched = Self {
             gate: Arc::clone(gate),
@@ -111,7 +111,7 @@ impl Dispatched {
                 None => dispatch.merged(),
             };
             if let Some(place) = place {
-                dispatched.schema = SchemaName::of(place.pass(&dispatched.asked(), audit)?);
+                dispatched.schema = SchemaName::of(place.pass(&dispatched.asked(), trace)?);
             }
         }
         Ok(Arc::new(dispatched))
@@ -131,12 +131,12 @@ impl Dispatched {
     pub(crate) fn pass_clusters<'a>(
         &self,
         clusters: impl Iterator<Item = &'a ClusterName>,
-        audit: Option<&AuditTrace>,
+        trace: Option<&RequestTrace>,
     ) {
         let Some(dispatch) = &self.dispatch else { return };
         let (asked, mut denied) = (self.asked(), DeniedClusters::default());
         for cluster in clusters {
-            let passed = dispatch.cluster(cluster).map(|place| place.pass(&asked, audit));
+            let passed = dispatch.cluster(cluster).map(|place| place.pass(&asked, trace));
             match passed {
                 Some(Err(refusal)) => drop(denied.refusals.insert(cluster.clone(), refusal)),
                 _ => drop(denied.others.insert(cluster.clone())),

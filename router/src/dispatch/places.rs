@@ -13,8 +13,8 @@ use tokio::sync::watch;
 use tributary_apimachinery::ClusterName;
 use tributary_policy::{Action, DispatchAttributes, DispatchPolicies, DispatchTarget, Outcome, Place, Policy, Verdict};
 
-use crate::audit_trace::AuditTrace;
 use crate::refusal::{PolicyCause, PolicyRefusal};
+use crate::request_trace::RequestTrace;
 
 /// The object that has the policies of the merged view.
 const MERGED_OBJECT: &str = "MergedEndpoint \"all\"";
@@ -121,27 +121,27 @@ impl GovernedPlace {
     pub(crate) fn pass(
         &self,
         asked: &DispatchAttributes<'_>,
-        audit: Option<&AuditTrace>,
+        trace: Option<&RequestTrace>,
     ) -> Result<Option<&Outcome>, PolicyRefusal> {
         let decision = self.policies.decide(asked);
         if let Some(place) = decision.audited {
             self.counters[place.policy].audited.inc();
-            self.tell(audit, Some(place), "would take it (mode: Audit)");
+            self.tell(trace, Some(place), "would take it (mode: Audit)");
         }
         let outcome = self.outcome_of(decision.verdict, asked);
         match (decision.verdict, &outcome) {
             (Verdict::Ungoverned, _) => {}
             (Verdict::Taken { place, .. }, Ok(_)) => {
                 self.counters[place.policy].dispatched.inc();
-                self.tell(audit, Some(place), "takes it");
+                self.tell(trace, Some(place), "takes it");
             }
             (Verdict::Taken { place, .. }, Err(_)) => {
                 self.counters[place.policy].denied.inc();
-                self.tell(audit, Some(place), "denies it");
+                self.tell(trace, Some(place), "denies it");
             }
             (Verdict::Unmatched, _) => {
                 self.unmatched.inc();
-                self.tell(audit, None, "no rule matches");
+                self.tell(trace, None, "no rule matches");
             }
         }
         outcome
@@ -163,9 +163,9 @@ impl GovernedPlace {
         Err(PolicyRefusal { object: Arc::clone(&self.object), cause })
     }
 
-    fn tell(&self, audit: Option<&AuditTrace>, place: Option<Place>, what: &str) {
-        let Some(audit) = audit else { return };
-        audit.note_policy(match place {
+    fn tell(&self, trace: Option<&RequestTrace>, place: Option<Place>, what: &str) {
+        let Some(trace) = trace.filter(|trace| trace.tells_policies()) else { return };
+        trace.note_policy(match place {
             Some(place) => format!("{}: {place} {what}", self.object),
             None => format!("{}: {what}", self.object),
         });

@@ -122,10 +122,10 @@ fn dispatch(cluster: &Cluster, caller: &Caller, request: &mut Request<Body>) -> 
     Ok(())
 }
 
-/// Has the audit log say that the cluster is asked, and the cluster's own say for which request of ours.
+/// Has logs and metrics say that the cluster is asked, and the cluster's own audit log say for which request of ours.
 fn note(cluster: &Cluster, caller: &Caller, request: &mut Request<Body>) {
-    if let Some(audit) = &caller.audit {
-        audit.ask(cluster.name(), request.headers_mut());
+    if let Some(trace) = &caller.trace {
+        trace.ask(cluster.name(), request.headers_mut());
     }
 }
 

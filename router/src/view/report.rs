@@ -36,12 +36,13 @@ impl View {
     }
 
     fn collection_report(&self, name: &ClusterName, member: &ViewCluster) -> Option<CollectionReport> {
-        let (refused, bytes) = match member {
+        let (refused, bytes, relists) = match member {
             ViewCluster::Undiscovered(_) if self.is_part() => return None,
-            ViewCluster::Undiscovered(_) => (false, 0),
+            ViewCluster::Undiscovered(_) => (false, 0, 0),
             ViewCluster::Cached(CachedMember { leader: Some(_), .. }) => return None,
             ViewCluster::Cached(member) => {
-                (is_refusal(member.cacher.state().reason()), member.cacher.stats().object_bytes)
+                let stats = member.cacher.stats();
+                (is_refusal(member.cacher.state().reason()), stats.object_bytes, stats.relists)
             }
         };
         let (state, since, reason) = match self.standing_of(name, member) {
@@ -65,6 +66,7 @@ impl View {
             refused,
             objects: self.log().snapshot(name).map_or(0, Snapshot::len) as u64,
             bytes,
+            relists,
         })
     }
 }

@@ -8,7 +8,7 @@ use http::{HeaderValue, Response};
 use tributary_apimachinery::{Query, RequestInfo};
 use tributary_audit::{MicroTime, Stage};
 use tributary_router::AUDIT_ID;
-use tributary_router::{AuditTrace, User};
+use tributary_router::{RequestTrace, User};
 
 use super::auditor::Auditor;
 use super::id::{given_audit_id, marked, new_audit_id};
@@ -56,7 +56,7 @@ impl Presented {
 pub(crate) struct Received {
     auditor: Arc<Auditor>,
     id: HeaderValue,
-    trace: AuditTrace,
+    trace: RequestTrace,
     presented: Presented,
     at: MicroTime,
 }
@@ -66,7 +66,7 @@ impl Received {
     /// its client sent a certificate.
     pub(crate) fn take_up(auditor: &Arc<Auditor>, head: &mut Parts, has_certificate: bool) -> Self {
         let id = given_audit_id(&head.headers).unwrap_or_else(new_audit_id);
-        let trace = AuditTrace::new(id.clone());
+        let trace = RequestTrace::audited(id.clone());
         head.headers.insert(AUDIT_ID, id.clone());
         head.extensions.insert(trace.clone());
         let (presented, at) = (Presented::of(head, has_certificate), MicroTime::of(SystemTime::now()));

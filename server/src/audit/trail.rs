@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tributary_apimachinery::{Permit, permit::TunnelPermit};
 use tributary_audit::{Annotation, AuditBody, BODY_BYTES_MAX, Event, Stage};
-use tributary_router::AuditTrace;
+use tributary_router::RequestTrace;
 
 use super::auditor::Auditor;
 use super::bodies::{AuditedBody, Passed, at_hand, noted};
@@ -33,7 +33,7 @@ pub(crate) struct Trail {
     /// `None` where the policy says nothing of the request, and once the last stage has been written.
     event: Option<Event>,
     /// Who was asked.
-    trace: AuditTrace,
+    trace: RequestTrace,
     is_long_running: bool,
     request: Option<NotedRequest>,
     /// In which form the body of the answer is, once it is looked at.
@@ -70,7 +70,7 @@ struct NotedRequest {
 }
 
 /// Has an event say what the router knows alone.
-fn told(event: &mut Event, trace: &AuditTrace) {
+fn told(event: &mut Event, trace: &RequestTrace) {
     event.annotate(Annotation::AnsweredBy, trace.answered_by());
     if let Some(policies) = trace.dispatched_by() {
         event.annotate(Annotation::DispatchPolicy, policies);
@@ -80,7 +80,7 @@ fn told(event: &mut Event, trace: &AuditTrace) {
 impl Trail {
     /// Follows a request whose event has been made.
     pub(crate) fn begin(
-        (auditor, id, trace): (Arc<Auditor>, HeaderValue, AuditTrace),
+        (auditor, id, trace): (Arc<Auditor>, HeaderValue, RequestTrace),
         event: Option<Event>,
         is_long_running: bool,
         head: &mut Parts,

@@ -12,6 +12,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use http::StatusCode;
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;
 use tributary_merge::{CompositeResourceVersion, EventVersion, Progress, WatchEvent};
@@ -208,7 +209,11 @@ impl WatchStream {
 
     /// Ends the stream with an error.
     fn fail(&mut self, refusal: &Refusal) {
-        self.ready.push_back(self.writer.error(&refusal.status()));
+        let status = refusal.status();
+        if status.code == StatusCode::GONE.as_u16() {
+            self.source.view().counters.expired.inc();
+        }
+        self.ready.push_back(self.writer.error(&status));
         self.phase = StreamPhase::Ended;
     }
 

@@ -1,5 +1,5 @@
-//! What an audit log says of a request that the router alone knows: who was asked for it. And what members are told, so
-//! that their logs can be laid beside it.
+//! What logs, metrics and traces say of a request that the router alone knows: who was asked for it, and by which
+//! policies. And what members are told, so that their logs can be laid beside ours.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -19,14 +19,13 @@ pub const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 /// How many clusters are named; of further ones the number is told.
 const NAMED_MAX: usize = 50;
 
-/// An audited request, among the request's extensions. Clones are of the same request. Requests that are not audited
-/// have none.
-#[derive(Clone, Debug)]
-pub struct AuditTrace(Arc<Inner>);
+/// A request that is followed, among the request's extensions. Clones are of the same request.
+#[derive(Clone, Debug, Default)]
+pub struct RequestTrace(Arc<Inner>);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Inner {
-    id: HeaderValue,
+    audit_id: Option<HeaderValue>,
     found: Mutex<Found>,
 }
 
@@ -37,10 +36,21 @@ struct Found {
     policies: Vec<String>,
 }
 
-impl AuditTrace {
-    /// Of a request with this audit ID.
-    pub fn new(id: HeaderValue) -> Self {
-        Self(Arc::new(Inner { id, found: Mutex::default() }))
+/// Which clusters were asked for a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum AskedClusters {
+    /// None.
+    None,
+    /// This one alone.
+    One(ClusterName),
+    /// More than one.
+    Several,
+}
+
+impl RequestTrace {
+    /// Of a request with this audit ID: members are told it.
+    pub fn audited(id: HeaderValue) -> Self {
+        Self(Arc::new(Inner { audit_id: Some(id), ..Inner::default() }))
     }
 
     /// Who answered, as far as is known by now: `memory`, the names of the clusters that were asked, both, or
@@ -58,10 +68,15 @@ impl AuditTrace {
         }
     }
 
-    /// Which dispatch policies took the request, each with what it did; `None` where none did.
+    /// Which dispatch policies took the request, each with what it did; `None` where none did, or nobody wants to know.
     pub fn dispatched_by(&self) -> Option<String> {
         let found = self.0.found.lock();
         (!found.policies.is_empty()).then(|| found.policies.join("; "))
+    }
+
+    /// Whether somebody wants to know which policies took the request.
+    pub(crate) fn tells_policies(&self) -> bool {
+        self.0.audit_id.is_some()
     }
 
     /// Notes that a policy took the request.
@@ -74,10 +89,23 @@ impl AuditTrace {
         }
     }
 
-    /// Notes that a cluster is asked, and tells it the ID.
+    /// Notes that a cluster is asked, and tells it the ID of a request that is audited.
     pub(crate) fn ask(&self, cluster: &ClusterName, headers: &mut HeaderMap) {
-        headers.insert(AUDIT_ID, self.0.id.clone());
+        if let Some(id) = &self.0.audit_id {
+            headers.insert(AUDIT_ID, id.clone());
+        }
         self.0.found.lock().asked.insert(cluster.clone());
+    }
+
+    /// Which clusters have been asked by now.
+    pub(crate) fn asked(&self) -> AskedClusters {
+        let found = self.0.found.lock();
+        let mut asked = found.asked.iter();
+        match (asked.next(), asked.next()) {
+            (None, _) => AskedClusters::None,
+            (Some(only), None) => AskedClusters::One(only.clone()),
+            (Some(_), Some(_)) => AskedClusters::Several,
+        }
     }
 
     /// Notes who answers.
@@ -92,8 +120,9 @@ mod tests {
 
     #[test]
     fn who_was_asked_is_told_once_and_gets_the_id() {
-        let trace = AuditTrace::new(HeaderValue::from_static("one"));
+        let trace = RequestTrace::audited(HeaderValue::from_static("one"));
         assert_eq!(trace.answered_by(), "tributary");
+        assert_eq!(trace.asked(), AskedClusters::None);
         trace.note_source(RequestSource::Memory);
         assert_eq!(trace.answered_by(), "memory");
         let mut headers = HeaderMap::new();
@@ -101,6 +130,7 @@ mod tests {
             trace.clone().ask(&ClusterName::new(name).unwrap(), &mut headers);
         }
         assert_eq!(trace.answered_by(), "memory,eu,us");
+        assert_eq!(trace.asked(), AskedClusters::Several);
         trace.note_source(RequestSource::Member);
         assert_eq!(trace.answered_by(), "eu,us");
         assert_eq!(headers.get_all("audit-id").iter().collect::<Vec<_>>(), ["one"]);
@@ -112,8 +142,17 @@ mod tests {
     }
 
     #[test]
+    fn members_are_told_no_id_of_a_request_that_is_not_audited() {
+        let (trace, mut headers) = (RequestTrace::default(), HeaderMap::new());
+        let eu = ClusterName::new("eu").unwrap();
+        trace.ask(&eu, &mut headers);
+        assert_eq!((headers.len(), trace.asked()), (0, AskedClusters::One(eu)));
+        assert!(!trace.tells_policies());
+    }
+
+    #[test]
     fn the_policies_that_took_it_are_told_and_no_more_than_some() {
-        let trace = AuditTrace::new(HeaderValue::from_static("one"));
+        let trace = RequestTrace::audited(HeaderValue::from_static("one"));
         assert_eq!(trace.dispatched_by(), None);
         for number in 0..100 {
             trace.note_policy(format!("p{number}"));

@@ -1,0 +1,77 @@
+//! Metrics with labels that others choose: clients, and who defines resources in clusters. They have no more series than a
+//! bound; what has no room is counted together.
+
+use std::hash::Hash;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+
+use prometheus_client::metrics::family::{Family, MetricConstructor};
+
+/// Labels of which some are others' words.
+pub(crate) trait ChosenLabels {
+    /// The same without others' words: what is counted together where there is no room. There are few of these.
+    fn without_choice(&self) -> Self;
+}
+
+/// A family of metrics with a bound of its series. Clones share their series.
+#[derive(Clone, Debug)]
+pub(crate) struct Capped<Labels, Metric, Constructor = fn() -> Metric> {
+    /// The series, to be registered.
+    pub(crate) family: Family<Labels, Metric, Constructor>,
+    /// How many more series there may be. Two that begin the same one at once may both count it.
+    room: Arc<AtomicUsize>,
+}
+
+impl<Labels, Metric, Constructor> Capped<Labels, Metric, Constructor>
+where
+    Labels: ChosenLabels + Clone + Eq + Hash,
+    Constructor: MetricConstructor<Metric>,
+{
+    /// A family with so many series at most, and those that are counted together.
+    pub(crate) fn new(max: usize, constructor: Constructor) -> Self {
+        Self { family: Family::new_with_constructor(constructor), room: Arc::new(max.into()) }
+    }
+
+    /// Has something done to the metric of these labels.
+    pub(crate) fn with<T>(&self, labels: &Labels, act: impl FnOnce(&Metric) -> T) -> T {
+        if let Some(metric) = self.family.get(labels) {
+            return act(&metric);
+        }
+        let has_room = self.room.fetch_update(Relaxed, Relaxed, |room| room.checked_sub(1)).is_ok();
+        match has_room {
+            true => act(&self.family.get_or_create(labels)),
+            false => act(&self.family.get_or_create(&labels.without_choice())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::metrics::counter::Counter;
+
+    use super::*;
+
+    #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+    struct Chosen(String);
+
+    impl ChosenLabels for Chosen {
+        fn without_choice(&self) -> Self {
+            Self("other".to_owned())
+        }
+    }
+
+    #[test]
+    fn what_has_no_room_is_counted_together_and_what_is_known_goes_on() {
+        let capped = Capped::new(3, Counter::default as fn() -> Counter);
+        for round in 1..=2 {
+            for number in 0..1000 {
+                capped.with(&Chosen(number.to_string()), |counter| counter.inc());
+            }
+            let known = (0..1000).filter(|number| capped.family.get(&Chosen(number.to_string())).is_some()).count();
+            assert_eq!(known, 3);
+            let counted = |label: &str| capped.with(&Chosen(label.to_owned()), |counter: &Counter| counter.get());
+            assert_eq!((counted("0"), counted("2"), counted("other")), (round, round, round * 997));
+        }
+    }
+}
