@@ -36,6 +36,15 @@ impl Tools {
         Ok(run(Command::new(script()).arg("specs")).await?.into())
     }
 
+    /// The folder of `promtool`, and of `collector`, an OpenTelemetry collector of the fewest parts. Built when first asked
+    /// for: few tests need it.
+    ///
+    /// # Errors
+    /// When Go is missing or a build fails; the script's message is passed on.
+    pub async fn observability(&self) -> anyhow::Result<PathBuf> {
+        Ok(run(Command::new(script()).arg("observability")).await?.into())
+    }
+
     /// The interpreter of an environment with the Python client; `None` where there is no python3.
     /// Installed when first asked for.
     ///

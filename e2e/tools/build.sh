@@ -6,6 +6,7 @@
 #   build.sh clients       tributary-e2e-clients (client-go and controller-runtime, from ../clients), and
 #                          tributary-e2e-consistent (the first controller-runtime that reads its own writes)
 #   build.sh helm          helm3 and helm4
+#   build.sh observability promtool, and an OpenTelemetry collector of the fewest parts
 #   build.sh python        the Python client in an environment of its own; an empty line where there is no python3
 #   build.sh haproxy       the program haproxy of Debian's package, unless one is installed; for the benchmarks alone
 #   build.sh specs         e2e.test (Kubernetes' own end-to-end specs) and kube-scheduler
@@ -76,6 +77,13 @@ case ${1:-servers} in
     build helm helm4 "" helm.sh/helm/v4/cmd/helm
     echo "$bin"
     ;;
+  observability)
+    bin=$cache/observability-$(key prometheus collector)
+    # Without what finds targets in clouds, which is a third of it, and which no rule needs.
+    GOFLAGS="$(go env GOFLAGS) -tags=remove_all_sd" build prometheus promtool "" github.com/prometheus/prometheus/cmd/promtool
+    build collector collector "" .
+    echo "$bin"
+    ;;
   python)
     command -v python3 >/dev/null || { echo "tools: no python3: the Python client is left out" >&2; echo; exit 0; }
     folder=$cache/python-$(python_key)
@@ -126,10 +134,10 @@ HAPROXY
     (cd "$here/kwok" && go mod download sigs.k8s.io/kwok >&2 && echo "$(go list -m -f '{{.Dir}}' sigs.k8s.io/kwok)/kustomize/stage")
     ;;
   key)
-    echo "$(key kubernetes etcd kwok)-$(key ../clients)-$(key specs)-$(key helm)-$(python_key 2>/dev/null || true)"
+    echo "$(key kubernetes etcd kwok)-$(key ../clients)-$(key specs)-$(key helm)-$(key prometheus collector)-$(python_key 2>/dev/null || true)"
     ;;
   *)
-    echo "tools: unknown argument '$1'; allowed: servers, clients, helm, python, haproxy, specs, kwok-stages, key" >&2
+    echo "tools: unknown argument '$1'; allowed: servers, clients, helm, observability, python, haproxy, specs, kwok-stages, key" >&2
     exit 2
     ;;
 esac

@@ -1,5 +1,7 @@
 //! The server's own metrics. They stand in one exposition with the handler's, at `/metrics`.
 
+mod list;
+
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -12,6 +14,8 @@ use tributary_router::report::LimitReport;
 use crate::hosts::HostRefusal;
 use crate::listener::Bounds;
 use crate::process_metrics::{self, ProcessMetrics};
+
+pub use list::{METRICS, MetricDescription, MetricKind, Section, Unit};
 
 /// The media type of the exposition; Prometheus asks for it and every scraper reads it.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -60,6 +64,12 @@ pub struct ServerMetrics {
 impl ServerMetrics {
     /// Adds these metrics, and the process's, to a registry.
     pub fn register(&self, registry: &mut Registry) {
+        for result in ["success", "failure"] {
+            drop(self.authentication_attempts.get_or_create(&AuthenticationLabels { result }));
+        }
+        for reason in ["unknown", "misdirected", "contradicting"] {
+            drop(self.hosts_refused.get_or_create(&HostLabels { reason }));
+        }
         registry.register(
             "tributary_connections",
             "Open client connections, upgraded ones included",

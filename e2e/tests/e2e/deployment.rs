@@ -100,8 +100,7 @@ async fn without_a_warning(kubectl: &Kubectl, arguments: &[&str]) -> anyhow::Res
 
 /// Kinds of others (cert-manager's, the Prometheus Operator's) are not served there, and are left out: a schema that
 /// is made up here would say nothing about theirs.
-const SERVED: &str =
-    "serviceMonitor.enabled=false,serving.certificate.create=false,serving.secretName=tributary-serving";
+const SERVED: &str = "serviceMonitor.enabled=false,prometheusRule.enabled=false,serving.certificate.create=false,serving.secretName=tributary-serving";
 
 async fn a_kube_apiserver_takes_all_of_it(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;

@@ -28,6 +28,7 @@ mod fixture;
 mod helm;
 mod k9s;
 mod kubectl;
+mod observability;
 mod oracle;
 mod own_kubeconfig;
 mod plugin;
@@ -93,6 +94,7 @@ fn main() -> anyhow::Result<()> {
         audit::cases(),
         configuration_objects::cases(),
         deployment::cases(),
+        observability::cases(),
     ]
     .into_iter()
     .flatten()

@@ -38,6 +38,13 @@ pub(crate) struct AuditMetrics {
 impl AuditMetrics {
     /// Adds the counters to a registry.
     pub(crate) fn register(&self, registry: &mut Registry) {
+        // An alert sees the first one only where there was a zero before.
+        for plugin in ["log", "webhook", "buffered"] {
+            drop(self.errors.get_or_create(&PluginLabels { plugin }));
+        }
+        for level in Level::ALL {
+            drop(self.levels.get_or_create(&LevelLabels { level: level.as_str() }));
+        }
         let help = "Audit events generated and sent to the audit backends";
         registry.register("apiserver_audit_event", help, self.events.clone());
         let help = "Audit events that failed to be audited properly, by the part that lost them";

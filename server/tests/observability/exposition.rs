@@ -1,0 +1,56 @@
+//! What is exposed, read.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What is exposed of one metric.
+#[derive(Debug, Default)]
+pub(crate) struct Exposed {
+    /// `counter`, `gauge` or `histogram`.
+    pub(crate) kind: String,
+    /// Its line of help.
+    pub(crate) help: String,
+    /// The names of the labels of each sample.
+    pub(crate) labels: Vec<BTreeSet<String>>,
+}
+
+/// The metrics of an exposition, by the names of their samples: a counter's has its `_total`.
+pub(crate) fn exposed(text: &str) -> BTreeMap<String, Exposed> {
+    let mut found: BTreeMap<String, Exposed> = BTreeMap::new();
+    let kinds: BTreeMap<&str, &str> =
+        text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' ')).collect();
+    let name_of = |name: &str| match kinds.get(name) {
+        Some(&"counter") => format!("{name}_total"),
+        _ => name.to_owned(),
+    };
+    for line in text.lines() {
+        if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
+            found.entry(name_of(name)).or_default().kind = kind.to_owned();
+        } else if let Some((name, help)) = line.strip_prefix("# HELP ").and_then(|rest| rest.split_once(' ')) {
+            // The library ends the sentence.
+            found.entry(name_of(name)).or_default().help = help.strip_suffix('.').unwrap_or(help).to_owned();
+        } else if !line.starts_with('#') {
+            let (name, labels) = sample(line);
+            let name = ["_bucket", "_sum", "_count"]
+                .iter()
+                .find_map(|part| {
+                    let name = name.strip_suffix(part)?;
+                    (kinds.get(name) == Some(&"histogram")).then_some(name)
+                })
+                .unwrap_or(name);
+            let labels = labels.into_iter().filter(|label| label != "le").collect();
+            found.entry(name.to_owned()).or_default().labels.push(labels);
+        }
+    }
+    found
+}
+
+/// A sample's name, and the names of its labels.
+fn sample(line: &str) -> (&str, BTreeSet<String>) {
+    let Some((name, rest)) = line.split_once('{') else {
+        return (line.split(' ').next().unwrap_or_default(), BTreeSet::new());
+    };
+    let labels = rest.rsplit_once('}').map_or("", |(labels, _)| labels);
+    // Values of these tests have no quotes.
+    let names = labels.split("\",").filter_map(|label| Some(label.split_once('=')?.0.to_owned()));
+    (name, names.collect())
+}

@@ -1,0 +1,151 @@
+//! The one list of metrics is what is exposed, and the table of the documents, the dashboard and the alert rules are made
+//! from it. This writes them anew:
+//!
+//! ```text
+//! TRIBUTARY_WRITE_DOCS=1 cargo test --workspace --locked --test observability
+//! ```
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod alerts;
+mod dashboard;
+mod exposition;
+mod table;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::Parser;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+use tributary_flow_control::{Limited, MaxRequestsInflight, SchemaKind};
+use tributary_policy::{Mode, Outcome, Policy, Rule};
+use tributary_router::{DispatchSettings, FlowSettings, PlacePolicies, PlaceSchemas, Router, RouterConfig};
+use tributary_server::audit::Auditor;
+use tributary_server::cli::audit::AuditArguments;
+use tributary_server::metrics::{METRICS, MetricKind, ServerMetrics};
+
+use exposition::{Exposed, exposed};
+
+/// The environment variable that makes [`what_is_made_from_the_list_is_committed`] write it.
+const WRITE: &str = "TRIBUTARY_WRITE_DOCS";
+
+/// The document with the table, between `<!-- table: metrics -->` and `<!-- end -->`.
+const DOCUMENT: &str = "docs/observability.md";
+
+#[test]
+fn what_is_made_from_the_list_is_committed() {
+    let document = fs::read_to_string(root().join(DOCUMENT)).unwrap();
+    let made = [
+        (DOCUMENT, table::within(&document)),
+        ("deploy/helm/tributary/files/dashboard.json", dashboard::dashboard()),
+        ("deploy/helm/tributary/files/alerts.yaml", alerts::rules()),
+    ];
+    for (path, text) in made {
+        if std::env::var_os(WRITE).is_some() {
+            fs::write(root().join(path), &text).unwrap();
+        }
+        let committed = fs::read_to_string(root().join(path)).unwrap_or_default();
+        assert!(
+            committed == text,
+            "{path} is out of date; run `{WRITE}=1 cargo test --workspace --locked --test observability` and commit the \
+             result"
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_is_exposed_is_what_the_list_has() {
+    let exposed = exposed(&everything().await);
+    let names = |names: &mut dyn Iterator<Item = String>| names.collect::<BTreeSet<_>>();
+    let listed = names(&mut METRICS.iter().map(|metric| metric.name.to_owned()));
+    let told = names(&mut exposed.keys().cloned());
+    assert_eq!(told.difference(&listed).collect::<Vec<_>>(), Vec::<&String>::new(), "exposed and not in the list");
+    assert_eq!(listed.difference(&told).collect::<Vec<_>>(), Vec::<&String>::new(), "in the list and not exposed");
+    assert_eq!(listed.len(), METRICS.len(), "a name is in the list twice");
+    for metric in METRICS {
+        let Exposed { kind, help, .. } = &exposed[metric.name];
+        assert_eq!((kind.as_str(), help.as_str()), (metric.kind.as_str(), metric.help), "{}", metric.name);
+        assert_eq!(metric.kind == MetricKind::Counter, metric.name.ends_with("_total"), "{}", metric.name);
+        let shown = metric.shown_by.iter().all(|label| metric.labels.contains(label));
+        assert!(shown, "{} is shown by labels that it does not have", metric.name);
+    }
+}
+
+/// Of those that have samples in a process without clusters; the others' are compared where a program serves some.
+#[tokio::test]
+async fn labels_are_the_lists() {
+    let exposed = exposed(&everything().await);
+    let mut compared = 0;
+    for metric in METRICS {
+        for labels in &exposed[metric.name].labels {
+            let listed: BTreeSet<&str> = metric.labels.iter().copied().collect();
+            assert_eq!(labels.iter().map(String::as_str).collect::<BTreeSet<_>>(), listed, "{}", metric.name);
+            compared += 1;
+        }
+    }
+    assert!(compared > 30, "only {compared} samples");
+}
+
+#[test]
+fn alerts_name_metrics_of_the_list_and_the_dashboard_all_of_them() {
+    let listed: BTreeMap<&str, &[&str]> = METRICS.iter().map(|metric| (metric.name, metric.labels)).collect();
+    for alert in alerts::ALERTS {
+        let named: Vec<_> = alerts::metrics_of(alert.expression).collect();
+        assert!(!named.is_empty(), "{} names no metric", alert.name);
+        for name in named {
+            let name = name.strip_suffix("_bucket").unwrap_or(name);
+            assert!(listed.contains_key(name), "{} goes by {name}, which is not in the list", alert.name);
+        }
+    }
+    let dashboard = dashboard::dashboard();
+    for metric in METRICS {
+        assert!(dashboard.contains(metric.name), "the dashboard lacks {}", metric.name);
+    }
+}
+
+/// The exposition of a process in which everything is configured that has metrics.
+async fn everything() -> String {
+    let router = Router::new(RouterConfig::default());
+    let limit = MaxRequestsInflight { max: 1, count_long_running: false };
+    let kind = SchemaKind::MaxRequestsInflight(Limited { limit, by: Vec::new(), queueing: None });
+    let schema = tributary_flow_control::Schema { name: "one".into(), kind };
+    let merged = PlaceSchemas { all: Some(schema.name.clone()), schemas: vec![schema] };
+    router.set_flow_control(FlowSettings { merged, ..FlowSettings::default() }).unwrap();
+    let rule = Rule { verbs: vec!["*".to_owned()], non_resource_urls: vec!["*".to_owned()], ..Rule::default() };
+    let policy = Policy { rules: vec![rule], mode: Mode::Enforce, outcome: Outcome::default() };
+    let merged = PlacePolicies { policies: vec![policy], ..PlacePolicies::default() };
+    router.set_dispatch(DispatchSettings { merged, ..DispatchSettings::default() });
+    let user = tributary_router::User::named("test", "ann");
+    for path in ["/api/v1/pods", "/version", "/%zz"] {
+        let request = http::Request::get(path).body(tributary_server::handler::empty()).unwrap();
+        router.handle(request, &user).await;
+    }
+    let mut registry = Registry::default();
+    let own = ServerMetrics::default();
+    own.register(&mut registry);
+    auditor().await.register(&mut registry);
+    let mut text = router.metrics().expose().replace("# EOF\n", "");
+    encode(&mut text, &registry).unwrap();
+    text
+}
+
+/// An audit log of a policy, written nowhere.
+async fn auditor() -> Arc<Auditor> {
+    #[derive(Parser)]
+    struct Arguments {
+        #[command(flatten)]
+        audit: AuditArguments,
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let policy = folder.path().join("policy.yaml");
+    fs::write(&policy, "{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{level: Metadata}]}").unwrap();
+    let arguments = Arguments::parse_from(["serve", "--audit-policy-file", policy.to_str().unwrap()]);
+    Auditor::open(&arguments.audit).await.unwrap().unwrap()
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
