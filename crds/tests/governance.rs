@@ -152,6 +152,10 @@ fn flow_control_schemas() {
             format!("E {path}[0].maxRequestsInflight.queueing.handSize: 8 is more than queues, 4"),
         ),
         (
+            "{name: a, maxRequestsInflight: {max: 1, queueing: {queues: 1024, handSize: 7}}}",
+            format!("E {path}[0].maxRequestsInflight.queueing.handSize: 7 of 1024 queues make more hands than"),
+        ),
+        (
             "{name: a, maxRequestsInflight: {max: 1, queueing: {maxWait: 2m}}}",
             format!(
                 "E {path}[0].maxRequestsInflight.queueing.maxWait: \"2m\" is out of range; give more than nothing and"

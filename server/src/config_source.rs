@@ -5,6 +5,7 @@
 
 mod configuration;
 mod dispatch;
+mod flow_control;
 pub mod kubeconfig_source;
 pub mod not_carried_out;
 mod secure_serving;
@@ -86,6 +87,7 @@ impl ConfigurationSources {
             configuration.clusters.extend(more.clusters);
             configuration.registries.extend(more.registries);
             configuration.dispatch = more.dispatch;
+            configuration.flow_control = more.flow_control;
             configuration.files.extend(more.files);
         }
         different_names(&configuration.clusters)?;

@@ -21,6 +21,10 @@ const SCHEMAS: &str = "spec.flowControl.flowControlSchemas";
 /// How long a request may be let wait: longer than that its client has given up.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
+/// How many hands of queues there may be: 2^60, of which a hash of 64 bits makes each about as likely as the others, as
+/// in kube-apiserver's validation of `handSize`.
+const HANDS_MAX: f64 = (1_u64 << 60) as f64;
+
 pub(super) fn validate(governance: &Governance<'_>, problems: &mut Problems<'_>) {
     let written: Vec<policy::Policy> = governance.policies.iter().map(policy::Policy::from).collect();
     for policy::Finding { severity, path, message } in policy::examine(&written) {
@@ -159,10 +163,19 @@ fn limit_by(by: &[LimitBy], path: &str, problems: &mut Problems<'_>) {
     }
 }
 
+/// In how many ways so many of these queues are dealt.
+fn hands(queues: u16, hand_size: u8) -> f64 {
+    (0..u16::from(hand_size)).map(|dealt| f64::from(queues.saturating_sub(dealt))).product()
+}
+
 fn queueing(queueing: Option<&Queueing>, path: &str, problems: &mut Problems<'_>) {
     let Some(Queueing { queues, hand_size, max_wait, .. }) = queueing else { return };
     if u16::from(*hand_size) > *queues {
         let message = format!("{hand_size} is more than queues, {queues}; give at most as many");
+        problems.error(format!("{path}.queueing.handSize"), message);
+    } else if hands(*queues, *hand_size) > HANDS_MAX {
+        let message =
+            format!("{hand_size} of {queues} queues make more hands than users can be told apart by; give fewer");
         problems.error(format!("{path}.queueing.handSize"), message);
     }
     match duration::parse(max_wait) {

@@ -8,9 +8,10 @@ use tributary_apimachinery::ClusterName;
 use tributary_flow_control::{
     Dimension, Limited, MaxRequestsInflight, Queueing, SCHEMA_HEADER, Schema, SchemaKind, TokenBucket,
 };
-use tributary_router::{FlowSettings, PlaceSchemas};
+use tributary_policy::{Action, Outcome, Policy, Rule};
+use tributary_router::{DispatchSettings, FlowSettings, PlacePolicies, PlaceSchemas};
 
-use crate::harness::{Answer, CONFIG_MAPS, Fixture, SOON, until};
+use crate::harness::{Answer, CONFIG_MAPS, Fixture, SOON, config_map, name, until};
 
 fn tokens(name: &str, qps: u32, burst: u32, by: &[Dimension]) -> Schema {
     let [qps, burst] = [qps, burst].map(|number| NonZeroU32::new(number).unwrap());
@@ -20,8 +21,12 @@ fn tokens(name: &str, qps: u32, burst: u32, by: &[Dimension]) -> Schema {
 
 /// So many at once, those that last among them.
 fn all_in_flight(name: &str, max: u32) -> Schema {
+    in_flight_by(name, max, &[])
+}
+
+fn in_flight_by(name: &str, max: u32, by: &[Dimension]) -> Schema {
     let limit = MaxRequestsInflight { max, count_long_running: true };
-    let limited = Limited { limit, by: Vec::new(), queueing: None };
+    let limited = Limited { limit, by: by.to_vec(), queueing: None };
     Schema { name: name.into(), kind: SchemaKind::MaxRequestsInflight(limited) }
 }
 
@@ -182,5 +187,89 @@ async fn what_is_wrong_is_named_with_its_place_and_changes_nothing() {
         let settings = FlowSettings { merged: all_pass(all_in_flight("one", 10)), clusters };
         assert_eq!(fixture.router.set_flow_control(settings).unwrap_err().to_string(), message);
         fixture.get(CONFIG_MAPS).await.refused(429);
+    }
+}
+
+/// Takes what these users send, or everybody's, and has it pass this schema; none for no schema.
+fn passing(schema: Option<&str>, users: &[&str]) -> Policy {
+    let all = || vec!["*".to_owned()];
+    let users = users.iter().map(|user| (*user).to_owned()).collect();
+    let rule =
+        Rule { verbs: all(), api_groups: all(), resources: all(), non_resource_urls: all(), users, ..Rule::default() };
+    let action = Action::Dispatch { endpoints: Vec::new(), flow_control_schema: schema.map(str::to_owned) };
+    Policy { rules: vec![rule], outcome: Outcome { action, ..Outcome::default() }, ..Policy::default() }
+}
+
+/// A place with these schemas, none of which all requests pass, and these policies.
+fn govern(fixture: &Fixture, schemas: Vec<Schema>, policies: Vec<Policy>) {
+    let merged = PlaceSchemas { schemas, all: None };
+    fixture.router.set_flow_control(FlowSettings { merged, ..FlowSettings::default() }).unwrap();
+    let merged = PlacePolicies { policies, denies_all: false };
+    fixture.router.set_dispatch(DispatchSettings { merged, ..DispatchSettings::default() });
+}
+
+#[tokio::test]
+async fn a_request_passes_the_schema_that_its_policy_names() {
+    let fixture = Fixture::start(["a"]).await;
+    fixture.get(CONFIG_MAPS).await.ok();
+    let exempt = Schema { name: "free".into(), kind: SchemaKind::Exempt };
+    let policies = vec![passing(Some("free"), &["root"]), passing(None, &["bob"]), passing(Some("none"), &[])];
+    govern(&fixture, vec![all_in_flight("none", 0), exempt], policies);
+    let [root, bob, ann] = ["root", "bob", "ann"].map(|name| fixture.user(name, &[]));
+    let message = "flow control schema \"none\" lets no request in";
+    refused(&ann.get(CONFIG_MAPS).await, "none", message);
+    // Whoever would answer: nothing of it reaches a cluster.
+    let created = config_map("of-ann", "x").to_string();
+    let json = [("content-type", "application/json")];
+    refused(&ann.send("POST", CONFIG_MAPS, &json, &created).await, "none", message);
+    assert!(fixture.member("a").list("configmaps").iter().all(|object| name(object) != "of-ann"));
+    let free = root.get(CONFIG_MAPS).await;
+    free.ok();
+    passed(&free, "free");
+    let unlimited = bob.get(CONFIG_MAPS).await;
+    unlimited.ok();
+    assert!(!unlimited.headers.contains_key(SCHEMA_HEADER));
+    // The policies may change what it passes, and the schemas what they let in.
+    govern(&fixture, vec![all_in_flight("none", 1)], vec![passing(Some("none"), &[])]);
+    for client in [&root, &bob, &ann] {
+        let answer = client.get(CONFIG_MAPS).await;
+        answer.ok();
+        passed(&answer, "none");
+    }
+}
+
+#[tokio::test]
+async fn each_value_of_a_key_has_a_limit_of_its_own() {
+    const PODS: &str = "/api/v1/namespaces/default/pods";
+    let fixture = Fixture::start(["a"]).await;
+    for path in [CONFIG_MAPS, PODS] {
+        fixture.get(path).await.ok();
+    }
+    let groups = |own: &str| ["system:authenticated".to_owned(), own.to_owned()];
+    let ann = fixture.user("ann", &groups("dev")).from_address([10, 0, 0, 1].into());
+    let as_ann = |address: [u8; 4]| ann.clone().from_address(address.into());
+    let watch = format!("{CONFIG_MAPS}?watch=1");
+    let [bob_of_dev, ann_of_ops] = [("bob", "dev"), ("ann", "ops")].map(|(name, own)| fixture.user(name, &groups(own)));
+    for (by, same, other) in [
+        (Dimension::User, (&ann_of_ops, PODS), (&bob_of_dev, CONFIG_MAPS)),
+        (Dimension::Group, (&bob_of_dev, PODS), (&ann_of_ops, CONFIG_MAPS)),
+        (
+            Dimension::ClientAddress,
+            (&bob_of_dev.clone().from_address([10, 0, 0, 1].into()), PODS),
+            (&as_ann([10, 0, 0, 2]), CONFIG_MAPS),
+        ),
+        (Dimension::Verb, (&bob_of_dev, &*watch), (&ann, CONFIG_MAPS)),
+        (Dimension::Resource, (&bob_of_dev, CONFIG_MAPS), (&ann, PODS)),
+    ] {
+        govern(&fixture, vec![in_flight_by("one", 1, &[by])], vec![passing(Some("one"), &[])]);
+        let held = ann.watch(&watch).await;
+        let message =
+            format!("flow control schema \"one\" lets 1 requests in at once for each {}; there were more", by.noun());
+        refused(&same.0.get(same.1).await, "one", &message);
+        other.0.get(other.1).await.ok();
+        drop(held);
+        until(async || same.0.call("GET", CONFIG_MAPS, &[], "").await.status() == 200).await;
+        // No state of the next one's.
+        govern(&fixture, Vec::new(), Vec::new());
     }
 }

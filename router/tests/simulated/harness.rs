@@ -1,6 +1,7 @@
 //! Simulated members behind one router, and a client that calls the router directly.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
@@ -346,6 +347,11 @@ impl Client {
     /// The same client by another connection.
     pub(crate) fn by_port(self, port: u16) -> Self {
         Self { peer: Some(Peer(([127, 0, 0, 1], port).into())), ..self }
+    }
+
+    /// The same client by a connection from another machine.
+    pub(crate) fn from_address(self, address: IpAddr) -> Self {
+        Self { peer: Some(Peer((address, 1).into())), ..self }
     }
 
     /// The answer as it begins.

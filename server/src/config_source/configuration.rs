@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use tributary_apimachinery::ClusterName;
-use tributary_router::{ClusterAuthorization, DispatchSettings, MemberRules};
+use tributary_router::{ClusterAuthorization, DispatchSettings, FlowSettings, MemberRules};
 
 use crate::hosts::ClusterHosts;
 
@@ -52,6 +52,8 @@ pub struct LoadedConfiguration {
     pub registries: Vec<tributary_crds::ResourceRegistry>,
     /// Which requests go on; all of them where the source has no objects that say so.
     pub dispatch: DispatchSettings,
+    /// How many of them.
+    pub flow_control: FlowSettings,
     /// The files that were read, to be watched for changes.
     pub files: Vec<PathBuf>,
 }

@@ -1,12 +1,11 @@
 //! What objects may say and this release does not do.
 
-use tributary_crds::{ConfigurationObjects, DispatchPolicy, FlowControl, Logging, Severity, ValidationProblem};
+use tributary_crds::{ConfigurationObjects, DispatchPolicy, Logging, Severity, ValidationProblem};
 
 /// What governs the requests for one object.
 struct Governance<'a> {
     object: String,
     policies: &'a [DispatchPolicy],
-    flow_control: &'a FlowControl,
     logging: &'a Logging,
 }
 
@@ -16,25 +15,19 @@ pub fn not_carried_out(objects: &ConfigurationObjects) -> Vec<ValidationProblem>
     let clusters = objects.clusters.iter().map(|cluster| Governance {
         object: format!("UpstreamCluster {:?}", cluster.metadata.name.as_deref().unwrap_or_default()),
         policies: &cluster.spec.dispatch_policies,
-        flow_control: &cluster.spec.flow_control,
         logging: &cluster.spec.logging,
     });
     let merged = objects.merged_endpoints.iter().map(|endpoint| Governance {
         object: format!("MergedEndpoint {:?}", endpoint.metadata.name.as_deref().unwrap_or_default()),
         policies: &endpoint.spec.dispatch_policies,
-        flow_control: &endpoint.spec.flow_control,
         logging: &endpoint.spec.logging,
     });
     clusters.chain(merged).flat_map(of_object).collect()
 }
 
 fn of_object(governance: Governance<'_>) -> impl Iterator<Item = ValidationProblem> {
-    let Governance { object, policies, flow_control, logging } = governance;
-    let fields = [
-        (Severity::Error, "spec.flowControl", !flow_control.is_empty()),
-        (Severity::Warning, "spec.logging", !logging.is_empty()),
-    ];
-    let fields = fields.into_iter().map(|(severity, field, is_given)| (severity, field.to_owned(), is_given));
+    let Governance { object, policies, logging } = governance;
+    let fields = std::iter::once((Severity::Warning, "spec.logging".to_owned(), !logging.is_empty()));
     let of_policies = policies.iter().enumerate().flat_map(|(number, policy)| {
         let field = |name: &str| format!("spec.dispatchPolicies[{number}].{name}");
         [
@@ -81,7 +74,7 @@ mod tests {
             assert_eq!(found(kind, &logged), of(Severity::Warning, "spec.dispatchPolicies[0].logMode"));
             let audited = policy(", auditLevel: Request");
             assert_eq!(found(kind, &audited), of(Severity::Warning, "spec.dispatchPolicies[0].auditLevel"));
-            assert_eq!(found(kind, schemas), of(Severity::Error, "spec.flowControl"));
+            assert_eq!(found(kind, schemas), []);
             assert_eq!(found(kind, "logging: {mode: Enabled}"), of(Severity::Warning, "spec.logging"));
         }
         assert_eq!(found("UpstreamCluster", "dispatch: DenyAll"), []);

@@ -15,6 +15,7 @@ use tributary_proxy::{Address, Probe, without_user_info};
 use tributary_router::MemberRules;
 
 use super::dispatch::dispatch_settings;
+use super::flow_control::flow_settings;
 use super::not_carried_out::not_carried_out;
 use super::secure_serving::cluster_hosts;
 use super::{ClusterSpec, LoadedConfiguration};
@@ -80,6 +81,7 @@ impl FileSource {
         }
         let mut configuration = LoadedConfiguration {
             dispatch: dispatch_settings(&objects),
+            flow_control: flow_settings(&objects),
             registries: objects.registries,
             files: vec![self.path.clone()],
             ..LoadedConfiguration::default()

@@ -97,6 +97,8 @@ impl Running {
             cluster_indices::assign(&self.identity.directory, &mut configuration.clusters).await?;
         }
         self.review_tokens_of(&configuration.clusters)?;
+        // Before the policies that name its schemas; what it refuses, all else is still unchanged for.
+        self.router.set_flow_control(configuration.flow_control)?;
         self.watch.set(configuration.files);
         self.clusters.update(configuration.clusters).await;
         // Before there is a cluster that they are about.

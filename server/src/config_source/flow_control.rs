@@ -1,0 +1,150 @@
+//! The flow control of configuration objects. Pure.
+
+use std::num::{NonZeroU16, NonZeroU32};
+
+use tributary_apimachinery::{ClusterName, duration};
+use tributary_crds::{ConfigurationObjects, FlowControlSchema, LimitBy, UpstreamCluster};
+use tributary_flow_control::{
+    Deck, Dimension, Limited, MaxRequestsInflight, Queueing, Schema, SchemaKind, TokenBucket,
+};
+use tributary_router::{FlowSettings, PlaceSchemas};
+
+/// The flow control of objects that were validated. Only requests whose policy names a schema pass one.
+pub(super) fn flow_settings(objects: &ConfigurationObjects) -> FlowSettings {
+    // There is one, or none.
+    let merged = objects.merged_endpoints.first();
+    let merged = merged.map(|endpoint| schemas(&endpoint.spec.flow_control.flow_control_schemas));
+    let clusters = objects.clusters.iter().filter_map(of_cluster);
+    FlowSettings { merged: merged.unwrap_or_default(), clusters: clusters.collect() }
+}
+
+/// That of a cluster. One whose name can be none is refused elsewhere.
+fn of_cluster(cluster: &UpstreamCluster) -> Option<(ClusterName, PlaceSchemas)> {
+    let name = ClusterName::new(cluster.metadata.name.as_deref().unwrap_or_default()).ok()?;
+    Some((name, schemas(&cluster.spec.flow_control.flow_control_schemas)))
+}
+
+fn schemas(written: &[FlowControlSchema]) -> PlaceSchemas {
+    PlaceSchemas { schemas: written.iter().map(schema).collect(), all: None }
+}
+
+fn schema(written: &FlowControlSchema) -> Schema {
+    let FlowControlSchema { name, max_requests_inflight, token_bucket, .. } = written;
+    let kind = match (max_requests_inflight, token_bucket) {
+        (Some(given), _) => SchemaKind::MaxRequestsInflight(Limited {
+            limit: MaxRequestsInflight { max: given.max, count_long_running: given.count_long_running },
+            by: dimensions(&given.limit_by),
+            queueing: given.queueing.as_ref().map(queueing),
+        }),
+        (None, Some(given)) => {
+            let qps = at_least_one(given.qps);
+            SchemaKind::TokenBucket(Limited {
+                limit: TokenBucket { qps, burst: given.burst.map_or(qps, at_least_one) },
+                by: dimensions(&given.limit_by),
+                queueing: given.queueing.as_ref().map(queueing),
+            })
+        }
+        (None, None) => SchemaKind::Exempt,
+    };
+    Schema { name: name.as_str().into(), kind }
+}
+
+/// What was validated is above 0.
+fn at_least_one(number: u32) -> NonZeroU32 {
+    NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN)
+}
+
+/// What is given twice counts once.
+fn dimensions(given: &[LimitBy]) -> Vec<Dimension> {
+    let mut dimensions: Vec<_> = given.iter().map(|by| dimension(*by)).collect();
+    dimensions.sort_unstable();
+    dimensions.dedup();
+    dimensions
+}
+
+fn dimension(by: LimitBy) -> Dimension {
+    match by {
+        LimitBy::User => Dimension::User,
+        LimitBy::Group => Dimension::Group,
+        LimitBy::ClientAddress => Dimension::ClientAddress,
+        LimitBy::Verb => Dimension::Verb,
+        LimitBy::Resource => Dimension::Resource,
+        LimitBy::Cluster => Dimension::Cluster,
+    }
+}
+
+/// What was validated is a deck and a duration.
+fn queueing(given: &tributary_crds::Queueing) -> Queueing {
+    let usual = Queueing::default();
+    Queueing {
+        deck: Deck::new(given.queues, given.hand_size).unwrap_or(usual.deck),
+        length: NonZeroU16::new(given.queue_length_limit).unwrap_or(usual.length),
+        wait_max: duration::parse(&given.max_wait).unwrap_or(usual.wait_max),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::time::Duration;
+
+    use super::*;
+
+    fn settings(spec: &str) -> FlowSettings {
+        let text = format!(
+            "apiVersion: tributary.dev/v1alpha1\nkind: UpstreamCluster\nmetadata: {{name: eu}}\nspec: {spec}\n---\n\
+             apiVersion: tributary.dev/v1alpha1\nkind: MergedEndpoint\nmetadata: {{name: all}}\nspec: {spec}\n"
+        );
+        flow_settings(&tributary_crds::parse(&text, Path::new("test.yaml")).unwrap())
+    }
+
+    #[test]
+    fn each_object_limits_its_own_place_and_no_schema_takes_all() {
+        let settings = settings("{flowControl: {flowControlSchemas: [{name: few, maxRequestsInflight: {max: 3}}]}}");
+        let limit = MaxRequestsInflight { max: 3, count_long_running: false };
+        let kind = SchemaKind::MaxRequestsInflight(Limited { limit, by: Vec::new(), queueing: None });
+        let eu = &settings.clusters[&ClusterName::new("eu").unwrap()];
+        for place in [eu, &settings.merged] {
+            assert_eq!(
+                (&place.schemas[..], &place.all),
+                (&[Schema { name: "few".into(), kind: kind.clone() }][..], &None)
+            );
+        }
+        let nothing = flow_settings(&ConfigurationObjects::default());
+        assert!(nothing.merged.schemas.is_empty() && nothing.clusters.is_empty());
+    }
+
+    #[test]
+    fn all_fields_count() {
+        let settings = settings(
+            "{flowControl: {flowControlSchemas: [{name: free, exempt: {}}, {name: all, maxRequestsInflight: \
+             {max: 0, countLongRunning: true, limitBy: [Cluster, User, User]}}, {name: slow, tokenBucket: {qps: 10}}, \
+             {name: fair, tokenBucket: {qps: 10, burst: 20, limitBy: [Group, ClientAddress, Verb, Resource], queueing: \
+             {queues: 16, handSize: 4, queueLengthLimit: 7, maxWait: 750ms}}}]}}",
+        );
+        let number = |number| NonZeroU32::new(number).unwrap();
+        let bucket = |burst, by: &[Dimension], queueing| {
+            let limit = TokenBucket { qps: number(10), burst: number(burst) };
+            SchemaKind::TokenBucket(Limited { limit, by: by.to_vec(), queueing })
+        };
+        let queueing = Queueing {
+            deck: Deck::new(16, 4).unwrap(),
+            length: NonZeroU16::new(7).unwrap(),
+            wait_max: Duration::from_millis(750),
+        };
+        let counted = Limited {
+            limit: MaxRequestsInflight { max: 0, count_long_running: true },
+            by: vec![Dimension::User, Dimension::Cluster],
+            queueing: None,
+        };
+        let by = [Dimension::Group, Dimension::ClientAddress, Dimension::Verb, Dimension::Resource];
+        let expected = [
+            ("free", SchemaKind::Exempt),
+            ("all", SchemaKind::MaxRequestsInflight(counted)),
+            ("slow", bucket(10, &[], None)),
+            ("fair", bucket(20, &by, Some(queueing))),
+        ];
+        let expected = expected.map(|(name, kind)| Schema { name: name.into(), kind });
+        assert_eq!(settings.merged.schemas, expected);
+    }
+}
