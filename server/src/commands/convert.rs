@@ -100,8 +100,10 @@ fn manifests(mut document: Value) -> Vec<Value> {
 #[cfg(test)]
 mod tests {
     use tributary_apimachinery::explain;
+    use tributary_flow_control::SchemaKind;
 
     use super::*;
+    use crate::config_source::upstream_clusters::FileSource;
 
     fn convert(text: &str) -> anyhow::Result<Conversion> {
         convert_files(&[(PathBuf::from("a.yaml"), text.to_owned())])
@@ -131,6 +133,22 @@ mod tests {
             assert!(notes.contains(part), "{part} in {notes}");
         }
         assert!(!notes.contains("hunter2"), "{notes}");
+    }
+
+    /// Whatever flow control is converted is carried out; a place is counted as there (case 19).
+    #[tokio::test]
+    async fn what_is_converted_is_taken_by_the_source_of_serve() {
+        let governed = MANIFEST.replace("    upsteamSubset: ['https://a']\n", "    flowControlSchemaName: few\n")
+            + "  flowControl:\n    flowControlSchemas:\n    - {name: few, maxRequestsInflight: {max: 1}}\n    - {name: slow, \
+             tokenBucket: {qps: 5, burst: 10}}\n    - {name: free, exempt: {}}\n";
+        let converted = convert(&governed).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("out.yaml"), &converted.yaml).unwrap();
+        let taken = FileSource::new(folder.path().to_owned()).read(&[]).await.unwrap();
+        let schemas = &taken.flow_control.clusters["eu"].schemas;
+        assert_eq!(schemas.iter().map(|schema| &*schema.name).collect::<Vec<_>>(), ["few", "slow", "free"]);
+        let SchemaKind::MaxRequestsInflight(few) = &schemas[0].kind else { panic!("{schemas:?}") };
+        assert!(few.limit.max == 1 && few.limit.count_long_running);
     }
 
     #[test]
