@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::rate::Rate;
 use crate::schema::{MaxRequestsInflight, TokenBucket};
 
 /// What is used of a limit. The two kinds differ in what brings back what is taken: that it is given back, or time.
@@ -29,6 +30,9 @@ pub(crate) trait Allowance: Default + Debug + Send + 'static {
 
     /// Whether nothing is used, so that forgetting it changes nothing.
     fn is_at_rest(&self, limit: Self::Limit, now: Instant) -> bool;
+
+    /// How much of the limit is used: slots, or tokens in a second.
+    fn used(&self, now: Instant) -> u32;
 
     /// The limit was this until now, and is another from now on: what was used stays used.
     fn settle(&mut self, limit: Self::Limit, now: Instant);
@@ -70,6 +74,10 @@ impl Allowance for Slots {
         self.taken == 0
     }
 
+    fn used(&self, _: Instant) -> u32 {
+        self.taken
+    }
+
     fn settle(&mut self, _: Self::Limit, _: Instant) {}
 }
 
@@ -85,6 +93,7 @@ pub(crate) struct Tokens {
     spent: u64,
     /// `None` before the first.
     at: Option<Instant>,
+    rate: Rate,
 }
 
 impl Tokens {
@@ -113,7 +122,8 @@ impl Allowance for Tokens {
         let spent = self.spent(limit, now) + parts(seats);
         let fits = spent <= parts(limit.burst.get());
         if fits {
-            *self = Self { spent, at: self.at.max(Some(now)) };
+            (self.spent, self.at) = (spent, self.at.max(Some(now)));
+            self.rate.count(seats, now);
         }
         fits
     }
@@ -132,7 +142,11 @@ impl Allowance for Tokens {
         self.spent(limit, now) == 0
     }
 
+    fn used(&self, now: Instant) -> u32 {
+        self.rate.per_second(now)
+    }
+
     fn settle(&mut self, limit: Self::Limit, now: Instant) {
-        *self = Self { spent: self.spent(limit, now), at: self.at.max(Some(now)) };
+        (self.spent, self.at) = (self.spent(limit, now), self.at.max(Some(now)));
     }
 }

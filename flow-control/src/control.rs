@@ -182,6 +182,37 @@ impl GovernedSchema {
         Ok(AdmittedRequest { usage, is_apart, _slot: slot })
     }
 
+    /// Puts another limit of this kind into force, for all who have this schema, in whatever configuration: what is used
+    /// stays used. A schema of another kind changes nothing.
+    pub fn limit_to(&self, kind: &SchemaKind) {
+        match (&*self.kind, kind) {
+            (Governed::Slots(ruled), SchemaKind::MaxRequestsInflight(next)) => {
+                ruled.gate.change(next.limit, next.queueing);
+            }
+            (Governed::Tokens(ruled), SchemaKind::TokenBucket(next)) => ruled.gate.change(next.limit, next.queueing),
+            _ => {}
+        }
+    }
+
+    /// How much the key uses that uses most: slots, or tokens in a second. Cost: a look at each key's account, some 100 µs
+    /// of 16,384, while nobody is let in.
+    pub fn used_most(&self) -> u32 {
+        match &*self.kind {
+            Governed::Exempt => 0,
+            Governed::Slots(ruled) => ruled.gate.used_most(),
+            Governed::Tokens(ruled) => ruled.gate.used_most(),
+        }
+    }
+
+    /// What is in force now for each key: slots, or tokens in a second. `None` where nothing is limited.
+    pub fn in_force(&self) -> Option<u32> {
+        match &*self.kind {
+            Governed::Exempt => None,
+            Governed::Slots(ruled) => Some(ruled.gate.limit().max),
+            Governed::Tokens(ruled) => Some(ruled.gate.limit().qps.get()),
+        }
+    }
+
     /// How much of it is used now.
     pub fn usage(&self) -> SchemaUsage {
         let (waiting, keys) = match &*self.kind {

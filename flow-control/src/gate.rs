@@ -89,6 +89,11 @@ impl<A: Allowance> Gate<A> {
         (limiter.waiting(), limiter.keys())
     }
 
+    /// How much the key uses that uses most.
+    pub(crate) fn used_most(&self) -> u32 {
+        self.limiter.lock().used_most(Instant::now())
+    }
+
     /// What is in force.
     pub(crate) fn limit(&self) -> A::Limit {
         self.limiter.lock().limit()

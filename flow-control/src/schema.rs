@@ -27,6 +27,17 @@ pub enum SchemaKind {
     TokenBucket(Limited<TokenBucket>),
 }
 
+impl SchemaKind {
+    /// How much there is for each key: slots, or tokens in a second. `None` where nothing is limited.
+    pub fn amount(&self) -> Option<u32> {
+        match self {
+            Self::Exempt => None,
+            Self::MaxRequestsInflight(limited) => Some(limited.limit.max),
+            Self::TokenBucket(limited) => Some(limited.limit.qps.get()),
+        }
+    }
+}
+
 /// A limit, and whose it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limited<L> {

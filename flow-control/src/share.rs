@@ -71,6 +71,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::loans::ReplicaId;
 
     proptest! {
         #[test]
@@ -101,7 +102,7 @@ mod tests {
         let three = Replicas::of(NonZeroU32::new(3).unwrap());
         let own = |qps: u32, burst: u32| kind(NonZeroU32::new(qps).unwrap(), NonZeroU32::new(burst).unwrap());
         assert_eq!(three.share(&schema, &loans, now).kind, own(33, 330));
-        loans.borrow(7, now, now);
+        loans.borrow((ReplicaId(1), 7), now, now);
         assert_eq!(three.share(&schema, &loans, now).kind, own(40, 400));
     }
 

@@ -139,18 +139,27 @@ impl GovernedPlaces {
         }
     }
 
+    /// A schema, by its place and its name.
+    pub(crate) fn schema(&self, cluster: Option<&ClusterName>, name: &str) -> Option<&GovernedSchema> {
+        let place = match cluster {
+            Some(cluster) => self.clusters.get(cluster)?,
+            None => &self.merged,
+        };
+        place.control.schema(name)
+    }
+
     /// Each schema, by the place it is of.
-    fn usage(&self) -> Vec<(SchemaLabels, SchemaUsage)> {
+    fn schemas(&self) -> Vec<(SchemaLabels, &GovernedSchema)> {
         let clusters = self.clusters.iter().map(|(name, place)| (name.as_str(), place));
-        let mut usage = Vec::new();
+        let mut schemas = Vec::new();
         for (cluster, place) in [("", &self.merged)].into_iter().chain(clusters) {
-            usage.extend(place.control.schemas().map(|schema| {
+            schemas.extend(place.control.schemas().map(|schema| {
                 let labels = SchemaLabels { cluster: cluster.to_owned(), schema: schema.name().to_string() };
-                (labels, schema.usage())
+                (labels, schema)
             }));
         }
-        usage.sort_by(|(one, _), (other, _)| one.cmp(other));
-        usage
+        schemas.sort_by(|(one, _), (other, _)| one.cmp(other));
+        schemas
     }
 }
 
@@ -285,10 +294,19 @@ const GAUGES: [SchemaGauge; 3] = [
 
 impl Collector for FlowMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let usage = self.0.load().usage();
-        if usage.is_empty() {
+        let governed = self.0.load();
+        let schemas = governed.schemas();
+        if schemas.is_empty() {
             return Ok(());
         }
+        let (name, help) = ("tributary_flow_control_limit", "What this process has of a limit, for each key");
+        let mut gauge = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (labels, schema) in &schemas {
+            if let Some(limit) = schema.in_force() {
+                ConstGauge::new(i64::from(limit)).encode(gauge.encode_family(labels)?)?;
+            }
+        }
+        let usage: Vec<_> = schemas.into_iter().map(|(labels, schema)| (labels, schema.usage())).collect();
         for (name, help, value) in GAUGES {
             let mut gauge = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             for (labels, usage) in &usage {
@@ -306,6 +324,22 @@ impl Collector for FlowMetrics {
             }
         }
         Ok(())
+    }
+}
+
+/// A request that is like all others.
+#[cfg(test)]
+pub(crate) fn testing_attributes() -> Attributes<'static> {
+    Attributes {
+        user: tributary_flow_control::User { verifier: "test", name: "ann" },
+        groups: &[],
+        client_address: None,
+        verb: "list",
+        resource: None,
+        cluster: None,
+        is_long_running: false,
+        width: 1,
+        flow: Flow::of(&"ann"),
     }
 }
 

@@ -24,6 +24,7 @@ mod discovery;
 mod dispatch;
 mod flow;
 mod flow_control;
+mod flow_shares;
 mod forward;
 mod grounds;
 mod handle;
@@ -64,6 +65,7 @@ pub use body::{Ending, ended_by};
 pub use caller::User;
 pub use dispatch::{DispatchSettings, PlacePolicies};
 pub use flow_control::{FlowSettings, FlowSettingsError, FlowSettingsProblem, PlaceSchemas};
+pub use flow_shares::{FlowShares, LimitShare};
 pub use last_heard::{KeepLastHeard, LastHeard, LastHeardError};
 pub use limits::Limits;
 pub use metrics::{ClientClass, Decision, Metrics};
@@ -89,6 +91,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::{ClusterName, Mount};
+use tributary_flow_control::Replicas;
 use tributary_merge::Epochs;
 use tributary_proxy::ClientTuning;
 
@@ -133,6 +136,8 @@ pub struct RouterConfig {
     /// Whether no other process serves the same clients. Only then can a watch go on from the integer of one object:
     /// the places of the other clusters are taken from this process's log, which is no other's.
     pub alone: bool,
+    /// How many processes share each limit of flow control.
+    pub replicas: Replicas,
     /// Set where many users are served: memory shows each what their own rights in each cluster let them read. Without
     /// it one person owns the endpoint, and sees what the kubeconfig's user does.
     pub shared: Option<SharedMode>,
@@ -144,6 +149,7 @@ pub struct Router {
     views: Arc<Views>,
     policies: Arc<ArcSwap<Policies>>,
     flow_control: Arc<ArcSwap<GovernedPlaces>>,
+    flow_shares: FlowShares,
     dispatch: Arc<DispatchGate>,
     epochs: ArcSwap<Epochs>,
     metrics: Arc<Metrics>,
@@ -197,6 +203,7 @@ impl Router {
         let flow_control = Arc::<ArcSwap<GovernedPlaces>>::default();
         let flow_metrics = FlowMetrics(Arc::clone(&flow_control));
         metrics.register(|registry| registry.register_collector(Box::new(flow_metrics)));
+        let flow_shares = FlowShares::new(config.replicas, Arc::clone(&flow_control));
         let dispatch = Arc::<DispatchGate>::default();
         metrics.register(|registry| dispatch.register(registry));
         let rights = config.shared.map(|mode| RightsMirror::start(Arc::clone(&fleet), mode, &config.limits));
@@ -208,6 +215,7 @@ impl Router {
             views,
             policies,
             flow_control,
+            flow_shares,
             dispatch,
             epochs: ArcSwap::from_pointee(config.epochs),
             lanes: AnswerTurns::new(config.limits.long_answers, &metrics.lanes),
@@ -260,9 +268,12 @@ impl Router {
     /// # Errors
     /// [`FlowSettingsError`]; then nothing is changed.
     pub fn set_flow_control(&self, settings: FlowSettings) -> Result<(), FlowSettingsError> {
-        let next = self.flow_control.load().next(settings)?;
-        self.flow_control.store(Arc::new(next));
-        Ok(())
+        self.flow_shares.set(settings)
+    }
+
+    /// What of the limits is this process's where several share them.
+    pub fn flow_shares(&self) -> &FlowShares {
+        &self.flow_shares
     }
 
     /// Takes over new dispatch policies, at once and for all requests that come from now on. What is open and refused by
