@@ -9,6 +9,7 @@ mod join;
 mod kubeconfig;
 mod plugin;
 mod policy;
+mod replicas;
 mod shared;
 mod sni_cert_key;
 mod words;
@@ -33,6 +34,7 @@ pub use plugin::{
     DiffArguments, EndpointArguments, ObjectArguments, PluginCli, PluginCommand, WhichArguments, WhichOutput,
 };
 pub use policy::{PolicyCommand, PolicyTestArguments, TestedResource};
+pub use replicas::{PeerUrl, ReplicaArguments};
 pub use shared::{SharedArguments, TlsVersion};
 pub use sni_cert_key::SniCertKey;
 
@@ -258,6 +260,9 @@ pub struct ServeArguments {
     /// Who may connect, and how.
     #[command(flatten)]
     pub shared: SharedArguments,
+    /// How many share limits of flow control.
+    #[command(flatten)]
+    pub sharing: ReplicaArguments,
     /// What is held at most.
     #[command(flatten)]
     pub limits: LimitArguments,
@@ -405,7 +410,7 @@ impl ServeArguments {
     pub fn is_alone(&self) -> bool {
         match self.replicas {
             Some(replicas) => replicas == Replicas::One,
-            None => self.serves_contexts(),
+            None => self.serves_contexts() && !self.sharing.are_several(),
         }
     }
 }
@@ -592,6 +597,7 @@ mod tests {
             ("tributary serve --config x", false),
             ("tributary serve --config x --replicas one", true),
             ("tributary serve --config x --contexts a", true),
+            ("tributary serve --replica-count 2", false),
         ] {
             let Command::Serve(serve) = parse(line).unwrap().command else { panic!("serve") };
             assert_eq!(serve.is_alone(), expected, "{line}");
@@ -615,6 +621,10 @@ mod tests {
             "tributary serve --history-bytes -1",
             "tributary serve --item-resource-versions number",
             "tributary serve --replicas 2",
+            "tributary serve --replica-count 0",
+            "tributary serve --peer https://a:1",
+            "tributary serve --peer-listen 127.0.0.1:1",
+            "tributary serve --peer-key-file a",
             "tributary demo --clusters 0",
             "tributary demo --churn -1",
             "tributary check",

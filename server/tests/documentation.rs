@@ -128,6 +128,8 @@ fn tables() -> Vec<(String, String)> {
     }
     let serve = program.find_subcommand("serve").unwrap();
     tables.push(("serve limits".to_owned(), flags(serve, Some("Limits"))));
+    let replicas = "Replicas that share the limits of flow control";
+    tables.push(("serve replicas".to_owned(), flags(serve, Some(replicas))));
     tables.push(("serve audit".to_owned(), flags(serve, Some("Audit"))));
     let shared = "Shared mode: many users, each with their own rights";
     tables.push(("serve shared".to_owned(), flags(serve, Some(shared))));

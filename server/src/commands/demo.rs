@@ -9,7 +9,7 @@ use tributary_simulator::{Churn, SimulatedCluster, Simulator, SimulatorConfig, k
 
 use super::serve::{Ready, serve};
 use crate::cli::audit::AuditArguments;
-use crate::cli::{DemoArguments, LimitArguments, MergeArguments, ServeArguments, SharedArguments};
+use crate::cli::{DemoArguments, LimitArguments, MergeArguments, ReplicaArguments, ServeArguments, SharedArguments};
 use crate::credentials::{BearerToken, Certificates};
 use crate::data_directory::{DataDirectory, write_private};
 use crate::exit::Failure;
@@ -48,6 +48,7 @@ pub async fn demo(arguments: DemoArguments) -> Result<(), Failure> {
         partial: None,
         item_resource_versions: ItemResourceVersions::default(),
         replicas: None,
+        sharing: ReplicaArguments::default(),
         data_dir: Some(directory.0.join("data")),
         shutdown_delay_duration: Duration::ZERO,
         goaway_chance: GoawayChance::default(),

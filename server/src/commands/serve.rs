@@ -19,7 +19,7 @@ use tributary_router::{Policies, Router, RouterConfig};
 
 use crate::audit::{AuditError, Auditor};
 use crate::authentication::{AuthenticationFilesError, Authenticator};
-use crate::cli::ServeArguments;
+use crate::cli::{Replicas, ServeArguments};
 use crate::clusters::Clusters;
 use crate::config_source::ConfigurationSources;
 use crate::config_source::watch::FileWatch;
@@ -36,6 +36,7 @@ use crate::kubeconfig::write::check_replaceable;
 use crate::last_heard_file;
 use crate::listener::tls::TlsSettings;
 use crate::listener::{self, Drained, ProxyProtocolPeers};
+use crate::replicas::Exchange;
 use crate::signals::Signals;
 use crate::threads::Threads;
 use clients::SharedClients;
@@ -71,6 +72,8 @@ async fn serve_until(
     if is_settled_by_flags(&arguments) {
         check_access(&arguments).map_err(Failure::Usage)?;
     }
+    let is_one = arguments.replicas == Some(Replicas::One);
+    arguments.sharing.check(is_one).map_err(Failure::Usage)?;
     let (sources, merged_kubeconfig) = (sources(&arguments)?, merged_kubeconfig(&arguments)?);
     let Some(configuration) = leaving.run_until_cancelled(sources.read()).await else { return Ok(()) };
     let configuration = configuration.map_err(Failure::usage)?;
@@ -117,6 +120,8 @@ async fn serve_until(
         address,
         refused: None,
     };
+    // What cannot be listened on ends the start before anybody is told that it serves.
+    let exchange = Exchange::open(&running.arguments.sharing, &router)?;
     let Some(started) = leaving.run_until_cancelled(running.start(configuration)).await else { return Ok(()) };
     started?;
     let stop = &CancellationToken::new();
@@ -133,6 +138,9 @@ async fn serve_until(
         tokio::spawn(stop.clone().run_until_cancelled_owned(clients.review_followed_tokens(&router)));
     }
 
+    if let Some(exchange) = exchange {
+        tokio::spawn(exchange.run(stop.clone()));
+    }
     let serving = answer_clients(&running, (Arc::clone(&router), audit.clone()), &clients, socket, stop)?;
     running.write_kubeconfigs().await.map_err(Failure::runtime)?;
     running.announce(on_ready);
@@ -268,6 +276,7 @@ fn router_config(directory: &DataDirectory, arguments: &ServeArguments) -> Route
         policies: Policies::default(),
         limits: arguments.limits.router(),
         alone: arguments.is_alone(),
+        replicas: arguments.sharing.replicas(),
         epochs: epochs_file::read(directory),
         keep_epochs: Some(Box::new(move |epochs| epochs_file::write(&keep, epochs))),
         last_heard: last_heard_file::read(directory),

@@ -12,5 +12,6 @@ mod lifecycle;
 mod policies;
 mod precedents;
 mod renewal;
+mod replicas;
 mod status;
 mod twins;
