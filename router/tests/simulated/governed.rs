@@ -132,6 +132,26 @@ async fn a_watch_holds_its_place_until_it_ends_and_none_lets_nobody_in() {
     }
 }
 
+#[tokio::test]
+async fn a_watch_is_counted_apart_unless_the_schema_counts_it() {
+    let fixture = Fixture::start(["a"]).await;
+    fixture.get(CONFIG_MAPS).await.ok();
+    let limit = MaxRequestsInflight { max: 1, count_long_running: false };
+    let kind = SchemaKind::MaxRequestsInflight(Limited { limit, by: Vec::new(), queueing: None });
+    fixture.router.set_flow_control(merged(Schema { name: "one".into(), kind })).unwrap();
+    let watches = [
+        fixture.watch(&format!("{CONFIG_MAPS}?watch=1")).await,
+        fixture.watch(&format!("{CONFIG_MAPS}?watch=1")).await,
+    ];
+    let list = fixture.get(CONFIG_MAPS).await;
+    list.ok();
+    passed(&list, "one");
+    let apart = "tributary_flow_control_requests_long_running{cluster=\"\",schema=\"one\"}";
+    assert!(fixture.router.metrics().expose().contains(&format!("{apart} 2")));
+    drop(watches);
+    until(async || fixture.router.metrics().expose().contains(&format!("{apart} 0"))).await;
+}
+
 /// Fifty requests of one connection wait, and one of another: it is the second that is let in.
 #[tokio::test]
 async fn a_storm_of_one_client_waits_for_itself() {
@@ -246,8 +266,8 @@ async fn each_value_of_a_key_has_a_limit_of_its_own() {
         fixture.get(path).await.ok();
     }
     let groups = |own: &str| ["system:authenticated".to_owned(), own.to_owned()];
-    let ann = fixture.user("ann", &groups("dev")).from_address([10, 0, 0, 1].into());
-    let as_ann = |address: [u8; 4]| ann.clone().from_address(address.into());
+    let ann = fixture.user("ann", &groups("dev")).at_address([10, 0, 0, 1].into());
+    let as_ann = |address: [u8; 4]| ann.clone().at_address(address.into());
     let watch = format!("{CONFIG_MAPS}?watch=1");
     let [bob_of_dev, ann_of_ops] = [("bob", "dev"), ("ann", "ops")].map(|(name, own)| fixture.user(name, &groups(own)));
     for (by, same, other) in [
@@ -255,7 +275,7 @@ async fn each_value_of_a_key_has_a_limit_of_its_own() {
         (Dimension::Group, (&bob_of_dev, PODS), (&ann_of_ops, CONFIG_MAPS)),
         (
             Dimension::ClientAddress,
-            (&bob_of_dev.clone().from_address([10, 0, 0, 1].into()), PODS),
+            (&bob_of_dev.clone().at_address([10, 0, 0, 1].into()), PODS),
             (&as_ann([10, 0, 0, 2]), CONFIG_MAPS),
         ),
         (Dimension::Verb, (&bob_of_dev, &*watch), (&ann, CONFIG_MAPS)),

@@ -350,7 +350,7 @@ impl Client {
     }
 
     /// The same client by a connection from another machine.
-    pub(crate) fn from_address(self, address: IpAddr) -> Self {
+    pub(crate) fn at_address(self, address: IpAddr) -> Self {
         Self { peer: Some(Peer((address, 1).into())), ..self }
     }
 

@@ -177,8 +177,6 @@ fn client(url: &PeerUrl, credentials: &ReplicaCredentials) -> anyhow::Result<kub
     credentials.put_into(&mut config);
     config.connect_timeout = Some(ANSWER_WITHIN);
     config.default_retry = false;
-    // Replicas are near; a proxy of the environment is for what is not.
-    config.proxy_url = None;
     Ok(kube::Client::try_from(config)?)
 }
 
