@@ -281,8 +281,8 @@ impl Conversion {
         self.unknown(path, &schema.rest);
         let is_global = !matches!(schema.strategy.as_str(), "" | "local");
         if is_global || schema.global_max_requests_inflight.is_some() || schema.global_token_bucket.is_some() {
-            let what =
-                "a limit over all replicas is no matter of one schema here; the local limit of each process stands";
+            let what = "a limit over all replicas is left out; the local one stands, for each process, or with --replica-count \
+                 for all of them together";
             self.differs(path, what);
         }
         let inflight = schema.max_requests_inflight.map(|limit| MaxRequestsInflight {
