@@ -26,6 +26,7 @@ pub(crate) fn judge(results: &Results) -> Vec<Figure> {
     judged.gateway(results);
     judged.shared(results);
     judged.rights(results);
+    judged.token_bucket(results);
     judged.0
 }
 
@@ -134,6 +135,18 @@ impl Judged {
             self.judge("rights of 1,000 clusters: known", Some(mirror.with.known_seconds), 30.0, "s");
             self.judge("rights of 1,000 clusters: memory", Some(mirror.mirror_bytes() / MB), 150.0, "MB");
         }
+    }
+
+    /// Flow control of what memory answers.
+    fn token_bucket(&mut self, results: &Results) {
+        let Some(bucket) = &results.token_bucket else { return };
+        self.judge(
+            "token bucket, offered twice its rate: lets in its rate, but for",
+            Some(bucket.inexact() * 100.0),
+            5.0,
+            "%",
+        );
+        self.judge("token bucket: users have an equal share, but for", Some(bucket.unfair() * 100.0), 10.0, "%");
     }
 
     /// One watcher and many.

@@ -32,6 +32,7 @@ mod report;
 mod revoked;
 mod shared;
 mod statistics;
+mod token_bucket;
 mod uniform_rbac;
 mod usage;
 mod watches;
@@ -91,7 +92,8 @@ impl Arguments {
 
     /// Whether anything is to be measured that needs a real member.
     fn needs_member(&self) -> bool {
-        let is_simulated = |only: &String| [fleet::NAME, mirror::NAME].iter().any(|name| name.contains(only.as_str()));
+        let simulated = [fleet::NAME, mirror::NAME, token_bucket::NAME];
+        let is_simulated = |only: &String| simulated.iter().any(|name| name.contains(only.as_str()));
         self.only.is_empty() || !self.only.iter().all(is_simulated)
     }
 }
@@ -149,6 +151,9 @@ async fn run(arguments: Arguments) -> anyhow::Result<bool> {
     }
     if arguments.wants(mirror::NAME) {
         results.mirror = Some(mirror::run().await?);
+    }
+    if arguments.wants(token_bucket::NAME) {
+        results.token_bucket = Some(token_bucket::run().await?);
     }
     if arguments.needs_member() {
         measure_both_sides(&arguments, &mut results).await?;

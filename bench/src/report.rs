@@ -12,6 +12,7 @@ use crate::gateway::GatewayFigures;
 use crate::mirror::MirrorFigures;
 use crate::revoked::RevokedFigures;
 use crate::shared::SharedFigures;
+use crate::token_bucket::TokenBucketFigures;
 use crate::{limits, reads, watches, worst};
 
 /// One read on both sides.
@@ -82,6 +83,8 @@ pub(crate) struct Results {
     pub(crate) fleet: Option<FleetFigures>,
     /// Their rights.
     pub(crate) mirror: Option<MirrorFigures>,
+    /// A token bucket that is offered too much.
+    pub(crate) token_bucket: Option<TokenBucketFigures>,
     /// Memory.
     pub(crate) memory: Option<Memory>,
     /// The figures to reach.
@@ -125,6 +128,9 @@ impl Results {
         }
         if let Some(mirror) = &self.mirror {
             write_mirror(mirror, out)?;
+        }
+        if let Some(bucket) = &self.token_bucket {
+            write_token_bucket(bucket, out)?;
         }
         writeln!(out, "| figure | measured | allowed | |")?;
         writeln!(out, "|---|---|---|---|")?;
@@ -414,6 +420,16 @@ fn write_mirror(mirror: &MirrorFigures, out: &mut String) -> std::fmt::Result {
         writeln!(out, "| {what} | {:.1} | {:.1} | {memory:.0} |", cost.known_seconds, cost.cpu_seconds)?;
     }
     writeln!(out, "\nThe mirror: {:.0} MB\n", mb(mirror.mirror_bytes()))
+}
+
+fn write_token_bucket(bucket: &TokenBucketFigures, out: &mut String) -> std::fmt::Result {
+    let (qps, offered) = (bucket.qps, bucket.offered());
+    writeln!(out, "| bucket of {qps} gets/s, offered {offered:.2} × that | offered/s | let in/s | 429/s |")?;
+    writeln!(out, "|---|---|---|---|")?;
+    for (number, user) in bucket.users.iter().enumerate() {
+        writeln!(out, "| user {number} | {:.0} | {:.0} | {:.0} |", user.offered, user.admitted, user.refused)?;
+    }
+    writeln!(out)
 }
 
 fn write_memory(memory: &Memory, out: &mut String) -> std::fmt::Result {

@@ -1,0 +1,254 @@
+//! A token bucket in front of gets from memory, offered twice what it lets in: whether it lets in what it says, and each
+//! user as much as the others, however much they offer. The member is simulated within this program, the server is a process
+//! of its own.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::Context;
+use bytes::Bytes;
+use http::Method;
+use http_body_util::BodyExt;
+use serde::Serialize;
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, interval, sleep};
+use tributary_e2e::{PeopleAuthority, Tributary};
+use tributary_simulator::{SimulatedCluster, Simulator, SimulatorConfig, kubeconfig};
+
+use crate::client::{Contestant, ContestantConnection};
+
+/// The key of the figures.
+pub(crate) const NAME: &str = "flow-token-bucket";
+
+/// What the bucket lets in, in a second and at once.
+const QPS: u32 = 10_000;
+/// What each user offers, in a second: twice the bucket together, one of them more than all others, and each more than an
+/// equal share.
+const OFFERED: [u32; 4] = [11_000, 3_000, 3_000, 3_000];
+/// How long it is offered before it is counted: what is saved at first is spent in a second, as twice as much comes.
+const SPENT_WITHIN: Duration = Duration::from_secs(4);
+/// How long it is counted.
+const COUNTED: Duration = Duration::from_secs(15);
+/// Connections of each user.
+const CONNECTIONS: usize = 4;
+/// Requests of one user that may be under way: what the server cannot even refuse is not offered.
+const UNDER_WAY_MAX: usize = 1_000;
+/// How often requests are sent.
+const PACE: Duration = Duration::from_millis(1);
+/// How often it is tried whether the users' rights are known.
+const PROBE: Duration = Duration::from_millis(100);
+
+const JSON: &str = "application/json";
+const RBAC: &str = "rbac.authorization.k8s.io";
+const GROUP: &str = "tenants";
+
+/// What was measured.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct TokenBucketFigures {
+    /// What the bucket lets in, in a second.
+    pub(crate) qps: u32,
+    /// Each user's.
+    pub(crate) users: Vec<UserRates>,
+}
+
+/// One user's requests in a second.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(crate) struct UserRates {
+    /// Those that were sent.
+    pub(crate) offered: f64,
+    /// Those that were answered with the object.
+    pub(crate) admitted: f64,
+    /// Those that were answered 429.
+    pub(crate) refused: f64,
+}
+
+/// What is counted of one user.
+#[derive(Default)]
+struct Counts {
+    offered: AtomicU64,
+    admitted: AtomicU64,
+    refused: AtomicU64,
+    failed: AtomicU64,
+}
+
+impl TokenBucketFigures {
+    /// How much more or less was let in than the bucket says, of what it says.
+    pub(crate) fn inexact(&self) -> f64 {
+        let admitted: f64 = self.users.iter().map(|user| user.admitted).sum();
+        (admitted / f64::from(self.qps) - 1.0).abs()
+    }
+
+    /// How far a user is from an equal share at most, of that.
+    pub(crate) fn unfair(&self) -> f64 {
+        let admitted: f64 = self.users.iter().map(|user| user.admitted).sum();
+        let share = admitted / self.users.len() as f64;
+        self.users.iter().map(|user| (user.admitted / share - 1.0).abs()).fold(0.0, f64::max)
+    }
+
+    /// What was offered, of what the bucket lets in.
+    pub(crate) fn offered(&self) -> f64 {
+        self.users.iter().map(|user| user.offered).sum::<f64>() / f64::from(self.qps)
+    }
+}
+
+/// Starts a member and a server, and measures.
+///
+/// # Errors
+/// When one does not start, or a request is answered otherwise than with its object or 429.
+pub(crate) async fn run() -> anyhow::Result<TokenBucketFigures> {
+    let folder = tempfile::Builder::new().prefix("tributary-bench-bucket-").tempdir().context("make a folder")?;
+    let member = member().await?;
+    configure(folder.path(), &member)?;
+    let people = PeopleAuthority::new("the people's authority")?;
+    let authority = folder.path().join("clients.crt");
+    fs::write(&authority, people.pem()).context("write the authority")?;
+    let server = Tributary::configured(&folder.path().join("configuration")).shared(&authority);
+    let server = server.start().await.context("start tributary")?;
+    let mut users = Vec::new();
+    for number in 0..OFFERED.len() {
+        let (name, path) = (format!("user{number}"), folder.path().join(format!("user{number}.kubeconfig")));
+        server.kubeconfig_of(&path, &people.user(&name, &[GROUP])?, &[])?;
+        let target = Contestant::from_kubeconfig("tributary", &path, None).await?;
+        let mut connections = Vec::new();
+        for _ in 0..CONNECTIONS {
+            connections.push(target.connect().await?);
+        }
+        users.push(connections);
+    }
+    let path = pod(&users[0][0]).await?;
+    eprintln!("measuring {NAME} …");
+    let figures = measure(users, &path).await?;
+    server.stop().await.context("stop tributary")?;
+    Ok(figures)
+}
+
+/// A member in which the tenants may read pods.
+async fn member() -> anyhow::Result<SimulatedCluster> {
+    let config = SimulatorConfig { name: "member1".to_owned(), pods: 100, rbac: true, ..SimulatorConfig::default() };
+    let member = Simulator::start(config).await.context("start a member")?;
+    let put = |kind: &str, mut object: Value| {
+        object["kind"] = kind.into();
+        object["apiVersion"] = format!("{RBAC}/v1").into();
+        object["metadata"] = json!({"name": GROUP});
+        member.apply(object).map(drop).with_context(|| format!("put a {kind}"))
+    };
+    let rules = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]}]);
+    put("ClusterRole", json!({"rules": rules}))?;
+    let role = json!({"apiGroup": RBAC, "kind": "ClusterRole", "name": GROUP});
+    put(
+        "ClusterRoleBinding",
+        json!({"roleRef": role, "subjects": [{"apiGroup": RBAC, "kind": "Group", "name": GROUP}]}),
+    )?;
+    Ok(member)
+}
+
+/// Writes a configuration in which everything passes the bucket.
+fn configure(folder: &Path, member: &SimulatedCluster) -> anyhow::Result<()> {
+    let configuration = folder.join("configuration");
+    fs::create_dir(&configuration).context("make a folder for the configuration")?;
+    fs::write(configuration.join("members.kubeconfig"), kubeconfig([member])).context("write the kubeconfig")?;
+    let object = |kind: &str, name: &str, spec: Value| json!({"apiVersion": "tributary.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec});
+    let name = member.name();
+    let cluster = json!({"kubeconfig": {"path": "members.kubeconfig", "context": name}, "authorization": "RBAC"});
+    let all = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "nonResourceURLs": ["*"]});
+    let bucket = json!({"name": "bucket", "tokenBucket": {"qps": QPS, "queueing": {}}});
+    let merged = json!({"dispatchPolicies": [{"rules": [all], "flowControlSchemaName": "bucket"}],
+        "flowControl": {"flowControlSchemas": [bucket]}});
+    // JSON is YAML.
+    let text =
+        format!("{}\n---\n{}\n", object("UpstreamCluster", name, cluster), object("MergedEndpoint", "all", merged));
+    fs::write(configuration.join("all.yaml"), text).context("write the configuration")
+}
+
+/// The path of a pod, once the users' rights are known and pods are held.
+async fn pod(connection: &ContestantConnection) -> anyhow::Result<String> {
+    loop {
+        let listed = connection.read("/api/v1/pods?limit=1").await;
+        let list: Value = match &listed {
+            Ok(text) => serde_json::from_slice(text).context("read a list")?,
+            Err(_) => Value::Null,
+        };
+        let metadata = &list["items"][0]["metadata"];
+        if let (Some(namespace), Some(name)) = (metadata["namespace"].as_str(), metadata["name"].as_str()) {
+            return Ok(format!("/api/v1/namespaces/{namespace}/pods/{name}?resourceVersion=0"));
+        }
+        sleep(PROBE).await;
+    }
+}
+
+async fn measure(users: Vec<Vec<ContestantConnection>>, path: &str) -> anyhow::Result<TokenBucketFigures> {
+    let counts: Vec<_> = users.iter().map(|_| Arc::<Counts>::default()).collect();
+    let mut offering = JoinSet::new();
+    for ((connections, rate), counts) in users.into_iter().zip(OFFERED).zip(&counts) {
+        offering.spawn(offer(connections, rate, path.to_owned(), Arc::clone(counts)));
+    }
+    sleep(SPENT_WITHIN).await;
+    let read = || counts.iter().map(|counts| counts.read()).collect::<Vec<_>>();
+    let (began, before) = (Instant::now(), read());
+    sleep(COUNTED).await;
+    let (seconds, after) = (began.elapsed().as_secs_f64(), read());
+    offering.shutdown().await;
+    let failed: u64 = counts.iter().map(|counts| counts.failed.load(Ordering::Relaxed)).sum();
+    anyhow::ensure!(failed == 0, "{failed} requests were answered neither with their object nor with 429");
+    let rate = |before: u64, after: u64| (after - before) as f64 / seconds;
+    let rates = before.iter().zip(&after).map(|(before, after)| UserRates {
+        offered: rate(before[0], after[0]),
+        admitted: rate(before[1], after[1]),
+        refused: rate(before[2], after[2]),
+    });
+    Ok(TokenBucketFigures { qps: QPS, users: rates.collect() })
+}
+
+impl Counts {
+    fn read(&self) -> [u64; 3] {
+        [&self.offered, &self.admitted, &self.refused].map(|count| count.load(Ordering::Relaxed))
+    }
+}
+
+/// Sends so many requests in a second, whatever becomes of them. Cancel: those that are under way go on.
+async fn offer(connections: Vec<ContestantConnection>, rate: u32, path: String, counts: Arc<Counts>) {
+    let (room, path) = (Arc::new(Semaphore::new(UNDER_WAY_MAX)), Arc::<str>::from(path));
+    let mut pace = interval(PACE);
+    let began = Instant::now();
+    let mut sent = 0_u64;
+    loop {
+        pace.tick().await;
+        let due = (began.elapsed().as_secs_f64() * f64::from(rate)) as u64;
+        for number in sent..due {
+            let Ok(place) = Arc::clone(&room).try_acquire_owned() else { continue };
+            counts.offered.fetch_add(1, Ordering::Relaxed);
+            let connection = connections[number as usize % connections.len()].clone();
+            let (path, counts) = (Arc::clone(&path), Arc::clone(&counts));
+            tokio::spawn(async move {
+                let _place = place;
+                counts.of(get(&connection, &path).await).fetch_add(1, Ordering::Relaxed);
+            });
+        }
+        sent = due;
+    }
+}
+
+impl Counts {
+    /// What counts answers of this status.
+    fn of(&self, answered: anyhow::Result<u16>) -> &AtomicU64 {
+        match answered {
+            Ok(200) => &self.admitted,
+            Ok(429) => &self.refused,
+            _ => &self.failed,
+        }
+    }
+}
+
+/// The status of an answer that was read to its end.
+async fn get(connection: &ContestantConnection, path: &str) -> anyhow::Result<u16> {
+    let mut answer = connection.send(Method::GET, path, JSON, "", Bytes::new()).await?;
+    while let Some(frame) = answer.body_mut().frame().await {
+        frame.context("read the body")?;
+    }
+    Ok(answer.status().as_u16())
+}
