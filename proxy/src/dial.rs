@@ -51,7 +51,7 @@ pub(crate) type Http2Connection = ConnectionTask<http2::Connection<TokioIo<BoxIo
 /// A connection on which HTTP has begun. Its second half has to be polled for anything to happen.
 pub(crate) enum Dialed {
     Http1(http1::SendRequest<Body>, Box<Http1Connection>),
-    Http2(http2::SendRequest<Body>, Http2Connection),
+    Http2(http2::SendRequest<Body>, Box<Http2Connection>),
 }
 
 /// Dials one member.
@@ -220,7 +220,7 @@ impl Dialer {
             let (sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
             let mut connection = ConnectionTask::new(connection, starter);
             settings(&mut connection).await?;
-            Ok::<_, BoxError>(Dialed::Http2(sender, connection))
+            Ok::<_, BoxError>(Dialed::Http2(sender, Box::new(connection)))
         };
         match timeout_at(deadline, start).await {
             Err(_) => Err(self.timed_out("HTTP handshake")),

@@ -531,7 +531,7 @@ impl Pool {
                 let (id, most) = (self.next_id.fetch_add(1, Ordering::Relaxed), self.streams_for(claim));
                 let counts = Arc::new(StreamCounts::new(streams_allowed(&connection).min(most)));
                 self.push(claim, Arc::new(Slot { id, version, runtime, sender, counts: counts.clone() }));
-                tokio::spawn(drive(Arc::downgrade(self), claim, id, most, counts, connection));
+                tokio::spawn(drive(Arc::downgrade(self), claim, id, most, counts, *connection));
                 Ok(None)
             }
         }
