@@ -4,6 +4,7 @@
 //! served from memory and how, [`MergedEndpoint`] how requests to all of them together are governed. They are
 //! cluster-scoped objects of `tributary.dev/v1alpha1` and are the same in a file as in a hub cluster. Kubernetes' spelling (`caData`, `proxyURL`) stops at this crate.
 
+pub mod circuit_breaker;
 pub mod configuration;
 pub mod denied_users;
 pub mod dispatch_policy;
@@ -20,6 +21,7 @@ pub mod status;
 pub mod upstream_cluster;
 pub mod validate;
 
+pub use circuit_breaker::CircuitBreaker;
 pub use configuration::ConfigurationObjects;
 pub use dispatch_policy::{Deny, Dispatch, DispatchPolicy, DispatchRule, LogMode, Logging, PolicyMode};
 pub use endpoint_probe::EndpointProbe;

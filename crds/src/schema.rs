@@ -137,7 +137,7 @@ mod tests {
         let expected = [
             "spec.credentials.tokn: unknown field; allowed are clientCertificateData, clientCertificateFile, clientKeyData, \
              clientKeyFile, token, tokenFile",
-            "spec.endpoint: unknown field; allowed are authorization, caData, caFile, credentials, dispatch, dispatchPolicies, \
+            "spec.endpoint: unknown field; allowed are authorization, caData, caFile, circuitBreaker, credentials, dispatch, dispatchPolicies, \
              endpointProbe, endpoints, flowControl, impersonation, index, insecureSkipVerify, kubeconfig, logging, proxyURL, \
              secureServing, serverNames, tlsServerName, tokenPassThrough, tokenReview",
             "spec.endpoints[1]: a number is not allowed here; give a string",
@@ -146,6 +146,13 @@ mod tests {
             "spec.kubeconfig.path: is required",
         ];
         assert_eq!(found, expected);
+        assert_eq!(
+            violations(0, &serde_json::json!({"circuitBreaker": {"consecutiveFailures": 0, "openSeconds": 301}})),
+            [
+                "spec.circuitBreaker.consecutiveFailures: 0 is out of range; allowed are 1 to 1000",
+                "spec.circuitBreaker.openSeconds: 301 is out of range; allowed are 1 to 300",
+            ]
+        );
         let many: Vec<_> = (0..257).map(|number| serde_json::json!({"name": number.to_string()})).collect();
         assert_eq!(
             violations(0, &serde_json::json!({"flowControl": {"flowControlSchemas": many}})),

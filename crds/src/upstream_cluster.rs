@@ -7,7 +7,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tributary_apimachinery::ClusterAuthorization;
 
-use crate::{ConfigurationStatus, Dispatch, DispatchPolicy, EndpointProbe, FlowControl, Logging, SecretText};
+use crate::{
+    CircuitBreaker, ConfigurationStatus, Dispatch, DispatchPolicy, EndpointProbe, FlowControl, Logging, SecretText,
+};
 
 /// The greatest [`UpstreamClusterSpec::index`]: integer item versions leave it four decimal digits.
 pub const INDEX_MAX: u16 = 9_999;
@@ -48,8 +50,9 @@ pub const INDEX_MAX: u16 = 9_999;
      "message": "secureServing is for the hosts of serverNames, of which there are none"}
 ]))]
 pub struct UpstreamClusterSpec {
-    /// The cluster's servers, `https://host:port` each. Requests are balanced over those that are healthy. Required
-    /// unless `kubeconfig` is given.
+    /// The cluster's servers, `https://host:port` each. Requests are balanced over those that are healthy. One that is
+    /// taken out of the list is sent nothing more, and what is under way there may end. Required unless `kubeconfig` is
+    /// given.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub endpoints: Vec<String>,
     /// The certificate authorities that the servers' certificates are checked against: base64 of PEM text, as in a
@@ -122,6 +125,9 @@ pub struct UpstreamClusterSpec {
     /// How each endpoint is probed, where it is not as all others are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub endpoint_probe: Option<EndpointProbe>,
+    /// When endpoints that fail are sent nothing for a while, and how much may be in flight.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub circuit_breaker: Option<CircuitBreaker>,
     /// A proxy on the way to the servers: `http://`, `https://` or `socks5://`.
     #[serde(rename = "proxyURL", skip_serializing_if = "Option::is_none")]
     pub proxy_url: Option<String>,

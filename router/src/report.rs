@@ -178,6 +178,11 @@ pub struct EndpointReport {
     pub is_ejected: bool,
     /// How often that has begun.
     pub ejections: u64,
+    /// Why it is left out, in one word: `drain`, `breaker`, `unreachable`, `full`, `probe` or `outlier`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub left_out: Option<String>,
+    /// How often its circuit breaker has opened.
+    pub breaker_openings: u64,
 }
 
 /// One resource over all clusters, or one namespace of it where the configuration names one.

@@ -128,6 +128,8 @@ mod tests {
             config: Err("a test".to_owned()),
             further_endpoints: Vec::new(),
             probe: tributary_proxy::Probe::default(),
+            breaker: tributary_proxy::BreakerTuning::default(),
+            fingerprint_beside_endpoints: None,
             fingerprint: String::new(),
             user_fingerprint: String::new(),
             warnings: Vec::new(),

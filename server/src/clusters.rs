@@ -19,6 +19,8 @@ struct ConnectedCluster {
     origin: String,
     /// The description's own fingerprint; the setup's also tells why there is no client.
     fingerprint: String,
+    /// The description's own, but for the addresses of its servers.
+    fingerprint_beside_endpoints: Option<String>,
     user_fingerprint: String,
     /// Why the user that is described last is not the one in use.
     refused_user: Option<String>,
@@ -47,6 +49,10 @@ impl Clusters {
         for spec in specs {
             let entry = match self.known.remove(&spec.name) {
                 Some(same) if same.holds_for(&spec, &names) => same.with_user_of(spec).await,
+                Some(moved) if moved.holds_but_for_endpoints(&spec) => match moved.with_endpoints_of(&spec).await {
+                    Ok(same) => same.with_user_of(spec).await,
+                    Err(before) => self.connect(spec, Some(*before)).await,
+                },
                 before => self.connect(spec, before).await,
             };
             known.insert(entry.setup.name.clone(), entry);
@@ -64,7 +70,9 @@ impl Clusters {
             config,
             further_endpoints,
             probe,
+            breaker,
             fingerprint,
+            fingerprint_beside_endpoints,
             user_fingerprint,
             index,
             impersonation,
@@ -79,13 +87,16 @@ impl Clusters {
         let shutdown = shutdown.unwrap_or_else(|| self.tuning.shutdown.child_token());
         let client = match config {
             Ok(config) => {
-                let tuning = ClientTuning { shutdown: shutdown.clone(), probe, ..self.tuning.clone() };
+                let tuning = ClientTuning { shutdown: shutdown.clone(), probe, breaker, ..self.tuning.clone() };
                 let client = connected(name.clone(), config, &further_endpoints, tuning, passes_tokens);
                 client.await.map_err(|e| explain(&e))
             }
             Err(reason) => Err(reason),
         };
-        let said = before.and_then(|known| known.setup.client.err());
+        let before = before.map(|known| known.setup);
+        let fingerprint_before =
+            before.as_ref().filter(|known| known.client.is_ok()).map(|known| known.fingerprint.clone());
+        let said = before.and_then(|known| known.client.err());
         match &client {
             Err(reason) if said.as_ref() != Some(reason) => {
                 tracing::error!(cluster = %name, origin, reason, "the cluster cannot be used; the others are served");
@@ -115,6 +126,10 @@ impl Clusters {
         };
         // The reason is a part: a client that can be made later is another one, though its description is the same.
         let setup_fingerprint = match &client {
+            // The one before has other endpoints than it was made with.
+            Ok(_) if fingerprint_before.as_ref() == Some(&fingerprint_with_index) => {
+                format!("{fingerprint_with_index} anew")
+            }
             Ok(_) => fingerprint_with_index,
             Err(reason) => format!("{fingerprint_with_index} {reason}"),
         };
@@ -122,6 +137,7 @@ impl Clusters {
         ConnectedCluster {
             origin,
             fingerprint,
+            fingerprint_beside_endpoints,
             user_fingerprint,
             refused_user: None,
             shutdown,
@@ -213,14 +229,42 @@ impl ConnectedCluster {
         }
     }
 
+    /// The same cluster at the addresses that are described now: its client gives up those that are no longer there, and
+    /// what is under way at them may end.
+    ///
+    /// # Errors
+    /// The cluster as it was, where it needs a client of its own.
+    async fn with_endpoints_of(mut self, spec: &ClusterSpec) -> Result<Self, Box<Self>> {
+        let (Ok(client), Ok(config)) = (&self.setup.client, &spec.config) else { return Err(Box::new(self)) };
+        match client.set_addresses(config, &spec.further_endpoints).await {
+            Ok(true) => {
+                tracing::info!(cluster = %self.setup.name, origin = spec.origin, "the cluster has other endpoints");
+                self.fingerprint = spec.fingerprint.clone();
+                Ok(self)
+            }
+            Ok(false) | Err(_) => Err(Box::new(self)),
+        }
+    }
+
     fn holds_for(&self, spec: &ClusterSpec, names: &[ClusterName]) -> bool {
         let usable = match &self.twin {
             None => self.setup.client.is_ok(),
             Some(twin) => names.contains(twin),
         };
-        usable
-            && self.fingerprint == spec.fingerprint
-            && self.setup.index == spec.index
+        usable && self.fingerprint == spec.fingerprint && self.is_set_up_as(spec)
+    }
+
+    /// Whether nothing but the addresses of its servers has changed.
+    fn holds_but_for_endpoints(&self, spec: &ClusterSpec) -> bool {
+        let is_known = self.fingerprint_beside_endpoints.is_some();
+        self.twin.is_none()
+            && is_known
+            && self.fingerprint_beside_endpoints == spec.fingerprint_beside_endpoints
+            && self.is_set_up_as(spec)
+    }
+
+    fn is_set_up_as(&self, spec: &ClusterSpec) -> bool {
+        self.setup.index == spec.index
             && self.setup.impersonation == spec.impersonation
             && self.setup.authorization == spec.authorization
             && self.passes_tokens == spec.passes_tokens
@@ -239,6 +283,8 @@ mod tests {
             config: Ok(kube::Config::new("https://127.0.0.1:1".parse().unwrap())),
             further_endpoints: Vec::new(),
             probe: tributary_proxy::Probe::default(),
+            breaker: tributary_proxy::BreakerTuning::default(),
+            fingerprint_beside_endpoints: None,
             fingerprint: fingerprint.to_owned(),
             user_fingerprint: String::new(),
             warnings: Vec::new(),
@@ -279,6 +325,51 @@ mod tests {
         assert!(clusters.setups()[0].client.is_ok());
         clusters.update(vec![with_token("a", "1", "u")]).await;
         assert_eq!((client.renewals(), clusters.any_failed()), (1, false));
+    }
+
+    /// A description of a cluster at these addresses.
+    fn at(ports: &[u16]) -> ClusterSpec {
+        let url = |port: &u16| -> http::Uri { format!("https://127.0.0.1:{port}").parse().unwrap() };
+        ClusterSpec {
+            config: Ok(kube::Config::new(url(&ports[0]))),
+            further_endpoints: ports[1..].iter().map(|port| url(port).into()).collect(),
+            fingerprint_beside_endpoints: Some("all".to_owned()),
+            ..spec("a", &format!("{ports:?}"))
+        }
+    }
+
+    #[tokio::test]
+    async fn other_endpoints_keep_the_client_as_long_as_one_stays() {
+        let mut clusters = Clusters::new(ClientTuning::default());
+        let addresses = |clusters: &Clusters| -> Vec<String> {
+            let client = clusters.setups()[0].client.clone().unwrap();
+            client.endpoints().iter().map(|endpoint| endpoint.address.replace("127.0.0.1:", "")).collect()
+        };
+        let mut fingerprints_seen = Vec::new();
+        for (ports, is_kept) in [
+            (&[1_u16, 2, 3][..], false),
+            (&[1, 3], true),
+            (&[3, 4], true),
+            // Of one address the client knows all that is known of the cluster.
+            (&[4], true),
+            (&[4, 1], true),
+            (&[5, 6], false),
+            (&[6, 7], true),
+            // As at the beginning of its client, which is no longer the one there is.
+            (&[5], false),
+            (&[5, 6], false),
+        ] {
+            clusters.update(vec![at(ports)]).await;
+            assert_eq!(addresses(&clusters), ports.iter().map(u16::to_string).collect::<Vec<_>>());
+            let setup = clusters.setups()[0].fingerprint.clone();
+            let is_same = fingerprints_seen.last() == Some(&setup);
+            assert_eq!(is_same, is_kept, "{ports:?}: {setup} after {fingerprints_seen:?}");
+            fingerprints_seen.push(setup);
+        }
+        let other =
+            ClusterSpec { fingerprint_beside_endpoints: Some("another authority".to_owned()), ..at(&[5, 6, 7]) };
+        clusters.update(vec![other]).await;
+        assert_ne!(fingerprints_seen.last(), Some(&clusters.setups()[0].fingerprint));
     }
 
     #[tokio::test]

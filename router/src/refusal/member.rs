@@ -213,9 +213,15 @@ fn not_forwarded(error: &ForwardError, is_out_of_reach: bool, silent_for: Durati
     let status = Status::new(code.as_u16(), reason, message);
     let passes = matches!(code, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS);
     match error.sent() {
-        Sent::No if passes && !is_out_of_reach => status.with_retry_after(RETRY_AFTER),
+        Sent::No if passes && !is_out_of_reach => status.with_retry_after(retry_after(error)),
         Sent::No | Sent::Maybe => status,
     }
+}
+
+/// When a client is to come again, in seconds: when something may have changed.
+fn retry_after(error: &ForwardError) -> u32 {
+    let known = error.retry_after().map_or(0, |after| after.as_millis().div_ceil(1000));
+    u32::try_from(known).unwrap_or(u32::MAX).max(RETRY_AFTER)
 }
 
 fn interrupted(cluster: &ClusterName, cause: &str) -> Status {
@@ -253,6 +259,8 @@ fn partly_deleted(done: &[ClusterName], first: &(ClusterName, Refusal), others: 
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     fn eu() -> ClusterName {
@@ -272,11 +280,20 @@ mod tests {
         let silent = || ForwardError::HeadTimeout { cluster: eu(), after: Duration::from_secs(1) };
         let credentials = || ForwardError::Credentials { cluster: eu(), message: "none".to_owned() };
         let unauthorized = || ForwardError::Unauthorized { cluster: eu() };
+        let no_endpoint = |milliseconds| ForwardError::NoEndpoint {
+            cluster: eu(),
+            is_chosen: true,
+            left_out: Arc::new([]),
+            retry_after: Duration::from_millis(milliseconds),
+        };
         for (error, is_out_of_reach, code, advice) in [
             (full(), false, 429, Some(1)),
             (full(), true, 429, None),
             (credentials(), false, 503, Some(1)),
             (credentials(), true, 503, None),
+            (no_endpoint(0), false, 503, Some(1)),
+            (no_endpoint(6_001), false, 503, Some(7)),
+            (no_endpoint(6_001), true, 503, None),
             (silent(), false, 504, None),
             (unauthorized(), false, 502, None),
         ] {

@@ -10,6 +10,8 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
+use tributary_proxy::LeftOutReason;
+
 use super::Fleet;
 use crate::report::EndpointReport;
 
@@ -20,6 +22,24 @@ struct EndpointLabels {
     cluster: String,
     /// Host and port.
     endpoint: String,
+}
+
+/// The labels of a reason why an endpoint is left out.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LeftOutLabels {
+    /// The member cluster.
+    cluster: String,
+    /// Host and port.
+    endpoint: String,
+    /// The reason, in one word.
+    reason: &'static str,
+}
+
+/// The label of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ClusterLabel {
+    /// The member cluster.
+    cluster: String,
 }
 
 /// Tells of each endpoint of each cluster whether it can be reached, and of its load.
@@ -40,6 +60,33 @@ impl EndpointMetrics {
             })
         });
         endpoints.collect()
+    }
+}
+
+impl EndpointMetrics {
+    /// What was sent again to each cluster, and what was not for the sake of the cluster.
+    fn encode_retries(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let clusters = self.0.upgrade().map(|fleet| fleet.clusters());
+        let retries: Vec<_> = clusters
+            .iter()
+            .flat_map(|clusters| clusters.iter())
+            .filter_map(|(name, cluster)| {
+                let client = cluster.setup.client.as_ref().ok()?;
+                Some((ClusterLabel { cluster: name.to_string() }, client.retries()))
+            })
+            .collect();
+        let help = "Requests sent to a cluster once more";
+        let mut family = encoder.encode_descriptor("tributary_member_retries", help, None, MetricType::Counter)?;
+        for (label, retries) in &retries {
+            ConstCounter::new(retries.retries).encode(family.encode_family(label)?)?;
+        }
+        let name = "tributary_member_retries_refused";
+        let help = "Requests not sent to a cluster once more, for too many were";
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (label, retries) in &retries {
+            ConstCounter::new(retries.refused).encode(family.encode_family(label)?)?;
+        }
+        Ok(())
     }
 }
 
@@ -75,6 +122,22 @@ impl Collector for EndpointMetrics {
         for (labels, endpoint) in &reports {
             ConstCounter::new(endpoint.ejections).encode(family.encode_family(labels)?)?;
         }
+        let name = "tributary_endpoint_left_out";
+        let help = "1 for the reason why an endpoint is given no requests, or only those for which no other is left";
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (EndpointLabels { cluster, endpoint }, report) in &reports {
+            for reason in LeftOutReason::ALL.map(LeftOutReason::as_str) {
+                let labels = LeftOutLabels { cluster: cluster.clone(), endpoint: endpoint.clone(), reason };
+                let is_so = report.left_out.as_deref() == Some(reason);
+                ConstGauge::new(i64::from(is_so)).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        let name = "tributary_endpoint_breaker_openings";
+        let help = "Times that an endpoint's circuit breaker has opened";
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (labels, endpoint) in &reports {
+            ConstCounter::new(endpoint.breaker_openings).encode(family.encode_family(labels)?)?;
+        }
         let name = "tributary_endpoint_latency_seconds";
         let help = "Time that an endpoint's last answer to our own /readyz took";
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
@@ -101,6 +164,6 @@ impl Collector for EndpointMetrics {
         for (labels, endpoint) in &reports {
             ConstCounter::new(endpoint.broken).encode(family.encode_family(labels)?)?;
         }
-        Ok(())
+        self.encode_retries(&mut encoder)
     }
 }

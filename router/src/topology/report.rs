@@ -1,7 +1,7 @@
 //! How a cluster is, for the [report](crate::report).
 
 use tributary_apimachinery::{ClusterName, RequestClass};
-use tributary_proxy::{ClusterClient, EndpointStatus, ReachabilityState};
+use tributary_proxy::{ClusterClient, EndpointStatus, LeftOutReason, ReachabilityState};
 
 use super::Cluster;
 use crate::refusal::cause_alone;
@@ -31,8 +31,13 @@ impl Cluster {
 
     /// What is known of its addresses.
     pub(super) fn endpoint_reports(&self) -> Vec<EndpointReport> {
-        let endpoints = self.setup.client.as_ref().map(ClusterClient::endpoints).unwrap_or_default();
-        endpoints.into_iter().map(|status| endpoint(status, self.name())).collect()
+        let Ok(client) = &self.setup.client else { return Vec::new() };
+        client
+            .endpoints()
+            .into_iter()
+            .chain(client.leaving_endpoints())
+            .map(|status| endpoint(status, self.name()))
+            .collect()
     }
 
     /// How much clients have under way there of what they may.
@@ -50,12 +55,15 @@ fn endpoint(status: EndpointStatus, cluster: &ClusterName) -> EndpointReport {
         address: status.address.to_string(),
         is_reachable: !matches!(status.reachability.state, ReachabilityState::Unreachable { .. }),
         is_ready: status.is_ready,
-        problem: match &status.reachability.state {
-            ReachabilityState::Unreachable { reason } => Some(cause_alone(reason, cluster)),
-            _ if !status.is_ready => Some("its /readyz says that it is not ready".to_owned()),
-            _ if status.is_ejected => Some("it answers with errors, to questions of our own as well".to_owned()),
-            ReachabilityState::Unknown | ReachabilityState::Reachable => None,
-        },
+        problem: status.left_out.as_ref().map(|left_out| match left_out.reason {
+            LeftOutReason::Probe => "its /readyz says that it is not ready".to_owned(),
+            LeftOutReason::Outlier => {
+                format!("it does not answer questions of our own as it should: {}", left_out.cause)
+            }
+            _ => cause_alone(&left_out.cause, cluster),
+        }),
+        left_out: status.left_out.map(|left_out| left_out.reason.as_str().to_owned()),
+        breaker_openings: status.breaker_openings,
         latency_microseconds: status.latency.map(microseconds),
         outstanding_requests: status.outstanding as u64,
         requests: status.requests,

@@ -21,6 +21,11 @@ pub struct ClusterSpec {
     pub further_endpoints: Vec<tributary_proxy::Address>,
     /// How each of its endpoints is asked whether it is well.
     pub probe: tributary_proxy::Probe,
+    /// When its endpoints that fail are sent nothing for a while.
+    pub breaker: tributary_proxy::BreakerTuning,
+    /// Equal where all but the addresses of its servers is as in `fingerprint`; `None` where the source has one address
+    /// alone.
+    pub fingerprint_beside_endpoints: Option<String>,
     /// Equal where the member is reached and checked in the same way, referenced files included.
     pub fingerprint: String,
     /// Equal where the user is the same, referenced files included: a change costs neither connections nor caches.

@@ -85,6 +85,8 @@ fn spec(chosen: SelectedContext, target: Result<ContextTarget, String>) -> Clust
         config,
         further_endpoints: Vec::new(),
         probe: tributary_proxy::Probe::default(),
+        breaker: tributary_proxy::BreakerTuning::default(),
+        fingerprint_beside_endpoints: None,
         fingerprint,
         user_fingerprint,
         warnings,

@@ -11,7 +11,7 @@ use tributary_crds::upstream_cluster::INDEX_MAX;
 use tributary_crds::{
     Credentials, KubeconfigReference, SecretText, Severity, UpstreamCluster, UpstreamClusterSpec, ValidationProblem,
 };
-use tributary_proxy::{Address, Probe, without_user_info};
+use tributary_proxy::{Address, BreakerTuning, Probe, without_user_info};
 use tributary_router::MemberRules;
 
 use super::dispatch::dispatch_settings;
@@ -23,6 +23,9 @@ use crate::kubeconfig::{ContextProblem, ContextTarget, KubeconfigFiles, Kubeconf
 
 /// The one name inside the kubeconfig that an UpstreamCluster is turned into.
 const PART: &str = "upstream";
+
+/// An address that stands for any other.
+const ANYWHERE: &str = "https://endpoint.invalid";
 
 /// Why an UpstreamCluster gives no cluster.
 #[derive(Debug, thiserror::Error)]
@@ -153,18 +156,31 @@ pub async fn cluster_spec(
         .into_iter()
         .map(|url| Address { proxy: target.proxies.on_the_way_to(&url), url })
         .collect();
-    let probe = probe(&cluster.spec)?;
+    let (probe, breaker) = (probe(&cluster.spec)?, breaker(&cluster.spec));
+    // The client goes by these for as long as it lives.
+    let health = |fingerprint: String| {
+        let fingerprint = match probe == Probe::default() {
+            true => fingerprint,
+            false => format!("{fingerprint} probed by {probe:?}"),
+        };
+        match breaker == BreakerTuning::default() {
+            true => fingerprint,
+            false => format!("{fingerprint} cut by {breaker:?}"),
+        }
+    };
     let fingerprint = further_endpoints.iter().fold(target.fingerprint, |text, more| format!("{text} {}", more.url));
+    let fingerprint_beside_endpoints = match cluster.spec.endpoints.is_empty() {
+        true => None,
+        false => Some(health(beside_endpoints(&cluster.spec, base).await?)),
+    };
     let told = &cluster.spec.impersonation;
     let spec = ClusterSpec {
         origin: format!("UpstreamCluster {name}"),
         config: Ok(target.config),
-        fingerprint: match probe == Probe::default() {
-            true => fingerprint,
-            // The client asks by it for as long as it lives.
-            false => format!("{fingerprint} probed by {probe:?}"),
-        },
+        fingerprint: health(fingerprint),
+        fingerprint_beside_endpoints,
         probe,
+        breaker,
         user_fingerprint: target.user_fingerprint,
         // Of its own fields the validation warns.
         warnings: cluster.spec.kubeconfig.as_ref().map(|_| target.warnings).unwrap_or_default(),
@@ -209,6 +225,24 @@ async fn described(spec: &UpstreamClusterSpec, base: &Path) -> Result<ContextTar
         problem: problem.problem,
         remedy: problem.remedy,
     })
+}
+
+/// The fingerprint of all that says how its servers are reached and checked but for their addresses.
+async fn beside_endpoints(spec: &UpstreamClusterSpec, base: &Path) -> Result<String, UpstreamClusterError> {
+    let anywhere = UpstreamClusterSpec { endpoints: vec![ANYWHERE.to_owned()], ..spec.clone() };
+    Ok(described(&anywhere, base).await?.fingerprint)
+}
+
+/// When its endpoints that fail are sent nothing for a while.
+fn breaker(spec: &UpstreamClusterSpec) -> BreakerTuning {
+    let Some(given) = &spec.circuit_breaker else { return BreakerTuning::default() };
+    let number = |given: u32| usize::try_from(given).unwrap_or(usize::MAX);
+    BreakerTuning {
+        consecutive_failures: given.consecutive_failures,
+        open_for: Duration::from_secs(given.open_seconds.into()),
+        max_in_flight: given.max_requests_inflight.map(number),
+        max_in_flight_per_endpoint: given.max_requests_inflight_per_endpoint.map(number),
+    }
 }
 
 /// How its endpoints are asked whether they are well.
@@ -367,6 +401,44 @@ mod tests {
         assert_ne!(other, unnamed, "the client is made anew");
         let error = of(serde_json::json!({"endpointProbe": {"path": "/a b"}})).await.unwrap_err().to_string();
         assert!(error.starts_with("spec.endpointProbe.path: \"/a b\""), "{error}");
+    }
+
+    #[tokio::test]
+    async fn when_endpoints_are_sent_nothing() {
+        let of = async |given: serde_json::Value| {
+            let mut fields = serde_json::json!({"endpoints": ["https://a"], "insecureSkipVerify": true});
+            fields.as_object_mut().unwrap().extend(given.as_object().unwrap().clone());
+            cluster_spec(&upstream(fields), Path::new("")).await.unwrap().0
+        };
+        let (nothing, empty) = (of(serde_json::json!({})).await, of(serde_json::json!({"circuitBreaker": {}})).await);
+        assert_eq!((&nothing.breaker, &empty.breaker), (&BreakerTuning::default(), &BreakerTuning::default()));
+        assert_eq!(nothing.fingerprint, empty.fingerprint);
+        let given = of(serde_json::json!({"circuitBreaker": {
+            "consecutiveFailures": 3, "openSeconds": 7, "maxRequestsInflight": 400, "maxRequestsInflightPerEndpoint": 200,
+        }}))
+        .await;
+        let expected = BreakerTuning {
+            consecutive_failures: 3,
+            open_for: Duration::from_secs(7),
+            max_in_flight: Some(400),
+            max_in_flight_per_endpoint: Some(200),
+        };
+        assert_eq!(given.breaker, expected);
+        assert_ne!(given.fingerprint, nothing.fingerprint, "the client is made anew");
+        assert_ne!(given.fingerprint_beside_endpoints, nothing.fingerprint_beside_endpoints);
+    }
+
+    #[tokio::test]
+    async fn what_is_beside_the_endpoints_is_known_apart() {
+        let of = async |fields: serde_json::Value| {
+            let (spec, _) = cluster_spec(&upstream(fields), Path::new("")).await.unwrap();
+            (spec.fingerprint, spec.fingerprint_beside_endpoints.unwrap())
+        };
+        let both = of(serde_json::json!({"endpoints": ["https://a", "https://b"], "insecureSkipVerify": true})).await;
+        let other = of(serde_json::json!({"endpoints": ["https://c"], "insecureSkipVerify": true})).await;
+        assert!(both.0 != other.0 && both.1 == other.1, "{both:?} {other:?}");
+        let named = serde_json::json!({"endpoints": ["https://c"], "insecureSkipVerify": true, "tlsServerName": "d"});
+        assert_ne!(of(named).await.1, other.1);
     }
 
     #[tokio::test]

@@ -370,6 +370,8 @@ mod tests {
                 config: Ok(kube::Config::new(server.parse().unwrap())),
                 further_endpoints: Vec::new(),
                 probe: tributary_proxy::Probe::default(),
+                breaker: tributary_proxy::BreakerTuning::default(),
+                fingerprint_beside_endpoints: None,
                 fingerprint: String::new(),
                 user_fingerprint: String::new(),
                 warnings: Vec::new(),
