@@ -152,6 +152,14 @@ impl Kubectl {
         self.start(self.command(arguments), Stdio::null())
     }
 
+    /// As [`Kubectl::spawn`], of a command made by [`Kubectl::command`].
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn spawn_command(&self, command: Command) -> anyhow::Result<Process> {
+        self.start(command, Stdio::null())
+    }
+
     /// Starts a kubectl with a pipe as its standard input, taken with [`Process::take_input`].
     ///
     /// # Errors

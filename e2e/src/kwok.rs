@@ -3,7 +3,7 @@
 
 use anyhow::Context;
 use serde_json::json;
-use std::{fs, path::Path};
+use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
 /// The stage files, below the module's `kustomize/stage`.
 const STAGES: [&str; 5] = [
@@ -19,11 +19,32 @@ const STAGES: [&str; 5] = [
 const CONDITIONS: &str = "    matchExpressions:\n";
 const DOES_NOT_SLEEP: &str = "    - {key: '.spec.containers.[].command.[0]', operator: NotIn, values: [sleep]}\n";
 
+/// Where programs stand that pods have in place of this machine's, below the member's folder.
+pub(crate) const PROGRAMS: &str = "programs";
+
+/// `tar` as pods have it. kwok never tells a command that its input has ended, and GNU tar reads on after the end of an
+/// archive until it has; so what is unpacked is unpacked by Python, which stops there.
+const TAR: &str = r#"#!/bin/sh
+case " $* " in
+  *" -xmf - "*)
+    while [ "$1" != -C ]; do shift; done
+    exec python3 -c 'import sys, tarfile
+tarfile.open(fileobj=sys.stdin.buffer, mode="r|", bufsize=512).extractall(sys.argv[1])' "$2"
+    ;;
+esac
+PATH=${PATH#*:}
+exec tar "$@"
+"#;
+
 /// Writes kwok's configuration for the member `name` into `folder`, and the container log that it serves.
 ///
 /// Every pod has the same log, [`log_line`] for `hello`; exec runs the command on this machine with `MEMBER` set to the
 /// member's name; port 8080 of every pod leads to `forward_port` on 127.0.0.1.
 pub(crate) fn write_configuration(folder: &Path, stages: &Path, name: &str, forward_port: u16) -> anyhow::Result<()> {
+    let programs = folder.join(PROGRAMS);
+    fs::create_dir_all(&programs).context("make a folder for programs")?;
+    fs::write(programs.join("tar"), TAR).context("write tar")?;
+    fs::set_permissions(programs.join("tar"), fs::Permissions::from_mode(0o755)).context("make tar a program")?;
     let log = folder.join("container.log");
     fs::write(&log, log_line(&format!("hello from {name}"))).context("write the container log")?;
     let mut documents = Vec::new();

@@ -33,6 +33,7 @@ pub mod ports;
 pub mod process;
 pub mod tools;
 pub mod tributary;
+pub mod tunnel_proxy;
 pub mod websocket;
 
 pub use self::{

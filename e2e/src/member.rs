@@ -605,6 +605,12 @@ impl TestCluster {
 
     fn kwok(&self) -> Command {
         let mut command = self.program("kwok");
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let own = self.folder().join(kwok::PROGRAMS);
+        let programs = std::iter::once(own).chain(std::env::split_paths(&path));
+        if let Ok(path) = std::env::join_paths(programs) {
+            command.env("PATH", path);
+        }
         command.args([
             "--kubeconfig=kubeconfig",
             "--config=kwok.yaml",

@@ -6,6 +6,7 @@ mod meant;
 mod pods;
 mod reading;
 mod several;
+mod upgrades;
 mod without_annotation;
 mod writing;
 
@@ -19,7 +20,8 @@ const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) fn cases() -> Vec<Case> {
     let choosing = [choosing::cases(), meant::cases(), without_annotation::cases()].into_iter().flatten();
-    let rest = [pods::cases(), reading::cases(), writing::cases(), several::cases(), compared::cases()];
+    let rest =
+        [pods::cases(), upgrades::cases(), reading::cases(), writing::cases(), several::cases(), compared::cases()];
     choosing.chain(rest.into_iter().flatten()).collect()
 }
 

@@ -46,7 +46,7 @@ async fn logs_follow(context: TestContext) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn check_exec(setup: &Setup, pod: &str, member: usize) -> anyhow::Result<()> {
+pub(super) async fn check_exec(setup: &Setup, pod: &str, member: usize) -> anyhow::Result<()> {
     let text = setup.ok(&["exec", pod, "--", "sh", "-c", "echo $MEMBER; echo trouble >&2"]).await?;
     ensure!(text.trim() == setup.members[member].name(), "{text:?}");
     let failed = setup.run(&["exec", pod, "--", "sh", "-c", "exit 3"]).await?;
@@ -98,11 +98,21 @@ async fn attach(context: TestContext) -> anyhow::Result<()> {
     check_attach(&setup, "two", 1).await
 }
 
-async fn check_port_forward(setup: &Setup, pod: &str) -> anyhow::Result<()> {
+/// Over WebSocket, and over SPDY.
+pub(super) async fn check_port_forward(setup: &Setup, pod: &str) -> anyhow::Result<()> {
+    for websockets in ["true", "false"] {
+        check_port_forward_over(websockets, setup, pod).await?;
+    }
+    Ok(())
+}
+
+async fn check_port_forward_over(websockets: &str, setup: &Setup, pod: &str) -> anyhow::Result<()> {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let port = ports::free_port()?;
     let mapping = format!("{port}:8080");
-    let mut forwarding = setup.kubectl.spawn(&setup.arguments(&["port-forward", pod, &mapping]))?;
+    let mut command = setup.kubectl.command(&setup.arguments(&["port-forward", pod, &mapping]));
+    command.env("KUBECTL_PORT_FORWARD_WEBSOCKETS", websockets);
+    let mut forwarding = setup.kubectl.spawn_command(command)?;
     forwarding.wait_for_output(SOON, |text| text.contains("Forwarding from 127.0.0.1")).await?;
     for _ in 0..3 {
         let mut connection = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.context("connect")?;
