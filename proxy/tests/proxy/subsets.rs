@@ -61,7 +61,7 @@ fn upgrade() -> Request<Body> {
     let headers = request.headers_mut();
     headers.insert(http::header::CONNECTION, "Upgrade".parse().unwrap());
     headers.insert(http::header::UPGRADE, "SPDY/3.1".parse().unwrap());
-    let on_upgrade = hyper::upgrade::on(&mut Request::new(tributary_apimachinery::body::empty()));
+    let on_upgrade = hyper::upgrade::on(Request::new(tributary_apimachinery::body::empty()));
     request.extensions_mut().insert(on_upgrade);
     request
 }
