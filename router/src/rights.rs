@@ -18,6 +18,7 @@ mod actor;
 mod audience;
 mod caller_rights;
 mod candidates;
+mod changes;
 mod compiled;
 mod confirmation;
 mod decider;

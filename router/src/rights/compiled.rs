@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use tributary_apimachinery::ClusterName;
 use tributary_authorization::{Fleet, FleetRights, GRANTED_WORDS_MAX, RbacChange, RbacKind, RbacObject, Sample};
 
+use super::changes::Changes;
 use super::obstacle::Obstacle;
 
 /// The rights in all clusters. A change is compiled aside and takes the place of what was in one step: a role under
@@ -17,7 +18,7 @@ pub(super) struct CompiledRights {
     compiler: Mutex<Compiler>,
     now: ArcSwap<FleetRights>,
     /// Counts what may have changed for anybody: what roles and bindings give, and which clusters are known.
-    changes: watch::Sender<u64>,
+    changes: Changes,
 }
 
 /// What compiles changes.
@@ -42,7 +43,7 @@ impl CompiledRights {
 
     /// Tells when a right may have changed, or whether rights are known.
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
-        self.changes.subscribe()
+        self.changes.follow()
     }
 
     /// Makes these all the roles and bindings of a cluster.
@@ -67,7 +68,7 @@ impl CompiledRights {
 
     /// Notes that it has changed of which clusters the rights are known.
     pub(super) fn note(&self) {
-        self.changes.send_modify(|changes| *changes += 1);
+        self.changes.note();
     }
 
     fn change(&self, cluster: &ClusterName, change: impl FnOnce(&mut Fleet) -> bool) {

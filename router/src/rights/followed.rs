@@ -52,6 +52,8 @@ pub(crate) struct FollowedRights {
     /// one.
     clusters: watch::Receiver<Arc<[ClusterName]>>,
     changes: watch::Receiver<u64>,
+    /// What they counted when it was last looked: somebody who sleeps may be woken a moment later.
+    counted: u64,
     /// What might be listed when it began.
     before: VisibleClusters,
     /// By what it was last judged.
@@ -84,7 +86,7 @@ impl FollowedRights {
         let (before, until) = rights.settled(followed).await;
         let (_, clusters) = watch::channel(clusters.into());
         let (rights, due, asking) = (rights.clone(), None, None);
-        Self { rights, place, wanted, denied, clusters, changes, before, stamp, due, until, asking }
+        Self { rights, place, wanted, denied, clusters, changes, counted: 0, before, stamp, due, until, asking }
     }
 
     /// The same, of a watch that tells of these clusters, which come and go.
@@ -104,8 +106,10 @@ impl FollowedRights {
             self.clusters.mark_unchanged();
             is_another = true;
         }
-        if self.changes.has_changed().unwrap_or(true) {
+        let counted = *self.changes.borrow();
+        if counted != self.counted || self.changes.has_changed().unwrap_or(true) {
             self.changes.mark_unchanged();
+            self.counted = counted;
             if let Some(why) = self.rights.over() {
                 self.due = Some((Instant::now(), ScopeChange::Over(why)));
                 return Some(ScopeChange::Over(why));

@@ -1,0 +1,109 @@
+//! Tells that rights may have changed, to all whose watches go by them.
+//!
+//! Each that is told looks at what its user has, some microseconds for each group. Whoever may bind roles somewhere in a
+//! cluster can change something hundreds of times in a second, which all watches of all users would look at: so whoever
+//! sleeps is woken for changes that follow each other closely together. Whoever has something to tell sees each at once, by
+//! the count.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+/// How long after one change the next is told. 200 ms: a tenth of the time in which what was lost has to end.
+const TOLD_EACH: Duration = Duration::from_millis(200);
+
+/// Counts what may have changed. Clones are one.
+#[derive(Clone, Default)]
+pub(super) struct Changes(Arc<Told>);
+
+#[derive(Default)]
+struct Told {
+    count: watch::Sender<u64>,
+    last: Mutex<Last>,
+}
+
+#[derive(Default)]
+struct Last {
+    told: Option<Instant>,
+    /// Whether there is more to tell, by a task that waits.
+    is_waiting: bool,
+}
+
+impl Changes {
+    /// Tells of those from now on.
+    pub(super) fn follow(&self) -> watch::Receiver<u64> {
+        self.0.count.subscribe()
+    }
+
+    /// Counts one, and tells of it at once, or with those that follow the last one too closely.
+    pub(super) fn note(&self) {
+        let mut last = self.0.last.lock();
+        // Seen by whoever looks, and nobody is woken.
+        self.0.count.send_if_modified(|count| {
+            *count += 1;
+            false
+        });
+        if last.is_waiting {
+            return;
+        }
+        let next = last.told.map(|told| told + TOLD_EACH).filter(|next| Instant::now() < *next);
+        match (next, Handle::try_current()) {
+            (Some(next), Ok(runtime)) => {
+                last.is_waiting = true;
+                let own = self.clone();
+                runtime.spawn(async move {
+                    sleep_until(next).await;
+                    own.tell(&mut own.0.last.lock());
+                });
+            }
+            _ => self.tell(&mut last),
+        }
+    }
+
+    fn tell(&self, last: &mut Last) {
+        *last = Last { told: Some(Instant::now()), is_waiting: false };
+        self.0.count.send_modify(|count| *count += 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::{advance, sleep};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn one_is_told_at_once_and_many_together() {
+        let changes = Changes::default();
+        let mut told = changes.follow();
+        let mut is_told = || {
+            let is_told = told.has_changed().unwrap();
+            told.mark_unchanged();
+            is_told
+        };
+        changes.note();
+        assert!(is_told());
+        for _ in 0..1_000 {
+            changes.note();
+        }
+        assert!(!is_told(), "all of them wait");
+        assert!(*changes.follow().borrow() > 1_000, "who looks sees them");
+        sleep(2 * TOLD_EACH).await;
+        assert!(is_told(), "and none is forgotten");
+        sleep(TOLD_EACH).await;
+        assert!(!is_told());
+        changes.note();
+        assert!(is_told(), "nothing was told for a while");
+        let mut count = 0;
+        for _ in 0..1_000 {
+            changes.note();
+            advance(Duration::from_millis(1)).await;
+            count += u32::from(is_told());
+        }
+        assert!((4..=6).contains(&count), "{count}");
+    }
+}
