@@ -25,6 +25,7 @@ mod endpoints;
 mod events;
 mod faults;
 mod fixture;
+mod flow_control;
 mod helm;
 mod k9s;
 mod kubectl;
@@ -81,6 +82,7 @@ fn main() -> anyhow::Result<()> {
         differing::cases(),
         endpoints::cases(),
         policies::cases(),
+        flow_control::cases(),
         precedents::cases(),
         events::cases(),
         compaction::cases(),

@@ -14,7 +14,7 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 /// The first member has these policies, the second none.
-fn write(folder: &Path, members: &[Arc<TestCluster>], governed: &Value) -> anyhow::Result<()> {
+pub(crate) fn write(folder: &Path, members: &[Arc<TestCluster>], governed: &Value) -> anyhow::Result<()> {
     for (number, member) in members.iter().enumerate() {
         let access = member.access();
         let authority = folder.join(format!("{}.ca", member.name()));

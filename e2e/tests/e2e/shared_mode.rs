@@ -4,6 +4,7 @@
 mod authorizers;
 mod churn;
 mod crowd;
+mod governed;
 mod hosts;
 mod informers;
 mod join;
@@ -33,6 +34,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.extend(authorizers::cases());
     cases.extend(churn::cases());
     cases.extend(crowd::cases());
+    cases.extend(governed::cases());
     cases.extend(hosts::cases());
     cases.extend(informers::cases());
     cases.extend(join::cases());

@@ -1,0 +1,91 @@
+//! Flow control in front of real clusters, as kubectl meets it; it changes while it runs.
+
+use crate::context::{Case, TestContext, cases, eventually};
+use crate::policies;
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+use std::{fs, path::Path, time::Duration};
+use tributary_e2e::{HttpClient, Kubectl, Tributary, guard};
+
+/// How long a change of the files, and what kubectl does about it, may take.
+const SOON: Duration = Duration::from_secs(60);
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+pub(crate) fn cases() -> Vec<Case> {
+    cases!["flow_control"; kubectl_is_told_the_schema_and_comes_again_when_it_is_to]
+}
+
+/// What people ask for of resources passes this schema; discovery, which comes before all else, passes none.
+pub(crate) fn write(folder: &Path, schema: &Value) -> anyhow::Result<()> {
+    let of_resources = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]});
+    let object = json!({
+        "apiVersion": "tributary.dev/v1alpha1", "kind": "MergedEndpoint", "metadata": {"name": "all"},
+        "spec": {
+            "dispatchPolicies": [
+                {"rules": [of_resources], "flowControlSchemaName": "people"},
+                {"rules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}]},
+            ],
+            "flowControl": {"flowControlSchemas": [schema]},
+        },
+    });
+    // At once: a file that is half written would be refused for that.
+    let (new, path) = (folder.join("new"), folder.join("all.yaml"));
+    fs::write(&new, object.to_string())?;
+    fs::rename(new, path).context("put the file in its place")
+}
+
+fn in_flight(max: u32) -> Value {
+    json!({"name": "people", "maxRequestsInflight": {"max": max, "countLongRunning": true}})
+}
+
+/// How many requests the schema has refused so far because it lets none in.
+async fn refused(http: &HttpClient) -> anyhow::Result<u64> {
+    let line = "tributary_flow_control_requests_total{cluster=\"\",schema=\"people\",decision=\"closed\"} ";
+    let metrics = http.get("/metrics").send().await?.expect(200)?.text();
+    let count = metrics.lines().find_map(|own| own.strip_prefix(line)).with_context(|| metrics.clone())?;
+    Ok(count.trim().parse()?)
+}
+
+async fn kubectl_is_told_the_schema_and_comes_again_when_it_is_to(context: TestContext) -> anyhow::Result<()> {
+    let tools = context.fixture.tools().await?;
+    let members = context.fixture.pair().await?;
+    let folder = guard::temporary_folder("flow")?;
+    policies::write(folder.path(), members, &json!({}))?;
+    write(folder.path(), &in_flight(0))?;
+    let tributary = context.fixture.watch_log(Tributary::configured(folder.path()).start().await?).await;
+    let kubectl = Kubectl::new(tools, tributary.kubeconfig())?;
+    let http = tributary.http().await?;
+    let message = "flow control schema \"people\" lets no request in";
+
+    // It tries for as long as its own patience lasts, and prints what it was told.
+    let said = kubectl.run(&["get", "configmaps", "-n", "default"]).await?.failure()?;
+    ensure!(said.contains(message), "{said}");
+    let answer = http.get(CONFIG_MAPS).send().await?.expect(429)?;
+    let status = answer.json()?;
+    ensure!(status["reason"] == "TooManyRequests" && status["message"] == message, "{status}");
+    let headers = ["retry-after", "x-tributary-flow-control-schema"].map(|name| answer.header(name));
+    ensure!(headers == ["1", "people"], "{headers:?}");
+
+    // The limit changes while it waits to come again.
+    let before = refused(&http).await?;
+    let mut waits = kubectl.spawn(&["get", "configmaps", "-n", "default", "-o", "name"])?;
+    eventually(SOON, async || {
+        ensure!(refused(&http).await? > before, "it has not asked yet");
+        Ok(())
+    })
+    .await?;
+    write(folder.path(), &in_flight(1))?;
+    let ended = waits.wait(SOON).await?;
+    ensure!(ended.success() && waits.output().contains("configmap/"), "{} {}", waits.output(), waits.errors());
+
+    // A watch holds its place, also by a limit that is another one since.
+    let mut watch = kubectl.spawn(&["get", "configmaps", "-n", "default", "-o", "name", "--watch-only"])?;
+    eventually(SOON, async || http.get(CONFIG_MAPS).send().await?.expect(429).map(drop)).await?;
+    write(folder.path(), &in_flight(2))?;
+    eventually(SOON, async || http.get(CONFIG_MAPS).send().await?.expect(200).map(drop)).await?;
+    write(folder.path(), &in_flight(1))?;
+    eventually(SOON, async || http.get(CONFIG_MAPS).send().await?.expect(429).map(drop)).await?;
+    watch.terminate(SOON).await?;
+    eventually(SOON, async || http.get(CONFIG_MAPS).send().await?.expect(200).map(drop)).await?;
+    Ok(())
+}
