@@ -8,6 +8,7 @@ use anyhow::{Context, bail};
 use rustix::process::Signal;
 use serde_json::json;
 use std::{
+    collections::BTreeMap,
     fs::OpenOptions,
     io::Write,
     path::{Path, PathBuf},
@@ -176,7 +177,8 @@ struct MemberProcesses {
     scheduler: Option<Process>,
     controller_manager: Option<Process>,
     apiserver: Option<Process>,
-    second_apiserver: Option<Process>,
+    /// Each at its port.
+    further_apiservers: BTreeMap<u16, Process>,
     etcd: Option<Process>,
 }
 
@@ -283,28 +285,50 @@ impl TestCluster {
         Ok(())
     }
 
-    /// Starts a second kube-apiserver on the same etcd and gives its port on 127.0.0.1. It lives as long as the member.
+    /// Starts another kube-apiserver on the same etcd and gives its port on 127.0.0.1. It lives as long as the member.
     ///
     /// # Errors
     /// When it does not start or is not ready in time.
-    pub async fn start_second_apiserver(&self) -> anyhow::Result<u16> {
+    pub async fn start_another_apiserver(&self) -> anyhow::Result<u16> {
         let port = ports::free_port()?;
-        let process = self.spawn("kube-apiserver-2", self.apiserver(port))?;
-        self.processes.lock().await.second_apiserver = Some(process);
+        self.start_apiserver_at(port).await?;
+        Ok(port)
+    }
+
+    /// Restarts the kube-apiserver of a port as an upgrade does: it is told to end (SIGTERM), and once it has, another
+    /// one takes its place.
+    ///
+    /// # Errors
+    /// When it does not end, or is not ready again in time.
+    pub async fn restart_apiserver(&self, port: u16) -> anyhow::Result<()> {
+        let ending = {
+            let mut processes = self.processes.lock().await;
+            match port == self.ports.apiserver {
+                true => processes.apiserver.take(),
+                false => processes.further_apiservers.remove(&port),
+            }
+        };
+        ending.context("no kube-apiserver has this port")?.terminate(STOP_PATIENCE).await?;
+        match port == self.ports.apiserver {
+            true => self.start_again().await,
+            false => self.start_apiserver_at(port).await,
+        }
+    }
+
+    async fn start_apiserver_at(&self, port: u16) -> anyhow::Result<()> {
+        let name = format!("kube-apiserver-{port}");
+        let process = self.spawn(&name, self.apiserver(port))?;
+        self.processes.lock().await.further_apiservers.insert(port, process);
         let server = format!("https://127.0.0.1:{port}");
         let http = HttpClient::from_access(&Access { server, ..self.access() }).await?;
         let deadline = Instant::now() + READY_TIMEOUT;
         while !matches!(http.get("/readyz").send().await, Ok(answer) if answer.status.is_success()) {
             if Instant::now() > deadline {
-                bail!(
-                    "the second kube-apiserver of {} is not ready\n{}",
-                    self.name(),
-                    self.log_tail("kube-apiserver-2")
-                );
+                bail!("the kube-apiserver of {} at {port} is not ready\n{}", self.name(), self.log_tail(&name));
             }
             sleep(Duration::from_millis(50)).await;
         }
-        Ok(port)
+        Ok(())
     }
 
     /// Ends kube-apiserver alone at once (SIGKILL): its state stays, its watch cache begins anew.

@@ -1,4 +1,9 @@
-//! One cluster of two kube-apiservers on one etcd, one of which is killed.
+//! One cluster of several kube-apiservers on one etcd: one is killed, all are restarted one after the other, one answers
+//! with errors.
+
+mod broken;
+mod load;
+mod rolling;
 
 use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::{Context, ensure};
@@ -13,15 +18,17 @@ const SOON: Duration = Duration::from_secs(60);
 const WRITES: usize = 60;
 
 pub(crate) fn cases() -> Vec<Case> {
-    cases!["endpoints"; of_two_apiservers_one_is_killed]
+    let own = cases!["endpoints"; of_two_apiservers_one_is_killed];
+    [own, rolling::cases(), broken::cases()]
         .into_iter()
+        .flatten()
         .map(|case| case.patience(Duration::from_secs(420)))
         .collect()
 }
 
 async fn of_two_apiservers_one_is_killed(context: TestContext) -> anyhow::Result<()> {
     let shared = TestCluster::builder("shared").start(context.fixture.tools().await?).await?;
-    let ports = [shared.apiserver_port(), shared.start_second_apiserver().await?];
+    let ports = [shared.apiserver_port(), shared.start_another_apiserver().await?];
     let other = Arc::clone(&context.fixture.pair().await?[1]);
     let folder = guard::temporary_folder("endpoints")?;
     let path = folder.path().join("kubeconfig");

@@ -1,0 +1,185 @@
+//! One endpoint of a cluster answers 500 to everything but `/readyz`, at once: from 3 s after the first it gets 2 % of the
+//! requests at most, and its share once it is well.
+
+use super::load::Scene;
+use crate::context::{Case, TestContext, cases, eventually};
+use anyhow::{Context as _, ensure};
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::{body::Incoming, service::service_fn};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use parking_lot::Mutex;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+use std::{
+    convert::Infallible,
+    net::{Ipv4Addr, SocketAddr},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::watch,
+    task::JoinSet,
+    time::{Instant, sleep, sleep_until},
+};
+use tokio_rustls::TlsAcceptor;
+use tributary_e2e::{PeopleAuthority, TestCluster};
+
+/// How long Tributary may take to use the endpoint again.
+const SOON: Duration = Duration::from_secs(60);
+
+/// From the first 500 to when the endpoint has next to nothing.
+const KNOWN_AFTER: Duration = Duration::from_secs(3);
+
+/// For how long its share is measured: a thousand requests.
+const MEASURED: Duration = Duration::from_secs(5);
+
+pub(super) fn cases() -> Vec<Case> {
+    cases!["endpoints::broken"; one_that_answers_500_at_once_gets_next_to_nothing]
+}
+
+async fn one_that_answers_500_at_once_gets_next_to_nothing(context: TestContext) -> anyhow::Result<()> {
+    let member = TestCluster::builder("broken").start(context.fixture.tools().await?).await?;
+    let second = member.start_another_apiserver().await?;
+    let authority = PeopleAuthority::new("the front's authority")?;
+    let front = Front::start(&authority, member.apiserver_port()).await?;
+    let endpoints = [front.port, second].map(|port| format!("https://127.0.0.1:{port}"));
+    let scene = Scene::new(&context, member, &endpoints, authority.pem()).await?;
+    let address = format!("127.0.0.1:{}", front.port);
+    let requests = async || scene.metric("tributary_endpoint_requests_total", &address).await;
+    let ((errors, reads), met) = scene
+        .under_load(false, async |met| {
+            sleep(Duration::from_secs(1)).await;
+            ensure!(requests().await? > 20, "it has its part while it is well");
+            front.is_broken(true);
+            eventually(SOON, async || {
+                ensure!(front.first_error().is_some(), "no request has met it");
+                Ok(())
+            })
+            .await?;
+            sleep_until(front.first_error().context("the first error")? + KNOWN_AFTER).await;
+            let before = (front.errors(), met.reads.load(Ordering::Relaxed));
+            sleep(MEASURED).await;
+            let measured = (front.errors() - before.0, met.reads.load(Ordering::Relaxed) - before.1);
+            front.is_broken(false);
+            let used = requests().await?;
+            eventually(SOON, async || {
+                let now = requests().await?;
+                ensure!(now > used + 100, "{now} requests after {used}: it is not used again");
+                Ok(())
+            })
+            .await?;
+            Ok(measured)
+        })
+        .await?;
+    ensure!(reads > 300, "{reads} requests");
+    ensure!(errors * 50 <= reads, "{errors} of {reads} requests");
+    let (lost, all) = (met.lost.lock().len(), met.reads.load(Ordering::Relaxed));
+    ensure!(lost * 4 < all, "{lost} of {all} requests were not answered 200");
+    Ok(())
+}
+
+/// A front before a kube-apiserver: it passes bytes on, or answers 500 itself.
+struct Front {
+    port: u16,
+    broken: watch::Sender<bool>,
+    met: Arc<FrontMet>,
+    _accepting: JoinSet<()>,
+}
+
+/// What a front has answered with 500.
+#[derive(Default)]
+struct FrontMet {
+    errors: AtomicUsize,
+    first: Mutex<Option<Instant>>,
+}
+
+impl Front {
+    async fn start(authority: &PeopleAuthority, to: u16) -> anyhow::Result<Self> {
+        let (certificate, key) = authority.serving(&["127.0.0.1"])?;
+        let certificate = CertificateDer::from_pem_slice(certificate.as_bytes())?;
+        let key = PrivateKeyDer::from_pem_slice(key.as_bytes())?;
+        let config = rustls::ServerConfig::builder().with_no_client_auth();
+        let mut config = config.with_single_cert(vec![certificate], key)?;
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let port = listener.local_addr()?.port();
+        let (broken, met) = (watch::Sender::new(false), Arc::<FrontMet>::default());
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let mut accepting = JoinSet::new();
+        accepting.spawn(accept(listener, acceptor, to, broken.subscribe(), Arc::clone(&met)));
+        Ok(Self { port, broken, met, _accepting: accepting })
+    }
+
+    /// Cuts every connection; later ones are answered by the other means.
+    fn is_broken(&self, is_broken: bool) {
+        self.broken.send_replace(is_broken);
+    }
+
+    /// How many requests were answered 500.
+    fn errors(&self) -> usize {
+        self.met.errors.load(Ordering::Relaxed)
+    }
+
+    fn first_error(&self) -> Option<Instant> {
+        *self.met.first.lock()
+    }
+}
+
+async fn accept(
+    listener: TcpListener,
+    acceptor: TlsAcceptor,
+    to: u16,
+    broken: watch::Receiver<bool>,
+    met: Arc<FrontMet>,
+) {
+    let mut connections = JoinSet::new();
+    while let Ok((near, _)) = listener.accept().await {
+        let (acceptor, mut broken, met) = (acceptor.clone(), broken.clone(), Arc::clone(&met));
+        let is_broken = *broken.borrow_and_update();
+        connections.spawn(async move {
+            let serving = async {
+                match is_broken {
+                    true => answer(near, acceptor, met).await,
+                    false => pass(near, to).await,
+                }
+            };
+            tokio::select! {
+                () = serving => {}
+                _ = broken.changed() => {}
+            }
+        });
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+async fn pass(mut near: TcpStream, to: u16) {
+    if let Ok(mut far) = TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, to))).await {
+        let _ended = tokio::io::copy_bidirectional(&mut near, &mut far).await;
+    }
+}
+
+/// Answers `/readyz` as one that is well, and everything else with 500.
+async fn answer(near: TcpStream, acceptor: TlsAcceptor, met: Arc<FrontMet>) {
+    let Ok(tls) = acceptor.accept(near).await else { return };
+    let service = service_fn(move |request: Request<Incoming>| {
+        let met = Arc::clone(&met);
+        async move {
+            let is_well = matches!(request.uri().path(), "/readyz" | "/livez/ping");
+            // Tributary's own questions are none of the requests that are counted.
+            if request.uri().path().ends_with("/configmaps/one") {
+                met.errors.fetch_add(1, Ordering::Relaxed);
+                met.first.lock().get_or_insert_with(Instant::now);
+            }
+            let mut answer = Response::new(Full::new(Bytes::from_static(b"ok")));
+            *answer.status_mut() = if is_well { StatusCode::OK } else { StatusCode::INTERNAL_SERVER_ERROR };
+            Ok::<_, Infallible>(answer)
+        }
+    });
+    let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+    let _ended = server.serve_connection(TokioIo::new(tls), service).await;
+}

@@ -1,0 +1,154 @@
+//! A cluster of several endpoints behind Tributary, and a steady load on it.
+
+use crate::context::TestContext;
+use anyhow::Context as _;
+use parking_lot::Mutex;
+use serde_json::json;
+use std::{
+    fs,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+use tokio::{
+    task::JoinSet,
+    time::{MissedTickBehavior, interval, sleep},
+};
+use tributary_e2e::{Access, HttpClient, HttpResponse, TestCluster, Tributary, guard, namespace};
+
+/// From one request to the next: 200 a second.
+const PERIOD: Duration = Duration::from_millis(5);
+
+/// Of so many requests one writes.
+const REQUESTS_FOR_EACH_WRITE: usize = 10;
+
+/// How often a write that is told to come again does so, as client-go.
+const WRITE_TRIES: usize = 10;
+
+/// Tributary before the kube-apiservers of one member.
+pub(super) struct Scene {
+    pub(super) http: HttpClient,
+    pub(super) member: TestCluster,
+    /// The path of an object there.
+    object: String,
+    // Ends with the scene, before its folder.
+    _tributary: Arc<Tributary>,
+    _folder: tempfile::TempDir,
+}
+
+/// What clients met.
+#[derive(Default)]
+pub(super) struct Met {
+    pub(super) reads: AtomicUsize,
+    pub(super) writes: AtomicUsize,
+    /// What was not answered as it should be.
+    pub(super) lost: Mutex<Vec<String>>,
+    stop: AtomicBool,
+}
+
+impl Scene {
+    /// The member at these addresses, whose certificates are its own authority's or of `authorities`.
+    pub(super) async fn new(
+        context: &TestContext,
+        member: TestCluster,
+        endpoints: &[String],
+        authorities: &str,
+    ) -> anyhow::Result<Self> {
+        let folder = guard::temporary_folder("endpoints")?;
+        let Access { certificate_authority, token, .. } = member.access();
+        let authority = folder.path().join("authority.pem");
+        fs::write(&authority, format!("{certificate_authority}{authorities}"))?;
+        let object = json!({
+            "apiVersion": "tributary.dev/v1alpha1", "kind": "UpstreamCluster", "metadata": {"name": member.name()},
+            "spec": {"endpoints": endpoints, "caFile": authority, "credentials": {"token": token}},
+        });
+        fs::write(folder.path().join("member.yaml"), object.to_string())?;
+        let tributary = context.fixture.watch_log(Tributary::configured(folder.path()).start().await?).await;
+        let namespace = namespace::unique_name("endpoints");
+        namespace::create(&namespace, &[&member]).await?;
+        let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}});
+        member.http().post(&maps, &map).send().await?.expect(201)?;
+        let http = tributary.http().await?;
+        let object = format!("/clusters/{}{maps}/one", member.name());
+        http.get(&object).send().await?.expect(200)?;
+        Ok(Self { http, member, object, _tributary: tributary, _folder: folder })
+    }
+
+    /// Has clients ask 200 times a second until the test's own part has ended; waits for the last answers.
+    ///
+    /// # Errors
+    /// Of that part.
+    pub(super) async fn under_load<T>(
+        &self,
+        writes: bool,
+        part: impl AsyncFnOnce(Arc<Met>) -> anyhow::Result<T>,
+    ) -> anyhow::Result<(T, Arc<Met>)> {
+        let met = Arc::<Met>::default();
+        let load = async {
+            let (mut tick, mut asking) = (interval(PERIOD), JoinSet::new());
+            tick.set_missed_tick_behavior(MissedTickBehavior::Burst);
+            for number in 0_usize.. {
+                tick.tick().await;
+                if met.stop.load(Ordering::Relaxed) {
+                    break;
+                }
+                let (met, http, object) = (Arc::clone(&met), self.http.clone(), self.object.clone());
+                asking.spawn(async move {
+                    match writes && number.is_multiple_of(REQUESTS_FOR_EACH_WRITE) {
+                        true => met.write(&http, &object, number).await,
+                        false => met.read(&http, &object).await,
+                    }
+                });
+                while asking.try_join_next().is_some() {}
+            }
+            asking.join_all().await;
+        };
+        let part = async {
+            let outcome = part(Arc::clone(&met)).await;
+            met.stop.store(true, Ordering::Relaxed);
+            outcome
+        };
+        let (outcome, ()) = tokio::join!(part, load);
+        Ok((outcome?, met))
+    }
+
+    /// A metric of an endpoint.
+    pub(super) async fn metric(&self, name: &str, address: &str) -> anyhow::Result<u64> {
+        let metrics = self.http.get("/metrics").send().await?.expect(200)?.text();
+        let name = format!("{name}{{cluster=\"{}\",endpoint=\"{address}\"}} ", self.member.name());
+        let line = metrics.lines().find_map(|line| line.strip_prefix(&name)).context("no such metric")?;
+        Ok(line.parse()?)
+    }
+}
+
+impl Met {
+    async fn read(&self, http: &HttpClient, object: &str) {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        let answer = http.get(object).send().await;
+        self.note("read", answer.and_then(|answer| answer.expect(200)));
+    }
+
+    /// Writes once; again only where it is told to come again, which says that nothing was changed.
+    async fn write(&self, http: &HttpClient, object: &str, number: usize) {
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        let patch = json!({"data": {"number": number.to_string()}});
+        for _ in 0..WRITE_TRIES {
+            match http.patch(object, "merge-patch+json", &patch).send().await {
+                Ok(answer) if answer.status != 200 && !answer.header("retry-after").is_empty() => {
+                    sleep(Duration::from_secs(1)).await;
+                }
+                answer => return self.note("write", answer.and_then(|answer| answer.expect(200))),
+            }
+        }
+        self.lost.lock().push("write: told to come again ten times".to_owned());
+    }
+
+    fn note(&self, what: &str, outcome: anyhow::Result<HttpResponse>) {
+        if let Err(error) = outcome {
+            self.lost.lock().push(format!("{what}: {error:#}"));
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! The three kube-apiservers of a cluster are restarted one after the other under 200 requests a second: nothing is lost
+//! that could be sent again.
+
+use super::load::Scene;
+use crate::context::{Case, TestContext, cases, eventually};
+use anyhow::ensure;
+use std::{sync::atomic::Ordering, time::Duration};
+use tributary_e2e::TestCluster;
+
+/// How long Tributary may take to see that an endpoint is back.
+const SOON: Duration = Duration::from_secs(60);
+
+pub(super) fn cases() -> Vec<Case> {
+    cases!["endpoints::rolling"; three_are_restarted_and_no_request_is_lost]
+}
+
+async fn three_are_restarted_and_no_request_is_lost(context: TestContext) -> anyhow::Result<()> {
+    let member = TestCluster::builder("rolled")
+        // Watches end with the server, or it waits a minute for them.
+        .apiserver_argument("--shutdown-watch-termination-grace-period=1s")
+        .apiserver_argument("--shutdown-send-retry-after=true")
+        .start(context.fixture.tools().await?)
+        .await?;
+    let (second, third) = tokio::try_join!(member.start_another_apiserver(), member.start_another_apiserver())?;
+    let ports = [member.apiserver_port(), second, third];
+    let endpoints = ports.map(|port| format!("https://127.0.0.1:{port}"));
+    let scene = Scene::new(&context, member, &endpoints, "").await?;
+    let ((), met) = scene
+        .under_load(true, async |_| {
+            for port in ports {
+                scene.member.restart_apiserver(port).await?;
+                let line = format!("[+]cluster/rolled/endpoint/127.0.0.1:{port} ok");
+                eventually(SOON, async || {
+                    let health = scene.http.get("/readyz?verbose").send().await?.text();
+                    ensure!(health.contains(&line), "{health}");
+                    Ok(())
+                })
+                .await?;
+            }
+            Ok(())
+        })
+        .await?;
+    let (reads, writes) = (met.reads.load(Ordering::Relaxed), met.writes.load(Ordering::Relaxed));
+    // A write that was under way when its server was gone may have been carried out, which its client alone can judge.
+    let is_unsure = |error: &String| error.starts_with("write") && error.contains("may have been carried out");
+    let (unsure, lost): (Vec<_>, Vec<_>) = met.lost.lock().drain(..).partition(is_unsure);
+    ensure!(lost.is_empty(), "{} of {reads} reads and {writes} writes: {:#?}", lost.len(), &lost[..lost.len().min(5)]);
+    ensure!(unsure.len() <= ports.len(), "about one is under way at a server's end: {unsure:#?}");
+    ensure!(reads > 1_000 && writes > 100, "{reads} and {writes}");
+    for port in ports {
+        let sent = scene.metric("tributary_endpoint_requests_total", &format!("127.0.0.1:{port}")).await?;
+        ensure!(sent > 100, "{sent} requests through {port}: each has its part");
+    }
+    Ok(())
+}
