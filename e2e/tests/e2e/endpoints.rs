@@ -1,7 +1,8 @@
 //! One cluster of several kube-apiservers on one etcd: one is killed, all are restarted one after the other, one answers
-//! with errors.
+//! with errors, one is drained.
 
 mod broken;
+mod drained;
 mod load;
 mod rolling;
 
@@ -19,7 +20,7 @@ const WRITES: usize = 60;
 
 pub(crate) fn cases() -> Vec<Case> {
     let own = cases!["endpoints"; of_two_apiservers_one_is_killed];
-    [own, rolling::cases(), broken::cases()]
+    [own, rolling::cases(), broken::cases(), drained::cases()]
         .into_iter()
         .flatten()
         .map(|case| case.patience(Duration::from_secs(420)))

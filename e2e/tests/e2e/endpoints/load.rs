@@ -6,6 +6,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 use std::{
     fs,
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -16,7 +17,7 @@ use tokio::{
     task::JoinSet,
     time::{MissedTickBehavior, interval, sleep},
 };
-use tributary_e2e::{Access, HttpClient, HttpResponse, TestCluster, Tributary, guard, namespace};
+use tributary_e2e::{HttpClient, HttpResponse, TestCluster, Tributary, guard, namespace};
 
 /// From one request to the next: 200 a second.
 const PERIOD: Duration = Duration::from_millis(5);
@@ -27,6 +28,9 @@ const REQUESTS_FOR_EACH_WRITE: usize = 10;
 /// How often a write that is told to come again does so, as client-go.
 const WRITE_TRIES: usize = 10;
 
+/// The file of the authorities of the member's servers.
+const AUTHORITY: &str = "authority.pem";
+
 /// Tributary before the kube-apiservers of one member.
 pub(super) struct Scene {
     pub(super) http: HttpClient,
@@ -35,7 +39,7 @@ pub(super) struct Scene {
     object: String,
     // Ends with the scene, before its folder.
     _tributary: Arc<Tributary>,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 /// What clients met.
@@ -57,14 +61,9 @@ impl Scene {
         authorities: &str,
     ) -> anyhow::Result<Self> {
         let folder = guard::temporary_folder("endpoints")?;
-        let Access { certificate_authority, token, .. } = member.access();
-        let authority = folder.path().join("authority.pem");
-        fs::write(&authority, format!("{certificate_authority}{authorities}"))?;
-        let object = json!({
-            "apiVersion": "tributary.dev/v1alpha1", "kind": "UpstreamCluster", "metadata": {"name": member.name()},
-            "spec": {"endpoints": endpoints, "caFile": authority, "credentials": {"token": token}},
-        });
-        fs::write(folder.path().join("member.yaml"), object.to_string())?;
+        let authority = format!("{}{authorities}", member.access().certificate_authority);
+        fs::write(folder.path().join(AUTHORITY), authority)?;
+        describe(folder.path(), &member, endpoints)?;
         let tributary = context.fixture.watch_log(Tributary::configured(folder.path()).start().await?).await;
         let namespace = namespace::unique_name("endpoints");
         namespace::create(&namespace, &[&member]).await?;
@@ -74,7 +73,17 @@ impl Scene {
         let http = tributary.http().await?;
         let object = format!("/clusters/{}{maps}/one", member.name());
         http.get(&object).send().await?.expect(200)?;
-        Ok(Self { http, member, object, _tributary: tributary, _folder: folder })
+        Ok(Self { http, member, object, _tributary: tributary, folder })
+    }
+
+    /// Has the configuration say that the member is at these addresses.
+    pub(super) fn describe(&self, endpoints: &[String]) -> anyhow::Result<()> {
+        describe(self.folder.path(), &self.member, endpoints)
+    }
+
+    /// The path of the objects there.
+    pub(super) fn collection(&self) -> &str {
+        self.object.trim_end_matches("/one")
     }
 
     /// Has clients ask 200 times a second until the test's own part has ended; waits for the last answers.
@@ -122,6 +131,16 @@ impl Scene {
         let line = metrics.lines().find_map(|line| line.strip_prefix(&name)).context("no such metric")?;
         Ok(line.parse()?)
     }
+}
+
+fn describe(folder: &Path, member: &TestCluster, endpoints: &[String]) -> anyhow::Result<()> {
+    let object = json!({
+        "apiVersion": "tributary.dev/v1alpha1", "kind": "UpstreamCluster", "metadata": {"name": member.name()},
+        "spec": {"endpoints": endpoints, "caFile": folder.join(AUTHORITY), "credentials": {"token": member.access().token}},
+    });
+    // At once: a file that is half written would be refused for that.
+    fs::write(folder.join("new"), object.to_string())?;
+    Ok(fs::rename(folder.join("new"), folder.join("member.yaml"))?)
 }
 
 impl Met {

@@ -1,0 +1,58 @@
+//! An endpoint is taken out of a cluster's list while clients watch and ask: what is under way there goes on, nothing new
+//! is sent there, and no request is lost.
+
+use super::load::Scene;
+use crate::context::{Case, TestContext, cases, eventually};
+use anyhow::ensure;
+use serde_json::json;
+use std::time::Duration;
+use tributary_e2e::TestCluster;
+
+/// How long a change of the files may take to be read, and an event to come.
+const SOON: Duration = Duration::from_secs(60);
+
+/// So many watches are open, half of them at each endpoint.
+const WATCHES: usize = 4;
+
+pub(super) fn cases() -> Vec<Case> {
+    cases!["endpoints::drained"; what_is_under_way_goes_on]
+}
+
+async fn what_is_under_way_goes_on(context: TestContext) -> anyhow::Result<()> {
+    let member = TestCluster::builder("drained").start(context.fixture.tools().await?).await?;
+    let ports = [member.apiserver_port(), member.start_another_apiserver().await?];
+    let [first, second] = ports.map(|port| format!("https://127.0.0.1:{port}"));
+    let scene = Scene::new(&context, member, &[first, second.clone()], "").await?;
+    let mut watches = Vec::new();
+    for _ in 0..WATCHES {
+        let mut watch = scene.http.watch(&format!("{}?watch=1", scene.collection())).await?;
+        ensure!(watch.expect(SOON).await?["type"] == "ADDED", "the object that there is");
+        watches.push(watch);
+    }
+    let address = format!("127.0.0.1:{}", ports[0]);
+    let (sent, met) = scene
+        .under_load(true, async |_| {
+            scene.describe(&[second])?;
+            let is_drained = format!("endpoint=\"{address}\",reason=\"drain\"}} 1");
+            eventually(SOON, async || {
+                let metrics = scene.http.get("/metrics").send().await?.expect(200)?.text();
+                ensure!(metrics.contains(&is_drained), "it is not drained");
+                Ok(())
+            })
+            .await?;
+            let before = scene.metric("tributary_endpoint_requests_total", &address).await?;
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            Ok(scene.metric("tributary_endpoint_requests_total", &address).await? - before)
+        })
+        .await?;
+    ensure!(met.lost.lock().is_empty(), "{:#?}", met.lost.lock());
+    // Four hundred were sent meanwhile; one that had chosen its endpoint just before may have been among them.
+    ensure!(sent <= 2, "{sent} requests were sent to the endpoint that is drained");
+    let patch = json!({"data": {"last": "yes"}});
+    let object = format!("{}/one", scene.collection().trim_start_matches("/clusters/drained"));
+    scene.member.http().patch(&object, "merge-patch+json", &patch).send().await?.expect(200)?;
+    for watch in &mut watches {
+        while watch.expect(SOON).await?["object"]["data"]["last"] != "yes" {}
+    }
+    Ok(())
+}
