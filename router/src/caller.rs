@@ -14,7 +14,7 @@ use crate::dispatch::{DeniedClusters, Dispatched};
 use crate::flow::holder::Holder;
 use crate::own_credential::OwnCredential;
 use crate::refusal::{Refusal, RequestRefusal};
-use crate::request_trace::RequestTrace;
+use crate::request_trace::{BegunStage, RequestTrace};
 use crate::rights::{self, Actor, CallerRights, RightsMirror, given_user};
 use crate::stream_over::StreamOver;
 use crate::topology::ClusterSetup;
@@ -154,6 +154,11 @@ impl Caller {
             Who::Owner(Some(given)) => of(&given_user(given).map_err(RequestRefusal::Impersonation)?),
             Who::User(rights) => rights.acts_as(),
         })
+    }
+
+    /// A stage of the request begins, which is over when what is given is dropped.
+    pub(crate) fn stage(&self, name: &'static str) -> BegunStage {
+        self.trace.as_ref().map(|trace| trace.stage(name)).unwrap_or_default()
     }
 
     /// The clusters whose policies refuse the request; `None` where none does.

@@ -120,6 +120,7 @@ impl Router {
                 let Noted { source, schema, warning } = noted;
                 trace.note_source(source);
                 let decision = decision(source, answer.as_ref().err(), &trace.asked());
+                trace.note_decision(decision);
                 let cluster = counted_cluster(&info, &configuration, trace.asked());
                 let followed = FollowedRequest { cluster, verb: info.verb.as_str(), decision, client };
                 let mut answer = answer.unwrap_or_else(|refusal| self.refuse(&refusal, &preferences, &info));
@@ -130,6 +131,7 @@ impl Router {
                 (RequestLabels::of(&info, &configuration.union, source), followed, answer)
             }
             Err(status) => {
+                trace.note_decision(Decision::Refused);
                 let followed =
                     FollowedRequest { cluster: String::new(), verb: "", decision: Decision::Refused, client };
                 (RequestLabels::unparsed(), followed, response::status(&status, preferences.error_form()))
@@ -178,6 +180,8 @@ impl Router {
         noted: &mut Noted<'a>,
     ) -> Result<Response<Body>, Refusal> {
         let Received { info, query, .. } = received;
+        let trace = message.extensions().get::<RequestTrace>().cloned().unwrap_or_default();
+        let admitting = trace.stage("admit");
         let Admitted { mut caller, place } = admission::admit(self, info, query, &message, user)?;
         caller.dispatched = self.dispatched(info, message.headers(), configuration, &caller, user)?;
         let named = caller.dispatched.as_ref().map_or(&SchemaName::Unsaid, |dispatched| dispatched.schema());
@@ -191,7 +195,10 @@ impl Router {
                 Some(schema) => Some(schema.admit(info, user, &caller, message.extensions_mut()).await?),
                 None => None,
             };
+            drop(admitting);
+            let planning = trace.stage("plan");
             let planned = plan(received, message.headers(), configuration, &caller);
+            drop(planning);
             let answered = match planned {
                 // What nobody serves may be served since a moment ago.
                 Err(Refusal::NoRoute) if info.cluster.is_none() && info.path.starts_with("/api") => {
@@ -330,7 +337,10 @@ impl Router {
                 let candidates = match plan {
                     // Memory goes by what may be read of each object.
                     ResourcePlan::Get { .. } | ResourcePlan::List | ResourcePlan::Watch => Candidates::default(),
-                    _ => candidates_by_plan(configuration, caller, info, resource, plan).await?,
+                    _ => {
+                        let _authorizing = caller.stage("authorize");
+                        candidates_by_plan(configuration, caller, info, resource, plan).await?
+                    }
                 };
                 let candidates = &candidates;
                 let request = ClientRequest {
@@ -356,14 +366,14 @@ impl Router {
         plan: ResourcePlan,
     ) -> Result<Response<Body>, Refusal> {
         match plan {
-            ResourcePlan::Get { or_elsewhere } => match memory::get::get(request).await {
+            ResourcePlan::Get { or_elsewhere } => match self.from_memory(request, memory::get::get(request)).await {
                 Err(refusal) if refusal.may_be_elsewhere() && (or_elsewhere || request.is_live_somewhere()) => {
                     Box::pin(self.get_elsewhere(request, message, plan)).await
                 }
                 answer => answer,
             },
-            ResourcePlan::List => memory::list::list(request).await,
-            ResourcePlan::Watch => memory::watch::watch(request).await,
+            ResourcePlan::List => self.from_memory(request, memory::list::list(request)).await,
+            ResourcePlan::Watch => self.from_memory(request, memory::watch::watch(request)).await,
             ResourcePlan::ListLive => Box::pin(forward::list::list(request)).await,
             ResourcePlan::Owner(kind) => Box::pin(forward::one_object::to_owner(request, message, kind)).await,
             ResourcePlan::Create => Box::pin(forward::create::create(request, message)).await,
@@ -372,6 +382,12 @@ impl Router {
             }
             ResourcePlan::SelfReview => Box::pin(forward::self_review::self_review(request, message)).await,
         }
+    }
+
+    /// An answer from memory, as a stage of its request.
+    async fn from_memory<T>(&self, request: ClientRequest<'_>, answer: impl Future<Output = T>) -> T {
+        let _stage = request.caller.stage("memory");
+        answer.await
     }
 
     /// Asks for an object that memory does not show those clusters of which it shows nothing, too.

@@ -49,6 +49,7 @@ mod request_trace;
 mod response;
 mod rights;
 mod selection;
+mod stages;
 mod stream_over;
 pub mod testing;
 mod topology;
@@ -73,6 +74,7 @@ pub use own_credential::OwnCredential;
 pub use policy::{Policies, Policy};
 pub use report::Report;
 pub use rights::SharedMode;
+pub use stages::{TraceContext, TracedStage};
 pub use topology::ClusterSetup;
 pub use tributary_apimachinery::ClusterAuthorization;
 pub use tributary_authentication::MemberRules;
@@ -85,17 +87,20 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use http::Response;
+use http::header::USER_AGENT;
 use http::request::Parts;
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tributary_apimachinery::{ClusterName, Mount};
+use tributary_apimachinery::{AuditLevel, ClusterName, Mount, RequestInfo};
 use tributary_flow_control::Replicas;
 use tributary_merge::Epochs;
+use tributary_policy::DispatchAttributes;
 use tributary_proxy::ClientTuning;
 
 use crate::body::Body;
+use crate::caller::Caller;
 use crate::flow::fair_share::FairShare;
 use crate::flow::large_bodies::LargeBodies;
 use crate::flow::long_answers::AnswerTurns;
@@ -296,6 +301,18 @@ impl Router {
         let refusal = Refusal::from(dispatch.frozen(&cluster?)?);
         let preferences = Preferences::of(&head.headers, head.uri.query());
         Some(response::status(&refusal.status(), preferences.error_form()))
+    }
+
+    /// How much the policy that takes a request where it comes in has written of it into the audit log; `None` where it says
+    /// nothing of that. Costs one load while no policy does, and otherwise what a policy costs once more: it has to be known
+    /// before the request is begun.
+    pub fn audit_level(&self, head: &Parts, info: &RequestInfo, user: &User) -> Option<AuditLevel> {
+        let dispatch = self.dispatch.current()?;
+        let place = dispatch.place(info).filter(|place| place.sets_audit_levels())?;
+        let caller = Caller::of(&head.headers, &head.extensions, user, self.rights()).ok()?;
+        let (name, groups) = caller.acts_as(user).ok()?;
+        let user_agent = head.headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
+        place.audit_level(&DispatchAttributes::of(info, &name, &groups, user_agent))
     }
 
     /// Has these users answered nothing, by name, and what they have open ended; nobody else. Says nothing in personal

@@ -8,9 +8,12 @@ use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use parking_lot::Mutex;
+use tokio::time::Instant;
 use tributary_apimachinery::ClusterName;
+use tributary_policy::LogMode;
 
-use crate::metrics::RequestSource;
+use crate::metrics::{Decision, RequestSource};
+use crate::stages::{TraceContext, TracedStage};
 
 /// The header by which a request's ID travels: from the client, to members, which as all kube-apiservers take it over, and
 /// back to the client.
@@ -19,6 +22,9 @@ pub const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 /// How many clusters are named; of further ones the number is told.
 const NAMED_MAX: usize = 50;
 
+/// How many stages are kept of one request: a list may ask each of a thousand clusters. Of further ones the number is told.
+const STAGES_MAX: usize = 100;
+
 /// A request that is followed, among the request's extensions. Clones are of the same request.
 #[derive(Clone, Debug, Default)]
 pub struct RequestTrace(Arc<Inner>);
@@ -26,6 +32,7 @@ pub struct RequestTrace(Arc<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     audit_id: Option<HeaderValue>,
+    context: Option<TraceContext>,
     found: Mutex<Found>,
 }
 
@@ -34,6 +41,10 @@ struct Found {
     from_memory: bool,
     asked: BTreeSet<ClusterName>,
     policies: Vec<String>,
+    log_mode: Option<LogMode>,
+    decision: Option<Decision>,
+    stages: Vec<TracedStage>,
+    stages_left_out: u32,
 }
 
 /// Which clusters were asked for a request.
@@ -48,9 +59,50 @@ pub(crate) enum AskedClusters {
 }
 
 impl RequestTrace {
-    /// Of a request with this audit ID: members are told it.
-    pub fn audited(id: HeaderValue) -> Self {
-        Self(Arc::new(Inner { audit_id: Some(id), ..Inner::default() }))
+    /// Of a request that has an audit ID if it is audited, and is in a trace if it is sampled: members are told both.
+    pub fn new(audit_id: Option<HeaderValue>, context: Option<TraceContext>) -> Self {
+        Self(Arc::new(Inner { audit_id, context, ..Inner::default() }))
+    }
+
+    /// The trace that it is in, if it is sampled.
+    pub fn context(&self) -> Option<TraceContext> {
+        self.0.context
+    }
+
+    /// The stages that are over, and of how many more nothing was kept. They are given once.
+    pub fn stages(&self) -> (Vec<TracedStage>, u32) {
+        let mut found = self.0.found.lock();
+        (std::mem::take(&mut found.stages), found.stages_left_out)
+    }
+
+    /// A stage of it begins, which is over when what is given is dropped. Costs nothing of a request that is not sampled.
+    pub(crate) fn stage(&self, name: &'static str) -> BegunStage {
+        BegunStage(self.0.context.map(|_| (self.clone(), TracedStage::begin(name, None))))
+    }
+
+    /// Its audit ID, if it is audited.
+    pub fn audit_id(&self) -> Option<&HeaderValue> {
+        self.0.audit_id.as_ref()
+    }
+
+    /// Whether it is written into the access log, as far as the policy says that took it where it came in.
+    pub fn log_mode(&self) -> Option<LogMode> {
+        self.0.found.lock().log_mode
+    }
+
+    /// What became of it; `None` of what never came to the router.
+    pub fn decision(&self) -> Option<Decision> {
+        self.0.found.lock().decision
+    }
+
+    /// Notes what the policy says of the access log that took the request where it came in.
+    pub(crate) fn note_log_mode(&self, mode: Option<LogMode>) {
+        self.0.found.lock().log_mode = mode;
+    }
+
+    /// Notes what became of it.
+    pub(crate) fn note_decision(&self, decision: Decision) {
+        self.0.found.lock().decision = Some(decision);
     }
 
     /// Who answered, as far as is known by now: `memory`, the names of the clusters that were asked, both, or
@@ -89,12 +141,18 @@ impl RequestTrace {
         }
     }
 
-    /// Notes that a cluster is asked, and tells it the ID of a request that is audited.
-    pub(crate) fn ask(&self, cluster: &ClusterName, headers: &mut HeaderMap) {
+    /// Notes that a cluster is asked, and tells it the ID of a request that is audited, and the trace of one that is
+    /// sampled. Gives the stage, which lasts until the cluster has answered.
+    pub(crate) fn ask(&self, cluster: &ClusterName, headers: &mut HeaderMap) -> BegunStage {
         if let Some(id) = &self.0.audit_id {
             headers.insert(AUDIT_ID, id.clone());
         }
         self.0.found.lock().asked.insert(cluster.clone());
+        BegunStage(self.0.context.map(|context| {
+            let stage = TracedStage::begin("forward", Some(cluster.clone()));
+            stage.tell(context, headers);
+            (self.clone(), stage)
+        }))
     }
 
     /// Which clusters have been asked by now.
@@ -114,20 +172,46 @@ impl RequestTrace {
     }
 }
 
+/// A stage that is under way; nothing of a request that is not sampled.
+#[must_use = "the stage is over once this is dropped"]
+#[derive(Debug, Default)]
+pub(crate) struct BegunStage(Option<(RequestTrace, TracedStage)>);
+
+impl BegunStage {
+    /// Notes the HTTP status of its answer.
+    pub(crate) fn answered(&mut self, status: u16) {
+        if let Some((_, stage)) = &mut self.0 {
+            stage.status = Some(status);
+        }
+    }
+}
+
+impl Drop for BegunStage {
+    fn drop(&mut self) {
+        let Some((trace, mut stage)) = self.0.take() else { return };
+        stage.ended = Instant::now();
+        let mut found = trace.0.found.lock();
+        match found.stages.len() < STAGES_MAX {
+            true => found.stages.push(stage),
+            false => found.stages_left_out += 1,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn who_was_asked_is_told_once_and_gets_the_id() {
-        let trace = RequestTrace::audited(HeaderValue::from_static("one"));
+        let trace = RequestTrace::new(Some(HeaderValue::from_static("one")), None);
         assert_eq!(trace.answered_by(), "tributary");
         assert_eq!(trace.asked(), AskedClusters::None);
         trace.note_source(RequestSource::Memory);
         assert_eq!(trace.answered_by(), "memory");
         let mut headers = HeaderMap::new();
         for name in ["us", "eu", "us"] {
-            trace.clone().ask(&ClusterName::new(name).unwrap(), &mut headers);
+            drop(trace.clone().ask(&ClusterName::new(name).unwrap(), &mut headers));
         }
         assert_eq!(trace.answered_by(), "memory,eu,us");
         assert_eq!(trace.asked(), AskedClusters::Several);
@@ -135,7 +219,7 @@ mod tests {
         assert_eq!(trace.answered_by(), "eu,us");
         assert_eq!(headers.get_all("audit-id").iter().collect::<Vec<_>>(), ["one"]);
         for number in 0..100 {
-            trace.ask(&ClusterName::new(&format!("c{number:03}")).unwrap(), &mut headers);
+            drop(trace.ask(&ClusterName::new(&format!("c{number:03}")).unwrap(), &mut headers));
         }
         let text = trace.answered_by();
         assert!(text.starts_with("c000,c001,") && text.ends_with(",c049,and 52 more"), "{text}");
@@ -145,14 +229,32 @@ mod tests {
     fn members_are_told_no_id_of_a_request_that_is_not_audited() {
         let (trace, mut headers) = (RequestTrace::default(), HeaderMap::new());
         let eu = ClusterName::new("eu").unwrap();
-        trace.ask(&eu, &mut headers);
+        drop(trace.ask(&eu, &mut headers));
+        assert_eq!(trace.stages(), (Vec::new(), 0));
         assert_eq!((headers.len(), trace.asked()), (0, AskedClusters::One(eu)));
         assert!(!trace.tells_policies());
     }
 
     #[test]
+    fn the_stages_of_a_request_that_is_sampled_are_kept_and_no_more_than_some() {
+        let context = TraceContext { trace_id: 1, span_id: 2 };
+        let trace = RequestTrace::new(None, Some(context));
+        drop(trace.stage("plan"));
+        let (eu, mut headers) = (ClusterName::new("eu").unwrap(), HeaderMap::new());
+        let mut asked = trace.ask(&eu, &mut headers);
+        asked.answered(200);
+        assert!(headers.contains_key("traceparent"));
+        drop(asked);
+        (0..200).for_each(|_| drop(trace.stage("memory")));
+        let (stages, left_out) = trace.stages();
+        let told: Vec<_> = stages[..2].iter().map(|it| (it.name, it.cluster.clone(), it.status)).collect();
+        assert_eq!(told, [("plan", None, None), ("forward", Some(eu), Some(200))]);
+        assert_eq!((stages.len(), left_out), (STAGES_MAX, 102));
+    }
+
+    #[test]
     fn the_policies_that_took_it_are_told_and_no_more_than_some() {
-        let trace = RequestTrace::audited(HeaderValue::from_static("one"));
+        let trace = RequestTrace::new(Some(HeaderValue::from_static("one")), None);
         assert_eq!(trace.dispatched_by(), None);
         for number in 0..100 {
             trace.note_policy(format!("p{number}"));

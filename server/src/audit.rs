@@ -13,9 +13,7 @@ mod emission;
 mod error;
 mod id;
 mod log;
-mod log_file;
 mod metrics;
-mod output;
 mod received;
 mod sinks;
 mod together;
@@ -23,6 +21,7 @@ mod trail;
 mod webhook;
 
 pub use auditor::Auditor;
+pub(crate) use bodies::at_hand;
 pub use error::AuditError;
 pub(crate) use received::Received;
 pub(crate) use trail::Panicked;

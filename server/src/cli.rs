@@ -1,5 +1,6 @@
 //! The command line.
 
+pub mod access_log;
 pub mod audit;
 mod completion;
 mod convert;
@@ -23,6 +24,7 @@ use tributary_router::Limits;
 
 use crate::listener::{Bounds, GoawayChance, ListenAddress};
 use crate::log::{LogFormat, LogLevel};
+use access_log::AccessLogArguments;
 use audit::AuditArguments;
 pub use completion::CompletionArguments;
 pub use convert::ConvertArguments;
@@ -269,6 +271,13 @@ pub struct ServeArguments {
     /// What is written of requests, and where.
     #[command(flatten)]
     pub audit: AuditArguments,
+    /// Where a line of each request is written.
+    #[command(flatten)]
+    pub access_log: AccessLogArguments,
+    /// An apiserver.config.k8s.io/v1 TracingConfiguration, as kube-apiserver takes it: which requests are traced, and the
+    /// OpenTelemetry collector that spans are sent to (OTLP over gRPC)
+    #[arg(long, value_name = "FILE", help_heading = "Tracing")]
+    pub tracing_config_file: Option<PathBuf>,
 }
 
 /// What is held at most. Bytes and seconds are whole numbers without a suffix. Each bound is a metric, too.

@@ -7,7 +7,7 @@ mod configuration;
 mod dispatch;
 mod flow_control;
 pub mod kubeconfig_source;
-pub mod not_carried_out;
+mod logging;
 mod secure_serving;
 pub mod upstream_clusters;
 pub mod watch;

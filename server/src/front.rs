@@ -12,7 +12,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tributary_apimachinery::HostName;
+use tributary_apimachinery::{HostName, RequestInfo};
 use tributary_router::{ForwardedWatch, Peer, User};
 
 use crate::audit::{Auditor, Panicked, Received};
@@ -22,6 +22,7 @@ use crate::handler::{Body, Handler};
 use crate::hosts::Hosts;
 use crate::listener::GoawayChance;
 use crate::metrics::ServerMetrics;
+use crate::observed::{Observed, Observers};
 use crate::own_paths::OwnPath;
 use crate::status;
 use crate::websocket;
@@ -78,6 +79,7 @@ pub struct Front<H> {
     metrics: ServerMetrics,
     stop: CancellationToken,
     audit: Option<Arc<Auditor>>,
+    observers: Observers,
     hosts: Arc<Hosts>,
     goaway_chance: GoawayChance,
 }
@@ -93,6 +95,7 @@ impl<H: Handler> Front<H> {
             metrics,
             stop,
             audit: None,
+            observers: Observers::default(),
             hosts: Arc::default(),
             goaway_chance: GoawayChance::default(),
         }
@@ -105,6 +108,18 @@ impl<H: Handler> Front<H> {
             self.handler.register_metrics(&mut |registry| audit.register(registry));
         }
         Self { audit, ..self }
+    }
+
+    /// Has requests written to an access log, and traced.
+    #[must_use]
+    pub fn observed(self, observers: Observers) -> Self {
+        if let Some(log) = &observers.access_log {
+            self.handler.register_metrics(&mut |registry| log.register(registry));
+        }
+        if let Some(tracer) = &observers.tracer {
+            self.handler.register_metrics(&mut |registry| tracer.register(registry));
+        }
+        Self { observers, ..self }
     }
 
     /// Tells requests apart by these hosts.
@@ -155,14 +170,15 @@ impl<H: Handler> Front<H> {
         let start = Instant::now();
         let line = tracing::enabled!(tracing::Level::DEBUG)
             .then(|| (request.method().clone(), request.uri().path().to_owned()));
+        let mut observed = self.observers.begin(&request, client.address);
         let mut request = request.map(|body| body.map_err(Into::into).boxed_unsync());
         request.extensions_mut().insert(Peer(client.address));
-        let response = self.answer(request, client, note, has_room).await;
+        let response = self.answer(request, client, note, has_room, &mut observed).await;
         if let Some((method, path)) = line {
             let latency_ms = start.elapsed().as_secs_f64() * 1e3;
             tracing::debug!(%method, path, status = response.status().as_u16(), latency_ms, "request");
         }
-        response
+        observed.finish(response)
     }
 
     async fn answer(
@@ -171,6 +187,7 @@ impl<H: Handler> Front<H> {
         client: &Client,
         note: impl FnOnce(AuthenticationOutcome<'_>) -> Room,
         has_room: bool,
+        observed: &mut Observed,
     ) -> Response<Body> {
         let (mut head, body) = request.into_parts();
         if let Err(refusal) = self.hosts.place(&mut head, client.server_name.as_ref()) {
@@ -183,7 +200,9 @@ impl<H: Handler> Front<H> {
             let _it_is_refused_either_way = note(AuthenticationOutcome::Unauthorized);
             return refused;
         }
+        observed.taken_up(&mut head);
         let received = self.audit.as_ref().map(|audit| Received::take_up(audit, &mut head, !client.chain.is_empty()));
+        observed.placed(&mut head);
         let authentication = self.authenticator.authenticate(&mut head, &client.chain, client.address.ip()).await;
         let (user, sender) = match authentication {
             Authentication::User(user) => (user, Sender::Known),
@@ -198,6 +217,9 @@ impl<H: Handler> Front<H> {
                 };
             }
         };
+        if sender != Sender::Anonymous {
+            observed.known(&user);
+        }
         let mut room = if has_room { Room::Enough } else { Room::Unread };
         if sender != Sender::Anonymous {
             self.metrics.count_authentication(true);
@@ -207,7 +229,8 @@ impl<H: Handler> Front<H> {
             room = if noted == Room::Enough { room } else { noted };
         }
         let Some(received) = received else { return self.respond(head, body, user, sender, room).await };
-        match received.begin(&mut head, body, &user).await {
+        let level = |head: &Parts, info: &RequestInfo| self.handler.audit_level(head, info, &user);
+        match received.begin(&mut head, body, &user, level).await {
             Ok((trail, body)) => trail.finish(self.respond(head, body, user, sender, room).await).await,
             Err(refusal) => *refusal,
         }

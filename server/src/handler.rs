@@ -6,6 +6,7 @@ use std::sync::Arc;
 use http::request::Parts;
 use http::{Request, Response};
 use prometheus_client::registry::Registry;
+use tributary_apimachinery::{AuditLevel, RequestInfo};
 use tributary_router::{DispatchSettings, Report, Router, User};
 
 pub use tributary_apimachinery::body::{Body, BoxError, empty, full};
@@ -27,6 +28,11 @@ pub trait Handler: Send + Sync + 'static {
     /// The answer to a request that nobody is let make, whoever it is: it is given before anybody is known. `None` for all
     /// others.
     fn refuse_unheard(&self, _head: &Parts) -> Option<Response<Body>> {
+        None
+    }
+
+    /// How much is written into the audit log of a request, where that is to differ from what the audit policy says.
+    fn audit_level(&self, _head: &Parts, _info: &RequestInfo, _user: &User) -> Option<AuditLevel> {
         None
     }
 
@@ -60,6 +66,10 @@ impl Handler for Arc<Router> {
 
     fn refuse_unheard(&self, head: &Parts) -> Option<Response<Body>> {
         Router::refuse_frozen(self, head)
+    }
+
+    fn audit_level(&self, head: &Parts, info: &RequestInfo, user: &User) -> Option<AuditLevel> {
+        Router::audit_level(self, head, info, user)
     }
 
     async fn drain(&self) {

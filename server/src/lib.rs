@@ -9,6 +9,7 @@
 //! A library beside the binary, so that tests reach its parts. Invariant: only this crate knows flags, files and
 //! listening sockets; what answers requests stands behind [`handler::Handler`].
 
+pub mod access_log;
 pub mod audit;
 pub mod authentication;
 pub mod cli;
@@ -31,10 +32,12 @@ pub mod hosts;
 pub mod issuer_documents;
 pub mod kubeconfig;
 mod last_heard_file;
+mod line_log;
 pub mod listener;
 pub mod log;
 mod member_keys_file;
 pub mod metrics;
+pub mod observed;
 mod output;
 mod own_paths;
 pub mod policies;
@@ -46,6 +49,7 @@ pub mod status;
 mod terminal;
 pub mod threads;
 pub mod token_review;
+pub mod traces;
 mod websocket;
 
 use std::ffi::OsString;

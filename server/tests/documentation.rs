@@ -131,6 +131,8 @@ fn tables() -> Vec<(String, String)> {
     let replicas = "Replicas that share the limits of flow control";
     tables.push(("serve replicas".to_owned(), flags(serve, Some(replicas))));
     tables.push(("serve audit".to_owned(), flags(serve, Some("Audit"))));
+    tables.push(("serve access log".to_owned(), flags(serve, Some("Access log"))));
+    tables.push(("serve tracing".to_owned(), flags(serve, Some("Tracing"))));
     let shared = "Shared mode: many users, each with their own rights";
     tables.push(("serve shared".to_owned(), flags(serve, Some(shared))));
     for definition in tributary_crds::render::definitions() {

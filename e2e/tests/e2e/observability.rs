@@ -2,9 +2,12 @@
 //! collector of its spans.
 
 mod alerts;
+mod traces;
 
 use crate::context::Case;
 
 pub(crate) fn cases() -> Vec<Case> {
-    alerts::cases()
+    let mut cases = alerts::cases();
+    cases.extend(traces::cases());
+    cases
 }

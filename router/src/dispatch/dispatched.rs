@@ -106,12 +106,8 @@ impl Dispatched {
             if let Some(frozen) = info.cluster.as_ref().and_then(|cluster| dispatch.frozen(cluster)) {
                 return Err(frozen.into());
             }
-            let place = match &info.cluster {
-                Some(cluster) => dispatch.cluster(cluster),
-                None => dispatch.merged(),
-            };
-            if let Some(place) = place {
-                dispatched.schema = SchemaName::of(place.pass(&dispatched.asked(), trace)?);
+            if let Some(place) = dispatch.place(info) {
+                dispatched.schema = SchemaName::of(place.enter(&dispatched.asked(), trace)?);
             }
         }
         Ok(Arc::new(dispatched))

@@ -10,8 +10,10 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
-use tributary_apimachinery::ClusterName;
-use tributary_policy::{Action, DispatchAttributes, DispatchPolicies, DispatchTarget, Outcome, Place, Policy, Verdict};
+use tributary_apimachinery::{AuditLevel, ClusterName, RequestInfo};
+use tributary_policy::{
+    Action, Decision, DispatchAttributes, DispatchPolicies, DispatchTarget, Outcome, Place, Policy, Verdict,
+};
 
 use crate::refusal::{PolicyCause, PolicyRefusal};
 use crate::request_trace::RequestTrace;
@@ -57,6 +59,7 @@ pub(crate) struct GovernedPlace {
     object: Arc<str>,
     policies: DispatchPolicies,
     denies_all: bool,
+    sets_audit_levels: bool,
     /// Of each policy.
     counters: Vec<PolicyCounters>,
     unmatched: Counter,
@@ -80,6 +83,14 @@ impl Dispatch {
         self.clusters.get(name)
     }
 
+    /// Those of the place where a request comes in, if it has some.
+    pub(crate) fn place(&self, info: &RequestInfo) -> Option<&GovernedPlace> {
+        match &info.cluster {
+            Some(cluster) => self.cluster(cluster),
+            None => self.merged(),
+        }
+    }
+
     /// Why nothing at all is sent to a cluster; `None` where something may be.
     pub(crate) fn frozen(&self, name: &ClusterName) -> Option<PolicyRefusal> {
         let place = self.clusters.get(name).filter(|place| place.denies_all)?;
@@ -100,9 +111,23 @@ impl GovernedPlace {
         Self {
             counters: counters.collect(),
             unmatched: counter(String::new(), "unmatched"),
+            sets_audit_levels: settings.policies.iter().any(|policy| policy.outcome.audit_level.is_some()),
             policies: DispatchPolicies::new(settings.policies),
             denies_all: settings.denies_all,
             object: object.as_str().into(),
+        }
+    }
+
+    /// Whether one of them says how much is written into the audit log.
+    pub(crate) fn sets_audit_levels(&self) -> bool {
+        self.sets_audit_levels
+    }
+
+    /// How much the one that takes a request has written of it into the audit log; `None` where it does not say.
+    pub(crate) fn audit_level(&self, asked: &DispatchAttributes<'_>) -> Option<AuditLevel> {
+        match self.policies.decide(asked).verdict {
+            Verdict::Taken { outcome, .. } => outcome.audit_level,
+            Verdict::Ungoverned | Verdict::Unmatched => None,
         }
     }
 
@@ -114,7 +139,23 @@ impl GovernedPlace {
         self.outcome_of(self.policies.decide(asked).verdict, asked)
     }
 
-    /// The same of a request that has come: it is counted, and the audit log told.
+    /// The same of a request that comes in here: it is counted, and whoever follows it told.
+    ///
+    /// # Errors
+    /// As [`judge`](Self::judge).
+    pub(crate) fn enter(
+        &self,
+        asked: &DispatchAttributes<'_>,
+        trace: Option<&RequestTrace>,
+    ) -> Result<Option<&Outcome>, PolicyRefusal> {
+        let decision = self.policies.decide(asked);
+        if let (Verdict::Taken { outcome, .. }, Some(trace)) = (decision.verdict, trace) {
+            trace.note_log_mode(outcome.log_mode);
+        }
+        self.passed(&decision, asked, trace)
+    }
+
+    /// The same of a request that has come in elsewhere, and passes this place as well.
     ///
     /// # Errors
     /// As [`judge`](Self::judge).
@@ -123,7 +164,15 @@ impl GovernedPlace {
         asked: &DispatchAttributes<'_>,
         trace: Option<&RequestTrace>,
     ) -> Result<Option<&Outcome>, PolicyRefusal> {
-        let decision = self.policies.decide(asked);
+        self.passed(&self.policies.decide(asked), asked, trace)
+    }
+
+    fn passed<'a>(
+        &self,
+        decision: &Decision<'a>,
+        asked: &DispatchAttributes<'_>,
+        trace: Option<&RequestTrace>,
+    ) -> Result<Option<&'a Outcome>, PolicyRefusal> {
         if let Some(place) = decision.audited {
             self.counters[place.policy].audited.inc();
             self.tell(trace, Some(place), "would take it (mode: Audit)");

@@ -13,6 +13,7 @@ use super::not_let::{Question, unless_not_let};
 use crate::body::{self, Body};
 use crate::caller::Caller;
 use crate::refusal::{MemberRefusal, Refusal, RequestRefusal};
+use crate::request_trace::BegunStage;
 use crate::topology::Cluster;
 
 /// Sends a request to one cluster, and its answer back, both streamed. Its path and `query` take the place of the
@@ -52,10 +53,12 @@ async fn answered(
     let question = Question { method: request.method().clone(), path: &info.path, query };
     let place = RequestPermit::from(place(cluster, caller, &request)?);
     request.extensions_mut().insert(place.clone());
-    note(cluster, caller, &mut request);
+    let mut stage = note(cluster, caller, &mut request);
     let waiting = caller.awaited.wait_for(cluster.name());
     let answer = client.forward(request, identity).await.map_err(|error| not_forwarded(cluster, error))?;
     drop(waiting);
+    stage.answered(answer.status().as_u16());
+    drop(stage);
     let answer = unless_not_let(cluster, caller, question, answer).await?;
     Ok(match answer.status() {
         // What is switched has a connection of its own from now on, and is counted as such.
@@ -80,10 +83,12 @@ pub(crate) async fn ask(
     if let Some(dispatched) = &caller.dispatched {
         dispatched.may_ask(cluster.name())?;
     }
-    note(cluster, caller, &mut request);
+    let mut stage = note(cluster, caller, &mut request);
     let _waiting = caller.awaited.wait_for(cluster.name());
     let question = Question { method: request.method().clone(), path, query: None };
     let answer = ask_as(cluster, identity, request, path).await?;
+    stage.answered(answer.status().as_u16());
+    drop(stage);
     unless_not_let(cluster, caller, question, answer).await
 }
 
@@ -123,10 +128,9 @@ fn dispatch(cluster: &Cluster, caller: &Caller, request: &mut Request<Body>) -> 
 }
 
 /// Has logs and metrics say that the cluster is asked, and the cluster's own audit log say for which request of ours.
-fn note(cluster: &Cluster, caller: &Caller, request: &mut Request<Body>) {
-    if let Some(trace) = &caller.trace {
-        trace.ask(cluster.name(), request.headers_mut());
-    }
+/// Gives the stage of a request that is traced.
+fn note(cluster: &Cluster, caller: &Caller, request: &mut Request<Body>) -> BegunStage {
+    caller.trace.as_ref().map(|trace| trace.ask(cluster.name(), request.headers_mut())).unwrap_or_default()
 }
 
 /// Gives a request its path and query at a cluster. Gives who sends it.

@@ -91,6 +91,7 @@ impl ClientRequest<'_> {
         wanted: &ClusterSelector,
         partial: Partial,
     ) -> Result<Option<Readable>, Refusal> {
+        let _stage = self.caller.stage("authorize");
         let Some(rights) = self.caller.rights() else { return self.readable_by_owner(wanted) };
         let Self { configuration, served, .. } = self;
         let policy = configuration.policy(&served.resource);

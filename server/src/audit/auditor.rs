@@ -71,13 +71,15 @@ impl Auditor {
     }
 
     /// The event of a request that arrived at a time with an ID; `None` where the policy says nothing of it. `head` has its
-    /// peer among its extensions.
+    /// peer among its extensions. `level` is what the dispatch policy says that takes it; nobody lowers it by acting as
+    /// another, or by groups that count nowhere.
     pub(crate) fn event(
         &self,
         (id, at): (&HeaderValue, MicroTime),
         head: &Parts,
         info: Option<&RequestInfo>,
         user: Option<&User>,
+        level: Option<Level>,
     ) -> Option<Event> {
         let method = if info.is_none() { head.method.as_str().to_ascii_lowercase() } else { String::new() };
         // Rules that leave somebody out are for those who are it: nobody is to choose a group of theirs.
@@ -87,7 +89,12 @@ impl Auditor {
             Some(info) => AuditAttributes::of(info, who),
             None => AuditAttributes { user: who, verb: &method, path: decoded(head.uri.path()), resource: None },
         };
-        let decision = self.policy.decide(&attributes);
+        let mut decision = self.policy.decide(&attributes);
+        if let (Some(level), Some(user)) = (level, user) {
+            let is_itself = who == Some((user.info.username.as_str(), &user.info.groups[..]));
+            let may_lower = is_itself && !head.headers.contains_key("impersonate-user");
+            decision.level = if may_lower { level } else { level.max(decision.level) };
+        }
         self.metrics.count_level(decision.level);
         if decision.level == Level::None {
             return None;
@@ -184,9 +191,36 @@ mod tests {
             let (head, ()) = http::Request::delete("/api/v1/namespaces/n/pods/p").body(()).unwrap().into_parts();
             let info = RequestInfo::parse("DELETE", head.uri.path(), None).unwrap();
             let at = (&HeaderValue::from_static("one"), MicroTime::of(SystemTime::now()));
-            let written = auditor.event(at, &head, Some(&info), Some(&user)).is_some();
+            let written = auditor.event(at, &head, Some(&info), Some(&user), None).is_some();
             assert_eq!(written, expected, "{name} of {group}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_dispatch_policy_raises_and_lowers_the_level_and_nobody_else_lowers_it() {
+        let auditor =
+            auditor(r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}]}"#).await;
+        let level = |group: &str, impersonated: Option<&str>, level| {
+            let mut user = User::named("https://issuer", "eve");
+            user.info.groups = vec![group.to_owned()];
+            let request = http::Request::delete("/api/v1/namespaces/n/pods/p");
+            let request =
+                impersonated.into_iter().fold(request, |request, who| request.header("impersonate-user", who));
+            let (head, ()) = request.body(()).unwrap().into_parts();
+            let info = RequestInfo::parse("DELETE", head.uri.path(), None).unwrap();
+            let at = (&HeaderValue::from_static("one"), MicroTime::of(SystemTime::now()));
+            let event = auditor.event(at, &head, Some(&info), Some(&user), level)?;
+            let line = event.line(Stage::ResponseComplete, MicroTime::of(SystemTime::now()));
+            let line: serde_json::Value = serde_json::from_slice(line.as_ref()).unwrap();
+            Some(line["level"].as_str().unwrap().to_owned())
+        };
+        let is = |level: &str| Some(level.to_owned());
+        assert_eq!(level("people", None, None), is("Metadata"));
+        assert_eq!(level("people", None, Some(Level::Request)), is("Request"));
+        assert_eq!(level("people", None, Some(Level::None)), None);
+        assert_eq!(level("people", Some("bob"), Some(Level::None)), is("Metadata"));
+        assert_eq!(level("people", Some("bob"), Some(Level::Request)), is("Request"));
+        assert_eq!(level("system:nodes", None, Some(Level::None)), is("Metadata"));
     }
 
     /// One byte hides nobody: what can be read around it is written, as in kube-apiserver.
@@ -201,7 +235,7 @@ mod tests {
         let info = RequestInfo::parse("GET", head.uri.path(), None).unwrap();
         let at = (&HeaderValue::from_static("one"), MicroTime::of(SystemTime::now()));
         let user = User::named("https://issuer", "ann");
-        let event = auditor.await.event(at, &head, Some(&info), Some(&user)).unwrap();
+        let event = auditor.await.event(at, &head, Some(&info), Some(&user), None).unwrap();
         let line = event.line(Stage::ResponseComplete, MicroTime::of(SystemTime::now()));
         let line: serde_json::Value = serde_json::from_slice(line.as_ref()).unwrap();
         assert_eq!(line["sourceIPs"], serde_json::json!(["10.0.0.1", "10.0.0.3", "0.0.0.0"]));

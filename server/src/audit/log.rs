@@ -1,23 +1,16 @@
 //! The log backend: lines to a file or to standard output.
 
-use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
-use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::thread::JoinHandle;
 
 use bytes::Bytes;
-use parking_lot::Mutex;
 
 use super::emission::Emission;
 use super::error::AuditError;
-use super::log_file::{LogFile, Rotation};
 use super::metrics::AuditMetrics;
-use super::output::{Output, Target};
 use super::together::SharedOutput;
 use crate::cli::audit::{AuditLogArguments, AuditMode};
+use crate::line_log::{Batch, Output, Rotation, Target, open_target};
 
 /// Bytes of one megabyte of `--audit-log-maxsize`, as lumberjack counts them.
 const MEGABYTE: u64 = 1 << 20;
@@ -35,13 +28,6 @@ pub(crate) enum LogSink {
     Batch(Batch),
 }
 
-/// A thread that writes, and the buffer before it.
-pub(crate) struct Batch {
-    sender: Mutex<Option<SyncSender<Bytes>>>,
-    thread: Mutex<Option<JoinHandle<()>>>,
-    metrics: Arc<AuditMetrics>,
-}
-
 impl LogSink {
     /// The log that the flags ask for; none without a path.
     ///
@@ -50,32 +36,23 @@ impl LogSink {
     pub(crate) fn open(arguments: &AuditLogArguments, metrics: &Arc<AuditMetrics>) -> Result<Option<Self>, AuditError> {
         let Some(path) = &arguments.audit_log_path else { return Ok(None) };
         let failed = |source| AuditError::Log { path: path.clone(), source };
-        let target: Box<dyn Target> = match path == Path::new("-") {
-            true => Box::new(unbuffered(io::stdout()).map_err(failed)?),
-            false => {
-                let rotation = Rotation {
-                    max_bytes: arguments.audit_log_maxsize.saturating_mul(MEGABYTE),
-                    max_backups: arguments.audit_log_maxbackup,
-                    max_age_days: arguments.audit_log_maxage,
-                };
-                Box::new(LogFile::open(path, rotation).map_err(failed)?)
-            }
+        let rotation = Rotation {
+            max_bytes: arguments.audit_log_maxsize.saturating_mul(MEGABYTE),
+            max_backups: arguments.audit_log_maxbackup,
+            max_age_days: arguments.audit_log_maxage,
         };
+        let target = open_target(path, rotation).map_err(failed)?;
         let (mode, buffer) = (arguments.audit_log_mode, arguments.audit_log_batch_buffer_size);
         Self::new(target, mode, buffer, metrics).map(Some).map_err(failed)
     }
 
     fn new(target: Box<dyn Target>, mode: AuditMode, buffer: usize, metrics: &Arc<AuditMetrics>) -> io::Result<Self> {
-        let output = Output::new(target, metrics);
+        let output = Output::new(target, metrics.log_losses());
         if mode != AuditMode::Batch {
             let strict = mode == AuditMode::BlockingStrict;
             return Ok(Self::Blocking { output: SharedOutput::new(output), strict });
         }
-        let (sender, receiver) = sync_channel(buffer);
-        let thread =
-            std::thread::Builder::new().name("audit-log".to_owned()).spawn(move || drain(output, &receiver))?;
-        let (sender, thread) = (Mutex::new(Some(sender)), Mutex::new(Some(thread)));
-        Ok(Self::Batch(Batch { sender, thread, metrics: Arc::clone(metrics) }))
+        Ok(Self::Batch(Batch::start("audit-log", output, buffer)?))
     }
 
     /// Gives a line to the log.
@@ -83,11 +60,8 @@ impl LogSink {
         match self {
             Self::Blocking { output, strict: true } => output.write(line),
             Self::Blocking { output, strict: false } => output.write(line).in_any_case(),
-            Self::Batch(Batch { sender, metrics, .. }) => {
-                let sent = sender.lock().as_ref().map(|sender| sender.try_send(line.clone()));
-                if let Some(Err(TrySendError::Full(_) | TrySendError::Disconnected(_))) | None = sent {
-                    metrics.count_lost("buffered", 1);
-                }
+            Self::Batch(batch) => {
+                batch.write(line.clone());
                 Emission::Done(true)
             }
         }
@@ -95,30 +69,10 @@ impl LogSink {
 
     /// Writes what waits.
     pub(crate) async fn shut_down(&self) {
-        let batch = match self {
-            Self::Blocking { output, .. } => return output.idle().await,
-            Self::Batch(batch) => batch,
-        };
-        drop(batch.sender.lock().take());
-        let thread = batch.thread.lock().take();
-        // The thread writes what is in the buffer, and ends.
-        let _ = tokio::task::spawn_blocking(move || thread.map(JoinHandle::join)).await;
-    }
-}
-
-/// The same open file without a buffer. Rust's own of standard output takes more than it has written, so that nobody could
-/// say which lines were lost.
-///
-/// # Errors
-/// Where the process has too many files open.
-fn unbuffered(descriptor: impl AsFd) -> io::Result<File> {
-    Ok(File::from(descriptor.as_fd().try_clone_to_owned()?))
-}
-
-/// Writes lines until nobody sends any.
-fn drain(mut output: Output, lines: &Receiver<Bytes>) {
-    while let Ok(line) = lines.recv() {
-        output.write(&[line]);
+        match self {
+            Self::Blocking { output, .. } => output.idle().await,
+            Self::Batch(batch) => batch.shut_down().await,
+        }
     }
 }
 
@@ -126,7 +80,10 @@ fn drain(mut output: Output, lines: &Receiver<Bytes>) {
 mod tests {
     use std::io::Write;
 
+    use parking_lot::Mutex;
+
     use super::*;
+    use crate::line_log::unbuffered;
 
     /// What is written, and how many of the next writes fail, each after a few bytes.
     #[derive(Clone, Default)]
@@ -190,7 +147,7 @@ mod tests {
         output.set_nonblocking(true).unwrap();
         let lines: Vec<_> = (0..4000).map(|number| Bytes::from(format!("{number:04} {}\n", "x".repeat(700)))).collect();
         let metrics = Arc::new(AuditMetrics::default());
-        let told = Output::new(Box::new(unbuffered(&output).unwrap()), &metrics).write(&lines);
+        let told = Output::new(Box::new(unbuffered(&output).unwrap()), metrics.log_losses()).write(&lines);
         drop(output);
         let mut text = Vec::new();
         io::Read::read_to_end(&mut reader, &mut text).unwrap();

@@ -8,6 +8,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 use tributary_audit::Level;
 
+use crate::line_log::Losses;
+
 /// Where events were lost.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct PluginLabels {
@@ -53,6 +55,12 @@ impl AuditMetrics {
         registry.register("apiserver_audit_level", help, self.levels.clone());
         let help = "Requests rejected because their first audit event could not be written";
         registry.register("apiserver_audit_requests_rejected", help, self.requests_rejected.clone());
+    }
+
+    /// What the log loses, under its labels.
+    pub(crate) fn log_losses(&self) -> Losses {
+        let counter = |plugin| self.errors.get_or_create_owned(&PluginLabels { plugin });
+        Losses { unwritten: counter("log"), unqueued: counter("buffered"), ..Losses::new("audit log") }
     }
 
     /// Counts a request at its level.

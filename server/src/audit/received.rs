@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use http::request::Parts;
 use http::{HeaderValue, Response};
 use tributary_apimachinery::{Query, RequestInfo};
-use tributary_audit::{MicroTime, Stage};
+use tributary_audit::{Level, MicroTime, Stage};
 use tributary_router::AUDIT_ID;
 use tributary_router::{RequestTrace, User};
 
@@ -66,14 +66,14 @@ impl Received {
     /// its client sent a certificate.
     pub(crate) fn take_up(auditor: &Arc<Auditor>, head: &mut Parts, has_certificate: bool) -> Self {
         let id = given_audit_id(&head.headers).unwrap_or_else(new_audit_id);
-        let trace = RequestTrace::audited(id.clone());
+        let trace = RequestTrace::new(Some(id.clone()), head.extensions.remove());
         head.headers.insert(AUDIT_ID, id.clone());
         head.extensions.insert(trace.clone());
         let (presented, at) = (Presented::of(head, has_certificate), MicroTime::of(SystemTime::now()));
         Self { auditor: Arc::clone(auditor), id, trace, presented, at }
     }
 
-    /// Writes that the request has been received, and follows it from there. `head` has its peer among its extensions.
+    /// Writes that the request has been received, and follows it from there. `level` is what dispatch policies say of it. `head` has its peer among its extensions.
     ///
     /// # Errors
     /// 500 where the event cannot be written, and nothing may be done that is not written.
@@ -82,9 +82,11 @@ impl Received {
         head: &mut Parts,
         body: Body,
         user: &User,
+        level: impl FnOnce(&Parts, &RequestInfo) -> Option<Level>,
     ) -> Result<(Trail, Body), Box<Response<Body>>> {
         let info = hosts::request_info(head).ok();
-        let event = self.auditor.event((&self.id, self.at), head, info.as_ref(), Some(user));
+        let level = info.as_ref().and_then(|info| level(head, info));
+        let event = self.auditor.event((&self.id, self.at), head, info.as_ref(), Some(user), level);
         if let Some(event) = event.as_ref().filter(|event| event.has(Stage::RequestReceived))
             && !self.auditor.write(event, Stage::RequestReceived).await
         {
@@ -102,7 +104,7 @@ impl Received {
     /// The answer to a request of which nobody knows who sends it. That is written once, as kube-apiserver does.
     pub(crate) async fn refuse(self, head: &Parts) -> Response<Body> {
         let info = hosts::request_info(head).ok();
-        let event = self.auditor.event((&self.id, self.at), head, info.as_ref(), None);
+        let event = self.auditor.event((&self.id, self.at), head, info.as_ref(), None, None);
         if let Some(mut event) = event.filter(|event| event.has(Stage::ResponseStarted)) {
             event.set_response_message(self.presented.message());
             event.set_response_code(401);

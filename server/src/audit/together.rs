@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
 use super::emission::Emission;
-use super::output::Output;
+use crate::line_log::Output;
 
 /// How long the end waits for what is being written: a disk that hangs is not to keep the process.
 const IDLE_WAIT: Duration = Duration::from_secs(5);
@@ -145,8 +145,8 @@ mod tests {
     use std::sync::mpsc::{Receiver, Sender, channel};
 
     use super::super::metrics::AuditMetrics;
-    use super::super::output::Target;
     use super::*;
+    use crate::line_log::Target;
 
     /// Tells of each write, and waits until it may go on.
     struct Gate {
@@ -169,7 +169,7 @@ mod tests {
 
     fn gated() -> (Arc<SharedOutput>, Receiver<String>, Sender<io::Result<()>>) {
         let ((begun, writes), (let_go_on, go_on)) = (channel(), channel());
-        let output = Output::new(Box::new(Gate { begun, go_on }), &Arc::new(AuditMetrics::default()));
+        let output = Output::new(Box::new(Gate { begun, go_on }), AuditMetrics::default().log_losses());
         (SharedOutput::new(output), writes, let_go_on)
     }
 
@@ -272,7 +272,7 @@ mod tests {
         const THREADS: usize = 8;
         const LINES: usize = 500;
         let kept = Kept::default();
-        let shared = SharedOutput::new(Output::new(Box::new(kept.clone()), &Arc::new(AuditMetrics::default())));
+        let shared = SharedOutput::new(Output::new(Box::new(kept.clone()), AuditMetrics::default().log_losses()));
         let begin = Barrier::new(THREADS);
         std::thread::scope(|scope| {
             for thread in 0..THREADS {

@@ -97,7 +97,8 @@ impl Trail {
         let may_switch = event.is_some() && head.extensions.get::<OnUpgrade>().is_some();
         let tunnel = may_switch.then(|| {
             let (ended, tunnel) = oneshot::channel();
-            head.extensions.insert(TunnelPermit::from(Permit::keeping(ended)));
+            let others = head.extensions.remove::<TunnelPermit>();
+            head.extensions.insert(TunnelPermit::from(Permit::keeping((others, ended))));
             tunnel
         });
         let response_form = BodyForm::default();

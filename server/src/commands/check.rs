@@ -14,7 +14,6 @@ use tributary_crds::{ConfigurationObjects, Credentials, ResourceRegistry, Severi
 
 use crate::authentication::read_issuers;
 use crate::cli::CheckArguments;
-use crate::config_source::not_carried_out::not_carried_out;
 use crate::config_source::upstream_clusters::{FileSource, cluster_spec};
 use crate::exit::Failure;
 use crate::output::print;
@@ -64,7 +63,7 @@ async fn examine(path: &Path) -> Findings {
         }
     };
     let (mut errors, mut warnings) = (Vec::new(), Vec::new());
-    for problem in objects.validate().into_iter().chain(not_carried_out(&objects)) {
+    for problem in objects.validate() {
         let list = if problem.severity == Severity::Error { &mut errors } else { &mut warnings };
         list.push(problem.to_string());
     }

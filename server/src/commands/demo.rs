@@ -8,6 +8,7 @@ use tributary_apimachinery::ItemResourceVersions;
 use tributary_simulator::{Churn, SimulatedCluster, Simulator, SimulatorConfig, kubeconfig};
 
 use super::serve::{Ready, serve};
+use crate::cli::access_log::AccessLogArguments;
 use crate::cli::audit::AuditArguments;
 use crate::cli::{DemoArguments, LimitArguments, MergeArguments, ReplicaArguments, ServeArguments, SharedArguments};
 use crate::credentials::{BearerToken, Certificates};
@@ -54,6 +55,8 @@ pub async fn demo(arguments: DemoArguments) -> Result<(), Failure> {
         goaway_chance: GoawayChance::default(),
         limits: LimitArguments::default(),
         audit: AuditArguments::default(),
+        access_log: AccessLogArguments::default(),
+        tracing_config_file: None,
     };
     let served = serve(serve_arguments, |ready| print(&lines_to_try(&arguments, ready, &written))).await;
     // After a second signal nothing is waited for; the files still go.

@@ -17,6 +17,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tributary_proxy::ClientTuning;
 use tributary_router::{Policies, Router, RouterConfig};
 
+use crate::access_log::AccessLog;
 use crate::audit::{AuditError, Auditor};
 use crate::authentication::{AuthenticationFilesError, Authenticator};
 use crate::cli::{Replicas, ServeArguments};
@@ -36,9 +37,11 @@ use crate::kubeconfig::write::check_replaceable;
 use crate::last_heard_file;
 use crate::listener::tls::TlsSettings;
 use crate::listener::{self, Drained, ProxyProtocolPeers};
+use crate::observed::Observers;
 use crate::replicas::Exchange;
 use crate::signals::Signals;
 use crate::threads::Threads;
+use crate::traces::{Tracer, TracingConfiguration};
 use clients::SharedClients;
 use identity::ServingIdentity;
 pub use running::Ready;
@@ -84,6 +87,7 @@ async fn serve_until(
         AuditError::Log { .. } => Failure::runtime(error),
         _ => Failure::usage(error),
     })?;
+    let observers = observers(&arguments)?;
     let Some(identity) = leaving.run_until_cancelled(ServingIdentity::open(&arguments)).await else { return Ok(()) };
     let identity = identity?;
     let is_shared = arguments.shared.is_shared();
@@ -113,6 +117,7 @@ async fn serve_until(
         sources,
         identity,
         clients: shared,
+        access_log: observers.access_log.clone(),
         tls,
         hosts,
         arguments,
@@ -141,7 +146,8 @@ async fn serve_until(
     if let Some(exchange) = exchange {
         tokio::spawn(exchange.run(stop.clone()));
     }
-    let serving = answer_clients(&running, (Arc::clone(&router), audit.clone()), &clients, socket, stop)?;
+    let logs = (audit.clone(), observers.clone());
+    let serving = answer_clients(&running, (Arc::clone(&router), logs), &clients, socket, stop)?;
     running.write_kubeconfigs().await.map_err(Failure::runtime)?;
     running.announce(on_ready);
 
@@ -152,8 +158,27 @@ async fn serve_until(
     if let Some(audit) = audit {
         audit.shut_down().await;
     }
+    if let Some(access_log) = observers.access_log {
+        access_log.shut_down().await;
+    }
+    if let Some(tracer) = observers.tracer {
+        tracer.shut_down().await;
+    }
     tracing::info!(cut = drained.cut, "stopped");
     Ok(())
+}
+
+/// The access log and the traces that the flags ask for.
+fn observers(arguments: &ServeArguments) -> Result<Observers, Failure> {
+    let access_log = AccessLog::open(&arguments.access_log).map_err(Failure::runtime)?;
+    let tracer = match &arguments.tracing_config_file {
+        Some(path) => {
+            let configuration = TracingConfiguration::read(path).map_err(Failure::usage)?;
+            Some(Tracer::start(&configuration).map_err(Failure::usage)?)
+        }
+        None => None,
+    };
+    Ok(Observers { access_log, tracer })
 }
 
 /// Once `leaving` is cancelled, has `/readyz` fail, and cancels `stop` after the delay: whoever goes by `/readyz`, or by
@@ -204,14 +229,14 @@ async fn follow_denied(router: &Arc<Router>, path: &Path) -> Result<AbortOnDropH
 /// Begins to answer clients on their threads, until `stop` is cancelled and everything has drained.
 fn answer_clients(
     running: &Running,
-    (router, audit): (Arc<Router>, Option<Arc<Auditor>>),
+    (router, (audit, observers)): (Arc<Router>, (Option<Arc<Auditor>>, Observers)),
     clients: &Threads,
     socket: TcpListener,
     stop: &CancellationToken,
 ) -> Result<JoinHandle<Drained>, Failure> {
     let front = Front::new(Arc::new(router), known_clients(running)?, stop.clone());
-    let front =
-        Arc::new(front.audited(audit).at(Arc::clone(&running.hosts)).sending_away(running.arguments.goaway_chance));
+    let front = front.audited(audit).observed(observers).at(Arc::clone(&running.hosts));
+    let front = Arc::new(front.sending_away(running.arguments.goaway_chance));
     let tls = Arc::clone(&running.tls);
     let limits = &running.arguments.limits;
     let connections = descriptors::for_clients(limits.max_connections);

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use tributary_apimachinery::ClusterName;
 use tributary_router::{ClusterAuthorization, DispatchSettings, FlowSettings, MemberRules};
 
+use crate::access_log::LoggingModes;
 use crate::hosts::ClusterHosts;
 
 /// A cluster as a source describes it.
@@ -59,6 +60,8 @@ pub struct LoadedConfiguration {
     pub dispatch: DispatchSettings,
     /// How many of them.
     pub flow_control: FlowSettings,
+    /// Which requests objects say are written into the access log.
+    pub logging: LoggingModes,
     /// The files that were read, to be watched for changes.
     pub files: Vec<PathBuf>,
 }

@@ -16,7 +16,7 @@ use tributary_router::MemberRules;
 
 use super::dispatch::dispatch_settings;
 use super::flow_control::flow_settings;
-use super::not_carried_out::not_carried_out;
+use super::logging::logging_modes;
 use super::secure_serving::cluster_hosts;
 use super::{ClusterSpec, LoadedConfiguration};
 use crate::kubeconfig::{ContextProblem, ContextTarget, KubeconfigFiles, KubeconfigLoadError, Kubeconfigs};
@@ -76,7 +76,6 @@ impl FileSource {
         let objects = tributary_crds::load(&self.path)?;
         let (errors, warnings): (Vec<_>, Vec<_>) = problems(&objects, contexts)
             .into_iter()
-            .chain(not_carried_out(&objects))
             .partition(|problem| problem.severity == Severity::Error);
         anyhow::ensure!(errors.is_empty(), lines(&errors));
         for problem in warnings {
@@ -85,6 +84,7 @@ impl FileSource {
         let mut configuration = LoadedConfiguration {
             dispatch: dispatch_settings(&objects),
             flow_control: flow_settings(&objects),
+            logging: logging_modes(&objects),
             registries: objects.registries,
             files: vec![self.path.clone()],
             ..LoadedConfiguration::default()

@@ -25,6 +25,7 @@ use tributary_server::front::Front;
 use tributary_server::handler::Handler;
 use tributary_server::listener::tls::{ServingCertificate, TLS_1_2, TlsSettings};
 use tributary_server::listener::{self, Bounds, Drained, GoawayChance, ListenAddress, ProxyProtocolPeers};
+use tributary_server::observed::Observers;
 
 /// How long a test waits for what has to come: a limit for what never comes, not for how fast the machine is.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
@@ -72,6 +73,12 @@ pub(crate) async fn start_behind(
 pub(crate) async fn start_sending_away(chance: GoawayChance, handler: impl Handler) -> Server {
     let sending_away = |front: Front<_>| front.sending_away(chance);
     start_with(ProxyProtocolPeers::default(), Bounds::default(), handler, sending_away).await
+}
+
+/// With bounds as usual, and an access log or traces.
+pub(crate) async fn start_observed(handler: impl Handler, observers: Observers) -> Server {
+    let observed = |front: Front<_>| front.observed(observers);
+    start_with(ProxyProtocolPeers::default(), Bounds::default(), handler, observed).await
 }
 
 async fn start_with<H: Handler>(

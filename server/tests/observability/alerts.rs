@@ -138,6 +138,14 @@ pub(crate) const ALERTS: &[Alert] = &[
         description: "{{ $labels.plugin }} lost {{ $value }} of them in 15 minutes: a full disk, a webhook that does not \
                       answer, a buffer that is too small. The log says which.",
     },
+    Alert {
+        name: "TributaryAccessLogLost",
+        expression: "sum by (job, instance) (increase(tributary_access_log_lost_total[15m])) > 0",
+        lasts: "0m",
+        severity: "warning",
+        summary: "Lines of the access log are lost.",
+        description: "The disk is full or too slow: {{ $value }} lines in 15 minutes (--access-log-buffer-size).",
+    },
 ];
 
 /// The rules as YAML. Texts are JSON strings, which YAML has as well.

@@ -10,6 +10,7 @@
 mod alerts;
 mod dashboard;
 mod exposition;
+mod served;
 mod table;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,9 +24,12 @@ use prometheus_client::registry::Registry;
 use tributary_flow_control::{Limited, MaxRequestsInflight, SchemaKind};
 use tributary_policy::{Mode, Outcome, Policy, Rule};
 use tributary_router::{DispatchSettings, FlowSettings, PlacePolicies, PlaceSchemas, Router, RouterConfig};
+use tributary_server::access_log::AccessLog;
 use tributary_server::audit::Auditor;
+use tributary_server::cli::access_log::AccessLogArguments;
 use tributary_server::cli::audit::AuditArguments;
 use tributary_server::metrics::{METRICS, MetricKind, ServerMetrics};
+use tributary_server::traces::{Tracer, TracingConfiguration};
 
 use exposition::{Exposed, exposed};
 
@@ -127,6 +131,8 @@ async fn everything() -> String {
     let own = ServerMetrics::default();
     own.register(&mut registry);
     auditor().await.register(&mut registry);
+    access_log().register(&mut registry);
+    tracer().register(&mut registry);
     let mut text = router.metrics().expose().replace("# EOF\n", "");
     encode(&mut text, &registry).unwrap();
     text
@@ -144,6 +150,16 @@ async fn auditor() -> Arc<Auditor> {
     fs::write(&policy, "{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{level: Metadata}]}").unwrap();
     let arguments = Arguments::parse_from(["serve", "--audit-policy-file", policy.to_str().unwrap()]);
     Auditor::open(&arguments.audit).await.unwrap().unwrap()
+}
+
+fn tracer() -> Arc<Tracer> {
+    let endpoint = "http://localhost:4317".to_owned();
+    Tracer::start(&TracingConfiguration { endpoint, sampling_rate_per_million: 0 }).unwrap()
+}
+
+fn access_log() -> Arc<AccessLog> {
+    let access_log_path = Some(PathBuf::from("-"));
+    AccessLog::open(&AccessLogArguments { access_log_path, ..AccessLogArguments::default() }).unwrap().unwrap()
 }
 
 fn root() -> PathBuf {

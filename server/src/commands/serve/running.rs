@@ -12,6 +12,7 @@ use tributary_router::Router;
 
 use super::clients::SharedClients;
 use super::identity::ServingIdentity;
+use crate::access_log::AccessLog;
 use crate::cli::ServeArguments;
 use crate::cluster_indices;
 use crate::clusters::Clusters;
@@ -65,6 +66,8 @@ pub(super) struct Running {
     pub(super) identity: ServingIdentity,
     /// How clients are known where there are many.
     pub(super) clients: Option<SharedClients>,
+    /// Where a line of each request is written, if anywhere.
+    pub(super) access_log: Option<Arc<AccessLog>>,
     /// How connections are encrypted.
     pub(super) tls: Arc<TlsSettings>,
     /// Which host has which API.
@@ -103,6 +106,9 @@ impl Running {
         self.clusters.update(configuration.clusters).await;
         // Before there is a cluster that they are about.
         self.router.set_dispatch(configuration.dispatch);
+        if let Some(log) = &self.access_log {
+            log.set_modes(configuration.logging);
+        }
         self.router.set_policies(policies);
         self.router.set_clusters(self.clusters.setups());
         self.serve_hosts(hosts)

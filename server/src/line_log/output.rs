@@ -2,11 +2,10 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::metrics::AuditMetrics;
+use super::losses::Losses;
 
 /// How many bytes of lines are written in one go. Longer ones are written one by one, and not copied.
 const TOGETHER_BYTES: usize = 64 << 10;
@@ -30,12 +29,18 @@ pub(crate) struct Output {
     torn: bool,
     /// Whether writing fails, which is logged once.
     failing: bool,
-    metrics: Arc<AuditMetrics>,
+    losses: Losses,
 }
 
 impl Output {
-    pub(crate) fn new(target: Box<dyn Target>, metrics: &Arc<AuditMetrics>) -> Self {
-        Self { target, joined: Vec::new(), torn: false, failing: false, metrics: Arc::clone(metrics) }
+    /// Writes to a target, and counts what it does not take.
+    pub(crate) fn new(target: Box<dyn Target>, losses: Losses) -> Self {
+        Self { target, joined: Vec::new(), torn: false, failing: false, losses }
+    }
+
+    /// What was lost.
+    pub(super) fn losses(&self) -> &Losses {
+        &self.losses
     }
 
     /// Writes a line, or counts it as lost. Whether it was written.
@@ -61,7 +66,7 @@ impl Output {
             let (together, error) = self.write_some(lines);
             written.resize(written.len() + together, true);
             if together > 0 && std::mem::take(&mut self.failing) {
-                tracing::info!("the audit log is written again");
+                tracing::info!(log = self.losses.log, "a log is written again");
             }
             lines = &lines[together..];
             if let Some(error) = error {
@@ -112,9 +117,9 @@ impl Output {
     }
 
     fn lost(&mut self, error: &io::Error) {
-        self.metrics.count_lost("log", 1);
+        self.losses.count_unwritten();
         if !std::mem::replace(&mut self.failing, true) {
-            tracing::error!(%error, "the audit log cannot be written");
+            tracing::error!(log = self.losses.log, %error, "a log cannot be written");
         }
     }
 }

@@ -6,6 +6,7 @@
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -35,6 +36,26 @@ pub(crate) struct LogFile {
     rotation: Rotation,
     file: File,
     bytes: u64,
+}
+
+/// What lines of a path go to; `-` is standard output, which others rotate.
+///
+/// # Errors
+/// What the system says.
+pub(crate) fn open_target(path: &Path, rotation: Rotation) -> io::Result<Box<dyn Target>> {
+    Ok(match path == Path::new("-") {
+        true => Box::new(unbuffered(io::stdout())?),
+        false => Box::new(LogFile::open(path, rotation)?),
+    })
+}
+
+/// The same open file without a buffer. Rust's own of standard output takes more than it has written, so that nobody could
+/// say which lines were lost.
+///
+/// # Errors
+/// Where the process has too many files open.
+pub(crate) fn unbuffered(descriptor: impl AsFd) -> io::Result<File> {
+    Ok(File::from(descriptor.as_fd().try_clone_to_owned()?))
 }
 
 impl LogFile {
@@ -94,7 +115,7 @@ impl LogFile {
             if (is_too_many || is_too_old)
                 && let Err(error) = fs::remove_file(path)
             {
-                tracing::warn!(path = %path.display(), %error, "an old audit log cannot be removed");
+                tracing::warn!(path = %path.display(), %error, "an old log cannot be removed");
             }
         }
     }
@@ -108,7 +129,7 @@ impl Target for LogFile {
         }
         // A log that cannot be rotated is still a log.
         if let Err(error) = self.rotate_if_full(bytes, Timestamp::now()) {
-            tracing::warn!(path = %self.path.display(), %error, "the audit log cannot be rotated");
+            tracing::warn!(path = %self.path.display(), %error, "a log cannot be rotated");
         }
     }
 }

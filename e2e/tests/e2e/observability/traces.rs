@@ -1,0 +1,185 @@
+//! Spans at a real OpenTelemetry collector: one trace from the client, through Tributary's stages, to the member.
+
+use crate::context::{Case, TestContext, cases, eventually};
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+use std::{fs, path::Path, process::Command, time::Duration};
+use tributary_e2e::{HttpClient, Process, TestCluster, Tools, Tributary, guard, kubeconfig, namespace, ports};
+
+pub(super) fn cases() -> Vec<Case> {
+    cases!["observability::traces"; a_trace_goes_from_the_client_through_the_stages_to_the_member]
+}
+
+/// How long a span may take to be in the collector's file.
+const SOON: Duration = Duration::from_secs(60);
+
+/// The client's own span.
+const CLIENT_SPAN: &str = "00f067aa0ba902b7";
+
+/// A collector that writes what it is sent into a file.
+struct Collector {
+    endpoint: String,
+    spans: std::path::PathBuf,
+    _process: Process,
+}
+
+impl Collector {
+    async fn start(tools: &Tools, folder: &Path) -> anyhow::Result<Self> {
+        let endpoint = format!("127.0.0.1:{}", ports::free_port()?);
+        let spans = folder.join("spans.json");
+        let configuration = json!({
+            "receivers": {"otlp": {"protocols": {"grpc": {"endpoint": endpoint}}}},
+            "exporters": {"file": {"path": spans, "flush_interval": "100ms"}},
+            "service": {
+                "pipelines": {"traces": {"receivers": ["otlp"], "exporters": ["file"]}},
+                "telemetry": {"metrics": {"level": "none"}},
+            },
+        });
+        let file = folder.join("collector.yaml");
+        fs::write(&file, configuration.to_string())?;
+        let mut command = Command::new(tools.observability().await?.join("collector"));
+        command.arg("--config").arg(&file);
+        let process = Process::spawn("collector", command, &folder.join("collector.log"))?;
+        Ok(Self { endpoint, spans, _process: process })
+    }
+
+    /// The configuration of who sends it spans, of which so many of a million are sampled.
+    fn configuration(&self, folder: &Path, name: &str, rate: u32) -> anyhow::Result<String> {
+        let file = folder.join(format!("{name}-tracing.yaml"));
+        let text = json!({
+            "apiVersion": "apiserver.config.k8s.io/v1beta1",
+            "kind": "TracingConfiguration",
+            "endpoint": self.endpoint,
+            "samplingRatePerMillion": rate,
+        });
+        fs::write(&file, text.to_string())?;
+        Ok(format!("--tracing-config-file={}", file.display()))
+    }
+
+    /// The spans by now, each with the service that sent it.
+    fn spans(&self) -> anyhow::Result<Vec<(String, Value)>> {
+        let text = fs::read_to_string(&self.spans).unwrap_or_default();
+        let mut found = Vec::new();
+        // The last line may not be whole yet.
+        for batch in text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
+            for of_one in batch["resourceSpans"].as_array().into_iter().flatten() {
+                let service = attribute(&of_one["resource"], "service.name").unwrap_or_default();
+                for scope in of_one["scopeSpans"].as_array().into_iter().flatten() {
+                    let spans = scope["spans"].as_array().into_iter().flatten();
+                    found.extend(spans.map(|span| (service.clone(), span.clone())));
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// The text or number of an attribute.
+fn attribute(of: &Value, key: &str) -> Option<String> {
+    let attributes = of["attributes"].as_array()?;
+    let value = &attributes.iter().find(|attribute| attribute["key"] == key)?["value"];
+    let text = value["stringValue"].as_str().or(value["intValue"].as_str());
+    text.map(str::to_owned)
+}
+
+fn trace_id(number: u8) -> String {
+    format!("4bf92f3577b34da6a3ce929d0e0e47{number:02x}")
+}
+
+fn traceparent(number: u8, is_sampled: bool) -> String {
+    format!("00-{}-{CLIENT_SPAN}-{:02x}", trace_id(number), u8::from(is_sampled))
+}
+
+/// Our spans of a trace: the request's own, and its stages by name.
+fn ours(collector: &Collector, number: u8) -> anyhow::Result<(Value, Vec<Value>)> {
+    let spans = collector.spans()?;
+    let of_trace =
+        spans.into_iter().filter(|(service, span)| service == "tributary" && span["traceId"] == trace_id(number));
+    let (own, stages): (Vec<_>, Vec<_>) =
+        of_trace.map(|(_, span)| span).partition(|span| span["parentSpanId"] == CLIENT_SPAN);
+    let own = own.into_iter().next().with_context(|| format!("no span of request {number} yet"))?;
+    for stage in &stages {
+        ensure!(stage["parentSpanId"] == own["spanId"], "{stage} is no part of {own}");
+    }
+    Ok((own, stages))
+}
+
+async fn a_trace_goes_from_the_client_through_the_stages_to_the_member(context: TestContext) -> anyhow::Result<()> {
+    let _permit = context.fixture.own_members.acquire().await?;
+    let tools = context.fixture.tools().await?;
+    let folder = guard::temporary_folder("traces")?;
+    let collector = Collector::start(tools, folder.path()).await?;
+    let member = collector.configuration(folder.path(), "member", 1_000_000)?;
+    let member = TestCluster::builder("traced").apiserver_argument(&member).start(tools).await?;
+    let namespace = namespace::unique_name("traced");
+    namespace::create(&namespace, &[&member]).await?;
+    let path = folder.path().join("traced.kubeconfig");
+    kubeconfig::write(&path, &[&member.access()])?;
+    // What is not in a client's trace is not sampled.
+    let own = collector.configuration(folder.path(), "ours", 0)?;
+    let log = folder.path().join("access.log");
+    let tributary = Tributary::builder(&path, ["traced"])
+        .argument(own)
+        .argument(format!("--access-log-path={}", log.display()))
+        .start()
+        .await?;
+    send(&tributary.http().await?, &namespace).await?;
+
+    eventually(SOON, async || read_from_memory(&collector)).await?;
+    eventually(SOON, async || written_to_the_member(&collector)).await?;
+    ensure!(ours(&collector, 3).is_err(), "a trace that is not sampled was sent");
+    // The access log names the trace, and nothing of what is not sampled.
+    eventually(SOON, async || {
+        let text = fs::read_to_string(&log)?;
+        let lines = text.lines().map(serde_json::from_str::<Value>).collect::<Result<Vec<_>, _>>()?;
+        let traced = lines.iter().filter(|line| line["traceId"] == trace_id(2)).count();
+        ensure!(traced == 1 && !text.contains(&trace_id(3)), "{text}");
+        Ok(())
+    })
+    .await
+}
+
+async fn send(http: &HttpClient, namespace: &str) -> anyhow::Result<()> {
+    let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
+    http.get(&maps).header("traceparent", &traceparent(1, true)).send().await?.expect(200)?;
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "traced"}});
+    http.post(&maps, &map).header("traceparent", &traceparent(2, true)).send().await?.expect(201)?;
+    http.get(&maps).header("traceparent", &traceparent(3, false)).send().await?.expect(200)?;
+    Ok(())
+}
+
+/// The list was answered from memory, by these stages.
+fn read_from_memory(collector: &Collector) -> anyhow::Result<()> {
+    let (own, stages) = ours(collector, 1)?;
+    ensure!(
+        own["name"] == "list configmaps" && attribute(&own, "tributary.decision").as_deref() == Some("memory"),
+        "{own}"
+    );
+    let names: Vec<_> = stages.iter().filter_map(|stage| stage["name"].as_str()).collect();
+    for name in ["admit", "plan", "authorize", "memory"] {
+        ensure!(names.contains(&name), "no {name} among {names:?}");
+    }
+    ensure!(!names.contains(&"forward"), "{names:?}");
+    Ok(())
+}
+
+/// The object was made by the member, which went on with the trace.
+fn written_to_the_member(collector: &Collector) -> anyhow::Result<()> {
+    let (own, stages) = ours(collector, 2)?;
+    ensure!(attribute(&own, "http.response.status_code").as_deref() == Some("201"), "{own}");
+    let forward = stages.iter().find(|stage| {
+        stage["name"] == "forward" && attribute(stage, "http.response.status_code").as_deref() == Some("201")
+    });
+    let forward = forward.with_context(|| format!("nothing was forwarded: {stages:?}"))?;
+    ensure!(attribute(forward, "tributary.cluster").as_deref() == Some("traced"), "{forward}");
+    // A kube-apiserver goes on with a stranger's trace, or links to it.
+    let spans = collector.spans()?;
+    let goes_on = |span: &Value| {
+        let is_child = span["traceId"] == trace_id(2) && span["parentSpanId"] == forward["spanId"];
+        let mut links = span["links"].as_array().into_iter().flatten();
+        is_child || links.any(|link| link["traceId"] == trace_id(2) && link["spanId"] == forward["spanId"])
+    };
+    let is_members = |service: &str| service != "tributary";
+    ensure!(spans.iter().any(|(service, span)| is_members(service) && goes_on(span)), "the member has not gone on yet");
+    Ok(())
+}

@@ -1,0 +1,15 @@
+//! Logs of lines: a file that is rotated, or standard output, and a bounded queue before it. The audit log and the access
+//! log are such.
+
+mod batch;
+mod file;
+mod losses;
+mod output;
+
+pub(crate) use batch::Batch;
+pub(crate) use file::{Rotation, open_target};
+pub(crate) use losses::Losses;
+pub(crate) use output::{Output, Target};
+
+#[cfg(test)]
+pub(crate) use file::unbuffered;

@@ -1,0 +1,86 @@
+//! What is written of a request besides the audit log: its line in the access log, and its spans.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use http::request::Parts;
+use http::{Request, Response};
+use tributary_router::{RequestTrace, User};
+
+use crate::access_log::{AccessLog, Followed};
+use crate::handler::Body;
+use crate::traces::{Traced, Tracer};
+
+/// Where it is written, if anywhere.
+#[derive(Clone, Default)]
+pub struct Observers {
+    /// A line of each request.
+    pub access_log: Option<Arc<AccessLog>>,
+    /// Spans of those that are sampled.
+    pub tracer: Option<Arc<Tracer>>,
+}
+
+/// One request, as far as it is observed.
+#[derive(Default)]
+pub(crate) struct Observed {
+    followed: Option<Box<Followed>>,
+    traced: Option<Box<Traced>>,
+}
+
+impl Observers {
+    /// Observes a request that has just arrived from an address.
+    pub(crate) fn begin<B>(&self, request: &Request<B>, peer: SocketAddr) -> Observed {
+        Observed {
+            followed: self.access_log.as_ref().map(|log| log.begin(request, peer)),
+            traced: self.tracer.as_ref().and_then(|tracer| tracer.begin(request)),
+        }
+    }
+}
+
+impl Observed {
+    /// The request is taken up: whoever is told its audit ID is told its trace as well.
+    pub(crate) fn taken_up(&self, head: &mut Parts) {
+        if let Some(traced) = &self.traced {
+            head.extensions.insert(traced.context());
+        }
+    }
+
+    /// Its host has been looked at, and it has an audit ID if it is audited.
+    pub(crate) fn placed(&mut self, head: &mut Parts) {
+        if self.followed.is_none() && self.traced.is_none() {
+            return;
+        }
+        if head.extensions.get::<RequestTrace>().is_none() {
+            let trace = RequestTrace::new(None, head.extensions.remove());
+            head.extensions.insert(trace);
+        }
+        let trace = head.extensions.get_or_insert_default::<RequestTrace>().clone();
+        if let Some(traced) = &mut self.traced {
+            traced.placed(head, &trace);
+        }
+        if let Some(followed) = &mut self.followed {
+            followed.placed(head);
+        }
+    }
+
+    /// It is known whose it is.
+    pub(crate) fn known(&mut self, user: &User) {
+        if let Some(followed) = &mut self.followed {
+            followed.known(user);
+        }
+        if let Some(traced) = &mut self.traced {
+            traced.known();
+        }
+    }
+
+    /// It is answered.
+    pub(crate) fn finish(self, response: Response<Body>) -> Response<Body> {
+        if let Some(traced) = self.traced {
+            traced.finish(&response);
+        }
+        match self.followed {
+            Some(followed) => followed.finish(response),
+            None => response,
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! A request on its way to its spans.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use http::request::Parts;
+use http::{Method, Request, Response};
+use opentelemetry::trace::{SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState};
+use opentelemetry::{InstrumentationScope, KeyValue};
+use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
+use tokio::time::Instant;
+use tributary_apimachinery::RequestInfo;
+use tributary_router::{RequestTrace, TraceContext, TracedStage};
+
+use super::parent::Parent;
+use super::tracer::Tracer;
+use crate::hosts;
+
+/// What is known of a request that is sampled.
+pub(crate) struct Traced {
+    tracer: Arc<Tracer>,
+    context: TraceContext,
+    parent: Option<Parent>,
+    received: SystemTime,
+    started: Instant,
+    method: Method,
+    path: String,
+    info: Option<RequestInfo>,
+    trace: RequestTrace,
+    is_known: bool,
+}
+
+impl Tracer {
+    /// Follows a request that has just arrived, if it is sampled.
+    pub(crate) fn begin<B>(self: &Arc<Self>, request: &Request<B>) -> Option<Box<Traced>> {
+        let parent = Parent::of(request.headers());
+        self.samples(parent).then(|| {
+            let random = || rand::random::<u128>().max(1);
+            let trace_id = parent.map_or_else(random, |parent| parent.trace_id);
+            Box::new(Traced {
+                tracer: Arc::clone(self),
+                context: TraceContext { trace_id, span_id: rand::random::<u64>().max(1) },
+                parent,
+                received: SystemTime::now(),
+                started: Instant::now(),
+                method: request.method().clone(),
+                path: request.uri().path().to_owned(),
+                info: None,
+                trace: RequestTrace::default(),
+                is_known: false,
+            })
+        })
+    }
+}
+
+impl Traced {
+    /// The trace and the span that the request's own stages are parts of.
+    pub(crate) fn context(&self) -> TraceContext {
+        self.context
+    }
+
+    /// Its host has been looked at, and what becomes of it is told by what it carries from here on.
+    pub(crate) fn placed(&mut self, head: &Parts, trace: &RequestTrace) {
+        self.info = hosts::request_info(head).ok();
+        self.trace = trace.clone();
+    }
+
+    /// It is a known user's. Of a stranger's nothing is sent: nobody else is to fill the collector.
+    pub(crate) fn known(&mut self) {
+        self.is_known = true;
+    }
+
+    /// The head of its answer is known: its spans are sent.
+    pub(crate) fn finish<B>(self: Box<Self>, response: &Response<B>) {
+        if !self.is_known {
+            return;
+        }
+        let (stages, dropped) = self.trace.stages();
+        let mut spans: Vec<_> = stages.iter().map(|stage| self.span_of(stage)).collect();
+        spans.push(self.own_span(response.status().as_u16(), dropped));
+        self.tracer.send(spans);
+    }
+
+    fn own_span(&self, status: u16, dropped: u32) -> SpanData {
+        let resource = self.info.as_ref().and_then(RequestInfo::resource);
+        let resource = resource.map(|of| of.resource.group_resource());
+        let verb = self.info.as_ref().map_or("", |info| info.verb.as_str());
+        let mut attributes = vec![
+            KeyValue::new("http.request.method", self.method.as_str().to_owned()),
+            KeyValue::new("url.path", self.path.clone()),
+            KeyValue::new("http.response.status_code", i64::from(status)),
+            KeyValue::new("tributary.verb", verb),
+            KeyValue::new("tributary.answered_by", self.trace.answered_by().into_owned()),
+        ];
+        if let Some(decision) = self.trace.decision() {
+            attributes.push(KeyValue::new("tributary.decision", decision.as_str()));
+        }
+        if let Some(id) = self.trace.audit_id().and_then(|id| id.to_str().ok()) {
+            attributes.push(KeyValue::new("audit-id", id.to_owned()));
+        }
+        if dropped > 0 {
+            attributes.push(KeyValue::new("tributary.stages_left_out", i64::from(dropped)));
+        }
+        // Names of spans are few: no object's name, and no path.
+        let name = match resource {
+            Some(resource) => format!("{verb} {resource}"),
+            None => self.method.as_str().to_owned(),
+        };
+        let parent = self.parent.map_or(SpanId::INVALID, |parent| SpanId::from(parent.span_id));
+        let is_fault = status >= 500;
+        let ended = self.received + self.started.elapsed();
+        let times = (self.received, ended);
+        let mut span = self.span(name, (self.context.span_id, parent), SpanKind::Server, times, attributes);
+        span.parent_span_is_remote = self.parent.is_some();
+        if is_fault {
+            span.status = Status::error("");
+        }
+        span
+    }
+
+    fn span_of(&self, stage: &TracedStage) -> SpanData {
+        let at = |instant: Instant| self.received + instant.saturating_duration_since(self.started);
+        let mut attributes = Vec::new();
+        if let Some(cluster) = &stage.cluster {
+            attributes.push(KeyValue::new("tributary.cluster", cluster.to_string()));
+        }
+        if let Some(status) = stage.status {
+            attributes.push(KeyValue::new("http.response.status_code", i64::from(status)));
+        }
+        let kind = if stage.cluster.is_some() { SpanKind::Client } else { SpanKind::Internal };
+        let ids = (stage.span_id, SpanId::from(self.context.span_id));
+        self.span(stage.name.to_owned(), ids, kind, (at(stage.began), at(stage.ended)), attributes)
+    }
+
+    fn span(
+        &self,
+        name: String,
+        (id, parent): (u64, SpanId),
+        kind: SpanKind,
+        (start_time, end_time): (SystemTime, SystemTime),
+        attributes: Vec<KeyValue>,
+    ) -> SpanData {
+        let (trace_id, id) = (TraceId::from(self.context.trace_id), SpanId::from(id));
+        SpanData {
+            span_context: SpanContext::new(trace_id, id, TraceFlags::SAMPLED, false, TraceState::NONE),
+            parent_span_id: parent,
+            parent_span_is_remote: false,
+            span_kind: kind,
+            name: name.into(),
+            start_time,
+            end_time,
+            attributes,
+            dropped_attributes_count: 0,
+            events: SpanEvents::default(),
+            links: SpanLinks::default(),
+            status: Status::Unset,
+            instrumentation_scope: InstrumentationScope::builder("tributary").build(),
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Which requests are traced, and where their spans go.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use opentelemetry_otlp::WithExportConfig;
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::trace::{SpanData, SpanExporter as _};
+use parking_lot::Mutex;
+use prometheus_client::registry::Registry;
+use tokio::sync::mpsc::{Sender, channel};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use super::configuration::TracingConfiguration;
+use super::export::{SpanCounters, export};
+use super::parent::Parent;
+
+/// Requests whose spans wait to be sent: some kilobytes each.
+const QUEUE_REQUESTS: usize = 2_048;
+
+/// How long the end waits for what is being sent.
+const SHUT_DOWN_WITHIN: Duration = Duration::from_secs(5);
+
+/// How a trace's service is named.
+const SERVICE: &str = "tributary";
+
+/// Traces requests. One per process.
+pub struct Tracer {
+    rate_per_million: u32,
+    requests: Sender<Vec<SpanData>>,
+    counters: SpanCounters,
+    stop: CancellationToken,
+    task: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Tracer {
+    /// Traces as a configuration says. The collector may come later. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// Where nothing can be sent to such an address.
+    pub fn start(configuration: &TracingConfiguration) -> anyhow::Result<Arc<Self>> {
+        let exporter = opentelemetry_otlp::SpanExporter::builder().with_tonic();
+        let mut exporter = exporter.with_endpoint(configuration.endpoint.as_str()).build()?;
+        let version = opentelemetry::KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
+        exporter.set_resource(&Resource::builder().with_service_name(SERVICE).with_attribute(version).build());
+        let (requests, receiver) = channel(QUEUE_REQUESTS);
+        let (counters, stop) = (SpanCounters::default(), CancellationToken::new());
+        let task = tokio::spawn(export(receiver, exporter, counters.clone(), stop.clone()));
+        let rate_per_million = configuration.sampling_rate_per_million;
+        Ok(Arc::new(Self { rate_per_million, requests, counters, stop, task: Mutex::new(Some(task)) }))
+    }
+
+    /// Adds what is counted to a registry.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register("tributary_spans", "Spans that the collector took", self.counters.sent.clone());
+        let help = "Spans that were lost: the collector did not take them, or too many waited for it";
+        registry.register("tributary_spans_lost", help, self.counters.lost.clone());
+    }
+
+    /// Whether a request is sampled: where its client's trace is, or else by chance.
+    pub(super) fn samples(&self, parent: Option<Parent>) -> bool {
+        match parent {
+            Some(parent) => parent.is_sampled,
+            None => self.rate_per_million > 0 && rand::random_range(0..1_000_000) < self.rate_per_million,
+        }
+    }
+
+    /// Gives the spans of a request to the task that sends them. Never waits.
+    pub(super) fn send(&self, spans: Vec<SpanData>) {
+        let count = spans.len() as u64;
+        if self.requests.try_send(spans).is_err() {
+            self.counters.lost.inc_by(count);
+        }
+    }
+
+    /// Sends what waits, for some seconds at most.
+    pub async fn shut_down(&self) {
+        self.stop.cancel();
+        let task = self.task.lock().take();
+        if let Some(task) = task {
+            // What has not been sent by then is lost.
+            let _ = timeout(SHUT_DOWN_WITHIN, task).await;
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! The access log of a listener: one line of each request, once its answer is over, and nothing of its secrets.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use http::request::Parts;
+use http::{Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Empty, StreamBody};
+use hyper::body::Frame;
+use hyper_util::rt::TokioIo;
+use prometheus_client::registry::Registry;
+use serde_json::{Value, json};
+use tokio::io::AsyncReadExt;
+use tributary_apimachinery::body::{Body, empty, full};
+use tributary_apimachinery::permit::TunnelPermit;
+use tributary_router::{Report, User};
+use tributary_server::access_log::{AccessLog, LoggingModes, PlaceLogging};
+use tributary_server::cli::access_log::AccessLogArguments;
+use tributary_server::handler::Handler;
+use tributary_server::observed::Observers;
+
+use crate::fixture::{SOON, Server, start_observed, text};
+
+/// Answers as a router would: an object, a watch that does not end, an exec.
+struct StandIn;
+
+impl Handler for StandIn {
+    async fn handle(&self, mut request: Request<Body>, _user: User) -> Response<Body> {
+        match request.uri().path() {
+            "/api/v1/pods" => {
+                let first = futures::stream::iter([Ok(Frame::data(Bytes::from_static(b"ADDED\n")))]);
+                Response::new(StreamBody::new(first.chain(futures::stream::pending())).boxed_unsync())
+            }
+            "/api/v1/namespaces/n/pods/p/exec" => {
+                let tunnel = request.extensions_mut().remove::<TunnelPermit>();
+                let upgrade = hyper::upgrade::on(&mut request);
+                tokio::spawn(async move {
+                    let mut io = TokioIo::new(upgrade.await.unwrap());
+                    while let Ok(1..) = io.read(&mut [0; 8]).await {}
+                    drop(tunnel);
+                });
+                let response = Response::builder().status(StatusCode::SWITCHING_PROTOCOLS);
+                let response = response.header(header::CONNECTION, "upgrade").header(header::UPGRADE, "spdy/3.1");
+                response.body(empty()).unwrap()
+            }
+            "/api/v1/namespaces/n/pods/fails" => {
+                Response::builder().status(StatusCode::SERVICE_UNAVAILABLE).body(empty()).unwrap()
+            }
+            _ => Response::new(full("an object")),
+        }
+    }
+
+    async fn may_visit(&self, _head: &Parts, _user: &User) -> Result<(), Box<Response<Body>>> {
+        Ok(())
+    }
+
+    async fn drain(&self) {}
+
+    fn register_metrics(&self, _register: &mut dyn FnMut(&mut Registry)) {}
+
+    async fn report(&self) -> Report {
+        Report::default()
+    }
+
+    fn expose_metrics(&self) -> String {
+        String::new()
+    }
+}
+
+struct Logged {
+    server: Server,
+    log: Arc<AccessLog>,
+    path: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Logged {
+    async fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("access.log");
+        let arguments = AccessLogArguments { access_log_path: Some(path.clone()), ..AccessLogArguments::default() };
+        let log = AccessLog::open(&arguments).unwrap().unwrap();
+        let observers = Observers { access_log: Some(Arc::clone(&log)), tracer: None };
+        Self { server: start_observed(StandIn, observers).await, log, path, _folder: folder }
+    }
+
+    /// Waits until so many lines are written, and gives them.
+    async fn lines(&self, count: usize) -> Vec<Value> {
+        let wait = async {
+            loop {
+                let text = std::fs::read_to_string(&self.path).unwrap();
+                if text.lines().count() >= count {
+                    return text.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<Value>>();
+                }
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            }
+        };
+        let lines = tokio::time::timeout(SOON, wait).await.unwrap();
+        assert_eq!(lines.len(), count, "{lines:#?}");
+        lines
+    }
+
+    async fn get(&self, path: &str) -> StatusCode {
+        let request = self.server.request(path).header("user-agent", "kubectl/v1 (linux)").body(Empty::new()).unwrap();
+        let response = self.server.http1().await.send_request(request).await.unwrap();
+        let status = response.status();
+        text(response).await;
+        status
+    }
+}
+
+#[tokio::test]
+async fn a_line_says_who_asked_for_what_and_what_it_came_to() {
+    let logged = Logged::start().await;
+    let path = "/clusters/eu/apis/apps/v1/namespaces/n/deployments/web/scale";
+    assert_eq!(logged.get(&format!("{path}?pretty=true&token=secret-canary")).await, StatusCode::OK);
+    let line = logged.lines(1).await.remove(0);
+    for (field, expected) in [
+        ("status", json!(200)),
+        ("method", json!("GET")),
+        ("path", json!(path)),
+        ("verb", json!("get")),
+        ("resource", json!("deployments.apps/scale")),
+        ("namespace", json!("n")),
+        ("name", json!("web")),
+        ("cluster", json!("eu")),
+        ("client", json!("kubectl")),
+        ("userAgent", json!("kubectl/v1 (linux)")),
+        ("sourceIps", json!(["127.0.0.1"])),
+        ("bytes", json!("an object".len())),
+        ("complete", json!(true)),
+    ] {
+        assert_eq!(line[field], expected, "{field} in {line}");
+    }
+    assert!(line["seconds"].as_f64().unwrap() >= line["headSeconds"].as_f64().unwrap());
+    let written = std::fs::read_to_string(&logged.path).unwrap();
+    for secret in ["secret-canary", logged.server.token.as_str(), "pretty"] {
+        assert!(!written.contains(secret), "{secret} in {written}");
+    }
+}
+
+#[tokio::test]
+async fn who_is_nobody_is_logged_and_cannot_forge_a_line() {
+    let logged = Logged::start().await;
+    let forged = "x%0a%7b%22status%22:200%7d";
+    let request = logged.server.bare(&format!("/api/v1/namespaces/{forged}"));
+    let request = request.header("user-agent", "a\", \"user\": \"root\tb").body(Empty::new()).unwrap();
+    let response = logged.server.http1().await.send_request(request).await.unwrap();
+    assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
+    let line = logged.lines(1).await.remove(0);
+    assert_eq!((&line["status"], &line["decision"]), (&json!(401), &json!("refused")));
+    assert_eq!(line.get("user"), None);
+    assert_eq!(line["userAgent"], "a\", \"user\": \"root\\u{9}b");
+}
+
+#[tokio::test]
+async fn what_lasts_is_logged_at_its_end() {
+    let logged = Logged::start().await;
+    let request = logged.server.request("/api/v1/pods?watch=true").body(Empty::new()).unwrap();
+    let mut client = logged.server.http2().await;
+    let mut response = client.send_request(request).await.unwrap();
+    response.body_mut().frame().await.unwrap().unwrap();
+    assert_eq!(std::fs::read_to_string(&logged.path).unwrap(), "", "it is not over");
+    drop(response);
+    let line = logged.lines(1).await.remove(0);
+    assert_eq!((&line["verb"], &line["bytes"], &line["complete"]), (&json!("watch"), &json!(6), &json!(false)));
+
+    let exec = logged.server.request("/api/v1/namespaces/n/pods/p/exec").header(header::CONNECTION, "upgrade");
+    let exec = exec.header(header::UPGRADE, "spdy/3.1").body(Empty::new()).unwrap();
+    let mut response = logged.server.http1().await.send_request(exec).await.unwrap();
+    assert_eq!(response.status(), StatusCode::SWITCHING_PROTOCOLS);
+    let upgraded = hyper::upgrade::on(&mut response).await.unwrap();
+    logged.lines(1).await;
+    drop(upgraded);
+    let line = logged.lines(2).await.remove(1);
+    assert_eq!((&line["status"], &line["resource"]), (&json!(101), &json!("pods/exec")));
+}
+
+#[tokio::test]
+async fn what_objects_say_is_followed_from_then_on() {
+    let logged = Logged::start().await;
+    logged.get("/api/v1/namespaces/n/pods/one").await;
+    logged.lines(1).await;
+    let merged = Some(PlaceLogging::default());
+    logged.log.set_modes(LoggingModes { merged, ..LoggingModes::default() });
+    logged.get("/api/v1/namespaces/n/pods/two").await;
+    logged.get("/clusters/eu/api/v1/namespaces/n/pods/three").await;
+    logged.get("/api/v1/namespaces/n/pods/fails").await;
+    let names: Vec<_> = logged.lines(3).await.iter().map(|line| line["name"].clone()).collect();
+    assert_eq!(names, ["one", "three", "fails"]);
+}
