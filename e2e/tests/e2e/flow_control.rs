@@ -68,7 +68,7 @@ async fn kubectl_is_told_the_schema_and_comes_again_when_it_is_to(context: TestC
 
     // The limit changes while it waits to come again.
     let before = refused(&http).await?;
-    let mut waits = kubectl.spawn(&["get", "configmaps", "-n", "default", "-o", "name"])?;
+    let mut waits = kubectl.spawn(&["get", "namespaces", "-o", "name"])?;
     eventually(SOON, async || {
         ensure!(refused(&http).await? > before, "it has not asked yet");
         Ok(())
@@ -76,7 +76,7 @@ async fn kubectl_is_told_the_schema_and_comes_again_when_it_is_to(context: TestC
     .await?;
     write(folder.path(), &in_flight(1))?;
     let ended = waits.wait(SOON).await?;
-    ensure!(ended.success() && waits.output().contains("configmap/"), "{} {}", waits.output(), waits.errors());
+    ensure!(ended.success() && waits.output().contains("namespace/default"), "{} {}", waits.output(), waits.errors());
 
     // A watch holds its place, also by a limit that is another one since.
     let mut watch = kubectl.spawn(&["get", "configmaps", "-n", "default", "-o", "name", "--watch-only"])?;
