@@ -366,14 +366,16 @@ impl Router {
         plan: ResourcePlan,
     ) -> Result<Response<Body>, Refusal> {
         match plan {
-            ResourcePlan::Get { or_elsewhere } => match self.from_memory(request, memory::get::get(request)).await {
-                Err(refusal) if refusal.may_be_elsewhere() && (or_elsewhere || request.is_live_somewhere()) => {
-                    Box::pin(self.get_elsewhere(request, message, plan)).await
+            ResourcePlan::Get { or_elsewhere } => {
+                match self.timed_in_memory(request, memory::get::get(request)).await {
+                    Err(refusal) if refusal.may_be_elsewhere() && (or_elsewhere || request.is_live_somewhere()) => {
+                        Box::pin(self.get_elsewhere(request, message, plan)).await
+                    }
+                    answer => answer,
                 }
-                answer => answer,
-            },
-            ResourcePlan::List => self.from_memory(request, memory::list::list(request)).await,
-            ResourcePlan::Watch => self.from_memory(request, memory::watch::watch(request)).await,
+            }
+            ResourcePlan::List => self.timed_in_memory(request, memory::list::list(request)).await,
+            ResourcePlan::Watch => self.timed_in_memory(request, memory::watch::watch(request)).await,
             ResourcePlan::ListLive => Box::pin(forward::list::list(request)).await,
             ResourcePlan::Owner(kind) => Box::pin(forward::one_object::to_owner(request, message, kind)).await,
             ResourcePlan::Create => Box::pin(forward::create::create(request, message)).await,
@@ -385,7 +387,7 @@ impl Router {
     }
 
     /// An answer from memory, as a stage of its request.
-    async fn from_memory<T>(&self, request: ClientRequest<'_>, answer: impl Future<Output = T>) -> T {
+    async fn timed_in_memory<T>(&self, request: ClientRequest<'_>, answer: impl Future<Output = T>) -> T {
         let _stage = request.caller.stage("memory");
         answer.await
     }

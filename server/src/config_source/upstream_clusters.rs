@@ -74,9 +74,8 @@ impl FileSource {
     /// What does not validate, all at once, or the first cluster that cannot be turned into a client's configuration.
     pub async fn read(&self, contexts: &[ClusterSpec]) -> anyhow::Result<LoadedConfiguration> {
         let objects = tributary_crds::load(&self.path)?;
-        let (errors, warnings): (Vec<_>, Vec<_>) = problems(&objects, contexts)
-            .into_iter()
-            .partition(|problem| problem.severity == Severity::Error);
+        let (errors, warnings): (Vec<_>, Vec<_>) =
+            problems(&objects, contexts).into_iter().partition(|problem| problem.severity == Severity::Error);
         anyhow::ensure!(errors.is_empty(), lines(&errors));
         for problem in warnings {
             tracing::warn!(%problem, "configuration");
