@@ -61,7 +61,7 @@ async fn what_is_told_of_clusters_has_the_lists_labels() {
         "tributary_unknown_clusters",
         "tributary_relists_total",
         "tributary_cacher_synced",
-        "tributary_endpoint_latency_seconds",
+        "tributary_endpoint_reachable",
         "apiserver_watch_events_total",
     ] {
         assert!(!exposed[name].labels.is_empty(), "no sample of {name}");
