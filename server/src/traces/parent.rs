@@ -70,12 +70,9 @@ mod tests {
         ] {
             assert_eq!(parsed(&text), None, "{text}");
         }
-        let twice: HeaderMap = ["a", "b"]
-            .map(|_| (http::HeaderName::from_static("traceparent"), format!("00-{trace}-{span}-01").parse().unwrap()))
-            .into_iter()
-            .collect();
-        assert!(Parent::of(&twice).is_some(), "collecting keeps one");
-        let mut twice = twice;
+        let mut twice = HeaderMap::new();
+        twice.insert("traceparent", format!("00-{trace}-{span}-01").parse().unwrap());
+        assert!(Parent::of(&twice).is_some());
         twice.append("traceparent", format!("00-{trace}-{span}-00").parse().unwrap());
         assert_eq!(Parent::of(&twice), None);
     }
