@@ -43,7 +43,7 @@ mod own_paths;
 pub mod policies;
 pub mod policy_question;
 mod process_metrics;
-mod replicas;
+pub mod replicas;
 pub mod signals;
 pub mod status;
 mod terminal;

@@ -13,6 +13,7 @@ mod answering;
 mod asking;
 mod credentials;
 mod message;
+mod metrics;
 
 use std::sync::Arc;
 
@@ -29,6 +30,7 @@ use crate::listener;
 use answering::Answering;
 use asking::Asking;
 use credentials::{CredentialFiles, ReplicaCredentials};
+pub use metrics::ReplicaMetrics;
 
 /// What is needed to talk with the other replicas.
 pub(crate) struct Exchange {

@@ -7,7 +7,6 @@ use arc_swap::ArcSwap;
 use futures::stream::{FuturesUnordered, StreamExt};
 use futures::{FutureExt, future::BoxFuture};
 use http::{Request, StatusCode};
-use prometheus_client::metrics::gauge::Gauge;
 use rustls::ServerConfig;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 use tributary_apimachinery::explain;
@@ -16,6 +15,7 @@ use tributary_router::{LimitShare, Router};
 
 use super::credentials::{CredentialFiles, ReplicaCredentials};
 use super::message::{Message, PATH};
+use super::metrics::ReplicaMetrics;
 use crate::cli::PeerUrl;
 use crate::config_source::watch::FileWatch;
 
@@ -32,7 +32,7 @@ pub(super) struct Asking {
     files: CredentialFiles,
     /// How this replica's listener takes connections; exchanged with the files.
     server: Arc<ArcSwap<ServerConfig>>,
-    reached: Gauge,
+    metrics: ReplicaMetrics,
 }
 
 /// One that is asked.
@@ -69,11 +69,9 @@ impl Asking {
             Ok(Other { url: url.clone(), client, id: None, is_reached: None, is_being_asked: false })
         });
         let others = others.collect::<anyhow::Result<_>>()?;
-        let reached = Gauge::default();
-        let shown = reached.clone();
-        let help = "Other replicas that answered when they were asked last for what they do not use of limits";
-        router.metrics().register(|registry| registry.register("tributary_flow_control_peers_reached", help, shown));
-        Ok(Self { own, router, others, files, server, reached })
+        let metrics = ReplicaMetrics::default();
+        router.metrics().register(|registry| metrics.register(registry));
+        Ok(Self { own, router, others, files, server, metrics })
     }
 
     /// Asks each second, for ever. Cancel: safe; loans that stand are no longer followed then.
@@ -148,7 +146,7 @@ impl Asking {
             }
         }
         let reached = self.others.iter().filter(|other| other.is_reached == Some(true) && other.id != Some(self.own));
-        self.reached.set(i64::try_from(reached.count()).unwrap_or(i64::MAX));
+        self.metrics.reached.set(i64::try_from(reached.count()).unwrap_or(i64::MAX));
     }
 
     /// Reads the credentials anew; connections that are open keep theirs.
