@@ -367,15 +367,24 @@ impl Router {
     ) -> Result<Response<Body>, Refusal> {
         match plan {
             ResourcePlan::Get { or_elsewhere } => {
-                match self.timed_in_memory(request, memory::get::get(request)).await {
+                let stage = request.caller.stage("memory");
+                let answer = memory::get::get(request).await;
+                drop(stage);
+                match answer {
                     Err(refusal) if refusal.may_be_elsewhere() && (or_elsewhere || request.is_live_somewhere()) => {
                         Box::pin(self.get_elsewhere(request, message, plan)).await
                     }
                     answer => answer,
                 }
             }
-            ResourcePlan::List => self.timed_in_memory(request, memory::list::list(request)).await,
-            ResourcePlan::Watch => self.timed_in_memory(request, memory::watch::watch(request)).await,
+            ResourcePlan::List => {
+                let _stage = request.caller.stage("memory");
+                memory::list::list(request).await
+            }
+            ResourcePlan::Watch => {
+                let _stage = request.caller.stage("memory");
+                memory::watch::watch(request).await
+            }
             ResourcePlan::ListLive => Box::pin(forward::list::list(request)).await,
             ResourcePlan::Owner(kind) => Box::pin(forward::one_object::to_owner(request, message, kind)).await,
             ResourcePlan::Create => Box::pin(forward::create::create(request, message)).await,
@@ -384,12 +393,6 @@ impl Router {
             }
             ResourcePlan::SelfReview => Box::pin(forward::self_review::self_review(request, message)).await,
         }
-    }
-
-    /// An answer from memory, as a stage of its request.
-    async fn timed_in_memory<T>(&self, request: ClientRequest<'_>, answer: impl Future<Output = T>) -> T {
-        let _stage = request.caller.stage("memory");
-        answer.await
     }
 
     /// Asks for an object that memory does not show those clusters of which it shows nothing, too.
