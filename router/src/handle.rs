@@ -150,6 +150,38 @@ impl Router {
         response
     }
 
+    /// The answer to whatever is sent to a cluster to which nothing is dispatched at all, whoever sends it; `None` where
+    /// something is. Costs one load while there are no policies.
+    pub fn refuse_frozen(&self, head: &mut Parts) -> Option<Response<Body>> {
+        let started = Instant::now();
+        let dispatch = self.dispatch.current()?;
+        let mount = head.extensions.get::<Mount>().cloned().unwrap_or_default();
+        let (cluster, _) = mount.split(head.uri.path()).ok()?;
+        let refusal = Refusal::from(dispatch.frozen(&cluster?)?);
+        let preferences = Preferences::of(&head.headers, head.uri.query());
+        let answer = response::status(&refusal.status(), preferences.error_form());
+        head.extensions.get_or_insert_default::<RequestTrace>().note_decision(Decision::Denied);
+        self.count_unheard(head, &mount, answer.status(), started);
+        Some(answer)
+    }
+
+    /// Counts a request that was denied before anybody was known.
+    fn count_unheard(&self, head: &Parts, mount: &Mount, status: StatusCode, started: Instant) {
+        let (method, uri, client) = (head.method.as_str(), &head.uri, ClientClass::of(&head.headers));
+        let info = RequestInfo::parse_at(mount, method, uri.path(), uri.query()).ok();
+        let configuration = self.configuration();
+        let (labels, cluster, verb) = match &info {
+            Some(info) => (
+                RequestLabels::of(info, &configuration.union, RequestSource::Refused),
+                counted_cluster(info, &configuration, AskedClusters::None),
+                info.verb.as_str(),
+            ),
+            None => (RequestLabels::unparsed(), String::new(), ""),
+        };
+        let followed = FollowedRequest { cluster, verb, decision: Decision::Denied, client };
+        self.metrics.observe(RequestLabels { code: status.as_u16(), ..labels }, followed, started.elapsed());
+    }
+
     /// Whether what tells of all clusters at once, and is no part of the API, may be answered: metrics and the report.
     /// One person's endpoint tells its owner everything.
     ///

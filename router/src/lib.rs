@@ -86,20 +86,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use http::Response;
 use http::header::USER_AGENT;
 use http::request::Parts;
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tributary_apimachinery::{AuditLevel, ClusterName, Mount, RequestInfo};
+use tributary_apimachinery::{AuditLevel, ClusterName, RequestInfo};
 use tributary_flow_control::Replicas;
 use tributary_merge::Epochs;
 use tributary_policy::DispatchAttributes;
 use tributary_proxy::ClientTuning;
 
-use crate::body::Body;
 use crate::caller::Caller;
 use crate::flow::fair_share::FairShare;
 use crate::flow::large_bodies::LargeBodies;
@@ -108,8 +106,6 @@ use crate::flow::long_running::LongRunningShares;
 use crate::forward::evidence::known_releases::KnownReleases;
 use crate::forward::locate::{Located, LookupKey};
 use crate::forward::shared_questions::SharedQuestions;
-use crate::negotiate::Preferences;
-use crate::refusal::Refusal;
 use configuration::ConfigurationSnapshot;
 use dispatch::DispatchGate;
 use flow_control::{FlowMetrics, GovernedPlaces};
@@ -292,22 +288,11 @@ impl Router {
         self.dispatch.settings()
     }
 
-    /// The answer to whatever is sent to a cluster to which nothing is dispatched at all, whoever sends it; `None` where
-    /// something is. Costs one load while there are no policies.
-    pub fn refuse_frozen(&self, head: &Parts) -> Option<Response<Body>> {
-        let dispatch = self.dispatch.current()?;
-        let mount = head.extensions.get::<Mount>().cloned().unwrap_or_default();
-        let (cluster, _) = mount.split(head.uri.path()).ok()?;
-        let refusal = Refusal::from(dispatch.frozen(&cluster?)?);
-        let preferences = Preferences::of(&head.headers, head.uri.query());
-        Some(response::status(&refusal.status(), preferences.error_form()))
-    }
-
     /// How much the policy that takes a request where it comes in has written of it into the audit log; `None` where it says
     /// nothing of that. Costs one load while no policy does, and otherwise what a policy costs once more: it has to be known
     /// before the request is begun.
     pub fn audit_level(&self, head: &Parts, info: &RequestInfo, user: &User) -> Option<AuditLevel> {
-        let dispatch = self.dispatch.current()?;
+        let dispatch = self.dispatch.current().filter(|_| !health::is_check(info))?;
         let place = dispatch.place(info).filter(|place| place.sets_audit_levels())?;
         let caller = Caller::of(&head.headers, &head.extensions, user, self.rights()).ok()?;
         let (name, groups) = caller.acts_as(user).ok()?;

@@ -90,7 +90,12 @@ impl RequestTrace {
         self.0.found.lock().log_mode
     }
 
-    /// What became of it; `None` of what never came to the router.
+    /// Whether a cluster was asked for it.
+    pub fn is_forwarded(&self) -> bool {
+        !self.0.found.lock().asked.is_empty()
+    }
+
+    /// What became of it; `None` of what never came to the router, and of what was given up before it was answered.
     pub fn decision(&self) -> Option<Decision> {
         self.0.found.lock().decision
     }

@@ -21,6 +21,7 @@ mod trail;
 mod webhook;
 
 pub use auditor::Auditor;
+pub(crate) use auditor::{FORWARDED_FOR, REAL_IP};
 pub(crate) use bodies::at_hand;
 pub use error::AuditError;
 pub(crate) use received::Received;

@@ -196,7 +196,8 @@ impl<H: Handler> Front<H> {
             let _it_is_refused_either_way = note(AuthenticationOutcome::Unauthorized);
             return status::refused_host(refusal);
         }
-        if let Some(refused) = self.handler.refuse_unheard(&head) {
+        if let Some(refused) = self.handler.refuse_unheard(&mut head) {
+            observed.placed(&mut head);
             let _it_is_refused_either_way = note(AuthenticationOutcome::Unauthorized);
             return refused;
         }
@@ -229,7 +230,11 @@ impl<H: Handler> Front<H> {
             room = if noted == Room::Enough { room } else { noted };
         }
         let Some(received) = received else { return self.respond(head, body, user, sender, room).await };
-        let level = |head: &Parts, info: &RequestInfo| self.handler.audit_level(head, info, &user);
+        let level = |head: &Parts, info: &RequestInfo| match OwnPath::of(head) {
+            // It passes no policies.
+            Some(_) => None,
+            None => self.handler.audit_level(head, info, &user),
+        };
         match received.begin(&mut head, body, &user, level).await {
             Ok((trail, body)) => trail.finish(self.respond(head, body, user, sender, room).await).await,
             Err(refusal) => *refusal,

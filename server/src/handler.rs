@@ -26,8 +26,8 @@ pub trait Handler: Send + Sync + 'static {
     fn may_visit(&self, head: &Parts, user: &User) -> impl Future<Output = Result<(), Box<Response<Body>>>> + Send;
 
     /// The answer to a request that nobody is let make, whoever it is: it is given before anybody is known. `None` for all
-    /// others.
-    fn refuse_unheard(&self, _head: &Parts) -> Option<Response<Body>> {
+    /// others. What became of it is noted in its [`RequestTrace`](tributary_router::RequestTrace).
+    fn refuse_unheard(&self, _head: &mut Parts) -> Option<Response<Body>> {
         None
     }
 
@@ -64,7 +64,7 @@ impl Handler for Arc<Router> {
         Router::may_visit(self, head, user).await
     }
 
-    fn refuse_unheard(&self, head: &Parts) -> Option<Response<Body>> {
+    fn refuse_unheard(&self, head: &mut Parts) -> Option<Response<Body>> {
         Router::refuse_frozen(self, head)
     }
 

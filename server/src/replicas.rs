@@ -17,7 +17,6 @@ mod metrics;
 
 use std::sync::Arc;
 
-use anyhow::Context;
 use arc_swap::ArcSwap;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -26,7 +25,7 @@ use tributary_router::Router;
 
 use crate::cli::ReplicaArguments;
 use crate::exit::Failure;
-use crate::listener;
+use crate::listener::{self, BindError};
 use answering::Answering;
 use asking::Asking;
 use credentials::{CredentialFiles, ReplicaCredentials};
@@ -48,7 +47,12 @@ impl Exchange {
     pub(crate) fn open(arguments: &ReplicaArguments, router: &Arc<Router>) -> Result<Option<Self>, Failure> {
         let Some((address, files)) = arguments.peer_listen.zip(CredentialFiles::of(arguments)) else { return Ok(None) };
         let credentials = ReplicaCredentials::read(&files).map_err(Failure::usage)?;
-        let socket = listener::bind(address).context("--peer-listen").map_err(Failure::Runtime)?;
+        let socket = listener::bind(address).map_err(|error| match error {
+            BindError::InUse(address) => Failure::runtime(anyhow::anyhow!(
+                "--peer-listen {address} is in use by another process; choose another port"
+            )),
+            error => Failure::runtime(anyhow::Error::new(error).context("--peer-listen")),
+        })?;
         let own = ReplicaId(rand::random());
         let server = Arc::new(ArcSwap::new(credentials.server()));
         let answering = Answering::new(own, Arc::clone(&server), Arc::clone(router));

@@ -27,13 +27,16 @@ pub(crate) struct Readable {
     pub(crate) audience: Arc<Audience>,
 }
 
-/// What a namespace or a name takes of what somebody may read, in bytes: where it is held, and in the order of keys.
+/// What a cluster, a namespace or a name takes of what somebody may read, in bytes: where it is held, and in the order of keys.
 const PLACE_BYTES: usize = 48;
 
 impl Readable {
     /// How many bytes it takes, whoever else holds a part of it.
     pub(super) fn bytes(&self) -> usize {
-        self.by_namespace.as_ref().map_or(0, |own| own.places() * PLACE_BYTES) + size_of::<Self>()
+        // The clusters are there twice: the audience has them with what is seen of each.
+        let clusters = self.only_watched.len() + 2 * self.only.len();
+        let places = self.by_namespace.as_ref().map_or(0, |own| own.places());
+        (places + clusters) * PLACE_BYTES + size_of::<Self>()
     }
 
     /// Whether it shows, and says, what another one does.

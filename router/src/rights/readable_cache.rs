@@ -122,12 +122,13 @@ impl Kept {
     }
 
     fn keep(&mut self, asked: Asked, found: Found) {
-        let is_new = !self.young.contains_key(&asked);
         let are_full = self.young_bytes >= KEPT_BYTES || self.young_readable_bytes >= KEPT_READABLE_BYTES;
-        if is_new && (self.young.len() >= KEPT || are_full) {
+        // What takes the place of something may be larger.
+        if are_full || (self.young.len() >= KEPT && !self.young.contains_key(&asked)) {
             (self.young_bytes, self.young_readable_bytes) = (0, 0);
             self.old = std::mem::take(&mut self.young);
         }
+        let is_new = !self.young.contains_key(&asked);
         self.young_bytes += if is_new { asked.bytes() } else { 0 };
         self.young_readable_bytes += bytes(&found);
         let before = self.young.insert(asked, found);
@@ -220,6 +221,20 @@ mod tests {
             only_watched: Arc::default(),
             is_one_unknown: false,
         };
+        // The first time each is found to be little, and what takes its place is large.
+        let little = Readable { by_namespace: None, ..readable.clone() };
+        let numbers = 0..3 * KEPT_READABLE_BYTES / readable.bytes();
+        let stamp = rights.stamp();
+        for found in [little, readable.clone()] {
+            for number in numbers.clone() {
+                let place = place(&number.to_string());
+                let asked = Asked { actor: Arc::clone(rights.actor()), verb: "get", place };
+                let by = FoundBy { rights: stamp.clone(), configuration: configuration.clone(), until: None };
+                cache.kept.lock().keep(asked, (by, Ok(found.clone())));
+            }
+        }
+        let bytes = cache.kept.lock().young_readable_bytes;
+        assert!(bytes <= KEPT_READABLE_BYTES + readable.bytes(), "{bytes}");
         for number in 0..3 * KEPT_READABLE_BYTES / readable.bytes() {
             // Twice: what is found anew takes the place of what was found.
             for verb in ["list", "list", "watch"] {

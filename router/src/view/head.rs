@@ -236,13 +236,12 @@ impl Round {
 
 #[cfg(test)]
 mod tests {
-    use std::any::Any;
     use std::collections::BTreeSet;
     use std::task::Wake;
 
     use proptest::prelude::*;
-    use tributary_apimachinery::{Change, ChangeType, ClusterName, ObjectDecoder};
 
+    use super::super::testing::{InNamespace, news_in};
     use super::*;
 
     /// Notes the number of whoever is woken.
@@ -252,30 +251,6 @@ mod tests {
         fn wake(self: Arc<Self>) {
             self.1.lock().push(self.0);
         }
-    }
-
-    /// For changes in one namespace.
-    struct InNamespace(&'static str);
-
-    impl Interest for InNamespace {
-        fn is_in(&self, _: &ClusterName, change: &Change) -> bool {
-            change.object.namespace() == self.0
-        }
-
-        fn is_that_of(&self, other: &dyn Interest) -> bool {
-            (other as &dyn Any).downcast_ref::<Self>().is_some_and(|other| self.0 == other.0)
-        }
-    }
-
-    /// Changes in these namespaces, in the log from a place on.
-    fn changes(from: u64, namespaces: &[&str]) -> News {
-        let decoder = ObjectDecoder::new("v1", "ConfigMap", [].into());
-        let change = |namespace: &&str| {
-            let metadata = format!(r#"{{"namespace":"{namespace}","name":"a","uid":"u","resourceVersion":"1"}}"#);
-            let object = decoder.decode(format!(r#"{{"metadata":{metadata}}}"#).as_bytes()).unwrap();
-            Change { change_type: ChangeType::Added, object: Arc::new(object), previous: None }
-        };
-        News::of(&ClusterName::new("a").unwrap(), &namespaces.iter().map(change).collect::<Vec<_>>(), from)
     }
 
     fn peer(number: u16) -> Option<Peer> {
@@ -320,7 +295,7 @@ mod tests {
 
         /// Tells of changes that happen now, in these namespaces.
         fn tell_changes(&mut self, namespaces: &[&str]) {
-            let news = changes(self.happened, namespaces);
+            let news = news_in(self.happened, namespaces);
             self.happened += namespaces.len() as u64;
             self.tell(news);
         }
@@ -432,13 +407,13 @@ mod tests {
         let mut audience = Audience::default();
         audience.join(None);
         audience.only_for(0, "shop");
-        audience.tell(changes(1, &["mill"]));
+        audience.tell(news_in(1, &["mill"]));
         assert_eq!(audience.all(), [0], "something may have happened before it");
         // It looks, and finds the other one, too.
         audience.happened = 2;
         audience.only_for(0, "shop");
         audience.listen(0);
-        audience.tell(changes(0, &["shop"]));
+        audience.tell(news_in(0, &["shop"]));
         assert_eq!(audience.all(), [0; 0], "it has been looked at");
     }
 

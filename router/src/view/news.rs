@@ -97,34 +97,8 @@ impl News {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use tributary_apimachinery::{ChangeType, ObjectDecoder};
-
+    use super::super::testing::{InNamespace, news_in};
     use super::*;
-
-    /// For changes in one namespace.
-    struct InNamespace(&'static str);
-
-    impl Interest for InNamespace {
-        fn is_in(&self, _: &ClusterName, change: &Change) -> bool {
-            change.object.namespace() == self.0
-        }
-
-        fn is_that_of(&self, other: &dyn Interest) -> bool {
-            (other as &dyn Any).downcast_ref::<Self>().is_some_and(|other| self.0 == other.0)
-        }
-    }
-
-    fn news(from: u64, namespaces: &[&str]) -> News {
-        let decoder = ObjectDecoder::new("v1", "ConfigMap", [].into());
-        let change = |namespace: &&str| {
-            let metadata = format!(r#"{{"namespace":"{namespace}","name":"a","uid":"u","resourceVersion":"1"}}"#);
-            let object = decoder.decode(format!(r#"{{"metadata":{metadata}}}"#).as_bytes()).unwrap();
-            Change { change_type: ChangeType::Added, object: Arc::new(object), previous: None }
-        };
-        News::of(&ClusterName::new("a").unwrap(), &namespaces.iter().map(change).collect::<Vec<_>>(), from)
-    }
 
     #[test]
     fn what_is_not_for_a_watcher_is_passed_and_no_more() {
@@ -142,14 +116,14 @@ mod tests {
             ((5, &[]), 5, Some(5), "nothing has happened"),
         ];
         for ((from, namespaces), place, expected, why) in cases {
-            let News::Changes(changes) = news(from, namespaces) else { panic!("few are told apart") };
+            let News::Changes(changes) = news_in(from, namespaces) else { panic!("few are told apart") };
             assert_eq!(changes.passed(place, &InNamespace("shop")), expected, "{why}");
         }
     }
 
     #[test]
     fn what_was_found_of_another_watcher_counts_for_the_same_alone() {
-        let News::Changes(changes) = news(5, &["mill", "shop"]) else { panic!("few are told apart") };
+        let News::Changes(changes) = news_in(5, &["mill", "shop"]) else { panic!("few are told apart") };
         let watchers = [("shop", 5), ("shop", 5), ("mill", 6), ("shop", 6), ("bank", 6), ("bank", 6), ("bank", 4)];
         let watchers = watchers.map(|(namespace, place)| (InNamespace(namespace), place));
         let mut last = LastPassed::default();
@@ -168,7 +142,7 @@ mod tests {
                 News::Anything => None,
             }
         };
-        let some = |from, count| news(from, &vec!["mill"; count]);
+        let some = |from, count| news_in(from, &vec!["mill"; count]);
         assert_eq!(joined(some(5, 2), some(7, 30)), Some((5, 37)));
         assert_eq!(joined(some(5, 2), some(7, 31)), None, "so many are not told apart");
         assert_eq!(joined(some(5, 2), some(8, 1)), None, "another cluster's has not been told yet");

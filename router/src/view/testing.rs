@@ -1,5 +1,6 @@
 //! Views for unit tests.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use tributary_apimachinery::{
 use tributary_printers::Printer;
 
 use super::View;
-use super::news::News;
+use super::news::{Interest, News};
 use crate::limits::Limits;
 use crate::response::ResourceKind;
 use crate::topology::{Fleet, MemberShareMetrics};
@@ -58,4 +59,28 @@ impl View {
         let pod = json!({"kind": "Pod", "apiVersion": "v1", "metadata": metadata}).to_string();
         Arc::new(self.decoder.decode(pod.as_bytes()).unwrap())
     }
+}
+
+/// A watcher of one namespace.
+pub(super) struct InNamespace(pub(super) &'static str);
+
+impl Interest for InNamespace {
+    fn is_in(&self, _: &ClusterName, change: &Change) -> bool {
+        change.object.namespace() == self.0
+    }
+
+    fn is_that_of(&self, other: &dyn Interest) -> bool {
+        (other as &dyn Any).downcast_ref::<Self>().is_some_and(|other| self.0 == other.0)
+    }
+}
+
+/// A change in each of these namespaces, in the log from a place on.
+pub(super) fn news_in(from: u64, namespaces: &[&str]) -> News {
+    let decoder = ObjectDecoder::new("v1", "ConfigMap", [].into());
+    let change = |namespace: &&str| {
+        let metadata = format!(r#"{{"namespace":"{namespace}","name":"a","uid":"u","resourceVersion":"1"}}"#);
+        let object = decoder.decode(format!(r#"{{"metadata":{metadata}}}"#).as_bytes()).unwrap();
+        Change { change_type: ChangeType::Added, object: Arc::new(object), previous: None }
+    };
+    News::of(&ClusterName::new("a").unwrap(), &namespaces.iter().map(change).collect::<Vec<_>>(), from)
 }

@@ -19,16 +19,14 @@ use super::body::{Counts, LoggedBody};
 use super::line::{AccessLine, Text, nearest};
 use super::log::AccessLog;
 use super::modes::Outcome;
-use crate::audit::at_hand;
+use crate::audit::{FORWARDED_FOR, REAL_IP, at_hand};
 use crate::handler::Body;
 use crate::hosts;
 
 /// The time of a line: RFC 3339 in UTC, with microseconds.
 const TIME_FORMAT: &str = "%Y-%m-%dT%H:%M:%S%.6fZ";
 
-/// Headers that say where a request comes from, and for whom it is.
-const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-const REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
+/// The header that says for whom a request is.
 const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
 
 /// What is known of a request. Its line is written when this is dropped: at the end of its answer, or when its client goes
@@ -156,9 +154,13 @@ impl Followed {
 
     /// What became of it. What this process says by itself, beside the API, nobody else has decided.
     fn decision(&self) -> Decision {
-        let is_refused = self.answered.as_ref().is_some_and(|answered| answered.status.as_u16() >= 400);
-        let own = if is_refused { Decision::Refused } else { Decision::Own };
-        self.trace.decision().unwrap_or(own)
+        let otherwise = || match &self.answered {
+            // Its client went away while a cluster was being asked.
+            None if self.trace.is_forwarded() => Decision::Forwarded,
+            Some(answered) if answered.status.as_u16() >= 400 => Decision::Refused,
+            _ => Decision::Own,
+        };
+        self.trace.decision().unwrap_or_else(otherwise)
     }
 
     fn write(&self) {

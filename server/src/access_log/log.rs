@@ -10,10 +10,7 @@ use prometheus_client::registry::Registry;
 
 use super::modes::LoggingModes;
 use crate::cli::access_log::AccessLogArguments;
-use crate::line_log::{Batch, Losses, Output, Rotation, open_target};
-
-/// Bytes of one megabyte of `--access-log-maxsize`, as the audit log's.
-const MEGABYTE: u64 = 1 << 20;
+use crate::line_log::{Batch, Losses, MEGABYTE, Output, Rotation, open_target};
 
 /// Writes a line of each request. One per process.
 pub struct AccessLog {

@@ -25,9 +25,9 @@ use super::sinks::Sinks;
 use crate::cli::audit::AuditArguments;
 
 /// The addresses that a request came by, as whoever passed it on says.
-const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+pub(crate) const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// The address that it came from, in the same way.
-const REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
+pub(crate) const REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 
 /// Writes what a policy says of each request. One per process.
 pub struct Auditor {

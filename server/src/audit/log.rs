@@ -10,10 +10,7 @@ use super::error::AuditError;
 use super::metrics::AuditMetrics;
 use super::together::SharedOutput;
 use crate::cli::audit::{AuditLogArguments, AuditMode};
-use crate::line_log::{Batch, Output, Rotation, Target, open_target};
-
-/// Bytes of one megabyte of `--audit-log-maxsize`, as lumberjack counts them.
-const MEGABYTE: u64 = 1 << 20;
+use crate::line_log::{Batch, MEGABYTE, Output, Rotation, Target, open_target};
 
 /// The log.
 pub(crate) enum LogSink {

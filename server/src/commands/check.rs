@@ -67,7 +67,7 @@ async fn examine(path: &Path) -> Findings {
         let list = if problem.severity == Severity::Error { &mut errors } else { &mut warnings };
         list.push(problem.to_string());
     }
-    // What only makes sense of a valid object: the files that it names, and what this release carries out.
+    // What only makes sense of a valid object: the files that it names.
     if errors.is_empty() {
         let source = FileSource::new(path.to_owned());
         for cluster in &objects.clusters {

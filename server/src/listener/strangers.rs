@@ -85,13 +85,14 @@ impl Strangers {
 }
 
 impl Stranger {
-    /// Holds the head of a request that has so many bytes; `None` where there is no room for it. One alone always has room.
+    /// Holds the head of a request that has so many bytes; `None` where there is no room for it. [`OWN_HEADS_BYTES`] of
+    /// each connection always have room.
     pub(super) fn hold(&self, bytes: usize) -> Option<StrangersHead> {
         let own = self.heads.fetch_add(bytes, Ordering::Relaxed);
         let all = self.among.heads.fetch_add(bytes, Ordering::Relaxed);
         // Gives back what was counted where there is none.
         let head = StrangersHead { bytes, among: Arc::clone(&self.among), own: Arc::clone(&self.heads) };
-        let is_little = own == 0 || own + bytes <= OWN_HEADS_BYTES;
+        let is_little = own + bytes <= OWN_HEADS_BYTES;
         let has_room = own + bytes <= HEADS_BYTES_MAX && all + bytes <= ALL_HEADS_BYTES_MAX;
         (is_little || has_room).then_some(head)
     }
@@ -138,8 +139,8 @@ mod tests {
         const EACH: usize = 2 << 10;
         let strangers = Strangers::of(1024);
         let one = strangers.admit();
-        let large = one.hold(5 << 20);
-        assert!(large.is_some() && one.hold(1).is_none(), "one alone, however large");
+        let large = one.hold(HEADS_BYTES_MAX);
+        assert!(large.is_some() && one.hold(1).is_none(), "no more than a connection may have");
         drop(large);
         let all_of = |own: &Stranger| std::iter::from_fn(|| own.hold(EACH)).collect::<Vec<_>>();
         let held = all_of(&one);
@@ -148,6 +149,11 @@ mod tests {
         let of_others: Vec<_> = others.iter().map(all_of).collect();
         let bytes = |at: usize| of_others[at].len() * EACH;
         assert_eq!((bytes(0), bytes(39)), (HEADS_BYTES_MAX, OWN_HEADS_BYTES));
+        let late = strangers.admit();
+        assert!(
+            late.hold(1 << 20).is_none() && late.hold(EACH).is_some(),
+            "a first head that is large waits for room, too"
+        );
         assert!(strangers.heads.load(Ordering::Relaxed) <= ALL_HEADS_BYTES_MAX + 40 * OWN_HEADS_BYTES);
         drop((held, of_others));
         assert_eq!(strangers.heads.load(Ordering::Relaxed), 0);

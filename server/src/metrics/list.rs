@@ -494,7 +494,7 @@ pub const METRICS: &[MetricDescription] = &[
         unit: None,
         labels: &["limit"],
         help: "The bounds of what is held",
-        meaning: "The bounds that are listed [below](operating.md#limits).",
+        meaning: "The bounds that are listed in [Limits](operating.md#limits).",
         shown_by: &["limit"],
         is_objective: false,
     },

@@ -28,6 +28,8 @@ pub(crate) struct Traced {
     info: Option<RequestInfo>,
     trace: RequestTrace,
     is_known: bool,
+    /// Of its answer, whose head is known; `None` of what was given up before.
+    status: Option<u16>,
 }
 
 impl Tracer {
@@ -48,6 +50,7 @@ impl Tracer {
                 info: None,
                 trace: RequestTrace::default(),
                 is_known: false,
+                status: None,
             })
         })
     }
@@ -71,27 +74,23 @@ impl Traced {
     }
 
     /// The head of its answer is known: its spans are sent.
-    pub(crate) fn finish<B>(self: Box<Self>, response: &Response<B>) {
-        if !self.is_known {
-            return;
-        }
-        let (stages, dropped) = self.trace.stages();
-        let mut spans: Vec<_> = stages.iter().map(|stage| self.span_of(stage)).collect();
-        spans.push(self.own_span(response.status().as_u16(), dropped));
-        self.tracer.send(spans);
+    pub(crate) fn finish<B>(mut self: Box<Self>, response: &Response<B>) {
+        self.status = Some(response.status().as_u16());
     }
 
-    fn own_span(&self, status: u16, dropped: u32) -> SpanData {
+    fn own_span(&self, dropped: u32) -> SpanData {
         let resource = self.info.as_ref().and_then(RequestInfo::resource);
         let resource = resource.map(|of| of.resource.group_resource());
         let verb = self.info.as_ref().map_or("", |info| info.verb.as_str());
         let mut attributes = vec![
             KeyValue::new("http.request.method", self.method.as_str().to_owned()),
             KeyValue::new("url.path", self.path.clone()),
-            KeyValue::new("http.response.status_code", i64::from(status)),
             KeyValue::new("tributary.verb", verb),
             KeyValue::new("tributary.answered_by", self.trace.answered_by().into_owned()),
         ];
+        if let Some(status) = self.status {
+            attributes.push(KeyValue::new("http.response.status_code", i64::from(status)));
+        }
         if let Some(decision) = self.trace.decision() {
             attributes.push(KeyValue::new("tributary.decision", decision.as_str()));
         }
@@ -107,7 +106,7 @@ impl Traced {
             None => self.method.as_str().to_owned(),
         };
         let parent = self.parent.map_or(SpanId::INVALID, |parent| SpanId::from(parent.span_id));
-        let is_fault = status >= 500;
+        let is_fault = self.status.is_some_and(|status| status >= 500);
         let ended = self.received + self.started.elapsed();
         let times = (self.received, ended);
         let mut span = self.span(name, (self.context.span_id, parent), SpanKind::Server, times, attributes);
@@ -156,5 +155,18 @@ impl Traced {
             status: Status::Unset,
             instrumentation_scope: InstrumentationScope::builder("tributary").build(),
         }
+    }
+}
+
+impl Drop for Traced {
+    /// Sends its spans, of a request that was given up as well: clusters may have been told of its trace.
+    fn drop(&mut self) {
+        if !self.is_known {
+            return;
+        }
+        let (stages, dropped) = self.trace.stages();
+        let mut spans: Vec<_> = stages.iter().map(|stage| self.span_of(stage)).collect();
+        spans.push(self.own_span(dropped));
+        self.tracer.send(spans);
     }
 }
