@@ -18,7 +18,7 @@ mod named_certificates;
 mod outgoing;
 mod proxy_protocol;
 mod strangers;
-mod tasks;
+mod streams;
 pub mod tls;
 mod unread;
 mod user_connections;

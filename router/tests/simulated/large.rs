@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::io::Read as _;
 use std::sync::Arc;
 
+use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use serde_json::Value;
 use tributary_apimachinery::wire::fields;
@@ -39,6 +40,25 @@ async fn a_large_list_is_whole_plain_and_compressed() {
     let all = list["items"].as_array().unwrap().iter();
     let expected: Vec<_> = all.filter(|pod| pod["metadata"]["namespace"] == namespace).cloned().collect();
     assert_eq!(part["items"].as_array().unwrap(), &expected);
+}
+
+/// HTTP/2 then sends no frame that only says so.
+#[tokio::test]
+async fn the_last_frame_of_a_large_list_is_known_as_the_last() {
+    let fixture = fixture().await;
+    for encoding in ["identity", "gzip"] {
+        let answer = fixture.client().call("GET", "/api/v1/pods", &[("accept-encoding", encoding)], "").await;
+        let mut body = answer.into_body();
+        let (mut frames, mut bytes) = (0, 0);
+        while !body.is_end_stream() {
+            let frame = body.frame().await.expect("it ends with a frame").unwrap();
+            (frames, bytes) = (frames + 1, bytes + frame.data_ref().unwrap().len());
+        }
+        assert!(frames > 1, "{frames} frames, {encoding}");
+        assert!(body.frame().await.is_none());
+        let whole = fixture.client().send("GET", "/api/v1/pods", &[("accept-encoding", encoding)], "").await;
+        assert_eq!(bytes, whole.body.len(), "{encoding}");
+    }
 }
 
 /// A list in protobuf begins with its length: it is measured first, frame by frame.

@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ use super::goaway::Parting;
 use super::outgoing::Outgoing;
 use super::proxy_protocol::ProxyHeaders;
 use super::strangers::{Stranger, StrangersHead};
-use super::tasks::StreamTasks;
+use super::streams::{Begun, Streams};
 use super::tls::TlsSettings;
 use super::unread::Unread;
 use super::user_connections::{UserConnection, UserConnections};
@@ -191,11 +191,14 @@ impl<H: Handler> ClientConnection<H> {
             _acquaintance: Arc::clone(&acquaintance),
             _socket: socket,
         });
-        let mut connection = pin!(BUILDER.serve_connection_with_upgrades(io, service));
+        let begun = Begun::default();
+        let builder = builder(begun.clone());
+        let mut connection = pin!(builder.serve_connection_with_upgrades(io, service));
+        let mut streams = Streams::of(begun);
         let mut is_leaving = false;
         let ended = loop {
             tokio::select! {
-                ended = connection.as_mut() => break ended,
+                ended = streams.drive(connection.as_mut()) => break ended,
                 // What is under way goes on: over HTTP/2 the client is told to send nothing more (GOAWAY), and then, once
                 // it has heard, which of its requests was the last.
                 () = leave(&self.stop, &parting), if !is_leaving => {
@@ -204,7 +207,8 @@ impl<H: Handler> ClientConnection<H> {
                 }
                 () = acquaintance.refused() => {
                     connection.as_mut().graceful_shutdown();
-                    break tokio::time::timeout(STRANGER_FAREWELL, connection).await.unwrap_or(Ok(()));
+                    let farewell = streams.drive(connection.as_mut());
+                    break tokio::time::timeout(STRANGER_FAREWELL, farewell).await.unwrap_or(Ok(()));
                 }
                 () = acquaintance.sent_away() => {
                     own.own_metrics().strangers_sent_away.inc();
@@ -253,8 +257,9 @@ async fn speaks_plain_http(stream: &TcpStream) -> io::Result<bool> {
     Ok(read == 1 && first[0].is_ascii_uppercase())
 }
 
-static BUILDER: LazyLock<auto::Builder<StreamTasks>> = LazyLock::new(|| {
-    let mut builder = auto::Builder::new(StreamTasks);
+/// How a connection is spoken to, which leaves its streams there.
+fn builder(begun: Begun) -> auto::Builder<Begun> {
+    let mut builder = auto::Builder::new(begun);
     builder
         .http1()
         .timer(TokioTimer::new())
@@ -272,7 +277,7 @@ static BUILDER: LazyLock<auto::Builder<StreamTasks>> = LazyLock::new(|| {
         .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_TIMEOUT);
     builder
-});
+}
 
 /// Whether a request of a connection has had the token. One that never had is closed: after a 401, as kube-apiserver
 /// does it against floods of requests that cost the sender nothing (CVE-2023-44487), or after a while.

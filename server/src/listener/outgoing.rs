@@ -39,7 +39,7 @@ use tributary_apimachinery::RequestClass;
 use tributary_router::AnswerRoom;
 
 use super::coalesce::OpenStream;
-use super::tasks;
+use super::streams;
 use super::unread::Unread;
 use super::waiting::{QueueTicket, WaitQueue};
 use crate::handler::{Body, BoxError};
@@ -382,7 +382,7 @@ struct OutgoingBody {
 impl OutgoingBody {
     fn new(outgoing: &Arc<Outgoing>, lasts: bool, stream: OpenStream) -> Self {
         let outgoing = Arc::clone(outgoing);
-        let under_way = UnderWay { bytes: 0, since: Instant::now(), lasts, stream: tasks::stream() };
+        let under_way = UnderWay { bytes: 0, since: Instant::now(), lasts, stream: streams::stream() };
         let is_lasting = lasts && under_way.stream.is_none();
         let number = {
             let mut state = outgoing.state.lock();

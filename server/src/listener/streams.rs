@@ -1,0 +1,325 @@
+//! The streams of an HTTP/2 connection, answered on the connection's own task.
+//!
+//! hyper wants a task for each stream, beside the one that reads and writes the connection. The two wake each other for each
+//! frame, and each time the runtime wakes another thread besides, in case there is work for two: a list of 620 KB took 13
+//! waits for events and 8 wake-ups of a thread that found nothing. So a stream is polled with its connection: what one wakes
+//! of the other is looked at in the same turn, without the runtime. A stream that works for long at a time goes on in a task
+//! of its own, on any thread, so that its connection's others need not wait for it.
+
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use futures::future::{AbortHandle, abortable};
+use futures::stream::{FuturesUnordered, StreamExt};
+use futures::task::AtomicWaker;
+use hyper::rt::Executor;
+use parking_lot::Mutex;
+use tokio::task::coop;
+use tokio::time::Instant;
+
+/// The most that hyper's own part of a stream may take in memory, in bytes. 1 KiB; it takes 616 bytes, and all of
+/// it 768. There are thousands of them where thousands watch, or wait for their turn to list. hyper keeps one place for a
+/// request's future and for its answer's body, as large as the larger of them for as long as the stream lasts, so what
+/// answers a request is boxed (in `connection.rs`).
+const STREAM_BYTES_MAX: usize = 1 << 10;
+/// How long a step of a stream may take before it goes on in a task of its own. 1 ms is a thousand times what a frame takes
+/// that is at hand; it is compressing, printing and searching that take longer.
+const LONG_STEP: Duration = Duration::from_millis(1);
+/// How often a connection and its streams are looked at again in one turn, because one has woken the other. Others of the
+/// thread have theirs in between.
+const ROUNDS_MAX: usize = 32;
+
+tokio::task_local! {
+    /// Ends the stream that is answered.
+    static STREAM: AbortHandle;
+}
+
+/// What ends the stream whose answer is being made; `None` over HTTP/1.1, where that is the connection.
+pub(super) fn stream() -> Option<AbortHandle> {
+    STREAM.try_with(AbortHandle::clone).ok()
+}
+
+/// Where hyper leaves the streams that have begun. Each can be ended alone: hyper waits for a stream's window without asking
+/// the answer's body anything, so no body can end its stream; that it is dropped does: what it held goes with it, and
+/// the client is told `RST_STREAM`.
+#[derive(Clone, Default)]
+pub(super) struct Begun(Arc<Mutex<Vec<Stream>>>);
+
+impl<F> Executor<F> for Begun
+where
+    F: Future + Send + 'static,
+    F::Output: Send,
+{
+    fn execute(&self, stream: F) {
+        const { assert!(size_of::<F>() <= STREAM_BYTES_MAX, "a stream takes more than STREAM_BYTES_MAX") };
+        let (stream, end) = abortable(stream);
+        let stream = STREAM.scope(end, stream);
+        // The client of one that was ended has been told.
+        self.0.lock().push(Stream(Some(Box::pin(async { drop(stream.await) }))));
+    }
+}
+
+/// A stream on its connection's task; `None` once it has ended, or goes on in another task.
+struct Stream(Option<Pin<Box<dyn Future<Output = ()> + Send>>>);
+
+impl Future for Stream {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(stream) = &mut self.0 else { return Poll::Ready(()) };
+        let began = Instant::now();
+        // One that panics has told of it, and takes none of the others along.
+        let polled = catch_unwind(AssertUnwindSafe(|| stream.as_mut().poll(cx))).unwrap_or(Poll::Ready(()));
+        if polled.is_ready() {
+            self.0 = None;
+        } else if began.elapsed() > LONG_STEP {
+            self.0.take().map(tokio::spawn);
+        }
+        if self.0.is_none() { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+/// A connection's streams. Those that are under way are dropped with it, as their client is gone.
+pub(super) struct Streams {
+    begun: Begun,
+    running: FuturesUnordered<Stream>,
+    turn: Arc<Turn>,
+    waker: Waker,
+}
+
+impl Streams {
+    /// Those of a connection that leaves them there.
+    pub(super) fn of(begun: Begun) -> Self {
+        let turn = Arc::new(Turn { is_woken: AtomicBool::new(true), ..Turn::default() });
+        let waker = Waker::from(Arc::clone(&turn));
+        Self { begun, running: FuturesUnordered::new(), turn, waker }
+    }
+
+    /// Brings the connection and its streams forward until the connection ends. Cancel: safe, if it is called again.
+    pub(super) fn drive<'a, C: Future>(&'a mut self, connection: Pin<&'a mut C>) -> Driven<'a, C> {
+        Driven { streams: self, connection }
+    }
+
+    fn poll<C: Future>(&mut self, mut connection: Pin<&mut C>, cx: &mut Context<'_>) -> Poll<C::Output> {
+        self.turn.task.register(cx.waker());
+        for _ in 0..ROUNDS_MAX {
+            if !self.turn.begin() {
+                return Poll::Pending;
+            }
+            let own = &mut Context::from_waker(&self.waker);
+            if let Poll::Ready(ended) = connection.as_mut().poll(own) {
+                return Poll::Ready(ended);
+            }
+            self.running.extend(self.begun.0.lock().drain(..));
+            while let Poll::Ready(Some(())) = self.running.poll_next_unpin(own) {}
+            self.turn.end();
+            // Without it nothing more is ready to whoever asks.
+            if !coop::has_budget_remaining() {
+                break;
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+/// A connection that is brought forward with its streams. Ends as the connection does.
+pub(super) struct Driven<'a, C> {
+    streams: &'a mut Streams,
+    connection: Pin<&'a mut C>,
+}
+
+impl<C: Future> Future for Driven<'_, C> {
+    type Output = C::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<C::Output> {
+        let own = self.get_mut();
+        own.streams.poll(own.connection.as_mut(), cx)
+    }
+}
+
+/// Takes up the wake-ups of a connection and its streams. Its task is woken only while they are not being looked at.
+#[derive(Default)]
+struct Turn {
+    task: AtomicWaker,
+    is_woken: AtomicBool,
+    is_looked_at: AtomicBool,
+}
+
+impl Turn {
+    /// Whether something was woken since the last turn began; this one has begun then.
+    fn begin(&self) -> bool {
+        self.is_looked_at.store(true, SeqCst);
+        let is_woken = self.is_woken.swap(false, SeqCst);
+        if !is_woken {
+            self.is_looked_at.store(false, SeqCst);
+            // Whoever came in between has left it to this turn.
+            if self.is_woken.load(SeqCst) {
+                self.task.wake();
+            }
+        }
+        is_woken
+    }
+
+    /// From now on the task is woken. What came before is seen when the next turn begins, which has to follow.
+    fn end(&self) {
+        self.is_looked_at.store(false, SeqCst);
+    }
+}
+
+impl Wake for Turn {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.is_woken.store(true, SeqCst);
+        if !self.is_looked_at.load(SeqCst) {
+            self.task.wake();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use futures::channel::mpsc;
+    use futures::future::{pending, poll_fn};
+    use tokio::task::yield_now;
+
+    use super::*;
+
+    /// Counts how often a task is woken.
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, SeqCst);
+        }
+    }
+
+    fn poll_counting<C: Future>(streams: &mut Streams, connection: Pin<&mut C>, woken: &Arc<Woken>) -> Poll<C::Output> {
+        let waker = Waker::from(Arc::clone(woken));
+        Pin::new(&mut streams.drive(connection)).poll(&mut Context::from_waker(&waker))
+    }
+
+    #[tokio::test]
+    async fn what_a_connection_and_its_stream_wake_of_each_other_wakes_no_task() {
+        const FRAMES: u32 = 10;
+        let begun = Begun::default();
+        let mut streams = Streams::of(begun.clone());
+        let ((mut ask, mut asked), (mut give, mut given)) = (mpsc::channel(0), mpsc::channel(0));
+        begun.execute(async move {
+            while let Some(frame) = asked.next().await {
+                futures::SinkExt::send(&mut give, frame).await.unwrap();
+            }
+        });
+        let mut connection = Box::pin(async move {
+            for frame in 0..FRAMES {
+                futures::SinkExt::send(&mut ask, frame).await.unwrap();
+                assert_eq!(given.next().await, Some(frame));
+            }
+            FRAMES
+        });
+        let woken = Arc::new(Woken::default());
+        assert_eq!(poll_counting(&mut streams, connection.as_mut(), &woken), Poll::Ready(FRAMES));
+        assert_eq!(woken.0.load(SeqCst), 0);
+    }
+
+    #[tokio::test]
+    async fn others_have_their_turn_however_much_they_wake_each_other() {
+        let mut streams = Streams::of(Begun::default());
+        let mut connection = Box::pin(poll_fn(|cx| {
+            cx.waker().wake_by_ref();
+            Poll::<()>::Pending
+        }));
+        let woken = Arc::new(Woken::default());
+        assert!(poll_counting(&mut streams, connection.as_mut(), &woken).is_pending());
+        assert_eq!(woken.0.load(SeqCst), 1, "it goes on after the others");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn nothing_is_lost_that_another_thread_wakes_meanwhile() {
+        const MESSAGES: usize = 20_000;
+        let begun = Begun::default();
+        let mut streams = Streams::of(begun.clone());
+        let (send, mut messages) = tokio::sync::mpsc::unbounded_channel();
+        let (done, is_done) = tokio::sync::oneshot::channel();
+        begun.execute(async move {
+            for message in 0..MESSAGES {
+                assert_eq!(messages.recv().await, Some(message));
+            }
+            done.send(()).unwrap();
+        });
+        std::thread::spawn(move || (0..MESSAGES).for_each(|message| send.send(message).unwrap()));
+        let driven = tokio::spawn(async move { streams.drive(Box::pin(is_done).as_mut()).await });
+        tokio::time::timeout(Duration::from_secs(30), driven).await.unwrap().unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_works_for_long_goes_on_beside_its_connection() {
+        let begun = Begun::default();
+        let mut streams = Streams::of(begun.clone());
+        let (done, is_done) = tokio::sync::oneshot::channel();
+        begun.execute(async move {
+            std::thread::sleep(2 * LONG_STEP);
+            yield_now().await;
+            done.send(()).unwrap();
+        });
+        let mut connection = Box::pin(pending::<()>());
+        assert!(poll_counting(&mut streams, connection.as_mut(), &Arc::default()).is_pending());
+        assert!(streams.running.is_empty());
+        is_done.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_panics_takes_none_of_the_others_along() {
+        let begun = Begun::default();
+        let mut streams = Streams::of(begun.clone());
+        begun.execute(async { panic!("of one stream") });
+        let (done, is_done) = tokio::sync::oneshot::channel();
+        begun.execute(async move { done.send(()).unwrap() });
+        assert_eq!(streams.drive(Box::pin(is_done).as_mut()).await, Ok(()));
+    }
+
+    #[tokio::test]
+    async fn streams_are_given_up_with_their_connection() {
+        let begun = Begun::default();
+        let mut streams = Streams::of(begun.clone());
+        let (held, given_up) = tokio::sync::oneshot::channel::<()>();
+        begun.execute(async move {
+            let _held = held;
+            pending::<()>().await
+        });
+        streams.drive(Box::pin(yield_now()).as_mut()).await;
+        assert_eq!(streams.running.len(), 1);
+        drop(streams);
+        assert!(given_up.await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_stream_can_be_ended_alone() {
+        let begun = Begun::default();
+        let mut streams = Streams::of(begun.clone());
+        let (tell, told) = tokio::sync::oneshot::channel();
+        begun.execute(async move {
+            tell.send(stream().unwrap()).unwrap();
+            pending::<()>().await
+        });
+        let mut connection = Box::pin(pending::<()>());
+        assert!(poll_counting(&mut streams, connection.as_mut(), &Arc::default()).is_pending());
+        let woken = Arc::new(Woken::default());
+        assert!(poll_counting(&mut streams, connection.as_mut(), &woken).is_pending());
+        told.await.unwrap().abort();
+        assert_eq!(woken.0.load(SeqCst), 1);
+        assert!(poll_counting(&mut streams, connection.as_mut(), &woken).is_pending());
+        assert!(streams.running.is_empty());
+    }
+}
