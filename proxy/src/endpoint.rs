@@ -108,7 +108,7 @@ impl Endpoint {
 
     /// Whether it is the one at this address.
     pub(crate) fn is_at(&self, address: &Target) -> bool {
-        self.target.to_string() == address.server.to_string() && self.proxy == address.proxy
+        self.target.comparable == address.server.comparable && self.proxy == address.proxy
     }
 
     /// How many requests are in flight, whatever their kind.

@@ -72,6 +72,7 @@ mod user;
 
 pub use breaker::BreakerTuning;
 pub use client::{ClusterClient, Health, Transport};
+pub use destination::EndpointSubset;
 pub use dial::Connector;
 pub use endpoint::EndpointStatus;
 pub use error::{ConnectError, ForwardError, Sent};

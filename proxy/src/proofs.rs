@@ -48,7 +48,7 @@ impl ServerProofs {
     pub(crate) fn set_addresses(&self, addresses: &[Target]) {
         let is_behind_front = addresses.iter().any(|target| target.server.has_base_path());
         let all = addresses.iter().map(|Target { server, proxy }| ServerAddress {
-            server: server.to_string(),
+            server: server.comparable.to_string(),
             proxy: proxy.as_ref().map(Uri::to_string),
         });
         *self.addresses.lock() = Addresses { all: all.collect(), is_behind_front };

@@ -8,8 +8,7 @@ use http::StatusCode;
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
-use tributary_apimachinery::EndpointSubset;
-use tributary_proxy::{ClientTuning, ClusterClient, Probe, RequestIdentity};
+use tributary_proxy::{ClientTuning, ClusterClient, EndpointSubset, Probe, RequestIdentity};
 
 use crate::endpoints::{Gate, client_with};
 use crate::member::{Member, Options, SOON, Seen, eventually, get, text};

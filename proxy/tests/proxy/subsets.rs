@@ -1,9 +1,8 @@
 //! A policy's endpoints: requests go to these, and to no others whatever becomes of them.
 
 use http::{Request, StatusCode};
-use tributary_apimachinery::EndpointSubset;
 use tributary_apimachinery::body::Body;
-use tributary_proxy::{ForwardError, LeftOutReason, RequestIdentity, Sent};
+use tributary_proxy::{EndpointSubset, ForwardError, LeftOutReason, RequestIdentity, Sent};
 
 use crate::endpoints::{Gate, client, requests};
 use crate::member::{Member, get, read};

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
 use tokio::sync::watch;
-use tributary_apimachinery::{ClusterName, EndpointSubset, RequestInfo};
+use tributary_apimachinery::{ClusterName, RequestInfo};
 use tributary_authorization::ResourceAttributes;
 use tributary_policy::{Action, DispatchAttributes, DispatchTarget, DispatchedResource, Outcome};
+use tributary_proxy::EndpointSubset;
 
 use super::places::{Dispatch, DispatchGate};
 use crate::refusal::{PolicyRefusal, Refusal};
@@ -181,11 +182,7 @@ impl Dispatched {
         let Some(place) = self.dispatch.as_ref().and_then(|dispatch| dispatch.cluster(cluster)) else {
             return Ok(None);
         };
-        let outcome = place.judge(&self.asked())?;
-        Ok(match outcome.map(|outcome| &outcome.action) {
-            Some(Action::Dispatch { endpoints, .. }) if !endpoints.is_empty() => Some(EndpointSubset::new(endpoints)),
-            _ => None,
-        })
+        Ok(place.endpoints(&self.asked())?.cloned())
     }
 
     /// Ends once the policies refuse the request at a cluster that answers it. Cancelling is safe.

@@ -14,6 +14,7 @@ use tributary_apimachinery::{AuditLevel, ClusterName, RequestInfo};
 use tributary_policy::{
     Action, Decision, DispatchAttributes, DispatchPolicies, DispatchTarget, Outcome, Place, Policy, Verdict,
 };
+use tributary_proxy::EndpointSubset;
 
 use crate::refusal::{PolicyCause, PolicyRefusal};
 use crate::request_trace::RequestTrace;
@@ -62,6 +63,8 @@ pub(crate) struct GovernedPlace {
     sets_audit_levels: bool,
     /// Of each policy.
     counters: Vec<PolicyCounters>,
+    /// The endpoints of the cluster that each policy sends to; `None` for all.
+    subsets: Vec<Option<EndpointSubset>>,
     unmatched: Counter,
 }
 
@@ -110,6 +113,7 @@ impl GovernedPlace {
         });
         Self {
             counters: counters.collect(),
+            subsets: settings.policies.iter().map(subset).collect(),
             unmatched: counter(String::new(), "unmatched"),
             sets_audit_levels: settings.policies.iter().any(|policy| policy.outcome.audit_level.is_some()),
             policies: DispatchPolicies::new(settings.policies),
@@ -139,7 +143,20 @@ impl GovernedPlace {
         self.outcome_of(self.policies.decide(asked).verdict, asked)
     }
 
-    /// The same of a request that comes in here: it is counted, and whoever follows it told.
+    /// Which of the cluster's endpoints they send a request to; `None` for all. Nothing is counted, nor copied.
+    ///
+    /// # Errors
+    /// As [`judge`](Self::judge).
+    pub(crate) fn endpoints(&self, asked: &DispatchAttributes<'_>) -> Result<Option<&EndpointSubset>, PolicyRefusal> {
+        let verdict = self.policies.decide(asked).verdict;
+        self.outcome_of(verdict, asked)?;
+        Ok(match verdict {
+            Verdict::Taken { place, .. } => self.subsets[place.policy].as_ref(),
+            Verdict::Ungoverned | Verdict::Unmatched => None,
+        })
+    }
+
+    /// What they give a request that goes on, of one that comes in here: it is counted, and whoever follows it told.
     ///
     /// # Errors
     /// As [`judge`](Self::judge).
@@ -218,6 +235,14 @@ impl GovernedPlace {
             Some(place) => format!("{}: {place} {what}", self.object),
             None => format!("{}: {what}", self.object),
         });
+    }
+}
+
+/// The endpoints that a policy sends to; `None` for all.
+fn subset(policy: &Policy) -> Option<EndpointSubset> {
+    match &policy.outcome.action {
+        Action::Dispatch { endpoints, .. } if !endpoints.is_empty() => Some(EndpointSubset::new(endpoints)),
+        Action::Dispatch { .. } | Action::Deny { .. } => None,
     }
 }
 
