@@ -19,6 +19,11 @@ use tributary_apimachinery::body::{Body, BoxError};
 /// 64 MiB alive at most, for as long as the member has not answered.
 const KEPT: usize = 64 << 10;
 
+/// As so many bytes a frame counts at least, however short it is. 1 KiB: a frame takes its handle (32 bytes, and twice that
+/// while the list of them grows), and keeps alive the buffer that it was read into, which it may share with frames that
+/// are none of the request's. So no more than 64 frames are kept, and of those that are not tiny all that [`KEPT`] says.
+const FRAME_MIN: usize = 1 << 10;
+
 /// A way to a request's body. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct KeptBody(Arc<Mutex<Kept>>);
@@ -28,9 +33,11 @@ struct Kept {
     ahead: VecDeque<Bytes>,
     /// `None` once it is sent in another request.
     rest: Option<Body>,
-    /// What of it was sent; `None` where that is too much, or more than bytes.
+    /// What of it was sent; `None` where that is too much, or more than bytes, or where it has broken off: what comes
+    /// after that would be taken for its end.
     sent: Option<Vec<Bytes>>,
-    length: usize,
+    /// How much that takes, as it is counted against [`KEPT`].
+    taken: usize,
 }
 
 impl KeptBody {
@@ -40,7 +47,7 @@ impl KeptBody {
     }
 
     fn of(ahead: VecDeque<Bytes>, rest: Body) -> (Self, Body) {
-        let kept = Kept { ahead, rest: Some(rest), sent: Some(Vec::new()), length: 0 };
+        let kept = Kept { ahead, rest: Some(rest), sent: Some(Vec::new()), taken: 0 };
         let kept = Self(Arc::new(Mutex::new(kept)));
         (kept.clone(), Sent(kept).boxed_unsync())
     }
@@ -65,9 +72,9 @@ struct SentAnew;
 
 impl Kept {
     fn note(&mut self, frame: &Frame<Bytes>) {
-        self.length = self.length.saturating_add(frame.data_ref().map_or(KEPT, Bytes::len));
+        self.taken = self.taken.saturating_add(frame.data_ref().map_or(KEPT, |data| data.len().max(FRAME_MIN)));
         match (&mut self.sent, frame.data_ref()) {
-            (Some(sent), Some(data)) if self.length <= KEPT => sent.push(data.clone()),
+            (Some(sent), Some(data)) if self.taken <= KEPT => sent.push(data.clone()),
             (sent, _) => *sent = None,
         }
     }
@@ -87,8 +94,10 @@ impl HttpBody for Sent {
         }
         let Some(rest) = &mut kept.rest else { return Poll::Ready(Some(Err(SentAnew.into()))) };
         let polled = Pin::new(rest).poll_frame(cx);
-        if let Poll::Ready(Some(Ok(frame))) = &polled {
-            kept.note(frame);
+        match &polled {
+            Poll::Ready(Some(Ok(frame))) => kept.note(frame),
+            Poll::Ready(Some(Err(_))) => kept.sent = None,
+            Poll::Ready(None) | Poll::Pending => {}
         }
         polled
     }
@@ -159,6 +168,29 @@ mod tests {
         let (_, second) = kept.again().unwrap();
         assert_eq!((second.size_hint().exact(), second.is_end_stream()), (Some(3), false));
         assert_eq!(whole(second).await, "abc");
+    }
+
+    #[tokio::test]
+    async fn what_has_broken_off_is_not_sent_again_as_if_that_were_its_end() {
+        let frames = vec![Ok(Frame::data(Bytes::from_static(b"a"))), Err(BoxError::from("its client has gone"))];
+        let (kept, mut first) = KeptBody::new(StreamBody::new(stream::iter(frames)).boxed_unsync());
+        next(&mut first).await;
+        assert!(first.frame().await.unwrap().is_err());
+        assert!(kept.again().is_none());
+    }
+
+    #[tokio::test]
+    async fn tiny_frames_count_as_more_than_they_hold() {
+        let read = async |count: usize| {
+            let (kept, mut first) = KeptBody::new(body(&vec![&b"x"[..]; count]));
+            for _ in 0..count {
+                next(&mut first).await;
+            }
+            kept.again()
+        };
+        let (_, second) = read(64).await.expect("few");
+        assert_eq!(whole(second).await.len(), 64);
+        assert!(read(65).await.is_none());
     }
 
     #[tokio::test]
