@@ -13,7 +13,9 @@
 //!   │  └───────────────────────────────┘  └─────────────────────────────────┘            │ an answer
 //!   └─────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
-//! A trial that is given up leaves its place to the next request at once.
+//! A trial that is given up leaves its place to the next request at once; one that is neither answered nor given up in the
+//! time for which the breaker opens, to the next that comes then. It may be a request that lasts, with a client who waits
+//! for ever, and is not to keep others out.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -26,7 +28,7 @@ use tokio::time::{Duration, Instant};
 pub struct BreakerTuning {
     /// So many failures in a row open it. 0 is as 1.
     pub consecutive_failures: u32,
-    /// For how long it stays open before a request tries.
+    /// For how long it stays open before a request tries, and from one that tries without an answer to the next.
     pub open_for: Duration,
     /// How many requests that do not last may be in flight at the member, over all endpoints.
     pub max_in_flight: Option<usize>,
@@ -54,8 +56,8 @@ enum State {
     Closed { failures: u32 },
     /// Nothing is sent until then.
     Open { until: Instant },
-    /// The trial of this number is under way.
-    HalfOpen { trial: u64 },
+    /// The trial of this number is under way, and the next may begin then.
+    HalfOpen { trial: u64, until: Instant },
 }
 
 /// That a request may be sent.
@@ -83,12 +85,12 @@ struct Machine {
 }
 
 impl Machine {
-    fn admit(&mut self, now: Instant) -> Option<Admission> {
+    fn admit(&mut self, tuning: &BreakerTuning, now: Instant) -> Option<Admission> {
         match self.state {
             State::Closed { .. } => Some(Admission::Free),
-            State::Open { until } if now >= until => {
+            State::Open { until } | State::HalfOpen { until, .. } if now >= until => {
                 self.trials += 1;
-                self.state = State::HalfOpen { trial: self.trials };
+                self.state = State::HalfOpen { trial: self.trials, until: now + tuning.open_for };
                 Some(Admission::Trial(self.trials))
             }
             State::Open { .. } | State::HalfOpen { .. } => None,
@@ -124,7 +126,7 @@ impl Machine {
 
     /// A trial has ended, and shows nothing.
     fn gave_up(&mut self, trial: u64, now: Instant) {
-        if self.state == (State::HalfOpen { trial }) {
+        if matches!(self.state, State::HalfOpen { trial: latest, .. } if latest == trial) {
             self.state = State::Open { until: now };
         }
     }
@@ -134,8 +136,8 @@ impl Machine {
         match self.state {
             State::Open { until } if now < until => Some(until - now),
             // The trial may bring an answer at any time.
-            State::HalfOpen { .. } => Some(Duration::ZERO),
-            State::Open { .. } | State::Closed { .. } => None,
+            State::HalfOpen { until, .. } if now < until => Some(Duration::ZERO),
+            State::Open { .. } | State::HalfOpen { .. } | State::Closed { .. } => None,
         }
     }
 }
@@ -166,7 +168,7 @@ impl Breaker {
         if self.is_clean.load(Ordering::Relaxed) {
             return Some(Admission::Free);
         }
-        self.machine.lock().admit(Instant::now())
+        self.machine.lock().admit(&self.tuning, Instant::now())
     }
 
     /// The endpoint has failed, by its own fault.
@@ -278,12 +280,28 @@ mod tests {
         assert_eq!((breaker.admit(), breaker.closed_for()), (FREE, None));
     }
 
-    /// Whatever happens, there is one trial at a time, and none before the time is over.
+    #[tokio::test(start_paused = true)]
+    async fn a_trial_without_an_answer_does_not_keep_others_out() {
+        let breaker = breaker(1);
+        breaker.failed();
+        pass(10).await;
+        assert_eq!(breaker.admit(), TRIAL(1));
+        pass(9).await;
+        assert_eq!((breaker.admit(), breaker.closed_for()), (None, Some(Duration::ZERO)));
+        pass(1).await;
+        assert_eq!(breaker.closed_for(), None);
+        assert_eq!((breaker.admit(), breaker.admit()), (TRIAL(2), None), "one alone");
+        breaker.gave_up(1);
+        assert_eq!(breaker.admit(), None, "the end of the first says nothing of the second");
+        assert_eq!(breaker.answered(), Switch::Closed);
+    }
+
+    /// Whatever happens, one trial at a time begins, and none before the time is over.
     #[tokio::test(start_paused = true)]
     async fn whatever_happens_one_at_a_time_tries() {
         let breaker = breaker(2);
         let mut random = 7_u64;
-        let (mut under_way, mut opened_at) = (None, None);
+        let (mut under_way, mut opened_at) = (None::<(u64, Instant)>, None);
         for _ in 0..20_000 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             match (random >> 33) % 6 {
@@ -299,14 +317,16 @@ mod tests {
                     (under_way, opened_at) = (None, None);
                 }
                 2 => {
-                    if let Some(trial) = under_way.take() {
+                    if let Some((trial, _)) = under_way.take() {
                         breaker.gave_up(trial);
                     }
                 }
                 3 => pass(1).await,
                 _ => match breaker.admit() {
                     Some(Admission::Trial(number)) => {
-                        assert_eq!(under_way.replace(number), None, "two at once");
+                        let before = under_way.replace((number, Instant::now()));
+                        let apart = before.map(|(_, begun)| begun.elapsed());
+                        assert!(apart.is_none_or(|apart| apart >= Duration::from_secs(10)), "two at once: {apart:?}");
                         let waited = opened_at.map(|at: Instant| at.elapsed());
                         assert!(waited.is_some_and(|waited| waited >= Duration::from_secs(10)), "{waited:?}");
                     }

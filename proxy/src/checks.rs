@@ -9,6 +9,8 @@
 //! `/livez/ping` as well, which waits for nothing. Answers to pings of HTTP/2, and connections that can be made, do not
 //! count: a load balancer gives them for a server that is gone. Nor do answers that may be its own ([`Speaker`]).
 //!
+//! What is for users' own tokens has endpoints of its own, which are asked as nobody: that we may not ask is an answer.
+//!
 //! ```text
 //! frozen            next question        no answer: silent
 //!   │◀── up to 5 s ───▶│◀────── 4 s ─────▶│  its lines are cut, every collection of it is stale
@@ -179,8 +181,12 @@ async fn check(member: &Arc<ClientInner>, endpoint: &Arc<Endpoint>) -> Option<Ve
     }
 }
 
-/// What a status says of the endpoint.
-fn of_status(status: StatusCode, probe: &Probe) -> Verdict {
+/// What a status says of the endpoint; `is_nobody` is whether it was asked without any credentials because there are to be
+/// none.
+fn of_status(status: StatusCode, is_nobody: bool, probe: &Probe) -> Verdict {
+    if is_nobody && matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+        return Verdict::Answered { ready: true };
+    }
     match Speaker::of(status) {
         Speaker::Rejecting => Verdict::Rejects,
         Speaker::Intermediary => Verdict::Absent(status),
@@ -245,12 +251,12 @@ async fn ask_both(
         if member.endpoints.is_slow(endpoint, asked.elapsed()) {
             endpoint.suspect();
         }
-        Ok(of_status(status, probe))
+        Ok(of_status(status, member.passes_tokens, probe))
     };
     let ping = async {
         sleep(probe.ping_after()).await;
         let status = ask(member, endpoint, credentials, user, &Uri::from_static(PING)).await;
-        match status.map(|status| of_status(status, probe)) {
+        match status.map(|status| of_status(status, member.passes_tokens, probe)) {
             Ok(Verdict::Answered { .. }) => Verdict::Answered { ready: false },
             Ok(verdict) => verdict,
             // What is wrong is for the other question to say.
@@ -287,7 +293,11 @@ mod tests {
             (504, Verdict::Absent(StatusCode::GATEWAY_TIMEOUT)),
             (401, Verdict::Rejects),
         ] {
-            assert_eq!(of_status(StatusCode::from_u16(status).unwrap(), &Probe::default()), verdict, "{status}");
+            let status = StatusCode::from_u16(status).unwrap();
+            assert_eq!(of_status(status, false, &Probe::default()), verdict, "{status}");
+            let is_refusal = matches!(status.as_u16(), 401 | 403);
+            let of_nobody = if is_refusal { Verdict::Answered { ready: true } } else { verdict };
+            assert_eq!(of_status(status, true, &Probe::default()), of_nobody, "{status}");
         }
     }
 }

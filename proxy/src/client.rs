@@ -125,7 +125,8 @@ impl ClusterClient {
             without_credentials(config, further.iter().map(|address| &address.url)).map_err(|(url, problem)| {
                 ConnectError::Server { cluster: name.clone(), server: without_user_info(&url.to_string()), problem }
             })?;
-        let member = Self::inner(name, config, further, tuning, None).await?;
+        let mut member = Self::inner(name, config, further, tuning, None).await?;
+        member.passes_tokens = true;
         Ok(Self { without_credentials: Some(Arc::new(member)), ..self })
     }
 
@@ -179,7 +180,19 @@ impl ClusterClient {
         }
         let endpoints = Endpoints::new(endpoints, &name, &observer);
         let (last_question, retries) = (LastQuestion::default(), RetryBudget::new());
-        Ok(ClientInner { name, endpoints, tuning, extra_headers, user, observer, last_question, retries, proofs })
+        let passes_tokens = false;
+        Ok(ClientInner {
+            name,
+            endpoints,
+            tuning,
+            extra_headers,
+            user,
+            observer,
+            last_question,
+            retries,
+            proofs,
+            passes_tokens,
+        })
     }
 
     /// The member's name.
@@ -304,8 +317,8 @@ impl ClusterClient {
     /// bytes both ways. Any other answer to an upgrade is an ordinary response.
     ///
     /// A request that the member has certainly not processed is sent again, and so is a GET or HEAD without a body whose
-    /// connection broke, at most twice, and within a fifth of the requests of the last 10 s. A GET or HEAD that one
-    /// endpoint answers 429 or 503 with Retry-After is asked of another, if there is one. Of a body 64 KiB may have been sent
+    /// connection broke, at most twice, and within a fifth of the requests of the last 10 s. A GET or HEAD that does
+    /// not last and that one endpoint answers 429 or 503 with Retry-After is asked of another, if there is one. Of a body 64 KiB may have been sent
     /// before; one of which more was is not sent again. Dropping the future or the response body cancels
     /// the request at the member; a short one that is over HTTP/2 only where its answer does not end soon
     /// ([`ClientTuning::given_up_patience`]), and until then it occupies the [`RequestPermit`](tributary_apimachinery::permit::RequestPermit) among its extensions.
@@ -401,9 +414,14 @@ impl ClusterClient {
     /// Asks `/readyz` of each endpoint, every 5 s and every second while it is out of reach, for as long as the future
     /// is polled: [`reachability`](Self::reachability) tells of silence within 9 s then, and of the return at once.
     /// What waits on a connection to an endpoint that is found silent breaks off. Cost: a small request on a connection
-    /// that is open.
+    /// that is open; one more, without credentials, on those for users' own tokens.
     pub async fn watch_over(&self) {
-        checks::run(Arc::clone(&self.member)).await;
+        let of_tokens = async {
+            if let Some(member) = &self.without_credentials {
+                checks::run(Arc::clone(member)).await;
+            }
+        };
+        tokio::join!(checks::run(Arc::clone(&self.member)), of_tokens);
     }
 
     /// What the pools of all endpoints hold now.

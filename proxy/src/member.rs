@@ -33,6 +33,8 @@ pub(crate) struct ClientInner {
     pub(crate) retries: RetryBudget,
     /// Which servers its addresses lead to.
     pub(crate) proofs: Arc<ServerProofs>,
+    /// Whether it is for users' own tokens: what it asks for itself is asked as nobody.
+    pub(crate) passes_tokens: bool,
 }
 
 impl ClientInner {

@@ -15,11 +15,11 @@ use tower::util::BoxCloneSyncService;
 use tributary_apimachinery::ClusterName;
 use tributary_apimachinery::body::BoxError;
 use tributary_proxy::{
-    BoxIo, BreakerTuning, ClientTuning, ClusterClient, ForwardError, LeftOutReason, RequestIdentity,
+    BoxIo, BreakerTuning, ClientTuning, ClusterClient, ForwardError, LeftOutReason, OwnToken, Probe, RequestIdentity,
 };
 
 use crate::endpoints::{Gate, client_with};
-use crate::member::{Member, Options, eventually, full, get, text};
+use crate::member::{self, Member, Options, SOON, Seen, eventually, full, get, text};
 
 /// A member of one address that refuses connections when the test says so, and counts who tries.
 struct Scene {
@@ -201,4 +201,89 @@ async fn no_more_requests_are_in_flight_than_may_be() {
         client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
     }
     released.cancel();
+}
+
+/// A user's own token, which is passed on over connections without credentials of ours.
+fn own() -> RequestIdentity {
+    RequestIdentity::Own(OwnToken::new(b"anns", None).unwrap())
+}
+
+/// Answers whoever comes with a token, but to `/hang`, and nobody else.
+async fn only_with_a_token(seen: Seen) -> Response<tributary_apimachinery::body::Body> {
+    if seen.all("authorization").is_empty() {
+        return text(StatusCode::UNAUTHORIZED, "who are you".to_owned());
+    }
+    if seen.uri.path() == "/hang" {
+        std::future::pending::<()>().await;
+    }
+    text(StatusCode::OK, seen.uri.path().to_owned())
+}
+
+/// Nobody but the trial asks such endpoints, which may last for ever.
+#[tokio::test]
+async fn a_trial_that_is_not_answered_keeps_others_out_for_no_longer_than_the_breaker_opens() {
+    let member = Member::start(Options::default(), |seen, _| only_with_a_token(seen)).await;
+    let mut gate = Gate::to(&member).await;
+    let mut config = member.config();
+    config.cluster_url = gate.url();
+    let breaker = BreakerTuning { open_for: Duration::from_millis(300), ..three_failures() };
+    let tuning = ClientTuning { breaker, ..ClientTuning::default() };
+    let client = member::connect(config.clone(), tuning.clone()).await;
+    let client = client.passing_tokens(&config, &[], tuning).await.unwrap();
+    gate.close().await;
+    for _ in 0..3 {
+        client.forward(get("/api"), own()).await.unwrap_err();
+    }
+    gate.open().await;
+    let hangs = async {
+        loop {
+            let mut request = get("/hang");
+            request.extensions_mut().insert(tributary_apimachinery::RequestClass::LongRunning);
+            let refused = client.forward(request, own()).await.unwrap_err();
+            assert_eq!(refused.status_code(), StatusCode::SERVICE_UNAVAILABLE);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let others = async {
+        eventually("the trial is under way", || !member.seen().is_empty()).await;
+        while client.forward(get("/api"), own()).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::select! {
+        () = hangs => {}
+        let_in = tokio::time::timeout(Duration::from_secs(10), others) => let_in.expect("nobody else is let in"),
+    }
+}
+
+#[tokio::test]
+async fn the_endpoints_for_users_own_tokens_are_asked_whether_they_are_back() {
+    let member = Member::start(Options::default(), |seen, _| only_with_a_token(seen)).await;
+    let mut gates = [Gate::to(&member).await, Gate::to(&member).await];
+    let probe = Probe { interval: Duration::from_millis(250), ..Probe::default() };
+    let tuning = ClientTuning { probe, ..ClientTuning::default() };
+    let client = client_with(tuning.clone(), &member, [&gates[0], &gates[1]]).await;
+    let mut config = member.config();
+    config.cluster_url = gates[0].url();
+    let client = client.passing_tokens(&config, &[gates[1].url().into()], tuning).await.unwrap();
+    let tended = client.clone();
+    let tending = tokio::spawn(async move { tended.watch_over().await });
+    gates[0].close().await;
+    for _ in 0..4 {
+        client.forward(get("/api"), own()).await.unwrap();
+    }
+    gates[0].open().await;
+    let back = gates[0].url();
+    let is_back = async {
+        loop {
+            client.forward(get("/api"), own()).await.unwrap();
+            let last = member.seen().into_iter().rfind(|seen| !seen.all("authorization").is_empty()).unwrap();
+            if last.uri.authority() == back.authority() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(SOON, is_back).await.expect("one that is back is not used");
+    tending.abort();
 }
