@@ -62,15 +62,15 @@ pub(crate) async fn forward(
     let destination = Destination::of(request.extensions());
     let place = request.extensions_mut().remove::<RequestPermit>();
     request.extensions_mut().clear();
-    if let Some(place) = place {
-        request.extensions_mut().insert(place);
-    }
     let lane = if class.is_long_running() { LaneKind::LongRunning } else { LaneKind::Short };
     let claim = Claim { lane, asker, peer };
     let limit = (!class.is_long_running()).then_some(member.tuning.head_timeout);
     let mut replay = Replay::of(&mut request);
     let mut replayed = false;
     loop {
+        if let Some(place) = &place {
+            request.extensions_mut().insert(place.clone());
+        }
         let (response, credentials) =
             member.exchange(request, &mut replay, (claim, &destination), limit, &user).await?;
         if response.status() != StatusCode::UNAUTHORIZED || user.is_a_clients {

@@ -267,3 +267,45 @@ async fn thousands_of_clients_share_a_few_connections() {
     }
     assert!(member.connections() <= 16, "{} connections", member.connections());
 }
+
+#[tokio::test]
+async fn what_is_sent_again_with_other_credentials_still_has_its_clients_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("token");
+    std::fs::write(&path, "old").unwrap();
+    let renewed = path.clone();
+    let (sender, released) = watch::channel(false);
+    let member = Member::start(Options::default(), move |seen, _| {
+        let mut released = released.clone();
+        if seen.all("authorization") == ["Bearer old"] {
+            std::fs::write(&renewed, "new").unwrap();
+        }
+        async move {
+            if seen.all("authorization") == ["Bearer old"] {
+                return text(StatusCode::UNAUTHORIZED, String::new());
+            }
+            released.wait_for(|is| *is).await.unwrap();
+            text(StatusCode::OK, String::new())
+        }
+    })
+    .await;
+    let mut config = member.config();
+    config.auth_info.token_file = Some(path.to_str().unwrap().to_owned());
+    let tuning = ClientTuning {
+        credential_retry_interval: Duration::ZERO,
+        token_file_interval: Duration::from_secs(3600),
+        given_up_patience: SOON,
+        ..ClientTuning::default()
+    };
+    let client = member::connect(config, tuning).await;
+    let places = Arc::new(Semaphore::new(1));
+    let is_sent_again = || member.seen().iter().any(|seen| seen.all("authorization") == ["Bearer new"]);
+    let request = asked("/held", 1, &places).await;
+    tokio::select! {
+        answer = client.forward(request, RequestIdentity::Member) => panic!("{answer:?}"),
+        () = eventually("it is sent again", is_sent_again) => {}
+    }
+    assert_eq!(places.available_permits(), 0);
+    sender.send(true).unwrap();
+    eventually("its answer was read", || places.available_permits() == 1).await;
+}
