@@ -12,12 +12,16 @@ use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::ClusterName;
 
 use crate::breaker::{Admission, Breaker, Switch};
+use crate::error::ForwardError;
 use crate::left_out::{LeftOut, LeftOutReason};
 use crate::outlier::{Change, Outlier, is_suspicious};
 use crate::pool::{LaneKind, Pool};
 use crate::reachability::{Observer, Reachability};
 use crate::speaker::Speaker;
 use crate::target::{ServerUrl, Target};
+
+/// What is said of one that is no longer the member's.
+const HAS_LEFT: &str = "it is no longer one of the cluster's endpoints";
 
 /// One address of a member.
 pub(crate) struct Endpoint {
@@ -111,6 +115,20 @@ impl Endpoint {
         self.target.comparable == address.server.comparable && self.proxy == address.proxy
     }
 
+    /// Whether it is one of the member's. A request that is in flight by now (`hold`) and finds that it is, is
+    /// seen by whoever takes it out and waits for what is under way: the token's lock brings both in an order.
+    ///
+    /// # Errors
+    /// That it is no longer.
+    pub(crate) fn is_still_there(&self, cluster: &ClusterName) -> Result<(), ForwardError> {
+        if !self.gone.is_cancelled() {
+            return Ok(());
+        }
+        let left_out = Arc::new([(self.target.address.clone(), LeftOut::new(LeftOutReason::Drain, HAS_LEFT))]);
+        let cluster = cluster.clone();
+        Err(ForwardError::NoEndpoint { cluster, is_chosen: false, left_out, retry_after: Duration::ZERO })
+    }
+
     /// How many requests are in flight, whatever their kind.
     pub(crate) fn in_flight(&self) -> usize {
         self.outstanding(LaneKind::Short) + self.outstanding(LaneKind::LongRunning)
@@ -151,7 +169,7 @@ impl Endpoint {
     /// Why it is given no requests, or only those for which no other is left.
     pub(crate) fn left_out(&self) -> Option<LeftOut> {
         if self.gone.is_cancelled() {
-            return Some(LeftOut::new(LeftOutReason::Drain, "it is no longer one of the cluster's endpoints"));
+            return Some(LeftOut::new(LeftOutReason::Drain, HAS_LEFT));
         }
         let unreachable = self.observer.unreachable_for().map(|(_, reason)| reason);
         if self.breaker.closed_for().is_some() {

@@ -45,6 +45,27 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(3600);
 /// How often it is looked whether anything is still under way there.
 const DRAIN_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Where a request was sent before.
+#[derive(Clone, Default)]
+pub(crate) enum Tried {
+    #[default]
+    Nowhere,
+    /// It failed there: it is sent there again only where no other is left.
+    Failed(Arc<Endpoint>),
+    /// It was answered there, and is asked of others alone.
+    Answered(Arc<Endpoint>),
+}
+
+impl Tried {
+    fn has_failed_at(&self, endpoint: &Arc<Endpoint>) -> bool {
+        matches!(self, Self::Failed(before) if Arc::ptr_eq(before, endpoint))
+    }
+
+    fn was_answered_at(&self, endpoint: &Arc<Endpoint>) -> bool {
+        matches!(self, Self::Answered(before) if Arc::ptr_eq(before, endpoint))
+    }
+}
+
 /// The endpoints in the order of the configuration; at least one.
 type List = Arc<ArcSwap<Vec<Arc<Endpoint>>>>;
 
@@ -162,31 +183,53 @@ impl Endpoints {
     }
 
     /// Opens something at one of the endpoints that it may be opened at: the best first, and another if it cannot be
-    /// reached. `avoid` has just failed and is asked last.
+    /// reached, or is no longer the member's once that is open.
     ///
     /// # Errors
     /// Of the only endpoint that there is; [`ForwardError::NoEndpoint`] where there are others, or a policy chooses.
     pub(crate) async fn open<T, F: Future<Output = Result<T, ForwardError>>>(
         &self,
-        (kind, asker): (LaneKind, Asker),
+        of: (LaneKind, Asker),
         destination: &Destination,
-        avoid: Option<&Arc<Endpoint>>,
+        tried: &Tried,
         open: impl Fn(Arc<Endpoint>) -> F,
     ) -> Result<(EndpointRequest, T), ForwardError> {
-        let all = self.all();
+        loop {
+            let all = self.all();
+            match self.open_among(&all, of, destination, tried, &open).await {
+                // Others have taken their place meanwhile.
+                Err(_) if !Arc::ptr_eq(&all, &self.all()) => {}
+                opened => return opened,
+            }
+        }
+    }
+
+    /// As [`open`](Self::open), of these endpoints, which may leave meanwhile.
+    async fn open_among<T, F: Future<Output = Result<T, ForwardError>>>(
+        &self,
+        all: &Arc<Vec<Arc<Endpoint>>>,
+        (kind, asker): (LaneKind, Asker),
+        destination: &Destination,
+        tried: &Tried,
+        open: &impl Fn(Arc<Endpoint>) -> F,
+    ) -> Result<(EndpointRequest, T), ForwardError> {
         let is_gated = asker != Asker::Ourselves;
         if is_gated {
-            self.check_load(&all, kind)?;
+            self.check_load(all, kind)?;
         }
         let begin = |endpoint: &Arc<Endpoint>| {
-            let (endpoint, all) = (endpoint.clone(), &all);
+            let endpoint = endpoint.clone();
             let admission = if is_gated { endpoint.breaker.admit() } else { Some(Admission::Free) };
             let opening = admission.map(|admission| (endpoint.hold_admitted(kind, admission), open(endpoint.clone())));
             async move {
-                match opening {
-                    Some((held, opening)) => opening.await.map(|opened| (held, opened)),
-                    None => Err(failures::open_breaker(&self.cluster, &endpoint, all.len())),
-                }
+                let Some((held, opening)) = opening else {
+                    return Err(failures::open_breaker(&self.cluster, &endpoint, all.len()));
+                };
+                // It is in flight already, so that one that leaves from now on is not cut before this has ended.
+                endpoint.is_still_there(&self.cluster)?;
+                let opened = opening.await?;
+                endpoint.is_still_there(&self.cluster)?;
+                Ok((held, opened))
             }
         };
         let mut failures = Failures::new(&self.cluster);
@@ -197,14 +240,14 @@ impl Endpoints {
             (Destination::Any | Destination::At(_), [only]) => return begin(only).await,
             (Destination::At(place), all) => return begin(&all[(*place).min(all.len() - 1)]).await,
             (Destination::Any | Destination::Chosen(_), all) => {
-                all.iter().filter(|one| destination.includes(&one.target))
+                all.iter().filter(|one| destination.includes(&one.target) && !tried.was_answered_at(one))
             }
         };
         let (candidates, full): (Vec<_>, Vec<_>) =
             candidates.partition(|endpoint| !is_gated || endpoint.has_room(kind));
         full.into_iter().for_each(|endpoint| failures.note(endpoint, failures::full(&self.cluster, endpoint)));
-        let is_avoided = |endpoint: &&Arc<Endpoint>| avoid.is_some_and(|avoid| Arc::ptr_eq(avoid, endpoint));
-        let (mut last, mut left): (Vec<_>, Vec<_>) = candidates.into_iter().partition(is_avoided);
+        let (mut last, mut left): (Vec<_>, Vec<_>) =
+            candidates.into_iter().partition(|endpoint| tried.has_failed_at(endpoint));
         let may_be_asked =
             |endpoint: &Endpoint| endpoint.is_usable() && !(is_gated && endpoint.breaker.closed_for().is_some());
         while let Some(at) = self.best(&left, kind, may_be_asked) {
@@ -226,6 +269,10 @@ impl Endpoints {
             }
         }
         last.extend(left);
+        if !Arc::ptr_eq(all, &self.all.load()) {
+            // The others are better asked than those that are left.
+            last.clear();
+        }
         let mut tries: FuturesUnordered<_> =
             last.into_iter().map(|endpoint| begin(endpoint).map(move |opened| (endpoint, opened))).collect();
         while let Some((endpoint, opened)) = tries.next().await {
@@ -234,15 +281,28 @@ impl Endpoints {
                 Err(error) => failures.note(endpoint, error),
             }
         }
-        Err(failures.into_error(&all, &self.member, matches!(destination, Destination::Chosen(_))))
+        Err(failures.into_error(&self.all.load(), &self.member, matches!(destination, Destination::Chosen(_))))
     }
 
-    /// Whether there is another endpoint that a request may be sent to, and nothing is known against it.
-    pub(crate) fn has_another(&self, than: &Arc<Endpoint>, destination: &Destination) -> bool {
-        let is_well = |endpoint: &&Arc<Endpoint>| !Arc::ptr_eq(endpoint, than) && endpoint.is_first_choice();
+    /// Whether there is another endpoint that such a request may be sent to now, and nothing is known against it.
+    pub(crate) fn has_another(
+        &self,
+        than: &Arc<Endpoint>,
+        (kind, asker): (LaneKind, Asker),
+        destination: &Destination,
+    ) -> bool {
         let all = self.all.load();
-        let mut others = all.iter().filter(is_well);
-        !matches!(destination, Destination::At(_)) && others.any(|other| destination.includes(&other.target))
+        let is_gated = asker != Asker::Ourselves;
+        if matches!(destination, Destination::At(_)) || (is_gated && self.check_load(&all, kind).is_err()) {
+            return false;
+        }
+        let is_let_in = |other: &Endpoint| !is_gated || (other.has_room(kind) && other.breaker.closed_for().is_none());
+        all.iter().any(|other| {
+            !Arc::ptr_eq(other, than)
+                && other.is_first_choice()
+                && is_let_in(other)
+                && destination.includes(&other.target)
+        })
     }
 
     /// Whether the member has room for another request.

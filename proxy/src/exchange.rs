@@ -15,6 +15,7 @@ use tributary_apimachinery::{Permit, explain};
 use crate::credentials::Current;
 use crate::destination::Destination;
 use crate::endpoint::{Endpoint, EndpointRequest};
+use crate::endpoints::Tried;
 use crate::error::{ForwardError, Sent};
 use crate::given_up::{Asked, Occupied};
 use crate::headers;
@@ -23,6 +24,7 @@ use crate::member::ClientInner;
 use crate::member_body::{BodySource, MemberBody, Reader};
 use crate::places::Asker;
 use crate::pool::{Claim, Connection, LaneKind};
+use crate::retry_budget::Cause;
 use crate::speaker::Speaker;
 use crate::user::MemberUser;
 
@@ -99,19 +101,26 @@ impl ClientInner {
     ) -> Result<(Response<Body>, Arc<Current>), ForwardError> {
         let path = request.uri().clone();
         let place = request.extensions_mut().remove::<RequestPermit>();
+        let of = (claim.lane, claim.asker);
         let mut retries = 0;
-        let mut failed: Option<Arc<Endpoint>> = None;
-        let mut was_busy = false;
+        let mut tried = Tried::Nowhere;
+        // An answer that there is too much to do, while another endpoint is asked: the client's where that has no better one.
+        let mut busy = None;
         self.retries.note_request();
         loop {
-            let credentials = self.credentials(user).await?;
+            let credentials = match self.credentials(user).await {
+                Ok(credentials) => credentials,
+                Err(error) => return busy.ok_or(error),
+            };
             credentials.authorize(request.headers_mut());
             let open = |endpoint: Arc<Endpoint>| {
                 let credentials = credentials.clone();
                 async move { endpoint.pool.acquire(claim, &credentials).await }
             };
-            let (held, connection) =
-                self.endpoints.open((claim.lane, claim.asker), destination, failed.as_ref(), open).await?;
+            let (held, connection) = match self.endpoints.open(of, destination, &tried, open).await {
+                Ok(opened) => opened,
+                Err(error) => return busy.ok_or(error),
+            };
             let endpoint = held.endpoint.clone();
             if let Some(place) = &place {
                 request.extensions_mut().insert(place.clone());
@@ -121,39 +130,32 @@ impl ClientInner {
                 // Who is to blame for it is found out by questions of our own.
                 endpoint.suspect();
             }
-            let again = match sent {
+            request = match sent {
                 Ok(response) => {
                     endpoint.spoke(Speaker::of(response.status()));
                     endpoint.gave(response.status());
-                    let ask_another = !was_busy
-                        && is_busy(&response)
+                    let ask_another = busy.is_none()
+                        && retries < MAX_RETRIES
+                        && may_ask_another(&response, claim)
                         && replay.is_idempotent()
-                        && self.endpoints.has_another(&endpoint, destination)
-                        && self.retries.take();
+                        && self.endpoints.has_another(&endpoint, of, destination)
+                        && self.retries.take(Cause::Busy);
                     let again = if ask_another { replay.request() } else { None };
-                    match again {
-                        Some(again) => {
-                            was_busy = true;
-                            again
-                        }
-                        None => return Ok((response, credentials)),
-                    }
+                    let Some(again) = again else { return Ok((response, credentials)) };
+                    busy = Some((response, credentials));
+                    tried = Tried::Answered(endpoint);
+                    again
                 }
-                Err(Failed { error, request: unsent }) if retries < MAX_RETRIES => {
-                    // What has not left costs the member nothing.
-                    match unsent.or_else(|| self.replay_after(&error, replay)) {
-                        Some(again) => {
-                            tracing::debug!(cluster = %self.name, %error, "sending again");
-                            again
-                        }
-                        None => return Err(error),
-                    }
+                // What has not left costs the member nothing.
+                Err(Failed { error, request: unsent }) if retries < MAX_RETRIES && busy.is_none() => {
+                    let Some(again) = unsent.or_else(|| self.replay_after(&error, replay)) else { return Err(error) };
+                    tracing::debug!(cluster = %self.name, %error, "sending again");
+                    tried = Tried::Failed(endpoint);
+                    again
                 }
-                Err(Failed { error, .. }) => return Err(error),
+                Err(Failed { error, .. }) => return busy.ok_or(error),
             };
             retries += 1;
-            failed = Some(endpoint);
-            request = again;
         }
     }
 
@@ -161,7 +163,7 @@ impl ClientInner {
     /// again.
     fn replay_after(&self, error: &ForwardError, replay: &mut Replay) -> Option<Request<Body>> {
         let ForwardError::Send { sent, .. } = error else { return None };
-        let may = (*sent == Sent::No || replay.is_idempotent()) && self.retries.take();
+        let may = (*sent == Sent::No || replay.is_idempotent()) && self.retries.take(Cause::Failed);
         if may { replay.request() } else { None }
     }
 
@@ -288,8 +290,12 @@ impl ClientInner {
 }
 
 /// Whether an answer says that the endpoint has enough to do, or is shutting down, and when to come again: "there is a
-/// good chance the client hits a different server" (`pkg/server/filters/waitgroup.go` in kubernetes/apiserver).
-fn is_busy(response: &Response<Body>) -> bool {
+/// good chance the client hits a different server" (`pkg/server/filters/waitgroup.go` in kubernetes/apiserver). Of what
+/// lasts it may be the word of a workload, which every endpoint would pass on, and whoever watches comes again by itself.
+fn may_ask_another(response: &Response<Body>, claim: Claim) -> bool {
+    if claim.lane == LaneKind::LongRunning {
+        return false;
+    }
     let is_temporary = matches!(response.status(), StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
     is_temporary && response.headers().contains_key(RETRY_AFTER)
 }

@@ -3,6 +3,9 @@
 //! A member in trouble refuses many requests at once. Were each sent again, it would be given two and three times the
 //! load that it could not bear. So what is sent again stays a fraction of what comes anyhow, as in Finagle's
 //! `RetryBudget` and Linkerd's; a floor lets a member with little traffic have its few.
+//!
+//! Half of it at most is for what was answered that there is too much to do: priority and fairness says so to one client as
+//! often as that asks, whose requests are not to leave nothing for those whose connection ends.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,6 +22,15 @@ const FLOOR: u64 = 20;
 /// What counts as lately, in slots of a second. 10 s: a burst that is over, and a restart, are soon forgotten.
 const WINDOW: usize = 10;
 
+/// Why a request is sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// It failed.
+    Failed,
+    /// It was answered that there is too much to do.
+    Busy,
+}
+
 /// What was sent in a second.
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
@@ -26,6 +38,8 @@ struct Slot {
     second: u64,
     requests: u64,
     retries: u64,
+    /// Those of the retries whose cause was [`Cause::Busy`].
+    busy: u64,
 }
 
 /// What was sent in the last seconds.
@@ -49,13 +63,16 @@ impl Window {
     }
 
     /// Whether one may be sent again, which counts if it is so.
-    fn take(&mut self, second: u64) -> bool {
-        let recent = self.0.iter().filter(|slot| slot.second + WINDOW as u64 > second);
-        let (requests, retries) =
-            recent.fold((0, 0), |(requests, retries), slot| (requests + slot.requests, retries + slot.retries));
-        let may = retries < FLOOR + requests / REQUESTS_FOR_EACH;
+    fn take(&mut self, second: u64, cause: Cause) -> bool {
+        let recent = || self.0.iter().filter(|slot| slot.second + WINDOW as u64 > second);
+        let sum = |of: fn(&Slot) -> u64| recent().map(of).sum::<u64>();
+        let share = FLOOR + sum(|slot| slot.requests) / REQUESTS_FOR_EACH;
+        let is_busy = cause == Cause::Busy;
+        let may = sum(|slot| slot.retries) < share && !(is_busy && sum(|slot| slot.busy) >= share / 2);
         if may {
-            self.slot(second).retries += 1;
+            let slot = self.slot(second);
+            slot.retries += 1;
+            slot.busy += u64::from(is_busy);
         }
         may
     }
@@ -95,8 +112,8 @@ impl RetryBudget {
     }
 
     /// Whether a request may be sent again, which counts if it is so.
-    pub(crate) fn take(&self) -> bool {
-        let may = self.window.lock().take(self.second());
+    pub(crate) fn take(&self, cause: Cause) -> bool {
+        let may = self.window.lock().take(self.second(), cause);
         let counter = if may { &self.retries } else { &self.refused };
         counter.fetch_add(1, Ordering::Relaxed);
         may
@@ -113,7 +130,23 @@ mod tests {
 
     /// How many are let be sent again in a second, of any number.
     fn taken(window: &mut Window, second: u64) -> u64 {
-        (0..10_000).filter(|_| window.take(second)).count() as u64
+        taken_for(window, second, Cause::Failed)
+    }
+
+    fn taken_for(window: &mut Window, second: u64, cause: Cause) -> u64 {
+        (0..10_000).filter(|_| window.take(second, cause)).count() as u64
+    }
+
+    #[test]
+    fn those_that_find_too_much_to_do_leave_half_to_those_that_fail() {
+        let mut window = Window::default();
+        (0..1000).for_each(|_| window.note(100));
+        assert_eq!(taken_for(&mut window, 100, Cause::Busy), (FLOOR + 200) / 2);
+        assert_eq!(taken(&mut window, 101), (FLOOR + 200) / 2, "all together no more than the share");
+        // In the other order.
+        (0..1000).for_each(|_| window.note(200));
+        assert_eq!(taken(&mut window, 200), FLOOR + 200);
+        assert_eq!(taken_for(&mut window, 200, Cause::Busy), 0);
     }
 
     #[test]
@@ -147,7 +180,7 @@ mod tests {
             for _ in 0..(second * 37) % 90 {
                 window.note(second);
                 requests += 1;
-                retries += u64::from(window.take(second)) + u64::from(window.take(second));
+                retries += u64::from(window.take(second, Cause::Failed)) + u64::from(window.take(second, Cause::Busy));
             }
         }
         let floors = 200 / WINDOW as u64 + 1;

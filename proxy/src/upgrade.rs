@@ -19,6 +19,7 @@ use crate::credentials::Current;
 use crate::destination::Destination;
 use crate::dial::Dialed;
 use crate::endpoint::{Endpoint, EndpointRequest};
+use crate::endpoints::Tried;
 use crate::error::ForwardError;
 use crate::headers::{self, UpgradeProtocol};
 use crate::member::ClientInner;
@@ -92,10 +93,11 @@ async fn connect(
     credentials: &Arc<Current>,
     destination: &Destination,
 ) -> Result<(EndpointRequest, http1::SendRequest<Body>), ForwardError> {
-    let opened = member.endpoints.open((LaneKind::LongRunning, Asker::Client), destination, None, |endpoint| {
-        let credentials = credentials.clone();
-        async move { endpoint.pool.dial_http1(&credentials).await }
-    });
+    let opened =
+        member.endpoints.open((LaneKind::LongRunning, Asker::Client), destination, &Tried::Nowhere, |endpoint| {
+            let credentials = credentials.clone();
+            async move { endpoint.pool.dial_http1(&credentials).await }
+        });
     let (held, dialed) = opened.await?;
     held.endpoint.count();
     let Dialed::Http1(sender, connection) = dialed else {

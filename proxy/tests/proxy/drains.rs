@@ -7,7 +7,7 @@ use http_body_util::BodyExt;
 use tributary_proxy::{Address, ClientTuning, ClusterClient, LeftOutReason, RequestIdentity};
 
 use crate::endpoints::{Gate, client};
-use crate::member::{Member, Options, SOON, channel, eventually, full, get, read, text};
+use crate::member::{Member, Options, Port, SOON, channel, eventually, full, get, read, text};
 
 /// A member whose watches stay open, and whose short answers are the path.
 async fn watchable() -> Member {
@@ -72,6 +72,33 @@ async fn what_is_under_way_at_one_that_goes_may_end_and_new_requests_go_to_the_o
     drop(watches);
     eventually("the endpoint is left", || client.leaving_endpoints().is_empty()).await;
     tending.abort();
+}
+
+#[tokio::test]
+async fn what_has_waited_elsewhere_is_not_sent_to_one_that_has_left_meanwhile() {
+    let member = watchable().await;
+    // Takes connections, and says nothing on them.
+    let mute = Port::reserve();
+    let _listener = mute.listen().await;
+    let gates = [Gate::to(&member).await, Gate::to(&member).await];
+    let name = tributary_apimachinery::ClusterName::new("c1").unwrap();
+    let mut config = member.config();
+    config.cluster_url = format!("https://{}", mute.address()).parse().unwrap();
+    let at = |gate: &Gate| [Address::from(gate.url())];
+    let tuning = ClientTuning::default();
+    let client = ClusterClient::connect_to_all(name, config.clone(), &at(&gates[0]), tuning).await.unwrap();
+    let asking = client.clone();
+    let asking = tokio::spawn(async move {
+        let post = Request::post("/api").body(full("{}")).unwrap();
+        asking.forward(post, RequestIdentity::Member).await
+    });
+    eventually("it waits for the first", || client.endpoints()[0].outstanding == 1).await;
+    assert!(client.set_addresses(&config, &at(&gates[1])).await.unwrap());
+    let answer = tokio::time::timeout(SOON, asking).await.unwrap().unwrap().unwrap();
+    assert_eq!(read(answer).await, "/api");
+    assert_eq!(member.seen().len(), 1);
+    assert_eq!(member.last().uri.authority(), gates[1].url().authority(), "one that has left is sent nothing new");
+    assert!(client.reachability().borrow().is_reachable());
 }
 
 #[tokio::test]

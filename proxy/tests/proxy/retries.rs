@@ -14,10 +14,10 @@ use tower::service_fn as tower_service_fn;
 use tower::util::BoxCloneSyncService;
 use tributary_apimachinery::ClusterName;
 use tributary_apimachinery::body::{Body, BoxError};
-use tributary_proxy::{BoxIo, ClientTuning, ClusterClient, ForwardError, RequestIdentity, Sent};
+use tributary_proxy::{BoxIo, BreakerTuning, ClientTuning, ClusterClient, ForwardError, RequestIdentity, Sent};
 
-use crate::endpoints::{Gate, client, requests};
-use crate::member::{Member, Options, full, get, read, text};
+use crate::endpoints::{Gate, client, client_with, requests};
+use crate::member::{Member, Options, eventually, full, get, read, text};
 
 /// What a server does with the first request on a connection, once it has seen its head and some of its body.
 #[derive(Clone, Copy, Debug)]
@@ -242,4 +242,106 @@ async fn reads_are_asked_of_another(status: StatusCode) {
     let answer = ask().await.unwrap();
     assert_eq!(answer.status(), status);
     assert_eq!(answer.headers()[http::header::RETRY_AFTER], "7");
+}
+
+/// An answer that there is too much to do, with the advice to come again.
+fn busy() -> Response<Body> {
+    let mut answer = text(StatusCode::TOO_MANY_REQUESTS, "busy".to_owned());
+    answer.headers_mut().insert(http::header::RETRY_AFTER, "7".parse().unwrap());
+    answer
+}
+
+/// How the second of two endpoints cannot be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Other {
+    /// It has as many requests in flight as it may.
+    Full,
+    /// It refuses connections, which nobody knows yet.
+    Gone,
+    /// What is asked there breaks off.
+    BreaksOff,
+}
+
+#[tokio::test]
+async fn a_read_keeps_the_answer_that_it_has_where_no_other_endpoint_can_be_asked() {
+    for other in [Other::Full, Other::Gone, Other::BreaksOff] {
+        let authority = Arc::new(Mutex::new(String::new()));
+        let first = authority.clone();
+        let member = Member::start(Options::default(), move |seen, _| {
+            let is_first = seen.uri.authority().unwrap().as_str() == *first.lock();
+            async move {
+                match seen.uri.path() {
+                    "/slow" => std::future::pending().await,
+                    _ if is_first => busy(),
+                    _ => std::panic::resume_unwind(Box::new(())),
+                }
+            }
+        })
+        .await;
+        let mut gates = [Gate::to(&member).await, Gate::to(&member).await];
+        *authority.lock() = gates[0].url().authority().unwrap().to_string();
+        let breaker = BreakerTuning { max_in_flight_per_endpoint: Some(1), ..BreakerTuning::default() };
+        let tuning = ClientTuning { breaker, ..ClientTuning::default() };
+        let client = client_with(tuning, &member, [&gates[0], &gates[1]]).await;
+        let mut slow = None;
+        match other {
+            Other::Full => {
+                let asking = client.clone();
+                let only = tributary_proxy::EndpointSubset::new(&[gates[1].url().to_string()]);
+                let mut request = get("/slow");
+                request.extensions_mut().insert(only);
+                slow = Some(tokio::spawn(async move { asking.forward(request, RequestIdentity::Member).await }));
+                eventually("it is in flight", || member.seen().len() == 1).await;
+            }
+            Other::Gone => gates[1].close().await,
+            Other::BreaksOff => {}
+        }
+        // Whose turn it is does not matter where the second has no room.
+        let answer = client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+        assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS, "{other:?}");
+        assert_eq!(answer.headers()[http::header::RETRY_AFTER], "7", "{other:?}");
+        assert_eq!(read(answer).await, "busy", "{other:?}");
+        let at_first = |seen: &&crate::member::Seen| seen.uri.authority() == gates[0].url().authority();
+        assert_eq!(member.seen().iter().filter(at_first).count(), 1, "it is not asked again, {other:?}");
+        if let Some(slow) = slow {
+            slow.abort();
+        }
+    }
+}
+
+#[tokio::test]
+async fn however_a_read_fails_it_is_sent_thrice_at_most() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = asked.clone();
+    let member = Member::start(Options::default(), move |_, _| {
+        let before = counted.fetch_add(1, Ordering::SeqCst);
+        async move {
+            match before {
+                0 | 1 => std::panic::resume_unwind(Box::new(())),
+                2 => busy(),
+                _ => text(StatusCode::OK, "here".to_owned()),
+            }
+        }
+    })
+    .await;
+    let gates = [Gate::to(&member).await, Gate::to(&member).await];
+    let client = client(&member, [&gates[0], &gates[1]]).await;
+    let answer = client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+    assert_eq!((answer.status(), asked.load(Ordering::SeqCst)), (StatusCode::TOO_MANY_REQUESTS, 3));
+}
+
+#[tokio::test]
+async fn answers_of_too_much_to_do_leave_half_of_what_may_be_sent_again() {
+    let member = Member::start(Options::default(), |_, _| async { busy() }).await;
+    let gates = [Gate::to(&member).await, Gate::to(&member).await];
+    let client = client(&member, [&gates[0], &gates[1]]).await;
+    for _ in 0..100 {
+        assert_eq!(client.forward(get("/api"), RequestIdentity::Member).await.unwrap().status().as_u16(), 429);
+    }
+    let retries = client.retries();
+    // A fifth of the requests and 20, or a little more where these took longer than the 10 s that count.
+    assert!((20..=30).contains(&retries.retries), "{retries:?}");
+    let before = requests(&client).iter().sum::<u64>();
+    client.forward(get("/api/v1/pods?watch=1"), RequestIdentity::Member).await.unwrap();
+    assert_eq!(requests(&client).iter().sum::<u64>(), before + 1, "what lasts is asked of nobody else");
 }
