@@ -180,8 +180,10 @@ impl ClientInner {
         let endpoint = held.endpoint.clone();
         endpoint.count();
         let place = request.extensions_mut().remove::<RequestPermit>();
+        let mut has_marked_end = false;
         let (response, permit, shared) = match connection {
             Connection::Http2(permit) => {
+                has_marked_end = request.body().is_end_stream();
                 let request = self.in_http2_form(request, &endpoint, path)?;
                 let (mut sender, counts) = (permit.sender(), permit.slot().counts.clone());
                 let occupied =
@@ -205,7 +207,8 @@ impl ClientInner {
         };
         // What has a time limit ends by itself.
         let until = limit.is_none().then(|| self.tuning.shutdown.clone());
-        let source = BodySource { endpoint, speaker: Speaker::of(response.status()), reader: Reader::of(claim) };
+        let (speaker, reader) = (Speaker::of(response.status()), Reader::of(claim));
+        let source = BodySource { endpoint, speaker, reader, has_marked_end };
         Ok(response.map(|incoming| MemberBody::boxed(incoming, (permit, shared), self.name.clone(), source, until)))
     }
 

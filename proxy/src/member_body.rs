@@ -57,6 +57,10 @@ pub(crate) struct BodySource {
     /// Who speaks in it.
     pub(crate) speaker: Speaker,
     pub(crate) reader: Reader,
+    /// Whether its end is marked. A stream of HTTP/2 that is reset without an error is a body's end for hyper: a server that
+    /// wants no more of a request may do that after the whole answer (RFC 9113 §8.1). To a request that has no body it is
+    /// none.
+    pub(crate) has_marked_end: bool,
 }
 
 /// A member's response body, and what it occupies until it ends or is dropped: its share of a connection, its place
@@ -76,6 +80,11 @@ pub(crate) struct MemberBody {
     /// Ends when the body is to be cut off; of answers that may go on for hours alone.
     cut: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
 }
+
+/// A stream was reset before its end.
+#[derive(Debug, thiserror::Error)]
+#[error("the stream was reset before the end of the answer")]
+struct CutShort;
 
 /// Why a body was cut off.
 #[derive(Debug, thiserror::Error)]
@@ -108,9 +117,23 @@ impl MemberBody {
         self.permit = None;
     }
 
-    /// It has broken off.
+    /// It has broken off, or is cut off.
     fn failed(&mut self) {
         (self.shared, self.permit) = (None, None);
+    }
+
+    /// It has broken off by this.
+    fn fail(&mut self, error: impl std::error::Error + Send + Sync + 'static) -> BoxError {
+        self.failed();
+        if self.source.reader == Reader::Follower {
+            self.source.endpoint.broke_off(&self.cluster, &explain(&error));
+        }
+        self.broke_off(error)
+    }
+
+    /// Whether there is nothing more though the end has not come.
+    fn is_cut_short(&self) -> bool {
+        self.source.has_marked_end && !self.is_end_stream()
     }
 
     fn broke_off(&self, cause: impl std::error::Error + Send + Sync + 'static) -> BoxError {
@@ -146,13 +169,8 @@ impl HttpBody for MemberBody {
                 }
                 Some(Ok(frame))
             }
-            Some(Err(error)) => {
-                self.failed();
-                if self.source.reader == Reader::Follower {
-                    self.source.endpoint.broke_off(&self.cluster, &explain(&error));
-                }
-                Some(Err(self.broke_off(error)))
-            }
+            Some(Err(error)) => Some(Err(self.fail(error))),
+            None if self.is_cut_short() => Some(Err(self.fail(CutShort))),
             None => {
                 self.ended();
                 None

@@ -79,7 +79,8 @@ pub(crate) async fn forward(
         _ => {
             let shutdown = Some(member.tuning.shutdown.clone());
             let response = response.map(|incoming| {
-                let source = BodySource { endpoint, speaker, reader: Reader::Any };
+                // hyper sees to it over HTTP/1.1 that it ends where it should.
+                let source = BodySource { endpoint, speaker, reader: Reader::Any, has_marked_end: false };
                 MemberBody::boxed(incoming, (Some(permit), None), member.name.clone(), source, shutdown)
             });
             member.finish(response)

@@ -21,3 +21,4 @@ mod retries;
 mod streaming;
 mod subsets;
 mod upgrades;
+mod whole;

@@ -1,0 +1,104 @@
+//! What has broken off is never taken for whole: answers of a member, and bodies of requests whose client has gone.
+
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::io::AsyncWriteExt;
+use tower::util::BoxCloneSyncService;
+use tributary_apimachinery::ClusterName;
+use tributary_apimachinery::body::BoxError;
+use tributary_proxy::{BoxIo, ClientTuning, ClusterClient, RequestIdentity};
+
+use crate::member::{Member, Options, eventually, full, get, text};
+
+/// How a member ends an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// As it should: the last frame says that it is.
+    Marked,
+    /// By a reset of the stream.
+    Reset(h2::Reason),
+}
+
+/// A member whose answers have a piece, no length, and this end.
+async fn member_that_ends(end: End) -> ClusterClient {
+    let connector = BoxCloneSyncService::new(tower::service_fn(move |_: http::Uri| {
+        let (near, far) = tokio::io::duplex(1 << 20);
+        tokio::spawn(async move {
+            let mut connection = h2::server::handshake(far).await.unwrap();
+            while let Some(Ok((_request, mut respond))) = connection.accept().await {
+                let mut body = respond.send_response(Response::new(()), false).unwrap();
+                body.send_data(Bytes::from_static(b"piece"), false).unwrap();
+                tokio::spawn(async move {
+                    // The piece is on its way first.
+                    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+                    match end {
+                        End::Marked => body.send_data(Bytes::new(), true).unwrap(),
+                        End::Reset(reason) => body.send_reset(reason),
+                    }
+                });
+            }
+        });
+        async move { Ok::<BoxIo, BoxError>(Box::new(near)) }
+    }));
+    let config = kube::Config::new("http://member.example".parse().unwrap());
+    let name = ClusterName::new("c1").unwrap();
+    ClusterClient::connect_through(connector, name, config, ClientTuning::default()).await.unwrap()
+}
+
+/// Envoy, for one, resets a stream without an error (`NO_ERROR`) when what is behind it breaks off.
+#[tokio::test]
+async fn an_answer_is_whole_only_where_its_end_is_marked() {
+    for (end, is_whole) in [
+        (End::Marked, true),
+        (End::Reset(h2::Reason::NO_ERROR), false),
+        (End::Reset(h2::Reason::CANCEL), false),
+        (End::Reset(h2::Reason::INTERNAL_ERROR), false),
+    ] {
+        let client = member_that_ends(end).await;
+        let answer = client.forward(get("/api/v1/pods"), RequestIdentity::Member).await.unwrap();
+        let read = answer.into_body().collect().await.map(|body| body.to_bytes());
+        assert_eq!(read.as_ref().ok(), is_whole.then(|| Bytes::from_static(b"piece")).as_ref(), "{end:?}: {read:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_body_of_a_request_whose_clients_connection_is_gone_does_not_end_as_if_it_were_whole() {
+    let ended = Arc::new(Mutex::new(Vec::new()));
+    let noted = ended.clone();
+    let member = Member::start(Options::default(), move |_, body| {
+        let noted = noted.clone();
+        // Its handler ends with the stream.
+        let reading = tokio::spawn(async move {
+            let read = body.collect().await.map(|body| body.to_bytes());
+            noted.lock().unwrap().push(read.ok());
+        });
+        async move {
+            let _ = reading.await;
+            text(StatusCode::OK, String::new())
+        }
+    })
+    .await;
+    let client = member.client().await;
+    let (mut near, far) = tokio::io::duplex(1 << 20);
+    let service = service_fn(move |request: Request<hyper::body::Incoming>| {
+        let (client, request) = (client.clone(), request.map(|body| body.map_err(BoxError::from).boxed_unsync()));
+        async move {
+            let answer = client.forward(request, RequestIdentity::Member).await;
+            Ok::<_, std::convert::Infallible>(answer.unwrap_or_else(|_| Response::new(full(""))))
+        }
+    });
+    let served = tokio::spawn(async move {
+        hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(far), service).await
+    });
+    near.write_all(b"POST /api HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n4\r\npart\r\n").await.unwrap();
+    eventually("the member has its head", || member.seen().len() == 1).await;
+    // As a server does with a connection that it closes by itself.
+    served.abort();
+    eventually("it has ended", || ended.lock().unwrap().len() == 1).await;
+    assert_eq!(*ended.lock().unwrap(), [None], "the rest of it is missing");
+}
