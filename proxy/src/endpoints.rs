@@ -234,10 +234,12 @@ impl Endpoints {
         };
         let mut failures = Failures::new(&self.cluster);
         let candidates = match (destination, all.as_slice()) {
-            (Destination::Any | Destination::At(_), [only]) if is_gated && !only.has_room(kind) => {
-                return Err(failures::full(&self.cluster, only));
+            (Destination::Any | Destination::At(_), [only]) if !tried.was_answered_at(only) => {
+                return match !is_gated || only.has_room(kind) {
+                    true => begin(only).await,
+                    false => Err(failures::full(&self.cluster, only)),
+                };
             }
-            (Destination::Any | Destination::At(_), [only]) => return begin(only).await,
             (Destination::At(place), all) => return begin(&all[(*place).min(all.len() - 1)]).await,
             (Destination::Any | Destination::Chosen(_), all) => {
                 all.iter().filter(|one| destination.includes(&one.target) && !tried.was_answered_at(one))

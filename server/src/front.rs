@@ -8,7 +8,6 @@ use std::sync::Arc;
 use futures::FutureExt;
 use http::request::Parts;
 use http::{Request, Response};
-use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -171,7 +170,7 @@ impl<H: Handler> Front<H> {
         let line = tracing::enabled!(tracing::Level::DEBUG)
             .then(|| (request.method().clone(), request.uri().path().to_owned()));
         let mut observed = self.observers.begin(&request, client.address);
-        let mut request = request.map(|body| body.map_err(Into::into).boxed_unsync());
+        let mut request = tributary_proxy::received(request);
         request.extensions_mut().insert(Peer(client.address));
         let response = self.answer(request, client, note, has_room, &mut observed).await;
         if let Some((method, path)) = line {

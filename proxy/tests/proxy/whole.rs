@@ -6,14 +6,14 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::AsyncWriteExt;
 use tower::util::BoxCloneSyncService;
 use tributary_apimachinery::ClusterName;
 use tributary_apimachinery::body::BoxError;
 use tributary_proxy::{BoxIo, ClientTuning, ClusterClient, RequestIdentity};
 
-use crate::member::{Member, Options, eventually, full, get, text};
+use crate::member::{self, Member, Options, eventually, full, get, text};
 
 /// How a member ends an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,8 +66,8 @@ async fn an_answer_is_whole_only_where_its_end_is_marked() {
     }
 }
 
-#[tokio::test]
-async fn the_body_of_a_request_whose_clients_connection_is_gone_does_not_end_as_if_it_were_whole() {
+/// A member that notes of each request's body what it was, if it was whole.
+async fn noting() -> (Member, Arc<Mutex<Vec<Option<Bytes>>>>) {
     let ended = Arc::new(Mutex::new(Vec::new()));
     let noted = ended.clone();
     let member = Member::start(Options::default(), move |_, body| {
@@ -83,16 +83,25 @@ async fn the_body_of_a_request_whose_clients_connection_is_gone_does_not_end_as_
         }
     })
     .await;
+    (member, ended)
+}
+
+/// Passes on what comes.
+async fn pass_on(
+    client: ClusterClient,
+    request: Request<hyper::body::Incoming>,
+) -> Result<Response<member::Body>, std::convert::Infallible> {
+    let request = tributary_proxy::received(request);
+    Ok(client.forward(request, RequestIdentity::Member).await.unwrap_or_else(|_| Response::new(full(""))))
+}
+
+#[tokio::test]
+async fn the_body_of_a_request_whose_clients_connection_is_gone_does_not_end_as_if_it_were_whole() {
+    let (member, ended) = noting().await;
     let client = member.client().await;
     let (mut near, far) = tokio::io::duplex(1 << 20);
-    let service = service_fn(move |request: Request<hyper::body::Incoming>| {
-        let (client, request) = (client.clone(), request.map(|body| body.map_err(BoxError::from).boxed_unsync()));
-        async move {
-            let answer = client.forward(request, RequestIdentity::Member).await;
-            Ok::<_, std::convert::Infallible>(answer.unwrap_or_else(|_| Response::new(full(""))))
-        }
-    });
     let served = tokio::spawn(async move {
+        let service = service_fn(move |request| pass_on(client.clone(), request));
         hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(far), service).await
     });
     near.write_all(b"POST /api HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n4\r\npart\r\n").await.unwrap();
@@ -101,4 +110,35 @@ async fn the_body_of_a_request_whose_clients_connection_is_gone_does_not_end_as_
     served.abort();
     eventually("it has ended", || ended.lock().unwrap().len() == 1).await;
     assert_eq!(*ended.lock().unwrap(), [None], "the rest of it is missing");
+}
+
+/// As Envoy does when its own client breaks off.
+#[tokio::test]
+async fn the_body_of_a_request_whose_stream_is_reset_without_an_error_does_not_end_as_if_it_were_whole() {
+    let (member, ended) = noting().await;
+    for (round, end) in
+        [End::Reset(h2::Reason::NO_ERROR), End::Reset(h2::Reason::CANCEL), End::Marked].into_iter().enumerate()
+    {
+        let client = member.client().await;
+        let (near, far) = tokio::io::duplex(1 << 20);
+        tokio::spawn(async move {
+            let service = service_fn(move |request| pass_on(client.clone(), request));
+            let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+            builder.serve_connection(TokioIo::new(far), service).await
+        });
+        let (sender, connection) = h2::client::handshake(near).await.unwrap();
+        tokio::spawn(connection);
+        let request = Request::post("http://a/api").body(()).unwrap();
+        let (answer, mut body) = sender.ready().await.unwrap().send_request(request, false).unwrap();
+        body.send_data(Bytes::from_static(b"part"), false).unwrap();
+        eventually("the member has its head", || member.seen().len() == round + 1).await;
+        match end {
+            End::Marked => body.send_data(Bytes::new(), true).unwrap(),
+            End::Reset(reason) => body.send_reset(reason),
+        }
+        eventually("it has ended", || ended.lock().unwrap().len() == round + 1).await;
+        let whole = (end == End::Marked).then(|| Bytes::from_static(b"part"));
+        assert_eq!(ended.lock().unwrap()[round], whole, "{end:?}");
+        drop(answer);
+    }
 }

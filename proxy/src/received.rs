@@ -1,0 +1,52 @@
+//! The body of a request as it comes from a client: whole, or broken off.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{Request, Version};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use tributary_apimachinery::body::{Body, BoxError};
+
+/// A request as hyper's server gives it, with a body that ends only where its client ended it. hyper takes a stream of
+/// HTTP/2 that is reset without an error (`NO_ERROR`) for the end of the body, which it is for an answer that came early
+/// (RFC 9113 §8.1). A client, or a proxy before us whose own client has broken off, ends no body by it: Envoy resets so,
+/// and a member would carry out the beginning for the whole. Cost: the box that a body needs anyhow.
+pub fn received(request: Request<Incoming>) -> Request<Body> {
+    let is_http2 = request.version() == Version::HTTP_2;
+    request.map(|incoming| Received { incoming, is_http2 }.boxed_unsync())
+}
+
+struct Received {
+    incoming: Incoming,
+    /// Whether the end of the body is the end of the stream.
+    is_http2: bool,
+}
+
+/// The stream was reset before its end.
+#[derive(Debug, thiserror::Error)]
+#[error("the client reset the stream before the end of the request's body")]
+struct CutShort;
+
+impl HttpBody for Received {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        Pin::new(&mut self.incoming).poll_frame(cx).map(|frame| match frame {
+            Some(frame) => Some(frame.map_err(BoxError::from)),
+            None if self.is_http2 && !self.incoming.is_end_stream() => Some(Err(CutShort.into())),
+            None => None,
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.size_hint()
+    }
+}
