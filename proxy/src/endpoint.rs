@@ -279,9 +279,12 @@ impl Endpoint {
         }
     }
 
-    /// What is known of it, and of the member where that is not the same.
+    /// What is known of it, and of the member where that is not the same. What is still under way at one that is no longer
+    /// the member's does not say that anything new can be asked of a member that is lost.
     fn observers(&self) -> impl Iterator<Item = &Observer> {
-        std::iter::once(&*self.observer).chain(self.member.as_deref())
+        let member = self.member.as_deref();
+        let member = member.filter(|member| !member.is_unreachable() || !self.gone.is_cancelled());
+        std::iter::once(&*self.observer).chain(member)
     }
 
     /// What a client followed broke off: a log, a watch of the member's own view, a tunnel.

@@ -240,7 +240,14 @@ impl Endpoints {
                     false => Err(failures::full(&self.cluster, only)),
                 };
             }
-            (Destination::At(place), all) => return begin(&all[(*place).min(all.len() - 1)]).await,
+            (Destination::At(place), all) => {
+                let endpoint = &all[(*place).min(all.len() - 1)];
+                return begin(endpoint).await.map_err(|error| {
+                    // What is wrong with one of several is not wrong with the member.
+                    failures.note(endpoint, error);
+                    failures.into_error(&self.all.load(), &self.member, false)
+                });
+            }
             (Destination::Any | Destination::Chosen(_), all) => {
                 all.iter().filter(|one| destination.includes(&one.target) && !tried.was_answered_at(one))
             }

@@ -75,6 +75,45 @@ async fn what_is_under_way_at_one_that_goes_may_end_and_new_requests_go_to_the_o
 }
 
 #[tokio::test]
+async fn what_comes_of_one_that_has_left_does_not_say_that_the_member_is_there() {
+    let (sender, released) = tokio::sync::watch::channel(0);
+    let member = Member::start(Options::default(), move |seen, _| {
+        let mut released = released.clone();
+        async move {
+            let so_many = seen.uri.path().len();
+            released.wait_for(|many| *many >= so_many).await.unwrap();
+            text(StatusCode::OK, String::new())
+        }
+    })
+    .await;
+    let mut gates = [Gate::to(&member).await, Gate::to(&member).await];
+    gates[1].close().await;
+    let client = client(&member, [&gates[0], &gates[1]]).await;
+    let ask = |path| {
+        let client = client.clone();
+        tokio::spawn(async move { client.forward(get(path), RequestIdentity::Member).await })
+    };
+    sender.send_replace(2);
+    ask("/a").await.unwrap().unwrap();
+    let last = ask("/abc");
+    eventually("it is under way", || member.seen().len() == 2).await;
+    // The one that stays is known to be lost.
+    for _ in 0..2 {
+        ask("/a").await.unwrap().unwrap();
+    }
+    assert!(client.reachability().borrow().is_reachable());
+    let further = [&gates[1]].map(|gate| Address::from(gate.url()));
+    let (lost, mut config) = (Port::reserve(), member.config());
+    config.cluster_url = format!("https://{}", lost.address()).parse().unwrap();
+    assert!(client.set_addresses(&config, &further).await.unwrap());
+    client.forward(get("/a"), RequestIdentity::Member).await.unwrap_err();
+    assert!(!client.reachability().borrow().is_reachable());
+    sender.send_replace(4);
+    assert_eq!(last.await.unwrap().unwrap().status(), StatusCode::OK);
+    assert!(!client.reachability().borrow().is_reachable(), "nothing new can be asked of it");
+}
+
+#[tokio::test]
 async fn what_has_waited_elsewhere_is_not_sent_to_one_that_has_left_meanwhile() {
     let member = watchable().await;
     // Takes connections, and says nothing on them.

@@ -158,6 +158,25 @@ async fn one_that_is_lost_is_left_out_and_comes_back() {
     assert!(first >= 5 && second >= 25, "{first} and {second}");
 }
 
+/// As while it is found out what each of a cluster's servers is configured to do.
+#[tokio::test]
+async fn what_is_asked_of_one_alone_that_is_lost_says_nothing_of_the_member() {
+    let member = busy_member().await;
+    let mut gates = [Gate::to(&member).await, Gate::to(&member).await];
+    let client = client(&member, [&gates[0], &gates[1]]).await;
+    client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+    gates[1].close().await;
+    eventually("its connections are gone", || client.pool_statistics().short_connections < 2).await;
+    let reachability = client.reachability();
+    let recoveries = reachability.borrow().recoveries;
+    let error = tower::ServiceExt::oneshot(client.transport_to(1), get("/api")).await.unwrap_err();
+    assert!(error.to_string().contains("refused"), "{error}");
+    eventually("it is known to be lost", || is_lost(&client.endpoints()[1])).await;
+    client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+    let known = reachability.borrow();
+    assert!(known.is_reachable() && known.recoveries == recoveries, "the other has been well all the time: {known:?}");
+}
+
 #[tokio::test]
 async fn one_that_is_cut_under_load_breaks_only_what_it_may() {
     let released = CancellationToken::new();
