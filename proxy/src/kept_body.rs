@@ -13,7 +13,7 @@ use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
 use parking_lot::Mutex;
-use tributary_apimachinery::body::{Body, BoxError};
+use tributary_apimachinery::body::{self, Body, BoxError};
 
 /// How many bytes are kept of what was sent. 64 KiB: nearly all objects are shorter, and a thousand writes at once keep
 /// 64 MiB alive at most, for as long as the member has not answered.
@@ -93,11 +93,13 @@ impl HttpBody for Sent {
             return Poll::Ready(Some(Ok(frame)));
         }
         let Some(rest) = &mut kept.rest else { return Poll::Ready(Some(Err(SentAnew.into()))) };
-        let polled = Pin::new(rest).poll_frame(cx);
+        let polled = Pin::new(&mut *rest).poll_frame(cx);
         match &polled {
             Poll::Ready(Some(Ok(frame))) => kept.note(frame),
             Poll::Ready(Some(Err(_))) => kept.sent = None,
-            Poll::Ready(None) | Poll::Pending => {}
+            // It need not bear being asked once more, and is when it is sent again.
+            Poll::Ready(None) => *rest = body::empty(),
+            Poll::Pending => {}
         }
         polled
     }
@@ -177,6 +179,22 @@ mod tests {
         next(&mut first).await;
         assert!(first.frame().await.unwrap().is_err());
         assert!(kept.again().is_none());
+    }
+
+    #[tokio::test]
+    async fn what_has_ended_is_not_asked_for_more_when_it_is_sent_again() {
+        // Unfolding must not go on after its end.
+        let frames = stream::unfold(0, async |sent| {
+            (sent == 0).then(|| (Ok::<_, BoxError>(Frame::data(Bytes::from_static(b"a"))), 1))
+        });
+        let (kept, mut first) = KeptBody::new(StreamBody::new(Box::pin(frames)).boxed_unsync());
+        next(&mut first).await;
+        assert!(first.frame().await.is_none());
+        let (kept, mut second) = kept.again().unwrap();
+        next(&mut second).await;
+        assert!(second.frame().await.is_none());
+        let (_, third) = kept.again().unwrap();
+        assert_eq!(whole(third).await, "a");
     }
 
     #[tokio::test]

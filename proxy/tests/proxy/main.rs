@@ -5,6 +5,7 @@ mod breakers;
 mod credentials;
 mod drains;
 mod endpoints;
+mod faults;
 mod identity;
 mod member;
 mod network;

@@ -1,0 +1,143 @@
+//! Whatever a member does to its connections, a write is carried out once at most, whole, and what its client is told of it
+//! is true.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::{StreamExt, stream};
+use http::{Request, Response, StatusCode};
+use parking_lot::Mutex;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use tokio::io::DuplexStream;
+use tower::util::BoxCloneSyncService;
+use tributary_apimachinery::ClusterName;
+use tributary_apimachinery::body::BoxError;
+use tributary_proxy::{BoxIo, ClientTuning, ClusterClient, RequestIdentity, Sent};
+
+use crate::member::channel;
+
+/// What was carried out: each body's number and length, and how often.
+type CarriedOut = Arc<Mutex<BTreeMap<usize, Vec<usize>>>>;
+
+/// Takes requests, and does to each, or to its connection, what is drawn.
+async fn serve(io: DuplexStream, seed: u64, carried_out: CarriedOut) {
+    let mut random = StdRng::seed_from_u64(seed);
+    let Ok(mut connection) = h2::server::handshake(io).await else { return };
+    while let Some(Ok((request, mut respond))) = connection.accept().await {
+        let carried_out = carried_out.clone();
+        // Most of what ends a connection ends all that is on it.
+        let fault = random.random_range(0..100);
+        let reason = [h2::Reason::NO_ERROR, h2::Reason::CANCEL, h2::Reason::INTERNAL_ERROR][fault % 3];
+        match fault {
+            6..16 => {
+                respond.send_reset(h2::Reason::REFUSED_STREAM);
+                continue;
+            }
+            1 => connection.graceful_shutdown(),
+            2 => connection.abrupt_shutdown(reason),
+            3 => return,
+            _ => {}
+        }
+        let patience = Duration::from_millis(random.random_range(0..3));
+        tokio::spawn(async move {
+            let Some((number, length)) = read(request.into_body()).await else { return };
+            carried_out.lock().entry(number).or_default().push(length);
+            tokio::time::sleep(patience).await;
+            match fault {
+                4..6 => respond.send_reset(reason),
+                _ => drop(respond.send_response(Response::new(()), true)),
+            }
+        });
+    }
+}
+
+/// The number that a body begins with, and its length, if it is whole.
+async fn read(mut body: h2::RecvStream) -> Option<(usize, usize)> {
+    let mut whole = Vec::new();
+    while let Some(data) = body.data().await {
+        let data = data.ok()?;
+        let _ = body.flow_control().release_capacity(data.len());
+        whole.extend_from_slice(&data);
+    }
+    let number = whole.split(|byte| *byte == b' ').next()?;
+    Some((std::str::from_utf8(number).ok()?.parse().ok()?, whole.len()))
+}
+
+#[tokio::test]
+async fn a_write_is_carried_out_once_at_most_and_what_is_told_of_it_is_true() {
+    const WRITES: usize = 1_500;
+    let (carried_out, dialed) = (CarriedOut::default(), Arc::new(AtomicUsize::new(0)));
+    let (noted, counted) = (carried_out.clone(), dialed.clone());
+    let connector = BoxCloneSyncService::new(tower::service_fn(move |_: http::Uri| {
+        let (near, far) = tokio::io::duplex(1 << 14);
+        let number = counted.fetch_add(1, Ordering::SeqCst) as u64;
+        tokio::spawn(serve(far, number, noted.clone()));
+        async move { Ok::<BoxIo, BoxError>(Box::new(near)) }
+    }));
+    let config = kube::Config::new("http://member.example".parse().unwrap());
+    let name = ClusterName::new("c1").unwrap();
+    let client = ClusterClient::connect_through(connector, name, config, ClientTuning::default()).await.unwrap();
+    let outcomes: Vec<_> = stream::iter(0..WRITES)
+        .map(|number| {
+            let client = client.clone();
+            async move {
+                let mut random = StdRng::seed_from_u64(number as u64);
+                // Some are longer than what is kept to be sent again, and than a stream's window.
+                let pieces = random.random_range(0..4) * random.random_range(0..12);
+                let (sender, body) = channel();
+                let begin = Bytes::from(format!("{number} "));
+                let length = begin.len() + pieces * 8_000;
+                let sending = async {
+                    sender.send(begin).unwrap();
+                    for _ in 0..pieces {
+                        tokio::task::yield_now().await;
+                        let _is_taken = sender.send(Bytes::from_static(&[b'x'; 8_000]));
+                    }
+                    drop(sender);
+                };
+                let request = Request::post("/api/v1/pods").body(body).unwrap();
+                let forward = async {
+                    let forwarded = client.forward(request, RequestIdentity::Member);
+                    match number % 7 {
+                        0 => tokio::time::timeout(Duration::from_millis(1), forwarded).await.ok(),
+                        _ => Some(forwarded.await),
+                    }
+                };
+                let (outcome, ()) = futures::join!(forward, sending);
+                (
+                    number,
+                    length,
+                    outcome.map(|answer| answer.map(|answer| answer.status()).map_err(|error| error.sent())),
+                )
+            }
+        })
+        .buffer_unordered(16)
+        .collect()
+        .await;
+    let (mut answered, mut unsent) = (0, 0);
+    for (number, length, outcome) in &outcomes {
+        let carried_out = carried_out.lock().get(number).cloned().unwrap_or_default();
+        assert!(carried_out.len() <= 1, "{number} was carried out {} times: {outcome:?}", carried_out.len());
+        assert!(carried_out.iter().all(|whole| whole == length), "{number} of {length}: {carried_out:?}, {outcome:?}");
+        match outcome {
+            Some(Ok(status)) => {
+                assert_eq!((*status, carried_out.len()), (StatusCode::OK, 1), "{number}");
+                answered += 1;
+            }
+            Some(Err(Sent::No)) => {
+                assert!(carried_out.is_empty(), "{number} was carried out: {outcome:?}");
+                unsent += 1;
+            }
+            Some(Err(Sent::Maybe)) | None => {}
+        }
+    }
+    let (retries, connections) = (client.retries(), dialed.load(Ordering::SeqCst));
+    assert!(
+        answered > WRITES / 3 && retries.retries > 20 && connections > 20,
+        "{answered} {unsent} {retries:?} {connections}"
+    );
+}
