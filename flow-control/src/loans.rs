@@ -73,6 +73,12 @@ impl Loans {
         }
     }
 
+    /// Gives up what was borrowed: it was a part of a larger limit, and would be more than its share of a smaller one. What is
+    /// lent stays so until it is over, whoever still uses it.
+    pub fn give_up_borrowed(&mut self) {
+        self.taken.clear();
+    }
+
     /// How much to ask one other for, where so much is wanted of all together: what the others do not lend; or, where they
     /// lend as much as is wanted, its share of that. `other` is `None` for one that has lent nothing yet.
     pub fn asked_of(&self, other: Option<ReplicaId>, wanted: u32, now: Instant) -> u32 {

@@ -44,11 +44,12 @@ impl Replicas {
         (limit / count + u32::from(rest)).max(limit.min(1))
     }
 
-    /// A schema with this replica's part of its limit, by what it has lent and borrowed of that. A burst is shared as the
-    /// rate is. Queues stay as they are: each replica has its own.
+    /// A schema with this replica's part of its limit, by what it has lent and borrowed of that: never more than the limit,
+    /// whatever others say that they lend. A burst is shared as the rate is. Queues stay as they are: each replica has its
+    /// own.
     #[must_use]
     pub fn share(self, schema: &Schema, loans: &Loans, now: Instant) -> Schema {
-        let part = |limit| loans.part(self.part(limit), now);
+        let part = |limit| loans.part(self.part(limit), now).min(limit);
         let mut own = schema.clone();
         match &mut own.kind {
             SchemaKind::Exempt => {}
@@ -104,6 +105,8 @@ mod tests {
         assert_eq!(three.share(&schema, &loans, now).kind, own(33, 330));
         loans.borrow((ReplicaId(1), 7), now, now);
         assert_eq!(three.share(&schema, &loans, now).kind, own(40, 400));
+        loans.borrow((ReplicaId(2), u32::MAX), now, now);
+        assert_eq!(three.share(&schema, &loans, now).kind, own(100, 1_000), "no more than all");
     }
 
     #[test]

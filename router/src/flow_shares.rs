@@ -82,8 +82,15 @@ impl FlowShares {
             (name, place)
         });
         let own = FlowSettings { merged, clusters: clusters.collect() };
-        let governed = self.governed.load().next(own)?;
-        self.governed.store(Arc::new(governed));
+        let before = self.governed.load_full();
+        self.governed.store(Arc::new(before.next(own)?));
+        // Policies may name one that goes for a moment longer, and nobody follows its loans any more.
+        for (at, own) in limits.iter_mut().filter(|(at, _)| !next.contains_key(at)) {
+            own.loans.give_up_borrowed();
+            if let Some(schema) = before.schema(at.0.as_ref(), &at.1) {
+                own.apply(schema, self.replicas, now);
+            }
+        }
         *limits = next;
         Ok(())
     }
@@ -179,11 +186,15 @@ impl LimitShare {
 }
 
 impl OwnShare {
-    /// What was lent and borrowed stays so where the schema limits the same as before.
+    /// What was lent and borrowed stays so where the schema limits the same as before. What was borrowed of a limit that is
+    /// lowered is given up: it may be more than all of the new one.
     fn next(before: Option<&Self>, whole: Schema) -> Self {
         let before = before.filter(|before| discriminant(&before.whole.kind) == discriminant(&whole.kind));
-        let (loans, refused, is_short) =
+        let (mut loans, refused, is_short) =
             before.map(|before| (before.loans.clone(), before.refused, before.is_short)).unwrap_or_default();
+        if before.is_some_and(|before| before.whole.kind.amount() > whole.kind.amount()) {
+            loans.give_up_borrowed();
+        }
         Self { whole, loans, refused, is_short }
     }
 
@@ -289,6 +300,31 @@ mod tests {
             own.settle();
         }
         assert_eq!((first.has(), second.has()), (50, 50));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_limit_that_is_lowered_holds_at_once_whatever_was_borrowed() {
+        let (first, second) = (replica(slots(1_000)), replica(slots(1_000)));
+        let mut held = fill(&first).await;
+        for _ in 0..10 {
+            ask((&first, FIRST), (&second, SECOND));
+            held.extend(fill(&first).await);
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        assert!(first.has() > 800, "{}", first.has());
+        // Another is larger: nothing is given up.
+        first.set(slots(1_100)).unwrap();
+        assert!(first.has() > 850, "{}", first.has());
+        first.set(slots(1_000)).unwrap();
+        let (mut at_first, mut at_second) = (first.has(), second.has());
+        assert!(at_first + at_second <= 1_000, "{at_first} and {at_second}");
+        ask((&first, FIRST), (&second, SECOND));
+        for own in [&first, &second] {
+            own.set(slots(10)).unwrap();
+        }
+        (at_first, at_second) = (first.has(), second.has());
+        assert!(at_first + at_second <= 10, "{at_first} and {at_second} of 10");
+        assert_eq!(fill(&second).await.len() as u32, at_second);
     }
 
     #[tokio::test(start_paused = true)]
