@@ -1,10 +1,11 @@
 //! Who sends a request.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue};
 use tokio::time::Instant;
 use tributary_authentication::{Authority, Reach, UserInfo, VerifierName};
+use tributary_flow_control::AdmittedRequest;
 use tributary_proxy::{ClusterClient, GivenIdentity, Impersonation, OwnToken, Peer, RequestIdentity};
 
 use crate::answer_room::AnswerRoom;
@@ -57,6 +58,9 @@ pub(crate) struct Caller {
     pub(crate) awaited: Awaited,
     /// What dispatch policies say of the request; `None` of a short one where there are none.
     pub(crate) dispatched: Option<Arc<Dispatched>>,
+    /// What the request holds of its flow-control schema, once it was let in: a member that is asked for it may work on it
+    /// when its sender has gone, and until then it is in flight. Empty where it passes none.
+    pub(crate) admitted: OnceLock<Arc<AdmittedRequest>>,
     /// What logs, metrics and traces are told of the request; `None` of what is asked in nobody's name.
     pub(crate) trace: Option<RequestTrace>,
 }
@@ -122,8 +126,15 @@ impl Caller {
             answer_room,
             awaited: Awaited::default(),
             dispatched: None,
+            admitted: OnceLock::new(),
             trace,
         })
+    }
+
+    /// The same, for a question that requests share: it may last longer than the request that put it first, whose place in
+    /// a flow-control schema is free again once that request is over.
+    pub(crate) fn of_shared_question(&self) -> Self {
+        Self { admitted: OnceLock::new(), ..self.clone() }
     }
 
     /// By whose writes this caller's reads wait until they are seen: by those of the same user, or by all that went

@@ -208,7 +208,8 @@ impl PassedSchema {
     }
 
     /// Lets a request in: at once, or after the wait that the schema provides for. What it holds then is for the answer's
-    /// body to keep; what lasts carries it, too, to whoever joins a switched connection.
+    /// body to keep; its caller carries it, too, to the members that are asked, and what lasts to whoever joins a switched
+    /// connection.
     ///
     /// Cancel: who gives up waiting leaves nothing behind.
     ///
@@ -226,12 +227,13 @@ impl PassedSchema {
             let cluster = info.cluster.clone();
             LimitRefusal::FlowControl { cluster, refused }
         })?;
-        if !info.class().is_long_running() {
-            return Ok(Permit::keeping(admitted));
-        }
         let admitted = Arc::new(admitted);
-        let others = extensions.remove::<TunnelPermit>();
-        extensions.insert(TunnelPermit::from(Permit::keeping((others, Arc::clone(&admitted)))));
+        // A request is let in once.
+        let _is_first = caller.admitted.set(Arc::clone(&admitted));
+        if info.class().is_long_running() {
+            let others = extensions.remove::<TunnelPermit>();
+            extensions.insert(TunnelPermit::from(Permit::keeping((others, Arc::clone(&admitted)))));
+        }
         Ok(Permit::keeping(admitted))
     }
 }
@@ -370,7 +372,8 @@ mod tests {
 
         let of_answer = schema.admit(&info, &user, &caller, &mut extensions).await.unwrap();
         let tunnel = extensions.remove::<TunnelPermit>();
-        drop((of_answer, extensions));
+        drop((of_answer, extensions, caller));
+        let caller = Caller::of(&HeaderMap::new(), &Extensions::new(), &user, None).unwrap();
         assert!(schema.admit(&info, &user, &caller, &mut Extensions::new()).await.is_err(), "it is in use");
         assert_eq!(Arc::strong_count(&audited), 2);
         drop(tunnel);

@@ -311,7 +311,7 @@ async fn live(request: ClientRequest<'_>, within: Duration, chosen: impl Fn(&Arc
             path: Arc::clone(&question.path),
             review: None,
             accept: HeaderValue::from_static("application/json"),
-            caller: caller.clone(),
+            caller: caller.of_shared_question(),
             held_bytes: Arc::clone(router.held_bytes()),
             answer_bytes_max: WHOLE_BODY_BYTES_MAX,
             patience: Patience::Each(within),

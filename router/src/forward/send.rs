@@ -151,10 +151,15 @@ fn addressed<'a>(
 
 /// The place that a client's request takes among those to the cluster, also where it asks for an upgrade: whether there
 /// is one is the member's to say, and its answer may be any other. It is taken before the member can
-/// have carried anything out.
+/// have carried anything out. What the request holds of its schema is kept with it: both are free again when the member
+/// has done with the request, which may be later than its client has gone.
 fn place(cluster: &Cluster, caller: &Caller, request: &Request<Body>) -> Result<Permit, Refusal> {
     let class = request.extensions().get::<RequestClass>().copied().unwrap_or_default();
-    cluster.place(class, caller.holder)
+    let place = cluster.place(class, caller.holder)?;
+    Ok(match caller.admitted.get() {
+        Some(admitted) => Permit::keeping((place, Arc::clone(admitted))),
+        None => place,
+    })
 }
 
 /// A request that got no answer from its cluster, and how the cluster stands.

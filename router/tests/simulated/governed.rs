@@ -11,7 +11,7 @@ use tributary_flow_control::{
 use tributary_policy::{Action, Outcome, Policy, Rule};
 use tributary_router::{DispatchSettings, FlowSettings, PlacePolicies, PlaceSchemas};
 
-use crate::harness::{Answer, CONFIG_MAPS, Fixture, SOON, config_map, name, until};
+use crate::harness::{Answer, CONFIG_MAPS, Fixture, QUIET, SOON, config_map, name, until};
 
 fn tokens(name: &str, qps: u32, burst: u32, by: &[Dimension]) -> Schema {
     let [qps, burst] = [qps, burst].map(|number| NonZeroU32::new(number).unwrap());
@@ -183,6 +183,30 @@ async fn a_storm_of_one_client_waits_for_itself() {
     drop((waiting, third, fourth));
     fixture.get(CONFIG_MAPS).await.ok();
     assert!(fixture.router.metrics().expose().contains(&format!("{waits} 0")));
+}
+
+/// Who asks and goes away makes no room for more: the member still works on what it was asked.
+#[tokio::test]
+async fn what_a_client_gave_up_is_in_flight_until_the_member_has_done_with_it() {
+    let fixture = Fixture::start(["a"]).await;
+    fixture.get(CONFIG_MAPS).await.ok();
+    fixture.connect_clients("a").await;
+    let all = all_pass(all_in_flight("one", 1));
+    let clusters = [(ClusterName::new("a").unwrap(), all.clone())].into();
+    fixture.router.set_flow_control(FlowSettings { merged: all, clusters }).unwrap();
+    let client = fixture.client();
+    let json = [("content-type", "application/json")];
+    let created = config_map("new", "x").to_string();
+    let own = format!("/clusters/a{CONFIG_MAPS}");
+    for (method, path, text) in [("GET", &*format!("{own}/nothing"), ""), ("POST", CONFIG_MAPS, &created)] {
+        fixture.member("a").control().hold_requests(true);
+        let given_up = tokio::time::timeout(QUIET, client.call(method, path, &json, text)).await;
+        assert!(given_up.is_err(), "{method}: the member answers nothing");
+        let next = tokio::time::timeout(QUIET, client.send(method, path, &json, text)).await;
+        next.unwrap_or_else(|_| panic!("{method}: a second request was sent to the member")).refused(429);
+        fixture.member("a").control().hold_requests(false);
+        until(async || client.send(method, path, &json, text).await.code != 429).await;
+    }
 }
 
 #[tokio::test]

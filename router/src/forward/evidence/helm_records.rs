@@ -217,7 +217,7 @@ fn question(request: ClientRequest<'_>, key: &ReleaseKey, end: Instant) -> Quest
         path: key.release.question(&key.resource).into(),
         review: None,
         accept: HeaderValue::from_static("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"),
-        caller: caller.clone(),
+        caller: caller.of_shared_question(),
         held_bytes: Arc::clone(router.held_bytes()),
         answer_bytes_max: ANSWER_BYTES_MAX,
         patience: Patience::Until(end),

@@ -57,7 +57,7 @@ fn question(request: ClientRequest<'_>, verb: Verb) -> Question {
         path: PATH.into(),
         review: Some(Bytes::from(review.to_string())),
         accept: HeaderValue::from_static("application/json"),
-        caller: caller.clone(),
+        caller: caller.of_shared_question(),
         held_bytes: Arc::clone(router.held_bytes()),
         answer_bytes_max: REVIEW_ANSWER_BYTES_MAX,
         patience: Patience::Each(ASKED_WITHIN),
