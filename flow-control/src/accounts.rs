@@ -58,7 +58,8 @@ impl<A: Allowance, W> Default for Account<A, W> {
 }
 
 impl<A: Allowance, W> Account<A, W> {
-    fn is_at_rest(&self, limit: A::Limit, now: Instant) -> bool {
+    /// Whether nothing is used, and nobody waits.
+    pub(crate) fn is_at_rest(&self, limit: A::Limit, now: Instant) -> bool {
         self.queues.is_none() && self.allowance.is_at_rest(limit, now)
     }
 }

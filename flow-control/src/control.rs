@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::mem::discriminant;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -15,6 +16,9 @@ use crate::schema::{Limited, MaxRequestsInflight, Schema, SchemaKind, TokenBucke
 #[derive(Clone, Debug, Default)]
 pub struct FlowControl {
     schemas: HashMap<Arc<str>, GovernedSchema>,
+    /// Those of configurations before that are not among them: all of the last one, and of older ones those of which
+    /// something is used. Newer ones come first.
+    left: Vec<GovernedSchema>,
 }
 
 /// Two schemas have one name.
@@ -93,7 +97,8 @@ impl FlowControl {
 
     /// Those of the next one. Where name and kind stay, so does what is used: tokens that are spent, places that are taken
     /// (more than there are now, if there are fewer), and who waits. The limits are in force at once, for those, too, who
-    /// still have the configuration before.
+    /// still have the configuration before. What is used of a schema that goes is remembered until it is over, should it
+    /// come again.
     ///
     /// # Errors
     /// [`DuplicateSchema`]; then nothing is changed.
@@ -105,10 +110,27 @@ impl FlowControl {
             }
         }
         let schemas = by_name.into_iter().map(|(name, schema)| {
-            let governed = GovernedSchema::next(self.schemas.get(&name), schema);
+            let governed = GovernedSchema::next(self.known(&name), schema);
             (name, governed)
         });
-        Ok(Self { schemas: schemas.collect() })
+        let schemas: HashMap<_, _> = schemas.collect();
+        let goes = |before: &&GovernedSchema| {
+            !schemas.get(&before.name).is_some_and(|next| discriminant(&*next.kind) == discriminant(&*before.kind))
+        };
+        let left = self.schemas.values().filter(goes);
+        let left = left.chain(self.left.iter().filter(goes).filter(|before| before.is_in_use())).cloned().collect();
+        Ok(Self { schemas, left })
+    }
+
+    /// All of this name that there are, were in the configuration before, or are still in use.
+    fn known<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a GovernedSchema> + Clone {
+        self.schemas.get(name).into_iter().chain(self.left.iter().filter(move |schema| *schema.name == *name))
+    }
+
+    /// Schemas that are no longer there: all that the configuration before had, so that whoever still goes by that one finds
+    /// them, and those of older ones of which something is used. In no order but that of two of one name the newer comes first.
+    pub fn left(&self) -> impl Iterator<Item = &GovernedSchema> {
+        self.left.iter()
     }
 
     /// The schema of this name.
@@ -123,19 +145,33 @@ impl FlowControl {
 }
 
 impl GovernedSchema {
-    fn next(before: Option<&Self>, schema: Schema) -> Self {
+    /// The next one after those that are known of its name.
+    fn next<'a>(mut known: impl Iterator<Item = &'a Self> + Clone, schema: Schema) -> Self {
         let Schema { name, kind } = schema;
-        let kind = match (kind, before.map(|before| &*before.kind)) {
-            (SchemaKind::Exempt, _) => Governed::Exempt,
-            (SchemaKind::MaxRequestsInflight(rule), Some(Governed::Slots(before))) => {
-                Governed::Slots(before.next(rule))
+        let usage = known.clone().next().map(|before| Arc::clone(&before.usage)).unwrap_or_default();
+        let kind = match kind {
+            SchemaKind::Exempt => Governed::Exempt,
+            SchemaKind::MaxRequestsInflight(rule) => {
+                let before = known.find_map(|before| if let Governed::Slots(own) = &*before.kind { Some(own) } else { None });
+                Governed::Slots(Ruled::after(before, rule))
             }
-            (SchemaKind::MaxRequestsInflight(rule), _) => Governed::Slots(Ruled::new(rule)),
-            (SchemaKind::TokenBucket(rule), Some(Governed::Tokens(before))) => Governed::Tokens(before.next(rule)),
-            (SchemaKind::TokenBucket(rule), _) => Governed::Tokens(Ruled::new(rule)),
+            SchemaKind::TokenBucket(rule) => {
+                let before = known.find_map(|before| if let Governed::Tokens(own) = &*before.kind { Some(own) } else { None });
+                Governed::Tokens(Ruled::after(before, rule))
+            }
         };
-        let usage = before.map(|before| Arc::clone(&before.usage)).unwrap_or_default();
         Self { name, kind: Arc::new(kind), usage }
+    }
+
+    /// Whether a request that it let in is under way or waits, or what one has spent is not back.
+    fn is_in_use(&self) -> bool {
+        let is_at_rest = match &*self.kind {
+            Governed::Exempt => true,
+            Governed::Slots(ruled) => ruled.gate.is_at_rest(),
+            Governed::Tokens(ruled) => ruled.gate.is_at_rest(),
+        };
+        let is_under_way = |is_apart| self.usage.of(is_apart).load(Ordering::Relaxed) > 0;
+        !is_at_rest || is_under_way(false) || is_under_way(true)
     }
 
     /// The name.
@@ -232,15 +268,14 @@ impl<A: Allowance> Ruled<A>
 where
     ReachedLimit: From<A::Limit>,
 {
-    fn new(rule: Limited<A::Limit>) -> Self {
-        let gate = Gate::new(rule.limit, rule.queueing);
-        Self { rule, gate }
-    }
-
-    /// The same state under another rule.
-    fn next(&self, rule: Limited<A::Limit>) -> Self {
-        self.gate.change(rule.limit, rule.queueing);
-        Self { rule, gate: Arc::clone(&self.gate) }
+    /// The state of the one before under another rule; where there was none, nothing is used.
+    fn after(before: Option<&Self>, rule: Limited<A::Limit>) -> Self {
+        let Some(before) = before else {
+            let gate = Gate::new(rule.limit, rule.queueing);
+            return Self { rule, gate };
+        };
+        before.gate.change(rule.limit, rule.queueing);
+        Self { rule, gate: Arc::clone(&before.gate) }
     }
 
     async fn admit(&self, name: &Arc<str>, attributes: &Attributes<'_>) -> Result<Held<A>, Box<Refused>> {

@@ -89,6 +89,11 @@ impl<A: Allowance> Gate<A> {
         (limiter.waiting(), limiter.keys())
     }
 
+    /// Whether nothing is used, and nobody waits.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.limiter.lock().is_at_rest(Instant::now())
+    }
+
     /// How much the key uses that uses most.
     pub(crate) fn used_most(&self) -> u32 {
         self.limiter.lock().used_most(Instant::now())

@@ -101,6 +101,12 @@ impl<A: Allowance, W> Limiter<A, W> {
         self.accounts.keys()
     }
 
+    /// Whether nothing is used, and nobody waits. Cost: a look at each account.
+    pub(crate) fn is_at_rest(&mut self, now: Instant) -> bool {
+        let limit = self.limit;
+        self.accounts.all_mut().all(|(_, account)| account.is_at_rest(limit, now))
+    }
+
     /// How much the key uses that uses most. Cost: a look at each account, some 100 µs of 16,384.
     pub(crate) fn used_most(&mut self, now: Instant) -> u32 {
         self.accounts.all_mut().map(|(_, account)| account.allowance.used(now)).max().unwrap_or(0)

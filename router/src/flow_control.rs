@@ -88,6 +88,8 @@ pub(crate) struct GovernedPlaces {
 struct GovernedPlace {
     control: FlowControl,
     all: Option<PassedSchema>,
+    /// Those that policies may name, the ones of the configuration before among them: its policies are in force for a moment
+    /// longer than its schemas.
     by_name: BTreeMap<Arc<str>, PassedSchema>,
 }
 
@@ -115,9 +117,13 @@ impl GovernedPlaces {
         };
         let merged = next(None, &self.merged, settings.merged)?;
         let mut clusters = BTreeMap::new();
-        for (name, place) in settings.clusters {
+        let gone = self.clusters.keys().filter(|name| !settings.clusters.contains_key(*name));
+        let gone: Vec<_> = gone.map(|name| (name.clone(), PlaceSchemas::default())).collect();
+        for (name, place) in settings.clusters.into_iter().chain(gone) {
             let place = next(Some(&name), self.clusters.get(&name).unwrap_or(&unused), place)?;
-            clusters.insert(name, place);
+            if !place.by_name.is_empty() {
+                clusters.insert(name, place);
+            }
         }
         Ok(Self { merged, clusters })
     }
@@ -182,16 +188,18 @@ impl PlaceSchemas {
 impl GovernedPlace {
     fn next(&self, settings: PlaceSchemas) -> Result<Self, FlowSettingsProblem> {
         let PlaceSchemas { schemas, all } = settings;
-        let names: Vec<_> = schemas.iter().map(|schema| Arc::clone(&schema.name)).collect();
         let control = self.control.changed(schemas)?;
-        let passed = |name: Arc<str>| {
-            let header = header(&name)?;
-            let schema = control.schema(&name).cloned().ok_or(FlowSettingsProblem::Unknown { name })?;
-            Ok::<_, FlowSettingsProblem>(PassedSchema { schema, header })
-        };
-        let by_name = names.into_iter().map(|name| Ok((Arc::clone(&name), passed(name)?)));
-        let by_name = by_name.collect::<Result<BTreeMap<_, _>, FlowSettingsProblem>>()?;
-        let all = all.map(passed).transpose()?;
+        let mut by_name = BTreeMap::new();
+        for schema in control.schemas().chain(control.left()) {
+            let header = header(schema.name())?;
+            let passed = PassedSchema { schema: schema.clone(), header };
+            by_name.entry(Arc::clone(schema.name())).or_insert(passed);
+        }
+        let all = all.map(|name| match control.schema(&name).and(by_name.get(&name)) {
+            Some(passed) => Ok(passed.clone()),
+            None => Err(FlowSettingsProblem::Unknown { name }),
+        });
+        let all = all.transpose()?;
         Ok(Self { control, all, by_name })
     }
 }

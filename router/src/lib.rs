@@ -407,10 +407,12 @@ impl Router {
 
     /// What a request that comes now sees of the configuration.
     pub(crate) fn configuration(&self) -> ConfigurationSnapshot {
+        // Before the schemas that they name: those are there a moment longer.
+        let dispatch = self.dispatch.current();
         ConfigurationSnapshot {
             policies: self.policies.load_full(),
             flow_control: self.flow_control.load_full(),
-            dispatch: self.dispatch.current(),
+            dispatch,
             union: self.fleet.union(),
             clusters: self.fleet.clusters(),
             epochs: self.epochs(),

@@ -149,6 +149,32 @@ async fn what_is_used_survives_a_change_of_the_configuration() {
     assert!(third.schema("rate").is_none() && third.schemas().count() == 1);
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_a_schema_let_in_is_counted_if_it_comes_again() {
+    let both = || [named("tenants", slots(2, &[], None)), named("rate", tokens(1, 4, &[], None))];
+    let first = FlowControl::new(both()).unwrap();
+    let held = [(); 2].map(|()| at_once(tenants(&first), &from("ann")).unwrap());
+    let rate = |control: &FlowControl| (0..10).filter(|_| at_once(control.schema("rate").unwrap(), &from("ann")).is_ok()).count();
+    assert_eq!(rate(&first), 4);
+    // It goes, or is of another kind, for as many configurations as may be.
+    for meanwhile in [Vec::new(), vec![named("tenants", tokens(1, 1, &[], None))]] {
+        let gone = first.changed(meanwhile.clone()).unwrap().changed(meanwhile.clone()).unwrap();
+        let again = gone.changed(both()).unwrap();
+        assert!(at_once(tenants(&again), &from("ann")).is_err(), "two are held of two");
+        assert_eq!((rate(&again), tenants(&again).usage().in_flight), (0, 2));
+    }
+    drop(held);
+    tokio::time::advance(Duration::from_secs(2)).await;
+    let gone = first.changed([]).unwrap();
+    assert_eq!(gone.left().count(), 2, "who still has the configuration before finds them");
+    let gone = gone.changed([]).unwrap();
+    assert_eq!(gone.left().map(|schema| &**schema.name()).collect::<Vec<_>>(), ["rate"], "two tokens are not back");
+    let again = gone.changed(both()).unwrap();
+    assert_eq!(rate(&again), 2);
+    tokio::time::advance(Duration::from_secs(4)).await;
+    assert_eq!(again.changed([]).unwrap().changed([]).unwrap().left().count(), 0);
+}
+
 #[test]
 fn a_name_is_one_schemas() {
     let twice = [named("tenants", SchemaKind::Exempt), named("tenants", slots(1, &[], None))];

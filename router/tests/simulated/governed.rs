@@ -282,6 +282,33 @@ async fn a_request_passes_the_schema_that_its_policy_names() {
     }
 }
 
+/// Schemas change before the policies that name them: nothing passes unlimited in between.
+#[tokio::test]
+async fn a_schema_that_goes_holds_for_as_long_as_policies_name_it() {
+    let fixture = Fixture::start(["a"]).await;
+    fixture.get(CONFIG_MAPS).await.ok();
+    let own = format!("/clusters/a{CONFIG_MAPS}");
+    let place = PlaceSchemas { schemas: vec![all_in_flight("none", 0)], all: None };
+    let policies = PlacePolicies { policies: vec![passing(Some("none"), &[])], denies_all: false };
+    let cluster = ClusterName::new("a").unwrap();
+    let clusters = [(cluster.clone(), place.clone())].into();
+    fixture.router.set_flow_control(FlowSettings { merged: place, clusters }).unwrap();
+    let clusters = [(cluster, policies.clone())].into();
+    fixture.router.set_dispatch(DispatchSettings { merged: policies, clusters });
+    for path in [CONFIG_MAPS, &own] {
+        fixture.get(path).await.refused(429);
+    }
+    fixture.router.set_flow_control(FlowSettings::default()).unwrap();
+    for path in [CONFIG_MAPS, &own] {
+        fixture.get(path).await.refused(429);
+    }
+    assert!(!fixture.router.metrics().expose().contains("schema=\"none\""));
+    fixture.router.set_dispatch(DispatchSettings::default());
+    for path in [CONFIG_MAPS, &own] {
+        fixture.get(path).await.ok();
+    }
+}
+
 #[tokio::test]
 async fn each_value_of_a_key_has_a_limit_of_its_own() {
     const PODS: &str = "/api/v1/namespaces/default/pods";
