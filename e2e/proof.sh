@@ -2,11 +2,12 @@
 # What takes longer than continuous integration should: `make proof` runs it, or the parts that are named as arguments.
 #
 #   proof.sh [property] [model] [fleet] [specs] [reads] [bookmarks] [silence] [oracle] [authorization]
-#            [races] [rights] [faults] [container] [fuzz]
+#            [races] [rights] [faults] [container] [day] [fuzz]
 #
 # Each part writes one line of ../PROOF.md: the day, the commit, the command, how it ended, how long it took. Lines of parts that
 # did not run stay. New lines are appended, so nothing may stand below the table.
-# Longer runs: PROPTEST_CASES, TRIBUTARY_CHANGES, TRIBUTARY_SEEDS and FUZZ_SECONDS (for each target).
+# Longer runs, or shorter ones: PROPTEST_CASES, TRIBUTARY_CHANGES, TRIBUTARY_SEEDS, TRIBUTARY_DAY_MINUTES and FUZZ_SECONDS
+# (for each target).
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -14,6 +15,8 @@ export PROPTEST_CASES=${PROPTEST_CASES:-10000} TRIBUTARY_CHANGES=${TRIBUTARY_CHA
 # Seed and count of the generated questions whether somebody may do something.
 export TRIBUTARY_AUTHORIZATION=${TRIBUTARY_AUTHORIZATION:-7:4000}
 export TRIBUTARY_SPECS_RESULTS=$PWD/e2e/specs/RESULTS.md
+# How long the day in production is.
+export TRIBUTARY_DAY_MINUTES=${TRIBUTARY_DAY_MINUTES:-30}
 fuzz_seconds=${FUZZ_SECONDS:-120}
 result=PROOF.md
 failed=0
@@ -66,8 +69,11 @@ e2e() {
   for filter; do cargo test --workspace --locked --test e2e -- --ignored "$filter" || return 1; done
 }
 
+# As those, telling of each minute as it ends.
+day() { cargo test --workspace --locked --test e2e -- --ignored --nocapture day::proof; }
+
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(property model fleet specs reads bookmarks silence oracle authorization races rights faults container fuzz)
+[ ${#parts[@]} -gt 0 ] || parts=(property model fleet specs reads bookmarks silence oracle authorization races rights faults container day fuzz)
 cargo build --workspace --bin tributary --locked || exit 1
 for name in "${parts[@]}"; do
   case $name in
@@ -84,6 +90,7 @@ for name in "${parts[@]}"; do
     rights) part rights 'cargo test --test e2e -- --ignored shared_mode::churn::proof; … shared_mode::tokens::proof' e2e shared_mode::churn::proof shared_mode::tokens::proof ;;
     faults) part faults 'cargo test -p tributary-server --test serve -- --ignored' cargo test --workspace --locked --test serve -- --ignored ;;
     container) part container 'cargo test --test e2e -- --ignored deployment::container' e2e deployment::container::proof ;;
+    day) part day "TRIBUTARY_DAY_MINUTES=$TRIBUTARY_DAY_MINUTES cargo test --test e2e -- --ignored day::proof" day ;;
     fuzz) part fuzz "cargo fuzz run, $fuzz_seconds s each" fuzz ;;
     *) echo "no such part: $name" >&2; exit 2 ;;
   esac

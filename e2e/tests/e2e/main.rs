@@ -18,6 +18,7 @@ mod compaction;
 mod configuration_objects;
 mod conformance;
 mod context;
+mod day;
 mod deployment;
 mod differential;
 mod differing;
@@ -65,6 +66,7 @@ fn main() -> anyhow::Result<()> {
     let cases: Vec<Case> = [
         specs::cases(),
         oracle::cases(),
+        day::cases(),
         conformance::cases(),
         differential::cases(),
         kubectl::cases(),

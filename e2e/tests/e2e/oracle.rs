@@ -26,8 +26,8 @@ use tributary_simulator::Relay;
 
 mod faults;
 mod ledger;
-mod observer;
-mod writer;
+pub(crate) mod observer;
+pub(crate) mod writer;
 
 /// How long clients may take to begin, on a busy machine.
 const SYNC: Duration = Duration::from_secs(60);
@@ -263,7 +263,7 @@ impl Run {
     }
 
     async fn play(&mut self, schedule: &Schedule) -> anyhow::Result<()> {
-        let writers = Writers::start(writer::writers(&self.world.members, &self.place, self.seed));
+        let writers = Writers::start(writer::writers(&self.world.members, &self.place, self.seed, writer::PACE));
         let begun = Instant::now();
         schedule.play(&self.world).await?;
         let written = writers.written();
@@ -356,28 +356,12 @@ impl Run {
         Ok(())
     }
 
-    /// What the members hold, asked of them directly.
     async fn union(&self) -> anyhow::Result<Union> {
-        let mut union = Union::new();
-        for resource in RESOURCES {
-            let all: &mut BTreeMap<String, Vec<(String, u64)>> = union.entry(resource).or_default();
-            for member in &self.world.members {
-                for item in self.list(member.http(), resource).await? {
-                    let metadata = &item["metadata"];
-                    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-                    let sequence = text(&metadata["annotations"][SEQUENCE]).parse().context("read a sequence")?;
-                    let key = format!("{}/{}", self.place.namespace, text(&metadata["name"]));
-                    all.entry(key).or_default().push((text(&metadata["uid"]), sequence));
-                }
-            }
-        }
-        Ok(union)
+        union(&self.world.members, &self.place.namespace).await
     }
 
     async fn list(&self, http: &HttpClient, resource: &str) -> anyhow::Result<Vec<Value>> {
-        let path = format!("/api/v1/namespaces/{}/{resource}", self.place.namespace);
-        let list = http.get(&path).send().await?.expect(200)?.json()?;
-        list["items"].as_array().cloned().context("no items")
+        list(http, &self.place.namespace, resource).await
     }
 
     /// A list of Tributary equals the members' lists, in every byte of content.
@@ -414,6 +398,30 @@ impl Run {
             _ => "nowhere".to_owned(),
         }
     }
+}
+
+/// What the members hold that writers have written in a namespace, asked of them directly.
+pub(crate) async fn union(members: &[Arc<TestCluster>], namespace: &str) -> anyhow::Result<Union> {
+    let mut union = Union::new();
+    for resource in RESOURCES {
+        let all: &mut BTreeMap<String, Vec<(String, u64)>> = union.entry(resource).or_default();
+        for member in members {
+            for item in list(member.http(), namespace, resource).await? {
+                let metadata = &item["metadata"];
+                let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+                let sequence = text(&metadata["annotations"][SEQUENCE]).parse().context("read a sequence")?;
+                let key = format!("{namespace}/{}", text(&metadata["name"]));
+                all.entry(key).or_default().push((text(&metadata["uid"]), sequence));
+            }
+        }
+    }
+    Ok(union)
+}
+
+async fn list(http: &HttpClient, namespace: &str, resource: &str) -> anyhow::Result<Vec<Value>> {
+    let path = format!("/api/v1/namespaces/{namespace}/{resource}");
+    let list = http.get(&path).send().await?.expect(200)?.json()?;
+    list["items"].as_array().cloned().context("no items")
 }
 
 /// The kubeconfig that Tributary wrote, with its port replaced by the relay's.

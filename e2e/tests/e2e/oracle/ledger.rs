@@ -6,14 +6,14 @@ use kube::api::ObjectMeta;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// What a client knows of one object: its uid and its sequence.
-pub(super) type State = (String, u64);
+pub(crate) type State = (String, u64);
 
 /// The objects of a client by namespace and name.
-pub(super) type States = BTreeMap<String, State>;
+pub(crate) type States = BTreeMap<String, State>;
 
 /// Everything that one client was told of one resource.
 #[derive(Debug, Default)]
-pub(super) struct Ledger {
+pub(crate) struct Ledger {
     held: States,
     /// Uids of objects that were deleted or missing from a list: they never come back.
     gone: HashSet<String>,
@@ -23,11 +23,11 @@ pub(super) struct Ledger {
     steady: HashMap<String, u64>,
     /// The list that is being received.
     listing: Option<States>,
-    pub(super) applied: usize,
-    pub(super) lists: usize,
+    pub(crate) applied: usize,
+    pub(crate) lists: usize,
     /// The places where states were skipped outside of lists.
-    pub(super) gaps: Vec<String>,
-    pub(super) violations: Vec<String>,
+    pub(crate) gaps: Vec<String>,
+    pub(crate) violations: Vec<String>,
 }
 
 impl Ledger {
@@ -42,12 +42,12 @@ impl Ledger {
     }
 
     /// A list begins.
-    pub(super) fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) {
         self.listing = Some(States::new());
     }
 
     /// An object of the list.
-    pub(super) fn listed(&mut self, metadata: &ObjectMeta) {
+    pub(crate) fn listed(&mut self, metadata: &ObjectMeta) {
         let Some((key, state)) = self.read(metadata, "list") else { return };
         self.forward(&key, &state, "list");
         if self.listing.get_or_insert_default().insert(key.clone(), state).is_some() {
@@ -56,7 +56,7 @@ impl Ledger {
     }
 
     /// The list is whole.
-    pub(super) fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         let next = self.listing.take().unwrap_or_default();
         for (key, (uid, _)) in std::mem::take(&mut self.held) {
             if next.get(&key).is_none_or(|(other, _)| *other != uid) {
@@ -69,7 +69,7 @@ impl Ledger {
     }
 
     /// An ADDED or MODIFIED, which kube-rs does not tell apart.
-    pub(super) fn apply(&mut self, metadata: &ObjectMeta) {
+    pub(crate) fn apply(&mut self, metadata: &ObjectMeta) {
         self.applied += 1;
         let Some((key, state)) = self.read(metadata, "apply") else { return };
         if let Some((uid, sequence)) = self.held.get(&key)
@@ -83,7 +83,7 @@ impl Ledger {
     }
 
     /// A DELETED. One of an object that is gone already may come twice after a cut, which kube-rs heals unseen.
-    pub(super) fn delete(&mut self, metadata: &ObjectMeta) {
+    pub(crate) fn delete(&mut self, metadata: &ObjectMeta) {
         let Some((key, (uid, sequence))) = self.read(metadata, "delete") else { return };
         match self.held.get(&key) {
             Some((held, _)) if *held == uid => {
@@ -131,7 +131,7 @@ impl Ledger {
     }
 
     /// What the client holds. What was skipped of a name that is not held now is not counted: it may have been before.
-    pub(super) fn look(&mut self) -> &States {
+    pub(crate) fn look(&mut self) -> &States {
         self.settle();
         &self.held
     }

@@ -22,35 +22,35 @@ use std::{
 use tokio::task::JoinHandle;
 
 /// The resources that every client follows.
-pub(super) const RESOURCES: [&str; 2] = ["configmaps", "pods"];
+pub(crate) const RESOURCES: [&str; 2] = ["configmaps", "pods"];
 
 /// The objects of all members, by resource and by namespace and name. A name that several have lists each state.
-pub(super) type Union = BTreeMap<&'static str, BTreeMap<String, Vec<State>>>;
+pub(crate) type Union = BTreeMap<&'static str, BTreeMap<String, Vec<State>>>;
 
 /// A client that follows.
-pub(super) enum Observer {
+pub(crate) enum Observer {
     Program { name: String, follower: Box<Follower> },
     KubeRs(KubeRs),
 }
 
 /// What a client holds, by resource and point of view, and what it saw.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(crate) struct Seen {
     /// `configmaps/store` → its objects.
-    pub(super) stores: BTreeMap<String, States>,
-    pub(super) violations: Vec<String>,
+    pub(crate) stores: BTreeMap<String, States>,
+    pub(crate) violations: Vec<String>,
     /// States of objects that a stream skipped.
-    pub(super) gaps: u64,
+    pub(crate) gaps: u64,
     /// The last of them.
-    pub(super) skipped: Vec<String>,
+    pub(crate) skipped: Vec<String>,
     /// What came of its own calls.
-    pub(super) calls: Calls,
+    pub(crate) calls: Calls,
     /// For the report: what happened, in the client's words.
-    pub(super) summary: String,
+    pub(crate) summary: String,
 }
 
 impl Observer {
-    pub(super) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         match self {
             Self::Program { name, .. } => name,
             Self::KubeRs(client) => &client.name,
@@ -58,7 +58,7 @@ impl Observer {
     }
 
     /// Starts a program that obeys `dump`.
-    pub(super) fn program(
+    pub(crate) fn program(
         name: &str,
         program: &Path,
         kubeconfig: &Path,
@@ -70,7 +70,7 @@ impl Observer {
     }
 
     /// Waits until it follows.
-    pub(super) async fn synced(&mut self, patience: Duration) -> anyhow::Result<()> {
+    pub(crate) async fn synced(&mut self, patience: Duration) -> anyhow::Result<()> {
         match self {
             Self::Program { follower, .. } => follower.wait_for("synced", patience).await.map(drop),
             Self::KubeRs(_) => Ok(()),
@@ -78,7 +78,7 @@ impl Observer {
     }
 
     /// Has a client that writes stop writing.
-    pub(super) fn pause(&mut self) -> anyhow::Result<()> {
+    pub(crate) fn pause(&mut self) -> anyhow::Result<()> {
         match self {
             Self::Program { follower, .. } => follower.tell("pause\n"),
             Self::KubeRs(_) => Ok(()),
@@ -86,7 +86,7 @@ impl Observer {
     }
 
     /// What it says of its troubles, for a failed run.
-    pub(super) fn log_tail(&self) -> String {
+    pub(crate) fn log_tail(&self) -> String {
         match self {
             Self::Program { follower, .. } => follower.log_tail(12),
             Self::KubeRs(_) => String::new(),
@@ -95,7 +95,7 @@ impl Observer {
 
     /// What it holds and saw so far. A program that has ended, as by a panic of the inconsistency detector,
     /// is an error.
-    pub(super) async fn look(&mut self) -> anyhow::Result<Seen> {
+    pub(crate) async fn look(&mut self) -> anyhow::Result<Seen> {
         match self {
             Self::Program { name, follower } => {
                 let dump = follower.dump().await.with_context(|| format!("ask {name}"))?;
@@ -108,9 +108,9 @@ impl Observer {
 
 /// What came of the calls of a client that writes.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Calls {
-    pub(super) writes: u64,
-    pub(super) failed: u64,
+pub(crate) struct Calls {
+    pub(crate) writes: u64,
+    pub(crate) failed: u64,
 }
 
 /// Reads a dump.
@@ -142,7 +142,7 @@ fn seen(dump: &Value) -> anyhow::Result<Seen> {
 
 impl Seen {
     /// Whether every store is the union of the members.
-    pub(super) fn is(&self, union: &Union) -> anyhow::Result<()> {
+    pub(crate) fn is(&self, union: &Union) -> anyhow::Result<()> {
         for (name, store) in &self.stores {
             let resource = name.split('/').next().unwrap_or_default();
             let Some(members) = union.get(resource) else { bail!("a store of {resource}") };
@@ -159,7 +159,7 @@ impl Seen {
 }
 
 /// kube-rs watchers of all resources.
-pub(super) struct KubeRs {
+pub(crate) struct KubeRs {
     name: String,
     ledgers: Vec<(&'static str, Arc<Mutex<Ledger>>)>,
     tasks: Vec<JoinHandle<()>>,
@@ -173,7 +173,7 @@ impl Drop for KubeRs {
 
 impl KubeRs {
     /// Starts watchers with this configuration.
-    pub(super) async fn start(
+    pub(crate) async fn start(
         name: &str,
         kubeconfig: &Path,
         namespace: &str,

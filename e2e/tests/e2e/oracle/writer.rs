@@ -20,16 +20,16 @@ use tokio::{
 use tributary_e2e::{HttpClient, TestCluster};
 
 /// The annotation that counts the writes to a name, from 1, over deletions too.
-pub(super) const SEQUENCE: &str = "oracle.tributary.dev/sequence";
+pub(crate) const SEQUENCE: &str = "oracle.tributary.dev/sequence";
 
 /// The annotation `<sequence>:<length>:` and that many letters, which shows a torn object.
-pub(super) const PAYLOAD: &str = "oracle.tributary.dev/payload";
+pub(crate) const PAYLOAD: &str = "oracle.tributary.dev/payload";
 
 /// Writers per member. Each waits for its answers, so that together they keep the pace while answers take 100 ms.
 const WRITERS: u32 = 20;
 
-/// Writes per second and member.
-const PACE: u32 = 200;
+/// Writes per second and member, where nothing else is to be done.
+pub(crate) const PACE: u32 = 200;
 
 /// Names per writer.
 const NAMES: usize = 6;
@@ -39,14 +39,14 @@ const DOWN: Duration = Duration::from_millis(100);
 
 /// Where writers write, and under which names.
 #[derive(Clone)]
-pub(super) struct Place {
-    pub(super) namespace: String,
+pub(crate) struct Place {
+    pub(crate) namespace: String,
     /// Whether all members use the same names.
-    pub(super) twins: bool,
+    pub(crate) twins: bool,
 }
 
 /// Writers of all members, until stopped.
-pub(super) struct Writers {
+pub(crate) struct Writers {
     stop: watch::Sender<bool>,
     tasks: JoinSet<anyhow::Result<Writer>>,
     written: Arc<AtomicU64>,
@@ -54,7 +54,7 @@ pub(super) struct Writers {
 
 impl Writers {
     /// Lets them write.
-    pub(super) fn start(writers: Vec<Writer>) -> Self {
+    pub(crate) fn start(writers: Vec<Writer>) -> Self {
         let (stop, stopped) = watch::channel(false);
         let written = Arc::new(AtomicU64::new(0));
         let mut tasks = JoinSet::new();
@@ -65,12 +65,12 @@ impl Writers {
     }
 
     /// Writes that took effect so far.
-    pub(super) fn written(&self) -> u64 {
+    pub(crate) fn written(&self) -> u64 {
         self.written.load(Ordering::Relaxed)
     }
 
     /// Ends them after the write that each is at, and returns them for another start.
-    pub(super) async fn stop(mut self) -> anyhow::Result<Vec<Writer>> {
+    pub(crate) async fn stop(mut self) -> anyhow::Result<Vec<Writer>> {
         self.stop.send_replace(true);
         let mut writers = Vec::new();
         while let Some(writer) = self.tasks.join_next().await {
@@ -80,8 +80,8 @@ impl Writers {
     }
 }
 
-/// Writers of these members, with names that nobody has.
-pub(super) fn writers(members: &[Arc<TestCluster>], place: &Place, seed: u64) -> Vec<Writer> {
+/// Writers of these members, with names that nobody has. `pace` is how many writes there are in a second, of each member.
+pub(crate) fn writers(members: &[Arc<TestCluster>], place: &Place, seed: u64, pace: u32) -> Vec<Writer> {
     let mut writers = Vec::new();
     for (index, member) in members.iter().enumerate() {
         let owner = if place.twins { "twin" } else { member.name() };
@@ -94,6 +94,7 @@ pub(super) fn writers(members: &[Arc<TestCluster>], place: &Place, seed: u64) ->
             writers.push(Writer {
                 http: member.http().clone(),
                 namespace: place.namespace.clone(),
+                period: Duration::from_secs(1) * WRITERS / pace,
                 random: StdRng::seed_from_u64(seed ^ (u64::from(writer) << 32 | index as u64)),
                 slots: slots.collect(),
             });
@@ -103,16 +104,17 @@ pub(super) fn writers(members: &[Arc<TestCluster>], place: &Place, seed: u64) ->
 }
 
 /// One writer of one member, which owns its names.
-pub(super) struct Writer {
+pub(crate) struct Writer {
     http: HttpClient,
     namespace: String,
+    period: Duration,
     random: StdRng,
     slots: Vec<Slot>,
 }
 
 impl Writer {
     async fn run(mut self, mut stopped: watch::Receiver<bool>, written: Arc<AtomicU64>) -> anyhow::Result<Self> {
-        let mut pace = interval(Duration::from_secs(1) * WRITERS / PACE);
+        let mut pace = interval(self.period);
         pace.set_missed_tick_behavior(MissedTickBehavior::Skip);
         loop {
             tokio::select! {

@@ -1,0 +1,106 @@
+//! A day in production, compressed: three clusters of real kube-apiservers, one of them with two, behind Tributary in the
+//! shared mode with flow control, the audit log and the access log; a mixed load of people, informers, tunnels and
+//! connections; and each minute one fault, drawn by a seed.
+//!
+//! What holds all day: no request fails that the minute's fault does not excuse; no answer is of another cluster or of
+//! another user than it says; at the end of each minute, once it is quiet, every informer holds what the clusters hold,
+//! nothing is held of work that is over, and memory, files and connections are what they were.
+//!
+//! A run prints its seed; `TRIBUTARY_DAY_SEED` and `TRIBUTARY_DAY_MINUTES` choose another one and another length, and
+//! `TRIBUTARY_DAY_FAULTS` names the only faults that are played (`CutOff,Storm`).
+
+use crate::context::{Case, TestContext};
+use anyhow::Context as _;
+use std::{str::FromStr, sync::Arc, time::Duration};
+use tokio::time::{Instant, sleep_until};
+
+mod faults;
+mod followers;
+mod harm;
+mod load;
+mod measure;
+mod scene;
+
+use faults::Deck;
+use followers::Followers;
+use load::Load;
+use measure::Sample;
+use scene::Scene;
+
+/// How many minutes there are: half an hour.
+const MINUTES: usize = 30;
+
+/// How long it is loud in each of them; then it is quiet until all is as it should be, which takes seconds, and up to two
+/// minutes after some faults.
+const LOUD: Duration = Duration::from_secs(55);
+
+/// The first minutes, in which memory and connections become what they are all day.
+const WARM_UP: usize = 2;
+
+/// How long a minute may take, and the start.
+const PATIENCE: Duration = Duration::from_secs(420);
+
+pub(crate) fn cases() -> Vec<Case> {
+    let minutes = given("TRIBUTARY_DAY_MINUTES", MINUTES);
+    let patience = PATIENCE * u32::try_from(minutes + 1).unwrap_or(u32::MAX);
+    vec![Case::new("day::proof_day", move |context| run(context, minutes)).patience(patience)]
+}
+
+/// What the environment says, or another.
+fn given<T: FromStr>(variable: &str, otherwise: T) -> T {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
+}
+
+async fn run(context: TestContext, minutes: usize) -> anyhow::Result<()> {
+    let seed = given("TRIBUTARY_DAY_SEED", u64::from(rand::random::<u32>()));
+    println!("day: seed {seed}, {minutes} minutes");
+    let scene = Arc::new(Scene::start(&context, seed).await?);
+    let outcome = live(&context, &scene, seed, minutes).await;
+    outcome.map_err(|error| {
+        let kept = scene.keep_log(seed);
+        error.context(format!("seed {seed}, Tributary's log in {kept}"))
+    })
+}
+
+async fn live(context: &TestContext, scene: &Arc<Scene>, seed: u64, minutes: usize) -> anyhow::Result<()> {
+    let begun = Instant::now();
+    let operator = scene.operator().await?;
+    let load = Load::prepare(scene, seed).await.context("prepare the load")?;
+    let mut followers = Followers::start(scene, context.fixture.tools().await?, seed).await?;
+    let mut deck = Deck::of(seed, &given("TRIBUTARY_DAY_FAULTS", String::new()))?;
+    println!("day: everybody is there after {:.0} s", begun.elapsed().as_secs_f64());
+    let mut samples = Vec::new();
+    for minute in 1..=minutes {
+        let (fault, lasts) = deck.draw();
+        let began = Instant::now();
+        followers.go_on();
+        load.go_on();
+        let what = format!("minute {minute}: {fault} for {} s", lasts.as_secs());
+        fault.play(scene, &load.met, lasts).await.with_context(|| what.clone())?;
+        sleep_until(began + LOUD).await;
+        let sample = quiet(scene, &operator, &load, &mut followers, &what).await.with_context(|| what.clone())?;
+        println!("day: {what}; over after {:.0} s", began.elapsed().as_secs_f64());
+        if minute > WARM_UP.min(minutes / 2) {
+            samples.push(sample);
+        }
+    }
+    println!("day: {}", measure::is_flat(&samples)?);
+    Ok(())
+}
+
+/// The end of a minute: nobody asks any more, and all is looked at.
+async fn quiet(
+    scene: &Scene,
+    operator: &tributary_e2e::HttpClient,
+    load: &Load,
+    followers: &mut Followers,
+    what: &str,
+) -> anyhow::Result<Sample> {
+    let written = followers.pause().await?;
+    load.pause().await?;
+    let settled = followers.settle(scene).await?;
+    let sample = measure::look(scene.tributary.pid(), operator, &scene.tributary.log()).await?;
+    let met = load.met.take()?;
+    println!("day:   {what}: {met}; {written} writes, followed after {:.1} s; {sample}", settled.as_secs_f64());
+    Ok(sample)
+}

@@ -1,0 +1,351 @@
+//! One fault each minute, drawn by a seed: each kind comes once before one comes again.
+
+use super::harm::Reach::{self, Cluster, Front, Merged, Writes};
+use super::load::Met;
+use super::scene::{CLUSTERS, Limit, SOON, Scene, VISITOR, compact, revoke_token};
+use crate::context::eventually;
+use anyhow::{Context as _, ensure};
+use futures::future::join_all;
+use rand::{Rng, SeedableRng, rngs::StdRng, seq::SliceRandom};
+use std::{fmt, time::Duration};
+use tokio::time::{Instant, sleep, timeout};
+use tributary_simulator::Weather;
+
+/// How long a fault lasts that does not end by itself: a cluster is known to be silent after 9 s.
+const LASTS: std::ops::Range<u64> = 4..16;
+
+/// What one user sends at once in a storm.
+const STORM: usize = 24;
+
+/// Clients that read nothing of what they asked for.
+const SLOW_READERS: usize = 10;
+
+/// Requests that are given up in masses, so many at once.
+const GIVEN_UP: usize = 40;
+
+/// How long a changed file may take to be read.
+const READ_WITHIN: Duration = Duration::from_secs(15);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// One of the two kube-apiservers of the first cluster is killed, and started again.
+    EndpointKilled,
+    /// It stands still, its connections open.
+    EndpointFrozen,
+    /// Both are restarted one after the other, as an upgrade does.
+    RollingRestart,
+    /// The only kube-apiserver of the second cluster stands still.
+    ClusterFrozen,
+    /// It is killed with its etcd.
+    ClusterKilled,
+    /// Its etcd stands still.
+    EtcdFrozen,
+    /// Nothing passes between Tributary and the second cluster.
+    CutOff,
+    /// Connections to it break again and again.
+    ConnectionsBreak,
+    /// Little passes.
+    SlowWire,
+    /// The third cluster leaves, and joins again.
+    LeavesAndJoins,
+    /// Requests are limited otherwise, and not at all, and as before.
+    LimitChanged,
+    /// Somebody is denied everything, and then is not.
+    PolicyChanged,
+    /// Tributary's token is exchanged, and the one before is good no more.
+    CredentialsRotated,
+    /// The same in the other order, as somebody does it who forgot.
+    CredentialsRevoked,
+    /// One user asks as much as they can.
+    Storm,
+    /// Clients ask for what is long, and read nothing.
+    SlowReaders,
+    /// Clients' connections are cut.
+    ClientsCut,
+    /// Clients give up what they have asked for, at once and without end.
+    GivenUp,
+    /// etcd forgets all that has been.
+    Compaction,
+    /// The configuration is read anew, and says the same.
+    Reload,
+    /// Nothing happens.
+    Nothing,
+}
+
+const ALL: [Fault; 21] = [
+    Fault::EndpointKilled,
+    Fault::EndpointFrozen,
+    Fault::RollingRestart,
+    Fault::ClusterFrozen,
+    Fault::ClusterKilled,
+    Fault::EtcdFrozen,
+    Fault::CutOff,
+    Fault::ConnectionsBreak,
+    Fault::SlowWire,
+    Fault::LeavesAndJoins,
+    Fault::LimitChanged,
+    Fault::PolicyChanged,
+    Fault::CredentialsRotated,
+    Fault::CredentialsRevoked,
+    Fault::Storm,
+    Fault::SlowReaders,
+    Fault::ClientsCut,
+    Fault::GivenUp,
+    Fault::Compaction,
+    Fault::Reload,
+    Fault::Nothing,
+];
+
+/// Faults in the order of a seed, without end.
+pub(super) struct Deck {
+    random: StdRng,
+    left: Vec<Fault>,
+    /// The only ones that are played, by the words of [`Fault`]; all if there are none.
+    only: Vec<Fault>,
+}
+
+impl Deck {
+    /// `only` names those that are played, separated by commas; all where it is empty.
+    pub(super) fn of(seed: u64, only: &str) -> anyhow::Result<Self> {
+        let named = only.split(',').filter(|name| !name.is_empty());
+        let only = named.map(|name| ALL.iter().copied().find(|fault| format!("{fault:?}") == name).context(name.to_owned()));
+        let only = only.collect::<anyhow::Result<_>>().context("there is no such fault")?;
+        Ok(Self { random: StdRng::seed_from_u64(seed), left: Vec::new(), only })
+    }
+
+    /// The next one, and for how long.
+    pub(super) fn draw(&mut self) -> (Fault, Duration) {
+        if self.left.is_empty() {
+            self.left = if self.only.is_empty() { ALL.to_vec() } else { self.only.clone() };
+            self.left.shuffle(&mut self.random);
+        }
+        let lasts = Duration::from_secs(self.random.random_range(LASTS));
+        (self.left.pop().unwrap_or(Fault::Nothing), lasts)
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{self:?}")
+    }
+}
+
+impl Fault {
+    /// Whose requests may fail for it.
+    fn reaches(self) -> &'static [Reach] {
+        match self {
+            // Reads are asked of the other one; what was under way to one that stands still is not.
+            Self::EndpointKilled | Self::RollingRestart => &[Writes(0)],
+            Self::EndpointFrozen | Self::CredentialsRevoked => &[Cluster(0)],
+            Self::ClusterFrozen
+            | Self::ClusterKilled
+            | Self::EtcdFrozen
+            | Self::CutOff
+            | Self::ConnectionsBreak
+            | Self::SlowWire => &[Cluster(1)],
+            Self::LeavesAndJoins => &[Merged],
+            Self::ClientsCut => &[Front],
+            Self::LimitChanged
+            | Self::PolicyChanged
+            | Self::CredentialsRotated
+            | Self::Storm
+            | Self::SlowReaders
+            | Self::GivenUp
+            | Self::Compaction
+            | Self::Reload
+            | Self::Nothing => &[],
+        }
+    }
+
+    /// Plays it; in the end nothing fails any more.
+    pub(super) async fn play(self, scene: &Scene, met: &Met, lasts: Duration) -> anyhow::Result<()> {
+        let _harm = met.harms.begin(self.reaches());
+        let (first, second) = (&scene.members[0], &scene.members[1]);
+        match self {
+            Self::EndpointKilled => {
+                first.kill_apiserver().await?;
+                sleep(lasts).await;
+                first.start_again().await
+            }
+            Self::EndpointFrozen => {
+                first.freeze().await?;
+                sleep(lasts).await;
+                first.thaw().await
+            }
+            Self::RollingRestart => {
+                for port in scene.ports {
+                    first.restart_apiserver(port).await?;
+                    // An upgrade waits until the new one is used.
+                    sleep(Duration::from_secs(5)).await;
+                }
+                Ok(())
+            }
+            Self::ClusterFrozen => {
+                second.freeze().await?;
+                sleep(lasts).await;
+                second.thaw().await
+            }
+            Self::ClusterKilled => {
+                second.kill9().await?;
+                sleep(lasts).await;
+                second.start_again().await
+            }
+            Self::EtcdFrozen => {
+                second.freeze_etcd().await?;
+                sleep(lasts).await;
+                second.thaw_etcd().await
+            }
+            Self::CutOff => weather(scene, Weather::Silent, lasts).await,
+            Self::ConnectionsBreak => weather(scene, Weather::Cut { within: 1 << 16 }, lasts).await,
+            Self::SlowWire => weather(scene, Weather::Slow { bytes_per_second: 20_000 }, lasts).await,
+            Self::LeavesAndJoins => leaves_and_joins(scene, lasts).await,
+            Self::LimitChanged => limit_changes(scene, lasts).await,
+            Self::PolicyChanged => policy_changes(scene).await,
+            Self::CredentialsRotated => {
+                let before = scene.configuration.lock().await.exchange_token(0, first).await?;
+                sleep(READ_WITHIN).await;
+                revoke_token(first, &before).await
+            }
+            Self::CredentialsRevoked => {
+                let mut configuration = scene.configuration.lock().await;
+                revoke_token(first, configuration.token_of(0)).await?;
+                sleep(lasts).await;
+                configuration.exchange_token(0, first).await?;
+                sleep(READ_WITHIN).await;
+                Ok(())
+            }
+            Self::Storm => storm(scene, lasts).await,
+            Self::SlowReaders => slow_readers(scene, lasts).await,
+            Self::ClientsCut => {
+                let over = Instant::now() + lasts;
+                while Instant::now() < over {
+                    scene.front.cut();
+                    sleep(Duration::from_millis(500)).await;
+                }
+                Ok(())
+            }
+            Self::GivenUp => given_up(scene, lasts).await,
+            Self::Compaction => {
+                for member in &scene.members {
+                    compact(member).await.with_context(|| member.name().to_owned())?;
+                }
+                Ok(())
+            }
+            Self::Reload => {
+                for _ in 0..5 {
+                    scene.tributary.reload()?;
+                    sleep(Duration::from_millis(200)).await;
+                }
+                Ok(())
+            }
+            Self::Nothing => Ok(()),
+        }
+    }
+}
+
+/// The wire to the second cluster.
+async fn weather(scene: &Scene, weather: Weather, lasts: Duration) -> anyhow::Result<()> {
+    for wire in &scene.wires[1] {
+        wire.set(weather);
+    }
+    sleep(lasts).await;
+    for wire in &scene.wires[1] {
+        wire.set(Weather::Clear);
+    }
+    Ok(())
+}
+
+async fn leaves_and_joins(scene: &Scene, lasts: Duration) -> anyhow::Result<()> {
+    let http = scene.http("onlooker", false).await?;
+    let path = format!("/api/v1/namespaces/{}/configmaps", scene.places.common);
+    let is_there = async |wanted: bool| {
+        let list = http.get(&path).send().await?.expect(200)?.text();
+        ensure!(list.contains(CLUSTERS[VISITOR]) == wanted, "{} is there: {}", CLUSTERS[VISITOR], !wanted);
+        anyhow::Ok(())
+    };
+    let visitor = &scene.members[VISITOR];
+    scene.configuration.lock().await.remove_cluster(visitor)?;
+    eventually(SOON, || is_there(false)).await?;
+    sleep(lasts).await;
+    scene.configuration.lock().await.put_cluster(VISITOR, visitor)?;
+    eventually(SOON, || is_there(true)).await
+}
+
+async fn limit_changes(scene: &Scene, lasts: Duration) -> anyhow::Result<()> {
+    for limit in [Limit::AtOnce, Limit::None, Limit::AtOnce, Limit::Usual] {
+        scene.configuration.lock().await.put_limit(limit, None)?;
+        sleep(lasts / 3).await;
+    }
+    Ok(())
+}
+
+/// Nobody but the one who is denied notices.
+async fn policy_changes(scene: &Scene) -> anyhow::Result<()> {
+    const DENIED: &str = "denied";
+    let http = scene.http(DENIED, false).await?;
+    let path = format!("/api/v1/namespaces/{}/configmaps", scene.places.common);
+    let is = async |status: u16| http.get(&path).send().await?.expect(status).map(drop);
+    eventually(SOON, || is(200)).await?;
+    scene.configuration.lock().await.put_limit(Limit::Usual, Some(DENIED))?;
+    eventually(SOON, || is(403)).await?;
+    scene.configuration.lock().await.put_limit(Limit::Usual, None)?;
+    eventually(SOON, || is(200)).await
+}
+
+/// It is told to slow down, and nobody else is.
+async fn storm(scene: &Scene, lasts: Duration) -> anyhow::Result<()> {
+    let http = scene.http("eve", false).await?;
+    let path = format!("/api/v1/namespaces/{}/configmaps", scene.places.common);
+    let over = Instant::now() + lasts;
+    let one = async || {
+        let mut refused = 0;
+        while Instant::now() < over {
+            match http.get(&path).send().await?.status.as_u16() {
+                200 => {}
+                429 => refused += 1,
+                other => anyhow::bail!("the storm is answered {other}"),
+            }
+        }
+        anyhow::Ok(refused)
+    };
+    let refused = futures::future::try_join_all((0..STORM).map(|_| one())).await?;
+    ensure!(refused.iter().sum::<u64>() > 0, "no request of the storm was refused");
+    Ok(())
+}
+
+/// Each over a connection of its own, which is dropped with all that was asked for.
+async fn slow_readers(scene: &Scene, lasts: Duration) -> anyhow::Result<()> {
+    let large = format!("/api/v1/namespaces/{}/configmaps", scene.places.large);
+    let mut open = Vec::new();
+    for number in 0..SLOW_READERS {
+        let http = scene.http(&format!("slow-{number}"), false).await?;
+        for path in [large.clone(), format!("{large}?watch=1")] {
+            // What it is answered is not what this is about.
+            open.push(http.get(&path).stream().await?);
+        }
+    }
+    sleep(lasts).await;
+    drop(open);
+    Ok(())
+}
+
+/// Requests of all kinds, none of which is waited for.
+async fn given_up(scene: &Scene, lasts: Duration) -> anyhow::Result<()> {
+    let http = scene.http("fickle", false).await?;
+    let maps = format!("/api/v1/namespaces/{}/configmaps", scene.places.common);
+    let [at_first, at_second] = [0, 1].map(|number| format!("/clusters/{}{maps}", CLUSTERS[number]));
+    let paths = [maps.clone(), at_first.clone(), at_second, format!("{maps}?watch=1"), format!("{at_first}?watch=1")];
+    let over = Instant::now() + lasts;
+    let mut round = 0_u64;
+    while Instant::now() < over {
+        let asked = (0..GIVEN_UP).map(|number| {
+            let request = http.get(&paths[number % paths.len()]);
+            let patience = Duration::from_millis((round + number as u64) % 12);
+            timeout(patience, request.send())
+        });
+        drop(join_all(asked).await);
+        round += 1;
+        sleep(Duration::from_millis(50)).await;
+    }
+    Ok(())
+}

@@ -1,0 +1,160 @@
+//! Clients that follow all day: real informers and watchers, each with its ledger of what it was told. Each minute they are
+//! compared with what the clusters hold.
+
+use super::scene::{CLUSTERS, MAPS, SOON, Scene, VISITOR};
+use crate::clients::follower::Follower;
+use crate::oracle::{
+    observer::{KubeRs, Observer},
+    union,
+    writer::{Place, Writer, Writers, writers},
+};
+use anyhow::{Context as _, bail, ensure};
+use kube::runtime::watcher;
+use serde_json::json;
+use std::{collections::BTreeSet, path::Path, time::Duration};
+use tokio::time::{Instant, sleep};
+use tributary_e2e::Tools;
+
+/// Writes to each cluster in a second.
+const PACE: u32 = 25;
+
+/// How long a client may take to hold what the clusters hold once nothing fails any more: client-go waits up to 30 s before
+/// it tries again after failures, kube-rs as long, and a silent connection is noticed after 30 s.
+const SETTLE: Duration = Duration::from_secs(120);
+
+/// All of them, and the writers whom they follow.
+pub(super) struct Followers {
+    observers: Vec<Observer>,
+    /// Informers of what all may read, in all clusters that there are.
+    informers: Vec<(&'static str, Follower)>,
+    /// Those who write, while they do.
+    writing: Option<Writers>,
+    /// And while they do not.
+    resting: Vec<Writer>,
+}
+
+impl Followers {
+    pub(super) async fn start(scene: &Scene, tools: &Tools, seed: u64) -> anyhow::Result<Self> {
+        let written = &scene.places.written;
+        let rules =
+            json!([{"apiGroups": [""], "resources": ["configmaps", "pods"], "verbs": ["get", "list", "watch"]}]);
+        for cluster in 0..VISITOR {
+            scene.grant(cluster, written, "observer", rules.clone()).await?;
+        }
+        let http = scene.http("observer", false).await?;
+        for resource in ["configmaps", "pods"] {
+            let path = format!("/api/v1/namespaces/{written}/{resource}");
+            crate::context::eventually(SOON, async || http.get(&path).send().await?.expect(200).map(drop)).await?;
+        }
+        let straight = scene.kubeconfig("observer", false)?;
+        let through_front = scene.kubeconfig("observer", true)?;
+        let observers = observers(tools, &straight, &through_front, written).await?;
+        let mut informers = Vec::new();
+        for (name, watch_list) in [("informer of all with WatchList", true), ("informer of all", false)] {
+            let arguments = ["informer", "--namespace", &scene.places.common, "--resources", "configmaps"];
+            let mut follower = Follower::start(&tools.clients(), &straight, &arguments, &client_go(watch_list))?;
+            follower.wait_for("synced", SOON).await.with_context(|| format!("wait for {name}"))?;
+            informers.push((name, follower));
+        }
+        let place = Place { namespace: written.clone(), twins: false };
+        let resting = writers(&scene.members[..VISITOR], &place, seed, PACE);
+        Ok(Self { observers, informers, writing: None, resting })
+    }
+
+    /// Has the writers write.
+    pub(super) fn go_on(&mut self) {
+        self.writing = Some(Writers::start(std::mem::take(&mut self.resting)));
+    }
+
+    /// Has them write no more; how much they have since the last time.
+    pub(super) async fn pause(&mut self) -> anyhow::Result<u64> {
+        let Some(writing) = self.writing.take() else { return Ok(0) };
+        let written = writing.written();
+        self.resting = writing.stop().await?;
+        Ok(written)
+    }
+
+    /// Waits until each holds what the clusters hold, no more and no less. How long that took.
+    ///
+    /// # Errors
+    /// For the first that does not in time, or has seen what cannot have been.
+    pub(super) async fn settle(&mut self, scene: &Scene) -> anyhow::Result<Duration> {
+        let begun = Instant::now();
+        let deadline = begun + SETTLE;
+        for observer in &mut self.observers {
+            loop {
+                // Anew each time: an earlier write may have been held up in a cluster that was frozen.
+                let union = union(&scene.members[..VISITOR], &scene.places.written).await?;
+                let seen = observer.look().await.with_context(|| observer.name().to_owned())?;
+                if !seen.violations.is_empty() {
+                    bail!("{}: {}", observer.name(), seen.violations.join("\n  "));
+                }
+                match seen.is(&union) {
+                    Ok(()) => break,
+                    Err(_) if Instant::now() < deadline => sleep(Duration::from_millis(200)).await,
+                    Err(error) => {
+                        let log = observer.log_tail();
+                        return Err(error).with_context(|| format!("{} ({})\n{log}", observer.name(), seen.summary));
+                    }
+                }
+            }
+        }
+        let all: BTreeSet<_> = CLUSTERS
+            .iter()
+            .flat_map(|home| (0..MAPS).map(move |number| format!("{home}-{number:02}")))
+            .map(|name| format!("{}/{name}", scene.places.common))
+            .collect();
+        for (name, informer) in &mut self.informers {
+            loop {
+                let dump = informer.dump().await.with_context(|| format!("ask the {name}"))?;
+                let held = dump["objects"]["configmaps"].as_object().into_iter().flatten().map(|(key, _)| key.clone());
+                let held: BTreeSet<_> = held.filter(|key| !key.ends_with("/kube-root-ca.crt")).collect();
+                if held == all {
+                    break;
+                }
+                let (missing, ghosts): (Vec<_>, Vec<_>) =
+                    (all.difference(&held).take(5).collect(), held.difference(&all).take(5).collect());
+                ensure!(
+                    Instant::now() < deadline,
+                    "the {name} misses {missing:?} and holds {ghosts:?}\n{}",
+                    informer.log_tail(12)
+                );
+                sleep(Duration::from_millis(200)).await;
+            }
+        }
+        Ok(begun.elapsed())
+    }
+}
+
+async fn observers(
+    tools: &Tools,
+    straight: &Path,
+    through_front: &Path,
+    namespace: &str,
+) -> anyhow::Result<Vec<Observer>> {
+    let mut observers = Vec::new();
+    for (name, kind, watch_list, kubeconfig) in [
+        ("informer with WatchList", "informer", true, straight),
+        ("informer with list and watch", "informer", false, through_front),
+        ("controller-runtime", "controller-runtime", true, through_front),
+        ("RetryWatcher", "retrywatch", false, straight),
+    ] {
+        let arguments = ["oracle", "--kind", kind, "--namespace", namespace];
+        observers.push(Observer::program(name, &tools.clients(), kubeconfig, &arguments, &client_go(watch_list))?);
+    }
+    for (name, config, kubeconfig) in [
+        ("kube-rs", watcher::Config::default(), straight),
+        ("kube-rs, streaming", watcher::Config::default().streaming_lists(), through_front),
+    ] {
+        observers.push(Observer::KubeRs(KubeRs::start(name, kubeconfig, namespace, &config).await?));
+    }
+    for observer in &mut observers {
+        observer.synced(SOON).await.with_context(|| format!("wait for {}", observer.name()))?;
+    }
+    Ok(observers)
+}
+
+/// What a client-go program is told: to stream its lists or not.
+fn client_go(watch_list: bool) -> [(&'static str, &'static str); 1] {
+    [("KUBE_FEATURE_WatchListClient", if watch_list { "true" } else { "false" })]
+}

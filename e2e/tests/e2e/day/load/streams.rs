@@ -1,0 +1,169 @@
+//! What is open for long, or for a moment: logs that are followed, a shell, clients that come for one request, and watches
+//! of what does not change.
+
+use super::{BRIEF_PACE, IDLE, IDLE_WATCHES, Outcome, Part, Trouble, due};
+use crate::context::eventually;
+use crate::day::harm::Needs;
+use crate::day::scene::{CLUSTERS, POD, SOON};
+use anyhow::{Context as _, bail};
+use futures::StreamExt;
+use http_body_util::BodyExt;
+use serde_json::json;
+use std::time::Duration;
+use tokio::{
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+use tributary_e2e::{
+    HttpClient,
+    websocket::{Opened, next},
+};
+
+/// How long a tunnel is open, and from one to the next.
+const OPEN: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What kwok writes into every pod's log first.
+const FIRST_WORDS: &str = "hello from";
+
+/// Needs the first cluster, where the pod is.
+const POD_NEEDS: Needs = Needs { cluster: Some(0), is_merged: true, is_write: true, through_front: false };
+const ALL_NEEDED: Needs = Needs { cluster: None, is_merged: true, is_write: false, through_front: false };
+
+/// Starts all of it.
+pub(super) async fn begin(part: &Part, tasks: &mut JoinSet<()>) -> anyhow::Result<()> {
+    let scene = &part.scene;
+    let rules = json!([
+        {"apiGroups": [""], "resources": ["pods", "pods/log", "pods/exec"], "verbs": ["get", "list", "watch", "create"]},
+    ]);
+    scene.grant(0, &scene.places.private, "talker", rules).await?;
+    let tunnels = Tunnels { part: part.clone(), http: scene.http("talker", false).await? };
+    eventually(SOON, async || {
+        tunnels.follow_logs().await.map_err(|trouble| match trouble {
+            Trouble::Lost(error) | Trouble::Wrong(error) => error,
+        })
+    })
+    .await
+    .context("follow logs")?;
+    tasks.spawn(tunnels.live());
+    tasks.spawn(brief(part.clone()));
+    for number in 0..IDLE {
+        let http = scene.http(&format!("idle-{number}"), false).await?;
+        let path = format!("/api/v1/namespaces/{}/configmaps", scene.places.common);
+        eventually(SOON, async || http.get(&path).send().await?.expect(200).map(drop)).await?;
+        for _ in 0..IDLE_WATCHES {
+            tasks.spawn(idle(part.clone(), http.clone(), format!("{path}?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan")));
+        }
+    }
+    Ok(())
+}
+
+/// Somebody who looks into a pod.
+struct Tunnels {
+    part: Part,
+    http: HttpClient,
+}
+
+impl Tunnels {
+    async fn live(self) {
+        let mut pace = self.part.pace(PAUSE);
+        while let Some(_busy) = pace.turn().await {
+            self.part.ask("logs", POD_NEEDS, self.follow_logs()).await;
+            self.part.ask("exec", POD_NEEDS, self.exec()).await;
+        }
+    }
+
+    fn pod(&self) -> String {
+        format!("/api/v1/namespaces/{}/pods/{POD}", self.part.scene.places.private)
+    }
+
+    /// Follows the log for a while, and goes away.
+    async fn follow_logs(&self) -> Outcome {
+        let answer = self.http.get(&format!("{}/log?follow=true", self.pod())).stream().await.map_err(Trouble::Lost)?;
+        if answer.status != 200 {
+            let status = answer.status;
+            return Err(Trouble::Lost(anyhow::anyhow!("logs: {status}")));
+        }
+        let mut body = answer.body;
+        let told = async {
+            let mut told = Vec::new();
+            while !String::from_utf8_lossy(&told).contains(CLUSTERS[0]) {
+                let frame = body.frame().await.context("the log ends")?.context("the log breaks")?;
+                told.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
+            }
+            anyhow::Ok(String::from_utf8_lossy(&told).into_owned())
+        };
+        let told = timeout(SOON, told).await.context("no log").map_err(Trouble::Lost)?.map_err(Trouble::Lost)?;
+        if !told.starts_with(FIRST_WORDS) {
+            return Err(Trouble::Wrong(anyhow::anyhow!("the log says {told}")));
+        }
+        self.stay().await;
+        Ok(())
+    }
+
+    /// Runs something in the pod that answers at once, and stays.
+    async fn exec(&self) -> Outcome {
+        let path = format!("{}/exec?command=sh&command=-c&command=echo%20begun%3B%20sleep%204&stdout=true", self.pod());
+        // No page of another site: kubectl has no origin.
+        let headers = [("sec-websocket-protocol", "v4.channel.k8s.io"), ("origin", "")];
+        let opened = self.http.websocket(&path, &headers).await.map_err(Trouble::Lost)?;
+        let talk = async {
+            let mut socket = match opened {
+                Opened::Open(socket, _) => socket,
+                Opened::Refused(status, text) => bail!("{status}: {text}"),
+            };
+            loop {
+                let message = next(&mut socket, SOON).await?.context("closed before a word was said")?;
+                // The first byte is the channel's number.
+                if message.into_data().get(1..).is_some_and(|text| text.starts_with(b"begun")) {
+                    break;
+                }
+            }
+            let stayed = timeout(OPEN, async { while socket.next().await.is_some_and(|message| message.is_ok()) {} });
+            tokio::select! {
+                _ = stayed => {}
+                () = self.part.paused() => {}
+            }
+            Ok(())
+        };
+        talk.await.map_err(Trouble::Lost)
+    }
+
+    async fn stay(&self) {
+        tokio::select! {
+            () = sleep(OPEN) => {}
+            () = self.part.paused() => {}
+        }
+    }
+}
+
+/// Clients that come for one request, each over a connection of its own.
+async fn brief(part: Part) {
+    let Ok(kubeconfig) = part.scene.kubeconfig("brief", false) else { return };
+    let mut pace = part.pace(BRIEF_PACE);
+    while let Some(_busy) = pace.turn().await {
+        part.ask("brief client", ALL_NEEDED, async {
+            let http = HttpClient::from_kubeconfig(&kubeconfig, None).await.map_err(Trouble::Lost)?;
+            due(http.get("/version").send().await, 200).map(drop)
+        })
+        .await;
+    }
+}
+
+/// A watch that stays open, also while all others pause; opened again where it ends.
+async fn idle(part: Part, http: HttpClient, path: String) {
+    loop {
+        part.ask("idle watch", ALL_NEEDED, async {
+            let answer = http.get(&path).stream().await.map_err(Trouble::Lost)?;
+            let watched = async {
+                let mut events = answer.events()?;
+                while events.next(Duration::from_secs(86_400)).await?.is_some() {}
+                anyhow::Ok(())
+            };
+            // A watch may end at any time, and break with its cluster; being refused one is what has to be excused.
+            watched.await.map_err(Trouble::Lost)
+        })
+        .await;
+        sleep(PAUSE).await;
+    }
+}

@@ -1,0 +1,129 @@
+//! What Tributary holds at the end of each minute, once it is quiet: memory, files, connections, and what it counts of work
+//! that should be over.
+
+use anyhow::{Context as _, bail, ensure};
+use std::{collections::BTreeMap, fmt, fs, time::Duration};
+use tokio::time::{Instant, sleep};
+use tributary_e2e::HttpClient;
+
+/// How long what is over may take to be counted so: what a client has given up is read for a second, and a tunnel is
+/// noticed to have ended when the next byte comes.
+const OVER_WITHIN: Duration = Duration::from_secs(40);
+
+/// By how much more the last third of the minutes may hold than the first third, once it has warmed up.
+const GROWTH: f64 = 0.10;
+
+/// What the allocator keeps or gives back as it pleases, in bytes.
+const SLACK: f64 = (12 << 20) as f64;
+
+/// How many files more than after the warm-up may be open: connections that are dialed anew, while others linger.
+const FILES_MORE: usize = 60;
+
+/// At one time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sample {
+    /// Resident memory in bytes.
+    memory: u64,
+    files: usize,
+    /// Connections of clients.
+    connections: u64,
+}
+
+impl fmt::Display for Sample {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { memory, files, connections } = self;
+        write!(formatter, "{:.1} MiB, {files} files, {connections} connections", *memory as f64 / f64::from(1 << 20))
+    }
+}
+
+/// Metrics, by name and labels.
+struct Metrics(BTreeMap<String, f64>);
+
+impl Metrics {
+    async fn read(http: &HttpClient) -> anyhow::Result<Self> {
+        let text = http.get("/metrics").send().await?.expect(200)?.text();
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        let values = lines.filter_map(|line| {
+            let (name, value) = line.rsplit_once(' ')?;
+            Some((name.to_owned(), value.parse().ok()?))
+        });
+        Ok(Self(values.collect()))
+    }
+
+    /// Of all labels together.
+    fn sum(&self, name: &str) -> f64 {
+        let is_of = |full: &str| full.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('{'));
+        self.0.iter().filter(|(full, _)| is_of(full)).map(|(_, value)| value).sum()
+    }
+
+    /// What is held although nobody asks for anything. The request for these metrics is one itself.
+    fn held(&self) -> Vec<String> {
+        let limit = |name: &str| format!("tributary_limit_used{{limit=\"{name}\"}}");
+        let one = |name: String, most: f64| (self.sum(&name) > most).then(|| format!("{name} {}", self.sum(&name)));
+        let held = [
+            one("tributary_flow_control_requests_in_flight".to_owned(), 0.0),
+            one("tributary_flow_control_requests_waiting".to_owned(), 0.0),
+            one("tributary_answers_active".to_owned(), 0.0),
+            one("tributary_answers_waiting".to_owned(), 0.0),
+            one("tributary_request_panics_total".to_owned(), 0.0),
+            one(limit("requests_in_flight"), 1.0),
+            one(limit("held_bytes"), 0.0),
+            one(limit("short_to_member"), 0.0),
+        ];
+        held.into_iter().flatten().collect()
+    }
+}
+
+/// Looks once what is over is over.
+///
+/// # Errors
+/// Where something is held that nobody needs, Tributary has panicked, or is gone.
+pub(super) async fn look(pid: u32, http: &HttpClient, log: &str) -> anyhow::Result<Sample> {
+    if let Some(line) = log.lines().find(|line| line.contains("panicked")) {
+        bail!("Tributary has panicked: {line}");
+    }
+    let deadline = Instant::now() + OVER_WITHIN;
+    let metrics = loop {
+        let metrics = Metrics::read(http).await?;
+        let held = metrics.held();
+        if held.is_empty() {
+            break metrics;
+        }
+        ensure!(Instant::now() < deadline, "nobody asks for anything, and there is still {}", held.join(", "));
+        sleep(Duration::from_millis(500)).await;
+    };
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).context("Tributary is gone")?;
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+    let kilobytes: u64 = resident.trim().trim_end_matches("kB").trim().parse().context("read VmRSS")?;
+    Ok(Sample {
+        memory: kilobytes << 10,
+        files: fs::read_dir(format!("/proc/{pid}/fd")).context("look at its files")?.count(),
+        connections: metrics.sum("tributary_connections") as u64,
+    })
+}
+
+/// Whether nothing has grown since it had warmed up. Few samples say little: of fewer than two in each third the memory
+/// is not judged.
+///
+/// # Errors
+/// What has grown, and by how much.
+pub(super) fn is_flat(samples: &[Sample]) -> anyhow::Result<String> {
+    let Some((first, rest)) = samples.split_first() else { return Ok("nothing was measured".to_owned()) };
+    for sample in rest {
+        let most = first.files + FILES_MORE;
+        ensure!(sample.files <= most, "{sample}: it had {} files at first", first.files);
+    }
+    let third = samples.len() / 3;
+    if third == 0 {
+        return Ok(format!("memory is not judged by {} samples", samples.len()));
+    }
+    let mean = |part: &[Sample]| part.iter().map(|sample| sample.memory as f64).sum::<f64>() / part.len() as f64;
+    let (before, after) = (mean(&samples[..third]), mean(&samples[samples.len() - third..]));
+    let text = format!(
+        "memory {:.1} MiB in the first third, {:.1} MiB in the last",
+        before / f64::from(1 << 20),
+        after / f64::from(1 << 20)
+    );
+    ensure!(third < 2 || after <= before * (1.0 + GROWTH) + SLACK, "{text}");
+    Ok(text)
+}

@@ -1,0 +1,421 @@
+//! What the day is played with: three clusters, the wires to them, Tributary before them with everything on, and people.
+
+use crate::context::{TestContext, eventually};
+use crate::shared_mode::grant;
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::sync::Mutex;
+use tributary_e2e::{Access, HttpClient, PeopleAuthority, TestCluster, Tributary, guard, namespace};
+use tributary_simulator::Relay;
+
+/// How long a start, or a change of rights or files, may take to be seen on a busy machine.
+pub(super) const SOON: Duration = Duration::from_secs(90);
+
+/// The clusters: the first has two kube-apiservers, and pods that run; the third comes and goes.
+pub(super) const CLUSTERS: [&str; 3] = ["day-one", "day-two", "day-three"];
+
+/// By number, the one that comes and goes.
+pub(super) const VISITOR: usize = 2;
+
+/// How many ConfigMaps there are of each cluster that everybody reads.
+pub(super) const MAPS: usize = 40;
+
+/// How many of the large ones, and how many bytes each has.
+const LARGE_MAPS: usize = 12;
+const LARGE_BYTES: usize = 200_000;
+
+/// The pod whose logs are followed.
+pub(super) const POD: &str = "talker";
+
+/// The group of everybody who reads what all may.
+pub(super) const EVERYBODY: &str = "day";
+
+/// Bounds that are reached within minutes instead of half an hour, so that what grows for ever is seen growing.
+const SCALED_DOWN: [&str; 8] = [
+    "--history-seconds=20",
+    "--history-bytes=1048576",
+    "--encodings-bytes=1048576",
+    "--unused-seconds=30",
+    "--audit-log-maxsize=4",
+    "--audit-log-maxbackup=2",
+    "--access-log-maxsize=4",
+    "--access-log-maxbackup=2",
+];
+
+/// What is written of each request: bodies, too, so that they are held and let go.
+const AUDIT_POLICY: &str = "
+apiVersion: audit.k8s.io/v1
+kind: Policy
+rules:
+- {level: RequestResponse, verbs: [create, patch, update, delete]}
+- {level: Metadata}
+";
+
+/// Namespaces of the day.
+pub(super) struct Places {
+    /// What all may read, in all clusters; nothing changes there.
+    pub(super) common: String,
+    /// Where each person has one object of their own.
+    pub(super) private: String,
+    /// What the writers change without pause.
+    pub(super) written: String,
+    /// What is long to read.
+    pub(super) large: String,
+}
+
+/// All of it.
+pub(super) struct Scene {
+    pub(super) tributary: Arc<Tributary>,
+    pub(super) members: [Arc<TestCluster>; 3],
+    /// Between Tributary and each kube-apiserver, by cluster.
+    pub(super) wires: [Vec<Relay>; 3],
+    /// The ports of the kube-apiservers of the first cluster.
+    pub(super) ports: [u16; 2],
+    /// Between some clients and Tributary.
+    pub(super) front: Relay,
+    pub(super) places: Places,
+    pub(super) configuration: Mutex<Configuration>,
+    people: PeopleAuthority,
+    folder: tempfile::TempDir,
+}
+
+/// What the files say now.
+pub(super) struct Configuration {
+    folder: PathBuf,
+    /// By cluster: the endpoints.
+    endpoints: [Vec<String>; 3],
+    /// By cluster: the name of the Secret that the token in the file is bound to.
+    tokens: [String; 3],
+    /// How many tokens there were.
+    issued: usize,
+}
+
+impl Scene {
+    pub(super) async fn start(context: &TestContext, seed: u64) -> anyhow::Result<Self> {
+        let tools = context.fixture.tools().await?;
+        let start = |name: &str| {
+            TestCluster::builder(name)
+                // Watches end with the server, or it waits a minute for them.
+                .apiserver_argument("--shutdown-watch-termination-grace-period=1s")
+                .apiserver_argument("--shutdown-send-retry-after=true")
+        };
+        let first = start(CLUSTERS[0]).kwok(true).nodes(1).start(tools).await?;
+        let others = (start(CLUSTERS[1]).start(tools), start(CLUSTERS[VISITOR]).start(tools));
+        let (second, third) = tokio::try_join!(others.0, others.1)?;
+        let ports = [first.apiserver_port(), first.start_another_apiserver().await?];
+        let members = [first, second, third].map(Arc::new);
+        let mut wires = [Vec::new(), Vec::new(), Vec::new()];
+        for (number, own) in wires.iter_mut().enumerate() {
+            let to = if number == 0 { ports.to_vec() } else { vec![members[number].apiserver_port()] };
+            for port in to {
+                own.push(Relay::start(port, seed ^ u64::from(port)).await?);
+            }
+        }
+        let folder = guard::temporary_folder("day")?;
+        let configuration = Configuration::first(folder.path(), &members, &wires).await?;
+        let people = PeopleAuthority::new("the people's authority")?;
+        let file = |name: &str, text: &str| -> anyhow::Result<String> {
+            let path = folder.path().join(name);
+            fs::write(&path, text)?;
+            Ok(path.display().to_string())
+        };
+        let client_ca = file("clients.crt", people.pem())?;
+        let audit_policy = file("audit.yaml", AUDIT_POLICY)?;
+        let log = |name: &str| folder.path().join(name).display().to_string();
+        let tributary = Tributary::configured(&configuration.folder)
+            .shared(Path::new(&client_ca))
+            .arguments(SCALED_DOWN)
+            .argument(format!("--audit-policy-file={audit_policy}"))
+            .argument(format!("--audit-log-path={}", log("audit.log")))
+            .argument(format!("--access-log-path={}", log("access.log")))
+            .start()
+            .await?;
+        let port = tributary.url().rsplit_once(':').and_then(|(_, port)| port.trim_matches('/').parse().ok());
+        let front = Relay::start(port.context("the port of Tributary")?, seed ^ 0xf0).await?;
+        let name = namespace::unique_name;
+        let places =
+            Places { common: name("common"), private: name("private"), written: name("written"), large: name("large") };
+        let scene = Self {
+            tributary: context.fixture.watch_log(tributary).await,
+            members,
+            wires,
+            ports,
+            front,
+            places,
+            configuration: Mutex::new(configuration),
+            people,
+            folder,
+        };
+        scene.furnish().await?;
+        Ok(scene)
+    }
+
+    /// Makes what is there to be read, and what everybody may.
+    async fn furnish(&self) -> anyhow::Result<()> {
+        let Places { common, private, written, large } = &self.places;
+        for member in &self.members {
+            for place in [common, private, written, large] {
+                namespace::create(place, &[member]).await?;
+            }
+            for number in 0..MAPS {
+                self.make_map(member, common, &format!("{}-{number:02}", member.name()), "x").await?;
+            }
+            let rules = json!([
+                {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"]},
+            ]);
+            for place in [common, large] {
+                grant_group(member, place, rules.clone()).await?;
+            }
+        }
+        for number in 0..LARGE_MAPS {
+            self.make_map(&self.members[1], large, &format!("large-{number}"), &"x".repeat(LARGE_BYTES)).await?;
+        }
+        let pod = crate::kubectl::pod(POD, &format!("{}-node-0", CLUSTERS[0]));
+        let pods = format!("/api/v1/namespaces/{private}/pods");
+        self.members[0].http().post(&pods, &pod).send().await?.expect(201)?;
+        Ok(())
+    }
+
+    /// A ConfigMap that says where its home is.
+    pub(super) async fn make_map(
+        &self,
+        member: &TestCluster,
+        place: &str,
+        name: &str,
+        text: &str,
+    ) -> anyhow::Result<()> {
+        let data = json!({"home": member.name(), "owner": name, "text": text, "round": "0"});
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data});
+        let path = format!("/api/v1/namespaces/{place}/configmaps");
+        member.http().post(&path, &map).send().await?.expect(201).map(drop)
+    }
+
+    /// A kubeconfig of somebody, straight to Tributary or through the wire that is cut.
+    pub(super) fn kubeconfig(&self, name: &str, through_front: bool) -> anyhow::Result<PathBuf> {
+        let path = self.folder.path().join(namespace::unique_name("person"));
+        self.tributary.kubeconfig_of(&path, &self.people.user(name, &[EVERYBODY])?, &CLUSTERS)?;
+        if through_front {
+            let text = fs::read_to_string(&path)?;
+            let own = self.tributary.url().trim_end_matches('/').to_owned();
+            ensure!(text.contains(&own), "the kubeconfig does not name {own}");
+            fs::write(&path, text.replace(&own, &format!("https://127.0.0.1:{}", self.front.port())))?;
+        }
+        Ok(path)
+    }
+
+    /// A client of somebody's.
+    pub(super) async fn http(&self, name: &str, through_front: bool) -> anyhow::Result<HttpClient> {
+        HttpClient::from_kubeconfig(&self.kubeconfig(name, through_front)?, None).await
+    }
+
+    /// Gives somebody rights in a namespace of a cluster.
+    pub(super) async fn grant(&self, cluster: usize, place: &str, user: &str, rules: Value) -> anyhow::Result<()> {
+        grant(&self.members[cluster], place, user, user, rules).await
+    }
+
+    /// Who reads what tells of all clusters at once: metrics. Everybody else is refused them.
+    pub(super) async fn operator(&self) -> anyhow::Result<HttpClient> {
+        let rules = json!([{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]);
+        for member in &self.members {
+            grant(member, "", "operator", "operator", rules.clone()).await?;
+        }
+        let http = self.http("operator", false).await?;
+        eventually(SOON, async || http.get("/metrics").send().await?.expect(200).map(drop)).await?;
+        Ok(http)
+    }
+
+    /// What ends with its process, kept where the scene's folder goes away; says where.
+    pub(super) fn keep_log(&self, seed: u64) -> String {
+        let path = std::env::temp_dir().join(format!("tributary-day-{seed}.log"));
+        match fs::write(&path, self.tributary.log()) {
+            Ok(()) => path.display().to_string(),
+            Err(_) => "nowhere".to_owned(),
+        }
+    }
+}
+
+/// Lets everybody do this in a namespace.
+async fn grant_group(member: &TestCluster, place: &str, rules: Value) -> anyhow::Result<()> {
+    let api = "rbac.authorization.k8s.io";
+    let path = |plural: &str| format!("/apis/{api}/v1/namespaces/{place}/{plural}");
+    let role = json!({
+        "apiVersion": format!("{api}/v1"), "kind": "Role", "metadata": {"name": EVERYBODY}, "rules": rules,
+    });
+    member.http().post(&path("roles"), &role).send().await?.expect(201)?;
+    let binding = json!({
+        "apiVersion": format!("{api}/v1"), "kind": "RoleBinding", "metadata": {"name": EVERYBODY},
+        "subjects": [{"apiGroup": api, "kind": "Group", "name": EVERYBODY}],
+        "roleRef": {"apiGroup": api, "kind": "Role", "name": EVERYBODY},
+    });
+    member.http().post(&path("rolebindings"), &binding).send().await?.expect(201).map(drop)
+}
+
+/// What requests of the merged view are limited by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Limit {
+    /// So many in a second for each user.
+    Usual,
+    /// So few at once for each user, in places of their own.
+    AtOnce,
+    /// Nothing.
+    None,
+}
+
+impl Configuration {
+    async fn first(folder: &Path, members: &[Arc<TestCluster>; 3], wires: &[Vec<Relay>; 3]) -> anyhow::Result<Self> {
+        let folder = folder.join("configuration");
+        fs::create_dir(&folder)?;
+        let endpoints = wires.each_ref().map(|own| {
+            own.iter().map(|wire| format!("https://127.0.0.1:{}", wire.port())).collect::<Vec<_>>()
+        });
+        let mut own = Self { folder, endpoints, tokens: Default::default(), issued: 0 };
+        for (number, member) in members.iter().enumerate() {
+            make_account(member).await?;
+            own.exchange_token(number, member).await?;
+            own.put_cluster(number, member)?;
+        }
+        own.put_limit(Limit::Usual, None)?;
+        Ok(own)
+    }
+
+    /// At once: a file that is half written would be refused for that.
+    fn put(&self, name: &str, text: &str) -> anyhow::Result<()> {
+        let next = self.folder.join(format!("{name}.next"));
+        fs::write(&next, text)?;
+        Ok(fs::rename(next, self.folder.join(name))?)
+    }
+
+    /// Has the files name a cluster.
+    pub(super) fn put_cluster(&self, number: usize, member: &TestCluster) -> anyhow::Result<()> {
+        let name = member.name();
+        self.put(&format!("{name}.ca"), &member.access().certificate_authority)?;
+        let file = |kind: &str| self.folder.join(format!("{name}.{kind}"));
+        let all = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "nonResourceURLs": ["*"]});
+        let schema = json!({"name": "own", "maxRequestsInflight": {"max": 200, "limitBy": ["User"]}});
+        let object = json!({
+            "apiVersion": "tributary.dev/v1alpha1", "kind": "UpstreamCluster", "metadata": {"name": name},
+            "spec": {
+                "endpoints": self.endpoints[number], "caFile": file("ca"), "credentials": {"tokenFile": file("token")},
+                "dispatchPolicies": [{"rules": [all], "flowControlSchemaName": "own"}],
+                "logging": {"mode": "Enabled"},
+                "flowControl": {"flowControlSchemas": [schema]},
+            },
+        });
+        self.put(&format!("{name}.yaml"), &object.to_string())
+    }
+
+    /// Has them name it no longer.
+    pub(super) fn remove_cluster(&self, member: &TestCluster) -> anyhow::Result<()> {
+        Ok(fs::remove_file(self.folder.join(format!("{}.yaml", member.name())))?)
+    }
+
+    /// Limits requests of the merged view, and denies this user everything there.
+    pub(super) fn put_limit(&self, limit: Limit, denied: Option<&str>) -> anyhow::Result<()> {
+        let of_resources = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]});
+        let mut policies = Vec::new();
+        if let Some(user) = denied {
+            let mut rule = of_resources.clone();
+            rule["users"] = json!([user]);
+            policies.push(json!({"rules": [rule], "deny": {"message": "not today"}}));
+        }
+        let (mut all, schemas) = match limit {
+            Limit::Usual => (json!({"flowControlSchemaName": "people"}), json!([
+                {"name": "people", "tokenBucket": {"qps": 60, "burst": 120, "limitBy": ["User"]}},
+            ])),
+            Limit::AtOnce => (json!({"flowControlSchemaName": "at-once"}), json!([
+                {"name": "at-once", "maxRequestsInflight": {"max": 12, "limitBy": ["User"], "queueing": {}}},
+            ])),
+            Limit::None => (json!({}), json!([])),
+        };
+        all["rules"] = json!([of_resources]);
+        policies.extend([all, json!({"rules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}]})]);
+        let object = json!({
+            "apiVersion": "tributary.dev/v1alpha1", "kind": "MergedEndpoint", "metadata": {"name": "all"},
+            "spec": {
+                "dispatchPolicies": policies, "flowControl": {"flowControlSchemas": schemas}, "logging": {"mode": "Enabled"},
+            },
+        });
+        self.put("all.yaml", &object.to_string())
+    }
+
+    /// The Secret that a cluster's token is bound to.
+    pub(super) fn token_of(&self, number: usize) -> &str {
+        &self.tokens[number]
+    }
+
+    /// Has a cluster's token be another one. Gives the Secret that the one before was bound to: when it is gone, so is that
+    /// token.
+    pub(super) async fn exchange_token(&mut self, number: usize, member: &TestCluster) -> anyhow::Result<String> {
+        self.issued += 1;
+        let (secret, token) = issue_token(member, self.issued).await?;
+        self.put(&format!("{}.token", member.name()), &token)?;
+        Ok(std::mem::replace(&mut self.tokens[number], secret))
+    }
+}
+
+const SYSTEM: &str = "/api/v1/namespaces/kube-system";
+
+/// The account that Tributary has in a cluster.
+async fn make_account(member: &TestCluster) -> anyhow::Result<()> {
+    eventually(SOON, async || member.http().get(SYSTEM).send().await?.expect(200).map(drop)).await?;
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "tributary"}});
+    member.http().post(&format!("{SYSTEM}/serviceaccounts"), &account).send().await?.expect(201)?;
+    let api = "rbac.authorization.k8s.io";
+    let binding = json!({
+        "apiVersion": format!("{api}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": "tributary"},
+        "subjects": [{"kind": "ServiceAccount", "name": "tributary", "namespace": "kube-system"}],
+        "roleRef": {"apiGroup": api, "kind": "ClusterRole", "name": "cluster-admin"},
+    });
+    member.http().post(&format!("/apis/{api}/v1/clusterrolebindings"), &binding).send().await?.expect(201).map(drop)
+}
+
+/// A token of that account that is good for as long as a Secret is there, and the Secret's name.
+async fn issue_token(member: &TestCluster, number: usize) -> anyhow::Result<(String, String)> {
+    let name = format!("token-{number}");
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}});
+    let made = member.http().post(&format!("{SYSTEM}/secrets"), &secret).send().await?.expect(201)?.json()?;
+    let bound = json!({"kind": "Secret", "apiVersion": "v1", "name": name, "uid": made["metadata"]["uid"]});
+    let request = json!({
+        "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
+        "spec": {"expirationSeconds": 7_200, "boundObjectRef": bound},
+    });
+    let path = format!("{SYSTEM}/serviceaccounts/tributary/token");
+    let issued = member.http().post(&path, &request).send().await?.expect(201)?.json()?;
+    let token = issued["status"]["token"].as_str().context("no token")?.to_owned();
+    Ok((name, token))
+}
+
+/// Makes the token invalid that is bound to this Secret.
+pub(super) async fn revoke_token(member: &TestCluster, secret: &str) -> anyhow::Result<()> {
+    member.http().delete(&format!("{SYSTEM}/secrets/{secret}")).send().await?.expect(200).map(drop)
+}
+
+/// Has etcd forget all revisions but the last.
+pub(super) async fn compact(member: &TestCluster) -> anyhow::Result<()> {
+    let server = format!("http://127.0.0.1:{}", member.forwarded_port());
+    let etcd = HttpClient::from_access(&Access { server, ..member.access() }).await?.anonymous();
+    let head = etcd.post("/v3/kv/range", &json!({"key": "AA=="})).send().await?.expect(200)?.json()?;
+    let revision = head["header"]["revision"].as_str().context("no revision")?;
+    let asked = json!({"revision": revision, "physical": true});
+    etcd.post("/v3/kv/compaction", &asked).send().await?.expect(200).map(drop)
+}
+
+/// The objects of a list by name, with the cluster that each says it is of.
+pub(super) fn homes(list: &Value) -> anyhow::Result<BTreeMap<String, String>> {
+    let mut homes = BTreeMap::new();
+    for item in list["items"].as_array().context("no items")? {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let (name, home) = (text(&item["metadata"]["name"]), text(&item["data"]["home"]));
+        let annotated = text(&item["metadata"]["annotations"]["tributary.dev/cluster"]);
+        ensure!(annotated == home, "{name} of {home} is told as {annotated}'s");
+        ensure!(homes.insert(name.clone(), home).is_none(), "{name} is there twice");
+    }
+    Ok(homes)
+}
