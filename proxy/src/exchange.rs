@@ -26,6 +26,7 @@ use crate::places::Asker;
 use crate::pool::{Claim, Connection, LaneKind};
 use crate::retry_budget::Cause;
 use crate::speaker::Speaker;
+use crate::unauthorized::note_endpoint;
 use crate::user::MemberUser;
 
 /// Further tries after the first. One is for a connection that closed under the request (GOAWAY), the other for
@@ -205,6 +206,8 @@ impl ClientInner {
                 (response, Some(Permit::keeping((checkout, held, place))), None)
             }
         };
+        let mut response = response;
+        note_endpoint(&mut response, &endpoint);
         // What has a time limit ends by itself.
         let until = limit.is_none().then(|| self.tuning.shutdown.clone());
         let (speaker, reader) = (Speaker::of(response.status()), Reader::of(claim));

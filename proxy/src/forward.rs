@@ -71,12 +71,12 @@ pub(crate) async fn forward(
         if let Some(place) = &place {
             request.extensions_mut().insert(place.clone());
         }
-        let (response, credentials) =
+        let (mut response, credentials) =
             member.exchange(request, &mut replay, (claim, &destination), limit, &user).await?;
         if response.status() != StatusCode::UNAUTHORIZED || user.is_a_clients {
             return member.finish(response);
         }
-        let about = member.about(&credentials).await;
+        let about = member.about_answer(&credentials, &mut response).await;
         let renewed = match about {
             About::Others => return member.finish(response),
             About::Us => user.credentials.renew_after_unauthorized(&credentials).await,

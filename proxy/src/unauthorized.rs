@@ -5,22 +5,21 @@
 //! upgrade), an aggregated server's (kube-aggregator's `handler_proxy.go`), a workload's behind `proxy`. Neither path
 //! nor text tells them apart: every server that is built on apiserver's library writes the same Status, and our own
 //! credentials can expire before a `log` as before anything else. So a question of our own decides, to a path that
-//! kube-apiserver answers itself and that nobody may read without an identity.
+//! kube-apiserver answers itself and that nobody may read without an identity. It is put to the endpoint that gave the
+//! 401: each kube-apiserver remembers for some seconds by itself whom it has known (10 s: `TokenSuccessCacheTTL` in
+//! Kubernetes' `pkg/kubeapiserver/options/authentication.go`), so that another one may still know who is known no more.
 
 use std::sync::Arc;
 
-use http::{Method, Request, StatusCode, Uri};
+use http::{Response, StatusCode, Uri};
 use tokio::time::{Duration, Instant, timeout};
-use tributary_apimachinery::body;
 
 use crate::credentials::Current;
-use crate::destination::Destination;
-use crate::exchange::Replay;
-use crate::identity::RequestIdentity;
+use crate::endpoint::Endpoint;
 use crate::last_question::LastCheck;
 use crate::member::ClientInner;
-use crate::places::Asker;
-use crate::pool::{Claim, LaneKind};
+use crate::own_question::ask;
+use crate::speaker::Speaker;
 
 /// What is asked: `/version` may be answered to anybody by what stands before a kube-apiserver.
 const OWN_PATH: &str = "/api";
@@ -41,19 +40,43 @@ pub(crate) enum About {
     Others,
 }
 
+/// Who gave a 401; among the answer's extensions.
+#[derive(Clone)]
+struct GivenBy(Arc<Endpoint>);
+
+/// Has a 401 say which endpoint it is of.
+pub(crate) fn note_endpoint<B>(response: &mut Response<B>, endpoint: &Arc<Endpoint>) {
+    if response.status() == StatusCode::UNAUTHORIZED {
+        response.extensions_mut().insert(GivenBy(Arc::clone(endpoint)));
+    }
+}
+
 impl ClientInner {
-    /// Finds out whom the 401 to a request with these credentials is about. One caller at a time asks, and those who
-    /// waited share the answer.
-    pub(crate) async fn about(self: &Arc<Self>, used: &Arc<Current>) -> About {
+    /// Finds out whom the 401 to a request with these credentials is about; of an answer that says who gave it.
+    pub(crate) async fn about_answer<B>(self: &Arc<Self>, used: &Arc<Current>, response: &mut Response<B>) -> About {
+        match response.extensions_mut().remove::<GivenBy>() {
+            Some(GivenBy(endpoint)) => self.about(used, &endpoint).await,
+            None => About::Others,
+        }
+    }
+
+    /// Finds out whom the 401 of this endpoint to a request with these credentials is about. One caller at a time asks, and
+    /// those who waited share the answer.
+    pub(crate) async fn about(self: &Arc<Self>, used: &Arc<Current>, endpoint: &Arc<Endpoint>) -> About {
         let mut last = self.last_question.0.lock().await;
-        let recent = last.as_ref().filter(|asked| asked.at.elapsed() < BELIEVED_FOR && asked.with.is_same(used));
-        if let Some(asked) = recent {
+        let is_recent = |asked: &&LastCheck| {
+            asked.at.elapsed() < BELIEVED_FOR
+                && asked.with.is_same(used)
+                && std::ptr::eq(asked.at_endpoint.as_ptr(), Arc::as_ptr(endpoint))
+        };
+        if let Some(asked) = last.as_ref().filter(is_recent) {
             return if asked.rejected { About::Us } else { About::Others };
         }
-        let asked = timeout(OWN_WITHIN, self.ask_for_ourselves()).await.ok().flatten();
+        let at_endpoint = Arc::downgrade(endpoint);
+        let asked = timeout(OWN_WITHIN, self.ask_for_ourselves(endpoint)).await.ok().flatten();
         let Some((status, with)) = asked else {
             // Those who wait do not ask again one after the other.
-            *last = Some(LastCheck { at: Instant::now(), with: Arc::clone(used), rejected: false });
+            *last = Some(LastCheck { at: Instant::now(), with: Arc::clone(used), at_endpoint, rejected: false });
             return About::Others;
         };
         let about = match status {
@@ -61,21 +84,17 @@ impl ClientInner {
             StatusCode::UNAUTHORIZED => About::Us,
             _ => About::Others,
         };
-        *last = Some(LastCheck { at: Instant::now(), with, rejected: status == StatusCode::UNAUTHORIZED });
+        *last = Some(LastCheck { at: Instant::now(), with, at_endpoint, rejected: status == StatusCode::UNAUTHORIZED });
         about
     }
 
-    /// The status of the member's answer to a question of our own, and the credentials that it was asked with.
-    async fn ask_for_ourselves(self: &Arc<Self>) -> Option<(StatusCode, Arc<Current>)> {
-        let mut request = Request::new(body::empty());
-        *request.method_mut() = Method::GET;
-        *request.uri_mut() = Uri::from_static(OWN_PATH);
+    /// The status of an endpoint's answer to a question of our own, and the credentials that it was asked with.
+    async fn ask_for_ourselves(self: &Arc<Self>, endpoint: &Arc<Endpoint>) -> Option<(StatusCode, Arc<Current>)> {
         let user = self.user.load_full();
-        self.set_identity(request.headers_mut(), &RequestIdentity::Member, &user).ok()?;
-        let mut replay = Replay::of(&mut request);
-        let limit = Some(self.tuning.head_timeout);
-        let claim = Claim { lane: LaneKind::Short, asker: Asker::Ourselves, peer: None };
-        let exchanged = self.exchange(request, &mut replay, (claim, &Destination::Any), limit, &user).await;
-        exchanged.ok().map(|(response, with)| (response.status(), with))
+        let with = self.credentials(&user).await.ok()?;
+        let status = ask(self, endpoint, &with, &user, &Uri::from_static(OWN_PATH)).await.ok()?;
+        endpoint.spoke(Speaker::of(status));
+        endpoint.gave(status);
+        Some((status, with))
     }
 }

@@ -71,7 +71,7 @@ pub(crate) async fn forward(
             let problem = format!("101 without Upgrade: {}", protocol.as_str());
             Err(ForwardError::BadUpgrade { cluster: member.name.clone(), problem })
         }
-        StatusCode::UNAUTHORIZED if !user.is_a_clients && member.about(&credentials).await == About::Us => {
+        StatusCode::UNAUTHORIZED if !user.is_a_clients && member.about(&credentials, &endpoint).await == About::Us => {
             // The next try finds other credentials, if there are any.
             user.credentials.renew_after_unauthorized(&credentials).await;
             Err(ForwardError::Unauthorized { cluster: member.name.clone() })

@@ -2,14 +2,17 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use base64::Engine as _;
 use http::{Request, StatusCode};
 use kube::config::{ExecConfig, ExecInteractiveMode};
-use tributary_apimachinery::ClusterName;
+use tributary_apimachinery::{ClusterName, EndpointSubset};
 use tributary_proxy::{ClientTuning, ClusterClient, ConnectError, ForwardError, RequestIdentity};
 
+use crate::endpoints::{self, Gate};
 use crate::member::{self, Authority, Member, Options, get, text};
 
 /// A plugin: a shell script that counts its runs in the file `runs`.
@@ -161,6 +164,30 @@ async fn a_401_of_somebody_behind_the_member_is_passed_on_and_says_nothing_of_th
     let seen = member.seen();
     let own = seen.iter().filter(|seen| seen.uri.path() == "/api").count();
     assert!(own < 5 && seen.len() == own + 5, "{own} questions, and each request once: {}", seen.len());
+}
+
+/// Each kube-apiserver remembers by itself for a while whom it has known: another endpoint says nothing of this one's 401.
+#[tokio::test]
+async fn whom_a_401_is_about_says_the_endpoint_that_gave_it() {
+    let rejecting = Arc::new(AtomicU16::new(0));
+    let shared = rejecting.clone();
+    let member = Member::start(Options::default(), move |seen, _| {
+        let port = seen.uri.port_u16().unwrap_or_default();
+        let rejects = port == shared.load(Ordering::SeqCst);
+        async move { text(if rejects { StatusCode::UNAUTHORIZED } else { StatusCode::OK }, KUBERNETES_401.to_owned()) }
+    })
+    .await;
+    let gates = [Gate::to(&member).await, Gate::to(&member).await];
+    rejecting.store(gates[0].url().port_u16().unwrap(), Ordering::SeqCst);
+    let first = gates[0].url().to_string().trim_end_matches('/').to_owned();
+    for _ in 0..6 {
+        // A client of which nothing is remembered.
+        let client = endpoints::client(&member, [&gates[0], &gates[1]]).await;
+        let mut request = get("/api/v1/namespaces/n/pods/p");
+        request.extensions_mut().insert(EndpointSubset::new(std::slice::from_ref(&first)));
+        let error = client.forward(request, RequestIdentity::Member).await.map(|answer| answer.status()).unwrap_err();
+        assert!(matches!(error, ForwardError::Unauthorized { .. }), "{error}");
+    }
 }
 
 #[tokio::test]
