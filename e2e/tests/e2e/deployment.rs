@@ -43,7 +43,7 @@ pub(crate) fn values(name: &str) -> String {
 }
 
 /// Values that are refused, and a part of what is said.
-const REFUSED: [(&str, &str); 11] = [
+const REFUSED: [(&str, &str); 14] = [
     ("configuration.objects=null", "configuration: give exactly one of objects"),
     ("configuration.existingSecret=clusters", "configuration: give exactly one of objects"),
     ("serving.secretName=", "serving.secretName: name a Secret"),
@@ -55,6 +55,9 @@ const REFUSED: [(&str, &str); 11] = [
     ("image.digest=latest", "digest"),
     ("configuration.objects[0].kind=Pod", "objects"),
     ("containerPort=443", "containerPort"),
+    ("accessLog.path=access.log", "path"),
+    ("tracing.configuration.kind=TracingConfiguration", "kind"),
+    ("tracing.configuration.samplingRatePerMillion=1000001", "samplingRatePerMillion"),
 ];
 
 async fn helm_renders_what_is_whole_and_refuses_what_is_not(context: TestContext) -> anyhow::Result<()> {

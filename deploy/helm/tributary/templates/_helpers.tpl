@@ -42,7 +42,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 
 {{/* Whether the chart makes files beside the configuration: "true", or nothing. */}}
 {{- define "tributary.hasFiles" -}}
-{{- if or .Values.authentication.configuration .Values.authentication.deniedUsers .Values.audit.policy -}}true{{- end -}}
+{{- if or .Values.authentication.configuration .Values.authentication.deniedUsers .Values.audit.policy .Values.tracing.configuration -}}true{{- end -}}
 {{- end -}}
 
 {{/* Where the key of a ConfigMap or Secret comes from, as the source of a volume; a file of this name. */}}

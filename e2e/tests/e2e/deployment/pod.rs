@@ -177,6 +177,9 @@ fn chosen(member: &TestCluster, name: &str, port: u16) -> Value {
         "serving": {"secretName": "serving"},
         "authentication": {"clientCA": {"configMapName": "people", "key": "people.crt"}, "deniedUsers": ["mallory"]},
         "audit": {"policy": {"rules": [{"level": "Metadata"}]}},
+        "accessLog": {"path": "-"},
+        // Nobody collects: what is traced is lost, and nobody waits for it.
+        "tracing": {"configuration": {"endpoint": "127.0.0.1:1", "samplingRatePerMillion": 1_000_000}},
         "listenAddress": "127.0.0.1", "containerPort": port, "shutdownDelaySeconds": 2,
     })
 }
@@ -235,6 +238,14 @@ async fn as_rendered(
     eventually(SOON, async || http.get(&maps).send().await?.expect(200).map(drop)).await?;
     // The audit policy is carried out: standard output has a line of JSON for it.
     ensure!(process.output().contains("\"audit.k8s.io/v1\""), "{}", process.output());
+    // And so is the access log, which names the trace of each request.
+    eventually(SOON, async || {
+        let (output, path) = (process.output(), format!("\"path\":\"{maps}\""));
+        let is_told = |line: &str| line.contains("\"decision\":\"memory\"") && line.contains("\"traceId\":\"");
+        ensure!(output.lines().any(|line| line.contains(&path) && is_told(line)), "{output}");
+        Ok(())
+    })
+    .await?;
 
     // What the kubelet brings later counts while it runs.
     let port = kubelet.container()["ports"][0]["containerPort"].as_u64().context("no port")?;
