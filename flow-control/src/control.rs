@@ -152,11 +152,13 @@ impl GovernedSchema {
         let kind = match kind {
             SchemaKind::Exempt => Governed::Exempt,
             SchemaKind::MaxRequestsInflight(rule) => {
-                let before = known.find_map(|before| if let Governed::Slots(own) = &*before.kind { Some(own) } else { None });
+                let before =
+                    known.find_map(|before| if let Governed::Slots(own) = &*before.kind { Some(own) } else { None });
                 Governed::Slots(Ruled::after(before, rule))
             }
             SchemaKind::TokenBucket(rule) => {
-                let before = known.find_map(|before| if let Governed::Tokens(own) = &*before.kind { Some(own) } else { None });
+                let before =
+                    known.find_map(|before| if let Governed::Tokens(own) = &*before.kind { Some(own) } else { None });
                 Governed::Tokens(Ruled::after(before, rule))
             }
         };

@@ -154,7 +154,9 @@ async fn what_a_schema_let_in_is_counted_if_it_comes_again() {
     let both = || [named("tenants", slots(2, &[], None)), named("rate", tokens(1, 4, &[], None))];
     let first = FlowControl::new(both()).unwrap();
     let held = [(); 2].map(|()| at_once(tenants(&first), &from("ann")).unwrap());
-    let rate = |control: &FlowControl| (0..10).filter(|_| at_once(control.schema("rate").unwrap(), &from("ann")).is_ok()).count();
+    let rate = |control: &FlowControl| {
+        (0..10).filter(|_| at_once(control.schema("rate").unwrap(), &from("ann")).is_ok()).count()
+    };
     assert_eq!(rate(&first), 4);
     // It goes, or is of another kind, for as many configurations as may be.
     for meanwhile in [Vec::new(), vec![named("tenants", tokens(1, 1, &[], None))]] {

@@ -23,6 +23,9 @@ const SLOW_READERS: usize = 10;
 /// Requests that are given up in masses, so many at once.
 const GIVEN_UP: usize = 40;
 
+/// How long a kube-apiserver knows whom it has known (`TokenSuccessCacheTTL`).
+const KNOWN_FOR: Duration = Duration::from_secs(10);
+
 /// How long a changed file may take to be read.
 const READ_WITHIN: Duration = Duration::from_secs(15);
 
@@ -108,7 +111,8 @@ impl Deck {
     /// `only` names those that are played, separated by commas; all where it is empty.
     pub(super) fn of(seed: u64, only: &str) -> anyhow::Result<Self> {
         let named = only.split(',').filter(|name| !name.is_empty());
-        let only = named.map(|name| ALL.iter().copied().find(|fault| format!("{fault:?}") == name).context(name.to_owned()));
+        let only =
+            named.map(|name| ALL.iter().copied().find(|fault| format!("{fault:?}") == name).context(name.to_owned()));
         let only = only.collect::<anyhow::Result<_>>().context("there is no such fault")?;
         Ok(Self { random: StdRng::seed_from_u64(seed), left: Vec::new(), only })
     }
@@ -209,7 +213,7 @@ impl Fault {
             Self::CredentialsRevoked => {
                 let mut configuration = scene.configuration.lock().await;
                 revoke_token(first, configuration.token_of(0)).await?;
-                sleep(lasts).await;
+                sleep(KNOWN_FOR + lasts).await;
                 configuration.exchange_token(0, first).await?;
                 sleep(READ_WITHIN).await;
                 Ok(())

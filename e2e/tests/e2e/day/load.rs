@@ -28,11 +28,11 @@ use tributary_e2e::HttpResponse;
 use person::Person;
 
 /// People who read, straight to Tributary, and as many through the wire that is cut.
-const READERS: usize = 6;
+const READERS: usize = 8;
 const READERS_AT_FRONT: usize = 2;
 
 /// From one question of a person's to the next.
-const PACE: Duration = Duration::from_millis(200);
+const PACE: Duration = Duration::from_millis(125);
 
 /// Clients that come for one request, each second.
 const BRIEF_PACE: Duration = Duration::from_millis(250);
@@ -198,12 +198,12 @@ impl Met {
         let problems = std::mem::take(&mut *self.problems.lock());
         let told = &problems[..problems.len().min(TOLD)];
         ensure!(problems.is_empty(), "{} problems:\n  {}", problems.len(), told.join("\n  "));
-        let (answered, excused) =
-            counts.values().fold((0, 0), |(answered, excused), count| (answered + count.answered, excused + count.excused));
+        let (answered, excused) = counts
+            .values()
+            .fold((0, 0), |(answered, excused), count| (answered + count.answered, excused + count.excused));
         let slowest = counts.iter().max_by_key(|(_, count)| count.slowest);
-        let slowest = slowest.map_or_else(String::new, |(kind, count)| {
-            format!(", slowest {kind} {:.1} s", count.slowest.as_secs_f64())
-        });
+        let slowest = slowest
+            .map_or_else(String::new, |(kind, count)| format!(", slowest {kind} {:.1} s", count.slowest.as_secs_f64()));
         let of: Vec<_> = counts
             .iter()
             .filter(|(_, count)| count.excused > 0)

@@ -272,9 +272,9 @@ impl Configuration {
     async fn first(folder: &Path, members: &[Arc<TestCluster>; 3], wires: &[Vec<Relay>; 3]) -> anyhow::Result<Self> {
         let folder = folder.join("configuration");
         fs::create_dir(&folder)?;
-        let endpoints = wires.each_ref().map(|own| {
-            own.iter().map(|wire| format!("https://127.0.0.1:{}", wire.port())).collect::<Vec<_>>()
-        });
+        let endpoints = wires
+            .each_ref()
+            .map(|own| own.iter().map(|wire| format!("https://127.0.0.1:{}", wire.port())).collect::<Vec<_>>());
         let mut own = Self { folder, endpoints, tokens: Default::default(), issued: 0 };
         for (number, member) in members.iter().enumerate() {
             make_account(member).await?;
@@ -326,12 +326,18 @@ impl Configuration {
             policies.push(json!({"rules": [rule], "deny": {"message": "not today"}}));
         }
         let (mut all, schemas) = match limit {
-            Limit::Usual => (json!({"flowControlSchemaName": "people"}), json!([
-                {"name": "people", "tokenBucket": {"qps": 60, "burst": 120, "limitBy": ["User"]}},
-            ])),
-            Limit::AtOnce => (json!({"flowControlSchemaName": "at-once"}), json!([
-                {"name": "at-once", "maxRequestsInflight": {"max": 12, "limitBy": ["User"], "queueing": {}}},
-            ])),
+            Limit::Usual => (
+                json!({"flowControlSchemaName": "people"}),
+                json!([
+                    {"name": "people", "tokenBucket": {"qps": 60, "burst": 120, "limitBy": ["User"]}},
+                ]),
+            ),
+            Limit::AtOnce => (
+                json!({"flowControlSchemaName": "at-once"}),
+                json!([
+                    {"name": "at-once", "maxRequestsInflight": {"max": 12, "limitBy": ["User"], "queueing": {}}},
+                ]),
+            ),
             Limit::None => (json!({}), json!([])),
         };
         all["rules"] = json!([of_resources]);

@@ -35,8 +35,7 @@ impl Person {
         let (name, private) = (format!("person-{number}"), &scene.places.private);
         scene.make_map(&scene.members[home], private, &name, "mine").await?;
         let verbs = json!(["get", "list", "watch", "patch"]);
-        let rules =
-            json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": verbs, "resourceNames": [name]}]);
+        let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": verbs, "resourceNames": [name]}]);
         scene.grant(home, private, &name, rules).await?;
         let http = scene.http(&name, through_front).await?;
         // There is one of each number but this one.
@@ -106,7 +105,11 @@ impl Person {
     /// Whether it is the one object that is theirs, of the cluster where they are at home.
     fn is_own(&self, object: &Value) -> anyhow::Result<()> {
         let (data, home) = (&object["data"], CLUSTERS[self.home]);
-        ensure!(data["owner"] == json!(self.name) && data["home"] == json!(home), "{object} instead of {}'s", self.name);
+        ensure!(
+            data["owner"] == json!(self.name) && data["home"] == json!(home),
+            "{object} instead of {}'s",
+            self.name
+        );
         let annotated = &object["metadata"]["annotations"]["tributary.dev/cluster"];
         ensure!(annotated.is_null() || *annotated == json!(home), "{object} is told as {annotated}'s");
         Ok(())

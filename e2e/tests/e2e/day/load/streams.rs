@@ -52,7 +52,11 @@ pub(super) async fn begin(part: &Part, tasks: &mut JoinSet<()>) -> anyhow::Resul
         let path = format!("/api/v1/namespaces/{}/configmaps", scene.places.common);
         eventually(SOON, async || http.get(&path).send().await?.expect(200).map(drop)).await?;
         for _ in 0..IDLE_WATCHES {
-            tasks.spawn(idle(part.clone(), http.clone(), format!("{path}?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan")));
+            tasks.spawn(idle(
+                part.clone(),
+                http.clone(),
+                format!("{path}?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan"),
+            ));
         }
     }
     Ok(())
