@@ -39,7 +39,8 @@ part() {
   local shown_result=${count:-$outcome}
   [ "$outcome" = passed ] || shown_result="${count:+$count, }$outcome"
   local line="| $name | $(date -u +%F) | $(git rev-parse --short HEAD) | \`$shown\` | $shown_result | $((SECONDS - started)) |"
-  grep -vF "| $name |" "$result" >"$result.new"
+  # By the first column: the second one's name is a part's, too.
+  grep -v "^| $name |" "$result" >"$result.new"
   echo "$line" >>"$result.new"
   mv "$result.new" "$result"
 }
