@@ -109,6 +109,8 @@ pub struct Log {
     entries: BTreeMap<u64, LogEntry>,
     /// The number of the next entry.
     next: u64,
+    /// The position behind the newest entry: what stands between is progress.
+    quiet_since: u64,
     histories: BTreeMap<ClusterName, History>,
     names: Names,
     /// How many keys have objects in several clusters.
@@ -158,6 +160,12 @@ impl Log {
     /// The position after the last entry. It grows with everything that happens; watchers wait for it to move.
     pub fn position(&self) -> u64 {
         self.next
+    }
+
+    /// The position behind the newest change or boundary. From there on up to [`position`](Self::position) members have
+    /// said how far they are, and nothing has happened that a watcher is told of.
+    pub fn quiet_since(&self) -> u64 {
+        self.quiet_since
     }
 
     /// The vector of the head: of everything that happened.
@@ -414,6 +422,7 @@ impl Log {
         }
         self.entries.insert(mark.seq, entry);
         self.next += 1;
+        self.quiet_since = self.next;
     }
 
     fn set_head(&mut self, cluster: &ClusterName, snapshot: Option<Snapshot>) {

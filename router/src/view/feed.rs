@@ -192,7 +192,7 @@ impl Feed {
         }
         let news = match &update {
             Update::Changes { changes, .. } if log.snapshot(&self.cluster).is_some() => {
-                News::of(&self.cluster, changes, log.position())
+                News::of(&self.cluster, changes, &log)
             }
             _ => News::Anything,
         };

@@ -240,7 +240,9 @@ mod tests {
     use std::task::Wake;
 
     use proptest::prelude::*;
+    use tributary_apimachinery::{ClusterName, ResourceVersion};
 
+    use super::super::View;
     use super::super::testing::{InNamespace, news_in};
     use super::*;
 
@@ -415,6 +417,28 @@ mod tests {
         audience.listen(0);
         audience.tell(news_in(0, &["shop"]));
         assert_eq!(audience.all(), [0; 0], "it has been looked at");
+    }
+
+    /// Each of a thousand members says each minute how far it is, also where nothing happens.
+    #[tokio::test]
+    async fn members_that_say_how_far_they_are_wake_nobody_at_the_next_change_either() {
+        let (view, eu, us) = (View::for_tests(), ClusterName::new("eu").unwrap(), ClusterName::new("us").unwrap());
+        for cluster in [&eu, &us] {
+            view.join_for_tests(cluster, ResourceVersion(1));
+        }
+        let waiting = view.head.wait(None);
+        let place = view.log.read().position();
+        waiting.only_for(place, || Arc::new(InNamespace("shop")));
+        let (woken, waker) = (Arc::default(), |woken: &Arc<Mutex<Vec<usize>>>| Note(0, Arc::clone(woken)));
+        for round in 1..=100 {
+            waiting.bell.waker.register(&Arc::new(waker(&woken)).into());
+            view.progress_for_tests(&us, ResourceVersion(10 * round));
+            view.change_for_tests(&eu, "mill", ResourceVersion(10 * round));
+        }
+        assert_eq!(woken.lock().len(), 0, "nothing was for it");
+        assert_eq!(waiting.passed(), view.log.read().quiet_since());
+        view.change_for_tests(&eu, "shop", ResourceVersion(2_000));
+        assert_eq!(woken.lock().len(), 1);
     }
 
     #[tokio::test]

@@ -6,6 +6,7 @@
 use std::any::Any;
 
 use tributary_apimachinery::{Change, ClusterName};
+use tributary_merge::Log;
 
 /// How many changes are told apart. As many as a watcher takes in one turn: among more there is something for nearly
 /// everybody.
@@ -48,47 +49,64 @@ impl<'a> LastPassed<'a> {
     }
 }
 
-/// Changes that stand in the log one behind the other.
+/// Changes that stand in the log with nothing between them but what members said of how far they are: of that no watcher is
+/// told, so it wakes none.
 #[derive(Debug)]
 pub(super) struct NewChanges {
-    /// The place of the first.
-    from: u64,
-    changes: Vec<(ClusterName, Change)>,
+    /// The place behind what happened before them.
+    quiet_since: u64,
+    changes: Vec<NewChange>,
+    /// The place behind the last.
+    to: u64,
+}
+
+/// A change, and where it stands in the log.
+#[derive(Debug)]
+struct NewChange {
+    place: u64,
+    cluster: ClusterName,
+    change: Change,
 }
 
 impl NewChanges {
-    /// The place behind the last.
-    fn to(&self) -> u64 {
-        self.from + self.changes.len() as u64
-    }
-
     /// Up to which place a watcher need not look that has nothing to look at before this one. `None` where it is to look: there is
     /// something for it, or something else may have happened before them that it was not told of.
     pub(super) fn passed(&self, place: u64, interest: &dyn Interest) -> Option<u64> {
-        let unseen = usize::try_from(place.checked_sub(self.from)?).unwrap_or(usize::MAX);
-        let unseen = self.changes.get(unseen..).unwrap_or_default();
-        let concerns = unseen.iter().any(|(cluster, change)| interest.is_in(cluster, change));
-        (!concerns).then(|| self.to().max(place))
+        if place < self.quiet_since {
+            return None;
+        }
+        let unseen = self.changes.iter().filter(|new| new.place >= place);
+        let concerns = unseen.into_iter().any(|new| interest.is_in(&new.cluster, &new.change));
+        (!concerns).then(|| self.to.max(place))
     }
 }
 
 impl News {
-    /// Changes that a cluster sent, which stand in the log from this place on.
-    pub(super) fn of(cluster: &ClusterName, changes: &[Change], from: u64) -> Self {
+    /// Changes that a cluster sent, which are about to stand in the log behind all that it has.
+    pub(super) fn of(cluster: &ClusterName, changes: &[Change], log: &Log) -> Self {
+        Self::at(cluster, changes, (log.quiet_since(), log.position()))
+    }
+
+    /// Changes that a cluster sent, which stand in the log from a place on. Before it is progress alone, from another place
+    /// on.
+    pub(super) fn at(cluster: &ClusterName, changes: &[Change], (quiet_since, from): (u64, u64)) -> Self {
         if changes.len() > CHANGES_MAX {
             return Self::Anything;
         }
-        let changes = changes.iter().map(|change| (cluster.clone(), change.clone())).collect();
-        Self::Changes(NewChanges { from, changes })
+        let places = (from..).zip(changes);
+        let new =
+            |(place, change): (u64, &Change)| NewChange { place, cluster: cluster.clone(), change: change.clone() };
+        Self::Changes(NewChanges { quiet_since, changes: places.map(new).collect(), to: from + changes.len() as u64 })
     }
 
     /// Adds what has happened since.
     pub(super) fn add(&mut self, later: Self) {
         match (&mut *self, later) {
             (Self::Changes(own), Self::Changes(later))
-                if own.to() == later.from && own.changes.len() + later.changes.len() <= CHANGES_MAX =>
+                if own.to == later.quiet_since && own.changes.len() + later.changes.len() <= CHANGES_MAX =>
             {
                 own.changes.extend(later.changes);
+                own.to = later.to;
             }
             _ => *self = Self::Anything,
         }
@@ -97,7 +115,7 @@ impl News {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{InNamespace, news_in};
+    use super::super::testing::{InNamespace, news_behind, news_in};
     use super::*;
 
     #[test]
@@ -138,7 +156,7 @@ mod tests {
         let joined = |mut first: News, then: News| {
             first.add(then);
             match first {
-                News::Changes(changes) => Some((changes.from, changes.to())),
+                News::Changes(changes) => Some((changes.quiet_since, changes.to)),
                 News::Anything => None,
             }
         };
@@ -150,5 +168,20 @@ mod tests {
         assert_eq!(joined(some(5, 1), News::Anything), None);
         assert_eq!(joined(News::Anything, some(5, 1)), None);
         assert!(matches!(some(5, 33), News::Anything));
+    }
+
+    /// Members said how far they are at 7, 8 and 10.
+    #[test]
+    fn progress_before_and_between_changes_is_nothing_to_look_at() {
+        let mut news = news_behind((7, 9), &["mill"]);
+        news.add(news_behind((10, 11), &["mill", "shop"]));
+        let News::Changes(changes) = news else { panic!("they are told apart") };
+        let passed = |place, namespace| changes.passed(place, &InNamespace(namespace));
+        for place in 7..=13 {
+            assert_eq!(passed(place, "bank"), Some(13), "from {place}");
+            assert_eq!(passed(place, "shop"), (place == 13).then_some(13), "from {place}");
+            assert_eq!(passed(place, "mill"), (place >= 12).then_some(13), "from {place}");
+        }
+        assert_eq!(passed(6, "bank"), None, "something happened there");
     }
 }

@@ -48,10 +48,15 @@ impl View {
         held.set_resource_version(version);
         let change_type = if previous.is_some() { ChangeType::Modified } else { ChangeType::Added };
         let changes = vec![Change { change_type, object, previous }];
-        let news = News::of(cluster, &changes, log.position());
+        let news = News::of(cluster, &changes, &log);
         log.append(cluster, changes, held, Duration::ZERO);
         drop(log);
         self.head.advance(news);
+    }
+
+    /// Has a cluster in the log say how far it is, though nothing has changed.
+    pub(crate) fn progress_for_tests(&self, cluster: &ClusterName, version: ResourceVersion) {
+        self.log.write().progress(cluster, version, Duration::ZERO);
     }
 
     fn pod_for_tests(&self, namespace: &str, version: ResourceVersion) -> Arc<Object> {
@@ -76,11 +81,16 @@ impl Interest for InNamespace {
 
 /// A change in each of these namespaces, in the log from a place on.
 pub(super) fn news_in(from: u64, namespaces: &[&str]) -> News {
+    news_behind((from, from), namespaces)
+}
+
+/// The same, with progress before it from another place on.
+pub(super) fn news_behind(places: (u64, u64), namespaces: &[&str]) -> News {
     let decoder = ObjectDecoder::new("v1", "ConfigMap", [].into());
     let change = |namespace: &&str| {
         let metadata = format!(r#"{{"namespace":"{namespace}","name":"a","uid":"u","resourceVersion":"1"}}"#);
         let object = decoder.decode(format!(r#"{{"metadata":{metadata}}}"#).as_bytes()).unwrap();
         Change { change_type: ChangeType::Added, object: Arc::new(object), previous: None }
     };
-    News::of(&ClusterName::new("a").unwrap(), &namespaces.iter().map(change).collect::<Vec<_>>(), from)
+    News::at(&ClusterName::new("a").unwrap(), &namespaces.iter().map(change).collect::<Vec<_>>(), places)
 }
