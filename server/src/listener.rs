@@ -46,7 +46,7 @@ pub use goaway::GoawayChance;
 pub use named_certificates::{CertificateName, NamedCertificates};
 use proxy_protocol::ProxyHeaders;
 pub use proxy_protocol::{InvalidPeerNetwork, PeerNetwork, ProxyProtocolPeers};
-use strangers::Strangers;
+pub(crate) use strangers::Strangers;
 use tls::TlsSettings;
 pub(crate) use unread::HELD_BYTES_MAX;
 pub use unread::UNREAD_BYTES_MAX;

@@ -22,7 +22,7 @@ const OWN_HEADS_BYTES: usize = 64 << 10;
 /// The connections on which nobody is known yet. One more than they may be sends away the one that has been so for
 /// longest: a client that means to say who it is has done so by then.
 #[derive(Debug)]
-pub(super) struct Strangers {
+pub(crate) struct Strangers {
     max: usize,
     waiting: Mutex<Waiting>,
     /// What there is in the heads of their requests, in bytes.
@@ -38,7 +38,7 @@ struct Waiting {
 
 /// The place of one connection, until somebody is known on it or it is dropped.
 #[derive(Debug)]
-pub(super) struct Stranger {
+pub(crate) struct Stranger {
     number: u64,
     sent_away: CancellationToken,
     among: Arc<Strangers>,
@@ -64,12 +64,16 @@ impl Drop for StrangersHead {
 impl Strangers {
     /// A part of so many connections.
     pub(super) fn of(connections: usize) -> Arc<Self> {
-        let (max, heads) = ((connections / CONNECTIONS_PART).max(1), AtomicUsize::new(0));
-        Arc::new(Self { max, waiting: Mutex::default(), heads })
+        Self::at_most((connections / CONNECTIONS_PART).max(1))
+    }
+
+    /// So many connections.
+    pub(crate) fn at_most(max: usize) -> Arc<Self> {
+        Arc::new(Self { max, waiting: Mutex::default(), heads: AtomicUsize::new(0) })
     }
 
     /// Takes in one more, and sends the oldest away where they are too many.
-    pub(super) fn admit(self: &Arc<Self>) -> Stranger {
+    pub(crate) fn admit(self: &Arc<Self>) -> Stranger {
         let sent_away = CancellationToken::new();
         let mut waiting = self.waiting.lock();
         let number = waiting.next;
@@ -103,7 +107,7 @@ impl Stranger {
     }
 
     /// Ends when the connection has to make room for another. Cancel: safe.
-    pub(super) async fn sent_away(&self) {
+    pub(crate) async fn sent_away(&self) {
         self.sent_away.cancelled().await;
     }
 }
