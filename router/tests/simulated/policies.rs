@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde_json::json;
 use tokio::time::{Instant, timeout};
-use tributary_apimachinery::ClusterName;
+use tributary_apimachinery::{AuditLevel, ClusterName, RequestInfo};
 use tributary_policy::{Action, Mode, Outcome, Policy, Rule};
-use tributary_router::{DispatchSettings, PlacePolicies};
+use tributary_router::{DispatchSettings, PlacePolicies, Router, RouterConfig, User};
 
 use crate::harness::{CONFIG_MAPS, Events, Fixture, SOON, config_map, config_map_in, items, until, vector, version};
 use crate::rights::ann as anns;
@@ -351,4 +351,47 @@ async fn of_many_users_each_is_shown_what_policies_and_rights_let_them() {
     assert_eq!(items(&ann.get(all).await.ok()), before);
     let events = ann.get(&format!("{all}?labelSelector=tributary.dev%2Fcluster%3Dc")).await;
     assert!(!events.refused(403).contains("nobody"), "{events:?}");
+}
+
+/// What a policy says of the audit log holds where the request comes in: the merged view's policies and a cluster's own
+/// do not speak for each other, and a check of this process passes none.
+#[tokio::test]
+async fn how_a_request_is_audited_is_said_by_the_policy_that_takes_it_where_it_comes_in() {
+    let at = |level, rule: Rule| {
+        let outcome = Outcome { audit_level: level, ..Outcome::default() };
+        Policy { rules: vec![rule], outcome, ..Policy::default() }
+    };
+    let of_paths = |paths: &[&str]| Rule { verbs: texts(&["*"]), non_resource_urls: texts(paths), ..Rule::default() };
+    let merged = vec![
+        at(Some(AuditLevel::RequestResponse), rule(&["create"], &["configmaps"])),
+        at(None, rule(&["list"], &["pods"])),
+        at(Some(AuditLevel::None), of_paths(&["*"])),
+    ];
+    let of_a =
+        vec![at(Some(AuditLevel::Metadata), rule(&["*"], &["*"])), at(Some(AuditLevel::Request), of_paths(&["*"]))];
+    let router = Router::new(RouterConfig::default());
+    let level = |method: &str, path: &str| {
+        let (head, ()) = http::Request::builder().method(method).uri(path).body(()).unwrap().into_parts();
+        let info = RequestInfo::parse(method, path, None).unwrap();
+        router.audit_level(&head, &info, &User::named("test", "ann"))
+    };
+    assert_eq!(level("POST", CONFIG_MAPS), None, "there are no policies");
+    let mut settings = of_merged(merged);
+    settings.clusters = of_cluster("a", of_a).clusters;
+    router.set_dispatch(settings);
+    for (method, path, expected) in [
+        ("POST", CONFIG_MAPS, Some(AuditLevel::RequestResponse)),
+        ("GET", CONFIG_MAPS, None),
+        ("GET", "/api/v1/pods", None),
+        ("GET", "/version", Some(AuditLevel::None)),
+        ("POST", "/clusters/a/api/v1/namespaces/default/configmaps", Some(AuditLevel::Metadata)),
+        ("GET", "/clusters/a/version", Some(AuditLevel::Request)),
+        ("GET", "/clusters/a/healthz", Some(AuditLevel::Request)),
+        ("POST", "/clusters/b/api/v1/namespaces/default/configmaps", None),
+        ("GET", "/healthz", None),
+        ("GET", "/livez/ping", None),
+        ("GET", "/readyz", None),
+    ] {
+        assert_eq!(level(method, path), expected, "{method} {path}");
+    }
 }

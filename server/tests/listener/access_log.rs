@@ -69,25 +69,29 @@ impl Handler for StandIn {
     }
 }
 
-struct Logged {
-    server: Server,
-    log: Arc<AccessLog>,
+/// An access log in a file of its own.
+pub(crate) struct LogFile {
+    pub(crate) log: Arc<AccessLog>,
     path: PathBuf,
     _folder: tempfile::TempDir,
 }
 
-impl Logged {
-    async fn start() -> Self {
+impl LogFile {
+    pub(crate) fn open() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("access.log");
         let arguments = AccessLogArguments { access_log_path: Some(path.clone()), ..AccessLogArguments::default() };
         let log = AccessLog::open(&arguments).unwrap().unwrap();
-        let observers = Observers { access_log: Some(Arc::clone(&log)), tracer: None };
-        Self { server: start_observed(StandIn, observers).await, log, path, _folder: folder }
+        Self { log, path, _folder: folder }
+    }
+
+    /// Whoever observes requests by this alone.
+    pub(crate) fn observers(&self) -> Observers {
+        Observers { access_log: Some(Arc::clone(&self.log)), tracer: None }
     }
 
     /// Waits until so many lines are written, and gives them.
-    async fn lines(&self, count: usize) -> Vec<Value> {
+    pub(crate) async fn lines(&self, count: usize) -> Vec<Value> {
         let wait = async {
             loop {
                 let text = std::fs::read_to_string(&self.path).unwrap();
@@ -100,6 +104,26 @@ impl Logged {
         let lines = tokio::time::timeout(SOON, wait).await.unwrap();
         assert_eq!(lines.len(), count, "{lines:#?}");
         lines
+    }
+
+    fn text(&self) -> String {
+        std::fs::read_to_string(&self.path).unwrap()
+    }
+}
+
+struct Logged {
+    server: Server,
+    file: LogFile,
+}
+
+impl Logged {
+    async fn start() -> Self {
+        let file = LogFile::open();
+        Self { server: start_observed(StandIn, file.observers()).await, file }
+    }
+
+    async fn lines(&self, count: usize) -> Vec<Value> {
+        self.file.lines(count).await
     }
 
     async fn get(&self, path: &str) -> StatusCode {
@@ -135,7 +159,7 @@ async fn a_line_says_who_asked_for_what_and_what_it_came_to() {
         assert_eq!(line[field], expected, "{field} in {line}");
     }
     assert!(line["seconds"].as_f64().unwrap() >= line["headSeconds"].as_f64().unwrap());
-    let written = std::fs::read_to_string(&logged.path).unwrap();
+    let written = logged.file.text();
     for secret in ["secret-canary", logged.server.token.as_str(), "pretty"] {
         assert!(!written.contains(secret), "{secret} in {written}");
     }
@@ -162,7 +186,7 @@ async fn what_lasts_is_logged_at_its_end() {
     let mut client = logged.server.http2().await;
     let mut response = client.send_request(request).await.unwrap();
     response.body_mut().frame().await.unwrap().unwrap();
-    assert_eq!(std::fs::read_to_string(&logged.path).unwrap(), "", "it is not over");
+    assert_eq!(logged.file.text(), "", "it is not over");
     drop(response);
     let line = logged.lines(1).await.remove(0);
     assert_eq!((&line["verb"], &line["bytes"], &line["complete"]), (&json!("watch"), &json!(6), &json!(false)));
@@ -184,7 +208,7 @@ async fn what_objects_say_is_followed_from_then_on() {
     logged.get("/api/v1/namespaces/n/pods/one").await;
     logged.lines(1).await;
     let merged = Some(PlaceLogging::default());
-    logged.log.set_modes(LoggingModes { merged, ..LoggingModes::default() });
+    logged.file.log.set_modes(LoggingModes { merged, ..LoggingModes::default() });
     logged.get("/api/v1/namespaces/n/pods/two").await;
     logged.get("/clusters/eu/api/v1/namespaces/n/pods/three").await;
     logged.get("/api/v1/namespaces/n/pods/fails").await;

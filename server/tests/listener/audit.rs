@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tributary_apimachinery::body::{Body, empty, full};
 use tributary_apimachinery::permit::TunnelPermit;
+use tributary_apimachinery::{AuditLevel, RequestInfo};
 use tributary_router::{Report, User};
 use tributary_server::audit::Auditor;
 use tributary_server::cli::audit::{AuditArguments, AuditMode};
@@ -72,6 +73,14 @@ impl Handler for StandIn {
         Ok(())
     }
 
+    /// As of policies by which nothing is written of some pods, nor of whatever the endpoint tells of itself.
+    fn audit_level(&self, head: &Parts, _info: &RequestInfo, _user: &User) -> Option<AuditLevel> {
+        let path = head.uri.path();
+        let is_unwritten =
+            ["/metrics", "/tributary"].iter().any(|own| path.starts_with(own)) || path.ends_with("/quiet");
+        is_unwritten.then_some(AuditLevel::None)
+    }
+
     async fn drain(&self) {}
 
     fn register_metrics(&self, _register: &mut dyn FnMut(&mut Registry)) {}
@@ -91,6 +100,17 @@ const POLICY: &str = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rul
     {"level": "Metadata"}
 ]}"#;
 
+/// An audit log by [`POLICY`], which is put into a folder.
+pub(crate) async fn auditor(folder: &Path, log: PathBuf, mode: AuditMode) -> Option<Arc<Auditor>> {
+    let policy = folder.join("policy.yaml");
+    std::fs::write(&policy, POLICY).unwrap();
+    let mut arguments = AuditArguments { audit_policy_file: Some(policy), ..AuditArguments::default() };
+    arguments.log.audit_log_path = Some(log);
+    arguments.log.audit_log_mode = mode;
+    arguments.log.audit_log_maxsize = 0;
+    Auditor::open(&arguments).await.unwrap()
+}
+
 struct Audited {
     server: Server,
     log: PathBuf,
@@ -100,14 +120,8 @@ struct Audited {
 impl Audited {
     async fn start(log: Option<&str>, mode: AuditMode) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let policy = folder.path().join("policy.yaml");
-        std::fs::write(&policy, POLICY).unwrap();
         let log = log.map_or_else(|| folder.path().join("audit.log"), PathBuf::from);
-        let mut arguments = AuditArguments { audit_policy_file: Some(policy), ..AuditArguments::default() };
-        arguments.log.audit_log_path = Some(log.clone());
-        arguments.log.audit_log_mode = mode;
-        arguments.log.audit_log_maxsize = 0;
-        let auditor: Option<Arc<Auditor>> = Auditor::open(&arguments).await.unwrap();
+        let auditor = auditor(folder.path(), log.clone(), mode).await;
         let server = start_audited(Bounds::default(), StandIn, auditor).await;
         Self { server, log, _folder: folder }
     }
@@ -262,5 +276,25 @@ async fn where_nothing_can_be_written_only_the_strict_mode_does_nothing() {
         if status != StatusCode::OK {
             assert!(text(response).await.contains("failed to store audit event"));
         }
+    }
+}
+
+/// No dispatch policy is for them, so none says how they are audited.
+#[tokio::test]
+async fn of_paths_of_the_endpoint_itself_the_audit_policy_alone_says_what_is_written() {
+    let audited = Audited::start(None, AuditMode::Blocking).await;
+    let server = &audited.server;
+    let mut client = server.http2().await;
+    for (id, path, is_written) in [
+        ("quiet", "/api/v1/namespaces/n/pods/quiet", false),
+        ("metrics", "/metrics", true),
+        ("status", "/tributary/status", true),
+        ("question", "/tributary/policy-test?user=ann&verb=get&path=%2Fversion", true),
+        ("beside", "/tributary/other", false),
+    ] {
+        text(client.send_request(ended(server.request(path), id)).await.unwrap()).await;
+        let expected: &[_] =
+            if is_written { &[("RequestReceived".to_owned(), 0), ("ResponseComplete".to_owned(), 200)] } else { &[] };
+        assert_eq!(audited.stages(id), expected, "{path}");
     }
 }

@@ -9,6 +9,7 @@ use http::{Request, Response, header};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use kube::config::{KubeConfigOptions, Kubeconfig};
 use prometheus_client::metrics::gauge::Gauge;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName};
@@ -17,6 +18,9 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_util::sync::CancellationToken;
+use tributary_apimachinery::ClusterName;
+use tributary_proxy::{ClientTuning, ClusterClient};
+use tributary_router::{ClusterAuthorization, ClusterSetup, MemberRules, Router, RouterConfig};
 use tributary_server::audit::Auditor;
 use tributary_server::authentication::Authenticator;
 use tributary_server::credentials::{BearerToken, Certificates, certificates};
@@ -26,6 +30,7 @@ use tributary_server::handler::Handler;
 use tributary_server::listener::tls::{ServingCertificate, TLS_1_2, TlsSettings};
 use tributary_server::listener::{self, Bounds, Drained, GoawayChance, ListenAddress, ProxyProtocolPeers};
 use tributary_server::observed::Observers;
+use tributary_simulator::{SimulatedCluster, Simulator, SimulatorConfig};
 
 /// How long a test waits for what has to come: a limit for what never comes, not for how fast the machine is.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
@@ -165,4 +170,27 @@ impl Server {
 /// The body of an answer.
 pub(crate) async fn text(response: Response<Incoming>) -> String {
     String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
+}
+
+/// A member of a name that has no pods, and a router of which it is the only cluster.
+pub(crate) async fn router_over(name: &str) -> (SimulatedCluster, Arc<Router>) {
+    let config =
+        SimulatorConfig { name: name.to_owned(), pods: 0, namespaces: 1, nodes: 1, ..SimulatorConfig::default() };
+    let member = Simulator::start(config).await.unwrap();
+    let kubeconfig = Kubeconfig::from_yaml(&member.kubeconfig()).unwrap();
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    let name = ClusterName::new(name).unwrap();
+    let client = ClusterClient::connect_to_all(name.clone(), config, &[], ClientTuning::default()).await;
+    let router = Router::new(RouterConfig::default());
+    router.set_clusters(vec![ClusterSetup {
+        name,
+        client: client.map_err(|error| error.to_string()),
+        fingerprint: member.token().to_owned(),
+        index: None,
+        impersonation: MemberRules::default(),
+        authorization: ClusterAuthorization::Rbac,
+    }]);
+    // What nobody is known to serve is not named in metrics.
+    router.asked_once(SOON).await;
+    (member, router)
 }

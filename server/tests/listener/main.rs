@@ -7,6 +7,7 @@ mod audit;
 mod fixture;
 mod frames;
 mod frozen;
+mod given_up;
 mod goaway;
 mod hosts;
 mod precedents;
