@@ -25,6 +25,7 @@ use crate::plan::{OwnerRequest, Plan, ResourcePlan, plan};
 use crate::refusal::{ClusterRefusal, MemberRefusal, Refusal, listed};
 use crate::report::{self, Report};
 use crate::request::{ClientRequest, Received};
+use crate::request_reading::RequestReading;
 use crate::request_trace::{AskedClusters, RequestTrace};
 use crate::rights::Candidates;
 use crate::topology::Cluster;
@@ -86,25 +87,23 @@ impl Router {
     /// Answers one request. Never fails: an error is a Status. Dropping the future cancels what it started.
     ///
     /// What stands at the root of its path is a [`Mount`] among its extensions; without one that is the merged view.
-    /// Whoever has read the path before leaves what it says there, as a [`RequestInfo`]: what is written of a request and what
-    /// is done are by one reading.
+    /// Whoever has read the path before leaves the [`RequestReading`] there: what is written of a request and what is done are
+    /// by one reading.
     pub async fn handle(self: &Arc<Self>, mut message: Request<Body>, user: &User) -> Response<Body> {
         let started = Instant::now();
         let path = message.uri().path().to_owned();
         let query = message.uri().query().map(str::to_owned);
-        let parsed = match message.extensions_mut().remove::<RequestInfo>() {
-            Some(info) => Ok(info),
-            None => {
-                let mount = message.extensions().get::<Mount>().cloned().unwrap_or_default();
-                RequestInfo::parse_at(&mount, message.method().as_str(), &path, query.as_deref())
-            }
-        };
+        let reading = message.extensions_mut().remove::<RequestReading>().unwrap_or_else(|| {
+            let mount = message.extensions().get::<Mount>().cloned().unwrap_or_default();
+            RequestReading::of(&mount, message.method().as_str(), &path, query.as_deref())
+        });
+        let parsed = reading.info();
         let is_head = message.method() == Method::HEAD;
         let preferences = Preferences::of(message.headers(), query.as_deref());
-        let class = parsed.as_ref().map_or(RequestClass::Short, RequestInfo::class);
+        let class = parsed.map_or(RequestClass::Short, RequestInfo::class);
         // Whoever sends it on to a member goes by this one reading of it.
         message.extensions_mut().insert(class);
-        if parsed.as_ref().is_ok_and(RequestInfo::is_for_workload) {
+        if parsed.is_ok_and(RequestInfo::is_for_workload) {
             message.extensions_mut().insert(Recipient::Workload);
         }
         let client = ClientClass::of(message.headers());
@@ -114,27 +113,27 @@ impl Router {
                 tracing::debug!(user = user.info.username, verb = %info.verb, path, "request");
                 let configuration = self.configuration();
                 let query = query.as_deref();
-                let received = Received { info: &info, query, is_head, preferences: &preferences };
+                let received = Received { info, query, is_head, preferences: &preferences };
                 let mut noted = Noted { source: RequestSource::Refused, schema: None, warning: None };
                 let answer = self.answer(message, received, &configuration, user, &mut noted).await;
                 let Noted { source, schema, warning } = noted;
                 trace.note_source(source);
                 let decision = decision(source, answer.as_ref().err(), &trace.asked());
                 trace.note_decision(decision);
-                let cluster = counted_cluster(&info, &configuration, trace.asked());
+                let cluster = counted_cluster(info, &configuration, trace.asked());
                 let followed = FollowedRequest { cluster, verb: info.verb.as_str(), decision, client };
-                let mut answer = answer.unwrap_or_else(|refusal| self.refuse(&refusal, &preferences, &info));
+                let mut answer = answer.unwrap_or_else(|refusal| self.refuse(&refusal, &preferences, info));
                 if let Some(schema) = schema {
                     answer.headers_mut().insert(SCHEMA_HEADER, schema.header().clone());
                 }
                 answer.headers_mut().extend(warning.map(|warning| (header::WARNING, *warning)));
-                (RequestLabels::of(&info, &configuration.union, source), followed, answer)
+                (RequestLabels::of(info, &configuration.union, source), followed, answer)
             }
             Err(status) => {
                 trace.note_decision(Decision::Refused);
                 let followed =
                     FollowedRequest { cluster: String::new(), verb: "", decision: Decision::Refused, client };
-                (RequestLabels::unparsed(), followed, response::status(&status, preferences.error_form()))
+                (RequestLabels::unparsed(), followed, response::status(status, preferences.error_form()))
             }
         };
         if is_head {
@@ -161,22 +160,21 @@ impl Router {
         let preferences = Preferences::of(&head.headers, head.uri.query());
         let answer = response::status(&refusal.status(), preferences.error_form());
         head.extensions.get_or_insert_default::<RequestTrace>().note_decision(Decision::Denied);
-        self.count_unheard(head, &mount, answer.status(), started);
+        self.count_unheard(head, answer.status(), started);
         Some(answer)
     }
 
     /// Counts a request that was denied before anybody was known.
-    fn count_unheard(&self, head: &Parts, mount: &Mount, status: StatusCode, started: Instant) {
-        let (method, uri, client) = (head.method.as_str(), &head.uri, ClientClass::of(&head.headers));
-        let info = RequestInfo::parse_at(mount, method, uri.path(), uri.query()).ok();
-        let configuration = self.configuration();
-        let (labels, cluster, verb) = match &info {
-            Some(info) => (
+    fn count_unheard(&self, head: &mut Parts, status: StatusCode, started: Instant) {
+        let reading = RequestReading::of_head(head);
+        let (configuration, client) = (self.configuration(), ClientClass::of(&head.headers));
+        let (labels, cluster, verb) = match reading.info() {
+            Ok(info) => (
                 RequestLabels::of(info, &configuration.union, RequestSource::Refused),
                 counted_cluster(info, &configuration, AskedClusters::None),
                 info.verb.as_str(),
             ),
-            None => (RequestLabels::unparsed(), String::new(), ""),
+            Err(_) => (RequestLabels::unparsed(), String::new(), ""),
         };
         let followed = FollowedRequest { cluster, verb, decision: Decision::Denied, client };
         self.metrics.observe(RequestLabels { code: status.as_u16(), ..labels }, followed, started.elapsed());

@@ -45,6 +45,7 @@ mod policy;
 mod refusal;
 pub mod report;
 mod request;
+mod request_reading;
 mod request_trace;
 mod response;
 mod rights;
@@ -59,6 +60,7 @@ mod view;
 mod views;
 
 pub use crate::forward::one_cluster::ForwardedWatch;
+pub use crate::request_reading::RequestReading;
 pub use crate::request_trace::{AUDIT_ID, RequestTrace};
 pub use answer_room::AnswerRoom;
 pub use authenticated::{AuthenticatedUntil, StillKnown};

@@ -22,7 +22,6 @@ mod webhook;
 
 pub use auditor::Auditor;
 pub(crate) use auditor::{FORWARDED_FOR, REAL_IP};
-pub(crate) use bodies::at_hand;
 pub use error::AuditError;
 pub(crate) use received::Received;
 pub(crate) use trail::Panicked;

@@ -212,7 +212,7 @@ impl<H: Handler> Front<H> {
                 self.metrics.count_authentication(false);
                 let _it_is_refused_either_way = note(AuthenticationOutcome::Unauthorized);
                 return match received {
-                    Some(received) => received.refuse(&head).await,
+                    Some(received) => received.refuse(&mut head).await,
                     None => status::unauthorized(),
                 };
             }

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use http::request::Parts;
-use tributary_apimachinery::{ClusterName, HostName, Mount, RequestInfo, Status};
+use tributary_apimachinery::{ClusterName, HostName, Mount};
 use tributary_authentication::ClientCertificates;
 
 pub use named::NamedHost;
@@ -82,12 +82,4 @@ pub(crate) fn mount(head: &Parts) -> Mount {
 /// Whether a request is for a host of one cluster's own, where nothing of this process itself is.
 pub(crate) fn is_of_cluster(head: &Parts) -> bool {
     matches!(head.extensions.get::<Mount>(), Some(Mount::Cluster(_)))
-}
-
-/// Reads a request's path, as the router reads it.
-///
-/// # Errors
-/// As [`RequestInfo::parse_at`].
-pub(crate) fn request_info(head: &Parts) -> Result<RequestInfo, Status> {
-    RequestInfo::parse_at(&mount(head), head.method.as_str(), head.uri.path(), head.uri.query())
 }

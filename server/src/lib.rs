@@ -12,6 +12,7 @@
 pub mod access_log;
 pub mod audit;
 pub mod authentication;
+mod bodies;
 pub mod cli;
 pub mod cluster_indices;
 pub mod clusters;

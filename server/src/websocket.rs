@@ -29,10 +29,10 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig
 use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 use tributary_apimachinery::Verb;
 use tributary_apimachinery::permit::TunnelPermit;
+use tributary_router::RequestReading;
 
 use crate::authentication::is_websocket;
 use crate::handler::{Body, BoxError, empty, full};
-use crate::hosts;
 
 /// The largest message that a client may send, in bytes. None means anything here.
 const RECEIVED_BYTES_MAX: usize = 64 << 10;
@@ -63,7 +63,8 @@ pub(crate) fn take(head: &mut Parts) -> Option<Handshake> {
     if head.method != Method::GET || head.version != Version::HTTP_11 || !is_websocket(&head.headers) {
         return None;
     }
-    let info = hosts::request_info(head).ok()?;
+    let reading = RequestReading::of_head(head);
+    let info = reading.info().ok()?;
     if info.verb != Verb::Watch || info.cluster.is_some() {
         return None;
     }
@@ -279,6 +280,19 @@ mod tests {
         ("sec-websocket-version", "13"),
         ("origin", "https://example.test"),
     ];
+
+    #[test]
+    fn what_is_a_watch_is_said_by_the_reading_that_the_request_carries() {
+        let mut head = head("GET", "/version", &UPGRADES);
+        head.version = Version::HTTP_11;
+        head.extensions.insert(RequestReading::of(
+            &tributary_apimachinery::Mount::Merged,
+            "GET",
+            "/api/v1/pods",
+            Some("watch=1"),
+        ));
+        assert!(take(&mut head).is_some());
+    }
 
     #[test]
     fn watches_of_the_merged_view_alone_are_taken() {

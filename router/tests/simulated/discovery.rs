@@ -1,6 +1,8 @@
 //! Discovery, health, and the headers of answers.
 
 use serde_json::Value;
+use tributary_apimachinery::{Mount, body};
+use tributary_router::{RequestReading, User};
 use tributary_simulator::{Rejection, RequestKind};
 
 use crate::harness::{CONFIG_MAPS, Fixture, cluster, until};
@@ -140,4 +142,13 @@ async fn tables_and_metadata_show_the_cluster() {
     let headers = [("accept", table), ("content-type", "application/merge-patch+json")];
     let patched = client.send("PATCH", &format!("{CONFIG_MAPS}/y"), &headers, r#"{"data":{"v":"2"}}"#).await.ok();
     assert_eq!(patched["rows"][0]["cells"].as_array().unwrap()[..2], ["y", "b"]);
+}
+
+/// Whoever has read a path before, an audit log say, and this are to be of one mind.
+#[tokio::test]
+async fn a_request_is_answered_by_the_reading_that_it_carries() {
+    let router = crate::harness::router(crate::harness::allow());
+    let reading = RequestReading::of(&Mount::Merged, "GET", "/livez", None);
+    let request = http::Request::get("/no/such/path").extension(reading).body(body::empty()).unwrap();
+    assert_eq!(router.handle(request, &User::named("test", "ann")).await.status(), 200);
 }

@@ -4,24 +4,25 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use bytes::Bytes;
 use http::header::USER_AGENT;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::BodyExt;
 use hyper::upgrade::OnUpgrade;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tributary_apimachinery::{Permit, RequestInfo, Verb, permit::TunnelPermit};
 use tributary_audit::source_ips;
-use tributary_router::{ClientClass, Decision, RequestTrace, User};
+use tributary_router::{ClientClass, Decision, RequestReading, RequestTrace, User};
 
-use super::body::{Counts, LoggedBody};
 use super::line::{AccessLine, Text, nearest};
 use super::log::AccessLog;
 use super::modes::Outcome;
-use crate::audit::{FORWARDED_FOR, REAL_IP, at_hand};
+use crate::audit::{FORWARDED_FOR, REAL_IP};
+use crate::bodies::{BodyObserver, ObservedBody, at_hand};
 use crate::handler::Body;
-use crate::hosts;
 
 /// The time of a line: RFC 3339 in UTC, with microseconds.
 const TIME_FORMAT: &str = "%Y-%m-%dT%H:%M:%S%.6fZ";
@@ -40,7 +41,7 @@ pub(crate) struct Followed {
     headers: Headers,
     peer: IpAddr,
     client: ClientClass,
-    info: Option<RequestInfo>,
+    reading: Option<RequestReading>,
     user: Option<(String, Vec<String>)>,
     trace: RequestTrace,
     /// Where whoever joins a switched connection finds this.
@@ -89,7 +90,7 @@ impl AccessLog {
             headers: Headers::of(request.headers()),
             peer: peer.ip(),
             client: ClientClass::of(request.headers()),
-            info: None,
+            reading: None,
             user: None,
             trace: RequestTrace::default(),
             tunnel: None,
@@ -103,7 +104,7 @@ impl AccessLog {
 impl Followed {
     /// Its host has been looked at: its path can be read. What becomes of it is told by what it carries from here on.
     pub(crate) fn placed(&mut self, head: &mut Parts) {
-        self.info = hosts::request_info(head).ok();
+        self.reading = Some(RequestReading::of_head(head));
         self.trace = head.extensions.get_or_insert_default::<RequestTrace>().clone();
         if head.extensions.get::<OnUpgrade>().is_some() {
             let tunnel = Arc::new(Mutex::new(None));
@@ -137,13 +138,17 @@ impl Followed {
                 self.is_complete = true;
                 body
             }
-            Err(body) => LoggedBody::boxed(body, self),
+            Err(body) => ObservedBody::new(body, self).boxed_unsync(),
         };
         Response::from_parts(head, body)
     }
 
+    fn info(&self) -> Option<&RequestInfo> {
+        self.reading.as_ref()?.info().ok()
+    }
+
     fn outcome(&self) -> Outcome {
-        let (class, verb) = self.info.as_ref().map_or_else(Default::default, |info| (info.class(), Some(info.verb)));
+        let (class, verb) = self.info().map_or_else(Default::default, |info| (info.class(), Some(info.verb)));
         Outcome {
             status: self.answered.as_ref().map_or(0, |answered| answered.status.as_u16()),
             took: self.started.elapsed(),
@@ -165,14 +170,14 @@ impl Followed {
 
     fn write(&self) {
         let outcome = self.outcome();
-        let cluster = self.info.as_ref().and_then(|info| info.cluster.as_ref());
+        let cluster = self.info().and_then(|info| info.cluster.as_ref());
         if !self.log.modes().is_written(cluster, self.trace.log_mode(), outcome) {
             return;
         }
         let bytes =
             |value: &'_ Option<HeaderValue>| value.as_ref().map(|value| value.as_bytes().to_vec()).unwrap_or_default();
         let text = |value: &Option<HeaderValue>| String::from_utf8_lossy(&bytes(value)).into_owned();
-        let resource = self.info.as_ref().and_then(RequestInfo::resource);
+        let resource = self.info().and_then(RequestInfo::resource);
         let named = resource.map(|of| {
             let mut named = of.resource.group_resource().to_string();
             if let Some(subresource) = &of.subresource {
@@ -191,7 +196,7 @@ impl Followed {
             status: self.answered.as_ref().map(|answered| answered.status.as_u16()),
             method: Text::of(self.method.as_str()),
             path: Text::of(&self.path),
-            verb: self.info.as_ref().map_or("", |info| info.verb.as_str()),
+            verb: self.info().map_or("", |info| info.verb.as_str()),
             resource: Text::of(named.as_deref().unwrap_or_default()),
             namespace: Text::of(resource.and_then(|of| of.namespace.as_deref()).unwrap_or_default()),
             name: Text::of(resource.and_then(|of| of.name.as_deref()).unwrap_or_default()),
@@ -219,10 +224,10 @@ impl Followed {
     }
 }
 
-impl Counts for Box<Followed> {
-    fn passed(&mut self, bytes: u64, is_all: bool) {
-        self.bytes += bytes;
-        self.is_complete = is_all;
+impl BodyObserver for Box<Followed> {
+    fn passed(&mut self, data: Option<&Bytes>, is_whole: bool) {
+        self.bytes += data.map_or(0, Bytes::len) as u64;
+        self.is_complete = is_whole;
     }
 }
 

@@ -7,14 +7,12 @@ use http::request::Parts;
 use http::{HeaderValue, Response};
 use tributary_apimachinery::{Query, RequestInfo};
 use tributary_audit::{Level, MicroTime, Stage};
-use tributary_router::AUDIT_ID;
-use tributary_router::{RequestTrace, User};
+use tributary_router::{AUDIT_ID, RequestReading, RequestTrace, User};
 
 use super::auditor::Auditor;
 use super::id::{given_audit_id, marked, new_audit_id};
 use super::trail::Trail;
 use crate::handler::Body;
-use crate::hosts;
 use crate::status;
 
 /// Which credentials came with a request, looked at before they are taken out.
@@ -84,27 +82,24 @@ impl Received {
         user: &User,
         level: impl FnOnce(&Parts, &RequestInfo) -> Option<Level>,
     ) -> Result<(Trail, Body), Box<Response<Body>>> {
-        let info = hosts::request_info(head).ok();
-        let level = info.as_ref().and_then(|info| level(head, info));
-        let event = self.auditor.event((&self.id, self.at), head, info.as_ref(), Some(user), level);
+        let reading = RequestReading::of_head(head);
+        let info = reading.info().ok();
+        let level = info.and_then(|info| level(head, info));
+        let event = self.auditor.event((&self.id, self.at), head, info, Some(user), level);
         if let Some(event) = event.as_ref().filter(|event| event.has(Stage::RequestReceived))
             && !self.auditor.write(event, Stage::RequestReceived).await
         {
             self.auditor.metrics.requests_rejected.inc();
             return Err(Box::new(marked(status::not_audited(), self.id)));
         }
-        let class = info.as_ref().map(RequestInfo::class).unwrap_or_default();
-        // The router goes by the same reading.
-        if let Some(info) = info {
-            head.extensions.insert(info);
-        }
+        let class = info.map(RequestInfo::class).unwrap_or_default();
         Ok(Trail::begin((self.auditor, self.id, self.trace), event, class.is_long_running(), head, body))
     }
 
     /// The answer to a request of which nobody knows who sends it. That is written once, as kube-apiserver does.
-    pub(crate) async fn refuse(self, head: &Parts) -> Response<Body> {
-        let info = hosts::request_info(head).ok();
-        let event = self.auditor.event((&self.id, self.at), head, info.as_ref(), None, None);
+    pub(crate) async fn refuse(self, head: &mut Parts) -> Response<Body> {
+        let reading = RequestReading::of_head(head);
+        let event = self.auditor.event((&self.id, self.at), head, reading.info().ok(), None, None);
         if let Some(mut event) = event.filter(|event| event.has(Stage::ResponseStarted)) {
             event.set_response_message(self.presented.message());
             event.set_response_code(401);

@@ -6,16 +6,16 @@ use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use hyper::upgrade::OnUpgrade;
-use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tributary_apimachinery::{Permit, permit::TunnelPermit};
 use tributary_audit::{Annotation, AuditBody, BODY_BYTES_MAX, Event, Stage};
 use tributary_router::RequestTrace;
 
 use super::auditor::Auditor;
-use super::bodies::{AuditedBody, Passed, at_hand, noted};
+use super::bodies::{AuditedBody, Passed, SharedPassed, noted};
 use super::emission::Emission;
 use super::id::marked;
+use crate::bodies::at_hand;
 use crate::handler::Body;
 
 /// Bodies above so many bytes are read, and written as JSON, by a thread for long work: at some 100 MB a second this is
@@ -66,7 +66,7 @@ impl BodyForm {
 /// The body of the request, as far as it was read.
 struct NotedRequest {
     form: BodyForm,
-    passed: Arc<Mutex<Passed>>,
+    passed: SharedPassed,
 }
 
 /// Has an event say what the router knows alone.
@@ -186,11 +186,11 @@ impl Trail {
         let request = self.request.take();
         let response_form = std::mem::take(&mut self.response_form);
         let auditor = Arc::clone(&self.auditor);
-        let kept = request.as_ref().map_or(0, |request| request.passed.lock().kept())
+        let kept = request.as_ref().map_or(0, |request| request.passed.look(Passed::kept))
             + answer.as_ref().map_or(0, Passed::kept);
         let fill = move |event: &mut Event| {
             if let Some(NotedRequest { form, passed }) = &request {
-                with_body(&passed.lock(), form, |body| event.set_request_body(body));
+                passed.look(|passed| with_body(passed, form, |body| event.set_request_body(body)));
             }
             if let Some(answer) = &answer {
                 with_body(answer, &response_form, |body| event.set_response_body(body));

@@ -10,11 +10,10 @@ use opentelemetry::{InstrumentationScope, KeyValue};
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 use tokio::time::Instant;
 use tributary_apimachinery::RequestInfo;
-use tributary_router::{RequestTrace, TraceContext, TracedStage};
+use tributary_router::{RequestReading, RequestTrace, TraceContext, TracedStage};
 
 use super::parent::Parent;
 use super::tracer::Tracer;
-use crate::hosts;
 
 /// What is known of a request that is sampled.
 pub(crate) struct Traced {
@@ -25,7 +24,7 @@ pub(crate) struct Traced {
     started: Instant,
     method: Method,
     path: String,
-    info: Option<RequestInfo>,
+    reading: Option<RequestReading>,
     trace: RequestTrace,
     is_known: bool,
     /// Of its answer, whose head is known; `None` of what was given up before.
@@ -47,7 +46,7 @@ impl Tracer {
                 started: Instant::now(),
                 method: request.method().clone(),
                 path: request.uri().path().to_owned(),
-                info: None,
+                reading: None,
                 trace: RequestTrace::default(),
                 is_known: false,
                 status: None,
@@ -63,8 +62,8 @@ impl Traced {
     }
 
     /// Its host has been looked at, and what becomes of it is told by what it carries from here on.
-    pub(crate) fn placed(&mut self, head: &Parts, trace: &RequestTrace) {
-        self.info = hosts::request_info(head).ok();
+    pub(crate) fn placed(&mut self, head: &mut Parts, trace: &RequestTrace) {
+        self.reading = Some(RequestReading::of_head(head));
         self.trace = trace.clone();
     }
 
@@ -79,9 +78,10 @@ impl Traced {
     }
 
     fn own_span(&self, dropped: u32) -> SpanData {
-        let resource = self.info.as_ref().and_then(RequestInfo::resource);
+        let info = self.reading.as_ref().and_then(|reading| reading.info().ok());
+        let resource = info.and_then(RequestInfo::resource);
         let resource = resource.map(|of| of.resource.group_resource());
-        let verb = self.info.as_ref().map_or("", |info| info.verb.as_str());
+        let verb = info.map_or("", |info| info.verb.as_str());
         let mut attributes = vec![
             KeyValue::new("http.request.method", self.method.as_str().to_owned()),
             KeyValue::new("url.path", self.path.clone()),
@@ -168,5 +168,25 @@ impl Drop for Traced {
         let mut spans: Vec<_> = stages.iter().map(|stage| self.span_of(stage)).collect();
         spans.push(self.own_span(dropped));
         self.tracer.send(spans);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tributary_apimachinery::Mount;
+
+    use super::*;
+    use crate::traces::TracingConfiguration;
+
+    #[tokio::test]
+    async fn a_span_goes_by_the_reading_that_the_request_carries() {
+        let endpoint = "http://localhost:4317".to_owned();
+        let tracer = Tracer::start(&TracingConfiguration { endpoint, sampling_rate_per_million: 1_000_000 }).unwrap();
+        let request = Request::get("/version").body(()).unwrap();
+        let mut traced = tracer.begin(&request).unwrap();
+        let (mut head, ()) = request.into_parts();
+        head.extensions.insert(RequestReading::of(&Mount::Merged, "GET", "/api/v1/pods", None));
+        traced.placed(&mut head, &RequestTrace::default());
+        assert_eq!(traced.own_span(0).name, "list pods");
     }
 }
