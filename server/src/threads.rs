@@ -8,9 +8,14 @@
 use std::io;
 use std::num::NonZero;
 use std::thread::available_parallelism;
+use std::time::Duration;
 
 use tokio::runtime::{Builder, EnterGuard, Handle, Runtime};
 use tokio::task::JoinHandle;
+
+/// How long the end of a runtime is waited for. Its tasks are dropped as soon as none of them runs, within a millisecond;
+/// what a thread for long work is at, an answer of a hundred thousand objects, takes some tenths of a second.
+const END_WITHIN: Duration = Duration::from_secs(5);
 
 /// A runtime that ends with this, and whose tasks are dropped then.
 pub struct Threads {
@@ -35,6 +40,15 @@ impl Threads {
     /// Runs a task there.
     pub fn spawn<T: Send + 'static>(&self, task: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
         self.handle.spawn(task)
+    }
+
+    /// Drops all tasks, and ends once they are: what is told of each at its end is told by then. After [`END_WITHIN`] in
+    /// any case. Cancel: the tasks are dropped all the same.
+    pub async fn end(mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // It fails only where the runtime that waits ends itself.
+            let _ = tokio::task::spawn_blocking(move || runtime.shutdown_timeout(END_WITHIN)).await;
+        }
     }
 
     /// What is made until the guard is dropped, sockets for instance, belongs there.

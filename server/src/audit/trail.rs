@@ -35,6 +35,8 @@ pub(crate) struct Trail {
     /// Who was asked.
     trace: RequestTrace,
     is_long_running: bool,
+    /// Whether the head of its answer is known.
+    is_answered: bool,
     request: Option<NotedRequest>,
     /// In which form the body of the answer is, once it is looked at.
     response_form: BodyForm,
@@ -101,8 +103,8 @@ impl Trail {
             head.extensions.insert(TunnelPermit::from(Permit::keeping((others, ended))));
             tunnel
         });
-        let response_form = BodyForm::default();
-        (Self { auditor, id, event, trace, is_long_running, request, response_form, tunnel }, body)
+        let (response_form, is_answered) = (BodyForm::default(), false);
+        (Self { auditor, id, event, trace, is_long_running, is_answered, request, response_form, tunnel }, body)
     }
 
     /// Takes up the answer: writes that it has begun, or follows its body to the end.
@@ -111,6 +113,7 @@ impl Trail {
         let code = response.status();
         let panicked = response.extensions_mut().remove::<Panicked>().is_some();
         let Some(event) = &mut self.event else { return response };
+        self.is_answered = true;
         event.set_response_code(code.as_u16());
         let decision = if code == StatusCode::FORBIDDEN { "forbid" } else { "allow" };
         event.annotate(Annotation::Decision, decision);
@@ -215,16 +218,18 @@ impl Trail {
 }
 
 impl Drop for Trail {
-    /// The client went away before it was answered.
+    /// The client went away before it was answered, or the process ends while a switched connection is open.
     fn drop(&mut self) {
-        if let Some(event) = &mut self.event {
+        let is_answered = self.is_answered;
+        let Some(event) = &mut self.event else { return };
+        if !is_answered {
             event.set_response_message("Connection closed early".to_owned());
             event.set_response_code(StatusCode::OK.as_u16());
             if self.is_long_running {
                 self.write(Stage::ResponseStarted).detach();
             }
-            self.end(Stage::ResponseComplete, None).detach();
         }
+        self.end(Stage::ResponseComplete, None).detach();
     }
 }
 
@@ -251,5 +256,60 @@ fn with_body(passed: &Passed, form: &BodyForm, note: impl FnOnce(&AuditBody<'_>)
         Ok(_) => note(&AuditBody::Whole { content_type, bytes: &bytes }),
         // Another encoding than gzip, which no answer of ours has.
         Err(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+    use serde_json::Value;
+    use tributary_apimachinery::{Mount, RequestInfo};
+    use tributary_router::RequestReading;
+
+    use super::super::received::Received;
+    use super::*;
+    use crate::cli::audit::{AuditArguments, AuditMode};
+    use crate::handler::empty;
+
+    /// As at the end of the process, which waits for nobody's shell.
+    #[test]
+    fn the_end_of_a_switched_connection_is_written_where_the_process_ends_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (policy, log) = (folder.path().join("policy.yaml"), folder.path().join("audit.log"));
+        std::fs::write(&policy, "{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{level: Metadata}]}").unwrap();
+        let mut arguments = AuditArguments { audit_policy_file: Some(policy), ..AuditArguments::default() };
+        arguments.log.audit_log_path = Some(log.clone());
+        arguments.log.audit_log_mode = AuditMode::Blocking;
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        // It keeps the connection's permit.
+        let head = runtime.block_on(async {
+            let auditor = Auditor::open(&arguments).await.unwrap().unwrap();
+            let request = Request::post("/api/v1/namespaces/n/pods/p/exec").body(()).unwrap();
+            let (mut head, ()) = request.into_parts();
+            let switch = hyper::upgrade::on(Request::new(()));
+            head.extensions.insert(switch);
+            // What it is about is said by the reading that it carries, and by nothing else.
+            let path = "/api/v1/namespaces/n/pods/read/exec";
+            head.extensions.insert(RequestReading::of(&Mount::Merged, "POST", path, None));
+            let received = Received::take_up(&auditor, &mut head, false);
+            let user = tributary_router::User::named("test", "ann");
+            let level = |_: &Parts, _: &RequestInfo| None;
+            let begun = received.begin(&mut head, empty(), &user, level).await;
+            let (trail, _) = begun.unwrap_or_else(|_| panic!("it is written"));
+            let answer = Response::builder().status(StatusCode::SWITCHING_PROTOCOLS).body(empty()).unwrap();
+            trail.finish(answer).await;
+            head
+        });
+        drop(runtime);
+        drop(head);
+        let text = std::fs::read_to_string(log).unwrap();
+        let events: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let told: Vec<_> = events.iter().map(|event| (&event["stage"], &event["responseStatus"]["code"])).collect();
+        let stages =
+            [("RequestReceived", Value::Null), ("ResponseStarted", 101.into()), ("ResponseComplete", 101.into())];
+        let stages = stages.map(|(stage, code)| (Value::from(stage), code));
+        assert_eq!(told, stages.iter().map(|(stage, code)| (stage, code)).collect::<Vec<_>>());
+        assert_eq!(events[2]["responseStatus"]["message"], Value::Null);
+        assert!(events.iter().all(|event| event["objectRef"]["name"] == "read"), "{events:?}");
     }
 }

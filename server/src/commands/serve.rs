@@ -153,6 +153,8 @@ async fn serve_until(
 
     stop.run_until_cancelled(running.keep_up(reload)).await;
     let drained = serving.await.context("the listener ended").map_err(Failure::runtime)?;
+    // What is still open is cut now, so that the logs have the last lines of it.
+    clients.end().await;
     router.last_heard_is_kept().await;
     shutdown.cancel();
     if let Some(audit) = audit {

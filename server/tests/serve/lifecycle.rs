@@ -1,8 +1,9 @@
 //! From the start to the end: reloads, signals, and what a crash leaves.
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use serde_json::{Value, json};
 use tributary_simulator::kubeconfig;
 
 use crate::fixture::{Program, contexts, get, hold_the_drain, member, wait_for_contexts};
@@ -70,6 +71,46 @@ async fn a_second_signal_ends_at_once() {
     program.signal("TERM");
     // Where the drain is waited for the code is 0.
     assert_eq!(program.end().await.code(), Some(1));
+}
+
+/// Lines are written at the end of a request. What is cut at the end of the process has one as well.
+#[tokio::test]
+async fn what_is_cut_at_the_end_is_in_the_access_log_and_in_the_audit_log() {
+    let directory = tempfile::tempdir().unwrap();
+    let one = member("one").await;
+    let file = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let (source, written) = (file("members.kubeconfig"), file("all.kubeconfig"));
+    let (policy, access_log, audit_log) = (file("policy.yaml"), file("access.log"), file("audit.log"));
+    std::fs::write(&source, kubeconfig([&one])).unwrap();
+    std::fs::write(&policy, "{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{level: Metadata}]}").unwrap();
+    let flag = |name: &str, value: &str| format!("--{name}={value}");
+    let arguments = [
+        "serve".to_owned(),
+        flag("kubeconfig", &source),
+        flag("listen", "127.0.0.1:0"),
+        flag("write-kubeconfig", &written),
+        flag("access-log-path", &access_log),
+        flag("audit-policy-file", &policy),
+        flag("audit-log-path", &audit_log),
+        flag("audit-log-mode", "batch"),
+    ];
+    let mut program = Program::start(&arguments.each_ref().map(String::as_str), directory.path());
+    program.ready().await;
+    let _held = hold_the_drain(Path::new(&written), "one").await;
+    program.signal("TERM");
+    assert_eq!(program.end().await.code(), Some(0));
+    let errors = program.errors().await;
+    assert!(errors.contains("cut=1"), "{errors}");
+    let lines = |path: &str| -> Vec<Value> {
+        let text = std::fs::read_to_string(path).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let line = lines(&access_log).into_iter().find(|line| line["resource"] == "pods/log").expect("a line of it");
+    let told = ["status", "complete", "decision"].map(|field| line[field].clone());
+    assert_eq!(told, [json!(200), json!(false), json!("forwarded")], "{line}");
+    let audited = lines(&audit_log).into_iter().filter(|event| event["objectRef"]["subresource"] == "log");
+    let stages: Vec<_> = audited.map(|event| event["stage"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(stages, ["RequestReceived", "ResponseStarted", "ResponseComplete"]);
 }
 
 /// A core would have the tokens of the members and of the clients in it.
