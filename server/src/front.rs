@@ -19,7 +19,7 @@ use crate::authentication::{Authentication, Authenticator, ClientChain, anonymou
 use crate::drain;
 use crate::handler::{Body, Handler};
 use crate::hosts::Hosts;
-use crate::listener::GoawayChance;
+use crate::listener::{GoawayChance, ListenerRefusal};
 use crate::metrics::ServerMetrics;
 use crate::observed::{Observed, Observers};
 use crate::own_paths::OwnPath;
@@ -180,6 +180,25 @@ impl<H: Handler> Front<H> {
         observed.finish(response)
     }
 
+    /// Refuses a request by its head alone, before it is known whose it is. It is counted and has its line in the access
+    /// log; like what is refused by its host it has no audit event.
+    pub fn refuse<B>(
+        &self,
+        request: Request<B>,
+        client: &Client,
+        refusal: ListenerRefusal,
+        answer: Response<Body>,
+    ) -> Response<Body> {
+        self.metrics.count_refused(refusal);
+        let mut observed = self.observers.begin(&request, client.address);
+        let (mut head, _) = request.into_parts();
+        // What it asks for is written where its host has an API.
+        if self.hosts.place(&mut head, client.server_name.as_ref()).is_ok() {
+            observed.placed(&mut head);
+        }
+        observed.finish(answer)
+    }
+
     async fn answer(
         &self,
         request: Request<Body>,
@@ -241,11 +260,15 @@ impl<H: Handler> Front<H> {
     }
 
     async fn respond(&self, mut head: Parts, body: Body, user: User, sender: Sender, room: Room) -> Response<Body> {
+        let refuse = |refusal, answer| {
+            self.metrics.count_refused(refusal);
+            answer
+        };
         if room == Room::Connections {
-            return status::too_many_connections();
+            return refuse(ListenerRefusal::TooManyConnections, status::too_many_connections());
         }
         if sender == Sender::CrossOrigin {
-            return status::cross_origin();
+            return refuse(ListenerRefusal::CrossOrigin, status::cross_origin());
         }
         let own_path = OwnPath::of(&head);
         if own_path.is_some()
@@ -255,7 +278,7 @@ impl<H: Handler> Front<H> {
         }
         // Metrics are answered all the same: they show what is left unread.
         if room == Room::Unread && own_path != Some(OwnPath::Metrics) {
-            return status::too_many_unread();
+            return refuse(ListenerRefusal::TooManyUnread, status::too_many_unread());
         }
         if let Some(path) = own_path {
             return path.answer(&self.handler, &self.metrics, &head).await;

@@ -12,7 +12,7 @@ use tributary_router::Report;
 use tributary_router::report::LimitReport;
 
 use crate::hosts::HostRefusal;
-use crate::listener::Bounds;
+use crate::listener::{Bounds, ListenerRefusal};
 use crate::process_metrics::{self, ProcessMetrics};
 
 pub use list::{METRICS, MetricDescription, MetricKind, Section, Unit};
@@ -31,6 +31,13 @@ pub struct AuthenticationLabels {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct HostLabels {
     /// `unknown`, `misdirected` or `contradicting`.
+    pub reason: &'static str,
+}
+
+/// Why a request was refused by the listener.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct RefusalLabels {
+    /// The word of a [`ListenerRefusal`].
     pub reason: &'static str,
 }
 
@@ -55,6 +62,8 @@ pub struct ServerMetrics {
     pub authentication_attempts: Family<AuthenticationLabels, Counter>,
     /// Requests refused by their host, by reason.
     pub hosts_refused: Family<HostLabels, Counter>,
+    /// Requests refused by the listener, by reason.
+    pub listener_refused: Family<RefusalLabels, Counter>,
     /// Requests whose handler panicked.
     pub panics: Counter,
     /// The most connections at once.
@@ -69,6 +78,9 @@ impl ServerMetrics {
         }
         for reason in ["unknown", "misdirected", "contradicting"] {
             drop(self.hosts_refused.get_or_create(&HostLabels { reason }));
+        }
+        for reason in ListenerRefusal::ALL.map(ListenerRefusal::as_str) {
+            drop(self.listener_refused.get_or_create(&RefusalLabels { reason }));
         }
         registry.register(
             "tributary_connections",
@@ -116,6 +128,11 @@ impl ServerMetrics {
             "Requests refused by the host that they name",
             self.hosts_refused.clone(),
         );
+        registry.register(
+            "tributary_listener_refused",
+            "Requests that the listener refused, whatever they asked for",
+            self.listener_refused.clone(),
+        );
         registry.register("tributary_request_panics", "Requests whose handler panicked", self.panics.clone());
         registry.register_collector(Box::new(ProcessMetrics));
     }
@@ -140,6 +157,11 @@ impl ServerMetrics {
     pub fn count_authentication(&self, success: bool) {
         let result = if success { "success" } else { "failure" };
         self.authentication_attempts.get_or_create(&AuthenticationLabels { result }).inc();
+    }
+
+    /// Counts a request that the listener refused.
+    pub fn count_refused(&self, refusal: ListenerRefusal) {
+        self.listener_refused.get_or_create(&RefusalLabels { reason: refusal.as_str() }).inc();
     }
 
     /// Counts a request that was refused by its host.

@@ -162,6 +162,8 @@ impl Followed {
         let otherwise = || match &self.answered {
             // Its client went away while a cluster was being asked.
             None if self.trace.is_forwarded() => Decision::Forwarded,
+            // The listener's own bounds.
+            Some(answered) if answered.status == StatusCode::TOO_MANY_REQUESTS => Decision::Limited,
             Some(answered) if answered.status.as_u16() >= 400 => Decision::Refused,
             _ => Decision::Own,
         };

@@ -25,6 +25,7 @@ use super::coalesce::Coalesce;
 use super::goaway::Parting;
 use super::outgoing::Outgoing;
 use super::proxy_protocol::ProxyHeaders;
+use super::refusal::ListenerRefusal;
 use super::strangers::{Stranger, StrangersHead};
 use super::streams::{Begun, Streams};
 use super::tls::TlsSettings;
@@ -166,12 +167,16 @@ impl<H: Handler> ClientConnection<H> {
             let (client, drawn, open) = (Arc::clone(&asking), Arc::clone(&drawn), streams.open());
             async move {
                 let (method, version) = (request.method().clone(), request.version());
+                let refuse = |request, refusal, answer| front.refuse(request, &client, refusal, answer);
                 if request.headers().len() > HEADERS_MAX {
-                    return Ok::<_, Infallible>(answers.meter(&method, status::too_many_headers(HEADERS_MAX), open));
+                    let answer = status::too_many_headers(HEADERS_MAX);
+                    let answer = refuse(request, ListenerRefusal::TooManyHeaders, answer);
+                    return Ok::<_, Infallible>(answers.meter(&method, answer, open));
                 }
                 let bytes = head_bytes(&request);
                 let Some(head) = known.hold(bytes) else {
-                    return Ok(answers.meter(&method, status::too_many_unknown(), open));
+                    let answer = refuse(request, ListenerRefusal::TooManyUnknown, status::too_many_unknown());
+                    return Ok(answers.meter(&method, answer, open));
                 };
                 let has_room = answers.room(bytes).await;
                 request.extensions_mut().insert(answers.answer_room(&method));
@@ -223,6 +228,9 @@ impl<H: Handler> ClientConnection<H> {
             }
         };
         if let Err(error) = ended {
+            if let Some(refusal) = ListenerRefusal::of_end(&*error) {
+                own.own_metrics().count_refused(refusal);
+            }
             tracing::debug!(client = %client.address, error, "connection ended");
         }
     }

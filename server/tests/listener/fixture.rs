@@ -10,6 +10,8 @@ use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName};
@@ -28,7 +30,10 @@ use tributary_server::data_directory::DataDirectory;
 use tributary_server::front::Front;
 use tributary_server::handler::Handler;
 use tributary_server::listener::tls::{ServingCertificate, TLS_1_2, TlsSettings};
-use tributary_server::listener::{self, Bounds, Drained, GoawayChance, ListenAddress, ProxyProtocolPeers};
+use tributary_server::listener::{
+    self, Bounds, Drained, GoawayChance, ListenAddress, ListenerRefusal, ProxyProtocolPeers,
+};
+use tributary_server::metrics::RefusalLabels;
 use tributary_server::observed::Observers;
 use tributary_simulator::{SimulatedCluster, Simulator, SimulatorConfig};
 
@@ -46,6 +51,7 @@ pub(crate) struct Server {
     pub(crate) connections: Gauge,
     /// How many bytes of answers are not taken.
     pub(crate) unread: Gauge,
+    refused: Family<RefusalLabels, Counter>,
     _directory: tempfile::TempDir,
 }
 
@@ -86,6 +92,11 @@ pub(crate) async fn start_observed(handler: impl Handler, observers: Observers) 
     start_with(ProxyProtocolPeers::default(), Bounds::default(), handler, observed).await
 }
 
+/// With bounds as usual, and a front that is furnished so.
+pub(crate) async fn start_furnished<H: Handler>(handler: H, furnish: impl FnOnce(Front<H>) -> Front<H>) -> Server {
+    start_with(ProxyProtocolPeers::default(), Bounds::default(), handler, furnish).await
+}
+
 async fn start_with<H: Handler>(
     proxies: ProxyProtocolPeers,
     bounds: Bounds,
@@ -105,9 +116,10 @@ async fn start_with<H: Handler>(
     let front = Arc::new(furnish(Front::new(Arc::new(handler), authenticator, stop.clone())));
     let connections = front.own_metrics().connections.clone();
     let unread = front.own_metrics().unread_bytes.clone();
+    let refused = front.own_metrics().listener_refused.clone();
     let serving = tokio::spawn(listener::serve(socket, Arc::new(tls), front, bounds, proxies));
     let (token, authority) = (token.expose().to_owned(), made.authority_pem().to_owned());
-    Server { address, token, authority, stop, serving, connections, unread, _directory: parent }
+    Server { address, token, authority, stop, serving, connections, unread, refused, _directory: parent }
 }
 
 impl Server {
@@ -154,6 +166,11 @@ impl Server {
         let (sender, connection) = hyper::client::conn::http2::handshake(executor, TokioIo::new(stream)).await.unwrap();
         tokio::spawn(connection);
         sender
+    }
+
+    /// How many requests the listener has refused for a reason.
+    pub(crate) fn refused(&self, refusal: ListenerRefusal) -> u64 {
+        self.refused.get_or_create(&RefusalLabels { reason: refusal.as_str() }).get()
     }
 
     /// A request with the token.

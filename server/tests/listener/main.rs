@@ -12,6 +12,7 @@ mod goaway;
 mod hosts;
 mod precedents;
 mod proxy_protocol;
+mod refused;
 mod slow_readers;
 
 use std::time::Duration;
