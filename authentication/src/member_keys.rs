@@ -1,9 +1,10 @@
 //! The keys by which members sign their ServiceAccounts' tokens, and since when each member is known to serve each.
 //!
-//! A key is public: any member can serve a copy of another's. Whoever served it first is believed to sign with it, so
-//! that a copy takes nobody's tokens away, and is shown none.
+//! A key is public: any member can serve a copy of another's. Whoever served it while the others were seen to serve it not is
+//! believed to sign with it, so that a copy takes nobody's tokens away, and is shown none. Of one who had it when it was
+//! first asked, nobody knows since when it has it: it may be the owner, which others have copied before it joined.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
@@ -32,6 +33,10 @@ struct Member {
     /// Whether it is among the members that are served.
     is_served: bool,
     keys: Vec<KnownKey>,
+    /// When it answered last, in seconds since 1970. Kept as of the last time that something else has changed: what was
+    /// not there then was not there before.
+    #[serde(default)]
+    answered: Option<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,6 +49,22 @@ struct KnownKey {
     /// Since when the member is believed to have it, in seconds since 1970: those that are believed in one round are of the
     /// same second. `None` while a member that might be its own could not be asked.
     since: Option<u64>,
+    /// When the member was last seen without it, in seconds since 1970. `None` where it had it when it was first asked.
+    #[serde(default = "long_after")]
+    absent: Option<u64>,
+}
+
+/// Of keys that were kept before it was: that they were served first was enough then.
+fn long_after() -> Option<u64> {
+    Some(u64::MAX)
+}
+
+impl KnownKey {
+    /// Whether a member that serves this was first with it: the other was seen without it meanwhile.
+    fn is_before(&self, other: &Self) -> bool {
+        let is_believed_later = other.since.is_none_or(|since| self.since < Some(since));
+        is_believed_later && other.absent.is_some_and(|absent| absent >= self.seen)
+    }
 }
 
 impl Member {
@@ -51,12 +72,14 @@ impl Member {
     fn take(&mut self, served: JsonWebKeySet, now: u64) {
         let before = std::mem::take(&mut self.keys);
         let known = |key: &JsonWebKey| before.iter().find(|known| known.key == *key);
-        let first = |key| KnownKey { key, is_served: true, seen: now, since: None };
+        let absent = self.answered;
+        let first = |key| KnownKey { key, is_served: true, seen: now, since: None, absent };
         let keys = served.into_keys().map(|key| match known(&key) {
             Some(known) => KnownKey { is_served: true, ..known.clone() },
             None => first(key),
         });
         self.is_served = true;
+        self.answered = Some(now);
         self.keys = keys.collect();
         let gone: Vec<_> =
             before.into_iter().filter(|known| self.keys.iter().all(|own| own.key != known.key)).collect();
@@ -66,6 +89,11 @@ impl Member {
 
     fn served(&self) -> impl Iterator<Item = &KnownKey> {
         self.keys.iter().filter(|known| self.is_served && known.is_served)
+    }
+
+    /// Whether both say the same of it, whenever it answered.
+    fn is_as(&self, other: &Self) -> bool {
+        (self.is_served, &self.keys) == (other.is_served, &other.keys)
     }
 }
 
@@ -100,7 +128,7 @@ impl MemberKeys {
                 known.since = Some(now);
             }
         }
-        *self != before
+        self.0.len() != before.0.len() || self.0.values().zip(before.0.values()).any(|(own, old)| !own.is_as(old))
     }
 
     /// Whether a member serves other keys than it is known to.
@@ -112,6 +140,19 @@ impl MemberKeys {
     /// Whether a key is not believed yet.
     pub fn are_waiting(&self) -> bool {
         self.served().any(|(_, known)| known.since.is_none())
+    }
+
+    /// Members that serve the same key, of which it is not known who had it first: on the merged endpoint the tokens that it
+    /// signs are nobody's until one of them is taken out, or exchanges its key.
+    pub fn sharing(&self) -> BTreeSet<(&ClusterName, &ClusterName)> {
+        let all: Vec<_> = self.served().filter(|(_, known)| known.since.is_some()).collect();
+        let mut sharing = BTreeSet::new();
+        for (at, (member, known)) in all.iter().enumerate() {
+            let others = all[at + 1..].iter().filter(|(other, own)| other != member && own.key == known.key);
+            let is_open = |own: &KnownKey| !known.is_before(own) && !own.is_before(known);
+            sharing.extend(others.filter(|(_, own)| is_open(own)).map(|(other, _)| (*member, *other)));
+        }
+        sharing
     }
 
     /// Whether any keys of a member are known.
@@ -144,22 +185,19 @@ impl MemberKeys {
         served.into_iter().any(|known| token.is_signed_by_key(&known.key))
     }
 
-    /// Whose key has signed a token: of those who serve it, the first. Takes 0.03 to 0.3 ms for each key of its id.
+    /// Whose key has signed a token: of those who serve it, the one that was first. Takes 0.03 to 0.3 ms for each key of its id.
     pub(crate) fn signer(&self, token: &Token<'_>) -> Signer<'_> {
         // A kube-apiserver names its key. Without that a stranger's token would be tried with every key of a fleet.
         if token.key_id().is_none() {
             return Signer::Nobody;
         }
-        let signed = self.served().filter(|(_, known)| token.is_signed_by_key(&known.key));
-        let mut signed: Vec<_> = signed.map(|(member, known)| (known.since.unwrap_or(u64::MAX), member)).collect();
-        signed.sort_unstable();
-        signed.dedup_by_key(|(_, member)| *member);
-        match signed[..] {
-            [] => Signer::Nobody,
-            [(u64::MAX, _), ..] => Signer::Several,
-            [(first, _), (second, _), ..] if first == second => Signer::Several,
-            [(_, member), ..] => Signer::Member(member),
-        }
+        let signed: Vec<_> = self.served().filter(|(_, known)| token.is_signed_by_key(&known.key)).collect();
+        let Some((member, first)) = signed.iter().min_by_key(|(_, known)| known.since.unwrap_or(u64::MAX)) else {
+            return Signer::Nobody;
+        };
+        let mut others = signed.iter().filter(|(other, _)| other != member);
+        let is_first = first.since.is_some() && others.all(|(_, other)| first.is_before(other));
+        if is_first { Signer::Member(member) } else { Signer::Several }
     }
 
     fn served(&self) -> impl Iterator<Item = (&ClusterName, &KnownKey)> {
@@ -195,9 +233,9 @@ mod tests {
         let (v, copier) = (cluster("v"), cluster("a"));
         let text = token_of(&of_v);
         let token = Token::parse(&text).unwrap();
-        let mut keys = MemberKeys::default();
+        let (mut keys, none) = (MemberKeys::default(), keys_of(&[]));
         assert_eq!(keys.signer(&token), Signer::Nobody);
-        assert!(keys.take([(v.clone(), of_v.keys())], true, at(1)));
+        assert!(keys.take([(v.clone(), of_v.keys()), (copier.clone(), none)], true, at(1)));
         assert!(keys.take([(copier.clone(), of_v.keys())], true, at(2)));
         assert_eq!(keys.signer(&token), Signer::Member(&v));
         assert!(!keys.take([(v.clone(), of_v.keys()), (copier.clone(), of_v.keys())], true, at(3)), "nothing is new");
@@ -215,7 +253,7 @@ mod tests {
         let text = token_of(&of_v);
         let token = Token::parse(&text).unwrap();
         let mut keys = MemberKeys::default();
-        keys.take([(v.clone(), of_v.keys())], true, at(1));
+        keys.take([(v.clone(), of_v.keys()), (copier.clone(), keys_of(&[]))], true, at(1));
         keys.take([(copier.clone(), of_v.keys())], true, at(2));
         // One of its servers has the new key alone.
         keys.take([(v.clone(), another.keys())], true, at(3));
@@ -242,6 +280,69 @@ mod tests {
         assert_eq!(waited.signer(&token), Signer::Member(&copier));
         keys.take([(copier.clone(), of_v.keys()), (v.clone(), of_v.keys())], true, at(2));
         assert_eq!(keys.signer(&token), Signer::Several, "none was first");
+    }
+
+    /// A key may be read by whoever has an account in a cluster, long before that cluster joins.
+    #[test]
+    fn who_has_anothers_key_before_that_joins_is_shown_nothing_of_it_and_keeps_it_out_until_it_has_a_new_one() {
+        let (of_v, newer) = (testing::Signer::new("k"), testing::Signer::new("l"));
+        let (v, copier) = (cluster("v"), cluster("a"));
+        let (old, new) = (token_of(&of_v), token_of(&newer));
+        let (old, new) = (Token::parse(&old).unwrap(), Token::parse(&new).unwrap());
+        let mut keys = MemberKeys::default();
+        keys.take([(copier.clone(), of_v.keys())], true, at(1));
+        assert_eq!(keys.signer(&old), Signer::Member(&copier), "nobody else is there");
+        keys.take([(v.clone(), of_v.keys()), (copier.clone(), of_v.keys())], true, at(1_000));
+        assert_eq!(keys.signer(&old), Signer::Several, "who of them has it from the other is not known");
+        assert_eq!(keys.sharing(), [(&copier, &v)].into());
+        assert!(keys.has_signed(&v, &old), "v itself is asked where it is addressed");
+        // Its key is exchanged: a copy of the new one is younger.
+        keys.take([(v.clone(), keys_of(&[&of_v, &newer])), (copier.clone(), of_v.keys())], true, at(2_000));
+        keys.take([(copier.clone(), keys_of(&[&of_v, &newer]))], true, at(3_000));
+        assert_eq!((keys.signer(&new), keys.signer(&old)), (Signer::Member(&v), Signer::Several));
+        // The other one is taken out, for good.
+        keys.retain(|member| *member == v);
+        assert_eq!((keys.signer(&old), keys.sharing().len()), (Signer::Member(&v), 0));
+    }
+
+    #[test]
+    fn a_key_that_is_exchanged_while_its_member_is_away_or_silent_is_nobody_elses() {
+        let (of_v, newer) = (testing::Signer::new("k"), testing::Signer::new("l"));
+        let (v, copier) = (cluster("v"), cluster("a"));
+        let text = token_of(&newer);
+        let token = Token::parse(&text).unwrap();
+        for is_taken_out in [true, false] {
+            let mut keys = MemberKeys::default();
+            keys.take([(v.clone(), of_v.keys()), (copier.clone(), keys_of(&[]))], true, at(1));
+            keys.retain(|member| !is_taken_out || *member != v);
+            keys.take([(copier.clone(), newer.keys())], is_taken_out, at(10));
+            keys.take([], is_taken_out, at(10 + BELIEVED_AFTER));
+            assert_eq!(keys.signer(&token), Signer::Member(&copier));
+            keys.take([(v.clone(), newer.keys())], true, at(20 + BELIEVED_AFTER));
+            assert_eq!(keys.signer(&token), Signer::Several);
+        }
+    }
+
+    /// What a member had not when something was last kept, it had not before.
+    #[test]
+    fn a_restart_lends_nobody_age() {
+        let of_v = testing::Signer::new("k");
+        let (v, copier) = (cluster("v"), cluster("a"));
+        let text = token_of(&of_v);
+        let token = Token::parse(&text).unwrap();
+        let mut keys = MemberKeys::default();
+        keys.take([(v.clone(), of_v.keys()), (copier.clone(), keys_of(&[]))], true, at(1));
+        let mut kept: MemberKeys = serde_json::from_slice(&serde_json::to_vec(&keys).unwrap()).unwrap();
+        kept.take([(v.clone(), of_v.keys()), (copier.clone(), of_v.keys())], true, at(100));
+        assert_eq!(kept.signer(&token), Signer::Member(&v));
+        // As an earlier release kept it.
+        let key = of_v.key();
+        let old = format!(
+            r#"{{"v":{{"is_served":true,"keys":[{{"key":{key},"is_served":true,"seen":1,"since":1}}]}},
+                "a":{{"is_served":true,"keys":[{{"key":{key},"is_served":true,"seen":2,"since":2}}]}}}}"#
+        );
+        let old: MemberKeys = serde_json::from_str(&old).unwrap();
+        assert_eq!(old.signer(&token), Signer::Member(&v));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What the endpoint asks its clusters about clients' tokens: TokenReviews, again for those by which something lasts, and
 //! the keys of their ServiceAccounts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -116,6 +116,7 @@ pub async fn review_followed_tokens(router: Arc<Router>, tokens: Arc<TokenAuthen
 pub async fn follow_member_keys(router: Arc<Router>, tokens: Arc<TokenAuthenticator>, directory: DataDirectory) {
     let mut keys = member_keys_file::read(&directory);
     let mut fetched: BTreeMap<ClusterName, Fetched> = BTreeMap::new();
+    let mut sharing = BTreeSet::new();
     // Those of a cluster that is down are known, too.
     tokens.set_member_keys(keys.clone());
     loop {
@@ -126,12 +127,28 @@ pub async fn follow_member_keys(router: Arc<Router>, tokens: Arc<TokenAuthentica
         let changed = round(&router, names, (&mut fetched, &mut keys), wanted).await;
         if changed || left {
             tokens.set_member_keys(keys.clone());
+            tell_of_sharing(&keys, &mut sharing);
             let (directory, keys) = (directory.clone(), keys.clone());
             // It fails only where the runtime ends.
             let _ = tokio::task::spawn_blocking(move || member_keys_file::write(&directory, &keys)).await;
         }
         sleep(ROUND).await;
     }
+}
+
+/// Says which clusters begin to share a key, and which cease to: one of them has the other's, and whoever runs this knows
+/// whose it is.
+fn tell_of_sharing(keys: &MemberKeys, told: &mut BTreeSet<(ClusterName, ClusterName)>) {
+    let now: BTreeSet<_> = keys.sharing().into_iter().map(|(one, other)| (one.clone(), other.clone())).collect();
+    for (one, other) in now.difference(told) {
+        tracing::warn!(%one, %other, "two clusters serve the same key of ServiceAccounts, and it is not known whose it is; \
+            the tokens that it signs are good on the clusters' own paths alone, until one of the two is taken out or has \
+            another key");
+    }
+    for (one, other) in told.difference(&now) {
+        tracing::info!(%one, %other, "the two clusters share no key of ServiceAccounts any more, or it is known whose it is");
+    }
+    *told = now;
 }
 
 /// Fetches the keys that are due. Where any are new all others are fetched, too: who serves a key first is not to hang on
