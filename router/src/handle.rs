@@ -16,7 +16,7 @@ use crate::caller::Caller;
 use crate::candidates_by_plan::candidates_by_plan;
 use crate::configuration::ConfigurationSnapshot;
 use crate::discovery::documents::StorageVersionHashes;
-use crate::discovery::{DiscoveryPath, documents};
+use crate::discovery::{DiscoveryPath, Union, documents};
 use crate::dispatch::{Dispatched, SchemaName};
 use crate::flow_control::PassedSchema;
 use crate::metrics::{ClientClass, Decision, FollowedRequest, RequestLabels, RequestSource};
@@ -73,6 +73,12 @@ fn decision(source: RequestSource, refusal: Option<&Refusal>, asked: &AskedClust
     }
 }
 
+/// The resource that a request asks for, as kubectl names it; `None` where no member serves it.
+fn served_resource(info: &RequestInfo, union: &Union) -> Option<String> {
+    let resource = &info.resource()?.resource;
+    union.get(resource).map(|_| resource.group_resource().to_string())
+}
+
 /// The cluster that a request is counted at, where there is such a cluster: nobody makes series by asking for others.
 fn counted_cluster(info: &RequestInfo, configuration: &ConfigurationSnapshot, asked: AskedClusters) -> String {
     match (&info.cluster, asked) {
@@ -112,6 +118,7 @@ impl Router {
             Ok(info) => {
                 tracing::debug!(user = user.info.username, verb = %info.verb, path, "request");
                 let configuration = self.configuration();
+                trace.note_served(|| served_resource(info, &configuration.union));
                 let query = query.as_deref();
                 let received = Received { info, query, is_head, preferences: &preferences };
                 let mut noted = Noted { source: RequestSource::Refused, schema: None, warning: None };

@@ -42,6 +42,8 @@ struct Found {
     asked: BTreeSet<ClusterName>,
     policies: Vec<String>,
     log_mode: Option<LogMode>,
+    /// Of a request that is sampled: what it asks for, if some member serves that.
+    served_resource: Option<String>,
     decision: Option<Decision>,
     stages: Vec<TracedStage>,
     stages_left_out: u32,
@@ -98,6 +100,19 @@ impl RequestTrace {
     /// What became of it; `None` of what never came to the router, and of what was given up before it was answered.
     pub fn decision(&self) -> Option<Decision> {
         self.0.found.lock().decision
+    }
+
+    /// The resource that a sampled request asks for, as kubectl names it, where some member serves it: clients that ask for
+    /// others make no names.
+    pub fn served_resource(&self) -> Option<String> {
+        self.0.found.lock().served_resource.clone()
+    }
+
+    /// Notes the resource that a request asks for, which some member serves. Costs nothing of one that is not sampled.
+    pub(crate) fn note_served(&self, resource: impl FnOnce() -> Option<String>) {
+        if self.0.context.is_some() {
+            self.0.found.lock().served_resource = resource();
+        }
     }
 
     /// Notes what the policy says of the access log that took the request where it came in.

@@ -48,6 +48,7 @@ pub mod replicas;
 pub mod signals;
 pub mod status;
 mod terminal;
+mod text;
 pub mod threads;
 pub mod token_review;
 pub mod traces;

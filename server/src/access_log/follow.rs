@@ -7,22 +7,24 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use http::header::USER_AGENT;
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::upgrade::OnUpgrade;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::time::Instant;
-use tributary_apimachinery::{Permit, RequestInfo, Verb, permit::TunnelPermit};
+use tributary_apimachinery::permit::TunnelPermit;
+use tributary_apimachinery::{ClusterName, Permit, RequestClass, RequestInfo, Verb};
 use tributary_audit::source_ips;
 use tributary_router::{ClientClass, Decision, RequestReading, RequestTrace, User};
 
-use super::line::{AccessLine, Text, nearest};
+use super::line::{AccessLine, last, nearest, some};
 use super::log::AccessLog;
 use super::modes::Outcome;
 use crate::audit::{FORWARDED_FOR, REAL_IP};
 use crate::bodies::{BodyObserver, ObservedBody, at_hand};
 use crate::handler::Body;
+use crate::text::Text;
 
 /// The time of a line: RFC 3339 in UTC, with microseconds.
 const TIME_FORMAT: &str = "%Y-%m-%dT%H:%M:%S%.6fZ";
@@ -31,18 +33,17 @@ const TIME_FORMAT: &str = "%Y-%m-%dT%H:%M:%S%.6fZ";
 const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
 
 /// What is known of a request. Its line is written when this is dropped: at the end of its answer, or when its client goes
-/// away before.
+/// away before. That may be hours later, so nothing of the request's head is kept but what is written of it.
 pub(crate) struct Followed {
     log: Arc<AccessLog>,
     received: SystemTime,
     started: Instant,
-    method: Method,
-    path: String,
-    headers: Headers,
-    peer: IpAddr,
+    method: Text<'static>,
+    path: Text<'static>,
+    sender: Sender,
     client: ClientClass,
-    reading: Option<RequestReading>,
-    user: Option<(String, Vec<String>)>,
+    asked: Option<Asked>,
+    user: Option<(Text<'static>, Vec<Text<'static>>)>,
     trace: RequestTrace,
     /// Where whoever joins a switched connection finds this.
     tunnel: Option<Arc<Mutex<Option<Box<Followed>>>>>,
@@ -53,21 +54,56 @@ pub(crate) struct Followed {
     is_complete: bool,
 }
 
-/// The headers that are written.
-struct Headers {
-    user_agent: Option<HeaderValue>,
-    forwarded_for: Option<HeaderValue>,
-    real_ip: Option<HeaderValue>,
-    impersonated_user: Option<HeaderValue>,
+/// What a request's headers say of where it comes from, and for whom it is.
+struct Sender {
+    user_agent: Text<'static>,
+    impersonated_user: Text<'static>,
+    source_ips: Vec<IpAddr>,
 }
 
-impl Headers {
-    fn of(headers: &HeaderMap) -> Self {
+impl Sender {
+    fn of(headers: &HeaderMap, peer: IpAddr) -> Self {
+        let value = |name: HeaderName| headers.get(name).map(HeaderValue::as_bytes).unwrap_or_default();
+        let shown = |name| Text::lossy(value(name)).into_owned();
+        let (forwarded_for, real_ip) =
+            (String::from_utf8_lossy(value(FORWARDED_FOR)), String::from_utf8_lossy(value(REAL_IP)));
         Self {
-            user_agent: headers.get(USER_AGENT).cloned(),
-            forwarded_for: headers.get(FORWARDED_FOR).cloned(),
-            real_ip: headers.get(REAL_IP).cloned(),
-            impersonated_user: headers.get(IMPERSONATE_USER).cloned(),
+            user_agent: shown(USER_AGENT),
+            impersonated_user: shown(IMPERSONATE_USER),
+            source_ips: last(source_ips(nearest(&forwarded_for), &real_ip, peer)),
+        }
+    }
+}
+
+/// What a request asks for, as far as it is written.
+struct Asked {
+    verb: Verb,
+    class: RequestClass,
+    resource: Text<'static>,
+    namespace: Text<'static>,
+    name: Text<'static>,
+    cluster: Option<ClusterName>,
+}
+
+impl Asked {
+    fn of(info: &RequestInfo) -> Self {
+        let of = info.resource();
+        let text = |text: Option<&str>| Text::of(text.unwrap_or_default()).into_owned();
+        let named = of.map(|of| {
+            let mut named = of.resource.group_resource().to_string();
+            if let Some(subresource) = &of.subresource {
+                named.push('/');
+                named.push_str(subresource);
+            }
+            named
+        });
+        Self {
+            verb: info.verb,
+            class: info.class(),
+            resource: text(named.as_deref()),
+            namespace: text(of.and_then(|of| of.namespace.as_deref())),
+            name: text(of.and_then(|of| of.name.as_deref())),
+            cluster: info.cluster.clone(),
         }
     }
 }
@@ -85,12 +121,11 @@ impl AccessLog {
             log: Arc::clone(self),
             received: SystemTime::now(),
             started: Instant::now(),
-            method: request.method().clone(),
-            path: request.uri().path().to_owned(),
-            headers: Headers::of(request.headers()),
-            peer: peer.ip(),
+            method: Text::of(request.method().as_str()).into_owned(),
+            path: Text::of(request.uri().path()).into_owned(),
+            sender: Sender::of(request.headers(), peer.ip()),
             client: ClientClass::of(request.headers()),
-            reading: None,
+            asked: None,
             user: None,
             trace: RequestTrace::default(),
             tunnel: None,
@@ -104,7 +139,7 @@ impl AccessLog {
 impl Followed {
     /// Its host has been looked at: its path can be read. What becomes of it is told by what it carries from here on.
     pub(crate) fn placed(&mut self, head: &mut Parts) {
-        self.reading = Some(RequestReading::of_head(head));
+        self.asked = RequestReading::of_head(head).info().ok().map(Asked::of);
         self.trace = head.extensions.get_or_insert_default::<RequestTrace>().clone();
         if head.extensions.get::<OnUpgrade>().is_some() {
             let tunnel = Arc::new(Mutex::new(None));
@@ -117,7 +152,7 @@ impl Followed {
 
     /// It is known whose it is.
     pub(crate) fn known(&mut self, user: &User) {
-        self.user = Some((user.info.username.clone(), user.info.groups.clone()));
+        self.user = Some((Text::of(&user.info.username).into_owned(), some(&user.info.groups)));
     }
 
     /// It is answered: its line is written at the end of the answer.
@@ -143,17 +178,12 @@ impl Followed {
         Response::from_parts(head, body)
     }
 
-    fn info(&self) -> Option<&RequestInfo> {
-        self.reading.as_ref()?.info().ok()
-    }
-
     fn outcome(&self) -> Outcome {
-        let (class, verb) = self.info().map_or_else(Default::default, |info| (info.class(), Some(info.verb)));
         Outcome {
             status: self.answered.as_ref().map_or(0, |answered| answered.status.as_u16()),
             took: self.started.elapsed(),
-            is_long_running: class.is_long_running(),
-            is_list: verb == Some(Verb::List),
+            is_long_running: self.asked.as_ref().is_some_and(|asked| asked.class.is_long_running()),
+            is_list: self.asked.as_ref().is_some_and(|asked| asked.verb == Verb::List),
         }
     }
 
@@ -171,50 +201,33 @@ impl Followed {
     }
 
     fn write(&self) {
-        let outcome = self.outcome();
-        let cluster = self.info().and_then(|info| info.cluster.as_ref());
+        let (outcome, asked) = (self.outcome(), self.asked.as_ref());
+        let cluster = asked.and_then(|asked| asked.cluster.as_ref());
         if !self.log.modes().is_written(cluster, self.trace.log_mode(), outcome) {
             return;
         }
-        let bytes =
-            |value: &'_ Option<HeaderValue>| value.as_ref().map(|value| value.as_bytes().to_vec()).unwrap_or_default();
-        let text = |value: &Option<HeaderValue>| String::from_utf8_lossy(&bytes(value)).into_owned();
-        let resource = self.info().and_then(RequestInfo::resource);
-        let named = resource.map(|of| {
-            let mut named = of.resource.group_resource().to_string();
-            if let Some(subresource) = &of.subresource {
-                named.push('/');
-                named.push_str(subresource);
-            }
-            named
-        });
-        let (user, groups) = self.user.as_ref().map_or(("", &[][..]), |(name, groups)| (name, groups));
-        let (agent, impersonated) = (bytes(&self.headers.user_agent), bytes(&self.headers.impersonated_user));
+        let (user, groups) = self.user.as_ref().map(|(name, groups)| (name.shared(), &groups[..])).unwrap_or_default();
         let audit_id = self.trace.audit_id().map(|id| id.as_bytes()).unwrap_or_default();
         let trace_id = self.trace.context().map(|context| format!("{:032x}", context.trace_id)).unwrap_or_default();
         let time = Timestamp::try_from(self.received).unwrap_or_default();
         let line = AccessLine {
             time: time.strftime(TIME_FORMAT).to_string(),
             status: self.answered.as_ref().map(|answered| answered.status.as_u16()),
-            method: Text::of(self.method.as_str()),
-            path: Text::of(&self.path),
-            verb: self.info().map_or("", |info| info.verb.as_str()),
-            resource: Text::of(named.as_deref().unwrap_or_default()),
-            namespace: Text::of(resource.and_then(|of| of.namespace.as_deref()).unwrap_or_default()),
-            name: Text::of(resource.and_then(|of| of.name.as_deref()).unwrap_or_default()),
+            method: self.method.shared(),
+            path: self.path.shared(),
+            verb: asked.map_or("", |asked| asked.verb.as_str()),
+            resource: asked.map(|asked| asked.resource.shared()).unwrap_or_default(),
+            namespace: asked.map(|asked| asked.namespace.shared()).unwrap_or_default(),
+            name: asked.map(|asked| asked.name.shared()).unwrap_or_default(),
             cluster: cluster.map_or("", |name| name.as_str()),
             decision: self.decision().as_str(),
             answered_by: self.trace.answered_by(),
-            user: Text::of(user),
-            groups: Text::some(groups),
-            impersonated_user: Text::lossy(&impersonated),
+            user,
+            groups,
+            impersonated_user: self.sender.impersonated_user.shared(),
             client: self.client.as_str(),
-            user_agent: Text::lossy(&agent),
-            source_ips: nearest(source_ips(
-                &text(&self.headers.forwarded_for),
-                &text(&self.headers.real_ip),
-                self.peer,
-            )),
+            user_agent: self.sender.user_agent.shared(),
+            source_ips: &self.sender.source_ips,
             head_seconds: self.answered.as_ref().map_or(outcome.took, |answered| answered.after).as_secs_f64(),
             seconds: outcome.took.as_secs_f64(),
             bytes: self.bytes,
@@ -236,5 +249,51 @@ impl BodyObserver for Box<Followed> {
 impl Drop for Followed {
     fn drop(&mut self) {
         self.write();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::access_log::AccessLogArguments;
+
+    /// Bytes whose owner is counted, as those of a head that came over HTTP/1.1: each header is a part of all of it.
+    struct Head(Vec<u8>, #[expect(dead_code, reason = "it is counted")] Arc<()>);
+
+    impl AsRef<[u8]> for Head {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+
+    /// A user may have a thousand watches open, each with a head of a megabyte.
+    #[tokio::test]
+    async fn what_is_followed_for_hours_keeps_little_of_its_head() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = Some(folder.path().join("access.log"));
+        let log = AccessLog::open(&AccessLogArguments { access_log_path: path, ..AccessLogArguments::default() });
+        let (log, held) = (log.unwrap().unwrap(), Arc::new(()));
+        let long = || {
+            let head = Bytes::from_owner(Head(vec![b'x'; 1 << 20], Arc::clone(&held)));
+            HeaderValue::from_maybe_shared(head).unwrap()
+        };
+        let names = [USER_AGENT, IMPERSONATE_USER, FORWARDED_FOR, REAL_IP];
+        let path = format!("/api/v1/namespaces/{}/pods/{}/log", "n".repeat(8 << 10), "p".repeat(30 << 10));
+        let request = names.into_iter().fold(Request::get(path), |request, name| request.header(name, long()));
+        let request = request.body(()).unwrap();
+        let mut followed = log.begin(&request, ([127, 0, 0, 1], 1).into());
+        let (mut head, ()) = request.into_parts();
+        followed.placed(&mut head);
+        let mut user = User::named("test", &"u".repeat(1 << 20));
+        user.info.groups = vec!["g".repeat(1 << 10); 1 << 10];
+        followed.known(&user);
+        drop(head);
+        assert_eq!(Arc::strong_count(&held), 1, "the head is gone");
+        let Followed { method, path, sender, asked, user, .. } = &*followed;
+        let (asked, (user, groups)) = (asked.as_ref().unwrap(), user.as_ref().unwrap());
+        let own = [method, path, &sender.user_agent, &sender.impersonated_user, user];
+        let all = own.into_iter().chain([&asked.resource, &asked.namespace, &asked.name]).chain(groups);
+        let bytes: usize = all.map(|text| text.as_str().len()).sum();
+        assert!(bytes < 16 << 10, "{bytes} bytes");
     }
 }

@@ -5,10 +5,8 @@ use std::net::IpAddr;
 
 use bytes::Bytes;
 use serde::Serialize;
-use tributary_apimachinery::text::printable;
 
-/// How much of a text is written, in bytes: a client is not to fill the disk by the names that it gives.
-const TEXT_BYTES_MAX: usize = 512;
+use crate::text::Text;
 
 /// How many addresses, and groups, are written: what is claimed may be long.
 const LISTED_MAX: usize = 16;
@@ -44,8 +42,8 @@ pub(crate) struct AccessLine<'a> {
     pub(crate) answered_by: Cow<'a, str>,
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub(crate) user: Text<'a>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) groups: Vec<Text<'a>>,
+    #[serde(skip_serializing_if = "<[Text<'_>]>::is_empty")]
+    pub(crate) groups: &'a [Text<'a>],
     /// Whom the user asks to be.
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub(crate) impersonated_user: Text<'a>,
@@ -54,7 +52,7 @@ pub(crate) struct AccessLine<'a> {
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub(crate) user_agent: Text<'a>,
     /// The nearest last; all but that are what the client claims.
-    pub(crate) source_ips: Vec<IpAddr>,
+    pub(crate) source_ips: &'a [IpAddr],
     /// Until the head of the answer.
     pub(crate) head_seconds: f64,
     /// Until its end.
@@ -79,43 +77,18 @@ impl AccessLine<'_> {
     }
 }
 
-/// Another's words. They end at a bound, and nothing in them is obeyed by a terminal: what a terminal would obey, line
-/// ends too, is an escape.
-#[derive(Debug, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct Text<'a>(Cow<'a, str>);
-
-impl<'a> Text<'a> {
-    /// Of a text.
-    pub(crate) fn of(text: &'a str) -> Self {
-        let end = text.floor_char_boundary(TEXT_BYTES_MAX);
-        let shown = match printable(&text[..end]) {
-            Cow::Borrowed(_) if end == text.len() => return Self(Cow::Borrowed(text)),
-            Cow::Borrowed(shown) => shown.to_owned(),
-            Cow::Owned(shown) => shown,
-        };
-        Self(Cow::Owned(if end < text.len() { shown + "…" } else { shown }))
-    }
-
-    /// Of the first of some texts.
-    pub(crate) fn some(texts: &'a [String]) -> Vec<Self> {
-        texts.iter().take(LISTED_MAX).map(|text| Self::of(text)).collect()
-    }
-
-    /// Of what is text of some bytes.
-    pub(crate) fn lossy(bytes: &'a [u8]) -> Self {
-        match String::from_utf8_lossy(bytes) {
-            Cow::Borrowed(text) => Self::of(text),
-            Cow::Owned(text) => Self(Cow::Owned(Text::of(&text).0.into_owned())),
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
+/// The first of some texts, on their own.
+pub(crate) fn some(texts: &[String]) -> Vec<Text<'static>> {
+    texts.iter().take(LISTED_MAX).map(|text| Text::of(text).into_owned()).collect()
 }
 
-/// The last of some addresses: the nearest are at the end.
-pub(crate) fn nearest(mut addresses: Vec<IpAddr>) -> Vec<IpAddr> {
+/// What of a list in a header names its last entries, as many as are written: the nearest are at the end.
+pub(crate) fn nearest(list: &str) -> &str {
+    list.rmatch_indices(',').nth(LISTED_MAX - 1).map_or(list, |(before, _)| &list[before + 1..])
+}
+
+/// The last of some addresses.
+pub(crate) fn last(mut addresses: Vec<IpAddr>) -> Vec<IpAddr> {
     let from = addresses.len().saturating_sub(LISTED_MAX);
     addresses.split_off(from)
 }
@@ -125,19 +98,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn others_words_are_bounded_and_no_terminal_obeys_them() {
-        for (given, expected) in [
-            ("plain é", "plain é"),
-            ("\u{1b}[2Jgone\u{7f}\u{9b}", "\\u{1b}[2Jgone\\u{7f}\\u{9b}"),
-            ("\u{202e}txt", "\\u{202e}txt"),
-        ] {
-            assert_eq!(Text::of(given).0, expected);
-        }
-        let long = "é".repeat(TEXT_BYTES_MAX);
-        let shown = Text::of(&long);
-        assert_eq!(shown.0.len(), TEXT_BYTES_MAX + "…".len());
-        assert_eq!(Text::lossy(b"a\xffb").0, "a\u{fffd}b");
-        assert_eq!(Text::some(&vec![String::new(); 100]).len(), LISTED_MAX);
+    fn of_lists_as_many_are_written_as_there_is_room_for() {
+        assert_eq!(some(&vec![String::new(); 100]).len(), LISTED_MAX);
+        let list = |count: usize| (0..count).map(|number| number.to_string()).collect::<Vec<_>>().join(",");
+        assert_eq!(nearest(&list(LISTED_MAX)), list(LISTED_MAX));
+        assert_eq!(nearest(&list(100)).split(',').collect::<Vec<_>>().len(), LISTED_MAX);
+        assert!(nearest(&list(100)).ends_with(",98,99"));
+        assert_eq!((nearest(""), nearest("10.0.0.1")), ("", "10.0.0.1"));
     }
 
     #[test]
@@ -156,11 +123,11 @@ mod tests {
             decision: "memory",
             answered_by: "memory".into(),
             user: Text::of(forged),
-            groups: vec![Text::of(forged)],
+            groups: &[Text::of(forged)],
             impersonated_user: Text::default(),
             client: "other",
             user_agent: Text::of("\r\n\u{2028}\u{85}"),
-            source_ips: Vec::new(),
+            source_ips: &[],
             head_seconds: 0.25,
             seconds: 1.0,
             bytes: 3,

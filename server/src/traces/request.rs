@@ -9,11 +9,11 @@ use opentelemetry::trace::{SpanContext, SpanId, SpanKind, Status, TraceFlags, Tr
 use opentelemetry::{InstrumentationScope, KeyValue};
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 use tokio::time::Instant;
-use tributary_apimachinery::RequestInfo;
 use tributary_router::{RequestReading, RequestTrace, TraceContext, TracedStage};
 
 use super::parent::Parent;
 use super::tracer::Tracer;
+use crate::text::Text;
 
 /// What is known of a request that is sampled.
 pub(crate) struct Traced {
@@ -22,8 +22,9 @@ pub(crate) struct Traced {
     parent: Option<Parent>,
     received: SystemTime,
     started: Instant,
-    method: Method,
-    path: String,
+    /// One of HTTP's.
+    method: &'static str,
+    path: Text<'static>,
     reading: Option<RequestReading>,
     trace: RequestTrace,
     is_known: bool,
@@ -44,8 +45,8 @@ impl Tracer {
                 parent,
                 received: SystemTime::now(),
                 started: Instant::now(),
-                method: request.method().clone(),
-                path: request.uri().path().to_owned(),
+                method: known(request.method()),
+                path: Text::of(request.uri().path()).into_owned(),
                 reading: None,
                 trace: RequestTrace::default(),
                 is_known: false,
@@ -53,6 +54,12 @@ impl Tracer {
             })
         })
     }
+}
+
+/// A method as OpenTelemetry names it: those that nobody knows are one, or clients would make names without end.
+fn known(method: &Method) -> &'static str {
+    let known = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE"];
+    known.into_iter().find(|known| *known == method.as_str()).unwrap_or("_OTHER")
 }
 
 impl Traced {
@@ -79,12 +86,10 @@ impl Traced {
 
     fn own_span(&self, dropped: u32) -> SpanData {
         let info = self.reading.as_ref().and_then(|reading| reading.info().ok());
-        let resource = info.and_then(RequestInfo::resource);
-        let resource = resource.map(|of| of.resource.group_resource());
         let verb = info.map_or("", |info| info.verb.as_str());
         let mut attributes = vec![
-            KeyValue::new("http.request.method", self.method.as_str().to_owned()),
-            KeyValue::new("url.path", self.path.clone()),
+            KeyValue::new("http.request.method", self.method),
+            KeyValue::new("url.path", self.path.as_str().to_owned()),
             KeyValue::new("tributary.verb", verb),
             KeyValue::new("tributary.answered_by", self.trace.answered_by().into_owned()),
         ];
@@ -100,10 +105,10 @@ impl Traced {
         if dropped > 0 {
             attributes.push(KeyValue::new("tributary.stages_left_out", i64::from(dropped)));
         }
-        // Names of spans are few: no object's name, and no path.
-        let name = match resource {
+        // Names of spans are few: no object's name, no path, and no resource that nobody serves.
+        let name = match self.trace.served_resource() {
             Some(resource) => format!("{verb} {resource}"),
-            None => self.method.as_str().to_owned(),
+            None => self.method.to_owned(),
         };
         let parent = self.parent.map_or(SpanId::INVALID, |parent| SpanId::from(parent.span_id));
         let is_fault = self.status.is_some_and(|status| status >= 500);
@@ -178,15 +183,35 @@ mod tests {
     use super::*;
     use crate::traces::TracingConfiguration;
 
-    #[tokio::test]
-    async fn a_span_goes_by_the_reading_that_the_request_carries() {
+    fn traced(method: &str, path: &str, read: &str) -> Box<Traced> {
         let endpoint = "http://localhost:4317".to_owned();
         let tracer = Tracer::start(&TracingConfiguration { endpoint, sampling_rate_per_million: 1_000_000 }).unwrap();
-        let request = Request::get("/version").body(()).unwrap();
+        let request = Request::builder().method(method).uri(path).body(()).unwrap();
         let mut traced = tracer.begin(&request).unwrap();
         let (mut head, ()) = request.into_parts();
-        head.extensions.insert(RequestReading::of(&Mount::Merged, "GET", "/api/v1/pods", None));
+        head.extensions.insert(RequestReading::of(&Mount::Merged, method, read, None));
         traced.placed(&mut head, &RequestTrace::default());
-        assert_eq!(traced.own_span(0).name, "list pods");
+        traced
+    }
+
+    fn value(span: &SpanData, key: &'static str) -> String {
+        let found = span.attributes.iter().find(|attribute| attribute.key == opentelemetry::Key::from_static_str(key));
+        found.map(|attribute| attribute.value.to_string()).unwrap_or_default()
+    }
+
+    #[tokio::test]
+    async fn a_span_goes_by_the_reading_that_the_request_carries() {
+        assert_eq!(value(&traced("GET", "/version", "/api/v1/pods").own_span(0), "tributary.verb"), "list");
+    }
+
+    /// Thousands of them may wait for a collector that is slow, and one that is too long is lost with all that are sent
+    /// with it.
+    #[tokio::test]
+    async fn a_client_makes_a_span_neither_long_nor_gives_it_a_name_of_its_own() {
+        let long = format!("/api/v1/{}", "x".repeat(60 << 10));
+        let span = traced("OWN", &long, &long).own_span(0);
+        assert_eq!((&*span.name, value(&span, "http.request.method").as_str()), ("_OTHER", "_OTHER"));
+        let bytes: usize = span.attributes.iter().map(|attribute| attribute.value.to_string().len()).sum();
+        assert!(bytes < 1 << 10, "{bytes}");
     }
 }
