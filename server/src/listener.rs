@@ -14,6 +14,7 @@ mod bounds;
 mod coalesce;
 mod connection;
 mod goaway;
+mod heads;
 mod named_certificates;
 mod outgoing;
 mod proxy_protocol;

@@ -23,10 +23,11 @@ use tokio_rustls::server::TlsStream;
 
 use super::coalesce::Coalesce;
 use super::goaway::Parting;
+use super::heads::HeldHead;
 use super::outgoing::Outgoing;
 use super::proxy_protocol::ProxyHeaders;
 use super::refusal::ListenerRefusal;
-use super::strangers::{Stranger, StrangersHead};
+use super::strangers::Stranger;
 use super::streams::{Begun, Streams};
 use super::tls::TlsSettings;
 use super::unread::Unread;
@@ -187,7 +188,12 @@ impl<H: Handler> ClientConnection<H> {
                 };
                 let answer = Box::pin(front.call(request, &client, note, has_room)).await;
                 drawn.draw(version, &answer);
-                Ok(answers.meter(&method, answer, open))
+                let status = answer.status();
+                let answer = answers.meter(&method, answer, open);
+                if answer.status() != status {
+                    front.own_metrics().count_refused(ListenerRefusal::TooManyUnread);
+                }
+                Ok(answer)
             }
         });
         let io = TokioIo::new(TrackedStream {
@@ -306,7 +312,7 @@ impl Acquaintance {
     }
 
     /// Holds the head of a request, as far as nobody is known yet. `None` where there is no room for it.
-    fn hold(&self, bytes: usize) -> Option<Option<StrangersHead>> {
+    fn hold(&self, bytes: usize) -> Option<Option<HeldHead>> {
         match self.known.load(Ordering::Relaxed) {
             true => Some(None),
             false => self.stranger.hold(bytes).map(Some),

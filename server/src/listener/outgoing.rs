@@ -39,6 +39,7 @@ use tributary_apimachinery::RequestClass;
 use tributary_router::AnswerRoom;
 
 use super::coalesce::OpenStream;
+use super::heads::ConnectionHeads;
 use super::streams;
 use super::unread::Unread;
 use super::waiting::{QueueTicket, WaitQueue};
@@ -59,10 +60,6 @@ const LOOKED_AT_EVERY: Duration = Duration::from_secs(15);
 /// patience, so that they learn why nothing comes.
 const ROOM_WITHIN: Duration = Duration::from_secs(10);
 
-/// What the requests of a connection that wait for room may have in their heads, in bytes. 4 MiB: as many as there are
-/// streams, with 2 KiB each; tokens and groups make some larger.
-const WAITING_HEADS_BYTES_MAX: usize = 4 << 20;
-
 /// What is given at once, in bytes: what HTTP/2 has in a frame (`SETTINGS_MAX_FRAME_SIZE`, RFC 9113, 6.5.2). A client
 /// that reads slowly takes one in time: 300 bytes a second are enough.
 ///
@@ -82,6 +79,8 @@ const PIECE_COSTS: usize = 256;
 /// The answers of one connection.
 pub(super) struct Outgoing {
     unread: Unread,
+    /// What the requests that wait for room have in their heads.
+    heads: ConnectionHeads,
     state: Mutex<ConnectionState>,
 }
 
@@ -100,8 +99,6 @@ struct ConnectionState {
     /// Since when the socket takes nothing.
     blocked: Option<Instant>,
     waiting: WaitQueue,
-    /// What the requests that wait have in their heads, in bytes.
-    waiting_heads: usize,
 }
 
 /// An answer under way.
@@ -152,7 +149,8 @@ impl ConnectionState {
 
 impl Outgoing {
     pub(super) fn new(unread: Unread) -> Self {
-        Self { unread, state: Mutex::default() }
+        let heads = unread.waiting_heads.of_connection();
+        Self { unread, heads, state: Mutex::default() }
     }
 
     /// Waits until there is room for another answer, to a request whose head has so many bytes. Whether there is.
@@ -164,7 +162,7 @@ impl Outgoing {
                 return Poll::Ready(true);
             }
             if held.is_none() {
-                held = WaitingHead::hold(self, head_bytes);
+                held = self.heads.hold(head_bytes);
             }
             if held.is_some() { Poll::Pending } else { Poll::Ready(false) }
         });
@@ -251,32 +249,6 @@ impl Outgoing {
 /// Whether a request with this method changes nothing.
 fn is_read(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD)
-}
-
-/// The head of a request that waits for room. Released when dropped.
-struct WaitingHead {
-    outgoing: Arc<Outgoing>,
-    bytes: usize,
-}
-
-impl WaitingHead {
-    /// Holds it, unless those that wait have too much.
-    fn hold(outgoing: &Arc<Outgoing>, bytes: usize) -> Option<Self> {
-        let mut state = outgoing.state.lock();
-        let with = state.waiting_heads.saturating_add(bytes);
-        if with > WAITING_HEADS_BYTES_MAX {
-            return None;
-        }
-        state.waiting_heads = with;
-        drop(state);
-        Some(Self { outgoing: Arc::clone(outgoing), bytes })
-    }
-}
-
-impl Drop for WaitingHead {
-    fn drop(&mut self) {
-        self.outgoing.state.lock().waiting_heads -= self.bytes;
-    }
 }
 
 /// One's turn among those that wait for room. Passed on when dropped.
@@ -555,6 +527,7 @@ mod tests {
     use prometheus_client::metrics::gauge::Gauge;
 
     use super::super::coalesce::OpenStreams;
+    use super::super::heads::HEADS_BYTES_MAX;
     use super::super::unread::UNREAD_BYTES_MAX;
     use super::*;
 
@@ -653,6 +626,22 @@ mod tests {
         assert!(!admits(&stuck, Method::PATCH).await);
         assert!(admits(&stuck, Method::GET).await, "what a read is answered can be withheld");
         assert!(admits(&other, Method::PATCH).await);
+    }
+
+    /// One user has a thousand connections, and may leave a little unread on each.
+    #[tokio::test(start_paused = true)]
+    async fn what_waits_for_room_on_all_connections_is_bounded_together() {
+        let unread = Unread::new(Gauge::default(), 1 << 20);
+        let stuck = Arc::new(Outgoing::new(unread.clone()));
+        let all = Counted::new(&stuck, 1 << 20);
+        let others: Vec<_> = (0..100).map(|_| Arc::new(Outgoing::new(unread.clone()))).collect();
+        let unread: Vec<_> = others.iter().map(|own| Counted::new(own, 64 << 10)).collect();
+        let mut waiting: Vec<_> = others.iter().map(|own| Box::pin(own.room(HEADS_BYTES_MAX))).collect();
+        let answers = waiting.iter_mut().map(|room| room.as_mut().now_or_never());
+        assert_eq!(answers.filter(|answer| *answer == Some(false)).count(), 84, "64 MiB of them wait");
+        assert!(others[99].room(1 << 10).now_or_never().is_none(), "a small one of each connection waits");
+        drop((waiting, all, unread));
+        assert!(others[99].room(HEADS_BYTES_MAX).await);
     }
 
     /// A connection that reads a long list has a frame of it under way nearly always.

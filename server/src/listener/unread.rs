@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use prometheus_client::metrics::gauge::Gauge;
 
+use super::heads::AllHeads;
+
 /// What all clients together may have been given and not taken, in bytes, where nothing else is asked for. 256 MiB: 15
 /// connections that take nothing at all have `HELD_BYTES_MAX` each of it, further ones share the rest. Clients that
 /// read have a few frames each.
@@ -33,12 +35,14 @@ pub(super) struct Unread {
     bytes_max: usize,
     /// How many connections have something untaken.
     holders: Arc<AtomicUsize>,
+    /// What the requests have in their heads that wait until more is taken.
+    pub(super) waiting_heads: AllHeads,
 }
 
 impl Unread {
     /// Counts in a gauge of the metrics.
     pub(super) fn new(bytes: Gauge, bytes_max: usize) -> Self {
-        Self { bytes, bytes_max, holders: Arc::default() }
+        Self { bytes, bytes_max, holders: Arc::default(), waiting_heads: AllHeads::default() }
     }
 
     /// What there is now.

@@ -26,7 +26,7 @@ use tributary_apimachinery::body::{Body, BoxError, full};
 use tributary_router::{AnswerRoom, Report, User};
 use tributary_server::handler::Handler;
 
-use tributary_server::listener::Bounds;
+use tributary_server::listener::{Bounds, ListenerRefusal};
 
 use crate::fixture::{SOON, Server, start, start_within, text};
 
@@ -387,6 +387,7 @@ async fn what_many_wait_for_together_is_not_held_for_all_of_them() {
             (StatusCode::TOO_MANY_REQUESTS, &"1".parse().unwrap())
         );
     }
+    assert_eq!(server.refused(ListenerRefusal::TooManyUnread), refused.len() as u64);
     // What was carried out is answered so.
     let mut stuck = reluctant(&server).await;
     let asked: Vec<_> = (0..20).map(|_| stuck.send_request(late("POST"))).collect();

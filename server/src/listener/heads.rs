@@ -1,0 +1,91 @@
+//! What requests that wait may have in their heads: of one connection, and of all together, so that nobody's memory is taken
+//! by those that are not answered yet.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// What the requests of one connection that wait may have in their heads, in bytes. 4 MiB: as many as there are streams,
+/// with 2 KiB each, as of a controller that connects anew; tokens and groups make some larger.
+pub(super) const HEADS_BYTES_MAX: usize = 4 << 20;
+/// The same of all connections together, but for what each has of its own.
+const ALL_HEADS_BYTES_MAX: usize = 64 << 20;
+/// What each connection may have however much the others have. 64 KiB: what somebody begins with.
+const OWN_HEADS_BYTES: usize = 64 << 10;
+
+/// What there is in the heads of all connections that wait for one thing, in bytes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct AllHeads(Arc<AtomicUsize>);
+
+/// What there is of one connection.
+#[derive(Debug)]
+pub(super) struct ConnectionHeads {
+    own: Arc<AtomicUsize>,
+    all: AllHeads,
+}
+
+/// The head of a request that waits. It is counted until this is dropped.
+#[derive(Debug)]
+pub(super) struct HeldHead {
+    bytes: usize,
+    own: Arc<AtomicUsize>,
+    all: AllHeads,
+}
+
+impl AllHeads {
+    /// Those of one more connection, which has none yet.
+    pub(super) fn of_connection(&self) -> ConnectionHeads {
+        ConnectionHeads { own: Arc::default(), all: self.clone() }
+    }
+}
+
+impl ConnectionHeads {
+    /// Holds the head of a request that has so many bytes; `None` where there is no room for it. [`OWN_HEADS_BYTES`] of
+    /// each connection always have room.
+    pub(super) fn hold(&self, bytes: usize) -> Option<HeldHead> {
+        let own = self.own.fetch_add(bytes, Ordering::Relaxed);
+        let all = self.all.0.fetch_add(bytes, Ordering::Relaxed);
+        // Gives back what was counted where there is none.
+        let head = HeldHead { bytes, own: Arc::clone(&self.own), all: self.all.clone() };
+        let is_little = own + bytes <= OWN_HEADS_BYTES;
+        let has_room = own + bytes <= HEADS_BYTES_MAX && all + bytes <= ALL_HEADS_BYTES_MAX;
+        (is_little || has_room).then_some(head)
+    }
+}
+
+impl Drop for HeldHead {
+    fn drop(&mut self) {
+        self.own.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.all.0.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_in_heads_is_bounded_and_each_connection_may_have_some() {
+        const EACH: usize = 2 << 10;
+        let everybody = AllHeads::default();
+        let one = everybody.of_connection();
+        let large = one.hold(HEADS_BYTES_MAX);
+        assert!(large.is_some() && one.hold(1).is_none(), "no more than a connection may have");
+        drop(large);
+        let all_of = |own: &ConnectionHeads| std::iter::from_fn(|| own.hold(EACH)).collect::<Vec<_>>();
+        let held = all_of(&one);
+        assert_eq!(held.len() * EACH, HEADS_BYTES_MAX);
+        let others: Vec<_> = (0..40).map(|_| everybody.of_connection()).collect();
+        let of_others: Vec<_> = others.iter().map(all_of).collect();
+        let bytes = |at: usize| of_others[at].len() * EACH;
+        assert_eq!((bytes(0), bytes(39)), (HEADS_BYTES_MAX, OWN_HEADS_BYTES));
+        let late = everybody.of_connection();
+        assert!(
+            late.hold(1 << 20).is_none() && late.hold(EACH).is_some(),
+            "a first head that is large waits for room, too"
+        );
+        assert!(everybody.0.load(Ordering::Relaxed) <= ALL_HEADS_BYTES_MAX + 40 * OWN_HEADS_BYTES);
+        drop((held, of_others));
+        assert_eq!(everybody.0.load(Ordering::Relaxed), 0);
+        assert!(others[39].hold(HEADS_BYTES_MAX).is_some());
+    }
+}
