@@ -183,8 +183,11 @@ mod tests {
         }
     }
 
+    /// What was told: data, and whether that was all.
+    type Told = Vec<(Option<Bytes>, bool)>;
+
     /// Notes what it is told.
-    struct Notes(Arc<Mutex<Vec<(Option<Bytes>, bool)>>>);
+    struct Notes(Arc<Mutex<Told>>);
 
     impl BodyObserver for Notes {
         fn passed(&mut self, data: Option<&Bytes>, is_whole: bool) {

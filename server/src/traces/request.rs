@@ -80,7 +80,7 @@ impl Traced {
     }
 
     /// The head of its answer is known: its spans are sent.
-    pub(crate) fn finish<B>(mut self: Box<Self>, response: &Response<B>) {
+    pub(crate) fn finish<B>(mut self, response: &Response<B>) {
         self.status = Some(response.status().as_u16());
     }
 
