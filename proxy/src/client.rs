@@ -442,10 +442,18 @@ impl ClusterClient {
         self.member.endpoints.connections_made()
     }
 
-    /// How many long-running requests (watches, logs that are followed) of all clients together the connections to the
-    /// member carry at once, as far as is known: it depends on the version of HTTP that the member speaks.
+    /// How many long-running requests (logs that are followed, and watches where those have no connections of their own)
+    /// of all clients together the connections to the member carry at once, as far as is known: it depends on the version
+    /// of HTTP that the member speaks.
     pub fn long_running_for_clients(&self) -> usize {
         self.for_clients(LaneKind::LongRunning)
+    }
+
+    /// As [`long_running_for_clients`](Self::long_running_for_clients), of watches; `None` where they take of the places of
+    /// what else lasts, over HTTP/1.1.
+    pub fn watches_for_clients(&self) -> Option<usize> {
+        let have_their_own = self.member.endpoints.all().iter().all(|endpoint| !endpoint.pool.speaks_http1());
+        have_their_own.then(|| self.for_clients(LaneKind::Watch))
     }
 
     /// As [`long_running_for_clients`](Self::long_running_for_clients), of requests that do not last.

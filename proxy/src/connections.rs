@@ -14,6 +14,7 @@ use tokio::time::{Duration, Instant};
 use tributary_apimachinery::body::Body;
 
 use crate::error::ForwardError;
+use crate::watch_connection::WatchSender;
 
 /// After a failed dial, how long those who have a connection already begin no other, counted from its start. 30 s:
 /// where old connections go on and new ones fail, every request would begin another dial, and the member be called
@@ -32,19 +33,36 @@ pub(crate) struct Slot {
     pub(crate) version: u64,
     /// Where it was dialed and is driven.
     pub(crate) runtime: runtime::Id,
-    pub(crate) sender: SendRequest<Body>,
+    pub(crate) sender: Sender,
     pub(crate) counts: Arc<StreamCounts>,
+}
+
+/// How requests are sent on a connection.
+#[derive(Debug)]
+pub(crate) enum Sender {
+    Usual(SendRequest<Body>),
+    /// Watches alone.
+    Watches(WatchSender),
+}
+
+impl Sender {
+    /// Whether it takes no more requests.
+    fn is_closed(&self) -> bool {
+        match self {
+            Self::Usual(sender) => sender.is_closed(),
+            Self::Watches(sender) => sender.is_closed(),
+        }
+    }
 }
 
 /// What the connection's task and its requests share.
 #[derive(Debug)]
 pub(crate) struct StreamCounts {
+    /// Those that requests have, or may open.
     open: AtomicUsize,
     allowed: AtomicUsize,
-    /// How many were ever opened.
-    opened: AtomicUsize,
-    /// How many answers were read to the end.
-    read_to_end: AtomicUsize,
+    /// How many have ended before their answers did: most of them were reset for clients that had gone.
+    broken_off: AtomicUsize,
     /// Set by requests, cleared by the reaper.
     used: AtomicBool,
 }
@@ -52,8 +70,8 @@ pub(crate) struct StreamCounts {
 impl StreamCounts {
     /// None yet, of so many.
     pub(crate) fn new(allowed: usize) -> Self {
-        let [open, opened, read_to_end] = Default::default();
-        Self { open, opened, read_to_end, allowed: allowed.into(), used: true.into() }
+        let [open, broken_off] = Default::default();
+        Self { open, broken_off, allowed: allowed.into(), used: true.into() }
     }
 
     /// So many are allowed from now on.
@@ -61,20 +79,38 @@ impl StreamCounts {
         self.allowed.store(streams, Ordering::Relaxed);
     }
 
-    /// An answer has been read to its end.
-    pub(crate) fn read_to_end(&self) {
-        self.read_to_end.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// How many streams have ended before their answers did: most of them were reset for clients that had gone.
-    fn broken_off(&self) -> usize {
-        let [opened, read_to_end, open] =
-            [&self.opened, &self.read_to_end, &self.open].map(|count| count.load(Ordering::Relaxed));
-        opened.saturating_sub(read_to_end).saturating_sub(open)
+    /// Whether so many of its streams were reset that the member may soon close it, with all that is on it. It takes new
+    /// requests only until there is another.
+    fn are_worn(&self) -> bool {
+        self.broken_off.load(Ordering::Relaxed) >= BROKEN_OFF_MAX
     }
 
     fn is_left_clean(&self) -> bool {
-        self.opened.load(Ordering::Relaxed) == self.read_to_end.load(Ordering::Relaxed)
+        self.broken_off.load(Ordering::Relaxed) == 0
+    }
+}
+
+/// A stream on which a request is sent. Dropped, it counts as broken off.
+#[derive(Debug)]
+pub(crate) struct SentStream(Option<Arc<StreamCounts>>);
+
+impl SentStream {
+    /// Of a connection.
+    pub(crate) fn on(counts: &Arc<StreamCounts>) -> Self {
+        Self(Some(counts.clone()))
+    }
+
+    /// The stream is not reset: the answer was read to its end, or nothing was sent on it.
+    pub(crate) fn ended_well(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for SentStream {
+    fn drop(&mut self) {
+        if let Some(counts) = &self.0 {
+            counts.broken_off.fetch_add(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -84,11 +120,6 @@ pub(crate) struct StreamPermit {
 }
 
 impl StreamPermit {
-    /// A handle to send the request with.
-    pub(crate) fn sender(&self) -> SendRequest<Body> {
-        self.slot.sender.clone()
-    }
-
     /// Its connection.
     pub(crate) fn slot(&self) -> &Arc<Slot> {
         &self.slot
@@ -120,7 +151,6 @@ impl Slot {
         let reserved =
             self.counts.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < limit).then_some(n + 1));
         reserved.ok()?;
-        self.counts.opened.fetch_add(1, Ordering::Relaxed);
         self.counts.used.store(true, Ordering::Relaxed);
         Some(StreamPermit { slot: self.clone() })
     }
@@ -138,10 +168,13 @@ impl Slot {
         self.version == version && !self.sender.is_closed()
     }
 
-    /// Whether so many of its streams were reset that the member may soon close it, with all that is on it. It takes new
-    /// requests only until there is another.
     fn is_worn(&self) -> bool {
-        self.counts.broken_off() >= BROKEN_OFF_MAX
+        self.counts.are_worn()
+    }
+
+    /// Whether it is to be replaced, and nothing is on it any more.
+    fn is_worn_out(&self) -> bool {
+        self.is_worn() && self.streams() == 0
     }
 }
 
@@ -183,15 +216,34 @@ impl Connections {
     /// Room on one of them.
     pub(crate) fn pick(&self, version: u64, here: runtime::Id) -> Pick {
         let slots = self.slots.load();
-        let usable = || slots.iter().filter(|slot| slot.is_usable(version));
-        let fresh = || usable().filter(|slot| !slot.is_worn());
+        let fresh = || slots.iter().filter(|slot| slot.is_usable(version) && !slot.is_worn());
         let ours = || fresh().filter(|slot| slot.runtime == here);
         if let Some(permit) = ours().find_map(|slot| slot.reserve(80)) {
             return Pick::Room(permit);
         }
         let roomy = fresh().find_map(|slot| slot.reserve(80));
-        let any = || ours().chain(fresh()).chain(usable()).find_map(|slot| slot.reserve(100));
-        roomy.or_else(any).map_or(Pick::Full, Pick::Tight)
+        let any = || ours().chain(fresh()).find_map(|slot| slot.reserve(100));
+        roomy.or_else(any).or_else(|| reserve_worn(&slots, version)).map_or(Pick::Full, Pick::Tight)
+    }
+
+    /// Room on the first of them that has any: they are filled one after the other, so that there are few. It is tight
+    /// where a new one should be dialed, for those who come before it is there.
+    pub(crate) fn pick_first(&self, version: u64) -> Pick {
+        let slots = self.slots.load();
+        let mut fresh = slots.iter().filter(|slot| slot.is_usable(version) && !slot.is_worn());
+        match fresh.find_map(|slot| slot.reserve(100)).or_else(|| reserve_worn(&slots, version)) {
+            Some(permit) if self.has_spare(version) => Pick::Room(permit),
+            Some(permit) => Pick::Tight(permit),
+            None => Pick::Full,
+        }
+    }
+
+    /// Whether all of them together have room for a fifth of what the last one carries.
+    pub(crate) fn has_spare(&self, version: u64) -> bool {
+        let slots = self.slots.load();
+        let fresh = || slots.iter().filter(|slot| slot.is_usable(version) && !slot.is_worn());
+        let room: usize = fresh().map(|slot| slot.allowed().saturating_sub(slot.streams())).sum();
+        fresh().next_back().is_some_and(|last| room >= (last.allowed() / 5).max(1))
     }
 
     /// A stream on a connection that is driven in this runtime and has none, if all answers on it were read to the end.
@@ -214,9 +266,9 @@ impl Connections {
         self.slots.load().iter().find(|slot| slot.streams() == 0).map(|slot| slot.id)
     }
 
-    /// How many there are with credentials of this version, without those that are to be replaced.
+    /// How many there are with credentials of this version, those that are to be replaced as long as something is on them.
     pub(crate) fn usable(&self, version: u64) -> usize {
-        self.slots.load().iter().filter(|slot| slot.is_usable(version) && !slot.is_worn()).count()
+        self.slots.load().iter().filter(|slot| slot.is_usable(version) && !slot.is_worn_out()).count()
     }
 
     /// Whether there is no connection, nor is one dialed.
@@ -226,19 +278,28 @@ impl Connections {
 
     /// The dial under way with credentials of this version.
     pub(crate) fn dial_under_way(&self, version: u64) -> Option<Dial> {
-        let dial = self.dial.lock();
-        dial.as_ref().filter(|dial| dial.version == version && dial.outcome().is_none()).cloned()
+        under_way(&self.dial.lock(), version)
     }
 
     /// The dial under way with credentials of this version, or one that `begin` begins.
     pub(crate) fn join_dial(&self, version: u64, begin: impl FnOnce() -> SharedDial) -> Dial {
         let mut dial = self.dial.lock();
-        if let Some(dial) = dial.as_ref().filter(|dial| dial.version == version && dial.outcome().is_none()) {
-            return dial.clone();
+        match under_way(&dial, version) {
+            Some(dial) => dial,
+            None => begin_dial(&mut dial, version, begin),
         }
-        let begun = Dial { begun: Instant::now(), version, ended: begin() };
-        *dial = Some(begun.clone());
-        begun
+    }
+
+    /// As [`join_dial`](Self::join_dial), of connections that are filled one after the other; `None` where one that was
+    /// under way has brought what is needed.
+    pub(crate) fn join_needed_dial(&self, version: u64, begin: impl FnOnce() -> SharedDial) -> Option<Dial> {
+        let mut dial = self.dial.lock();
+        match under_way(&dial, version) {
+            Some(dial) => Some(dial),
+            // Looked at under the lock: what a dial brings is there before it has ended.
+            None if self.has_spare(version) => None,
+            None => Some(begin_dial(&mut dial, version, begin)),
+        }
     }
 
     /// Whether a dial that began not long ago has failed.
@@ -248,10 +309,12 @@ impl Connections {
         dial.as_ref().is_some_and(|dial| dial.begun.elapsed() < PAUSE_AFTER_FAILURE && failed(dial))
     }
 
-    /// Adds a connection and forgets those that take no more requests: closed ones, those on which too much was reset, and
-    /// those of older credentials. A request that began with the older ones may still add one, which takes nothing from those of newer ones.
+    /// Adds a connection and forgets those that take no more requests: closed ones, those on which too much was reset once
+    /// nothing is on them, and those of older credentials. A request that began with the older ones may still add one,
+    /// which takes nothing from those of newer ones.
     pub(crate) fn push(&self, slot: Arc<Slot>) {
-        let stays = |other: &Arc<Slot>| other.version >= slot.version && !other.sender.is_closed() && !other.is_worn();
+        let stays =
+            |other: &Arc<Slot>| other.version >= slot.version && !other.sender.is_closed() && !other.is_worn_out();
         self.slots.rcu(|slots| {
             let mut slots: Vec<_> = slots.iter().filter(|other| stays(other)).cloned().collect();
             slots.push(slot.clone());
@@ -266,7 +329,8 @@ impl Connections {
     /// Forgets connections without a request since the last call. Nothing is lost if one gets a request at this moment:
     /// the request keeps it open.
     pub(crate) fn reap(&self) {
-        let idle = |slot: &Arc<Slot>| slot.streams() == 0 && !slot.counts.used.swap(false, Ordering::Relaxed);
+        let is_unused = |slot: &Arc<Slot>| !slot.counts.used.swap(false, Ordering::Relaxed) || slot.is_worn();
+        let idle = |slot: &Arc<Slot>| slot.streams() == 0 && is_unused(slot);
         let gone: Vec<u64> = self.slots.load().iter().filter(|slot| idle(slot)).map(|slot| slot.id).collect();
         for id in gone {
             self.remove(id);
@@ -281,5 +345,100 @@ impl Connections {
     pub(crate) fn statistics(&self) -> (usize, usize) {
         let slots = self.slots.load();
         (slots.len(), slots.iter().map(|slot| slot.streams()).sum())
+    }
+}
+
+/// A stream on a connection that is to be replaced, where there is no other yet.
+fn reserve_worn(slots: &[Arc<Slot>], version: u64) -> Option<StreamPermit> {
+    let usable = || slots.iter().filter(|slot| slot.is_usable(version));
+    if usable().any(|slot| !slot.is_worn()) {
+        return None;
+    }
+    usable().find_map(|slot| slot.reserve(100))
+}
+
+fn under_way(dial: &Option<Dial>, version: u64) -> Option<Dial> {
+    dial.as_ref().filter(|dial| dial.version == version && dial.outcome().is_none()).cloned()
+}
+
+fn begin_dial(dial: &mut Option<Dial>, version: u64, begin: impl FnOnce() -> SharedDial) -> Dial {
+    let begun = Dial { begun: Instant::now(), version, ended: begin() };
+    *dial = Some(begun.clone());
+    begun
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper_util::rt::{TokioExecutor, TokioIo};
+
+    use super::*;
+
+    /// A connection to nobody in particular.
+    async fn connections(streams: usize) -> (Connections, runtime::Id) {
+        let (near, far) = tokio::io::duplex(64 << 10);
+        let started = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(near));
+        let (sender, connection) = started.await.unwrap();
+        tokio::spawn(async move {
+            let _far = far;
+            let _ended = connection.await;
+        });
+        let (connections, runtime) = (Connections::default(), runtime::Handle::current().id());
+        let counts = Arc::new(StreamCounts::new(streams));
+        connections.push(Arc::new(Slot { id: 1, version: 1, runtime, sender: Sender::Usual(sender), counts }));
+        (connections, runtime)
+    }
+
+    fn room(picked: Pick) -> Option<StreamPermit> {
+        match picked {
+            Pick::Room(permit) => Some(permit),
+            Pick::Tight(_) | Pick::Full => None,
+        }
+    }
+
+    #[tokio::test]
+    async fn what_was_not_sent_wears_no_connection() {
+        let (connections, here) = connections(64).await;
+        for _ in 0..2 * BROKEN_OFF_MAX {
+            // A place on it that nothing was sent on, and a request that came back.
+            drop(room(connections.pick(1, here)).expect("room"));
+            let came_back = room(connections.pick(1, here)).expect("room");
+            SentStream::on(&came_back.slot().counts).ended_well();
+        }
+        assert!(connections.reserve_idle(1, here).is_some(), "nothing was left unread on it");
+        for _ in 0..BROKEN_OFF_MAX {
+            let reset = room(connections.pick(1, here)).expect("room");
+            drop(SentStream::on(&reset.slot().counts));
+        }
+        assert!(matches!(connections.pick(1, here), Pick::Tight(_)), "it is to be replaced");
+    }
+
+    #[tokio::test]
+    async fn one_that_is_to_be_replaced_counts_while_something_is_on_it() {
+        let (connections, here) = connections(64).await;
+        let kept = room(connections.pick(1, here)).expect("room");
+        for _ in 0..BROKEN_OFF_MAX {
+            drop(SentStream::on(&kept.slot().counts));
+        }
+        assert_eq!(connections.usable(1), 1);
+        drop(kept);
+        assert_eq!(connections.usable(1), 0);
+    }
+
+    #[tokio::test]
+    async fn the_next_one_is_dialed_while_a_fifth_of_the_last_is_free() {
+        let (connections, _) = connections(100).await;
+        let mut taken = Vec::new();
+        for place in 1..=100 {
+            match connections.pick_first(1) {
+                Pick::Room(permit) if place <= 80 => taken.push(permit),
+                Pick::Tight(permit) if place > 80 => taken.push(permit),
+                _ => panic!("place {place}"),
+            }
+        }
+        assert!(matches!(connections.pick_first(1), Pick::Full));
+        let begin = || std::future::ready(Ok(())).boxed().shared();
+        assert!(connections.join_needed_dial(1, begin).is_some());
+        taken.truncate(80);
+        assert!(connections.join_needed_dial(1, begin).is_none(), "there is room again");
     }
 }

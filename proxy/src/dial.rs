@@ -1,6 +1,7 @@
 //! Makes one connection to a member: TCP, directly or through a proxy, then TLS, then HTTP.
 
 use std::sync::Arc;
+use std::task::Poll;
 
 use base64::Engine as _;
 use http::{HeaderValue, Uri};
@@ -25,6 +26,7 @@ use crate::read_ahead::ReadAhead;
 use crate::target::ServerUrl;
 use crate::tls::{self, Protocols, TlsSource};
 use crate::tuning::{ClientTuning, Windows};
+use crate::watch_connection::{self, Setup, WatchConnection, WatchSender};
 
 /// TCP keep-alive: HTTP/2 connections are pinged, but an upgraded or HTTP/1.1 one has only this to notice a silent
 /// peer: 15 s of quiet, then three probes 10 s apart.
@@ -47,11 +49,56 @@ pub type Connector = BoxCloneSyncService<Uri, BoxIo, BoxError>;
 
 pub(crate) type Http1Connection = http1::Connection<TokioIo<BoxIo>, Body>;
 pub(crate) type Http2Connection = ConnectionTask<http2::Connection<TokioIo<BoxIo>, Body, Starter>>;
+pub(crate) type WatchesConnection = ConnectionTask<WatchConnection>;
+
+/// An HTTP/2 connection of either kind.
+pub(crate) trait Streams: Future<Output = Result<(), Self::Error>> + Unpin {
+    type Error: std::error::Error + Send + Sync + 'static;
+
+    /// How many streams the member allows; 0 while it has not said.
+    fn max_send_streams(&self) -> usize;
+
+    /// Whether it has ended because nothing came of a ping.
+    fn is_silence(error: &Self::Error) -> bool;
+}
+
+impl Streams for http2::Connection<TokioIo<BoxIo>, Body, Starter> {
+    type Error = hyper::Error;
+
+    fn max_send_streams(&self) -> usize {
+        self.current_max_send_streams()
+    }
+
+    fn is_silence(error: &hyper::Error) -> bool {
+        error.is_timeout()
+    }
+}
+
+impl Streams for WatchConnection {
+    type Error = watch_connection::ConnectionError;
+
+    fn max_send_streams(&self) -> usize {
+        self.max_send_streams()
+    }
+
+    fn is_silence(error: &Self::Error) -> bool {
+        matches!(error, watch_connection::ConnectionError::Silent)
+    }
+}
+
+/// What a connection over HTTP/2 is for, with its windows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Http2Use {
+    Any(Windows),
+    /// Watches of clients alone.
+    Watches(Windows),
+}
 
 /// A connection on which HTTP has begun. Its second half has to be polled for anything to happen.
 pub(crate) enum Dialed {
     Http1(http1::SendRequest<Body>, Box<Http1Connection>),
     Http2(http2::SendRequest<Body>, Box<Http2Connection>),
+    Watches(WatchSender, Box<WatchesConnection>),
 }
 
 /// Dials one member.
@@ -129,21 +176,21 @@ impl Dialer {
     }
 
     /// Connects, within the limit of [`ClientTuning::connect_timeout`] for everything together.
-    /// The windows are those of HTTP/2.
+    /// `http2` is what it is for where HTTP/2 is spoken.
     ///
     /// # Errors
     /// `Dial`, `DialTimeout`, `Tls` or `Handshake`; `Credentials` where the client certificate cannot be used.
     pub(crate) async fn dial(
         &self,
         protocols: Protocols,
-        windows: Windows,
+        http2: Http2Use,
         credentials: &Current,
     ) -> Result<Dialed, ForwardError> {
         let deadline = Instant::now() + self.timeout;
         let raw = self.connect(deadline).await?;
         let Some(tls) = &self.tls else {
             return match (self.plain, protocols) {
-                (Plain::Http2, Protocols::Http2OrHttp1) => self.start_http2(raw, windows, deadline).await,
+                (Plain::Http2, Protocols::Http2OrHttp1) => self.start_http2(raw, http2, deadline).await,
                 _ => self.start_http1(raw, deadline).await,
             };
         };
@@ -169,7 +216,7 @@ impl Dialer {
         }
         let is_http2 = session.alpn_protocol() == Some(b"h2");
         if is_http2 {
-            self.start_http2(Box::new(stream), windows, deadline).await
+            self.start_http2(Box::new(stream), http2, deadline).await
         } else {
             self.start_http1(Box::new(stream), deadline).await
         }
@@ -202,7 +249,31 @@ impl Dialer {
         }
     }
 
-    async fn start_http2(&self, stream: BoxIo, windows: Windows, deadline: Instant) -> Result<Dialed, ForwardError> {
+    async fn start_http2(&self, stream: BoxIo, http2: Http2Use, deadline: Instant) -> Result<Dialed, ForwardError> {
+        let started = match http2 {
+            Http2Use::Any(windows) => timeout_at(deadline, self.start_any(stream, windows)).await,
+            Http2Use::Watches(windows) => timeout_at(deadline, self.start_for_watches(stream, windows)).await,
+        };
+        match started {
+            Err(_) => Err(self.timed_out("HTTP handshake")),
+            Ok(Err(error)) => Err(self.handshake_failed(error)),
+            Ok(Ok(dialed)) => Ok(dialed),
+        }
+    }
+
+    async fn start_for_watches(&self, stream: BoxIo, windows: Windows) -> Result<Dialed, BoxError> {
+        let setup = Setup {
+            max_frame_size: MAX_FRAME_BYTES,
+            max_header_list_size: self.max_header_list_size,
+            keep_alive_interval: self.keep_alive_interval,
+            keep_alive_timeout: self.keep_alive_timeout,
+        };
+        let (sender, mut connection) = watch_connection::start(stream, windows, setup).await?;
+        settings(&mut connection).await?;
+        Ok(Dialed::Watches(sender, Box::new(connection)))
+    }
+
+    async fn start_any(&self, stream: BoxIo, windows: Windows) -> Result<Dialed, BoxError> {
         let starter = Starter::default();
         let mut builder = http2::Builder::new(starter.clone());
         builder
@@ -216,17 +287,10 @@ impl Dialer {
             .keep_alive_while_idle(true)
             .initial_stream_window_size(windows.stream)
             .initial_connection_window_size(windows.connection);
-        let start = async {
-            let (sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
-            let mut connection = ConnectionTask::new(connection, starter);
-            settings(&mut connection).await?;
-            Ok::<_, BoxError>(Dialed::Http2(sender, Box::new(connection)))
-        };
-        match timeout_at(deadline, start).await {
-            Err(_) => Err(self.timed_out("HTTP handshake")),
-            Ok(Err(error)) => Err(self.handshake_failed(error)),
-            Ok(Ok(dialed)) => Ok(dialed),
-        }
+        let (sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
+        let mut connection = ConnectionTask::new(connection, starter);
+        settings(&mut connection).await?;
+        Ok(Dialed::Http2(sender, Box::new(connection)))
     }
 
     fn timed_out(&self, step: &'static str) -> ForwardError {
@@ -263,15 +327,16 @@ impl Dialer {
 
 /// Waits for the member's SETTINGS. Before them nobody knows how many streams it allows, and hyper silently queues what
 /// exceeds them: watches opened too early would wait for each other for ever.
-async fn settings(connection: &mut Http2Connection) -> Result<(), BoxError> {
+async fn settings<C: Streams + Send>(connection: &mut ConnectionTask<C>) -> Result<(), BoxError> {
     let mut tick = tokio::time::interval(SETTINGS_TICK);
-    while connection.connection().is_some_and(|connection| connection.current_max_send_streams() == 0) {
-        tokio::select! {
-            ended = std::future::poll_fn(|cx| connection.poll_connection(cx)) => {
-                ended?;
-                return Err("it closed the connection before it said how many requests it takes".into());
-            }
-            _ = tick.tick() => {}
+    while connection.connection().is_some_and(|connection| connection.max_send_streams() == 0) {
+        let ended = std::future::poll_fn(|cx| match connection.poll_connection(cx) {
+            Poll::Ready(ended) => Poll::Ready(Some(ended.map_err(BoxError::from))),
+            Poll::Pending => tick.poll_tick(cx).map(|_| None),
+        });
+        if let Some(ended) = ended.await {
+            ended?;
+            return Err("it closed the connection before it said how many requests it takes".into());
         }
     }
     Ok(())

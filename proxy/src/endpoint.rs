@@ -152,7 +152,7 @@ impl Endpoint {
     /// Whether another request of this kind may be in flight.
     pub(crate) fn has_room(&self, kind: LaneKind) -> bool {
         let limit = self.breaker.tuning().max_in_flight_per_endpoint;
-        kind == LaneKind::LongRunning || limit.is_none_or(|limit| self.outstanding(kind) < limit)
+        kind != LaneKind::Short || limit.is_none_or(|limit| self.outstanding(kind) < limit)
     }
 
     /// Counts a request as in flight for as long as the guard lives.
@@ -324,7 +324,7 @@ impl Endpoint {
     fn load(&self, kind: LaneKind) -> &AtomicUsize {
         match kind {
             LaneKind::Short => &self.short,
-            LaneKind::LongRunning => &self.long_running,
+            LaneKind::Watch | LaneKind::LongRunning => &self.long_running,
         }
     }
 }

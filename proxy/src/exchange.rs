@@ -12,6 +12,7 @@ use tributary_apimachinery::body::{self, Body};
 use tributary_apimachinery::permit::RequestPermit;
 use tributary_apimachinery::{Permit, explain};
 
+use crate::connections::{Sender, SentStream};
 use crate::credentials::Current;
 use crate::destination::Destination;
 use crate::endpoint::{Endpoint, EndpointRequest};
@@ -21,7 +22,7 @@ use crate::given_up::{Asked, Occupied};
 use crate::headers;
 use crate::kept_body::KeptBody;
 use crate::member::ClientInner;
-use crate::member_body::{BodySource, MemberBody, Reader};
+use crate::member_body::{BodySource, MemberAnswer, MemberBody, Reader};
 use crate::places::Asker;
 use crate::pool::{Claim, Connection, LaneKind};
 use crate::retry_budget::Cause;
@@ -186,12 +187,21 @@ impl ClientInner {
             Connection::Http2(permit) => {
                 has_marked_end = request.body().is_end_stream();
                 let request = self.in_http2_form(request, &endpoint, path)?;
-                let (mut sender, counts) = (permit.sender(), permit.slot().counts.clone());
-                let occupied =
-                    Occupied { permit: Permit::keeping((permit, held, place)), counts, patience: self.patience(claim) };
-                let mut asked = Asked::new(sender.try_send_request(request), occupied);
-                let response = self.head(asked.answer(), limit).await?;
-                (response, None, asked.into_occupied())
+                let slot = permit.slot().clone();
+                let occupied = Permit::keeping((permit, held, place));
+                let stream = SentStream::on(&slot.counts);
+                match &slot.sender {
+                    Sender::Usual(sender) => {
+                        let occupied = Occupied { permit: occupied, stream, patience: self.patience(claim) };
+                        let mut asked = Asked::new(sender.clone().try_send_request(request), occupied);
+                        let response = self.head(asked.answer(), limit).await?;
+                        (response.map(MemberAnswer::Usual), None, asked.into_occupied())
+                    }
+                    Sender::Watches(sender) => {
+                        let (response, permit) = self.watch(sender, request, stream, occupied).await?;
+                        (response.map(MemberAnswer::Watch), Some(permit), None)
+                    }
+                }
             }
             Connection::Http1(mut checkout) => {
                 let request = self.in_http1_form(request, &endpoint, path)?;
@@ -203,7 +213,7 @@ impl ClientInner {
                     ));
                 };
                 let response = self.head(sender.try_send_request(request), limit).await?;
-                (response, Some(Permit::keeping((checkout, held, place))), None)
+                (response.map(MemberAnswer::Usual), Some(Permit::keeping((checkout, held, place))), None)
             }
         };
         let mut response = response;
@@ -212,11 +222,11 @@ impl ClientInner {
         let until = limit.is_none().then(|| self.tuning.shutdown.clone());
         let (speaker, reader) = (Speaker::of(response.status()), Reader::of(claim));
         let source = BodySource { endpoint, speaker, reader, has_marked_end };
-        Ok(response.map(|incoming| MemberBody::boxed(incoming, (permit, shared), self.name.clone(), source, until)))
+        Ok(response.map(|answer| MemberBody::boxed(answer, (permit, shared), self.name.clone(), source, until)))
     }
 
-    /// How long an answer over HTTP/2 is read for nobody. What lasts has few streams beside it, all of the same client; and
-    /// what this process asks for itself it does not give up at anybody's wish.
+    /// How long an answer over HTTP/2 is read for nobody. What comes from workloads has few streams beside it, all of the
+    /// same client, and watches are given up in their own way; what this process asks for itself it does not give up at anybody's wish.
     fn patience(&self, claim: Claim) -> Option<Duration> {
         let is_shared = claim.lane == LaneKind::Short && claim.asker == Asker::Client;
         is_shared.then_some(self.tuning.given_up_patience)
@@ -242,7 +252,7 @@ impl ClientInner {
         })
     }
 
-    fn send_failed(
+    pub(crate) fn send_failed(
         &self,
         error: impl std::error::Error + Send + Sync + 'static,
         sent: Sent,
@@ -309,8 +319,8 @@ fn may_ask_another(response: &Response<Body>, claim: Claim) -> bool {
 /// Whether the member says that it did not process the request: it refused the stream, or went away and named a stream
 /// before it as the last (RFC 9113 §6.8 and §8.7). h2 gives the latter to such streams alone; those that were processed
 /// go on until they end, or break with the connection.
-fn was_refused(error: &hyper::Error) -> bool {
-    let mut cause = std::error::Error::source(error);
+pub(crate) fn was_refused(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut cause = Some(error);
     while let Some(error) = cause {
         if let Some(error) = error.downcast_ref::<h2::Error>() {
             let is_refusal = error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM);

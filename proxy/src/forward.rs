@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use http::header::{HeaderName, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
+use http_body::Body as _;
 use tributary_apimachinery::RequestClass;
 use tributary_apimachinery::body::Body;
 use tributary_apimachinery::permit::RequestPermit;
@@ -48,6 +49,15 @@ pub(crate) fn prepare(
     Ok(upgrade)
 }
 
+/// Which connections a request takes. A watch with a body is none that Kubernetes knows.
+fn lane(class: RequestClass, request: &Request<Body>) -> LaneKind {
+    match class {
+        RequestClass::Short => LaneKind::Short,
+        RequestClass::Watch if request.body().is_end_stream() => LaneKind::Watch,
+        RequestClass::Watch | RequestClass::LongRunning => LaneKind::LongRunning,
+    }
+}
+
 /// Sends a prepared request that asks for no upgrade; once more where the member rejects our credentials and there are
 /// others.
 pub(crate) async fn forward(
@@ -62,7 +72,7 @@ pub(crate) async fn forward(
     let destination = Destination::of(request.extensions());
     let place = request.extensions_mut().remove::<RequestPermit>();
     request.extensions_mut().clear();
-    let lane = if class.is_long_running() { LaneKind::LongRunning } else { LaneKind::Short };
+    let lane = lane(class, &request);
     let claim = Claim { lane, asker, peer };
     let limit = (!class.is_long_running()).then_some(member.tuning.head_timeout);
     let mut replay = Replay::of(&mut request);

@@ -8,7 +8,6 @@
 //! client's place among those under way at the cluster included: whoever asks and goes away without end is out of places.
 
 use std::pin::Pin;
-use std::sync::Arc;
 
 use http::{Request, Response};
 use http_body::Body as _;
@@ -20,7 +19,7 @@ use tokio::time::Duration;
 use tributary_apimachinery::Permit;
 use tributary_apimachinery::body::Body;
 
-use crate::connections::StreamCounts;
+use crate::connections::SentStream;
 
 /// How much of an answer that nobody wants is read, in bytes. 64 KiB: most answers are shorter, and of those that are not,
 /// the rest would cost more than a reset.
@@ -30,13 +29,18 @@ const BYTES_MAX: usize = 64 << 10;
 pub(crate) struct Occupied {
     #[expect(dead_code, reason = "it is dropped, never read")]
     pub(crate) permit: Permit,
-    /// Of the connection's streams.
-    pub(crate) counts: Arc<StreamCounts>,
+    /// Its stream.
+    pub(crate) stream: SentStream,
     /// How long its answer is read for nobody; `None` where its stream is reset at once.
     pub(crate) patience: Option<Duration>,
 }
 
 impl Occupied {
+    /// Its answer was read to the end, or nothing was sent.
+    pub(crate) fn ended_well(self) {
+        self.stream.ended_well();
+    }
+
     /// Reads an answer for nobody, in a task of its own; then its stream ends, by a reset if it has not ended.
     pub(crate) fn give_up(self, answer: impl Future<Output = Option<Incoming>> + Send + 'static) {
         let (Some(patience), Ok(runtime)) = (self.patience, Handle::try_current()) else {
@@ -51,10 +55,10 @@ impl Occupied {
                     None => false,
                 }
             };
-            if tokio::time::timeout(patience, read).await == Ok(true) {
-                self.counts.read_to_end();
+            match tokio::time::timeout(patience, read).await {
+                Ok(true) => self.ended_well(),
+                _ => drop(self),
             }
-            drop(self);
         });
     }
 }
@@ -97,6 +101,11 @@ impl<F: Future<Output = Answer> + Send + 'static> Asked<F> {
             None => std::future::pending().await,
         };
         self.waiting = None;
+        if answer.as_ref().is_err_and(|failed| failed.message().is_some())
+            && let Some(unsent) = self.occupied.take()
+        {
+            unsent.ended_well();
+        }
         answer
     }
 

@@ -9,7 +9,8 @@
 //! 2. the caller's [`RequestIdentity`] and the member's credentials are set;
 //! 3. the member's best endpoint is chosen, and the path joined to its base path;
 //! 4. an upgrade (exec, attach, port-forward, `proxy`) gets a connection of its own; everything else a stream of the
-//!    pool: one lane of connections for short requests, one for long-running ones, where each client has its own;
+//!    pool: one lane of connections for short requests, one for watches, one for what else lasts, where each client has
+//!    its own;
 //! 5. redirects, 1xx answers that nobody asked for, and a 401 to the member's own credentials become errors; anything
 //!    else is streamed back.
 //!
@@ -58,6 +59,7 @@ mod read_ahead;
 mod readers;
 mod received;
 mod retry_budget;
+mod sips;
 mod slowness;
 mod speaker;
 mod suspicion;
@@ -70,6 +72,9 @@ mod tunnel_end;
 mod unauthorized;
 mod upgrade;
 mod user;
+mod watch_connection;
+mod watch_stream;
+mod watched;
 
 pub use breaker::BreakerTuning;
 pub use client::{ClusterClient, Health, Transport};

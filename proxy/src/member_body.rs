@@ -18,6 +18,7 @@ use crate::given_up::Occupied;
 use crate::places::Asker;
 use crate::pool::{Claim, LaneKind};
 use crate::speaker::Speaker;
+use crate::watch_stream::WatchBody;
 
 /// A response body that broke off.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -45,7 +46,7 @@ impl Reader {
     /// Of an answer to such a request.
     pub(crate) fn of(claim: Claim) -> Self {
         match (claim.asker, claim.lane) {
-            (Asker::Client, LaneKind::LongRunning) => Self::Follower,
+            (Asker::Client, LaneKind::Watch | LaneKind::LongRunning) => Self::Follower,
             _ => Self::Any,
         }
     }
@@ -63,11 +64,44 @@ pub(crate) struct BodySource {
     pub(crate) has_marked_end: bool,
 }
 
+/// A member's response body as it comes from the connection.
+pub(crate) enum MemberAnswer {
+    Usual(Incoming),
+    /// On a connection that clients share for their watches.
+    Watch(WatchBody),
+}
+
+impl HttpBody for MemberAnswer {
+    type Data = Bytes;
+    type Error = SharedError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, SharedError>>> {
+        match self.get_mut() {
+            Self::Usual(incoming) => Pin::new(incoming).poll_frame(cx).map_err(|error| Arc::new(error) as SharedError),
+            Self::Watch(watch) => Pin::new(watch).poll_frame(cx).map_err(|error| Arc::new(error) as SharedError),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Usual(incoming) => incoming.is_end_stream(),
+            Self::Watch(watch) => watch.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Usual(incoming) => incoming.size_hint(),
+            Self::Watch(watch) => watch.size_hint(),
+        }
+    }
+}
+
 /// A member's response body, and what it occupies until it ends or is dropped: its share of a connection, its place
 /// among requests.
 pub(crate) struct MemberBody {
     // Dropped first: hyper resets the stream before the capacity is counted as free. Gone when this is dropped.
-    incoming: Option<Incoming>,
+    answer: Option<MemberAnswer>,
     permit: Option<Permit>,
     /// What it occupies over HTTP/2.
     shared: Option<Occupied>,
@@ -94,15 +128,15 @@ struct CutOff;
 impl MemberBody {
     /// Wraps a response body. One without content gives its capacity back at once. `until` breaks it off.
     pub(crate) fn boxed(
-        incoming: Incoming,
+        answer: MemberAnswer,
         (permit, shared): (Option<Permit>, Option<Occupied>),
         cluster: ClusterName,
         source: BodySource,
         until: Option<CancellationToken>,
     ) -> Body {
         let cut = until.map(|until| Box::pin(until.cancelled_owned()));
-        let is_whole = incoming.is_end_stream();
-        let mut body = Self { incoming: Some(incoming), permit, shared, cluster, source, is_waiting: true, cut };
+        let is_whole = answer.is_end_stream();
+        let mut body = Self { answer: Some(answer), permit, shared, cluster, source, is_waiting: true, cut };
         if is_whole {
             body.ended();
         }
@@ -112,7 +146,7 @@ impl MemberBody {
     /// It has been read to its end.
     fn ended(&mut self) {
         if let Some(shared) = self.shared.take() {
-            shared.counts.read_to_end();
+            shared.ended_well();
         }
         self.permit = None;
     }
@@ -123,10 +157,10 @@ impl MemberBody {
     }
 
     /// It has broken off by this.
-    fn fail(&mut self, error: impl std::error::Error + Send + Sync + 'static) -> BoxError {
+    fn fail(&mut self, error: SharedError) -> BoxError {
         self.failed();
         if self.source.reader == Reader::Follower {
-            self.source.endpoint.broke_off(&self.cluster, &explain(&error));
+            self.source.endpoint.broke_off(&self.cluster, &explain(&*error));
         }
         self.broke_off(error)
     }
@@ -136,9 +170,9 @@ impl MemberBody {
         self.source.has_marked_end && !self.is_end_stream()
     }
 
-    fn broke_off(&self, cause: impl std::error::Error + Send + Sync + 'static) -> BoxError {
-        let (cluster, text) = (self.cluster.clone(), explain(&cause).into());
-        ResponseBodyError { cluster, cause: text, source: Arc::new(cause) }.into()
+    fn broke_off(&self, source: SharedError) -> BoxError {
+        let (cluster, cause) = (self.cluster.clone(), explain(&*source).into());
+        ResponseBodyError { cluster, cause, source }.into()
     }
 }
 
@@ -153,10 +187,10 @@ impl HttpBody for MemberBody {
         {
             self.cut = None;
             self.failed();
-            return Poll::Ready(Some(Err(self.broke_off(CutOff))));
+            return Poll::Ready(Some(Err(self.broke_off(Arc::new(CutOff)))));
         }
-        let Some(incoming) = &mut self.incoming else { return Poll::Ready(None) };
-        let polled = Pin::new(incoming).poll_frame(cx);
+        let Some(answer) = &mut self.answer else { return Poll::Ready(None) };
+        let polled = Pin::new(answer).poll_frame(cx);
         let comes_now = std::mem::replace(&mut self.is_waiting, polled.is_pending());
         let frame = match ready!(polled) {
             Some(Ok(frame)) => {
@@ -170,7 +204,7 @@ impl HttpBody for MemberBody {
                 Some(Ok(frame))
             }
             Some(Err(error)) => Some(Err(self.fail(error))),
-            None if self.is_cut_short() => Some(Err(self.fail(CutShort))),
+            None if self.is_cut_short() => Some(Err(self.fail(Arc::new(CutShort)))),
             None => {
                 self.ended();
                 None
@@ -180,17 +214,18 @@ impl HttpBody for MemberBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.incoming.as_ref().is_none_or(Incoming::is_end_stream)
+        self.answer.as_ref().is_none_or(HttpBody::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.incoming.as_ref().map_or_else(SizeHint::default, Incoming::size_hint)
+        self.answer.as_ref().map_or_else(SizeHint::default, HttpBody::size_hint)
     }
 }
 
 impl Drop for MemberBody {
     fn drop(&mut self) {
-        if let (Some(incoming), Some(shared)) = (self.incoming.take(), self.shared.take()) {
+        // A watch is given up by whoever follows it.
+        if let (Some(MemberAnswer::Usual(incoming)), Some(shared)) = (self.answer.take(), self.shared.take()) {
             shared.give_up(async { Some(incoming) });
         }
     }

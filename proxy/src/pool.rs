@@ -1,11 +1,12 @@
 //! The connections to one endpoint of a member.
 //!
-//! HTTP/2 connections form two lanes, so that a thousand watches cannot keep a GET waiting: one lane for short
+//! HTTP/2 connections form lanes, so that a thousand watches cannot keep a GET waiting: one lane for short
 //! requests, one for long-running ones. In each, clients, the cachers of single namespaces, and what else this process
-//! asks have connections of their own. The next connection is opened when all that there are for an asker are at 80 %
-//! of their streams; a stream counts until its response body has ended or is dropped. hyper's own pooling client holds
-//! exactly one HTTP/2 connection and queues what exceeds its streams, which makes long watches block each other
-//! (hyper#2197, hyper#3623).
+//! asks have connections of their own; of clients' long-running requests, watches have some, and what comes from
+//! workloads has others. The next connection is opened when all that there are for an asker are at 80 % of their
+//! streams; for clients' watches, which fill one after the other, when there is room for a fifth of what one carries. A
+//! stream counts until its response body has ended or is dropped. hyper's own pooling client holds exactly one HTTP/2
+//! connection and queues what exceeds its streams, which makes long watches block each other (hyper#2197, hyper#3623).
 //!
 //! All streams of a connection share its flow-control window (RFC 9113 §5.2), and a client need not read its answers.
 //! So a connection for clients carries no more streams than have room in its window with all that each of them may
@@ -28,9 +29,10 @@ use tributary_apimachinery::{ClusterName, explain};
 
 use crate::breaker::Breaker;
 use crate::certificate::Certificate;
-use crate::connections::{Connections, Dial, Pick, SharedDial, Slot, StreamCounts, StreamPermit};
+use crate::connection_task::ConnectionTask;
+use crate::connections::{Connections, Dial, Pick, Sender, SharedDial, Slot, StreamCounts, StreamPermit};
 use crate::credentials::Current;
-use crate::dial::{Dialed, Dialer, Http2Connection};
+use crate::dial::{Dialed, Dialer, Http2Use, Streams};
 use crate::error::{ConnectError, ForwardError};
 use crate::http1::{Checkout, IdleConnections};
 use crate::peer::Peer;
@@ -39,6 +41,7 @@ use crate::reachability::Observer;
 use crate::readers::{self, Reader, Readers};
 use crate::tls::Protocols;
 use crate::tuning::{ClientTuning, Windows};
+use crate::watch_connection;
 
 /// Streams on one connection where the member allows more, or any number. One lost packet delays them all, and Go's
 /// servers take it for an attack when too many are reset at once.
@@ -95,6 +98,9 @@ pub(crate) enum Connection {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LaneKind {
     Short,
+    /// Watches: of clients on connections that they share.
+    Watch,
+    /// What else lasts: it comes from workloads.
     LongRunning,
 }
 
@@ -112,9 +118,15 @@ impl Claim {
     fn reader(self) -> Option<Reader> {
         (self.lane == LaneKind::LongRunning && self.asker == Asker::Client).then_some(self.peer)
     }
+
+    /// Whether it takes a connection for watches of all clients.
+    fn is_shared_watch(self) -> bool {
+        self.lane == LaneKind::Watch && self.asker == Asker::Client
+    }
 }
 
-/// The connections for one kind of request, but for those of clients: [`Pool::clients`] and [`Pool::readers`].
+/// The connections for one kind of request, but for those of clients: [`Pool::clients`], [`Pool::watches`] and
+/// [`Pool::readers`].
 struct Lane {
     namespaces: Connections,
     ours: Connections,
@@ -128,6 +140,8 @@ enum WithoutRoom {
     Wait(Dial),
     /// It takes room on a connection that is idle, or another's.
     Borrow(StreamPermit),
+    /// It looks again: there is room by now.
+    Again,
     Full,
 }
 
@@ -154,7 +168,9 @@ pub(crate) struct Pool {
     long: Lane,
     /// For short requests of clients.
     clients: Connections,
-    /// For their long-running ones.
+    /// For their watches.
+    watches: Connections,
+    /// For what else of theirs lasts.
     readers: Readers,
     http1: Arc<IdleConnections>,
     /// Whether the last connection negotiated HTTP/1.1.
@@ -180,6 +196,7 @@ impl Pool {
             short: Lane::new(&tuning),
             long: Lane::new(&tuning),
             clients: Connections::default(),
+            watches: Connections::default(),
             readers: Readers::default(),
             tuning,
             http1: Arc::default(),
@@ -196,6 +213,7 @@ impl Pool {
                 pool.short.reap();
                 pool.long.reap();
                 pool.clients.reap();
+                pool.watches.reap();
                 pool.readers.reap();
                 pool.http1.reap(idle_timeout);
             }
@@ -229,7 +247,7 @@ impl Pool {
                 }
                 Pick::Full => {}
             }
-            if self.speaks_http1.load(Ordering::Relaxed) {
+            if self.speaks_http1() {
                 let place = self.lane(kind).http1_places.take(asker).ok_or_else(|| self.http1_is_full(claim))?;
                 if let Some(checkout) = self.http1.take(credentials.version, here) {
                     return Ok(Connection::Http1(checkout.placed(place)));
@@ -242,6 +260,7 @@ impl Pool {
             let dial = match self.without_room(claim, credentials, here) {
                 WithoutRoom::Wait(dial) => dial,
                 WithoutRoom::Borrow(permit) => return Ok(Connection::Http2(permit)),
+                WithoutRoom::Again => continue,
                 WithoutRoom::Full => break,
             };
             if let Some(borrowed) = self.wait_or_borrow(claim, credentials.version, dial).await? {
@@ -256,7 +275,7 @@ impl Pool {
         let version = credentials.version;
         let Some(reader) = claim.reader() else {
             return match self.may_grow(claim, version) {
-                true => WithoutRoom::Wait(self.join_dial(claim, credentials)),
+                true => self.join_dial(claim, credentials).map_or(WithoutRoom::Again, WithoutRoom::Wait),
                 false => WithoutRoom::Full,
             };
         };
@@ -272,14 +291,14 @@ impl Pool {
             true
         };
         if !self.readers.has_just_failed() && make_room() {
-            return WithoutRoom::Wait(self.join_dial(claim, credentials));
+            return self.join_dial(claim, credentials).map_or(WithoutRoom::Again, WithoutRoom::Wait);
         }
         // Before another dial that may fail, too.
         if let Some(permit) = self.readers.borrow(version) {
             return WithoutRoom::Borrow(permit);
         }
         match make_room() {
-            true => WithoutRoom::Wait(self.join_dial(claim, credentials)),
+            true => self.join_dial(claim, credentials).map_or(WithoutRoom::Again, WithoutRoom::Wait),
             false => self.readers.dial_under_way(version).map_or(WithoutRoom::Full, WithoutRoom::Wait),
         }
     }
@@ -314,7 +333,7 @@ impl Pool {
 
     /// Dials a connection of its own for an upgrade: HTTP/1.1, in nobody's list, so that no windows are used.
     pub(crate) async fn dial_http1(&self, credentials: &Current) -> Result<Dialed, ForwardError> {
-        let dialed = self.dialer.dial(Protocols::Http1, self.tuning.client_windows, credentials).await;
+        let dialed = self.dialer.dial(Protocols::Http1, Http2Use::Any(self.tuning.client_windows), credentials).await;
         dialed.inspect_err(|error| self.not_dialed(error))
     }
 
@@ -337,12 +356,11 @@ impl Pool {
     }
 
     pub(crate) fn statistics(&self) -> PoolStatistics {
-        let sum = |of: [(usize, usize); 3]| {
-            of.iter().fold((0, 0), |(connections, streams), more| (connections + more.0, streams + more.1))
-        };
-        let of = |lane: &Lane, clients| sum([clients, lane.namespaces.statistics(), lane.ours.statistics()]);
+        let plus = |some: (usize, usize), more: (usize, usize)| (some.0 + more.0, some.1 + more.1);
+        let of = |lane: &Lane, clients| plus(plus(clients, lane.namespaces.statistics()), lane.ours.statistics());
         let (short_connections, short_streams) = of(&self.short, self.clients.statistics());
-        let (long_connections, long_streams) = of(&self.long, self.readers.statistics());
+        let (long_connections, long_streams) =
+            of(&self.long, plus(self.watches.statistics(), self.readers.statistics()));
         PoolStatistics {
             short_connections,
             short_streams,
@@ -355,13 +373,14 @@ impl Pool {
     fn lane(&self, kind: LaneKind) -> &Lane {
         match kind {
             LaneKind::Short => &self.short,
-            LaneKind::LongRunning => &self.long,
+            LaneKind::Watch | LaneKind::LongRunning => &self.long,
         }
     }
 
     /// The connections that a request may take, where they are not by who reads.
     fn shared(&self, claim: Claim) -> &Connections {
         match claim.asker {
+            Asker::Client if claim.lane == LaneKind::Watch => &self.watches,
             Asker::Client => &self.clients,
             Asker::Namespaces => &self.lane(claim.lane).namespaces,
             Asker::Ourselves => &self.lane(claim.lane).ours,
@@ -371,6 +390,7 @@ impl Pool {
     fn pick(&self, claim: Claim, version: u64, here: runtime::Id) -> Pick {
         match claim.reader() {
             Some(reader) => self.readers.pick(reader, version, here),
+            None if claim.is_shared_watch() => self.watches.pick_first(version),
             None => self.shared(claim).pick(version, here),
         }
     }
@@ -391,9 +411,15 @@ impl Pool {
         }
     }
 
+    fn http2_use(&self, claim: Claim) -> Http2Use {
+        let windows = self.windows(claim);
+        if claim.is_shared_watch() { Http2Use::Watches(windows) } else { Http2Use::Any(windows) }
+    }
+
     fn windows(&self, claim: Claim) -> Windows {
         match (claim.asker, claim.reader()) {
             (Asker::Client, Some(_)) => self.tuning.client_windows.for_streams(readers::STREAMS),
+            (Asker::Client, None) if claim.is_shared_watch() => watch_connection::windows(),
             (Asker::Client, None) => self.tuning.client_windows,
             (Asker::Namespaces | Asker::Ourselves, _) => self.tuning.own_windows,
         }
@@ -419,11 +445,10 @@ impl Pool {
     }
 
     /// Forgets a connection that takes no more requests, and tells why.
-    fn ended(&self, claim: Claim, id: u64, error: Option<hyper::Error>) {
+    fn ended(&self, claim: Claim, id: u64, broken: Option<Broken>) {
         self.remove(claim, id);
-        let Some(error) = error else { return };
-        let cause = explain(&error);
-        if error.is_timeout() {
+        let Some(Broken { cause, is_silence }) = broken else { return };
+        if is_silence {
             self.observer.unreachable(format!("cluster {}: the connection went silent: {cause}", self.cluster));
         }
         tracing::debug!(cluster = %self.cluster, %cause, "HTTP/2 connection broke");
@@ -434,14 +459,20 @@ impl Pool {
         self.next_id.load(Ordering::Relaxed)
     }
 
+    /// Whether the last connection negotiated HTTP/1.1.
+    pub(crate) fn speaks_http1(&self) -> bool {
+        self.speaks_http1.load(Ordering::Relaxed)
+    }
+
     /// How many requests of clients there may be at once in a lane.
     pub(crate) fn for_clients(&self, lane: LaneKind) -> usize {
-        if self.speaks_http1.load(Ordering::Relaxed) {
+        if self.speaks_http1() {
             return self.lane(lane).http1_places.room(Asker::Client);
         }
         let claim = Claim { lane, asker: Asker::Client, peer: None };
         let known = match lane {
             LaneKind::Short => self.clients.streams_of_one(),
+            LaneKind::Watch => self.watches.streams_of_one(),
             LaneKind::LongRunning => self.readers.streams_of_one(),
         };
         let streams = known.unwrap_or_else(|| USUAL_STREAMS.min(self.streams_for(claim))).max(1);
@@ -462,11 +493,12 @@ impl Pool {
             Some(_) => self.readers.has_just_failed(),
             None => self.shared(claim).has_just_failed(),
         };
-        self.speaks_http1.load(Ordering::Relaxed) || has_just_failed
+        self.speaks_http1() || has_just_failed
     }
 
     fn full(&self, claim: Claim) -> ForwardError {
         let what = match claim.asker {
+            Asker::Client if claim.is_shared_watch() => "connections to it that clients may use for watches",
             Asker::Client => "connections to it that clients may use",
             Asker::Namespaces => "connections to it for single namespaces",
             Asker::Ourselves => "own connections to it",
@@ -483,11 +515,13 @@ impl Pool {
         ForwardError::Full { cluster: self.cluster.clone(), what, limit: self.lane(lane).http1_places.room(asker) }
     }
 
-    /// Starts a dial, or joins the one under way with the same credentials.
-    fn join_dial(self: &Arc<Self>, claim: Claim, credentials: &Arc<Current>) -> Dial {
+    /// Starts a dial, or joins the one under way with the same credentials. `None` where none is needed any more.
+    fn join_dial(self: &Arc<Self>, claim: Claim, credentials: &Arc<Current>) -> Option<Dial> {
+        let begin = || self.begin_dial(claim, credentials);
         match claim.reader() {
-            Some(reader) => self.readers.join_dial(reader, credentials.version, || self.begin_dial(claim, credentials)),
-            None => self.shared(claim).join_dial(credentials.version, || self.begin_dial(claim, credentials)),
+            Some(reader) => Some(self.readers.join_dial(reader, credentials.version, begin)),
+            None if claim.is_shared_watch() => self.watches.join_needed_dial(credentials.version, begin),
+            None => Some(self.shared(claim).join_dial(credentials.version, begin)),
         }
     }
 
@@ -514,7 +548,7 @@ impl Pool {
     /// an HTTP/1.1 one to the caller.
     async fn open(self: &Arc<Self>, claim: Claim, credentials: &Current) -> Result<Option<Checkout>, ForwardError> {
         let (version, runtime) = (credentials.version, Handle::current().id());
-        let dialed = self.dialer.dial(Protocols::Http2OrHttp1, self.windows(claim), credentials).await;
+        let dialed = self.dialer.dial(Protocols::Http2OrHttp1, self.http2_use(claim), credentials).await;
         match dialed.inspect_err(|error| self.not_dialed(error))? {
             Dialed::Http1(sender, connection) => {
                 self.speaks_http1.store(true, Ordering::Relaxed);
@@ -527,30 +561,54 @@ impl Pool {
                 Ok(Some(self.http1.checkout(sender, version, runtime)))
             }
             Dialed::Http2(sender, connection) => {
-                self.speaks_http1.store(false, Ordering::Relaxed);
-                let (id, most) = (self.next_id.fetch_add(1, Ordering::Relaxed), self.streams_for(claim));
-                let counts = Arc::new(StreamCounts::new(streams_allowed(&connection).min(most)));
-                self.push(claim, Arc::new(Slot { id, version, runtime, sender, counts: counts.clone() }));
-                tokio::spawn(drive(Arc::downgrade(self), claim, id, most, counts, *connection));
+                self.add(claim, (version, runtime), Sender::Usual(sender), *connection);
+                Ok(None)
+            }
+            Dialed::Watches(sender, connection) => {
+                self.add(claim, (version, runtime), Sender::Watches(sender), *connection);
                 Ok(None)
             }
         }
     }
+
+    /// Adds an HTTP/2 connection, and drives it in this runtime.
+    fn add<C>(
+        self: &Arc<Self>,
+        claim: Claim,
+        (version, runtime): (u64, runtime::Id),
+        sender: Sender,
+        connection: ConnectionTask<C>,
+    ) where
+        C: Streams + Send + 'static,
+    {
+        self.speaks_http1.store(false, Ordering::Relaxed);
+        let (id, most) = (self.next_id.fetch_add(1, Ordering::Relaxed), self.streams_for(claim));
+        let counts = Arc::new(StreamCounts::new(streams_allowed(&connection).min(most)));
+        self.push(claim, Arc::new(Slot { id, version, runtime, sender, counts: counts.clone() }));
+        tokio::spawn(drive(Arc::downgrade(self), claim, id, most, counts, connection));
+    }
+}
+
+/// Why a connection broke.
+struct Broken {
+    cause: String,
+    /// Nothing came of a ping.
+    is_silence: bool,
 }
 
 /// How many streams the member allows on a connection; none once that takes no more.
-fn streams_allowed(connection: &Http2Connection) -> usize {
-    connection.connection().map_or(0, |connection| connection.current_max_send_streams())
+fn streams_allowed<C: Streams>(connection: &ConnectionTask<C>) -> usize {
+    connection.connection().map_or(0, Streams::max_send_streams)
 }
 
 /// Runs an HTTP/2 connection to its end, keeping count of the streams that the member allows, up to `most`.
-async fn drive(
+async fn drive<C: Streams>(
     pool: Weak<Pool>,
     claim: Claim,
     id: u64,
     most: usize,
     counts: Arc<StreamCounts>,
-    mut connection: Http2Connection,
+    mut connection: ConnectionTask<C>,
 ) {
     let ended = futures::future::poll_fn(|cx| {
         let polled = connection.poll_connection(cx);
@@ -560,7 +618,8 @@ async fn drive(
     })
     .await;
     if let Some(pool) = pool.upgrade() {
-        pool.ended(claim, id, ended.err());
+        let broken = |error: C::Error| Broken { cause: explain(&error), is_silence: C::is_silence(&error) };
+        pool.ended(claim, id, ended.err().map(broken));
     }
     // What it still carries goes on.
     connection.finish().await;

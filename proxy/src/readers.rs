@@ -1,11 +1,11 @@
-//! The connections for clients' long-running requests, by who reads the answers.
+//! The connections for what lasts of clients' requests but watches, by who reads the answers.
 //!
 //! h2 ends a connection, with all its streams, once the DATA frames on it that nobody has read yet have cost too much:
 //! each of fewer than 256 bytes takes what it is short of them off a budget of half the connection's window
 //! (`data_frame_budget` in h2's `proto/streams/counts.rs`), because it takes far more memory than its bytes. How small
-//! the frames of a log are, its workload decides, and events of small objects are as small; whether they are read, a
-//! client decides. So each connection of a client has connections of its own here, with few requests on each: whoever
-//! does not read breaks a few streams of its own, and nobody else's.
+//! the frames of a log are, its workload decides; whether they are read, a client does. So each connection of a client
+//! has connections of its own here, with few requests on each: whoever does not read breaks a few streams of its own,
+//! and nobody else's. Watches share connections of another kind (`watch_connection.rs`), whose streams have small windows.
 
 use std::collections::HashMap;
 use std::sync::Arc;

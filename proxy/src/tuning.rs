@@ -43,9 +43,9 @@ pub struct ClientTuning {
     /// 75 s, for discovery and cachers: kube-apiserver itself answers 504 after 60 s, and its answer says more than
     /// ours would. A client's request may be given less by whoever forwards it.
     pub head_timeout: Duration,
-    /// How long the answer to a short request is read on once its client has gone, before its stream is reset. Default
-    /// 1 s: most answers have ended by then, and each reset brings the member nearer to closing the connection, which
-    /// other clients use as well.
+    /// How long the answer to a short request is read on once its client has gone, before its stream is reset; and how
+    /// old a watch has to be for that. Default 1 s: most answers have ended by then, and each reset brings the member
+    /// nearer to closing the connection, which other clients use as well.
     pub given_up_patience: Duration,
     /// The quiet time on a connection after which it is pinged. Default 5 s: a ping is 20 bytes.
     pub keep_alive_interval: Duration,
@@ -57,9 +57,10 @@ pub struct ClientTuning {
     /// The flow-control windows of connections for clients. A client need not read what it asked for, so a connection
     /// carries no more streams than have their whole windows in the connection's. Default 256 KiB and 16 MiB: 64
     /// streams, each of 8.7 MB/s at 30 ms round-trip time (87 MB/s at 3 ms), compressed where the client takes that.
-    /// A connection for long-running requests of clients carries 16 streams, and its window is 4 MiB. So 24 connections
-    /// of 16 MiB for short requests and 96 of 4 MiB for long-running ones make 768 MiB that all clients together may
-    /// leave unread of one endpoint; wider streams would make it more, or the requests fewer.
+    /// A connection for long-running requests of clients carries 16 streams, and its window is 4 MiB; one for their
+    /// watches carries 100, each of 64 KiB whatever is set here. So 24 connections of 16 MiB for short requests, 96 of
+    /// 4 MiB for long-running ones and 24 of 6.25 MiB for watches make 918 MiB that all clients together may leave unread
+    /// of one endpoint; wider streams would make it more, or the requests fewer.
     pub client_windows: Windows,
     /// The flow-control windows of connections for what this process asks for itself. Default 4 MiB and 16 MiB: 140
     /// MB/s at 30 ms round-trip time, and what a connection may bring before it is read. It is read at once, whatever
@@ -70,8 +71,8 @@ pub struct ClientTuning {
     /// The number of connections in each of the two lanes (short and long-running) for what this process asks for
     /// itself; clients, and the cachers of single namespaces, have three quarters as many of their own. Default 32:
     /// with the usual 100 streams a connection that is thousands of own watches, with 64 it is 1,536 of clients, and
-    /// both are still no load for a kube-apiserver. For clients' long-running requests there are
-    /// three times as many, by client.
+    /// both are still no load for a kube-apiserver. Clients have as many once more for their watches, and three times as
+    /// many for what else lasts, by client.
     pub max_connections: usize,
     /// The number of requests in each of the two lanes that may be under way at once to an endpoint that speaks
     /// HTTP/1.1 only, where each takes a connection of its own. A quarter of them is kept for clients, one for the

@@ -23,7 +23,7 @@ use crate::endpoints::Tried;
 use crate::error::ForwardError;
 use crate::headers::{self, UpgradeProtocol};
 use crate::member::ClientInner;
-use crate::member_body::{BodySource, MemberBody, Reader};
+use crate::member_body::{BodySource, MemberAnswer, MemberBody, Reader};
 use crate::places::Asker;
 use crate::pool::LaneKind;
 use crate::speaker::Speaker;
@@ -81,7 +81,8 @@ pub(crate) async fn forward(
             let response = response.map(|incoming| {
                 // hyper sees to it over HTTP/1.1 that it ends where it should.
                 let source = BodySource { endpoint, speaker, reader: Reader::Any, has_marked_end: false };
-                MemberBody::boxed(incoming, (Some(permit), None), member.name.clone(), source, shutdown)
+                let answer = MemberAnswer::Usual(incoming);
+                MemberBody::boxed(answer, (Some(permit), None), member.name.clone(), source, shutdown)
             });
             member.finish(response)
         }

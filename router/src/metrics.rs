@@ -405,7 +405,11 @@ impl Metrics {
 
     /// What is counted of clients' requests to members.
     pub(crate) fn member_shares(&self) -> MemberShareMetrics {
-        MemberShareMetrics { lasting: self.share("long_running_to_member"), short: self.share("short_to_member") }
+        MemberShareMetrics {
+            lasting: self.share("long_running_to_member"),
+            watches: self.share("watches_to_member"),
+            short: self.share("short_to_member"),
+        }
     }
 
     /// Lets others register metrics of their own in the same exposition.

@@ -22,4 +22,5 @@ mod retries;
 mod streaming;
 mod subsets;
 mod upgrades;
+mod watches;
 mod whole;

@@ -1,4 +1,4 @@
-//! Logs, watches and what is proxied to workloads: what one client leaves unread is nobody else's matter.
+//! Logs and what is proxied to workloads: what one client leaves unread is nobody else's matter.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -79,23 +79,20 @@ async fn open(client: &ClusterClient, pod: &str, reader: Peer) -> Response<tribu
 /// more memory than the window counts. How small they are a workload decides, and whether they are read a client.
 #[tokio::test]
 async fn what_comes_in_tiny_pieces_and_is_not_read_breaks_nobody_elses_stream() {
-    for class in [RequestClass::LongRunning, RequestClass::Watch] {
-        let Chatty { member, happens } = Chatty::start().await;
-        let client = member.client().await;
-        let mut others = open(&client, "quiet", peer(2)).await.into_body();
-        let unread = log("chatty", peer(1), class);
-        let mut unread = client.forward(unread, RequestIdentity::Member).await.unwrap().into_body();
-        eventually("whoever does not read loses its own", || client.pool_statistics().long_connections == 1).await;
-        while let Some(frame) = unread.frame().await {
-            if frame.is_err() {
-                break;
-            }
+    let Chatty { member, happens } = Chatty::start().await;
+    let client = member.client().await;
+    let mut others = open(&client, "quiet", peer(2)).await.into_body();
+    let mut unread = open(&client, "chatty", peer(1)).await.into_body();
+    eventually("whoever does not read loses its own", || client.pool_statistics().long_connections == 1).await;
+    while let Some(frame) = unread.frame().await {
+        if frame.is_err() {
+            break;
         }
-        happens.notify_one();
-        let event = tokio::time::timeout(SOON, others.frame()).await.expect("an event").expect("it goes on");
-        assert_eq!(event.expect("it is whole").into_data().unwrap(), "event");
-        open(&client, "quiet", peer(1)).await;
     }
+    happens.notify_one();
+    let event = tokio::time::timeout(SOON, others.frame()).await.expect("an event").expect("it goes on");
+    assert_eq!(event.expect("it is whole").into_data().unwrap(), "event");
+    open(&client, "quiet", peer(1)).await;
 }
 
 /// A client may have 576 requests that last, which take 36 connections.
@@ -163,7 +160,8 @@ async fn where_there_are_too_many_clients_they_share() {
     let statistics = client.pool_statistics();
     assert_eq!((statistics.long_connections, statistics.long_streams), (6, 40), "{statistics:?}");
     let rest = futures::future::join_all((0..56).map(|port| open(&client, "quiet", peer(port)))).await;
-    let error = client.forward(log("quiet", peer(99), RequestClass::Watch), RequestIdentity::Member).await.unwrap_err();
+    let error =
+        client.forward(log("quiet", peer(99), RequestClass::LongRunning), RequestIdentity::Member).await.unwrap_err();
     assert_eq!((error.status_code(), error.sent()), (StatusCode::TOO_MANY_REQUESTS, Sent::No), "{error}");
     // What nobody uses makes room for somebody of his own.
     drop((logs, rest));

@@ -246,6 +246,51 @@ async fn what_still_comes_of_streams_that_were_reset_is_no_others_end() {
     assert_eq!(member::read(answer.unwrap()).await, "answer");
 }
 
+/// One on which much was reset is replaced, but it is there until the last on it has ended.
+#[tokio::test]
+async fn connections_that_are_to_be_replaced_are_counted_among_those_that_there_may_be() {
+    let member = GoMember::start().await;
+    let mut config = kube::Config::new(format!("https://{}", member.address).parse().unwrap());
+    config.root_cert = Some(vec![member.authority.der.to_vec()]);
+    let tuning = ClientTuning { max_connections: 2, given_up_patience: Duration::ZERO, ..ClientTuning::default() };
+    let client = member::connect(config, tuning).await;
+    let places = Arc::new(Semaphore::new(1_000));
+    let mut kept = Vec::new();
+    for connections in 1..=3_usize {
+        // Something stays on each of them.
+        let held = client.forward(asked("/held", 2, &places).await, RequestIdentity::Member);
+        let mut held = Box::pin(held);
+        tokio::select! {
+            answer = held.as_mut() => panic!("{answer:?}"),
+            () = eventually("it is asked", || Counts::of(&member.counts.held) == connections) => {}
+        }
+        kept.push(held);
+        for _ in 0..130 {
+            let request = asked("/slow", 1, &places).await;
+            let _ =
+                tokio::time::timeout(Duration::from_millis(2), client.forward(request, RequestIdentity::Member)).await;
+        }
+        let expected = (connections + 1).min(2);
+        eventually("another is dialed", || Counts::of(&member.counts.connections) >= expected).await;
+        eventually("they were reset", || client.pool_statistics().short_streams == connections).await;
+        let answer = client.forward(asked("/quick", 3, &places).await, RequestIdentity::Member).await.unwrap();
+        assert_eq!(member::read(answer).await, "answer");
+    }
+    let statistics = client.pool_statistics();
+    assert_eq!((Counts::of(&member.counts.connections), statistics.short_connections), (2, 2), "{statistics:?}");
+    // Once the last on them has ended, they make room for others.
+    member.counts.released.send_replace(3);
+    for held in kept {
+        assert_eq!(member::read(held.await.unwrap()).await, "answer");
+    }
+    for _ in 0..2 {
+        let answer = client.forward(asked("/quick", 3, &places).await, RequestIdentity::Member).await.unwrap();
+        assert_eq!(member::read(answer).await, "answer");
+    }
+    eventually("a new one is dialed", || Counts::of(&member.counts.connections) >= 3).await;
+    assert_eq!(Counts::of(&member.counts.calmed), 0);
+}
+
 #[tokio::test]
 async fn thousands_of_clients_share_a_few_connections() {
     const CLIENTS: u16 = 5_000;

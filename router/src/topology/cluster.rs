@@ -137,8 +137,11 @@ pub(crate) struct Cluster {
     /// Which of its collections may be listed again.
     list_places: ListPlaces,
     precedence: Precedence,
-    /// What lasts of clients' requests to it: watches of its own view, logs that are followed.
+    /// What lasts of clients' requests to it, but for their watches: logs that are followed. Where watches have no
+    /// connections of their own, they as well.
     lasting: Arc<FairShare>,
+    /// Clients' watches of its own view.
+    watches: Arc<FairShare>,
     /// The others of clients' requests to it.
     short: Arc<FairShare>,
     cancelled: CancellationToken,
@@ -147,8 +150,10 @@ pub(crate) struct Cluster {
 /// What is counted of clients' requests to members, of all members together.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MemberShareMetrics {
-    /// Of those that last.
+    /// Of those that last, but for watches.
     pub lasting: ShareMetrics,
+    /// Of watches.
+    pub watches: ShareMetrics,
     /// Of the others.
     pub short: ShareMetrics,
 }
@@ -193,12 +198,15 @@ impl Cluster {
 
     /// What clients share, as large as the connections are known to carry by now.
     fn share(&self, class: RequestClass) -> &Arc<FairShare> {
-        let (share, carried): (_, fn(&ClusterClient) -> usize) = match class.is_long_running() {
-            true => (&self.lasting, ClusterClient::long_running_for_clients),
-            false => (&self.short, ClusterClient::short_for_clients),
+        let client = self.setup.client.as_ref().ok();
+        let watches = client.and_then(ClusterClient::watches_for_clients);
+        let (share, carried) = match (class, watches) {
+            (RequestClass::Short, _) => (&self.short, client.map(ClusterClient::short_for_clients)),
+            (RequestClass::Watch, Some(watches)) => (&self.watches, Some(watches)),
+            _ => (&self.lasting, client.map(ClusterClient::long_running_for_clients)),
         };
-        if let Ok(client) = &self.setup.client {
-            share.resize(carried(client));
+        if let Some(carried) = carried {
+            share.resize(carried);
         }
         share
     }
@@ -254,6 +262,7 @@ impl Cluster {
             list_places: ListPlaces::default(),
             precedence: Precedence::default(),
             lasting: FairShare::new("long-running requests", 0, shares.lasting.clone()),
+            watches: FairShare::new("watches", 0, shares.watches.clone()),
             short: FairShare::new("short requests", 0, shares.short.clone()),
             cancelled: CancellationToken::new(),
             setup,

@@ -41,12 +41,16 @@ impl Cluster {
     }
 
     /// How much clients have under way there of what they may.
-    pub(crate) fn limit_reports(&self) -> [LimitReport; 2] {
+    pub(crate) fn limit_reports(&self) -> [LimitReport; 3] {
         let of = |limit: &str, class| {
             let (used, max) = self.places(class);
             LimitReport { of: Some(self.name().to_string()), ..LimitReport::new(limit, used as u64, max as u64, None) }
         };
-        [of("short_to_member", RequestClass::Short), of("long_running_to_member", RequestClass::LongRunning)]
+        [
+            of("short_to_member", RequestClass::Short),
+            of("watches_to_member", RequestClass::Watch),
+            of("long_running_to_member", RequestClass::LongRunning),
+        ]
     }
 }
 

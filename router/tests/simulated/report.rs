@@ -116,9 +116,9 @@ async fn the_bounds_that_clients_share_are_told_as_they_are_used() {
     let watch = fixture.watch(&format!("/clusters/a{CONFIG_MAPS}?watch=1")).await;
     let report = fixture.router.report().await;
     let used = |limit: &str| report.limits.iter().find(|it| it.limit == limit).map(|it| (it.of.as_deref(), it.used));
-    assert_eq!(used("long_running_to_member"), Some((Some("a"), 1)));
+    assert_eq!(used("watches_to_member"), Some((Some("a"), 1)));
     assert_eq!(used("requests_in_flight"), Some((None, 0)));
-    for limit in ["held_bytes", "long_answers", "short_to_member"] {
+    for limit in ["held_bytes", "long_answers", "short_to_member", "long_running_to_member"] {
         assert_eq!(used(limit).map(|(_, used)| used), Some(0), "{limit}");
     }
     drop(watch);

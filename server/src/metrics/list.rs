@@ -506,7 +506,7 @@ pub const METRICS: &[MetricDescription] = &[
         labels: &["limit"],
         help: "How much of a limit is used now",
         meaning: "How much of a shared bound is used now: `requests_in_flight`, `long_running_requests`, \
-         `held_bytes`, `short_to_member`, `long_running_to_member`.",
+         `held_bytes`, `short_to_member`, `watches_to_member`, `long_running_to_member`.",
         shown_by: &["limit"],
         is_objective: false,
     },

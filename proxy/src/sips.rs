@@ -1,0 +1,117 @@
+//! Reads a connection a little at a time, so that what has come is taken over before more is read.
+//!
+//! h2 reads as long as a socket has something. Of a member that writes faster than this machine reads, that could be all
+//! streams' windows at once, and a frame of one byte takes hundreds until its stream is read.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// After so many bytes what has come is taken over. 64 KiB: what is read of the socket at once. As frames of one byte,
+/// which have ten with their heads, they are 6,500, and take less than 2 MiB.
+pub(crate) const SIP_BYTES: usize = 64 << 10;
+
+/// A byte stream that pauses after [`SIP_BYTES`]: whoever reads it is woken, and is pending once.
+pub(crate) struct Sips<S> {
+    stream: S,
+    /// Bytes since the last pause.
+    taken: usize,
+    heard: Arc<AtomicBool>,
+}
+
+impl<S> Sips<S> {
+    /// Sets `heard` whenever something comes.
+    pub(crate) fn new(stream: S, heard: Arc<AtomicBool>) -> Self {
+        Self { stream, taken: 0, heard }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Sips<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.taken >= SIP_BYTES {
+            self.taken = 0;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        // Whoever finds nothing has the others polled anyway.
+        let Poll::Ready(read) = read else {
+            self.taken = 0;
+            return Poll::Pending;
+        };
+        read?;
+        let came = buffer.filled().len().saturating_sub(before);
+        self.taken += came;
+        if came > 0 {
+            self.heard.store(true, Ordering::Relaxed);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Sips<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, buffers)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use tokio::io::AsyncWriteExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn others_have_their_turn_after_each_sip() {
+        let (near, mut far) = tokio::io::duplex(4 * SIP_BYTES);
+        far.write_all(&vec![7; 3 * SIP_BYTES]).await.unwrap();
+        let heard = Arc::new(AtomicBool::new(false));
+        let mut sips = Sips::new(near, heard.clone());
+        let (mut buffer, mut turns) = (vec![0; 1000], vec![0]);
+        poll_fn(|cx| {
+            for _ in 0..SIP_BYTES {
+                let mut read = ReadBuf::new(&mut buffer);
+                match Pin::new(&mut sips).poll_read(cx, &mut read) {
+                    Poll::Ready(read_all) => read_all.unwrap(),
+                    Poll::Pending => {
+                        turns.push(0);
+                        break;
+                    }
+                }
+                *turns.last_mut().unwrap() += read.filled().len();
+            }
+            if turns.iter().sum::<usize>() == 3 * SIP_BYTES { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        assert!(turns.len() >= 3, "{turns:?}");
+        assert!(turns.iter().all(|bytes| *bytes < SIP_BYTES + buffer.len()), "{turns:?}");
+        assert!(heard.load(Ordering::Relaxed));
+    }
+}

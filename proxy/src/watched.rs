@@ -1,0 +1,45 @@
+//! Sends a watch on a connection that clients share.
+
+use http::{Request, Response};
+use tributary_apimachinery::Permit;
+use tributary_apimachinery::body::Body;
+use tributary_apimachinery::permit::RequestPermit;
+
+use crate::connections::SentStream;
+use crate::error::Sent;
+use crate::exchange::{Failed, was_refused};
+use crate::member::ClientInner;
+use crate::watch_connection::WatchSender;
+use crate::watch_stream::{Asked, WatchBody};
+
+impl ClientInner {
+    /// Sends a watch, and waits for the head of its answer; with what it occupies until its body has been read.
+    ///
+    /// # Errors
+    /// `Send`, with the request where it has not left.
+    pub(crate) async fn watch(
+        &self,
+        sender: &WatchSender,
+        request: Request<Body>,
+        sent: SentStream,
+        occupied: Permit,
+    ) -> Result<(Response<WatchBody>, Permit), Failed> {
+        let held = RequestPermit::from(occupied);
+        let asked = Asked { sent, held: held.clone(), patience: self.tuning.given_up_patience };
+        let (head, body) = request.into_parts();
+        // It has none: whatever has is sent on other connections.
+        let watch = Request::from_parts(head.clone(), ());
+        let answer = match sender.send(watch, asked) {
+            Ok(answer) => answer,
+            Err(error) => return Err(self.send_failed(error, Sent::No, Some(Request::from_parts(head, body)))),
+        };
+        match answer.await {
+            Ok(Ok(response)) => Ok((response, Permit::keeping(held))),
+            Ok(Err(error)) => {
+                let sent = if was_refused(&error) { Sent::No } else { Sent::Maybe };
+                Err(self.send_failed(error, sent, None))
+            }
+            Err(_) => Err(self.send_failed(std::io::Error::other("the connection is gone"), Sent::Maybe, None)),
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! Watches of many clients share a few connections: who does not read, goes away or comes in thousands takes nothing from
+//! the others.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::join_all;
+use http::{Response, StatusCode};
+use http_body_util::BodyExt;
+use tokio::sync::mpsc::UnboundedSender;
+use tributary_proxy::{ClientTuning, ClusterClient, Peer, RequestIdentity};
+
+use crate::endpoints::Gate;
+use crate::member::{self, Body, Member, Options, SOON, channel, eventually, get, text};
+
+/// What the window of a watch is, as the decision about them says.
+const WINDOW_BYTES: usize = 64 << 10;
+
+/// A member that writes into each watch what it is told to, by its name.
+struct Teller {
+    member: Member,
+    watches: Arc<Mutex<HashMap<String, UnboundedSender<Bytes>>>>,
+}
+
+impl Teller {
+    async fn start() -> Self {
+        let watches = Arc::<Mutex<HashMap<_, _>>>::default();
+        let opened = watches.clone();
+        let member = Member::start(Options::default(), move |seen, _| {
+            let opened = opened.clone();
+            async move {
+                if seen.uri.query() != Some("watch=true") {
+                    return text(StatusCode::OK, "short".to_owned());
+                }
+                let (sender, body) = channel();
+                opened.lock().unwrap().insert(seen.uri.path().to_owned(), sender);
+                Response::new(body)
+            }
+        })
+        .await;
+        Self { member, watches }
+    }
+
+    fn tell(&self, watch: u16, bytes: impl Into<Bytes>) {
+        self.watches.lock().unwrap()[&path(watch)].send(bytes.into()).unwrap();
+    }
+
+    /// Ends a watch.
+    fn end(&self, watch: u16) {
+        self.watches.lock().unwrap().remove(&path(watch)).unwrap();
+    }
+
+    /// Whether the member has been told that nobody wants this watch.
+    fn is_given_up(&self, watch: u16) -> bool {
+        self.watches.lock().unwrap()[&path(watch)].is_closed()
+    }
+}
+
+/// Each client has a path of its own.
+fn path(of: u16) -> String {
+    format!("/api/v1/namespaces/of-{of}/pods")
+}
+
+fn asked(path: &str, of: u16) -> http::Request<Body> {
+    let mut request = get(path);
+    request.extensions_mut().insert(Peer(([127, 0, 0, 1], of).into()));
+    request
+}
+
+/// The watch of this client.
+async fn watch(client: &ClusterClient, of: u16) -> Body {
+    let watch = client.forward(asked(&format!("{}?watch=true", path(of)), of), RequestIdentity::Member);
+    tokio::time::timeout(SOON, watch).await.expect("an answer").expect("a watch").into_body()
+}
+
+async fn next(watch: &mut Body) -> Option<Bytes> {
+    let frame = tokio::time::timeout(SOON, watch.frame()).await.expect("something comes")?;
+    Some(frame.expect("it goes on").into_data().unwrap())
+}
+
+/// All of so many bytes.
+async fn read(watch: &mut Body, length: usize) -> usize {
+    let mut came = 0;
+    while came < length {
+        came += next(watch).await.expect("there is more").len();
+    }
+    came
+}
+
+async fn few_connections_carry(watches: u16, tuning: ClientTuning) {
+    let teller = Teller::start().await;
+    let client = member::connect(teller.member.config(), tuning).await;
+    let mut all = join_all((0..watches).map(|of| watch(&client, of))).await;
+    let statistics = client.pool_statistics();
+    assert_eq!(statistics.long_streams, usize::from(watches));
+    let most = usize::from(watches).div_ceil(100) + 1;
+    assert!(statistics.long_connections <= most, "{statistics:?}");
+    // Short ones beside them.
+    let short = async |of: u16| {
+        let answer = client.forward(asked("/api/v1/pods", of), RequestIdentity::Member).await.unwrap();
+        assert_eq!(member::read(answer).await, "short");
+    };
+    for round in 0..watches.div_ceil(500) {
+        join_all((round * 500..watches.min((round + 1) * 500)).map(short)).await;
+    }
+    assert!(client.pool_statistics().short_connections <= 16, "{:?}", client.pool_statistics());
+    let connections = teller.member.connections();
+    assert!(connections <= most + 16, "{connections} connections");
+    // Each is sent its own.
+    for of in 0..watches {
+        teller.tell(of, format!("event of {of}"));
+    }
+    for (of, watch) in all.iter_mut().enumerate() {
+        assert_eq!(next(watch).await.unwrap(), format!("event of {of}"));
+    }
+    // Those that come after others have ended take their places.
+    all.truncate(all.len() / 2);
+    let left = all.len();
+    eventually("they are given back", || client.pool_statistics().long_streams == left).await;
+    all.extend(join_all((watches - watches / 2..watches).map(|of| watch(&client, of))).await);
+    assert!(client.pool_statistics().long_connections <= most, "{:?}", client.pool_statistics());
+}
+
+#[tokio::test]
+async fn watches_of_hundreds_of_clients_share_a_few_connections() {
+    few_connections_carry(450, ClientTuning::default()).await;
+    few_connections_carry(1_000, ClientTuning::default()).await;
+}
+
+#[tokio::test]
+async fn watches_of_five_thousand_clients_share_a_few_connections() {
+    few_connections_carry(5_000, ClientTuning { max_connections: 80, ..ClientTuning::default() }).await;
+}
+
+#[tokio::test]
+async fn who_does_not_read_holds_up_nobody_on_the_same_connection() {
+    let teller = Teller::start().await;
+    let client = teller.member.client().await;
+    // 80 fit on one before another is dialed.
+    let mut slow = join_all((1..80).map(|of| watch(&client, of))).await;
+    let mut fast = watch(&client, 0).await;
+    assert_eq!(client.pool_statistics().long_connections, 1);
+    for of in 1..80 {
+        teller.tell(of, vec![b'x'; 16 * WINDOW_BYTES]);
+    }
+    // Many times what all of them together may have on the way.
+    for _ in 0..200 {
+        teller.tell(0, vec![b'x'; WINDOW_BYTES]);
+        assert_eq!(read(&mut fast, WINDOW_BYTES).await, WINDOW_BYTES);
+    }
+    // What was left unread is whole, and goes on.
+    for slow in &mut slow {
+        assert_eq!(read(slow, 16 * WINDOW_BYTES).await, 16 * WINDOW_BYTES);
+    }
+    assert_eq!(client.pool_statistics().long_connections, 1);
+}
+
+/// As many bytes as the window is, and the member waits: memory is bounded by what streams there may be.
+#[tokio::test]
+async fn what_is_held_for_who_does_not_read_is_a_window() {
+    let teller = Teller::start().await;
+    let client = teller.member.client().await;
+    let (mut slow, mut fast) = (watch(&client, 1).await, watch(&client, 2).await);
+    teller.tell(1, vec![b'x'; 4 * WINDOW_BYTES]);
+    // What the member had on its way before this event has come before it.
+    for _ in 0..3 {
+        teller.tell(2, vec![b'x'; WINDOW_BYTES]);
+        read(&mut fast, WINDOW_BYTES).await;
+    }
+    assert_eq!(next(&mut slow).await.unwrap().len(), WINDOW_BYTES);
+    assert_eq!(read(&mut slow, 3 * WINDOW_BYTES).await, 3 * WINDOW_BYTES);
+}
+
+/// h2 ends a connection once too many tiny frames on it have not been read. How small they are, the events decide.
+#[tokio::test]
+async fn tiny_events_that_nobody_reads_break_nothing() {
+    const EVENTS: usize = 40_000;
+    let teller = Teller::start().await;
+    let client = teller.member.client().await;
+    let (mut slow, mut fast) = (watch(&client, 1).await, watch(&client, 2).await);
+    for _ in 0..EVENTS {
+        teller.tell(1, Bytes::from_static(b"x"));
+    }
+    // Others give theirs up in the midst of as many.
+    for of in 3..9 {
+        let given_up = watch(&client, of).await;
+        for _ in 0..EVENTS {
+            teller.tell(of, Bytes::from_static(b"x"));
+        }
+        drop(given_up);
+    }
+    for of in 3..9 {
+        eventually("the member is told", || teller.is_given_up(of)).await;
+    }
+    teller.tell(2, Bytes::from_static(b"event"));
+    assert_eq!(next(&mut fast).await.unwrap(), "event");
+    assert_eq!(read(&mut slow, EVENTS).await, EVENTS);
+    teller.end(1);
+    assert_eq!(next(&mut slow).await, None);
+    assert_eq!(teller.member.connections(), 1);
+}
+
+#[tokio::test]
+async fn watches_end_as_the_member_ends_them_and_after_goaway_others_take_another_connection() {
+    let teller = Teller::start().await;
+    let client = teller.member.client().await;
+    let (mut ended, mut goes_on, mut other) =
+        (watch(&client, 1).await, watch(&client, 2).await, watch(&client, 3).await);
+    teller.tell(1, Bytes::from_static(b"last"));
+    teller.end(1);
+    assert_eq!(next(&mut ended).await.unwrap(), "last");
+    assert_eq!(next(&mut ended).await, None);
+    // After GOAWAY what there is goes on to its end, and what comes has another connection.
+    teller.member.goaway();
+    teller.tell(2, Bytes::from_static(b"event"));
+    assert_eq!(next(&mut goes_on).await.unwrap(), "event");
+    eventually("it takes no more", || client.pool_statistics().long_connections == 1).await;
+    let mut later = Vec::new();
+    for of in 4..8 {
+        later.push(watch(&client, of).await);
+    }
+    assert_eq!(teller.member.connections(), 2);
+    teller.end(2);
+    assert_eq!(next(&mut goes_on).await, None);
+    teller.end(3);
+    assert_eq!(next(&mut other).await, None);
+    eventually("the one that went away is closed", || teller.member.open() == 1).await;
+}
+
+#[tokio::test]
+async fn all_watches_of_a_connection_that_is_lost_break_off_and_can_be_opened_again() {
+    let teller = Teller::start().await;
+    let mut gate = Gate::to(&teller.member).await;
+    let mut config = teller.member.config();
+    config.cluster_url = gate.url();
+    let client = member::connect(config, ClientTuning::default()).await;
+    let mut watches = join_all((0..50).map(|of| watch(&client, of))).await;
+    assert_eq!(client.pool_statistics().long_connections, 1);
+    // What has come before is still the client's.
+    teller.tell(0, Bytes::from_static(b"event"));
+    teller.tell(1, Bytes::from_static(b"event"));
+    assert_eq!(next(&mut watches[1]).await.unwrap(), "event");
+    gate.close().await;
+    assert_eq!(next(&mut watches[0]).await.unwrap(), "event");
+    for watch in &mut watches {
+        let lost = tokio::time::timeout(SOON, watch.frame()).await.expect("it ends").expect("no clean end");
+        let error = lost.expect_err("it is lost").to_string();
+        assert!(error.contains("cluster c1: the response broke off"), "{error}");
+    }
+    gate.open().await;
+    let mut again = watch(&client, 0).await;
+    teller.tell(0, Bytes::from_static(b"event"));
+    assert_eq!(next(&mut again).await.unwrap(), "event");
+}
+
+#[tokio::test]
+async fn a_watch_that_has_just_begun_is_not_reset_at_once() {
+    let teller = Teller::start().await;
+    let patience = Duration::from_millis(300);
+    let tuning = ClientTuning { given_up_patience: patience, ..ClientTuning::default() };
+    let client = member::connect(teller.member.config(), tuning).await;
+    let begun = tokio::time::Instant::now();
+    let young = watch(&client, 1).await;
+    drop(young);
+    eventually("the member is told", || teller.is_given_up(1)).await;
+    assert!(begun.elapsed() >= patience, "{:?}", begun.elapsed());
+    eventually("its place is given back", || client.pool_statistics().long_streams == 0).await;
+    let old = watch(&client, 2).await;
+    tokio::time::sleep(patience).await;
+    drop(old);
+    eventually("it is told at once", || teller.is_given_up(2)).await;
+    // None of them counts as one that has worn its connection.
+    for of in 0..150 {
+        drop(watch(&client, of).await);
+    }
+    eventually("they are given back", || client.pool_statistics().long_streams == 0).await;
+    assert!(teller.member.connections() <= 2, "more than 80 at once have another dialed");
+}
+
+/// A member that begins no answer.
+#[tokio::test]
+async fn connections_are_replaced_on_which_many_were_reset_before_they_were_answered() {
+    let asked_for = Arc::new(AtomicUsize::new(0));
+    let seen = asked_for.clone();
+    let member = Member::start(Options::default(), move |_, _| {
+        seen.fetch_add(1, Ordering::SeqCst);
+        std::future::pending()
+    })
+    .await;
+    let tuning = ClientTuning { given_up_patience: Duration::ZERO, ..ClientTuning::default() };
+    let client = member::connect(member.config(), tuning).await;
+    for round in 1..=130 {
+        let asked = client.forward(asked(&format!("{}?watch=true", path(1)), 1), RequestIdentity::Member);
+        tokio::select! {
+            answer = asked => panic!("{answer:?}"),
+            () = eventually("it is asked", || asked_for.load(Ordering::SeqCst) >= round) => {}
+        }
+        eventually("it is given up", || client.pool_statistics().long_streams == 0).await;
+    }
+    eventually("another is dialed", || member.connections() == 2).await;
+}
