@@ -39,6 +39,7 @@ mod precedents;
 mod rights;
 mod same_names;
 mod shared_mode;
+mod shared_watches;
 mod silence;
 mod specs;
 mod tables;
@@ -91,6 +92,7 @@ fn main() -> anyhow::Result<()> {
         compact_versions::cases(),
         bookmarks::cases(),
         silence::cases(),
+        shared_watches::cases(),
         own_kubeconfig::cases(),
         plugin::cases(),
         taken_back::cases(),

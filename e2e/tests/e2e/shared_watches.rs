@@ -1,0 +1,132 @@
+//! Watches of a cluster's own view, of many clients: they share a few connections to its kube-apiserver, and who does not
+//! read takes nothing from the others there.
+
+use crate::context::{Case, TestContext, cases};
+use anyhow::{Context, ensure};
+use futures::future::try_join_all;
+use serde_json::{Value, json};
+use std::{collections::HashSet, fs, time::Duration};
+use tributary_e2e::http::EventStream;
+use tributary_e2e::{HttpClient, TestCluster, Tributary, namespace};
+
+/// How long an event, an answer or the end of a stream may take.
+const SOON: Duration = Duration::from_secs(60);
+
+/// So many clients, each by a connection of its own, have a watch each.
+const CLIENTS: usize = 300;
+
+/// So many more read nothing of what they watch.
+const SLOW: usize = 20;
+
+/// How large an object is that they watch, in bytes, and how often it changes: many times what may be on its way.
+const LARGE_BYTES: usize = 200 << 10;
+const CHANGES: usize = 10;
+
+pub(crate) fn cases() -> Vec<Case> {
+    let cases = cases!["shared_watches"; of_hundreds_of_clients_take_a_few_connections];
+    cases.into_iter().map(|case| case.patience(Duration::from_secs(420))).collect()
+}
+
+/// How many connections this process has to that port of 127.0.0.1.
+fn connections(process: u32, port: u16) -> anyhow::Result<usize> {
+    let far = format!("0100007F:{port:04X}");
+    let table = fs::read_to_string(format!("/proc/{process}/net/tcp")).context("read /proc")?;
+    // Of each line: its number, both addresses, the state (01 is ESTABLISHED), six more, and the inode.
+    let inodes: HashSet<String> = table
+        .lines()
+        .map(|line| line.split_ascii_whitespace().collect::<Vec<_>>())
+        .filter(|fields| fields.len() > 9 && fields[2] == far && fields[3] == "01")
+        .map(|fields| format!("socket:[{}]", fields[9]))
+        .collect();
+    let open = fs::read_dir(format!("/proc/{process}/fd")).context("read /proc")?;
+    let links = open.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+    Ok(links.filter(|link| link.to_str().is_some_and(|link| inodes.contains(link))).count())
+}
+
+/// A watch by a client of its own, who comes by a connection of its own.
+async fn watch(tributary: &Tributary, path: &str) -> anyhow::Result<(HttpClient, EventStream)> {
+    let client = tributary.http().await?;
+    let watch = client.watch(path).await?;
+    Ok((client, watch))
+}
+
+async fn of_hundreds_of_clients_take_a_few_connections(context: TestContext) -> anyhow::Result<()> {
+    let member = TestCluster::builder("watched").start(context.fixture.tools().await?).await?;
+    let tributary = Tributary::builder(&member.kubeconfig(), ["watched"]).start().await?;
+    let tributary = context.fixture.watch_log(tributary).await;
+    let namespace = namespace::unique_name("watches");
+    namespace::create(&namespace, &[&member]).await?;
+    let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let here = format!("/clusters/watched{maps}");
+    let version = |list: &Value| list["metadata"]["resourceVersion"].as_str().map(str::to_owned);
+    let http = tributary.http().await?;
+    let list = http.get(&here).send().await?.expect(200)?.json()?;
+    let since = version(&list).context("a version")?;
+    let before = connections(tributary.pid(), member.apiserver_port())?;
+
+    let small = format!("{here}?watch=1&labelSelector=size=small&resourceVersion={since}");
+    let large = format!("{here}?watch=1&labelSelector=size=large&resourceVersion={since}");
+    // One after the other or many at once: both.
+    let mut watches = vec![watch(&tributary, &small).await?];
+    for round in 1..=(CLIENTS - 1).div_ceil(50) {
+        let more = 50.min(CLIENTS - watches.len());
+        let opened = try_join_all((0..more).map(|_| watch(&tributary, &small))).await;
+        watches.extend(opened.with_context(|| format!("round {round}"))?);
+    }
+    let slow = try_join_all((0..SLOW).map(|_| watch(&tributary, &large))).await?;
+    let mut fast = watch(&tributary, &large).await?;
+    let short = async || http.get(&here).send().await?.expect(200).map(drop);
+    try_join_all((0..100).map(|_| short())).await?;
+    let now = connections(tributary.pid(), member.apiserver_port())?;
+    let most = (CLIENTS + SLOW + 1).div_ceil(100) + 1;
+    // The short ones, which there were before, may have another.
+    ensure!(now <= before + most + 1, "{before} connections before, {now} with {CLIENTS} watches");
+
+    // Those who do not read hold up nobody, on the same connections.
+    let object = |name: &str, size: &str, value: String| {
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": {"size": size}},
+            "data": {"value": value}})
+    };
+    member.http().post(&maps, &object("large", "large", "x".repeat(LARGE_BYTES))).send().await?.expect(201)?;
+    for change in 0..CHANGES {
+        let change = json!(change.to_string());
+        let patch = json!({"data": {"change": change}});
+        let patched = member.http().patch(&format!("{maps}/large"), "merge-patch+json", &patch).send();
+        patched.await?.expect(200)?;
+        while fast.1.expect(SOON).await?["object"]["data"]["change"] != change {}
+    }
+    member.http().post(&maps, &object("small", "small", "x".to_owned())).send().await?.expect(201)?;
+    let mut seen = String::new();
+    for (_, watch) in &mut watches {
+        let event = watch.expect(SOON).await?;
+        ensure!(
+            (&event["type"], &event["object"]["metadata"]["name"]) == (&json!("ADDED"), &json!("small")),
+            "{event}"
+        );
+        seen = version(&event["object"]).context("a version")?;
+    }
+    // And what they left is there for them.
+    for (_, mut watch) in slow {
+        let event = watch.expect(SOON).await?;
+        ensure!(event["object"]["metadata"]["name"] == "large", "{}", event["type"]);
+    }
+
+    // All of them end with the kube-apiserver, and go on where they were once it is back.
+    member.kill_apiserver().await?;
+    for (_, watch) in &mut watches {
+        let ended = watch.next(SOON).await;
+        ensure!(!matches!(ended, Ok(Some(_))), "a stream goes on: {ended:?}");
+        ensure!(ended.as_ref().err().is_none_or(|error| !error.to_string().contains("no event")), "{ended:?}");
+    }
+    drop(watches);
+    member.start_again().await?;
+    member.http().post(&maps, &object("later", "small", "x".to_owned())).send().await?.expect(201)?;
+    let small = format!("{here}?watch=1&labelSelector=size=small&resourceVersion={seen}");
+    crate::context::eventually(SOON, async || {
+        let (_client, mut again) = watch(&tributary, &small).await?;
+        let event = again.expect(SOON).await?;
+        ensure!(event["object"]["metadata"]["name"] == "later", "{event}");
+        Ok(())
+    })
+    .await
+}
