@@ -25,7 +25,7 @@ use crate::identity::RequestIdentity;
 use crate::last_question::LastQuestion;
 use crate::member::ClientInner;
 use crate::pass_through::without_credentials;
-use crate::places::Asker;
+use crate::places::{Asker, Places};
 use crate::pool::{LaneKind, PoolStatistics};
 use crate::proofs::ServerProofs;
 use crate::reachability::{Observer, Reachability};
@@ -164,6 +164,7 @@ impl ClusterClient {
         let observer = Arc::new(Observer::new(name.clone()));
         let targets = targets(&name, &config, further)?;
         let proofs = Arc::new(ServerProofs::new(&targets));
+        let waiting = Places::new(tuning.max_waiting_requests);
         let maker = EndpointMaker {
             cluster: &name,
             config: &config,
@@ -171,6 +172,7 @@ impl ClusterClient {
             certificate: &certificate,
             proofs: &proofs,
             connector: connector.as_ref(),
+            waiting: &waiting,
             member: &observer,
             is_one_of_several: !further.is_empty(),
         };
@@ -192,6 +194,7 @@ impl ClusterClient {
             retries,
             proofs,
             passes_tokens,
+            waiting,
         })
     }
 

@@ -10,6 +10,7 @@ use crate::certificate::Certificate;
 use crate::dial::{Connector, Dialer};
 use crate::endpoint::Endpoint;
 use crate::error::ConnectError;
+use crate::places::Places;
 use crate::pool::Pool;
 use crate::proofs::ServerProofs;
 use crate::reachability::Observer;
@@ -25,6 +26,8 @@ pub(crate) struct EndpointMaker<'a> {
     pub(crate) certificate: &'a Certificate,
     pub(crate) proofs: &'a Arc<ServerProofs>,
     pub(crate) connector: Option<&'a Connector>,
+    /// For requests of clients that wait for a connection.
+    pub(crate) waiting: &'a Places,
     /// What is known of the member.
     pub(crate) member: &'a Arc<Observer>,
     /// Whether there may be others: what is known of the endpoint is not what is known of the member then.
@@ -59,7 +62,8 @@ impl EndpointMaker<'_> {
             false => (self.member.clone(), None),
         };
         let breaker = Arc::new(Breaker::new(self.tuning.breaker.clone()));
-        let pool = Pool::new(cluster.clone(), dialer, (observer.clone(), breaker.clone()), self.tuning.clone());
+        let (known, waiting) = ((observer.clone(), breaker.clone()), self.waiting.clone());
+        let pool = Pool::new(cluster.clone(), dialer, known, waiting, self.tuning.clone());
         Ok(Arc::new(Endpoint::new((server, proxy), host, pool, (observer, breaker), of)))
     }
 }

@@ -11,6 +11,7 @@ use crate::endpoints::Endpoints;
 use crate::error::{ConnectError, ForwardError};
 use crate::identity::{GivenIdentity, Impersonation, RequestIdentity};
 use crate::last_question::LastQuestion;
+use crate::places::Places;
 use crate::proofs::ServerProofs;
 use crate::reachability::Observer;
 use crate::retry_budget::RetryBudget;
@@ -35,6 +36,8 @@ pub(crate) struct ClientInner {
     pub(crate) proofs: Arc<ServerProofs>,
     /// Whether it is for users' own tokens: what it asks for itself is asked as nobody.
     pub(crate) passes_tokens: bool,
+    /// For requests of clients that wait for a connection, to whichever endpoint.
+    pub(crate) waiting: Places,
 }
 
 impl ClientInner {
@@ -84,6 +87,7 @@ impl ClientInner {
             certificate: user.credentials.configured_certificate(),
             proofs: &self.proofs,
             connector: None,
+            waiting: &self.waiting,
             member: &self.observer,
             is_one_of_several: true,
         };

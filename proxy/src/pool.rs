@@ -36,7 +36,7 @@ use crate::dial::{Dialed, Dialer, Http2Use, Streams};
 use crate::error::{ConnectError, ForwardError};
 use crate::http1::{Checkout, IdleConnections};
 use crate::peer::Peer;
-use crate::places::{Asker, SharedPlaces};
+use crate::places::{Asker, Places, SharedPlaces};
 use crate::reachability::Observer;
 use crate::readers::{self, Reader, Readers};
 use crate::tls::Protocols;
@@ -163,6 +163,8 @@ pub(crate) struct Pool {
     dialer: Dialer,
     observer: Arc<Observer>,
     breaker: Arc<Breaker>,
+    /// For requests of clients that wait for a connection to the member.
+    waiting: Places,
     tuning: ClientTuning,
     short: Lane,
     long: Lane,
@@ -184,6 +186,7 @@ impl Pool {
         cluster: ClusterName,
         dialer: Dialer,
         (observer, breaker): (Arc<Observer>, Arc<Breaker>),
+        waiting: Places,
         tuning: ClientTuning,
     ) -> Arc<Self> {
         // An interval of zero is not allowed.
@@ -193,6 +196,7 @@ impl Pool {
             dialer,
             observer,
             breaker,
+            waiting,
             short: Lane::new(&tuning),
             long: Lane::new(&tuning),
             clients: Connections::default(),
@@ -227,13 +231,14 @@ impl Pool {
     /// Waits for a dial only where no connection has room. Cancelling leaves the dial running for others.
     ///
     /// # Errors
-    /// Of the dial; `Full` where every allowed connection is.
+    /// Of the dial; `Full` where every allowed connection is, or as many wait as may.
     pub(crate) async fn acquire(
         self: &Arc<Self>,
         claim: Claim,
         credentials: &Arc<Current>,
     ) -> Result<Connection, ForwardError> {
         let Claim { lane: kind, asker, .. } = claim;
+        let mut waiting = None;
         let here = Handle::current().id();
         // Each round, others may take what a dial has brought; so many rounds fill every connection.
         for _ in 0..=self.connections_for(claim) {
@@ -246,6 +251,9 @@ impl Pool {
                     return Ok(Connection::Http2(permit));
                 }
                 Pick::Full => {}
+            }
+            if waiting.is_none() && asker == Asker::Client {
+                waiting = Some(self.waiting.take().ok_or_else(|| self.too_many_wait())?);
             }
             if self.speaks_http1() {
                 let place = self.lane(kind).http1_places.take(asker).ok_or_else(|| self.http1_is_full(claim))?;
@@ -504,6 +512,11 @@ impl Pool {
             Asker::Ourselves => "own connections to it",
         };
         ForwardError::Full { cluster: self.cluster.clone(), what, limit: self.connections_for(claim) }
+    }
+
+    fn too_many_wait(&self) -> ForwardError {
+        let what = "places for requests that wait for a connection to it";
+        ForwardError::Full { cluster: self.cluster.clone(), what, limit: self.waiting.all() }
     }
 
     fn http1_is_full(&self, Claim { lane, asker, .. }: Claim) -> ForwardError {

@@ -74,6 +74,11 @@ pub struct ClientTuning {
     /// both are still no load for a kube-apiserver. Clients have as many once more for their watches, and three times as
     /// many for what else lasts, by client.
     pub max_connections: usize,
+    /// The number of clients' requests that may wait for a connection to the member at once, all lanes and endpoints
+    /// together; more are refused at once. Default 1,024, as Envoy has it: all that clients have under way at a member
+    /// may come at once when it is back, most of which find room on a connection before they wait; of a member that
+    /// takes connections and says nothing, each would wait for a dial to its limit.
+    pub max_waiting_requests: usize,
     /// The number of requests in each of the two lanes that may be under way at once to an endpoint that speaks
     /// HTTP/1.1 only, where each takes a connection of its own. A quarter of them is kept for clients, one for the
     /// cachers of single namespaces and one for what else this process asks; the last is for whoever comes first.
@@ -119,6 +124,7 @@ impl Default for ClientTuning {
             own_windows: Windows { stream: 4 << 20, connection: 16 << 20 },
             max_header_list_size: 1 << 20,
             max_connections: 32,
+            max_waiting_requests: 1024,
             max_http1_requests: 256,
             idle_timeout: Duration::from_secs(90),
             token_file_interval: Duration::from_secs(10),

@@ -22,5 +22,6 @@ mod retries;
 mod streaming;
 mod subsets;
 mod upgrades;
+mod waiting;
 mod watches;
 mod whole;
