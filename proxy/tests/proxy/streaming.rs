@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
+use http_body::Body as _;
 use http_body_util::BodyExt;
 use tokio::sync::Notify;
 use tributary_proxy::{ClientTuning, ForwardError, RequestIdentity};
@@ -47,6 +48,25 @@ async fn bodies_stream_in_both_directions() {
         // HTTP/2 may end with an empty frame.
         let rest = tokio::time::timeout(SOON, body.collect()).await.unwrap().unwrap();
         assert!(rest.to_bytes().is_empty(), "{alpn}");
+    }
+}
+
+/// As Go's servers answer: HTTP/2 ends by an empty frame of its own behind the last bytes.
+#[tokio::test]
+async fn the_end_of_an_answer_is_told_with_its_last_bytes() {
+    for pieces in [&["one"][..], &["one", "two"], &["one", "", "two"]] {
+        let member = Member::start(Options::default(), move |_, _| {
+            let (sender, body) = channel();
+            for piece in pieces {
+                sender.send(Bytes::from_static(piece.as_bytes())).unwrap();
+            }
+            async move { Response::new(body) }
+        })
+        .await;
+        let client = member.client().await;
+        let mut body = client.forward(get("/api/v1/x"), RequestIdentity::Member).await.unwrap().into_body();
+        let frame = tokio::time::timeout(SOON, body.frame()).await.unwrap().unwrap().unwrap();
+        assert_eq!((frame.into_data().unwrap(), body.is_end_stream()), (pieces.concat().into(), true));
     }
 }
 
