@@ -86,10 +86,10 @@ pub(crate) async fn forward(
         if response.status() != StatusCode::UNAUTHORIZED || user.is_a_clients {
             return member.finish(response);
         }
-        let about = member.about_answer(&credentials, &mut response).await;
+        let about = Box::pin(member.about_answer(&credentials, &mut response)).await;
         let renewed = match about {
             About::Others => return member.finish(response),
-            About::Us => user.credentials.renew_after_unauthorized(&credentials).await,
+            About::Us => Box::pin(user.credentials.renew_after_unauthorized(&credentials)).await,
             About::Before => true,
         };
         let again = if replay.is_idempotent() && renewed && !replayed { replay.request() } else { None };

@@ -260,7 +260,7 @@ impl Pool {
                 if let Some(checkout) = self.http1.take(credentials.version, here) {
                     return Ok(Connection::Http1(checkout.placed(place)));
                 }
-                if let Some(checkout) = self.open(claim, credentials).await? {
+                if let Some(checkout) = Box::pin(self.open(claim, credentials)).await? {
                     return Ok(Connection::Http1(checkout.placed(place)));
                 }
                 continue;
@@ -271,7 +271,7 @@ impl Pool {
                 WithoutRoom::Again => continue,
                 WithoutRoom::Full => break,
             };
-            if let Some(borrowed) = self.wait_or_borrow(claim, credentials.version, dial).await? {
+            if let Some(borrowed) = Box::pin(self.wait_or_borrow(claim, credentials.version, dial)).await? {
                 return Ok(Connection::Http2(borrowed));
             }
         }

@@ -56,6 +56,16 @@ pub(super) async fn unless_not_let(
         note_lets_act(cluster, answer.status());
         return Ok(answer);
     }
+    Box::pin(unless_it_says_so(cluster, caller, question, answer)).await
+}
+
+/// The same of a short refusal, which is read.
+async fn unless_it_says_so(
+    cluster: &Arc<Cluster>,
+    caller: &Caller,
+    question: Question<'_>,
+    answer: Response<Body>,
+) -> Result<Response<Body>, Refusal> {
     let (head, incoming) = answer.into_parts();
     let text = body::whole_up_to(incoming, REFUSAL_BYTES_MAX).await.unwrap_or_default();
     match question.lacking(&text) {

@@ -54,7 +54,7 @@ pub(crate) async fn forward(
     if let Some(hash) = hash.filter(|_| info.path.starts_with("/openapi/v3/")) {
         // A redirect leads to where the client found the document.
         let mounted = request.uri().path().strip_suffix(info.path.as_str()).unwrap_or_default().to_owned();
-        return openapi_document(&cluster, caller, request, (info, query), (&mounted, &hash)).await;
+        return Box::pin(openapi_document(&cluster, caller, request, (info, query), (&mounted, &hash))).await;
     }
     // What lies behind `proxy`, `exec` and their like is no object of the cluster, whatever the method.
     let Some(resource) = info.resource().filter(|resource| !resource.is_opaque()) else {
@@ -72,7 +72,7 @@ pub(crate) async fn forward(
         Err(refusal) => return Err(refusal),
     };
     match writes(info.verb) {
-        true => write(router, caller, request, &given, &cluster, (info, query.as_deref())).await,
+        true => Box::pin(write(router, caller, request, &given, &cluster, (info, query.as_deref()))).await,
         false => passed(&cluster, caller, request, info, query.as_deref()).await,
     }
 }

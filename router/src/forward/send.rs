@@ -1,5 +1,6 @@
 //! Sending a request on to one cluster.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,10 +33,13 @@ pub(crate) async fn send(
 ) -> Result<Response<Body>, Refusal> {
     // What policies refuse is told in their words.
     dispatch(cluster, caller, &mut request)?;
-    match Lasting::begin(cluster, caller, &mut request, info) {
-        None => answered(cluster, caller, request, info, query).await,
+    let lasting = Lasting::begin(cluster, caller, &mut request, info);
+    // Each place that a future is moved to takes its size.
+    let answer = pin!(answered(cluster, caller, request, info, query));
+    match lasting {
+        None => answer.await,
         Some(mut lasting) => {
-            let answer = lasting.answered(answered(cluster, caller, request, info, query)).await?;
+            let answer = lasting.answered(answer).await?;
             Ok(lasting.follow(answer))
         }
     }
