@@ -9,8 +9,8 @@ use std::time::Duration;
 use base64::Engine as _;
 use http::{Request, StatusCode};
 use kube::config::{ExecConfig, ExecInteractiveMode};
-use tributary_apimachinery::{ClusterName, EndpointSubset};
-use tributary_proxy::{ClientTuning, ClusterClient, ConnectError, ForwardError, RequestIdentity};
+use tributary_apimachinery::ClusterName;
+use tributary_proxy::{ClientTuning, ClusterClient, ConnectError, EndpointSubset, ForwardError, RequestIdentity};
 
 use crate::endpoints::{self, Gate};
 use crate::member::{self, Authority, Member, Options, get, text};

@@ -269,7 +269,10 @@ mod tests {
         let mut streams = Streams::of(begun.clone());
         let (done, is_done) = tokio::sync::oneshot::channel();
         begun.execute(async move {
-            std::thread::sleep(2 * LONG_STEP);
+            let began = Instant::now();
+            while began.elapsed() <= LONG_STEP {
+                std::hint::spin_loop();
+            }
             yield_now().await;
             done.send(()).unwrap();
         });
