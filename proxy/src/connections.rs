@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use arc_swap::ArcSwap;
 use futures::FutureExt;
@@ -14,17 +14,13 @@ use tokio::time::{Duration, Instant};
 use tributary_apimachinery::body::Body;
 
 use crate::error::ForwardError;
+use crate::stream_counts::StreamCounts;
 use crate::watch_connection::WatchSender;
 
 /// After a failed dial, how long those who have a connection already begin no other, counted from its start. 30 s:
 /// where old connections go on and new ones fail, every request would begin another dial, and the member be called
 /// unreachable by each. As long as the longest pause between two dials of an endpoint that was lost.
 pub(crate) const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(30);
-
-/// How many streams of a connection may have ended before their answers did; then another takes its place. 128: with those
-/// that clients have open on it (64), fewer than the 500 whose handlers a kube-apiserver has run or wait before it closes
-/// the connection with all that is on it, and than the 500 of which Envoy looks whether most were reset.
-const BROKEN_OFF_MAX: usize = 128;
 
 /// One HTTP/2 connection. It closes when its last request has ended and it is forgotten here.
 #[derive(Debug)]
@@ -51,65 +47,6 @@ impl Sender {
         match self {
             Self::Usual(sender) => sender.is_closed(),
             Self::Watches(sender) => sender.is_closed(),
-        }
-    }
-}
-
-/// What the connection's task and its requests share.
-#[derive(Debug)]
-pub(crate) struct StreamCounts {
-    /// Those that requests have, or may open.
-    open: AtomicUsize,
-    allowed: AtomicUsize,
-    /// How many have ended before their answers did: most of them were reset for clients that had gone.
-    broken_off: AtomicUsize,
-    /// Set by requests, cleared by the reaper.
-    used: AtomicBool,
-}
-
-impl StreamCounts {
-    /// None yet, of so many.
-    pub(crate) fn new(allowed: usize) -> Self {
-        let [open, broken_off] = Default::default();
-        Self { open, broken_off, allowed: allowed.into(), used: true.into() }
-    }
-
-    /// So many are allowed from now on.
-    pub(crate) fn allow(&self, streams: usize) {
-        self.allowed.store(streams, Ordering::Relaxed);
-    }
-
-    /// Whether so many of its streams were reset that the member may soon close it, with all that is on it. It takes new
-    /// requests only until there is another.
-    fn are_worn(&self) -> bool {
-        self.broken_off.load(Ordering::Relaxed) >= BROKEN_OFF_MAX
-    }
-
-    fn is_left_clean(&self) -> bool {
-        self.broken_off.load(Ordering::Relaxed) == 0
-    }
-}
-
-/// A stream on which a request is sent. Dropped, it counts as broken off.
-#[derive(Debug)]
-pub(crate) struct SentStream(Option<Arc<StreamCounts>>);
-
-impl SentStream {
-    /// Of a connection.
-    pub(crate) fn on(counts: &Arc<StreamCounts>) -> Self {
-        Self(Some(counts.clone()))
-    }
-
-    /// The stream is not reset: the answer was read to its end, or nothing was sent on it.
-    pub(crate) fn ended_well(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for SentStream {
-    fn drop(&mut self) {
-        if let Some(counts) = &self.0 {
-            counts.broken_off.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
@@ -261,6 +198,15 @@ impl Connections {
         rooms.max_by_key(|(room, _)| *room).map(|(room, slot)| (room, slot.clone()))
     }
 
+    /// Room on the one on which the fewest streams broke off, where there is none that is meant for it and no other may be
+    /// opened: what one client reset is not to have others refused.
+    pub(crate) fn reserve_last(&self, version: u64) -> Option<StreamPermit> {
+        let slots = self.slots.load();
+        let has_room = |slot: &&Arc<Slot>| slot.is_usable(version) && slot.streams() < slot.allowed();
+        let best = slots.iter().filter(has_room).min_by_key(|slot| slot.counts.broken_off.load(Ordering::Relaxed));
+        best.and_then(|slot| slot.reserve(100))
+    }
+
     /// A connection without a stream.
     pub(crate) fn idle(&self) -> Option<u64> {
         self.slots.load().iter().find(|slot| slot.streams() == 0).map(|slot| slot.id)
@@ -372,9 +318,10 @@ mod tests {
     use hyper_util::rt::{TokioExecutor, TokioIo};
 
     use super::*;
+    use crate::stream_counts::{BROKEN_OFF_MAX, SentStream};
 
     /// A connection to nobody in particular.
-    async fn connections(streams: usize) -> (Connections, runtime::Id) {
+    async fn slot(id: u64, streams: usize) -> Arc<Slot> {
         let (near, far) = tokio::io::duplex(64 << 10);
         let started = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(near));
         let (sender, connection) = started.await.unwrap();
@@ -382,10 +329,15 @@ mod tests {
             let _far = far;
             let _ended = connection.await;
         });
-        let (connections, runtime) = (Connections::default(), runtime::Handle::current().id());
         let counts = Arc::new(StreamCounts::new(streams));
-        connections.push(Arc::new(Slot { id: 1, version: 1, runtime, sender: Sender::Usual(sender), counts }));
-        (connections, runtime)
+        let (sender, runtime) = (Sender::Usual(sender), runtime::Handle::current().id());
+        Arc::new(Slot { id, version: 1, runtime, sender, counts })
+    }
+
+    async fn connections(streams: usize) -> (Connections, runtime::Id) {
+        let connections = Connections::default();
+        connections.push(slot(1, streams).await);
+        (connections, runtime::Handle::current().id())
     }
 
     fn room(picked: Pick) -> Option<StreamPermit> {
@@ -410,6 +362,21 @@ mod tests {
             drop(SentStream::on(&reset.slot().counts));
         }
         assert!(matches!(connections.pick(1, here), Pick::Tight(_)), "it is to be replaced");
+    }
+
+    #[tokio::test]
+    async fn one_that_is_to_be_replaced_is_taken_before_a_request_is_refused() {
+        let (connections, here) = connections(64).await;
+        let kept = room(connections.pick(1, here)).expect("room");
+        for _ in 0..BROKEN_OFF_MAX {
+            drop(SentStream::on(&kept.slot().counts));
+        }
+        connections.push(slot(2, 1).await);
+        let taken = room(connections.pick(1, here)).expect("room on the other");
+        assert_eq!(taken.slot().id, 2);
+        assert!(matches!(connections.pick(1, here), Pick::Full));
+        assert_eq!(connections.reserve_last(1).expect("room").slot().id, 1);
+        assert!(connections.reserve_last(2).is_none(), "with other credentials");
     }
 
     #[tokio::test]

@@ -12,7 +12,7 @@ use tributary_apimachinery::body::{self, Body};
 use tributary_apimachinery::permit::RequestPermit;
 use tributary_apimachinery::{Permit, explain};
 
-use crate::connections::{Sender, SentStream};
+use crate::connections::Sender;
 use crate::credentials::Current;
 use crate::destination::Destination;
 use crate::endpoint::{Endpoint, EndpointRequest};
@@ -27,6 +27,7 @@ use crate::places::Asker;
 use crate::pool::{Claim, Connection, LaneKind};
 use crate::retry_budget::Cause;
 use crate::speaker::Speaker;
+use crate::stream_counts::SentStream;
 use crate::unauthorized::note_endpoint;
 use crate::user::MemberUser;
 

@@ -62,6 +62,7 @@ mod retry_budget;
 mod sips;
 mod slowness;
 mod speaker;
+mod stream_counts;
 mod suspicion;
 mod target;
 mod tick;

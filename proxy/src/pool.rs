@@ -30,7 +30,7 @@ use tributary_apimachinery::{ClusterName, explain};
 use crate::breaker::Breaker;
 use crate::certificate::Certificate;
 use crate::connection_task::ConnectionTask;
-use crate::connections::{Connections, Dial, Pick, Sender, SharedDial, Slot, StreamCounts, StreamPermit};
+use crate::connections::{Connections, Dial, Pick, Sender, SharedDial, Slot, StreamPermit};
 use crate::credentials::Current;
 use crate::dial::{Dialed, Dialer, Http2Use, Streams};
 use crate::error::{ConnectError, ForwardError};
@@ -39,6 +39,7 @@ use crate::peer::Peer;
 use crate::places::{Asker, Places, SharedPlaces};
 use crate::reachability::Observer;
 use crate::readers::{self, Reader, Readers};
+use crate::stream_counts::StreamCounts;
 use crate::tls::Protocols;
 use crate::tuning::{ClientTuning, Windows};
 use crate::watch_connection;
@@ -284,7 +285,7 @@ impl Pool {
         let Some(reader) = claim.reader() else {
             return match self.may_grow(claim, version) {
                 true => self.join_dial(claim, credentials).map_or(WithoutRoom::Again, WithoutRoom::Wait),
-                false => WithoutRoom::Full,
+                false => self.shared(claim).reserve_last(version).map_or(WithoutRoom::Full, WithoutRoom::Borrow),
             };
         };
         if let Some(permit) = self.readers.adopt(reader, version, here) {

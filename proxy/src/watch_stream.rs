@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Duration, Instant, timeout_at};
 use tributary_apimachinery::permit::RequestPermit;
 
-use crate::connections::SentStream;
+use crate::stream_counts::SentStream;
 
 /// What a watch occupies, and how it is given up.
 pub(crate) struct Asked {

@@ -5,10 +5,10 @@ use tributary_apimachinery::Permit;
 use tributary_apimachinery::body::Body;
 use tributary_apimachinery::permit::RequestPermit;
 
-use crate::connections::SentStream;
 use crate::error::Sent;
 use crate::exchange::{Failed, was_refused};
 use crate::member::ClientInner;
+use crate::stream_counts::SentStream;
 use crate::watch_connection::WatchSender;
 use crate::watch_stream::{Asked, WatchBody};
 

@@ -95,13 +95,15 @@ pub(super) struct Streams {
 impl Streams {
     /// Those of a connection that leaves them there.
     pub(super) fn of(begun: Begun) -> Self {
-        let turn = Arc::new(Turn { is_woken: AtomicBool::new(true), ..Turn::default() });
+        let turn = Arc::<Turn>::default();
         let waker = Waker::from(Arc::clone(&turn));
         Self { begun, running: FuturesUnordered::new(), turn, waker }
     }
 
     /// Brings the connection and its streams forward until the connection ends. Cancel: safe, if it is called again.
     pub(super) fn drive<'a, C: Future>(&'a mut self, connection: Pin<&'a mut C>) -> Driven<'a, C> {
+        // Whoever calls may have told the connection something, such as that it is to end.
+        self.turn.is_woken.store(true, SeqCst);
         Driven { streams: self, connection }
     }
 
@@ -231,6 +233,16 @@ mod tests {
         let woken = Arc::new(Woken::default());
         assert_eq!(poll_counting(&mut streams, connection.as_mut(), &woken), Poll::Ready(FRAMES));
         assert_eq!(woken.0.load(SeqCst), 0);
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_was_told_something_is_looked_at_though_nothing_woke_it() {
+        let mut streams = Streams::of(Begun::default());
+        let is_to_end = std::cell::Cell::new(false);
+        let mut connection = Box::pin(poll_fn(|_| if is_to_end.get() { Poll::Ready(()) } else { Poll::Pending }));
+        assert!(poll_counting(&mut streams, connection.as_mut(), &Arc::default()).is_pending());
+        is_to_end.set(true);
+        assert!(poll_counting(&mut streams, connection.as_mut(), &Arc::default()).is_ready());
     }
 
     #[tokio::test]
