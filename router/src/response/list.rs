@@ -223,7 +223,9 @@ impl LongAnswer {
             self.share.go_on().await?;
             let text = next_text(&mut self.frames, &mut self.list, &mut self.share);
             self.pieces += 1;
-            if self.pieces >= PIECES_PER_TURN || self.gzip.is_some() {
+            // YAML takes a hundred times as long, and compressing ten times.
+            let is_slow = self.gzip.is_some() || self.list.writer.form().encoding == Encoding::Yaml;
+            if is_slow || self.pieces >= PIECES_PER_TURN {
                 self.pieces = 0;
                 tokio::task::yield_now().await;
             }

@@ -48,7 +48,10 @@ pub(super) fn stream() -> Option<AbortHandle> {
 /// the answer's body anything, so no body can end its stream; that it is dropped does: what it held goes with it, and
 /// the client is told `RST_STREAM`.
 #[derive(Clone, Default)]
-pub(super) struct Begun(Arc<Mutex<Vec<Stream>>>);
+pub(super) struct Begun {
+    streams: Arc<Mutex<Vec<Stream>>>,
+    turn: Arc<Turn>,
+}
 
 impl<F> Executor<F> for Begun
 where
@@ -60,7 +63,9 @@ where
         let (stream, end) = abortable(stream);
         let stream = STREAM.scope(end, stream);
         // The client of one that was ended has been told.
-        self.0.lock().push(Stream(Some(Box::pin(async { drop(stream.await) }))));
+        self.streams.lock().push(Stream(Some(Box::pin(async { drop(stream.await) }))));
+        // A tunnel begins where its stream is answered, which may be in another task.
+        self.turn.wake_by_ref();
     }
 }
 
@@ -95,7 +100,7 @@ pub(super) struct Streams {
 impl Streams {
     /// Those of a connection that leaves them there.
     pub(super) fn of(begun: Begun) -> Self {
-        let turn = Arc::<Turn>::default();
+        let turn = Arc::clone(&begun.turn);
         let waker = Waker::from(Arc::clone(&turn));
         Self { begun, running: FuturesUnordered::new(), turn, waker }
     }
@@ -114,12 +119,14 @@ impl Streams {
                 return Poll::Pending;
             }
             let own = &mut Context::from_waker(&self.waker);
-            if let Poll::Ready(ended) = connection.as_mut().poll(own) {
-                return Poll::Ready(ended);
-            }
-            self.running.extend(self.begun.0.lock().drain(..));
+            let polled = connection.as_mut().poll(own);
+            self.running.extend(self.begun.streams.lock().drain(..));
+            // Once more where the connection has ended: what a member has answered by now is written in the logs.
             while let Poll::Ready(Some(())) = self.running.poll_next_unpin(own) {}
             self.turn.end();
+            if polled.is_ready() {
+                return polled;
+            }
             // Without it nothing more is ready to whoever asks.
             if !coop::has_budget_remaining() {
                 break;
@@ -127,6 +134,15 @@ impl Streams {
         }
         cx.waker().wake_by_ref();
         Poll::Pending
+    }
+}
+
+impl Drop for Streams {
+    /// A stream has what it would begin a tunnel with, and so holds those that have begun: whoever is left there would be for
+    /// ever.
+    fn drop(&mut self) {
+        let left = std::mem::take(&mut *self.begun.streams.lock());
+        drop(left);
     }
 }
 
@@ -317,6 +333,30 @@ mod tests {
         assert_eq!(streams.running.len(), 1);
         drop(streams);
         assert!(given_up.await.is_err());
+    }
+
+    #[tokio::test]
+    async fn streams_that_begin_as_their_connection_ends_are_given_up_too() {
+        let begun = Begun::default();
+        let streams = Streams::of(begun.clone());
+        let (held, given_up) = tokio::sync::oneshot::channel::<()>();
+        let own = begun.clone();
+        begun.execute(async move {
+            let _held = (held, own);
+            pending::<()>().await
+        });
+        drop((streams, begun));
+        assert!(given_up.await.is_err());
+    }
+
+    #[tokio::test]
+    async fn what_is_ready_when_a_connection_ends_is_seen_by_its_stream() {
+        let begun = Begun::default();
+        let mut streams = Streams::of(begun.clone());
+        let (answer, mut answered) = tokio::sync::oneshot::channel();
+        begun.execute(async move { answer.send(()).unwrap() });
+        streams.drive(Box::pin(std::future::ready(())).as_mut()).await;
+        assert_eq!(answered.try_recv(), Ok(()));
     }
 
     #[tokio::test]

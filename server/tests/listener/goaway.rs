@@ -86,6 +86,19 @@ async fn a_drain_tells_clients_first_to_stop_and_then_which_request_was_the_last
 }
 
 #[tokio::test]
+async fn who_asks_for_nothing_hears_of_a_drain_too() {
+    let server = start(StandIn::default()).await;
+    let (mut http2, mut http1) = (server.http2().await, server.http1().await);
+    let request = || server.request("/api").body(Empty::new()).unwrap();
+    text(http2.send_request(request()).await.unwrap()).await;
+    text(http1.send_request(request()).await.unwrap()).await;
+    server.stop.cancel();
+    // Who hears nothing is cut off at the end of the drain.
+    assert_eq!(tokio::time::timeout(SOON, server.serving).await.unwrap().unwrap().cut, 0);
+    drop((http2, http1));
+}
+
+#[tokio::test]
 async fn by_chance_a_request_is_the_last_on_its_connection_and_what_is_open_goes_on() {
     // So many are enough: that none of them is the last happens once in 10^17 times.
     const REQUESTS: usize = 2_000;
