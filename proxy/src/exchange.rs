@@ -183,10 +183,10 @@ impl ClientInner {
         let endpoint = held.endpoint.clone();
         endpoint.count();
         let place = request.extensions_mut().remove::<RequestPermit>();
-        let mut has_marked_end = false;
+        // hyper sees to it over HTTP/1.1 that an answer ends where it should.
+        let has_marked_end = matches!(connection, Connection::Http2(_));
         let (response, permit, shared) = match connection {
             Connection::Http2(permit) => {
-                has_marked_end = request.body().is_end_stream();
                 let request = self.in_http2_form(request, &endpoint, path)?;
                 let slot = permit.slot().clone();
                 let occupied = Permit::keeping((permit, held, place));

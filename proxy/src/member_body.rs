@@ -68,9 +68,9 @@ pub(crate) struct BodySource {
     /// Who speaks in it.
     pub(crate) speaker: Speaker,
     pub(crate) reader: Reader,
-    /// Whether its end is marked. A stream of HTTP/2 that is reset without an error is a body's end for hyper: a server that
-    /// wants no more of a request may do that after the whole answer (RFC 9113 §8.1). To a request that has no body it is
-    /// none.
+    /// Whether its end is marked, as over HTTP/2. hyper takes a stream that is reset without an error for the end of a body: a
+    /// server that wants no more of a request may reset it so, but only after the whole answer (RFC 9113 §8.1), whose end is
+    /// known then.
     pub(crate) has_marked_end: bool,
 }
 
@@ -201,7 +201,8 @@ impl MemberBody {
 
     /// Whether there is nothing more though the end has not come.
     fn is_cut_short(&self) -> bool {
-        self.source.has_marked_end && !self.answer.as_ref().is_none_or(HttpBody::is_end_stream)
+        let is_open = |answer: &MemberAnswer| !answer.is_end_stream() && answer.size_hint().exact() != Some(0);
+        self.source.has_marked_end && self.answer.as_ref().is_some_and(is_open)
     }
 
     fn broke_off(&self, source: SharedError) -> BoxError {

@@ -253,14 +253,18 @@ impl Pool {
                 }
                 Pick::Full => {}
             }
-            if waiting.is_none() && asker == Asker::Client {
-                waiting = Some(self.waiting.take().ok_or_else(|| self.too_many_wait())?);
-            }
+            let mut wait = || {
+                if waiting.is_none() && asker == Asker::Client {
+                    waiting = Some(self.waiting.take().ok_or_else(|| self.too_many_wait())?);
+                }
+                Ok(())
+            };
             if self.speaks_http1() {
                 let place = self.lane(kind).http1_places.take(asker).ok_or_else(|| self.http1_is_full(claim))?;
                 if let Some(checkout) = self.http1.take(credentials.version, here) {
                     return Ok(Connection::Http1(checkout.placed(place)));
                 }
+                wait()?;
                 if let Some(checkout) = Box::pin(self.open(claim, credentials)).await? {
                     return Ok(Connection::Http1(checkout.placed(place)));
                 }
@@ -272,6 +276,7 @@ impl Pool {
                 WithoutRoom::Again => continue,
                 WithoutRoom::Full => break,
             };
+            wait()?;
             if let Some(borrowed) = Box::pin(self.wait_or_borrow(claim, credentials.version, dial)).await? {
                 return Ok(Connection::Http2(borrowed));
             }

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::{Bytes, BytesMut};
 use h2::client::ResponseFuture;
-use h2::{FlowControl, RecvStream};
+use h2::{FlowControl, Reason, RecvStream};
 use http::{HeaderMap, Response};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use parking_lot::Mutex;
@@ -52,6 +52,8 @@ pub(crate) async fn follow(
             }
         },
     };
+    // The stream goes before its place does.
+    drop(answer);
     sent.ended_well();
     match answered {
         Err(error) => drop(told.send(Err(error))),
@@ -59,6 +61,7 @@ pub(crate) async fn follow(
             let (head, mut stream) = response.into_parts();
             let unread = Arc::new(Unread::of(&mut stream));
             let body = WatchBody { unread: unread.clone() };
+            let _end = EndOfFollowing(unread.clone());
             // Where nobody waits for it, the body is dropped here, and so given up.
             drop(told.send(Ok(Response::from_parts(head, body))));
             if poll_fn(|cx| unread.poll_follow(&mut stream, cx)).await == Followed::GivenUp {
@@ -69,6 +72,17 @@ pub(crate) async fn follow(
         }
     }
     drop(held);
+}
+
+/// Whoever reads a watch that nobody follows any more, because the connection's task is gone, is told so when this is dropped.
+struct EndOfFollowing(Arc<Unread>);
+
+impl Drop for EndOfFollowing {
+    fn drop(&mut self) {
+        self.0.came(|state| {
+            state.end.get_or_insert_with(|| Err(Reason::INTERNAL_ERROR.into()));
+        });
+    }
 }
 
 /// Why a stream is followed no further.
@@ -208,5 +222,39 @@ impl Drop for WatchBody {
         if let Some(follower) = follower {
             follower.wake();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+    use http_body_util::BodyExt;
+    use tributary_apimachinery::Permit;
+
+    use super::*;
+    use crate::stream_counts::StreamCounts;
+
+    #[tokio::test]
+    async fn a_watch_that_nobody_follows_any_more_breaks_off() {
+        let (near, far) = tokio::io::duplex(64 << 10);
+        tokio::spawn(async move {
+            let mut member = h2::server::handshake(far).await.unwrap();
+            let mut begun = Vec::new();
+            while let Some(Ok((_request, mut respond))) = member.accept().await {
+                begun.push(respond.send_response(Response::new(()), false).unwrap());
+            }
+        });
+        let (mut send, connection) = h2::client::handshake(near).await.unwrap();
+        tokio::spawn(connection);
+        let request = Request::get("http://member.example/").body(()).unwrap();
+        let (answer, _request_body) = send.send_request(request, true).unwrap();
+        let (told, tell) = oneshot::channel();
+        let sent = SentStream::on(&Arc::new(StreamCounts::new(1)));
+        let asked = Asked { sent, held: Permit::keeping(()).into(), patience: Duration::ZERO };
+        let following = tokio::spawn(follow(answer, told, asked));
+        let mut body = tell.await.unwrap().unwrap().into_body();
+        following.abort();
+        assert!(body.frame().await.expect("it has not ended well").is_err());
+        assert!(body.frame().await.is_none());
     }
 }

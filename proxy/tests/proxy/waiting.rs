@@ -1,6 +1,7 @@
 //! Requests that wait for a connection to a member that gives none.
 
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::future::poll_fn;
@@ -65,4 +66,47 @@ async fn who_finds_room_on_a_connection_does_not_wait() {
     assert_eq!(client.forward(get("/api"), RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);
     let many = (0..40).map(|_| client.forward(get("/api"), RequestIdentity::Member));
     futures::future::try_join_all(many).await.unwrap();
+}
+
+/// A client of a member that answers over the first connection, and hangs at each other.
+async fn hanging_after_the_first(tuning: ClientTuning) -> ClusterClient {
+    let is_first = std::sync::Arc::new(AtomicBool::new(true));
+    let connector = tower::service_fn(move |_: Uri| {
+        let first = is_first.swap(false, Ordering::SeqCst).then(|| {
+            let (near, far) = tokio::io::duplex(1 << 20);
+            tokio::spawn(async move {
+                let mut connection = h2::server::handshake(far).await.unwrap();
+                while let Some(Ok((_request, mut respond))) = connection.accept().await {
+                    respond.send_response(http::Response::new(()), true).unwrap();
+                }
+            });
+            near
+        });
+        async move {
+            match first {
+                Some(near) => Ok::<BoxIo, BoxError>(Box::new(near)),
+                None => std::future::pending().await,
+            }
+        }
+    });
+    let config = kube::Config::new("http://member.example".parse().unwrap());
+    let name = ClusterName::new("c1").unwrap();
+    ClusterClient::connect_through(Connector::new(connector), name, config, tuning).await.unwrap()
+}
+
+#[tokio::test]
+async fn who_takes_over_the_connection_of_another_does_not_wait() {
+    let client = hanging_after_the_first(ClientTuning { max_waiting_requests: 1, ..ClientTuning::default() }).await;
+    let log = async |of| {
+        let mut request = get("/api/v1/namespaces/a/pods/b/log?follow=true");
+        request.extensions_mut().insert(RequestClass::LongRunning);
+        request.extensions_mut().insert(Peer(([127, 0, 0, 1], of).into()));
+        client.forward(request, RequestIdentity::Member).await
+    };
+    drop(log(1).await.unwrap());
+    let mut waiting = pin!(client.forward(get("/api"), RequestIdentity::Member));
+    assert!(futures::poll!(waiting.as_mut()).is_pending());
+    let other = client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err();
+    assert_eq!(other.status_code(), StatusCode::TOO_MANY_REQUESTS, "no more than one may wait: {other}");
+    assert_eq!(log(2).await.unwrap().status(), StatusCode::OK);
 }

@@ -20,6 +20,10 @@ use crate::member::{self, Member, Options, eventually, full, get, text};
 enum End {
     /// As it should: the last frame says that it is.
     Marked,
+    /// As it should, and then the stream is reset: the member wants no more of the request.
+    EarlyButWhole,
+    /// By a reset without an error, once it is as long as it said.
+    AfterItsLength,
     /// By a reset of the stream.
     Reset(h2::Reason),
 }
@@ -31,13 +35,22 @@ async fn member_that_ends(end: End) -> ClusterClient {
         tokio::spawn(async move {
             let mut connection = h2::server::handshake(far).await.unwrap();
             while let Some(Ok((_request, mut respond))) = connection.accept().await {
-                let mut body = respond.send_response(Response::new(()), false).unwrap();
+                let mut head = Response::new(());
+                if end == End::AfterItsLength {
+                    head.headers_mut().insert(http::header::CONTENT_LENGTH, 5.into());
+                }
+                let mut body = respond.send_response(head, false).unwrap();
                 body.send_data(Bytes::from_static(b"piece"), false).unwrap();
                 tokio::spawn(async move {
                     // The piece is on its way first.
                     tokio::time::sleep(std::time::Duration::from_millis(50)).await;
                     match end {
                         End::Marked => body.send_data(Bytes::new(), true).unwrap(),
+                        End::EarlyButWhole => {
+                            body.send_data(Bytes::new(), true).unwrap();
+                            body.send_reset(h2::Reason::NO_ERROR);
+                        }
+                        End::AfterItsLength => body.send_reset(h2::Reason::NO_ERROR),
                         End::Reset(reason) => body.send_reset(reason),
                     }
                 });
@@ -55,14 +68,22 @@ async fn member_that_ends(end: End) -> ClusterClient {
 async fn an_answer_is_whole_only_where_its_end_is_marked() {
     for (end, is_whole) in [
         (End::Marked, true),
+        (End::EarlyButWhole, true),
+        (End::AfterItsLength, true),
         (End::Reset(h2::Reason::NO_ERROR), false),
         (End::Reset(h2::Reason::CANCEL), false),
         (End::Reset(h2::Reason::INTERNAL_ERROR), false),
     ] {
         let client = member_that_ends(end).await;
-        let answer = client.forward(get("/api/v1/pods"), RequestIdentity::Member).await.unwrap();
-        let read = answer.into_body().collect().await.map(|body| body.to_bytes());
-        assert_eq!(read.as_ref().ok(), is_whole.then(|| Bytes::from_static(b"piece")).as_ref(), "{end:?}: {read:?}");
+        let mut with_body = get("/api/v1/pods").map(|_| full("a body"));
+        *with_body.method_mut() = http::Method::POST;
+        for request in [get("/api/v1/pods"), with_body] {
+            let method = request.method().clone();
+            let answer = client.forward(request, RequestIdentity::Member).await.unwrap();
+            let read = answer.into_body().collect().await.map(|body| body.to_bytes());
+            let expected = is_whole.then(|| Bytes::from_static(b"piece"));
+            assert_eq!(read.as_ref().ok(), expected.as_ref(), "{method}, {end:?}: {read:?}");
+        }
     }
 }
 
@@ -133,8 +154,8 @@ async fn the_body_of_a_request_whose_stream_is_reset_without_an_error_does_not_e
         body.send_data(Bytes::from_static(b"part"), false).unwrap();
         eventually("the member has its head", || member.seen().len() == round + 1).await;
         match end {
-            End::Marked => body.send_data(Bytes::new(), true).unwrap(),
             End::Reset(reason) => body.send_reset(reason),
+            _ => body.send_data(Bytes::new(), true).unwrap(),
         }
         eventually("it has ended", || ended.lock().unwrap().len() == round + 1).await;
         let whole = (end == End::Marked).then(|| Bytes::from_static(b"part"));
