@@ -160,7 +160,7 @@ impl Connections {
         }
         let roomy = fresh().find_map(|slot| slot.reserve(80));
         let any = || ours().chain(fresh()).find_map(|slot| slot.reserve(100));
-        roomy.or_else(any).or_else(|| reserve_worn(&slots, version)).map_or(Pick::Full, Pick::Tight)
+        roomy.or_else(any).or_else(|| least_worn(&slots, version)).map_or(Pick::Full, Pick::Tight)
     }
 
     /// Room on the first of them that has any: they are filled one after the other, so that there are few. It is tight
@@ -196,15 +196,6 @@ impl Connections {
         let usable = slots.iter().filter(|slot| slot.is_usable(version));
         let rooms = usable.map(|slot| (slot.allowed().saturating_sub(slot.streams()), slot));
         rooms.max_by_key(|(room, _)| *room).map(|(room, slot)| (room, slot.clone()))
-    }
-
-    /// Room on the one on which the fewest streams broke off, where there is none that is meant for it and no other may be
-    /// opened: what one client reset is not to have others refused.
-    pub(crate) fn reserve_last(&self, version: u64) -> Option<StreamPermit> {
-        let slots = self.slots.load();
-        let has_room = |slot: &&Arc<Slot>| slot.is_usable(version) && slot.streams() < slot.allowed();
-        let best = slots.iter().filter(has_room).min_by_key(|slot| slot.counts.broken_off.load(Ordering::Relaxed));
-        best.and_then(|slot| slot.reserve(100))
     }
 
     /// A connection without a stream.
@@ -294,6 +285,14 @@ impl Connections {
     }
 }
 
+/// A stream on the connection on which the fewest broke off, where those that are not to be replaced are full: who resets many
+/// is as quick to fill what a dial brings, and had others wait for the next one for ever.
+fn least_worn(slots: &[Arc<Slot>], version: u64) -> Option<StreamPermit> {
+    let has_room = |slot: &&Arc<Slot>| slot.is_usable(version) && slot.streams() < slot.allowed();
+    let best = slots.iter().filter(has_room).min_by_key(|slot| slot.counts.broken_off.load(Ordering::Relaxed));
+    best.and_then(|slot| slot.reserve(100))
+}
+
 /// A stream on a connection that is to be replaced, where there is no other yet.
 fn reserve_worn(slots: &[Arc<Slot>], version: u64) -> Option<StreamPermit> {
     let usable = || slots.iter().filter(|slot| slot.is_usable(version));
@@ -365,7 +364,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_that_is_to_be_replaced_is_taken_before_a_request_is_refused() {
+    async fn one_that_is_to_be_replaced_is_taken_where_the_others_are_full() {
         let (connections, here) = connections(64).await;
         let kept = room(connections.pick(1, here)).expect("room");
         for _ in 0..BROKEN_OFF_MAX {
@@ -374,9 +373,9 @@ mod tests {
         connections.push(slot(2, 1).await);
         let taken = room(connections.pick(1, here)).expect("room on the other");
         assert_eq!(taken.slot().id, 2);
-        assert!(matches!(connections.pick(1, here), Pick::Full));
-        assert_eq!(connections.reserve_last(1).expect("room").slot().id, 1);
-        assert!(connections.reserve_last(2).is_none(), "with other credentials");
+        let Pick::Tight(last) = connections.pick(1, here) else { panic!("another is to be dialed") };
+        assert_eq!(last.slot().id, 1);
+        assert!(matches!(connections.pick(2, here), Pick::Full), "with other credentials");
     }
 
     #[tokio::test]

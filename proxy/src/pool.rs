@@ -290,7 +290,7 @@ impl Pool {
         let Some(reader) = claim.reader() else {
             return match self.may_grow(claim, version) {
                 true => self.join_dial(claim, credentials).map_or(WithoutRoom::Again, WithoutRoom::Wait),
-                false => self.shared(claim).reserve_last(version).map_or(WithoutRoom::Full, WithoutRoom::Borrow),
+                false => WithoutRoom::Full,
             };
         };
         if let Some(permit) = self.readers.adopt(reader, version, here) {

@@ -48,6 +48,7 @@ async fn member_that_ends(end: End) -> ClusterClient {
                         End::Marked => body.send_data(Bytes::new(), true).unwrap(),
                         End::EarlyButWhole => {
                             body.send_data(Bytes::new(), true).unwrap();
+                            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
                             body.send_reset(h2::Reason::NO_ERROR);
                         }
                         End::AfterItsLength => body.send_reset(h2::Reason::NO_ERROR),
