@@ -42,7 +42,7 @@ impl Threads {
         self.handle.spawn(task)
     }
 
-    /// Drops all tasks, and ends once they are: what is told of each at its end is told by then. After [`END_WITHIN`] in
+    /// Drops all tasks, and ends once they are: what is told of each at its end is told by then. After 5 s in
     /// any case. Cancel: the tasks are dropped all the same.
     pub async fn end(mut self) {
         if let Some(runtime) = self.runtime.take() {
