@@ -106,7 +106,9 @@ fn compare_tables(own: &Value, shown: &Value) -> anyhow::Result<usize> {
     for (key, (cells, conditions)) in &own_rows {
         let (ours, our_conditions) = rows.get(key).with_context(|| format!("no row of {key}"))?;
         for (index, (ours, theirs)) in ours.iter().zip(cells).enumerate() {
-            ensure!(ours == theirs, "{key}: {} is {ours} instead of {theirs}", own_columns[index]["name"]);
+            // A row may have more cells than there are columns.
+            let column = own_columns.get(index).map_or(&Value::Null, |column| &column["name"]);
+            ensure!(ours == theirs, "{key}: {column} is {ours} instead of {theirs}");
         }
         ensure!(
             ours.len() == cells.len() && our_conditions == conditions,
