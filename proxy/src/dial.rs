@@ -198,7 +198,7 @@ impl Dialer {
             cluster: self.cluster.clone(),
             message: format!("the client certificate cannot be used: {error}"),
         })?;
-        let ahead: BoxIo = Box::new(ReadAhead::new(raw));
+        let ahead: BoxIo = Box::new(ReadAhead::of(raw));
         let connect = TlsConnector::from(config).connect(tls.server_name(), ahead);
         let stream = match timeout_at(deadline, connect).await {
             Err(_) => return Err(self.timed_out("TLS handshake")),

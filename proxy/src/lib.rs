@@ -56,6 +56,7 @@ mod probe;
 mod proofs;
 mod reachability;
 mod read_ahead;
+mod read_through;
 mod readers;
 mod received;
 mod retry_budget;

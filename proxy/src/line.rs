@@ -9,6 +9,8 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
+use crate::read_through::{ReadThrough, Reading};
+
 /// A byte stream, with or without TLS.
 pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
@@ -26,7 +28,8 @@ impl Lines {
     /// The byte stream, until the next cut.
     pub(crate) fn attach(&self, stream: BoxIo) -> BoxIo {
         let cut = Box::pin(self.cut.lock().clone().cancelled_owned());
-        Box::new(Line { stream, cut, is_cut: false })
+        // Whoever writes reads as well, and hears of a cut there.
+        Box::new(ReadThrough { stream, reading: UntilCut { cut, is_cut: false } })
     }
 
     /// Breaks every line that there is.
@@ -35,14 +38,13 @@ impl Lines {
     }
 }
 
-/// A byte stream that can be cut.
-struct Line {
-    stream: BoxIo,
+/// Reads until the line is cut.
+struct UntilCut {
     cut: Pin<Box<WaitForCancellationFutureOwned>>,
     is_cut: bool,
 }
 
-impl Line {
+impl UntilCut {
     /// Fails once the line is cut; until then whoever reads is woken by that.
     fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         self.is_cut = self.is_cut || self.cut.as_mut().poll(cx).is_ready();
@@ -53,37 +55,15 @@ impl Line {
     }
 }
 
-impl AsyncRead for Line {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        self.check(cx)?;
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
-    }
-}
-
-// Whoever writes reads as well, and hears of a cut there.
-impl AsyncWrite for Line {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
+impl<S: AsyncRead> Reading<S> for UntilCut {
+    fn poll_read(
+        &mut self,
+        stream: Pin<&mut S>,
         cx: &mut Context<'_>,
-        buffers: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, buffers)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.check(cx)?;
+        stream.poll_read(cx, buffer)
     }
 }
 

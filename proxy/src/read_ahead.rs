@@ -7,37 +7,44 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, BytesMut};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, ReadBuf};
 use tokio_util::io::poll_read_buf;
+
+use crate::read_through::{ReadThrough, Reading};
 
 /// What is read at once, in bytes. 64 KiB: four full TLS records; beyond that a system call is a small part of what
 /// copying and decrypting cost.
 const AT_ONCE_BYTES: usize = 64 << 10;
 
-/// A byte stream that is read ahead. Holds no memory while nothing is there: there are thousands of connections where
+/// Reads ahead. Holds no memory while nothing is there: there are thousands of connections where
 /// there are a thousand clusters.
-pub(crate) struct ReadAhead<S> {
-    stream: S,
+#[derive(Default)]
+pub(crate) struct ReadAhead {
     /// What was read and not asked for.
     ahead: BytesMut,
 }
 
-impl<S> ReadAhead<S> {
-    /// Of which nothing was read yet.
-    pub(crate) fn new(stream: S) -> Self {
-        Self { stream, ahead: BytesMut::new() }
+impl ReadAhead {
+    /// A stream that is read so, of which nothing was read yet.
+    pub(crate) fn of<S>(stream: S) -> ReadThrough<S, Self> {
+        ReadThrough { stream, reading: Self::default() }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for ReadAhead<S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let Self { stream, ahead } = &mut *self;
+impl<S: AsyncRead> Reading<S> for ReadAhead {
+    fn poll_read(
+        &mut self,
+        stream: Pin<&mut S>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let Self { ahead } = self;
         if ahead.is_empty() {
             if buffer.remaining() >= AT_ONCE_BYTES {
-                return Pin::new(stream).poll_read(cx, buffer);
+                return stream.poll_read(cx, buffer);
             }
             let mut read = BytesMut::with_capacity(AT_ONCE_BYTES);
-            ready!(poll_read_buf(Pin::new(stream), cx, &mut read))?;
+            ready!(poll_read_buf(stream, cx, &mut read))?;
             *ahead = read;
         }
         let taken = ahead.len().min(buffer.remaining());
@@ -47,32 +54,6 @@ impl<S: AsyncRead + Unpin> AsyncRead for ReadAhead<S> {
             false => ahead.advance(taken),
         }
         Poll::Ready(Ok(()))
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for ReadAhead<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffers: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, buffers)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
     }
 }
 
@@ -95,7 +76,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_there_is_read_at_once_whatever_is_asked_for() {
         let (near, mut far) = tokio::io::duplex(256 << 10);
-        let mut stream = ReadAhead::new(CountedReads(near, 0));
+        let mut stream = ReadAhead::of(CountedReads(near, 0));
         let sent: Vec<u8> = (0..50_000_u32).map(|at| at as u8).collect();
         far.write_all(&sent).await.unwrap();
         let mut got = vec![0; sent.len()];
@@ -104,7 +85,7 @@ mod tests {
         }
         assert!(got == sent);
         assert_eq!(stream.stream.1, 1);
-        assert_eq!(stream.ahead.capacity(), 0, "a connection that waits holds a buffer");
+        assert_eq!(stream.reading.ahead.capacity(), 0, "a connection that waits holds a buffer");
         let sent = vec![7; 200_000];
         far.write_all(&sent).await.unwrap();
         drop(far);

@@ -9,36 +9,42 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, ReadBuf};
+
+use crate::read_through::{ReadThrough, Reading};
 
 /// After so many bytes what has come is taken over. 64 KiB: what is read of the socket at once. As frames of one byte,
 /// which have ten with their heads, they are 6,500, and take less than 2 MiB.
 pub(crate) const SIP_BYTES: usize = 64 << 10;
 
-/// A byte stream that pauses after [`SIP_BYTES`]: whoever reads it is woken, and is pending once.
-pub(crate) struct Sips<S> {
-    stream: S,
+/// Pauses after [`SIP_BYTES`]: whoever reads is woken, and is pending once.
+pub(crate) struct Sips {
     /// Bytes since the last pause.
     taken: usize,
     heard: Arc<AtomicBool>,
 }
 
-impl<S> Sips<S> {
-    /// Sets `heard` whenever something comes.
-    pub(crate) fn new(stream: S, heard: Arc<AtomicBool>) -> Self {
-        Self { stream, taken: 0, heard }
+impl Sips {
+    /// A stream that is read so, which sets `heard` whenever something comes.
+    pub(crate) fn of<S>(stream: S, heard: Arc<AtomicBool>) -> ReadThrough<S, Self> {
+        ReadThrough { stream, reading: Self { taken: 0, heard } }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Sips<S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+impl<S: AsyncRead> Reading<S> for Sips {
+    fn poll_read(
+        &mut self,
+        stream: Pin<&mut S>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         if self.taken >= SIP_BYTES {
             self.taken = 0;
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
         let before = buffer.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        let read = stream.poll_read(cx, buffer);
         // Whoever finds nothing has the others polled anyway.
         let Poll::Ready(read) = read else {
             self.taken = 0;
@@ -51,32 +57,6 @@ impl<S: AsyncRead + Unpin> AsyncRead for Sips<S> {
             self.heard.store(true, Ordering::Relaxed);
         }
         Poll::Ready(Ok(()))
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Sips<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffers: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, buffers)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
     }
 }
 
@@ -93,7 +73,7 @@ mod tests {
         let (near, mut far) = tokio::io::duplex(4 * SIP_BYTES);
         far.write_all(&vec![7; 3 * SIP_BYTES]).await.unwrap();
         let heard = Arc::new(AtomicBool::new(false));
-        let mut sips = Sips::new(near, heard.clone());
+        let mut sips = Sips::of(near, heard.clone());
         let (mut buffer, mut turns) = (vec![0; 1000], vec![0]);
         poll_fn(|cx| {
             for _ in 0..SIP_BYTES {

@@ -24,6 +24,7 @@ use tokio::time::{Duration, timeout};
 
 use crate::connection_task::{ConnectionTask, Starter};
 use crate::line::BoxIo;
+use crate::read_through::ReadThrough;
 use crate::sips::Sips;
 use crate::tuning::Windows;
 use crate::watch_stream::{Asked, WatchBody, follow};
@@ -76,7 +77,7 @@ type KeepAlive = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The connection itself; it has to be polled for anything to happen. Ready once it has ended.
 pub(crate) struct WatchConnection {
-    connection: Connection<Sips<BoxIo>, Bytes>,
+    connection: Connection<ReadThrough<BoxIo, Sips>, Bytes>,
     /// Ready once the member is silent.
     keep_alive: KeepAlive,
     waker: Arc<AtomicWaker>,
@@ -178,7 +179,7 @@ pub(crate) async fn start(
         .max_concurrent_reset_streams(RESET_STREAMS)
         // What still comes of a stream that was reset longer ago is no fault of the connection.
         .max_local_error_reset_streams(None);
-    let (requests, mut connection) = builder.handshake(Sips::new(stream, heard.clone())).await?;
+    let (requests, mut connection) = builder.handshake(Sips::of(stream, heard.clone())).await?;
     let keep_alive: KeepAlive = match connection.ping_pong() {
         Some(pings) => Box::pin(silence(pings, heard, setup)),
         // It is there once.

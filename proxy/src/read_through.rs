@@ -1,0 +1,57 @@
+//! A byte stream that is read in a way of its own, and written as it is.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// A way to read a stream.
+pub(crate) trait Reading<S>: Unpin {
+    /// As [`AsyncRead::poll_read`], of what it reads through.
+    fn poll_read(
+        &mut self,
+        stream: Pin<&mut S>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>>;
+}
+
+/// A stream, and how it is read.
+pub(crate) struct ReadThrough<S, R> {
+    pub(crate) stream: S,
+    pub(crate) reading: R,
+}
+
+impl<S: Unpin, R: Reading<S>> AsyncRead for ReadThrough<S, R> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let Self { stream, reading } = &mut *self;
+        reading.poll_read(Pin::new(stream), cx, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin, R: Unpin> AsyncWrite for ReadThrough<S, R> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, buffers)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
