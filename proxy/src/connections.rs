@@ -168,7 +168,7 @@ impl Connections {
     pub(crate) fn pick_first(&self, version: u64) -> Pick {
         let slots = self.slots.load();
         let mut fresh = slots.iter().filter(|slot| slot.is_usable(version) && !slot.is_worn());
-        match fresh.find_map(|slot| slot.reserve(100)).or_else(|| reserve_worn(&slots, version)) {
+        match fresh.find_map(|slot| slot.reserve(100)).or_else(|| least_worn(&slots, version)) {
             Some(permit) if self.has_spare(version) => Pick::Room(permit),
             Some(permit) => Pick::Tight(permit),
             None => Pick::Full,
@@ -291,15 +291,6 @@ fn least_worn(slots: &[Arc<Slot>], version: u64) -> Option<StreamPermit> {
     let has_room = |slot: &&Arc<Slot>| slot.is_usable(version) && slot.streams() < slot.allowed();
     let best = slots.iter().filter(has_room).min_by_key(|slot| slot.counts.broken_off.load(Ordering::Relaxed));
     best.and_then(|slot| slot.reserve(100))
-}
-
-/// A stream on a connection that is to be replaced, where there is no other yet.
-fn reserve_worn(slots: &[Arc<Slot>], version: u64) -> Option<StreamPermit> {
-    let usable = || slots.iter().filter(|slot| slot.is_usable(version));
-    if usable().any(|slot| !slot.is_worn()) {
-        return None;
-    }
-    usable().find_map(|slot| slot.reserve(100))
 }
 
 fn under_way(dial: &Option<Dial>, version: u64) -> Option<Dial> {

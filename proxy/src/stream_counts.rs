@@ -33,7 +33,7 @@ impl StreamCounts {
     }
 
     /// Whether so many of its streams were reset that the member may soon close it, with all that is on it. It takes new
-    /// requests only until there is another.
+    /// requests only while the others are full, and until there is another.
     pub(crate) fn are_worn(&self) -> bool {
         self.broken_off.load(Ordering::Relaxed) >= BROKEN_OFF_MAX
     }
