@@ -22,6 +22,10 @@ use crate::watch_connection::WatchSender;
 /// unreachable by each. As long as the longest pause between two dials of an endpoint that was lost.
 pub(crate) const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(30);
 
+/// With how many streams on each connection requests begin to spread over several. Eight, as many as a core decrypts and
+/// frames side by side without one of them being late; below, one connection is warm and the others would be idle.
+const SPREAD_FROM: usize = 8;
+
 /// One HTTP/2 connection. It closes when its last request has ended and it is forgotten here.
 #[derive(Debug)]
 pub(crate) struct Slot {
@@ -161,6 +165,28 @@ impl Connections {
         let roomy = fresh().find_map(|slot| slot.reserve(80));
         let any = || ours().chain(fresh()).find_map(|slot| slot.reserve(100));
         roomy.or_else(any).or_else(|| least_worn(&slots, version)).map_or(Pick::Full, Pick::Tight)
+    }
+
+    /// As [`pick`](Self::pick), but many streams spread over `over` connections before the first of them is full: a
+    /// connection's encryption and framing run on one core, and a packet that it loses holds up all of its streams. Beyond
+    /// [`SPREAD_FROM`] streams on each the one with the fewest is taken.
+    pub(crate) fn pick_spread(&self, version: u64, here: runtime::Id, over: usize) -> Pick {
+        if over <= 1 {
+            return self.pick(version, here);
+        }
+        let slots = self.slots.load();
+        let fresh = || slots.iter().filter(|slot| slot.is_usable(version) && !slot.is_worn());
+        let ours = || fresh().filter(|slot| slot.runtime == here);
+        let quiet = ours().find(|slot| slot.streams() < SPREAD_FROM.min(slot.allowed()));
+        if let Some(permit) = quiet.and_then(|slot| slot.reserve(80)) {
+            return Pick::Room(permit);
+        }
+        let is_spread = fresh().count() >= over;
+        match ours().min_by_key(|slot| slot.streams()).and_then(|slot| slot.reserve(80)) {
+            Some(permit) if is_spread => Pick::Room(permit),
+            Some(permit) => Pick::Tight(permit),
+            None => self.pick(version, here),
+        }
     }
 
     /// Room on the first of them that has any: they are filled one after the other, so that there are few. It is tight
@@ -352,6 +378,34 @@ mod tests {
             drop(SentStream::on(&reset.slot().counts));
         }
         assert!(matches!(connections.pick(1, here), Pick::Tight(_)), "it is to be replaced");
+    }
+
+    /// (over how many, streams before) → what the next one finds: its connection, and whether another is to be dialed.
+    #[tokio::test]
+    async fn many_streams_spread_before_a_connection_is_full() {
+        let (connections, here) = connections(64).await;
+        let mut kept = Vec::new();
+        for _ in 0..SPREAD_FROM {
+            kept.push(room(connections.pick_spread(1, here, 2)).expect("few streams need one connection"));
+        }
+        assert!(matches!(connections.pick_spread(1, here, 1), Pick::Room(_)), "where one is enough it is filled");
+        let Pick::Tight(ninth) = connections.pick_spread(1, here, 2) else { panic!("another is to be dialed") };
+        kept.push(ninth);
+        connections.push(slot(2, 64).await);
+        let mut take = |count| {
+            for _ in 0..count {
+                kept.push(room(connections.pick_spread(1, here, 2)).expect("room on two"));
+            }
+            connections.slots.load().iter().map(|slot| slot.streams()).collect::<Vec<_>>()
+        };
+        assert_eq!(take(7), [9, 7], "the new one is filled as far as the first");
+        assert_eq!(take(13), [15, 14], "then each gets what the other has");
+        assert_eq!(take(73), [51, 51], "to 80 % of what each allows");
+        drop(take);
+        assert!(
+            matches!(connections.pick_spread(1, here, 2), Pick::Tight(_)),
+            "the next one is due as without spreading"
+        );
     }
 
     #[tokio::test]

@@ -405,6 +405,9 @@ impl Pool {
         match claim.reader() {
             Some(reader) => self.readers.pick(reader, version, here),
             None if claim.is_shared_watch() => self.watches.pick_first(version),
+            None if claim.asker == Asker::Client => {
+                self.clients.pick_spread(version, here, self.tuning.connections_to_spread_over)
+            }
             None => self.shared(claim).pick(version, here),
         }
     }

@@ -74,6 +74,9 @@ pub struct ClientTuning {
     /// both are still no load for a kube-apiserver. Clients have as many once more for their watches, and three times as
     /// many for what else lasts, by client.
     pub max_connections: usize,
+    /// Over how many connections clients' short requests spread before the first of them is full. Default 1: a connection
+    /// is encrypted and framed on one core, so a process with several cores for it sets more.
+    pub connections_to_spread_over: usize,
     /// The number of clients' requests that may wait for a connection to the member at once, all lanes and endpoints
     /// together; more are refused at once. Default 1,024, as Envoy has it: all that clients have under way at a member
     /// may come at once when it is back, most of which find room on a connection before they wait; of a member that
@@ -124,6 +127,7 @@ impl Default for ClientTuning {
             own_windows: Windows { stream: 4 << 20, connection: 16 << 20 },
             max_header_list_size: 1 << 20,
             max_connections: 32,
+            connections_to_spread_over: 1,
             max_waiting_requests: 1024,
             max_http1_requests: 256,
             idle_timeout: Duration::from_secs(90),

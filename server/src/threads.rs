@@ -17,6 +17,11 @@ use tokio::task::JoinHandle;
 /// what a thread for long work is at, an answer of a hundred thousand objects, takes some tenths of a second.
 const END_WITHIN: Duration = Duration::from_secs(5);
 
+/// How many cores this process may use; one where the system does not say.
+pub fn cores() -> usize {
+    available_parallelism().map_or(1, NonZero::get)
+}
+
 /// A runtime that ends with this, and whose tasks are dropped then.
 pub struct Threads {
     handle: Handle,
@@ -30,9 +35,8 @@ impl Threads {
     /// # Errors
     /// When the system gives no more threads.
     pub fn start(name: &'static str, parts: usize) -> io::Result<Self> {
-        let cores = available_parallelism().map_or(1, NonZero::get);
         let mut builder = Builder::new_multi_thread();
-        builder.worker_threads((cores / parts.max(1)).max(1)).thread_name(name).enable_all();
+        builder.worker_threads((cores() / parts.max(1)).max(1)).thread_name(name).enable_all();
         let runtime = builder.build()?;
         Ok(Self { handle: runtime.handle().clone(), runtime: Some(runtime) })
     }

@@ -106,6 +106,35 @@ async fn concurrent_first_requests_share_one_dial() {
     assert_eq!(member.connections(), 1);
 }
 
+/// Requests that are long under way, one after the other: each connection's part of them, where they spread and where not.
+#[tokio::test]
+async fn many_short_requests_spread_over_several_connections() {
+    for (over, expected) in [(1, 1), (3, 3)] {
+        let member = Member::start(Options::default(), |_, _| async move {
+            let (sender, body) = channel();
+            tokio::spawn(async move { sender.closed().await });
+            Response::new(body)
+        });
+        let member = member.await;
+        let tuning = ClientTuning { connections_to_spread_over: over, ..ClientTuning::default() };
+        let client = member::connect(member.config(), tuning).await;
+        let mut under_way = Vec::new();
+        let mut ask = async |count: usize| {
+            for _ in 0..count {
+                under_way.push(client.forward(get("/api"), RequestIdentity::Member).await.unwrap());
+            }
+        };
+        ask(8).await;
+        assert_eq!(member.connections(), 1, "few requests need one connection");
+        for connections in 2..=expected {
+            ask(9).await;
+            eventually("the next one is dialed", || client.pool_statistics().short_connections == connections).await;
+        }
+        ask(20).await;
+        assert_eq!(member.connections(), expected, "over {over}");
+    }
+}
+
 #[tokio::test]
 async fn connections_are_limited() {
     let member = watchable(Options { max_streams: Some(2), ..Options::default() }).await;

@@ -40,7 +40,7 @@ use crate::listener::{self, Drained, ProxyProtocolPeers};
 use crate::observed::Observers;
 use crate::replicas::Exchange;
 use crate::signals::Signals;
-use crate::threads::Threads;
+use crate::threads::{Threads, cores};
 use crate::traces::{Tracer, TracingConfiguration};
 use clients::SharedClients;
 use identity::ServingIdentity;
@@ -104,7 +104,7 @@ async fn serve_until(
     };
     let address = socket.local_addr().map_err(Failure::runtime)?;
 
-    let tuning = ClientTuning::default();
+    let tuning = ClientTuning { connections_to_spread_over: spread_over(cores()), ..ClientTuning::default() };
     let shutdown = tuning.shutdown.clone();
     let _denied = match &arguments.shared.denied_users_file {
         Some(path) => Some(follow_denied(&router, path).await.map_err(Failure::usage)?),
@@ -310,4 +310,11 @@ fn router_config(directory: &DataDirectory, arguments: &ServeArguments) -> Route
         keep_last_heard: Some(Box::new(move |heard| last_heard_file::keep(&keep_heard, heard))),
         shared: arguments.shared.is_shared().then(|| arguments.shared.mode()),
     }
+}
+
+/// Over how many connections to a member the requests of many clients spread: half of the cores encrypt and frame for
+/// members, the others for clients. Four at most, which is more than one kube-apiserver answers; one on two cores, where
+/// a second gained nothing.
+fn spread_over(cores: usize) -> usize {
+    (cores / 2).clamp(1, 4)
 }
