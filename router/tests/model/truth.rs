@@ -214,6 +214,12 @@ impl History {
         self.restores() > 0 && self.eras.last().is_some_and(|era| revision <= era.base)
     }
 
+    /// Whether a version was undone when revisions went back, and stands for another state now, or will.
+    fn is_of_either_era(&self, revision: u64) -> bool {
+        let Some((last, earlier)) = self.eras.split_last() else { return false };
+        revision > last.base && earlier.iter().any(|era| era.end.is_some_and(|end| revision <= end))
+    }
+
     fn step_of(&self, revision: u64, era: usize) -> usize {
         let Era { base, first, steps, .. } = &self.eras[era];
         if era > 0 && revision < *base {
@@ -427,6 +433,14 @@ fn state_at(states: &States, step: usize) -> Option<&State> {
 }
 
 impl Truth {
+    /// Whether a version of a cluster was undone when that went back, and stands for another state now, or will.
+    pub(crate) fn is_of_either_era(&self, vector: &Vector) -> bool {
+        let mut components = vector.iter();
+        components.any(|(cluster, component)| {
+            self.history(cluster).is_ok_and(|history| history.is_of_either_era(component.revision))
+        })
+    }
+
     /// Checks a whole collection against the state at a vector: a list, or what the initial events of a watch make.
     pub(crate) fn is_state(
         &self,
