@@ -182,21 +182,20 @@ impl<H: Handler> Front<H> {
 
     /// Refuses a request by its head alone, before it is known whose it is. It is counted and has its line in the access
     /// log; like what is refused by its host it has no audit event.
-    pub fn refuse<B>(
-        &self,
-        request: Request<B>,
-        client: &Client,
-        refusal: ListenerRefusal,
-        answer: Response<Body>,
-    ) -> Response<Body> {
-        self.metrics.count_refused(refusal);
+    pub fn refuse<B>(&self, request: Request<B>, client: &Client, refusal: ListenerRefusal) -> Response<Body> {
         let mut observed = self.observers.begin(&request, client.address);
         let (mut head, _) = request.into_parts();
         // What it asks for is written where its host has an API.
         if self.hosts.place(&mut head, client.server_name.as_ref()).is_ok() {
             observed.placed(&mut head);
         }
-        observed.finish(answer)
+        observed.finish(self.refused(refusal))
+    }
+
+    /// What a request is answered that is refused, which is counted.
+    pub fn refused(&self, refusal: ListenerRefusal) -> Response<Body> {
+        self.metrics.count_refused(refusal);
+        refusal.response()
     }
 
     async fn answer(
@@ -260,15 +259,11 @@ impl<H: Handler> Front<H> {
     }
 
     async fn respond(&self, mut head: Parts, body: Body, user: User, sender: Sender, room: Room) -> Response<Body> {
-        let refuse = |refusal, answer| {
-            self.metrics.count_refused(refusal);
-            answer
-        };
         if room == Room::Connections {
-            return refuse(ListenerRefusal::TooManyConnections, status::too_many_connections());
+            return self.refused(ListenerRefusal::TooManyConnections);
         }
         if sender == Sender::CrossOrigin {
-            return refuse(ListenerRefusal::CrossOrigin, status::cross_origin());
+            return self.refused(ListenerRefusal::CrossOrigin);
         }
         let own_path = OwnPath::of(&head);
         if own_path.is_some()
@@ -278,7 +273,7 @@ impl<H: Handler> Front<H> {
         }
         // Metrics are answered all the same: they show what is left unread.
         if room == Room::Unread && own_path != Some(OwnPath::Metrics) {
-            return refuse(ListenerRefusal::TooManyUnread, status::too_many_unread());
+            return self.refused(ListenerRefusal::TooManyUnread);
         }
         if let Some(path) = own_path {
             return path.answer(&self.handler, &self.metrics, &head).await;

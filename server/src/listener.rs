@@ -41,7 +41,6 @@ use crate::front::Front;
 use crate::handler::Handler;
 
 pub use address::{ListenAddress, ListenAddressError};
-pub(crate) use bounds::CONNECTIONS_PART;
 pub use bounds::{Bounds, CONNECTIONS_MAX};
 use connection::ClientConnection;
 pub use goaway::GoawayChance;
@@ -51,7 +50,6 @@ pub use proxy_protocol::{InvalidPeerNetwork, PeerNetwork, ProxyProtocolPeers};
 pub use refusal::ListenerRefusal;
 pub(crate) use strangers::Strangers;
 use tls::TlsSettings;
-pub(crate) use unread::HELD_BYTES_MAX;
 pub use unread::UNREAD_BYTES_MAX;
 use unread::Unread;
 use user_connections::UserConnections;

@@ -1,4 +1,5 @@
-//! The few answers that the server gives itself, as `metav1.Status` but for the plainest.
+//! The few answers that the server gives itself, as `metav1.Status` but for the plainest. What the listener refuses has its
+//! texts in `listener/refusal.rs`.
 
 use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response, StatusCode};
@@ -6,7 +7,6 @@ use tributary_apimachinery::{Status, StatusReason};
 
 use crate::handler::{Body, full};
 use crate::hosts::HostRefusal;
-use crate::listener::{CONNECTIONS_PART, HELD_BYTES_MAX};
 
 /// 401: no credential, or one that is not ours. It does not say which of the two.
 ///
@@ -15,13 +15,6 @@ pub fn unauthorized() -> Response<Body> {
     let mut response = response(&Status::unauthorized());
     response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"tributary\""));
     response
-}
-
-/// 403: a page of another site had a browser send its user's certificate.
-pub fn cross_origin() -> Response<Body> {
-    let message =
-        "a page of another site asks with the certificate of this browser's user; pages of this host alone may";
-    response(&Status::new(403, StatusReason::Forbidden, message))
 }
 
 /// 500: the handler panicked. The message of the panic stays inside, because it may quote what the client may not see.
@@ -73,39 +66,6 @@ pub fn method_not_allowed(allowed: &'static str) -> Response<Body> {
     response
 }
 
-/// 429: of what its connection has been answered too much is not taken. Nothing was done for the request, or it is a
-/// read.
-pub fn too_many_unread() -> Response<Body> {
-    let message = format!(
-        "this connection has left {} MiB of its answers unread, or more than half of what other connections leave free \
-         (--max-unread-bytes); read the answers, or ask for fewer at once",
-        HELD_BYTES_MAX >> 20
-    );
-    response(&Status::too_many_requests(message, 1))
-}
-
-/// 429: the user has their part of all connections already. Nothing was done for the request, and its connection is closed.
-pub fn too_many_connections() -> Response<Body> {
-    let message = format!(
-        "you have {}% of all connections open (--max-connections); close some, or send more requests over each",
-        100 / CONNECTIONS_PART
-    );
-    response(&Status::too_many_requests(message, 1))
-}
-
-/// 431: a request has more headers than are looked at.
-pub fn too_many_headers(max: usize) -> Response<Body> {
-    let message = format!("the request has more than {max} headers; send fewer");
-    response(&Status::new(431, StatusReason::Unknown, message))
-}
-
-/// 429: too much waits on connections on which nobody is known yet. Nothing was done for the request.
-pub fn too_many_unknown() -> Response<Body> {
-    let message = "too many requests wait until it is known who sends them; send one over this connection first, and the \
-                   others once it is answered";
-    response(&Status::too_many_requests(message, 1))
-}
-
 /// What a health check comes to, for who did not say who they are: neither clusters nor reasons.
 pub fn one_word<B>(checked: &Response<B>) -> Response<Body> {
     let mut response = Response::new(full(if checked.status().is_success() { "ok" } else { "failed" }));
@@ -114,7 +74,8 @@ pub fn one_word<B>(checked: &Response<B>) -> Response<Body> {
     response
 }
 
-fn response(status: &Status) -> Response<Body> {
+/// The answer that a Status is, as JSON.
+pub(crate) fn response(status: &Status) -> Response<Body> {
     let mut response = Response::new(full(status.to_json()));
     *response.status_mut() = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();

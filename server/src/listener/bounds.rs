@@ -11,7 +11,7 @@ pub const CONNECTIONS_MAX: usize = 4096;
 /// in so many. A quarter, 1,024 of 4,096. A client holds one over HTTP/2, and one more for each exec or port-forward; and it
 /// becomes known with its first request, some milliseconds after it connects, so few are strangers at once unless somebody
 /// floods.
-pub(crate) const CONNECTIONS_PART: usize = 4;
+pub(super) const CONNECTIONS_PART: usize = 4;
 
 /// What clients may have at most.
 #[derive(Clone, Copy, Debug)]

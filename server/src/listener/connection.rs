@@ -26,7 +26,7 @@ use super::goaway::Parting;
 use super::heads::HeldHead;
 use super::outgoing::Outgoing;
 use super::proxy_protocol::ProxyHeaders;
-use super::refusal::ListenerRefusal;
+use super::refusal::{HEADERS_MAX, ListenerRefusal};
 use super::strangers::Stranger;
 use super::streams::{Begun, Streams};
 use super::tls::TlsSettings;
@@ -38,7 +38,6 @@ use tributary_apimachinery::{HostName, Permit};
 use crate::authentication::ClientChain;
 use crate::front::{AuthenticationOutcome, Client, Front, Room};
 use crate::handler::Handler;
-use crate::status;
 
 /// The limit of a TLS handshake: Go's `net/http` clients give it 10 s, too.
 const TLS_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -57,9 +56,6 @@ const SEND_BUFFER_BYTES: usize = 128 << 10;
 /// The largest request head, in bytes. A compact resourceVersion of 1,000 clusters is 7 KiB and impersonation adds a
 /// header per group; hyper's own 16 KiB is too small.
 const HEADER_LIST_BYTES_MAX: u32 = 1 << 20;
-/// The most headers of a request: one `Impersonate-Group` per group; hyper's own 100 of HTTP/1.1 is too few. HTTP/2 has no
-/// bound of its own, and says a header that was sent before in one byte, while each takes 100 here.
-const HEADERS_MAX: usize = 1000;
 /// The quiet time after which an HTTP/2 client is pinged: a laptop that went to sleep must not hold its
 /// watches for ever.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
@@ -168,16 +164,16 @@ impl<H: Handler> ClientConnection<H> {
             let (client, drawn, open) = (Arc::clone(&asking), Arc::clone(&drawn), streams.open());
             async move {
                 let (method, version) = (request.method().clone(), request.version());
-                let refuse = |request, refusal, answer| front.refuse(request, &client, refusal, answer);
+                let metered = |answer| {
+                    let metered = answers.meter(&method, answer, open);
+                    Ok::<_, Infallible>(metered.unwrap_or_else(|refusal| front.refused(refusal)))
+                };
                 if request.headers().len() > HEADERS_MAX {
-                    let answer = status::too_many_headers(HEADERS_MAX);
-                    let answer = refuse(request, ListenerRefusal::TooManyHeaders, answer);
-                    return Ok::<_, Infallible>(answers.meter(&method, answer, open));
+                    return metered(front.refuse(request, &client, ListenerRefusal::TooManyHeaders));
                 }
                 let bytes = head_bytes(&request);
                 let Some(head) = known.hold(bytes) else {
-                    let answer = refuse(request, ListenerRefusal::TooManyUnknown, status::too_many_unknown());
-                    return Ok(answers.meter(&method, answer, open));
+                    return metered(front.refuse(request, &client, ListenerRefusal::TooManyUnknown));
                 };
                 let has_room = answers.room(bytes).await;
                 request.extensions_mut().insert(answers.answer_room(&method));
@@ -188,12 +184,7 @@ impl<H: Handler> ClientConnection<H> {
                 };
                 let answer = Box::pin(front.call(request, &client, note, has_room)).await;
                 drawn.draw(version, &answer);
-                let status = answer.status();
-                let answer = answers.meter(&method, answer, open);
-                if answer.status() != status {
-                    front.own_metrics().count_refused(ListenerRefusal::TooManyUnread);
-                }
-                Ok(answer)
+                metered(answer)
             }
         });
         let io = TokioIo::new(TrackedStream {

@@ -40,11 +40,11 @@ use tributary_router::AnswerRoom;
 
 use super::coalesce::OpenStream;
 use super::heads::ConnectionHeads;
+use super::refusal::ListenerRefusal;
 use super::streams;
 use super::unread::Unread;
 use super::waiting::{QueueTicket, WaitQueue};
 use crate::handler::{Body, BoxError};
-use crate::status;
 
 /// How long an answer may be there without that a byte of it is taken. As long as a short request may take.
 const TAKEN_WITHIN: Duration = Duration::from_secs(60);
@@ -188,17 +188,20 @@ impl Outgoing {
     /// There was room when the request came; many that came together, and waited for the same, may find none. What was
     /// read for them is dropped, and they are told to come again. What a write is answered is never withheld;
     /// see [`Self::answer_room`].
+    ///
+    /// # Errors
+    /// [`ListenerRefusal::TooManyUnread`], which is the answer in place of this one.
     pub(super) fn meter(
         self: &Arc<Self>,
         method: &Method,
         response: Response<Body>,
         stream: OpenStream,
-    ) -> Response<Body> {
+    ) -> Result<Response<Body>, ListenerRefusal> {
         let lasts = response.extensions().get() == Some(&RequestClass::LongRunning);
         let (head, mut body) = response.into_parts();
         let exact = body.size_hint().exact();
         if exact == Some(0) {
-            return Response::from_parts(head, body);
+            return Ok(Response::from_parts(head, body));
         }
         let first = exact.and_then(|_| body.frame().now_or_never());
         let length = |frame: &Frame<Bytes>| frame.data_ref().map(|data| data.len() as u64);
@@ -208,14 +211,14 @@ impl Outgoing {
         };
         let is_large = whole.as_ref().is_some_and(|whole| whole.len() >= PIECE_BYTES);
         if is_read(method) && is_large && !self.state.lock().has_room(&self.unread) {
-            return status::too_many_unread();
+            return Err(ListenerRefusal::TooManyUnread);
         }
         let answer = OutgoingBody::new(self, lasts, stream);
         let mut metered = Metered { body, answer, is_whole: whole.is_some(), first, rest: Pieces::default() };
         if let Some(whole) = whole {
             metered.hold(whole);
         }
-        Response::from_parts(head, metered.boxed_unsync())
+        Ok(Response::from_parts(head, metered.boxed_unsync()))
     }
 
     /// Notes whether the socket took what was to be written.
@@ -607,7 +610,8 @@ mod tests {
         let body = StreamBody::new(futures::stream::iter(frames)).boxed_unsync();
         let outgoing = Arc::new(Outgoing::new(Unread::new(Gauge::default(), UNREAD_BYTES_MAX)));
         let mut given = Vec::new();
-        let mut metered = outgoing.meter(&Method::GET, Response::new(body), OpenStreams::default().open()).into_body();
+        let metered = outgoing.meter(&Method::GET, Response::new(body), OpenStreams::default().open());
+        let mut metered = metered.unwrap().into_body();
         while let Some(frame) = metered.frame().await {
             given.push(frame.unwrap().into_data().unwrap());
         }

@@ -1,23 +1,34 @@
-//! Why the listener refuses a request, whatever it asks for.
+//! Why the listener refuses a request, whatever it asks for, and what the client is told.
 
+use http::Response;
 use hyper::Error;
+use tributary_apimachinery::{Status, StatusReason};
+
+use super::bounds::CONNECTIONS_PART;
+use super::unread::HELD_BYTES_MAX;
+use crate::handler::Body;
+use crate::status;
+
+/// The most headers of a request: one `Impersonate-Group` per group; hyper's own 100 of HTTP/1.1 is too few. HTTP/2 has no
+/// bound of its own, and says a header that was sent before in one byte, while each takes 100 here.
+pub(super) const HEADERS_MAX: usize = 1000;
 
 /// Why the listener refuses a request, whatever it asks for. The router counts none of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListenerRefusal {
-    /// 400: what came over HTTP/1.1 is no request. Its path is not known.
+    /// 400: what came over HTTP/1.1 is no request. Its path is not known, and hyper answers it.
     Malformed,
-    /// 431, or 414: its head is longer than a head may be, over HTTP/1.1. Its path is not known.
+    /// 431, or 414: its head is longer than a head may be, over HTTP/1.1. Its path is not known, and hyper answers it.
     HeadTooLarge,
     /// 431: it has more headers than a request may have.
     TooManyHeaders,
     /// 429: too much waits on connections on which nobody is known yet.
     TooManyUnknown,
-    /// 429: its user has too many connections.
+    /// 429: its user has their part of all connections already. Nothing was done for it, and its connection is closed.
     TooManyConnections,
-    /// 429: of what its connection was answered too much is not taken.
+    /// 429: of what its connection was answered too much is not taken. Nothing was done for it, or it is a read.
     TooManyUnread,
-    /// 403: a page of another site had a browser send it.
+    /// 403: a page of another site had a browser send it, with its user's certificate.
     CrossOrigin,
 }
 
@@ -43,6 +54,49 @@ impl ListenerRefusal {
             Self::TooManyConnections => "too_many_connections",
             Self::TooManyUnread => "too_many_unread",
             Self::CrossOrigin => "cross_origin",
+        }
+    }
+
+    /// What the client is told.
+    pub fn response(self) -> Response<Body> {
+        status::response(&self.status())
+    }
+
+    fn status(self) -> Status {
+        match self {
+            Self::Malformed => Status::new(400, StatusReason::BadRequest, "what was sent is no HTTP/1.1 request"),
+            Self::HeadTooLarge => {
+                Status::new(431, StatusReason::Unknown, "the head of the request is too long; send less in its headers")
+            }
+            Self::TooManyHeaders => {
+                let message = format!("the request has more than {HEADERS_MAX} headers; send fewer");
+                Status::new(431, StatusReason::Unknown, message)
+            }
+            Self::TooManyUnknown => {
+                let message = "too many requests wait until it is known who sends them; send one over this connection \
+                               first, and the others once it is answered";
+                Status::too_many_requests(message, 1)
+            }
+            Self::TooManyConnections => {
+                let message = format!(
+                    "you have {}% of all connections open (--max-connections); close some, or send more requests over each",
+                    100 / CONNECTIONS_PART
+                );
+                Status::too_many_requests(message, 1)
+            }
+            Self::TooManyUnread => {
+                let message = format!(
+                    "this connection has left {} MiB of its answers unread, or more than half of what other connections \
+                     leave free (--max-unread-bytes); read the answers, or ask for fewer at once",
+                    HELD_BYTES_MAX >> 20
+                );
+                Status::too_many_requests(message, 1)
+            }
+            Self::CrossOrigin => {
+                let message =
+                    "a page of another site asks with the certificate of this browser's user; pages of this host alone may";
+                Status::new(403, StatusReason::Forbidden, message)
+            }
         }
     }
 

@@ -19,7 +19,7 @@ pub const UNREAD_BYTES_MAX: usize = 256 << 20;
 
 /// What a connection may have been given and not taken, in bytes. 16 MiB: 256 frames of long answers, or 16 large
 /// objects; a client that reads has a few under way.
-pub(crate) const HELD_BYTES_MAX: usize = 16 << 20;
+pub(super) const HELD_BYTES_MAX: usize = 16 << 20;
 
 /// What a connection may have of that however much others do not take, in bytes. 64 KiB, a frame of a long answer:
 /// whoever reads is never stopped by those who do not.

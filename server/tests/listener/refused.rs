@@ -19,7 +19,6 @@ use tributary_server::data_directory::DataDirectory;
 use tributary_server::front::{Client, Front};
 use tributary_server::hosts::{HostTable, Hosts};
 use tributary_server::listener::ListenerRefusal;
-use tributary_server::status;
 
 use crate::StandIn;
 use crate::access_log::LogFile;
@@ -77,7 +76,7 @@ async fn what_waits_on_strangers_connections_beyond_its_bound_is_counted_and_log
     let address: SocketAddr = ([192, 0, 2, 1], 1).into();
     let client = Client { address, chain: Arc::default(), server_name: None };
     let request = Request::get("/api/v1/pods").body(()).unwrap();
-    let answer = front.refuse(request, &client, ListenerRefusal::TooManyUnknown, status::too_many_unknown());
+    let answer = front.refuse(request, &client, ListenerRefusal::TooManyUnknown);
     assert!(answer.status() == StatusCode::TOO_MANY_REQUESTS && answer.body().size_hint().exact() > Some(0));
     let line = file.lines(1).await.remove(0);
     let told = ["status", "decision", "verb", "resource", "sourceIps"].map(|field| line[field].clone());

@@ -222,11 +222,15 @@ impl Handler for Talker {
             "/large" => self.object(),
             "/write" => self.write(request).await,
             "/medium" => self.object_of(MEDIUM_BYTES),
-            "/late" => {
+            path @ ("/late" | "/late/refused") => {
                 let go = self.0.go.notified();
                 self.0.late.fetch_add(1, Ordering::SeqCst);
                 go.await;
-                self.object()
+                let mut answer = self.object();
+                if path == "/late/refused" {
+                    *answer.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+                }
+                answer
             }
             // As a member's answer that says how long it will be, and comes slowly.
             "/promised" => Response::new(Promised { first: Some(Bytes::from_static(b"x")) }.boxed_unsync()),
@@ -396,6 +400,26 @@ async fn what_many_wait_for_together_is_not_held_for_all_of_them() {
     talker.0.go.notify_waiters();
     let answers = tokio::time::timeout(SOON, asked).await.expect("all are answered").unwrap();
     assert!(answers.into_iter().all(|answer| answer.unwrap().status() == StatusCode::OK));
+}
+
+/// A member may have refused it, too, with a body that there is no room for.
+#[tokio::test]
+async fn what_is_refused_for_want_of_room_is_counted_whatever_was_to_be_answered() {
+    const WAITING: usize = 100;
+    let talker = Talker::default();
+    let server = start(talker.clone()).await;
+    let mut stuck = reluctant(&server).await;
+    let asked: Vec<_> = (0..WAITING).map(|_| stuck.send_request(get(&server, "/late/refused"))).collect();
+    let asked = tokio::spawn(join_all(asked));
+    until(|| talker.0.late.load(Ordering::SeqCst) == WAITING).await;
+    talker.0.go.notify_waiters();
+    let answers = tokio::time::timeout(SOON, asked).await.expect("all are answered").unwrap();
+    let answers: Vec<_> = answers.into_iter().map(Result::unwrap).collect();
+    assert!(answers.iter().all(|answer| answer.status() == StatusCode::TOO_MANY_REQUESTS));
+    // Ours says when to come again.
+    let ours = answers.iter().filter(|answer| answer.headers().contains_key(header::RETRY_AFTER)).count();
+    assert!((WAITING - 20..WAITING).contains(&ours), "{ours} are refused for want of room");
+    assert_eq!(server.refused(ListenerRefusal::TooManyUnread), ours as u64);
 }
 
 #[tokio::test]
