@@ -70,7 +70,7 @@ const AT_HAND_BYTES_MAX: u64 = 64_000;
 
 /// The body of an answer that is short and all there, as most are; else the same body as an error. Its end is known
 /// without following it, which costs memory and time for each request.
-pub(crate) fn at_hand(mut body: Body) -> Result<Body, Body> {
+pub(crate) fn at_hand(body: Body) -> Result<Body, Body> {
     if body.is_end_stream() {
         return Ok(body);
     }
@@ -78,22 +78,63 @@ pub(crate) fn at_hand(mut body: Body) -> Result<Body, Body> {
     if exact.is_none_or(|bytes| bytes > AT_HAND_BYTES_MAX) {
         return Err(body);
     }
-    match body.frame().now_or_never() {
-        Some(Some(Ok(frame))) => match frame.into_data() {
-            Ok(data) if body.is_end_stream() => Ok(full(data)),
-            Ok(data) => Err(BegunBody { first: Some(Ok(Frame::data(data))), rest: body }.boxed_unsync()),
-            Err(frame) => Err(BegunBody { first: Some(Ok(frame)), rest: body }.boxed_unsync()),
-        },
-        Some(Some(Err(error))) => Err(BegunBody { first: Some(Err(error)), rest: body }.boxed_unsync()),
-        // Nobody waited yet: whoever asks next is told when there is more.
-        Some(None) | None => Err(body),
-    }
+    let mut begun = BegunBody::begin(body);
+    let is_all = begun.rest.is_end_stream();
+    begun.take_data(|_| is_all).map(full).ok_or_else(|| begun.into_body())
 }
 
-/// A body of which the first frame has been taken.
-struct BegunBody {
-    first: Option<Result<Frame<Bytes>, BoxError>>,
+/// A body that has been asked for its first frame, before whoever sends it asks.
+pub(crate) struct BegunBody {
+    first: First,
     rest: Body,
+}
+
+/// What a body gave when it was asked for its first frame.
+#[derive(Default)]
+enum First {
+    /// Nothing yet, or it has been passed on.
+    #[default]
+    Passed,
+    /// A frame, or how the body failed.
+    Frame(Result<Frame<Bytes>, BoxError>),
+    /// It has none, whatever it said of its length.
+    End,
+}
+
+impl BegunBody {
+    /// Asks for what is there at once.
+    pub(crate) fn begin(mut body: Body) -> Self {
+        // Nobody waited yet: whoever asks next is told when there is more.
+        let first = match body.frame().now_or_never() {
+            None => First::Passed,
+            Some(Some(frame)) => First::Frame(frame),
+            Some(None) => First::End,
+        };
+        Self { first, rest: body }
+    }
+
+    /// A body that has not been asked.
+    pub(crate) fn of(body: Body) -> Self {
+        Self { first: First::Passed, rest: body }
+    }
+
+    /// The data of the first frame, if it is there and is wanted. It is not passed on then.
+    pub(crate) fn take_data(&mut self, is_wanted: impl FnOnce(&Bytes) -> bool) -> Option<Bytes> {
+        match std::mem::take(&mut self.first) {
+            First::Frame(Ok(frame)) if frame.data_ref().is_some_and(is_wanted) => frame.into_data().ok(),
+            other => {
+                self.first = other;
+                None
+            }
+        }
+    }
+
+    fn into_body(self) -> Body {
+        match self.first {
+            First::Passed => self.rest,
+            _ => self.boxed_unsync(),
+        }
+    }
 }
 
 impl hyper::body::Body for BegunBody {
@@ -101,20 +142,23 @@ impl hyper::body::Body for BegunBody {
     type Error = BoxError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        match self.first.take() {
-            Some(first) => Poll::Ready(Some(first)),
-            None => Pin::new(&mut self.rest).poll_frame(cx),
+        match std::mem::take(&mut self.first) {
+            First::Frame(first) => Poll::Ready(Some(first)),
+            First::End => Poll::Ready(None),
+            First::Passed => Pin::new(&mut self.rest).poll_frame(cx),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.first.is_none() && self.rest.is_end_stream()
+        matches!(self.first, First::Passed) && self.rest.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
         let rest = self.rest.size_hint();
-        let first = self.first.as_ref().and_then(|first| first.as_ref().ok()).and_then(Frame::data_ref);
-        let first = first.map_or(0, Bytes::len) as u64;
+        let first = match &self.first {
+            First::Frame(Ok(frame)) => frame.data_ref().map_or(0, Bytes::len) as u64,
+            _ => 0,
+        };
         rest.exact().map_or(rest, |rest| SizeHint::with_exact(first + rest))
     }
 }
