@@ -77,6 +77,7 @@ pub use policy::names::Names;
 pub use policy::partial::Partial;
 pub use policy::resource_pattern::{InvalidResourcePattern, ResourcePattern};
 pub use query::Query;
+pub use request_info::requested_resource::RequestedResource;
 pub use request_info::{
     RequestClass, RequestInfo, RequestTarget, ResourceRequest, Verb, is_namespace_name, is_path_segment_name,
 };

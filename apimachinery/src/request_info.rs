@@ -4,6 +4,8 @@
 //! host of its own ([`Mount`]), addresses one cluster, and a path that some hop or member could read differently than it
 //! is read here is refused instead of guessed at. Authorization and routing both rest on this one reading, so nothing is ever normalised.
 
+pub mod requested_resource;
+
 use std::fmt;
 
 use crate::query::{Query, escapes_are_valid};

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use percent_encoding::percent_decode_str;
-use tributary_apimachinery::{RequestInfo, RequestTarget};
+use tributary_apimachinery::{RequestInfo, RequestTarget, RequestedResource};
 
 use crate::{GroupResources, Level, Policy, PolicyRule, Stages};
 
@@ -18,22 +18,7 @@ pub struct AuditAttributes<'a> {
     /// The Kubernetes path, its escapes decoded: a policy is written for what is asked for, however it is spelled.
     pub path: Cow<'a, str>,
     /// The resource, where one is asked for.
-    pub resource: Option<AuditedResource<'a>>,
-}
-
-/// The resource of a request; texts are empty where there is none.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct AuditedResource<'a> {
-    /// Its API group.
-    pub group: &'a str,
-    /// Its name: `pods`.
-    pub resource: &'a str,
-    /// The subresource.
-    pub subresource: &'a str,
-    /// The namespace; a request on a namespace itself has it as its own.
-    pub namespace: &'a str,
-    /// The name of the object, or the one that a field selector asks for.
-    pub name: &'a str,
+    pub resource: Option<RequestedResource<'a>>,
 }
 
 impl<'a> AuditAttributes<'a> {
@@ -41,13 +26,7 @@ impl<'a> AuditAttributes<'a> {
     pub fn of(info: &'a RequestInfo, user: Option<(&'a str, &'a [String])>) -> Self {
         let resource = match &info.target {
             RequestTarget::NonResource => None,
-            RequestTarget::Resource(request) => Some(AuditedResource {
-                group: &request.resource.group,
-                resource: &request.resource.resource,
-                subresource: request.subresource.as_deref().unwrap_or_default(),
-                namespace: request.authorization_namespace(),
-                name: request.authorization_name(),
-            }),
+            RequestTarget::Resource(request) => Some(RequestedResource::of(request)),
         };
         Self { user, verb: info.requested_verb(), path: decoded(&info.path), resource }
     }
@@ -112,14 +91,14 @@ impl PolicyRule {
                 && self.non_resource_urls.iter().any(|url| path_matches(&attributes.path, url)))
     }
 
-    fn matches_resource(&self, resource: &AuditedResource<'_>) -> bool {
+    fn matches_resource(&self, resource: &RequestedResource<'_>) -> bool {
         let has_namespace = self.namespaces.is_empty() || has(&self.namespaces, resource.namespace);
         has_namespace && (self.resources.is_empty() || self.resources.iter().any(|own| own.matches(resource)))
     }
 }
 
 impl GroupResources {
-    fn matches(&self, asked: &AuditedResource<'_>) -> bool {
+    fn matches(&self, asked: &RequestedResource<'_>) -> bool {
         if self.group != asked.group && self.group != "*" {
             return false;
         }
@@ -132,7 +111,7 @@ impl GroupResources {
 }
 
 /// Whether `pods`, `pods/log`, `pods/*`, `*/log` or `*` means the resource. `pods/*` means `pods`, too.
-fn resource_matches(own: &str, asked: &AuditedResource<'_>) -> bool {
+fn resource_matches(own: &str, asked: &RequestedResource<'_>) -> bool {
     if own == "*" {
         return true;
     }

@@ -18,7 +18,7 @@ mod secrets;
 mod source_ips;
 
 pub use body::{AuditBody, BODY_BYTES_MAX};
-pub use checker::{AuditAttributes, AuditDecision, AuditedResource, decoded};
+pub use checker::{AuditAttributes, AuditDecision, decoded};
 pub use event::{Annotation, AuditedUser, Event, ObjectReference, RequestFacts, ResponseStatus, event_list};
 pub use level::{Stage, Stages};
 pub use micro_time::MicroTime;

@@ -5,7 +5,9 @@ use std::borrow::Cow;
 use serde_json::Value;
 
 use crate::checker::decoded;
-use crate::{AuditedResource, Level};
+use tributary_apimachinery::RequestedResource;
+
+use crate::Level;
 
 /// Query parameters whose values are credentials, in lower case: kube-apiserver's `access_token` and `token`
 /// (`NewWebSocketRequest`), and what servers behind the `proxy` subresource are commonly given.
@@ -36,7 +38,7 @@ const SECRET_KINDS: [(&str, &str); 4] = [
 ];
 
 /// Whether bodies of requests for a resource, and of their answers, hold Secrets' data or tokens.
-pub(crate) fn holds_secrets(resource: &AuditedResource<'_>) -> bool {
+pub(crate) fn holds_secrets(resource: &RequestedResource<'_>) -> bool {
     match (resource.group, resource.resource) {
         ("", "secrets") | ("authentication.k8s.io", "tokenreviews") => true,
         ("", "serviceaccounts") => resource.subresource == "token",
@@ -107,7 +109,7 @@ mod tests {
             ("example.io", "secrets", "", false),
             ("authentication.k8s.io", "selfsubjectreviews", "", false),
         ] {
-            let asked = AuditedResource { group, resource, subresource, ..AuditedResource::default() };
+            let asked = RequestedResource { group, resource, subresource, ..RequestedResource::default() };
             assert_eq!(holds_secrets(&asked), expected, "{group} {resource} {subresource}");
         }
         assert_eq!(cap(Level::RequestResponse, true), Level::Metadata);

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use percent_encoding::percent_decode_str;
-use tributary_apimachinery::{RequestInfo, RequestTarget};
+use tributary_apimachinery::{RequestInfo, RequestTarget, RequestedResource, ResourceRequest};
 
 /// Who asks, as far as RBAC looks: neither uid nor extras count.
 #[derive(Clone, Copy, Debug)]
@@ -48,19 +48,21 @@ pub struct ResourceAttributes<'a> {
     pub name: &'a str,
 }
 
+impl<'a> ResourceAttributes<'a> {
+    /// A verb on what a request asks for.
+    pub fn of(request: &'a ResourceRequest, verb: &'a str) -> Self {
+        let RequestedResource { group, resource, subresource, namespace, name } = RequestedResource::of(request);
+        Self { verb, group, version: &request.resource.version, resource, subresource, namespace, name }
+    }
+}
+
 impl<'a> Attributes<'a> {
     /// What an authorizer is asked about a request.
     pub fn of(info: &'a RequestInfo) -> Self {
         match &info.target {
-            RequestTarget::Resource(request) => Self::Resource(ResourceAttributes {
-                verb: info.verb.as_str(),
-                group: &request.resource.group,
-                version: &request.resource.version,
-                resource: &request.resource.resource,
-                subresource: request.subresource.as_deref().unwrap_or_default(),
-                namespace: request.authorization_namespace(),
-                name: request.authorization_name(),
-            }),
+            RequestTarget::Resource(request) => {
+                Self::Resource(ResourceAttributes::of(request, info.verb.as_str()))
+            }
             // `RequestInfo::parse` has refused what is not UTF-8.
             RequestTarget::NonResource => {
                 Self::NonResource { verb: info.verb.as_str(), path: percent_decode_str(&info.path).decode_utf8_lossy() }

@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 
 use percent_encoding::percent_decode_str;
-use tributary_apimachinery::{RequestInfo, RequestTarget, SERVICE_ACCOUNT_USERNAME_PREFIX, ServiceAccount, Verb};
+use tributary_apimachinery::{
+    RequestInfo, RequestTarget, RequestedResource, SERVICE_ACCOUNT_USERNAME_PREFIX, ServiceAccount, Verb,
+};
 
 /// What a policy looks at.
 #[derive(Clone, Debug)]
@@ -25,25 +27,9 @@ pub struct DispatchAttributes<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DispatchTarget<'a> {
     /// An object, a collection or a subresource.
-    Resource(DispatchedResource<'a>),
+    Resource(RequestedResource<'a>),
     /// Another path, its escapes decoded: a policy is written for what is asked for, however it is spelled.
     NonResource(Cow<'a, str>),
-}
-
-/// The resource of a request; texts are empty where there is none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DispatchedResource<'a> {
-    /// Its API group.
-    pub group: &'a str,
-    /// Its name: `pods`.
-    pub resource: &'a str,
-    /// The subresource.
-    pub subresource: &'a str,
-    /// The namespace; a request on a Namespace itself has it as its own. Empty for all namespaces together, and for
-    /// what has none.
-    pub namespace: &'a str,
-    /// The name of the object, or the one that a field selector asks for.
-    pub name: &'a str,
 }
 
 impl<'a> DispatchAttributes<'a> {
@@ -56,14 +42,8 @@ impl<'a> DispatchAttributes<'a> {
                 (info.verb.as_str(), DispatchTarget::NonResource(path))
             }
             RequestTarget::Resource(request) => {
-                let resource = DispatchedResource {
-                    group: &request.resource.group,
-                    resource: &request.resource.resource,
-                    subresource: request.subresource.as_deref().unwrap_or_default(),
-                    namespace: request.authorization_namespace(),
-                    name: request.authorization_name(),
-                };
-                (resource.verb(info.requested_verb()), DispatchTarget::Resource(resource))
+                let resource = RequestedResource::of(request);
+                (dispatched_verb(&resource, info.requested_verb()), DispatchTarget::Resource(resource))
             }
         };
         Self { user, groups, user_agent, verb, target }
@@ -76,13 +56,11 @@ impl<'a> DispatchAttributes<'a> {
     }
 }
 
-impl DispatchedResource<'_> {
-    /// The verb that policies see for one that RBAC has. A WebSocket opens `exec` by GET, SPDY by POST: one thing is
-    /// done, so it has one verb. kube-apiserver asks RBAC for `create` in both cases since 1.35
-    /// (`AuthorizePodWebsocketUpgradeCreatePermission`).
-    pub fn verb<'a>(&self, verb: &'a str) -> &'a str {
-        if ["attach", "exec", "portforward"].contains(&self.subresource) { Verb::Create.as_str() } else { verb }
-    }
+/// The verb that policies see for one that RBAC has. A WebSocket opens `exec` by GET, SPDY by POST: one thing is done, so
+/// it has one verb. kube-apiserver asks RBAC for `create` in both cases since 1.35
+/// (`AuthorizePodWebsocketUpgradeCreatePermission`).
+pub fn dispatched_verb<'a>(resource: &RequestedResource<'_>, verb: &'a str) -> &'a str {
+    if ["attach", "exec", "portforward"].contains(&resource.subresource) { Verb::Create.as_str() } else { verb }
 }
 
 #[cfg(test)]
@@ -105,7 +83,7 @@ mod tests {
         for (method, path, [verb, group, resource, subresource, namespace, name]) in rows {
             let info = RequestInfo::parse(method, path, None).unwrap();
             let seen = DispatchAttributes::of(&info, "ann", &[], "");
-            let expected = DispatchedResource { group, resource, subresource, namespace, name };
+            let expected = RequestedResource { group, resource, subresource, namespace, name };
             assert_eq!((seen.verb, seen.target), (verb, DispatchTarget::Resource(expected)), "{method} {path}");
         }
         let info = RequestInfo::parse("GET", "/clusters/eu/health%7A/a", None).unwrap();

@@ -24,7 +24,7 @@ mod policies;
 mod policy;
 mod rule;
 
-pub use attributes::{DispatchAttributes, DispatchTarget, DispatchedResource};
+pub use attributes::{DispatchAttributes, DispatchTarget, dispatched_verb};
 pub use examine::{Finding, RULES_MAX, Severity, can_match, examine};
 pub use explanation::{Explanation, Field, FieldVerdict, Reason, RuleVerdict};
 pub use outcome::{Action, LogMode, Outcome};

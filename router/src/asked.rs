@@ -52,15 +52,7 @@ pub(crate) async fn may_know(
 
 /// A verb on an object, or on a collection, without what lies below it.
 pub(crate) fn attributes<'a>(resource: &'a ResourceRequest, verb: &'a str) -> ResourceAttributes<'a> {
-    ResourceAttributes {
-        verb,
-        group: &resource.resource.group,
-        version: &resource.resource.version,
-        resource: &resource.resource.resource,
-        subresource: "",
-        namespace: resource.authorization_namespace(),
-        name: resource.authorization_name(),
-    }
+    ResourceAttributes { subresource: "", ..ResourceAttributes::of(resource, verb) }
 }
 
 /// Whether a review is of whoever asks for it.

@@ -5,8 +5,8 @@ mod told;
 
 use anyhow::{Context, ensure};
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
-use tributary_apimachinery::{ClusterName, RequestInfo, Verb};
-use tributary_policy::{DispatchAttributes, DispatchPolicies, DispatchTarget, DispatchedResource};
+use tributary_apimachinery::{ClusterName, RequestInfo, RequestedResource, Verb};
+use tributary_policy::{DispatchAttributes, DispatchPolicies, DispatchTarget, dispatched_verb};
 use tributary_router::{DispatchSettings, PlacePolicies};
 
 /// Where a running server answers, for those who may `get` the path in each cluster. The answer is text for people.
@@ -149,14 +149,14 @@ impl PolicyQuestion {
                 DispatchAttributes { user, groups, user_agent, verb: &self.verb, target }
             }
             (None, QuestionTarget::Resource(of)) => {
-                let target = DispatchedResource {
+                let target = RequestedResource {
                     group: &of.group,
                     resource: &of.resource,
                     subresource: &of.subresource,
                     namespace: &of.namespace,
                     name: &of.name,
                 };
-                let verb = target.verb(&self.verb);
+                let verb = dispatched_verb(&target, &self.verb);
                 DispatchAttributes { user, groups, user_agent, verb, target: DispatchTarget::Resource(target) }
             }
         }

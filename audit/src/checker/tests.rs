@@ -154,7 +154,7 @@ fn stars_mean_what_they_mean_to_kube_apiserver() {
     ] {
         assert_eq!(path_matches(path, url), expected, "{path} {url}");
     }
-    let asked = |resource, subresource| AuditedResource { resource, subresource, ..AuditedResource::default() };
+    let asked = |resource, subresource| RequestedResource { resource, subresource, ..RequestedResource::default() };
     for (own, asked, expected) in [
         ("pods", asked("pods", ""), true),
         ("pods", asked("pods", "log"), false),

@@ -3,7 +3,8 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
-use tributary_policy::{DispatchAttributes, DispatchTarget, DispatchedResource, Mode, Policy, Rule};
+use tributary_apimachinery::RequestedResource;
+use tributary_policy::{DispatchAttributes, DispatchTarget, Mode, Policy, Rule};
 
 use crate::denying;
 
@@ -36,7 +37,7 @@ impl Asked {
 pub(crate) fn asked() -> impl Strategy<Value = Asked> {
     let resource = (select(&GROUPS), select(&RESOURCES), select(&SUBRESOURCES), select(&NAMES), select(&NAMES));
     let resource = resource.prop_map(|(group, resource, subresource, namespace, name)| {
-        DispatchTarget::Resource(DispatchedResource { group, resource, subresource, namespace, name })
+        DispatchTarget::Resource(RequestedResource { group, resource, subresource, namespace, name })
     });
     let path = select(&PATHS).prop_map(|path| DispatchTarget::NonResource(path.into()));
     let groups = vec(select(&NAMES).prop_map(str::to_owned), 0..3);

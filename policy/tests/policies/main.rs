@@ -8,7 +8,8 @@ mod properties;
 mod reference;
 mod truth_table;
 
-use tributary_policy::{Action, DispatchAttributes, DispatchTarget, DispatchedResource, Outcome, Policy, Rule};
+use tributary_apimachinery::RequestedResource;
+use tributary_policy::{Action, DispatchAttributes, DispatchTarget, Outcome, Policy, Rule};
 
 /// The entries of a field, separated by spaces; `''` is the empty text.
 pub(crate) fn entries(text: &str) -> Vec<String> {
@@ -44,7 +45,7 @@ pub(crate) fn resource(text: &str) -> DispatchAttributes<'_> {
     let (verb, resource) = (words.next().unwrap(), words.next().unwrap());
     let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
     let name = words.next().unwrap_or_default();
-    let target = DispatchedResource { resource, subresource, name, ..DispatchedResource::default() };
+    let target = RequestedResource { resource, subresource, name, ..RequestedResource::default() };
     DispatchAttributes { user: "ann", groups: &[], user_agent: "", verb, target: DispatchTarget::Resource(target) }
 }
 

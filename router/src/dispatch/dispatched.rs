@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
 use tokio::sync::watch;
-use tributary_apimachinery::{ClusterName, RequestInfo};
+use tributary_apimachinery::{ClusterName, RequestInfo, RequestedResource};
 use tributary_authorization::ResourceAttributes;
-use tributary_policy::{Action, DispatchAttributes, DispatchTarget, DispatchedResource, Outcome};
+use tributary_policy::{Action, DispatchAttributes, DispatchTarget, Outcome, dispatched_verb};
 use tributary_proxy::EndpointSubset;
 
 use super::places::{Dispatch, DispatchGate};
@@ -157,9 +157,9 @@ impl Dispatched {
     pub(crate) fn denies_also(&self, cluster: &ClusterName, asked: &ResourceAttributes<'_>) -> bool {
         let Some(place) = self.dispatch.as_ref().and_then(|dispatch| dispatch.cluster(cluster)) else { return false };
         let ResourceAttributes { verb, group, resource, subresource, namespace, name, .. } = *asked;
-        let of = DispatchedResource { group, resource, subresource, namespace, name };
+        let of = RequestedResource { group, resource, subresource, namespace, name };
         let target = DispatchTarget::Resource(of);
-        place.judge(&DispatchAttributes { verb: of.verb(verb), target, ..self.asked() }).is_err()
+        place.judge(&DispatchAttributes { verb: dispatched_verb(&of, verb), target, ..self.asked() }).is_err()
     }
 
     /// Whether a cluster may be asked what has to be known to answer it.

@@ -91,7 +91,7 @@ fn why(verdict: &FieldVerdict, rule: &Rule, asked: &DispatchAttributes<'_>) -> S
 /// What a field is about, in a request.
 fn value(field: Field, asked: &DispatchAttributes<'_>) -> String {
     let quoted = |text: &str| format!("{text:?}");
-    let of_resource = |text: fn(&tributary_policy::DispatchedResource<'_>) -> String| match &asked.target {
+    let of_resource = |text: fn(&tributary_apimachinery::RequestedResource<'_>) -> String| match &asked.target {
         DispatchTarget::Resource(resource) => quoted(&text(resource)),
         DispatchTarget::NonResource(_) => quoted(""),
     };
