@@ -60,9 +60,7 @@ impl<'a> Attributes<'a> {
     /// What an authorizer is asked about a request.
     pub fn of(info: &'a RequestInfo) -> Self {
         match &info.target {
-            RequestTarget::Resource(request) => {
-                Self::Resource(ResourceAttributes::of(request, info.verb.as_str()))
-            }
+            RequestTarget::Resource(request) => Self::Resource(ResourceAttributes::of(request, info.verb.as_str())),
             // `RequestInfo::parse` has refused what is not UTF-8.
             RequestTarget::NonResource => {
                 Self::NonResource { verb: info.verb.as_str(), path: percent_decode_str(&info.path).decode_utf8_lossy() }

@@ -77,7 +77,7 @@ pub use policy::{Policies, Policy};
 pub use report::Report;
 pub use rights::SharedMode;
 pub use stages::{TraceContext, TracedStage};
-pub use topology::ClusterSetup;
+pub use topology::{ClusterAddress, ClusterSetup, SetupRevision};
 pub use tributary_apimachinery::ClusterAuthorization;
 pub use tributary_authentication::MemberRules;
 pub use tributary_proxy::Peer;

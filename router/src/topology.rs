@@ -1,5 +1,6 @@
 //! The member clusters as they are now: who they are, what they serve, and what is wrong with them.
 
+mod address;
 mod cluster;
 mod endpoints;
 mod fleet;
@@ -8,13 +9,15 @@ mod mark;
 mod report;
 mod served;
 mod server_version;
+mod setup;
 mod trouble;
 mod trouble_log;
 
-pub use cluster::ClusterSetup;
+pub use address::ClusterAddress;
 pub(crate) use cluster::{Cluster, ClusterIdentity, MemberShareMetrics};
 pub(crate) use endpoints::EndpointMetrics;
 pub(crate) use fleet::Fleet;
 pub(crate) use health::next_state;
 pub(crate) use mark::ClusterMark;
-pub(crate) use served::{ClusterAddress, Served};
+pub(crate) use served::Served;
+pub use setup::{ClusterSetup, SetupRevision};

@@ -330,7 +330,7 @@ pub(crate) mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::topology::{ClusterSetup, MemberShareMetrics};
+    use crate::topology::{ClusterAddress, ClusterSetup, MemberShareMetrics};
     use crate::{ClusterAuthorization, MemberRules};
 
     /// Versions over the clusters `a`, `b` and `c`.
@@ -340,7 +340,8 @@ pub(crate) mod tests {
             let setup = ClusterSetup {
                 name: name.clone(),
                 client: Err("a test".to_owned()),
-                fingerprint: String::new(),
+                client_generation: 0,
+                address: ClusterAddress::of(""),
                 index,
                 impersonation: MemberRules::default(),
                 authorization: ClusterAuthorization::Auto,

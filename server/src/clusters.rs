@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::{ClusterName, explain};
-use tributary_proxy::{Address, ClientTuning, ClusterClient, ConnectError};
-use tributary_router::{ClusterAuthorization, ClusterSetup, MemberRules};
+use tributary_proxy::{Address, BreakerTuning, ClientTuning, ClusterClient, ConnectError, Probe};
+use tributary_router::{ClusterAddress, ClusterSetup, SetupRevision};
 
 use crate::config_source::ClusterSpec;
 
@@ -13,14 +13,19 @@ use crate::config_source::ClusterSpec;
 pub struct Clusters {
     tuning: ClientTuning,
     known: BTreeMap<ClusterName, ConnectedCluster>,
+    /// How many clients were made: each has the number of its own.
+    clients: u64,
 }
 
 struct ConnectedCluster {
     origin: String,
-    /// The description's own fingerprint; the setup's also tells why there is no client.
-    fingerprint: String,
-    /// The description's own, but for the addresses of its servers.
-    fingerprint_beside_endpoints: Option<String>,
+    /// As it is described now; the setup has what its client was made for.
+    address: ClusterAddress,
+    /// The same, but for the addresses of its servers.
+    beside_endpoints: Option<ClusterAddress>,
+    /// The client goes by both for as long as it lives.
+    probe: Probe,
+    breaker: BreakerTuning,
     user_fingerprint: String,
     /// Why the user that is described last is not the one in use.
     refused_user: Option<String>,
@@ -28,7 +33,7 @@ struct ConnectedCluster {
     shutdown: CancellationToken,
     /// The cluster that this one turned out to be, if it is refused for that.
     twin: Option<ClusterName>,
-    /// Whether users' own tokens are passed on.
+    /// Whether users' own tokens are passed on. The client has further connections for it.
     passes_tokens: bool,
     setup: ClusterSetup,
 }
@@ -36,10 +41,10 @@ struct ConnectedCluster {
 impl Clusters {
     /// No clusters yet; `tuning` is every client's, tunnels included. Its `shutdown` ends what is open to all of them.
     pub fn new(tuning: ClientTuning) -> Self {
-        Self { tuning, known: BTreeMap::new() }
+        Self { tuning, known: BTreeMap::new(), clients: 0 }
     }
 
-    /// Takes over new descriptions. A cluster whose fingerprint is known keeps its client, with its connections,
+    /// Takes over new descriptions. A cluster that is described as before keeps its client, with its connections,
     /// whoever its user is now; one whose client cannot be made is there with the reason, so that it is named in
     /// answers rather than forgotten, and is tried anew each time. What is open to a cluster that is no longer
     /// described is broken off.
@@ -63,7 +68,7 @@ impl Clusters {
     }
 
     /// Makes a client. Why there is none is said once, however often it is tried.
-    async fn connect(&self, spec: ClusterSpec, before: Option<ConnectedCluster>) -> ConnectedCluster {
+    async fn connect(&mut self, spec: ClusterSpec, before: Option<ConnectedCluster>) -> ConnectedCluster {
         let ClusterSpec {
             name,
             origin,
@@ -71,8 +76,8 @@ impl Clusters {
             further_endpoints,
             probe,
             breaker,
-            fingerprint,
-            fingerprint_beside_endpoints,
+            address,
+            beside_endpoints,
             user_fingerprint,
             index,
             impersonation,
@@ -87,16 +92,14 @@ impl Clusters {
         let shutdown = shutdown.unwrap_or_else(|| self.tuning.shutdown.child_token());
         let client = match config {
             Ok(config) => {
+                let (probe, breaker) = (probe.clone(), breaker.clone());
                 let tuning = ClientTuning { shutdown: shutdown.clone(), probe, breaker, ..self.tuning.clone() };
                 let client = connected(name.clone(), config, &further_endpoints, tuning, passes_tokens);
                 client.await.map_err(|e| explain(&e))
             }
             Err(reason) => Err(reason),
         };
-        let before = before.map(|known| known.setup);
-        let fingerprint_before =
-            before.as_ref().filter(|known| known.client.is_ok()).map(|known| known.fingerprint.clone());
-        let said = before.and_then(|known| known.client.err());
+        let said = before.and_then(|known| known.setup.client.err());
         match &client {
             Err(reason) if said.as_ref() != Some(reason) => {
                 tracing::error!(cluster = %name, origin, reason, "the cluster cannot be used; the others are served");
@@ -104,40 +107,16 @@ impl Clusters {
             Ok(_) if said.is_some() => tracing::info!(cluster = %name, origin, "the cluster can be used now"),
             _ => {}
         }
-        let fingerprint_with_index = match index {
-            // Its objects' versions carry it.
-            Some(index) => format!("{fingerprint} index {index}"),
-            None => fingerprint.clone(),
-        };
-        let fingerprint_with_index = match impersonation == MemberRules::default() {
-            true => fingerprint_with_index,
-            // In whose name it is asked is settled with the cluster.
-            false => format!("{fingerprint_with_index} told {impersonation:?}"),
-        };
-        let fingerprint_with_index = match authorization {
-            ClusterAuthorization::Auto => fingerprint_with_index,
-            // By what it is authorized is settled with the cluster.
-            authorization => format!("{fingerprint_with_index} authorized by {authorization:?}"),
-        };
-        let fingerprint_with_index = match passes_tokens {
-            false => fingerprint_with_index,
-            // The client has further connections for it.
-            true => format!("{fingerprint_with_index} passes tokens"),
-        };
-        // The reason is a part: a client that can be made later is another one, though its description is the same.
-        let setup_fingerprint = match &client {
-            // The one before has other endpoints than it was made with.
-            Ok(_) if fingerprint_before.as_ref() == Some(&fingerprint_with_index) => {
-                format!("{fingerprint_with_index} anew")
-            }
-            Ok(_) => fingerprint_with_index,
-            Err(reason) => format!("{fingerprint_with_index} {reason}"),
-        };
-        let setup = ClusterSetup { name, client, fingerprint: setup_fingerprint, index, impersonation, authorization };
+        // One that cannot be made has none.
+        self.clients += u64::from(client.is_ok());
+        let (client_generation, described) = (self.clients, address.clone());
+        let setup = ClusterSetup { name, client, client_generation, address, index, impersonation, authorization };
         ConnectedCluster {
             origin,
-            fingerprint,
-            fingerprint_beside_endpoints,
+            address: described,
+            beside_endpoints,
+            probe,
+            breaker,
             user_fingerprint,
             refused_user: None,
             shutdown,
@@ -157,9 +136,9 @@ impl Clusters {
         self.known.keys().cloned().collect()
     }
 
-    /// The fingerprints of the clusters and their users, which tell of every change.
-    pub fn fingerprints(&self) -> Vec<(String, String)> {
-        let both = |known: &ConnectedCluster| (known.setup.fingerprint.clone(), known.user_fingerprint.clone());
+    /// The clusters and their users as far as they are compared: that tells of every change.
+    pub fn revisions(&self) -> Vec<(SetupRevision, String)> {
+        let both = |known: &ConnectedCluster| (known.setup.revision(), known.user_fingerprint.clone());
         self.known.values().map(both).collect()
     }
 
@@ -182,7 +161,6 @@ impl Clusters {
     /// Refuses a cluster that turned out to be `twin`, for as long as both are described as they are.
     pub fn refuse(&mut self, name: &ClusterName, twin: &ClusterName, reason: String) {
         if let Some(known) = self.known.get_mut(name) {
-            known.setup.fingerprint = format!("{} {reason}", known.fingerprint);
             known.setup.client = Err(reason);
             known.twin = Some(twin.clone());
         }
@@ -239,7 +217,7 @@ impl ConnectedCluster {
         match client.set_addresses(config, &spec.further_endpoints).await {
             Ok(true) => {
                 tracing::info!(cluster = %self.setup.name, origin = spec.origin, "the cluster has other endpoints");
-                self.fingerprint = spec.fingerprint.clone();
+                self.address = spec.address.clone();
                 Ok(self)
             }
             Ok(false) | Err(_) => Err(Box::new(self)),
@@ -251,16 +229,13 @@ impl ConnectedCluster {
             None => self.setup.client.is_ok(),
             Some(twin) => names.contains(twin),
         };
-        usable && self.fingerprint == spec.fingerprint && self.is_set_up_as(spec)
+        usable && self.address == spec.address && self.is_set_up_as(spec)
     }
 
     /// Whether nothing but the addresses of its servers has changed.
     fn holds_but_for_endpoints(&self, spec: &ClusterSpec) -> bool {
-        let is_known = self.fingerprint_beside_endpoints.is_some();
-        self.twin.is_none()
-            && is_known
-            && self.fingerprint_beside_endpoints == spec.fingerprint_beside_endpoints
-            && self.is_set_up_as(spec)
+        let is_known = self.beside_endpoints.is_some();
+        self.twin.is_none() && is_known && self.beside_endpoints == spec.beside_endpoints && self.is_set_up_as(spec)
     }
 
     fn is_set_up_as(&self, spec: &ClusterSpec) -> bool {
@@ -268,15 +243,19 @@ impl ConnectedCluster {
             && self.setup.impersonation == spec.impersonation
             && self.setup.authorization == spec.authorization
             && self.passes_tokens == spec.passes_tokens
+            && self.probe == spec.probe
+            && self.breaker == spec.breaker
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use tributary_router::{ClusterAuthorization, MemberRules};
+
     use super::*;
     use crate::hosts::ClusterHosts;
 
-    fn spec(name: &str, fingerprint: &str) -> ClusterSpec {
+    fn spec(name: &str, address: &str) -> ClusterSpec {
         ClusterSpec {
             name: ClusterName::new(name).unwrap(),
             origin: format!("context {name:?}"),
@@ -284,8 +263,8 @@ mod tests {
             further_endpoints: Vec::new(),
             probe: tributary_proxy::Probe::default(),
             breaker: tributary_proxy::BreakerTuning::default(),
-            fingerprint_beside_endpoints: None,
-            fingerprint: fingerprint.to_owned(),
+            beside_endpoints: None,
+            address: ClusterAddress::of(address),
             user_fingerprint: String::new(),
             warnings: Vec::new(),
             index: None,
@@ -298,13 +277,14 @@ mod tests {
         }
     }
 
-    fn fingerprints(clusters: &Clusters) -> Vec<String> {
-        clusters.fingerprints().into_iter().map(|(fingerprint, _)| fingerprint).collect()
+    /// What there is of each cluster: its address, and why it has no client.
+    fn told(clusters: &Clusters) -> Vec<(ClusterAddress, Option<String>)> {
+        clusters.setups().into_iter().map(|setup| (setup.address, setup.client.err())).collect()
     }
 
     /// A description with a user that has this token.
-    fn with_token(name: &str, fingerprint: &str, token: &str) -> ClusterSpec {
-        let mut spec = spec(name, fingerprint);
+    fn with_token(name: &str, address: &str, token: &str) -> ClusterSpec {
+        let mut spec = spec(name, address);
         spec.config.as_mut().unwrap().auth_info.token = Some(token.to_owned().into());
         ClusterSpec { user_fingerprint: token.to_owned(), ..spec }
     }
@@ -318,7 +298,7 @@ mod tests {
         assert_eq!(client.renewals(), 0, "nothing has changed");
         clusters.update(vec![with_token("a", "1", "u")]).await;
         assert_eq!((client.renewals(), clusters.any_failed()), (1, false));
-        assert_eq!(clusters.fingerprints(), [("1".to_owned(), "u".to_owned())]);
+        assert_eq!(clusters.revisions().pop().map(|(_, user)| user), Some("u".to_owned()));
         // A token that no header can hold.
         clusters.update(vec![with_token("a", "1", "a\nb")]).await;
         assert_eq!((client.renewals(), clusters.any_failed()), (1, true), "the old one stays, and it is tried again");
@@ -333,7 +313,7 @@ mod tests {
         ClusterSpec {
             config: Ok(kube::Config::new(url(&ports[0]))),
             further_endpoints: ports[1..].iter().map(|port| url(port).into()).collect(),
-            fingerprint_beside_endpoints: Some("all".to_owned()),
+            beside_endpoints: Some(ClusterAddress::of("all")),
             ..spec("a", &format!("{ports:?}"))
         }
     }
@@ -345,7 +325,7 @@ mod tests {
             let client = clusters.setups()[0].client.clone().unwrap();
             client.endpoints().iter().map(|endpoint| endpoint.address.replace("127.0.0.1:", "")).collect()
         };
-        let mut fingerprints_seen = Vec::new();
+        let mut seen: Vec<SetupRevision> = Vec::new();
         for (ports, is_kept) in [
             (&[1_u16, 2, 3][..], false),
             (&[1, 3], true),
@@ -361,15 +341,45 @@ mod tests {
         ] {
             clusters.update(vec![at(ports)]).await;
             assert_eq!(addresses(&clusters), ports.iter().map(u16::to_string).collect::<Vec<_>>());
-            let setup = clusters.setups()[0].fingerprint.clone();
-            let is_same = fingerprints_seen.last() == Some(&setup);
-            assert_eq!(is_same, is_kept, "{ports:?}: {setup} after {fingerprints_seen:?}");
-            fingerprints_seen.push(setup);
+            let revision = clusters.setups()[0].revision();
+            let is_same = seen.last() == Some(&revision);
+            assert_eq!(is_same, is_kept, "{ports:?}, after {} others", seen.len());
+            seen.push(revision);
         }
-        let other =
-            ClusterSpec { fingerprint_beside_endpoints: Some("another authority".to_owned()), ..at(&[5, 6, 7]) };
+        let other = ClusterSpec { beside_endpoints: Some(ClusterAddress::of("another authority")), ..at(&[5, 6, 7]) };
         clusters.update(vec![other]).await;
-        assert_ne!(fingerprints_seen.last(), Some(&clusters.setups()[0].fingerprint));
+        assert!(seen.last() != Some(&clusters.setups()[0].revision()));
+    }
+
+    #[tokio::test]
+    async fn whatever_else_is_described_otherwise_makes_another_client_of_the_same_address() {
+        let mut clusters = Clusters::new(ClientTuning::default());
+        let mut last = None;
+        for (name, described) in [
+            ("nothing", spec("a", "1")),
+            ("its index", ClusterSpec { index: Some(7), ..spec("a", "1") }),
+            (
+                "its rules",
+                ClusterSpec { impersonation: MemberRules { uid: true, ..MemberRules::default() }, ..spec("a", "1") },
+            ),
+            ("its authorization", ClusterSpec { authorization: ClusterAuthorization::Review, ..spec("a", "1") }),
+            ("its tokens", ClusterSpec { passes_tokens: true, ..spec("a", "1") }),
+            ("its probe", ClusterSpec { probe: Probe { failure_threshold: 9, ..Probe::default() }, ..spec("a", "1") }),
+            (
+                "its breaker",
+                ClusterSpec {
+                    breaker: BreakerTuning { max_in_flight: Some(9), ..BreakerTuning::default() },
+                    ..spec("a", "1")
+                },
+            ),
+        ] {
+            clusters.update(vec![described]).await;
+            let setup = clusters.setups().remove(0);
+            assert_eq!(setup.address, ClusterAddress::of("1"), "{name}");
+            let revision = Some(setup.revision());
+            assert!(revision != last, "{name}");
+            last = revision;
+        }
     }
 
     #[tokio::test]
@@ -393,14 +403,16 @@ mod tests {
         let [a, b] = ["a", "b"].map(|name| ClusterName::new(name).unwrap());
         let mut clusters = Clusters::new(ClientTuning::default());
         clusters.update(vec![spec("a", "1"), spec("b", "2")]).await;
-        assert_eq!(fingerprints(&clusters), ["1", "2"]);
+        let [first, second] = ["1", "2"].map(ClusterAddress::of);
+        assert_eq!(told(&clusters), [(first.clone(), None), (second.clone(), None)]);
         clusters.refuse(&b, &a, "same".to_owned());
-        assert_eq!(fingerprints(&clusters), ["1", "2 same"]);
+        let refused = clusters.revisions();
+        assert_eq!(told(&clusters), [(first, None), (second.clone(), Some("same".to_owned()))]);
         assert!(!clusters.any_failed(), "another try would not help");
         clusters.update(vec![spec("a", "1"), spec("b", "2")]).await;
-        assert_eq!(fingerprints(&clusters), ["1", "2 same"], "an unchanged configuration changes nothing");
+        assert!(clusters.revisions() == refused, "an unchanged configuration changes nothing");
         clusters.update(vec![spec("b", "2")]).await;
-        assert_eq!(fingerprints(&clusters), ["2"]);
+        assert_eq!(told(&clusters), [(second, None)]);
         assert!(clusters.setups()[0].client.is_ok());
     }
 
@@ -413,10 +425,10 @@ mod tests {
         assert!(clusters.any_failed());
         assert_eq!(clusters.names().len(), 1);
         assert!(clusters.setups()[0].client.is_err());
-        let first = clusters.fingerprints();
+        let first = clusters.revisions();
         let unreadable = ClusterSpec { config: Err("no such file".to_owned()), ..spec("a", "1") };
         clusters.update(vec![unreadable]).await;
         assert_eq!(clusters.setups()[0].client.as_ref().unwrap_err(), "no such file");
-        assert_ne!(clusters.fingerprints(), first, "another reason is news");
+        assert!(clusters.revisions() != first, "another reason is news");
     }
 }

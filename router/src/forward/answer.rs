@@ -299,7 +299,7 @@ mod tests {
     use crate::discovery::ServedResource;
     use crate::discovery::model::Resource;
     use crate::negotiate::Preferences;
-    use crate::{ClusterAuthorization, ClusterSetup, MemberRules, RouterConfig};
+    use crate::{ClusterAddress, ClusterAuthorization, ClusterSetup, MemberRules, RouterConfig};
 
     /// As much as takes a turn to be taken apart.
     const LARGE_BYTES: usize = 1 << 20;
@@ -328,7 +328,8 @@ mod tests {
         router.set_clusters(vec![ClusterSetup {
             name: name.clone(),
             client,
-            fingerprint: String::new(),
+            client_generation: 0,
+            address: ClusterAddress::of(""),
             index: None,
             impersonation: MemberRules::default(),
             authorization: ClusterAuthorization::Auto,
@@ -359,7 +360,8 @@ mod tests {
         router.set_clusters(vec![ClusterSetup {
             name: name.clone(),
             client,
-            fingerprint: String::new(),
+            client_generation: 0,
+            address: ClusterAddress::of(""),
             index: None,
             impersonation: MemberRules::default(),
             authorization: ClusterAuthorization::Auto,

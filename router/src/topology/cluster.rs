@@ -14,38 +14,21 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
-use tributary_apimachinery::{ClusterAuthorization, ClusterName, Permit, RequestClass, explain};
-use tributary_authentication::MemberRules;
+use tributary_apimachinery::{ClusterName, Permit, RequestClass, explain};
 use tributary_cacher::{ListPlaces, Precedence};
 use tributary_proxy::{ClusterClient, Reachability, Transport, nearest_tick};
 
+use super::address::ClusterAddress;
 use super::mark::ClusterMark;
-use super::served::{ClusterAddress, Served};
+use super::served::Served;
 use super::server_version::ServerVersion;
+use super::setup::ClusterSetup;
 use crate::body;
 use crate::discovery::{Fetched, MemberDiscovery, MemberDocuments, fetch};
 use crate::flow::fair_line::FairLine;
 use crate::flow::fair_share::{FairShare, ShareMetrics};
 use crate::flow::holder::Holder;
 use crate::refusal::{LimitRefusal, Refusal};
-
-/// A cluster as the configuration names it.
-#[derive(Clone, Debug)]
-pub struct ClusterSetup {
-    /// Its name.
-    pub name: ClusterName,
-    /// Sends requests to it, or says why none can be sent (a missing file, for example).
-    pub client: Result<ClusterClient, String>,
-    /// Changes whenever the cluster is to be reached, or checked, in another way; an equal one keeps connections and
-    /// caches. Who we are to the cluster is no part of it: the client is told of another user itself.
-    pub fingerprint: String,
-    /// The index of `itemResourceVersions: Integer`, if one is set.
-    pub index: Option<u16>,
-    /// What it is told of users beyond their names and groups, in the shared mode.
-    pub impersonation: MemberRules,
-    /// By what it is decided which of its objects users are shown from memory, in the shared mode.
-    pub authorization: ClusterAuthorization,
-}
 
 /// How often a member is asked what it serves. An unchanged answer is a 304 of a few hundred bytes; a new CRD
 /// is served after this time at the latest, at once if it was created through this endpoint.
@@ -104,8 +87,6 @@ pub(crate) struct Cluster {
     /// What was served under this name before the configuration changed, or what an earlier run knew. Gone once it
     /// has answered itself.
     inherited: ArcSwapOption<Served>,
-    /// How it is reached.
-    address: ClusterAddress,
     /// When it was configured.
     since: Instant,
     /// The cluster that this one is under a second name.
@@ -237,7 +218,6 @@ impl Cluster {
     ) -> Arc<Self> {
         Arc::new(Self {
             inherited: ArcSwapOption::new(before.map(Arc::new)),
-            address: ClusterAddress::of(&setup.fingerprint),
             since: Instant::now(),
             twin: ArcSwapOption::empty(),
             namesake: ArcSwapOption::empty(),
@@ -298,13 +278,13 @@ impl Cluster {
 
     /// What is offered of it, and how the cluster was reached that said so.
     pub(super) fn served(&self) -> Option<Served> {
-        let own = self.discovery().map(|discovery| Served { address: self.address.clone(), discovery });
+        let own = self.discovery().map(|discovery| Served { address: self.setup.address.clone(), discovery });
         own.or_else(|| self.inherited.load().as_deref().cloned())
     }
 
     /// How it is reached.
     pub(crate) fn address(&self) -> &ClusterAddress {
-        &self.address
+        &self.setup.address
     }
 
     /// When it was configured.

@@ -23,7 +23,7 @@ use tributary_apimachinery::ClusterName;
 
 use super::cluster::{Cluster, ClusterChange, ClusterSetup, MemberShareMetrics};
 use super::mark::ClusterMark;
-use super::served::{ClusterAddress, Served};
+use super::served::Served;
 use super::server_version::ServerVersion;
 use crate::discovery::{MemberDocuments, Union};
 use crate::flow::large_bodies::beside;
@@ -195,22 +195,22 @@ impl Fleet {
         self.generation.subscribe()
     }
 
-    /// Takes over a new set of clusters. One with the same name and fingerprint is kept as it is.
+    /// Takes over a new set of clusters. One with the same name and revision is kept as it is.
     pub(crate) fn set(self: &Arc<Self>, setups: Vec<ClusterSetup>) {
         let changing = self.changing.lock();
         let before = self.clusters.load_full();
         let mut after = BTreeMap::new();
         let mut started = Vec::new();
         for setup in setups {
-            let name = setup.name.clone();
-            let kept = before.get(&name).filter(|cluster| cluster.setup.fingerprint == setup.fingerprint);
+            let (name, revision) = (setup.name.clone(), setup.revision());
+            let kept = before.get(&name).filter(|cluster| cluster.setup.revision() == revision);
             if let Some(kept) = kept.filter(|kept| kept.problem().is_some()) {
                 // What was wrong may be mended, for example by other credentials.
                 kept.refresh();
             }
             let cluster = kept.cloned().unwrap_or_else(|| {
                 let known = self.known.lock().remove(&name);
-                let known = known.filter(|known| known.address == ClusterAddress::of(&setup.fingerprint));
+                let known = known.filter(|known| known.address == setup.address);
                 // What was said under this name in this process stands in until the new address has answered, as what
                 // is held of it does; of an earlier process only what the same address said.
                 let served = before.get(&name).and_then(|before| before.served()).or(known);

@@ -2,15 +2,8 @@
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
-
+use super::address::ClusterAddress;
 use crate::discovery::MemberDiscovery;
-
-/// How a cluster is reached, as a digest. What one cluster said is not taken for the words of another that is given its
-/// name; a renewed credential makes no other cluster of it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct ClusterAddress(Arc<str>);
 
 /// What a cluster serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,12 +12,4 @@ pub(crate) struct Served {
     pub address: ClusterAddress,
     /// What it said.
     pub discovery: Arc<MemberDiscovery>,
-}
-
-impl ClusterAddress {
-    /// That of a [`fingerprint`](super::ClusterSetup::fingerprint).
-    pub(crate) fn of(fingerprint: &str) -> Self {
-        let digest: String = Sha256::digest(fingerprint).iter().map(|byte| format!("{byte:02x}")).collect();
-        Self(digest.into())
-    }
 }

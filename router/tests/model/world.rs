@@ -14,7 +14,8 @@ use tributary_apimachinery::body::{self, Body};
 use tributary_apimachinery::{ClusterName, Consistency, ItemResourceVersions, Partial};
 use tributary_proxy::{BoxIo, ClientTuning, ClusterClient, Connector};
 use tributary_router::{
-    ClusterAuthorization, ClusterSetup, KeepEpochs, MemberRules, Policies, Policy, Router, RouterConfig, User,
+    ClusterAddress, ClusterAuthorization, ClusterSetup, KeepEpochs, MemberRules, Policies, Policy, Router,
+    RouterConfig, User,
 };
 use tributary_simulator::compact;
 use tributary_simulator::{HistoryEvent, Listed, SimulatedCluster, Simulator, SimulatorConfig};
@@ -542,7 +543,8 @@ pub(crate) async fn connect(name: &str, member: &Arc<SimulatedCluster>, salt: u6
     Ok(ClusterSetup {
         name: cluster,
         client: Ok(client),
-        fingerprint: format!("{} {salt}", member.token()),
+        client_generation: 0,
+        address: ClusterAddress::of(&format!("{} {salt}", member.token())),
         index: index_of(name),
         impersonation: MemberRules::default(),
         authorization: ClusterAuthorization::Rbac,

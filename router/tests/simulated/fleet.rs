@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::Uri;
 use tributary_apimachinery::ClusterName;
 use tributary_proxy::{BoxIo, ClientTuning, ClusterClient, Connector};
-use tributary_router::{ClusterAuthorization, ClusterSetup, MemberRules, Policies};
+use tributary_router::{ClusterAddress, ClusterAuthorization, ClusterSetup, MemberRules, Policies};
 use tributary_simulator::{Rejection, RequestKind, SimulatedCluster, Simulator, SimulatorConfig};
 
 use crate::harness::{CONFIG_MAPS, Events, Fixture, SOON, config, config_map, router, until, version};
@@ -29,7 +29,8 @@ pub(crate) async fn setup(member: &Arc<SimulatedCluster>) -> ClusterSetup {
     ClusterSetup {
         name,
         client: Ok(client),
-        fingerprint: member.token().to_owned(),
+        client_generation: 0,
+        address: ClusterAddress::of(member.token()),
         index: None,
         impersonation: MemberRules::default(),
         // The rights that a test gives are what counts: what they are found out by is in `rights_detected`.

@@ -18,8 +18,8 @@ use tributary_apimachinery::{ClusterName, Mount, Partial};
 use tributary_authentication::Reach;
 use tributary_proxy::{ClientTuning, ClusterClient};
 use tributary_router::{
-    ClusterAuthorization, ClusterSetup, Limits, MemberRules, Peer, Policies, Policy, Router, RouterConfig, SharedMode,
-    User,
+    ClusterAddress, ClusterAuthorization, ClusterSetup, Limits, MemberRules, Peer, Policies, Policy, Router,
+    RouterConfig, SharedMode, User,
 };
 use tributary_simulator::{SimulatedCluster, Simulator, SimulatorConfig};
 
@@ -123,7 +123,8 @@ pub(crate) async fn setup_through(
     ClusterSetup {
         name,
         client,
-        fingerprint: member.token().to_owned(),
+        client_generation: 0,
+        address: ClusterAddress::of(member.token()),
         index: None,
         impersonation: MemberRules::default(),
         // The rights that a test gives are what counts: what they are found out by is in `rights_detected`.

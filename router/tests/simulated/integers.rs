@@ -496,7 +496,6 @@ async fn a_new_number_is_another_cluster() {
     for (name, index) in [("a", 0), ("b", 5)] {
         let mut setup = setup(fixture.member(name), name).await;
         setup.index = Some(index);
-        setup.fingerprint.push_str(&index.to_string());
         setups.push(setup);
     }
     fixture.router.set_clusters(setups);

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use serde_json::json;
-use tributary_router::{ClusterSetup, LastHeard, Router, RouterConfig};
+use tributary_router::{
+    ClusterAddress, ClusterAuthorization, ClusterSetup, LastHeard, MemberRules, Router, RouterConfig,
+};
 use tributary_simulator::SimulatedCluster;
 
 use crate::harness::{Fixture, SOON, allow, config, items, setup, until};
@@ -142,12 +144,26 @@ async fn what_was_kept_is_kept_on_while_a_cluster_is_down() {
     }
 }
 
+/// The cluster is the same, whatever it is told of users and however they are authorized.
+#[tokio::test]
+async fn what_is_told_to_a_cluster_makes_no_other_cluster_of_it() {
+    let (members, heard) = Process::first().await.end(|text| text.contains("deployments")).await;
+    members[1].control().stop_listening().await;
+    let router = Router::new(RouterConfig { policies: allow(), last_heard: heard, ..RouterConfig::default() });
+    let impersonation = MemberRules { uid: true, ..MemberRules::default() };
+    let authorization = ClusterAuthorization::Review;
+    let told = ClusterSetup { impersonation, authorization, ..setup(&members[1], "b").await };
+    router.set_clusters(vec![setup(&members[0], "a").await, told]);
+    router.asked_once(SOON).await;
+    assert!(knows_deployments(&Fixture { members, router }).await);
+}
+
 #[tokio::test]
 async fn what_another_cluster_of_the_name_said_is_not_taken_over() {
     let (members, heard) = Process::first().await.end(|text| text.contains("deployments")).await;
     members[1].control().stop_listening().await;
     let router = Router::new(RouterConfig { policies: allow(), last_heard: heard, ..RouterConfig::default() });
-    let elsewhere = ClusterSetup { fingerprint: "another address".to_owned(), ..setup(&members[1], "b").await };
+    let elsewhere = ClusterSetup { address: ClusterAddress::of("another address"), ..setup(&members[1], "b").await };
     router.set_clusters(vec![setup(&members[0], "a").await, elsewhere]);
     router.asked_once(SOON).await;
     assert!(!knows_deployments(&Fixture { members, router }).await);

@@ -193,7 +193,6 @@ async fn a_member_sees_the_user_and_what_of_it_the_configuration_says() {
         let rules = MemberRules { uid: true, extra: ["team".to_owned()].into() };
         setups.push(tributary_router::ClusterSetup { impersonation: rules, ..setup(member, member.name()).await });
     }
-    setups.iter_mut().for_each(|own| own.fingerprint.push_str(" and more"));
     fixture.router.set_clusters(setups);
     until(async || ann.get("/clusters/a/api/v1/namespaces/shop/configmaps").await.code == 200).await;
     let mut told: Vec<_> = rbac[0].came().pop().unwrap().headers;

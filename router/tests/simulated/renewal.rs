@@ -7,7 +7,7 @@ use serde_json::json;
 use tokio::time::timeout;
 use tributary_apimachinery::{Consistency, Partial};
 use tributary_proxy::ClusterClient;
-use tributary_router::{ClusterSetup, Policies, Policy};
+use tributary_router::{ClusterAddress, ClusterSetup, Policies, Policy};
 use tributary_simulator::{Rejection, RequestKind, SimulatedCluster, Simulator};
 
 use crate::harness::{
@@ -119,7 +119,7 @@ async fn reached_otherwise(policies: Policies, refused: Option<Rejection>) {
     control.reset_counters();
     control.hold_lists(true);
     let member = fixture.member("a");
-    setups[0] = ClusterSetup { fingerprint: "another address".to_owned(), ..setup(member, "a").await };
+    setups[0] = ClusterSetup { address: ClusterAddress::of("another address"), ..setup(member, "a").await };
     fixture.router.set_clusters(setups.clone());
     fixture.router.asked_once(SOON).await;
     let is_asked = || !lists(member).is_empty();
@@ -404,7 +404,7 @@ async fn a_version_is_waited_for_in_the_cacher_that_answers() {
         let (fixture, mut setups) = synced_with(policies, refused).await;
         let member = fixture.member("a");
         let control = member.control();
-        let other = ClusterSetup { fingerprint: "another address".to_owned(), ..setup(member, "a").await };
+        let other = ClusterSetup { address: ClusterAddress::of("another address"), ..setup(member, "a").await };
         setups[0] = other;
         control.reset_counters();
         control.lag_watches(Duration::from_secs(1));
@@ -440,7 +440,7 @@ async fn a_version_is_waited_for_in_the_cacher_that_answers() {
 async fn a_write_that_is_waited_for_while_its_cluster_is_reached_otherwise_ends_in_a_warning() {
     let (fixture, mut setups) = synced(deny()).await;
     let member = fixture.member("a");
-    setups[0] = ClusterSetup { fingerprint: "another address".to_owned(), ..setup(member, "a").await };
+    setups[0] = ClusterSetup { address: ClusterAddress::of("another address"), ..setup(member, "a").await };
     member.control().lag_watches(Duration::from_secs(10));
     fixture.write("POST", CONFIG_MAPS, &config_map_in("a", "written", "")).await.ok();
     member.control().reset_counters();
@@ -517,7 +517,7 @@ async fn reached_otherwise_before_a_namespace_is_read(
     let member = fixture.member("a");
     prepare(member);
     member.control().reset_counters();
-    setups[0] = ClusterSetup { fingerprint: "another address".to_owned(), ..setup(member, "a").await };
+    setups[0] = ClusterSetup { address: ClusterAddress::of("another address"), ..setup(member, "a").await };
     fixture.router.set_clusters(setups);
     fixture.router.asked_once(SOON).await;
     until(|| async { !lists(member).is_empty() }).await;

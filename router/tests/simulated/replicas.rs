@@ -8,7 +8,7 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::json;
-use tributary_router::ClusterSetup;
+use tributary_router::{ClusterAddress, ClusterSetup};
 use tributary_simulator::{Rejection, RequestKind};
 
 use crate::harness::{
@@ -171,7 +171,7 @@ async fn a_client_ahead_of_a_cluster_whose_configuration_changes_hears_what_the_
     fixture.member("a").control().reject(Some(lists));
     let mut events = fixture.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={}", composite(&ahead))).await;
     events.nothing().await;
-    let changed = ClusterSetup { fingerprint: "another".to_owned(), ..setup(fixture.member("a"), "a").await };
+    let changed = ClusterSetup { address: ClusterAddress::of("another"), ..setup(fixture.member("a"), "a").await };
     fixture.router.set_clusters(vec![changed]);
     let error = events.soon().await;
     assert_eq!((&error["type"], &error["object"]["code"]), (&json!("ERROR"), &json!(410)), "{error}");

@@ -211,8 +211,7 @@ async fn a_member_that_is_to_be_asked_and_does_not_let_us_is_told_of() {
     let mut setups = Vec::new();
     for member in &fixture.members {
         let own = crate::harness::setup(member, member.name()).await;
-        let fingerprint = format!("{} is asked", own.fingerprint);
-        setups.push(ClusterSetup { authorization: ClusterAuthorization::Review, fingerprint, ..own });
+        setups.push(ClusterSetup { authorization: ClusterAuthorization::Review, ..own });
     }
     fixture.router.set_clusters(setups);
     let problem = async || report(&fixture, "b").await.rights_problem;
@@ -249,10 +248,9 @@ async fn a_member_is_asked_of_whom_it_is_told() {
     let mut setups = Vec::new();
     for member in &fixture.members {
         let own = crate::harness::setup(member, member.name()).await;
-        let fingerprint = format!("{} tells more", own.fingerprint);
         let impersonation = MemberRules { uid: true, extra: ["team".to_owned()].into() };
         let authorization = ClusterAuthorization::Review;
-        setups.push(ClusterSetup { impersonation, authorization, fingerprint, ..own });
+        setups.push(ClusterSetup { impersonation, authorization, ..own });
     }
     fixture.router.set_clusters(setups);
     decided(&fixture, "b", RightsDecider::Review).await;

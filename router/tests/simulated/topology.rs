@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tributary_proxy::ClientTuning;
-use tributary_router::ClusterSetup;
+use tributary_router::{ClusterAddress, ClusterSetup};
 use tributary_simulator::{RequestKind, SimulatedCluster, Simulator};
 
 use crate::harness::{
@@ -470,7 +470,8 @@ async fn the_first_by_name_shows_the_objects_even_if_it_is_found_last() {
     let member = fixture.member("m");
     let (second, first) = (setup(member, "second").await, setup(member, "first").await);
     // The first name leads nowhere at first.
-    let lost = ClusterSetup { client: Err("no such file".into()), fingerprint: "lost".into(), ..first.clone() };
+    let lost =
+        ClusterSetup { client: Err("no such file".into()), address: ClusterAddress::of("lost"), ..first.clone() };
     fixture.router.set_clusters(vec![lost, second.clone()]);
     fixture.router.asked_once(Duration::from_secs(1)).await;
     until(|| async { items(&fixture.get(&made()).await.ok()) == ["second/x"] }).await;

@@ -37,7 +37,7 @@ async fn with_few_connections() -> Fixture {
     // Of twelve connections clients have six.
     let tuning = ClientTuning { max_http1_requests: 12, ..ClientTuning::default() };
     let few = setup_through(member, "a", &[member.url().parse().unwrap()], tuning).await;
-    let few = ClusterSetup { fingerprint: "few connections".to_owned(), ..few };
+    let few = ClusterSetup { client_generation: 1, ..few };
     fixture.router.set_clusters(vec![few, setup(fixture.member("b"), "b").await]);
     fixture.router.asked_once(SOON).await;
     fixture.put_and_see("a", "x", "").await;
@@ -119,7 +119,7 @@ async fn answers_that_are_not_read_stall_nobody_over_http2() {
         let client_windows = Windows { stream: 64 << 10, connection: 256 << 10 };
         let tuning = ClientTuning { client_windows, ..ClientTuning::default() };
         let small = setup_through(member, "a", &[member.url().parse().unwrap()], tuning).await;
-        fixture.router.set_clusters(vec![ClusterSetup { fingerprint: "small windows".to_owned(), ..small }]);
+        fixture.router.set_clusters(vec![ClusterSetup { client_generation: 1, ..small }]);
         fixture.router.asked_once(SOON).await;
         for number in 0..20 {
             fixture.put("a", &format!("large-{number}"), &"x".repeat(10 << 10));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use tributary_apimachinery::ClusterName;
-use tributary_router::{ClusterAuthorization, DispatchSettings, FlowSettings, MemberRules};
+use tributary_router::{ClusterAddress, ClusterAuthorization, DispatchSettings, FlowSettings, MemberRules};
 
 use crate::access_log::LoggingModes;
 use crate::hosts::ClusterHosts;
@@ -24,11 +24,11 @@ pub struct ClusterSpec {
     pub probe: tributary_proxy::Probe,
     /// When its endpoints that fail are sent nothing for a while.
     pub breaker: tributary_proxy::BreakerTuning,
-    /// Equal where all but the addresses of its servers is as in `fingerprint`; `None` where the source has one address
+    /// Equal where all but the addresses of its servers is as in `address`; `None` where the source has one address
     /// alone.
-    pub fingerprint_beside_endpoints: Option<String>,
-    /// Equal where the member is reached and checked in the same way, referenced files included.
-    pub fingerprint: String,
+    pub beside_endpoints: Option<ClusterAddress>,
+    /// Equal where the member is reached in the same way, referenced files included.
+    pub address: ClusterAddress,
     /// Equal where the user is the same, referenced files included: a change costs neither connections nor caches.
     pub user_fingerprint: String,
     /// What is allowed and dangerous in what the source says, for people.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tributary_router::{ClusterAuthorization, MemberRules};
+use tributary_router::{ClusterAddress, ClusterAuthorization, MemberRules};
 
 use crate::contexts::{ContextSelection, ContextsError, SelectedContext};
 use crate::hosts::ClusterHosts;
@@ -86,8 +86,8 @@ fn spec(chosen: SelectedContext, target: Result<ContextTarget, String>) -> Clust
         further_endpoints: Vec::new(),
         probe: tributary_proxy::Probe::default(),
         breaker: tributary_proxy::BreakerTuning::default(),
-        fingerprint_beside_endpoints: None,
-        fingerprint,
+        beside_endpoints: None,
+        address: ClusterAddress::of(&fingerprint),
         user_fingerprint,
         warnings,
         index: None,

@@ -12,7 +12,7 @@ use tributary_crds::{
     Credentials, KubeconfigReference, SecretText, Severity, UpstreamCluster, UpstreamClusterSpec, ValidationProblem,
 };
 use tributary_proxy::{Address, BreakerTuning, Probe, without_user_info};
-use tributary_router::MemberRules;
+use tributary_router::{ClusterAddress, MemberRules};
 
 use super::dispatch::dispatch_settings;
 use super::flow_control::flow_settings;
@@ -156,28 +156,17 @@ pub async fn cluster_spec(
         .map(|url| Address { proxy: target.proxies.on_the_way_to(&url), url })
         .collect();
     let (probe, breaker) = (probe(&cluster.spec)?, breaker(&cluster.spec));
-    // The client goes by these for as long as it lives.
-    let health = |fingerprint: String| {
-        let fingerprint = match probe == Probe::default() {
-            true => fingerprint,
-            false => format!("{fingerprint} probed by {probe:?}"),
-        };
-        match breaker == BreakerTuning::default() {
-            true => fingerprint,
-            false => format!("{fingerprint} cut by {breaker:?}"),
-        }
-    };
-    let fingerprint = further_endpoints.iter().fold(target.fingerprint, |text, more| format!("{text} {}", more.url));
-    let fingerprint_beside_endpoints = match cluster.spec.endpoints.is_empty() {
+    let address = further_endpoints.iter().fold(target.fingerprint, |text, more| format!("{text} {}", more.url));
+    let beside_endpoints = match cluster.spec.endpoints.is_empty() {
         true => None,
-        false => Some(health(beside_endpoints(&cluster.spec, base).await?)),
+        false => Some(ClusterAddress::of(&beside_endpoints(&cluster.spec, base).await?)),
     };
     let told = &cluster.spec.impersonation;
     let spec = ClusterSpec {
         origin: format!("UpstreamCluster {name}"),
         config: Ok(target.config),
-        fingerprint: health(fingerprint),
-        fingerprint_beside_endpoints,
+        address: ClusterAddress::of(&address),
+        beside_endpoints,
         probe,
         breaker,
         user_fingerprint: target.user_fingerprint,
@@ -368,10 +357,10 @@ mod tests {
         assert_eq!(spec.index, Some(7));
         assert_eq!(files, [base.path().join("ca.pem")]);
         let (again, _) = cluster_spec(&cluster, base.path()).await.unwrap();
-        assert_eq!(spec.fingerprint, again.fingerprint);
+        assert_eq!(spec.address, again.address);
         std::fs::write(base.path().join("ca.pem"), authority()).unwrap();
         let (rotated, _) = cluster_spec(&cluster, base.path()).await.unwrap();
-        assert_ne!(spec.fingerprint, rotated.fingerprint, "the contents of files count");
+        assert_ne!(spec.address, rotated.address, "the contents of files count");
     }
 
     #[tokio::test]
@@ -379,7 +368,7 @@ mod tests {
         let of = async |given: serde_json::Value| {
             let mut fields = serde_json::json!({"endpoints": ["https://a"], "insecureSkipVerify": true});
             fields.as_object_mut().unwrap().extend(given.as_object().unwrap().clone());
-            cluster_spec(&upstream(fields), Path::new("")).await.map(|(spec, _)| (spec.probe, spec.fingerprint))
+            cluster_spec(&upstream(fields), Path::new("")).await.map(|(spec, _)| (spec.probe, spec.address))
         };
         let (nothing, unnamed) = of(serde_json::json!({})).await.unwrap();
         assert_eq!(nothing, Probe::default());
@@ -397,7 +386,7 @@ mod tests {
             failure_threshold: 4,
         };
         assert_eq!(probe, expected);
-        assert_ne!(other, unnamed, "the client is made anew");
+        assert_eq!(other, unnamed, "it is reached in the same way");
         let error = of(serde_json::json!({"endpointProbe": {"path": "/a b"}})).await.unwrap_err().to_string();
         assert!(error.starts_with("spec.endpointProbe.path: \"/a b\""), "{error}");
     }
@@ -411,7 +400,7 @@ mod tests {
         };
         let (nothing, empty) = (of(serde_json::json!({})).await, of(serde_json::json!({"circuitBreaker": {}})).await);
         assert_eq!((&nothing.breaker, &empty.breaker), (&BreakerTuning::default(), &BreakerTuning::default()));
-        assert_eq!(nothing.fingerprint, empty.fingerprint);
+        assert_eq!(nothing.address, empty.address);
         let given = of(serde_json::json!({"circuitBreaker": {
             "consecutiveFailures": 3, "openSeconds": 7, "maxRequestsInflight": 400, "maxRequestsInflightPerEndpoint": 200,
         }}))
@@ -423,15 +412,14 @@ mod tests {
             max_in_flight_per_endpoint: Some(200),
         };
         assert_eq!(given.breaker, expected);
-        assert_ne!(given.fingerprint, nothing.fingerprint, "the client is made anew");
-        assert_ne!(given.fingerprint_beside_endpoints, nothing.fingerprint_beside_endpoints);
+        assert_eq!(given.address, nothing.address, "it is reached in the same way");
     }
 
     #[tokio::test]
     async fn what_is_beside_the_endpoints_is_known_apart() {
         let of = async |fields: serde_json::Value| {
             let (spec, _) = cluster_spec(&upstream(fields), Path::new("")).await.unwrap();
-            (spec.fingerprint, spec.fingerprint_beside_endpoints.unwrap())
+            (spec.address, spec.beside_endpoints.unwrap())
         };
         let both = of(serde_json::json!({"endpoints": ["https://a", "https://b"], "insecureSkipVerify": true})).await;
         let other = of(serde_json::json!({"endpoints": ["https://c"], "insecureSkipVerify": true})).await;
@@ -449,7 +437,7 @@ mod tests {
                 "endpoints": [server], "caFile": "ca.pem", "credentials": {"token": token},
             }));
             let (spec, _) = cluster_spec(&given, base.path()).await.unwrap();
-            (spec.fingerprint, spec.user_fingerprint)
+            (spec.address, spec.user_fingerprint)
         };
         let before = fingerprints("t", "https://a").await;
         let (renewed, moved) = (fingerprints("u", "https://a").await, fingerprints("t", "https://b").await);
@@ -470,7 +458,7 @@ mod tests {
         assert_eq!(further, ["https://b:6443/", "https://c/"]);
         let (fewer, _) = cluster_spec(&cluster(serde_json::json!(["https://a"])), base.path()).await.unwrap();
         assert!(fewer.further_endpoints.is_empty());
-        assert_ne!(fewer.fingerprint, spec.fingerprint, "a new endpoint is a new configuration");
+        assert_ne!(fewer.address, spec.address, "a new endpoint is a new configuration");
     }
 
     #[tokio::test]

@@ -93,8 +93,7 @@ impl ListenerRefusal {
                 Status::too_many_requests(message, 1)
             }
             Self::CrossOrigin => {
-                let message =
-                    "a page of another site asks with the certificate of this browser's user; pages of this host alone may";
+                let message = "a page of another site asks with the certificate of this browser's user; pages of this host alone may";
                 Status::new(403, StatusReason::Forbidden, message)
             }
         }

@@ -22,7 +22,7 @@ use tokio_rustls::client::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::ClusterName;
 use tributary_proxy::{ClientTuning, ClusterClient};
-use tributary_router::{ClusterAuthorization, ClusterSetup, MemberRules, Router, RouterConfig};
+use tributary_router::{ClusterAddress, ClusterAuthorization, ClusterSetup, MemberRules, Router, RouterConfig};
 use tributary_server::audit::Auditor;
 use tributary_server::authentication::Authenticator;
 use tributary_server::credentials::{BearerToken, Certificates, certificates};
@@ -202,7 +202,8 @@ pub(crate) async fn router_over(name: &str) -> (SimulatedCluster, Arc<Router>) {
     router.set_clusters(vec![ClusterSetup {
         name,
         client: client.map_err(|error| error.to_string()),
-        fingerprint: member.token().to_owned(),
+        client_generation: 0,
+        address: ClusterAddress::of(member.token()),
         index: None,
         impersonation: MemberRules::default(),
         authorization: ClusterAuthorization::Rbac,

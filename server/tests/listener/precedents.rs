@@ -22,7 +22,9 @@ use tokio_rustls::client::TlsStream;
 use tributary_apimachinery::ClusterName;
 use tributary_apimachinery::body::{Body, full};
 use tributary_proxy::{ClientTuning, ClusterClient};
-use tributary_router::{ClusterAuthorization, ClusterSetup, MemberRules, Report, Router, RouterConfig, User};
+use tributary_router::{
+    ClusterAddress, ClusterAuthorization, ClusterSetup, MemberRules, Report, Router, RouterConfig, User,
+};
 use tributary_server::handler::Handler;
 
 use crate::fixture::{SOON, Server, start, text};
@@ -101,7 +103,8 @@ async fn over(member: &Member) -> Server {
     router.set_clusters(vec![ClusterSetup {
         name,
         client,
-        fingerprint: String::new(),
+        client_generation: 0,
+        address: ClusterAddress::of(""),
         index: None,
         impersonation: MemberRules::default(),
         authorization: ClusterAuthorization::Auto,

@@ -125,17 +125,17 @@ mod tests {
     use crate::caller::Caller;
     use crate::flow::fair_share::{FairShare, ShareMetrics};
     use crate::forward::ask::Patience;
-    use crate::topology::{ClusterSetup, MemberShareMetrics};
+    use crate::topology::{ClusterAddress, ClusterSetup, MemberShareMetrics};
     use crate::{ClusterAuthorization, MemberRules};
 
     #[tokio::test(start_paused = true)]
     async fn who_was_not_asked_is_not_known() {
         let name = ClusterName::new("a").unwrap();
-        let (client, fingerprint) = (Err("a test".to_owned()), String::new());
         let setup = ClusterSetup {
             name: name.clone(),
-            client,
-            fingerprint,
+            client: Err("a test".to_owned()),
+            client_generation: 0,
+            address: ClusterAddress::of(""),
             index: None,
             impersonation: MemberRules::default(),
             authorization: ClusterAuthorization::Auto,

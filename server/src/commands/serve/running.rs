@@ -203,7 +203,7 @@ impl Running {
 
     /// Reads everything anew. A configuration that cannot be used is logged, and the old one stays.
     async fn reload(&mut self, why: &str) {
-        let (before, fingerprints) = (self.clusters.names(), self.clusters.fingerprints());
+        let (before, revisions) = (self.clusters.names(), self.clusters.revisions());
         let applied = match self.sources.read().await {
             Ok(configuration) => self.apply(configuration).await,
             Err(error) => Err(error),
@@ -213,7 +213,7 @@ impl Running {
             Ok(()) => {
                 let was_refused = self.refused.take().is_some();
                 // A try that was nobody's wish and changed nothing is no news.
-                if why != ANOTHER_TRY || was_refused || fingerprints != self.clusters.fingerprints() {
+                if why != ANOTHER_TRY || was_refused || revisions != self.clusters.revisions() {
                     self.report_change(why, &before).await;
                 }
             }
@@ -377,8 +377,8 @@ mod tests {
                 further_endpoints: Vec::new(),
                 probe: tributary_proxy::Probe::default(),
                 breaker: tributary_proxy::BreakerTuning::default(),
-                fingerprint_beside_endpoints: None,
-                fingerprint: String::new(),
+                beside_endpoints: None,
+                address: tributary_router::ClusterAddress::of(""),
                 user_fingerprint: String::new(),
                 warnings: Vec::new(),
                 index: None,
