@@ -94,12 +94,12 @@ pub enum RequestClass {
     Short,
     /// A stream of events, which goes on until somebody ends it.
     Watch,
-    /// Bytes that are no object's: the answer may begin late and go on for hours.
-    LongRunning,
+    /// Bytes that are no object's, of a node, a workload or a profile: the answer may begin late and go on for hours.
+    Opaque,
 }
 
 impl RequestClass {
-    /// Whether kube-apiserver exempts the request from its time limit.
+    /// Whether kube-apiserver exempts the request from its time limit: "long-running" are there watches, too.
     pub fn is_long_running(self) -> bool {
         self != Self::Short
     }
@@ -203,8 +203,8 @@ impl RequestInfo {
     pub fn class(&self) -> RequestClass {
         match &self.target {
             _ if self.verb == Verb::Watch => RequestClass::Watch,
-            RequestTarget::Resource(request) if request.is_opaque() => RequestClass::LongRunning,
-            RequestTarget::NonResource if self.path.starts_with("/debug/pprof/") => RequestClass::LongRunning,
+            RequestTarget::Resource(request) if request.is_opaque() => RequestClass::Opaque,
+            RequestTarget::NonResource if self.path.starts_with("/debug/pprof/") => RequestClass::Opaque,
             _ => RequestClass::Short,
         }
     }

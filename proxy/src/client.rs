@@ -450,7 +450,7 @@ impl ClusterClient {
     /// of all clients together the connections to the member carry at once, as far as is known: it depends on the version
     /// of HTTP that the member speaks.
     pub fn long_running_for_clients(&self) -> usize {
-        self.for_clients(LaneKind::LongRunning)
+        self.for_clients(LaneKind::Opaque)
     }
 
     /// As [`long_running_for_clients`](Self::long_running_for_clients), of watches; `None` where they take of the places of

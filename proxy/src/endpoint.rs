@@ -131,7 +131,7 @@ impl Endpoint {
 
     /// How many requests are in flight, whatever their kind.
     pub(crate) fn in_flight(&self) -> usize {
-        self.outstanding(LaneKind::Short) + self.outstanding(LaneKind::LongRunning)
+        self.outstanding(LaneKind::Short) + self.outstanding(LaneKind::Opaque)
     }
 
     /// Whether it can be reached, as far as is known.
@@ -324,7 +324,7 @@ impl Endpoint {
     fn load(&self, kind: LaneKind) -> &AtomicUsize {
         match kind {
             LaneKind::Short => &self.short,
-            LaneKind::Watch | LaneKind::LongRunning => &self.long_running,
+            LaneKind::Watch | LaneKind::Opaque => &self.long_running,
         }
     }
 }

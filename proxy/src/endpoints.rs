@@ -327,7 +327,7 @@ impl Endpoints {
             LaneKind::Short if in_flight() >= limit => {
                 Err(ForwardError::Full { cluster: self.cluster.clone(), what: "requests that may be in flight", limit })
             }
-            LaneKind::Short | LaneKind::Watch | LaneKind::LongRunning => Ok(()),
+            LaneKind::Short | LaneKind::Watch | LaneKind::Opaque => Ok(()),
         }
     }
 

@@ -310,7 +310,7 @@ impl ClientInner {
 /// good chance the client hits a different server" (`pkg/server/filters/waitgroup.go` in kubernetes/apiserver). Of what
 /// lasts it may be the word of a workload, which every endpoint would pass on, and whoever watches comes again by itself.
 fn may_ask_another(response: &Response<Body>, claim: Claim) -> bool {
-    if claim.lane == LaneKind::LongRunning {
+    if claim.lane == LaneKind::Opaque {
         return false;
     }
     let is_temporary = matches!(response.status(), StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);

@@ -54,7 +54,7 @@ fn lane(class: RequestClass, request: &Request<Body>) -> LaneKind {
     match class {
         RequestClass::Short => LaneKind::Short,
         RequestClass::Watch if request.body().is_end_stream() => LaneKind::Watch,
-        RequestClass::Watch | RequestClass::LongRunning => LaneKind::LongRunning,
+        RequestClass::Watch | RequestClass::Opaque => LaneKind::Opaque,
     }
 }
 

@@ -56,7 +56,7 @@ impl Reader {
     /// Of an answer to such a request.
     pub(crate) fn of(claim: Claim) -> Self {
         match (claim.asker, claim.lane) {
-            (Asker::Client, LaneKind::Watch | LaneKind::LongRunning) => Self::Follower,
+            (Asker::Client, LaneKind::Watch | LaneKind::Opaque) => Self::Follower,
             _ => Self::Any,
         }
     }

@@ -101,8 +101,8 @@ pub(crate) enum LaneKind {
     Short,
     /// Watches: of clients on connections that they share.
     Watch,
-    /// What else lasts: it comes from workloads.
-    LongRunning,
+    /// What else lasts: its bytes are no object's, and it comes from workloads.
+    Opaque,
 }
 
 /// Which part of a pool a request may take its connection from.
@@ -117,7 +117,7 @@ pub(crate) struct Claim {
 impl Claim {
     /// Who reads the answer, where that decides with whom its connection may be shared.
     fn reader(self) -> Option<Reader> {
-        (self.lane == LaneKind::LongRunning && self.asker == Asker::Client).then_some(self.peer)
+        (self.lane == LaneKind::Opaque && self.asker == Asker::Client).then_some(self.peer)
     }
 
     /// Whether it takes a connection for watches of all clients.
@@ -387,7 +387,7 @@ impl Pool {
     fn lane(&self, kind: LaneKind) -> &Lane {
         match kind {
             LaneKind::Short => &self.short,
-            LaneKind::Watch | LaneKind::LongRunning => &self.long,
+            LaneKind::Watch | LaneKind::Opaque => &self.long,
         }
     }
 
@@ -490,7 +490,7 @@ impl Pool {
         let known = match lane {
             LaneKind::Short => self.clients.streams_of_one(),
             LaneKind::Watch => self.watches.streams_of_one(),
-            LaneKind::LongRunning => self.readers.streams_of_one(),
+            LaneKind::Opaque => self.readers.streams_of_one(),
         };
         let streams = known.unwrap_or_else(|| USUAL_STREAMS.min(self.streams_for(claim))).max(1);
         self.connections_for(claim).saturating_mul(streams)

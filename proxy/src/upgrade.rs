@@ -96,7 +96,7 @@ async fn connect(
     destination: &Destination,
 ) -> Result<(EndpointRequest, http1::SendRequest<Body>), ForwardError> {
     let opened =
-        member.endpoints.open((LaneKind::LongRunning, Asker::Client), destination, &Tried::Nowhere, |endpoint| {
+        member.endpoints.open((LaneKind::Opaque, Asker::Client), destination, &Tried::Nowhere, |endpoint| {
             let credentials = credentials.clone();
             async move { endpoint.pool.dial_http1(&credentials).await }
         });

@@ -385,7 +385,7 @@ mod properties {
 
 #[test]
 fn how_long_answers_may_take() {
-    use RequestClass::{LongRunning, Short, Watch};
+    use RequestClass::{Opaque, Short, Watch};
     for (target, expected) in [
         ("/api/v1/pods", Short),
         ("/api/v1/pods?watch=true", Watch),
@@ -396,20 +396,20 @@ fn how_long_answers_may_take() {
         ("/api/v1/%77atch/pods", Watch),
         ("/clusters/eu/api/v1/pods?watch", Watch),
         ("/api/v1/namespaces/watch/pods/exec", Short),
-        ("/api/v1/namespaces/a/pods/p/exec?command=ls", LongRunning),
-        ("/api/v1/namespaces/a/pods/p/%65xec", LongRunning),
-        ("/api/v1/namespaces/a/pods/p/attach", LongRunning),
-        ("/api/v1/namespaces/a/pods/p/portforward", LongRunning),
-        ("/api/v1/namespaces/a/pods/p/log", LongRunning),
+        ("/api/v1/namespaces/a/pods/p/exec?command=ls", Opaque),
+        ("/api/v1/namespaces/a/pods/p/%65xec", Opaque),
+        ("/api/v1/namespaces/a/pods/p/attach", Opaque),
+        ("/api/v1/namespaces/a/pods/p/portforward", Opaque),
+        ("/api/v1/namespaces/a/pods/p/log", Opaque),
         ("/api/v1/namespaces/a/pods/log", Short),
         ("/api/v1/namespaces/a/pods/p/status", Short),
         ("/api/v1/namespaces/exec", Short),
-        ("/api/v1/nodes/n/proxy/logs/kubelet.log", LongRunning),
-        ("/api/v1/nodes/n/%70roxy/pods?watch=1", LongRunning),
-        ("/clusters/eu/api/v1/namespaces/a/services/https:s:443/proxy/api/v1/pods?watch=1", LongRunning),
+        ("/api/v1/nodes/n/proxy/logs/kubelet.log", Opaque),
+        ("/api/v1/nodes/n/%70roxy/pods?watch=1", Opaque),
+        ("/clusters/eu/api/v1/namespaces/a/services/https:s:443/proxy/api/v1/pods?watch=1", Opaque),
         ("/apis/apps/v1/namespaces/a/deployments/d/scale", Short),
-        ("/apis/x.io/v1/namespaces/a/things/t/log", LongRunning),
-        ("/debug/pprof/profile?seconds=30", LongRunning),
+        ("/apis/x.io/v1/namespaces/a/things/t/log", Opaque),
+        ("/debug/pprof/profile?seconds=30", Opaque),
         ("/logs/exec", Short),
         ("/version", Short),
     ] {

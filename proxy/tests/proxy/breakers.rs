@@ -238,7 +238,7 @@ async fn a_trial_that_is_not_answered_keeps_others_out_for_no_longer_than_the_br
     let hangs = async {
         loop {
             let mut request = get("/hang");
-            request.extensions_mut().insert(tributary_apimachinery::RequestClass::LongRunning);
+            request.extensions_mut().insert(tributary_apimachinery::RequestClass::Opaque);
             let refused = client.forward(request, own()).await.unwrap_err();
             assert_eq!(refused.status_code(), StatusCode::SERVICE_UNAVAILABLE);
             tokio::time::sleep(Duration::from_millis(10)).await;

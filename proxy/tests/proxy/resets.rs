@@ -163,7 +163,7 @@ async fn resets_of_one_client_cost_others_no_connection() {
     };
     let begin_watch = async || {
         let mut request = get("/watch?watch=true");
-        request.extensions_mut().insert(tributary_apimachinery::RequestClass::LongRunning);
+        request.extensions_mut().insert(tributary_apimachinery::RequestClass::Opaque);
         request.extensions_mut().insert(Peer(([127, 0, 0, 1], 2).into()));
         client.forward(request, RequestIdentity::Member).await.unwrap().into_body()
     };

@@ -25,7 +25,7 @@ async fn hanging(tuning: ClientTuning) -> ClusterClient {
 fn asked(of: u16) -> Request<Body> {
     // In every lane, each of another client.
     let mut request = get("/api/v1/pods");
-    let classes = [RequestClass::Short, RequestClass::Watch, RequestClass::LongRunning];
+    let classes = [RequestClass::Short, RequestClass::Watch, RequestClass::Opaque];
     request.extensions_mut().insert(classes[usize::from(of) % 3]);
     request.extensions_mut().insert(Peer(([127, 0, 0, 1], of).into()));
     request
@@ -99,7 +99,7 @@ async fn who_takes_over_the_connection_of_another_does_not_wait() {
     let client = hanging_after_the_first(ClientTuning { max_waiting_requests: 1, ..ClientTuning::default() }).await;
     let log = async |of| {
         let mut request = get("/api/v1/namespaces/a/pods/b/log?follow=true");
-        request.extensions_mut().insert(RequestClass::LongRunning);
+        request.extensions_mut().insert(RequestClass::Opaque);
         request.extensions_mut().insert(Peer(([127, 0, 0, 1], of).into()));
         client.forward(request, RequestIdentity::Member).await
     };

@@ -49,7 +49,7 @@ impl Cluster {
         [
             of("short_to_member", RequestClass::Short),
             of("watches_to_member", RequestClass::Watch),
-            of("long_running_to_member", RequestClass::LongRunning),
+            of("long_running_to_member", RequestClass::Opaque),
         ]
     }
 }

@@ -33,7 +33,7 @@ impl GoawayChance {
     /// Whether it falls on the request with this answer. Requests that last are spared: their clients would be told
     /// while nothing of theirs ends.
     fn falls_on<B>(self, version: Version, answer: &Response<B>) -> bool {
-        let lasts = answer.extensions().get() == Some(&RequestClass::LongRunning);
+        let lasts = answer.extensions().get() == Some(&RequestClass::Opaque);
         // Nothing is drawn where it is off.
         self.0 > 0.0 && version == Version::HTTP_2 && !lasts && self.includes(rand::random())
     }
@@ -89,7 +89,7 @@ mod tests {
         let always = GoawayChance(1.0);
         let short = Response::new(());
         let mut lasting = Response::new(());
-        lasting.extensions_mut().insert(RequestClass::LongRunning);
+        lasting.extensions_mut().insert(RequestClass::Opaque);
         assert!(always.falls_on(Version::HTTP_2, &short));
         assert!(!always.falls_on(Version::HTTP_2, &lasting) && !always.falls_on(Version::HTTP_11, &short));
         assert!(!GoawayChance::default().falls_on(Version::HTTP_2, &short));

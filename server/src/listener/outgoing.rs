@@ -88,7 +88,7 @@ impl Outgoing {
         response: Response<Body>,
         stream: OpenStream,
     ) -> Result<Response<Body>, ListenerRefusal> {
-        let lasts = response.extensions().get() == Some(&RequestClass::LongRunning);
+        let lasts = response.extensions().get() == Some(&RequestClass::Opaque);
         let (head, body) = response.into_parts();
         let exact = body.size_hint().exact();
         if exact == Some(0) {

@@ -159,7 +159,7 @@ impl Talker {
             Ok(Frame::data(Bytes::from(vec![b'x'; SHORT_FRAME_BYTES])))
         });
         let mut answer = Response::new(StreamBody::new(frames.chain(futures::stream::pending())).boxed_unsync());
-        answer.extensions_mut().insert(RequestClass::LongRunning);
+        answer.extensions_mut().insert(RequestClass::Opaque);
         answer
     }
 }
@@ -209,7 +209,7 @@ impl Handler for Talker {
             "/endless" | "/api/v1/pods" => self.endless(),
             "/log" => {
                 let mut answer = self.endless();
-                answer.extensions_mut().insert(RequestClass::LongRunning);
+                answer.extensions_mut().insert(RequestClass::Opaque);
                 answer
             }
             "/idle" => {
