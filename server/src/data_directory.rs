@@ -6,6 +6,9 @@
 //! refused, and so is one that is not ours and into which others may write:
 //! they could read what is written, or choose what is read.
 
+mod kept_file;
+pub(crate) mod last_heard;
+
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -13,6 +16,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::OFlags;
+
+pub(crate) use kept_file::{EPOCHS, MEMBER_KEYS};
 
 /// The mode of the directory: nobody but its owner.
 const DIRECTORY_MODE: u32 = 0o700;
@@ -229,22 +234,6 @@ impl DataDirectory {
             Err(source) => Err(DataDirectoryError::Write { path, source }),
         }
     }
-}
-
-/// What an earlier run kept in a file; nothing where there is none, or where it cannot be read, which is said in these
-/// words.
-pub(crate) fn kept<T: Default>(
-    directory: &DataDirectory,
-    name: &str,
-    unreadable: &str,
-    parse: impl FnOnce(&[u8]) -> anyhow::Result<T>,
-) -> T {
-    let read = directory.read(name).map_err(anyhow::Error::from);
-    let parsed = read.and_then(|bytes| bytes.map_or_else(|| Ok(T::default()), |bytes| parse(&bytes)));
-    parsed.unwrap_or_else(|error| {
-        tracing::warn!(file = name, error = format!("{error:#}"), "{unreadable}");
-        T::default()
-    })
 }
 
 /// Writes a file with mode 0600, replacing one that exists by a rename.

@@ -15,8 +15,7 @@ use tributary_apimachinery::ClusterName;
 use tributary_authentication::{JsonWebKeySet, MemberKeys, TokenAuthenticator, TokenReviewer};
 use tributary_router::Router;
 
-use crate::data_directory::DataDirectory;
-use crate::member_keys_file;
+use crate::data_directory::{DataDirectory, MEMBER_KEYS};
 
 /// How often is looked which keys are to be fetched, and which tokens are to be reviewed again. A new cluster's keys are
 /// known after that.
@@ -114,7 +113,7 @@ pub async fn review_followed_tokens(router: Arc<Router>, tokens: Arc<TokenAuthen
 /// Keeps the authenticator told of the clusters' keys, for ever, and the data directory, so that who served a key first is
 /// known after a restart. Cancel: safe.
 pub async fn follow_member_keys(router: Arc<Router>, tokens: Arc<TokenAuthenticator>, directory: DataDirectory) {
-    let mut keys = member_keys_file::read(&directory);
+    let mut keys = MEMBER_KEYS.read(&directory);
     let mut fetched: BTreeMap<ClusterName, Fetched> = BTreeMap::new();
     let mut sharing = BTreeSet::new();
     // Those of a cluster that is down are known, too.
@@ -130,7 +129,7 @@ pub async fn follow_member_keys(router: Arc<Router>, tokens: Arc<TokenAuthentica
             tell_of_sharing(&keys, &mut sharing);
             let (directory, keys) = (directory.clone(), keys.clone());
             // It fails only where the runtime ends.
-            let _ = tokio::task::spawn_blocking(move || member_keys_file::write(&directory, &keys)).await;
+            let _ = tokio::task::spawn_blocking(move || MEMBER_KEYS.write(&directory, &keys)).await;
         }
         sleep(ROUND).await;
     }

@@ -8,8 +8,7 @@ use serde_json::{Map, Value, json};
 use tributary_merge::{CompositeResourceVersion, Epochs, IntegerResourceVersion, split_scope};
 
 use crate::cli::{DecodeArguments, OutputFormat};
-use crate::data_directory::{DataDirectory, default_data_directory};
-use crate::epochs_file::EPOCHS_FILE;
+use crate::data_directory::{DataDirectory, EPOCHS, default_data_directory};
 use crate::exit::Failure;
 
 /// Prints the components of a token.
@@ -70,12 +69,12 @@ fn epochs(data_dir: Option<PathBuf>) -> Result<Epochs, Failure> {
         Some(path) => path,
         None => default_data_directory().map_err(Failure::usage)?,
     };
-    let file = path.join(EPOCHS_FILE);
+    let file = path.join(EPOCHS.name());
     if !file.exists() {
         return Ok(Epochs::default());
     }
     let directory = DataDirectory::open(path).map_err(Failure::runtime)?;
-    let bytes = directory.read(EPOCHS_FILE).map_err(Failure::runtime)?.unwrap_or_default();
+    let bytes = directory.read(EPOCHS.name()).map_err(Failure::runtime)?.unwrap_or_default();
     serde_json::from_slice(&bytes)
         .with_context(|| format!("{} is damaged; name another data directory by --data-dir", file.display()))
         .map_err(Failure::runtime)
@@ -132,7 +131,7 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let unknown = decode_with(&token, OutputFormat::Table, Some(parent.path().to_owned())).unwrap_err();
         assert!(unknown.contains("epoch"), "{unknown}");
-        std::fs::write(parent.path().join(EPOCHS_FILE), serde_json::to_vec(&epochs).unwrap()).unwrap();
+        std::fs::write(parent.path().join(EPOCHS.name()), serde_json::to_vec(&epochs).unwrap()).unwrap();
         let table = decode_with(&token, OutputFormat::Table, Some(parent.path().to_owned())).unwrap();
         assert_eq!(table.lines().count(), 301);
         assert!(table.contains("cluster-299   9"));

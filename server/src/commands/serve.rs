@@ -2,6 +2,7 @@
 
 mod clients;
 mod identity;
+mod reload_cause;
 mod running;
 
 use std::path::{Path, PathBuf};
@@ -25,16 +26,14 @@ use crate::clusters::Clusters;
 use crate::config_source::ConfigurationSources;
 use crate::config_source::watch::FileWatch;
 use crate::core_dumps;
-use crate::data_directory::DataDirectory;
+use crate::data_directory::{DataDirectory, EPOCHS, last_heard};
 use crate::denied_users::{DeniedUsersFile, DeniedUsersFileError};
 use crate::descriptors;
-use crate::epochs_file;
 use crate::exit::Failure;
 use crate::front::Front;
 use crate::hosts::Hosts;
 use crate::kubeconfig::users_file;
 use crate::kubeconfig::write::check_replaceable;
-use crate::last_heard_file;
 use crate::listener::tls::TlsSettings;
 use crate::listener::{self, Drained, ProxyProtocolPeers};
 use crate::observed::Observers;
@@ -304,10 +303,10 @@ fn router_config(directory: &DataDirectory, arguments: &ServeArguments) -> Route
         limits: arguments.limits.router(),
         alone: arguments.is_alone(),
         replicas: arguments.sharing.replicas(),
-        epochs: epochs_file::read(directory),
-        keep_epochs: Some(Box::new(move |epochs| epochs_file::write(&keep, epochs))),
-        last_heard: last_heard_file::read(directory),
-        keep_last_heard: Some(Box::new(move |heard| last_heard_file::keep(&keep_heard, heard))),
+        epochs: EPOCHS.read(directory),
+        keep_epochs: Some(Box::new(move |epochs| EPOCHS.write(&keep, epochs))),
+        last_heard: last_heard::read(directory),
+        keep_last_heard: Some(Box::new(move |heard| last_heard::keep(&keep_heard, heard))),
         shared: arguments.shared.is_shared().then(|| arguments.shared.mode()),
     }
 }

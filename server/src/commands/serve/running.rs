@@ -12,6 +12,7 @@ use tributary_router::Router;
 
 use super::clients::SharedClients;
 use super::identity::ServingIdentity;
+use super::reload_cause::ReloadCause;
 use crate::access_log::AccessLog;
 use crate::cli::ServeArguments;
 use crate::cluster_indices;
@@ -39,8 +40,6 @@ const SAME_CLUSTER_INTERVAL: Duration = Duration::from_secs(5);
 /// How often a configuration that was refused, or a cluster without a client, is tried anew: a file that it names may
 /// have come back where nothing watches.
 const RETRY_INTERVAL: Duration = Duration::from_secs(30);
-/// Why such a try is made, in the log.
-const ANOTHER_TRY: &str = "another try";
 /// How often the serving certificate's end is looked at; it is renewed 30 days before.
 const CERTIFICATE_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -186,23 +185,23 @@ impl Running {
         retry.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                () = self.watch.changed() => self.reload("the files have changed").await,
+                () = self.watch.changed() => self.reload(ReloadCause::FilesChanged).await,
                 () = changed(&mut self.clients) => self.reload_clients(),
                 () = reload.notified() => {
                     self.reload_clients();
-                    self.reload("SIGHUP").await;
+                    self.reload(ReloadCause::Hangup).await;
                 }
                 _ = same_cluster.tick() => self.refuse_same_clusters(),
                 _ = certificate.tick() => self.renew_certificate().await,
                 _ = retry.tick() => if self.refused.is_some() || self.clusters.any_failed() {
-                    self.reload(ANOTHER_TRY).await;
+                    self.reload(ReloadCause::Retry).await;
                 },
             }
         }
     }
 
     /// Reads everything anew. A configuration that cannot be used is logged, and the old one stays.
-    async fn reload(&mut self, why: &str) {
+    async fn reload(&mut self, why: ReloadCause) {
         let (before, revisions) = (self.clusters.names(), self.clusters.revisions());
         let applied = match self.sources.read().await {
             Ok(configuration) => self.apply(configuration).await,
@@ -212,8 +211,7 @@ impl Running {
             Err(error) => self.refuse(why, format!("{error:#}")),
             Ok(()) => {
                 let was_refused = self.refused.take().is_some();
-                // A try that was nobody's wish and changed nothing is no news.
-                if why != ANOTHER_TRY || was_refused || revisions != self.clusters.revisions() {
+                if why.is_news_by_itself() || was_refused || revisions != self.clusters.revisions() {
                     self.report_change(why, &before).await;
                 }
             }
@@ -228,17 +226,17 @@ impl Running {
     }
 
     /// Logs why a configuration is refused, once for each reason.
-    fn refuse(&mut self, why: &str, reason: String) {
+    fn refuse(&mut self, why: ReloadCause, reason: String) {
         if self.refused.as_ref() != Some(&reason) {
-            tracing::error!(why, reason, "the new configuration is refused; the old one stays");
+            tracing::error!(why = why.as_str(), reason, "the new configuration is refused; the old one stays");
         }
         self.refused = Some(reason);
     }
 
-    async fn report_change(&self, why: &str, before: &[ClusterName]) {
+    async fn report_change(&self, why: ReloadCause, before: &[ClusterName]) {
         let after = self.clusters.names();
         let (added, removed) = (difference(&after, before), difference(before, &after));
-        tracing::info!(why, added, removed, clusters = after.len(), "configuration reloaded");
+        tracing::info!(why = why.as_str(), added, removed, clusters = after.len(), "configuration reloaded");
         if before != after {
             self.rewrite_kubeconfigs().await;
         }

@@ -5,7 +5,8 @@ use std::time::SystemTime;
 use tokio::runtime::Handle;
 use tributary_router::LastHeard;
 
-use crate::data_directory::{DataDirectory, DataDirectoryError, kept};
+use super::kept_file::kept;
+use super::{DataDirectory, DataDirectoryError};
 
 /// Where it is kept.
 const LAST_HEARD_FILE: &str = "last-heard.json.gz";

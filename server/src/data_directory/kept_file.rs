@@ -1,0 +1,96 @@
+//! What is kept in the data directory from one run to the next, though a run can do without it.
+
+use std::marker::PhantomData;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tributary_authentication::MemberKeys;
+use tributary_merge::Epochs;
+
+use super::DataDirectory;
+
+/// The lists of clusters that compact resourceVersions refer to. Without them old compact versions are 410, which clients
+/// survive.
+pub(crate) const EPOCHS: KeptFile<Epochs> = KeptFile {
+    name: "epochs.json",
+    unreadable: "the kept lists of clusters cannot be read; older compact resourceVersions are answered 410",
+    not_kept: "the list of clusters was not kept; compact resourceVersions will be answered 410 after a restart",
+    value: PhantomData,
+};
+
+/// Which member served which of its ServiceAccounts' keys first. Without it whoever is asked first is believed.
+pub(crate) const MEMBER_KEYS: KeptFile<MemberKeys> = KeptFile {
+    name: "service-account-keys.json",
+    unreadable: "the kept keys of clusters' ServiceAccounts cannot be read; they are fetched anew",
+    not_kept: "the keys of clusters' ServiceAccounts were not kept; after a restart they are fetched anew",
+    value: PhantomData,
+};
+
+/// A value that one run keeps for later ones, as JSON. That it cannot be read is no reason not to start, and that it cannot
+/// be written is none to stop: either is logged, with what comes of it.
+pub(crate) struct KeptFile<T> {
+    name: &'static str,
+    unreadable: &'static str,
+    not_kept: &'static str,
+    value: PhantomData<fn() -> T>,
+}
+
+impl<T: Default + Serialize + DeserializeOwned> KeptFile<T> {
+    /// The file's name in the data directory.
+    pub(crate) const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// What an earlier run kept; nothing where there is none, or where it cannot be read. Blocks.
+    pub(crate) fn read(&self, directory: &DataDirectory) -> T {
+        kept(directory, self.name, self.unreadable, |bytes| Ok(serde_json::from_slice(bytes)?))
+    }
+
+    /// Keeps it for later runs. Blocks.
+    pub(crate) fn write(&self, directory: &DataDirectory, value: &T) {
+        let bytes = serde_json::to_vec(value).unwrap_or_default();
+        if let Err(error) = directory.write(self.name, &bytes) {
+            let error = tributary_apimachinery::explain(&error);
+            tracing::warn!(file = self.name, error, "{}", self.not_kept);
+        }
+    }
+}
+
+/// What an earlier run kept in a file; nothing where there is none, or where it cannot be read, which is said in these
+/// words.
+pub(super) fn kept<T: Default>(
+    directory: &DataDirectory,
+    name: &str,
+    unreadable: &str,
+    parse: impl FnOnce(&[u8]) -> anyhow::Result<T>,
+) -> T {
+    let read = directory.read(name).map_err(anyhow::Error::from);
+    let parsed = read.and_then(|bytes| bytes.map_or_else(|| Ok(T::default()), |bytes| parse(&bytes)));
+    parsed.unwrap_or_else(|error| {
+        tracing::warn!(file = name, error = format!("{error:#}"), "{unreadable}");
+        T::default()
+    })
+}
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use tributary_apimachinery::ClusterName;
+    use tributary_authentication::JsonWebKeySet;
+
+    use super::*;
+
+    #[test]
+    fn who_served_a_key_first_is_known_after_a_restart() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = DataDirectory::open(folder.path().join("data")).unwrap();
+        assert_eq!(MEMBER_KEYS.read(&directory), MemberKeys::default());
+        let text = br#"{"keys":[{"kty":"RSA","kid":"k","alg":"RS256","use":"sig","n":"AQAB","e":"AQAB"}]}"#;
+        let mut keys = MemberKeys::default();
+        keys.take([(ClusterName::new("a").unwrap(), JsonWebKeySet::parse(text).unwrap())], true, SystemTime::now());
+        MEMBER_KEYS.write(&directory, &keys);
+        assert_eq!(MEMBER_KEYS.read(&directory), keys);
+        directory.write(MEMBER_KEYS.name(), b"[").unwrap();
+        assert_eq!(MEMBER_KEYS.read(&directory), MemberKeys::default(), "what cannot be read is no reason not to start");
+    }
+}
