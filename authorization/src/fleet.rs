@@ -9,7 +9,7 @@ use tributary_apimachinery::ClusterName;
 use crate::intern::Interner;
 use crate::member::Member;
 use crate::object::{Binding, Content, Place, RbacChange, RbacKind, RbacObject};
-use crate::rights::{FleetRights, Principal, Slot};
+use crate::rights::{FleetRights, Principal, ClusterIndex};
 use crate::rule::Rules;
 use crate::share::{Grant, Share};
 
@@ -68,13 +68,13 @@ impl Fleet {
         if !self.knows(cluster) && !changes.iter().any(|change| matches!(change, RbacChange::Put(_))) {
             return false;
         }
-        self.change(cluster, |fleet, slot| fleet.step(slot, changes))
+        self.change(cluster, |fleet, index| fleet.step(index, changes))
     }
 
     /// Makes these all the roles and bindings of a cluster; of several of one kind, namespace and name the last counts.
     /// Whether anybody's rights may differ from before. Linear in the objects before and after.
     pub fn replace(&mut self, cluster: &ClusterName, objects: impl IntoIterator<Item = RbacObject>) -> bool {
-        self.change(cluster, |fleet, slot| {
+        self.change(cluster, |fleet, index| {
             let mut member = Member::default();
             for object in objects {
                 match object.0 {
@@ -89,7 +89,7 @@ impl Fleet {
                     }
                 }
             }
-            fleet.put_member(slot, Some(member));
+            fleet.put_member(index, Some(member));
         })
     }
 
@@ -106,7 +106,7 @@ impl Fleet {
     ) -> bool {
         let objects: Vec<_> = objects.into_iter().filter(|object| object.kind() == kind).collect();
         let stay: HashSet<&Place> = objects.iter().map(RbacObject::place).collect();
-        let member = self.rights.slot(cluster).and_then(|slot| self.members[slot].as_ref());
+        let member = self.rights.index(cluster).and_then(|index| self.members[index].as_ref());
         let before = member.into_iter().flat_map(|member| member.places(kind));
         let gone = before.filter(|place| !stay.contains(place)).map(|place| RbacChange::Gone {
             kind,
@@ -119,19 +119,19 @@ impl Fleet {
 
     /// Forgets a cluster. Whether it was known.
     pub fn leave(&mut self, cluster: &ClusterName) -> bool {
-        let Some(slot) = self.rights.leave(cluster) else { return false };
-        self.put_member(slot, None);
+        let Some(index) = self.rights.leave(cluster) else { return false };
+        self.put_member(index, None);
         self.rights.close()
     }
 
     /// Runs a change of one cluster. Whatever it touches is of one generation.
-    fn change(&mut self, cluster: &ClusterName, apply: impl FnOnce(&mut Self, Slot)) -> bool {
-        let slot = self.rights.slot(cluster).unwrap_or_else(|| self.join(cluster));
-        apply(self, slot);
+    fn change(&mut self, cluster: &ClusterName, apply: impl FnOnce(&mut Self, ClusterIndex)) -> bool {
+        let index = self.rights.index(cluster).unwrap_or_else(|| self.join(cluster));
+        apply(self, index);
         self.rights.close()
     }
 
-    fn join(&mut self, cluster: &ClusterName) -> Slot {
+    fn join(&mut self, cluster: &ClusterName) -> ClusterIndex {
         let free = self.members.iter().position(Option::is_none).unwrap_or(self.members.len());
         if free == self.members.len() {
             self.members.push(None);
@@ -142,8 +142,8 @@ impl Fleet {
     }
 
     /// Takes over changes, and makes anew what those have whom they touch.
-    fn step(&mut self, slot: Slot, changes: Vec<RbacChange>) {
-        let Some(mut member) = self.members[slot].take() else { return };
+    fn step(&mut self, index: ClusterIndex, changes: Vec<RbacChange>) {
+        let Some(mut member) = self.members[index].take() else { return };
         let (was_beyond, mut changed) = (member.names_too_many(), Changed::default());
         for change in changes {
             match change {
@@ -169,19 +169,19 @@ impl Fleet {
         }
         match (was_beyond, member.names_too_many()) {
             (false, false) => {
-                for (principal, grants) in self.touched(slot, &member, changed) {
-                    self.set_share(slot, &principal, grants);
+                for (principal, grants) in self.touched(index, &member, changed) {
+                    self.set_share(index, &principal, grants);
                 }
             }
             (false, true) => {
                 let named = member.bindings().flat_map(|binding| principals(binding));
-                named.chain(changed.principals).for_each(|own| self.rights.set_share(slot, &own, None));
-                self.rights.set_unknown(slot, true);
+                named.chain(changed.principals).for_each(|own| self.rights.set_share(index, &own, None));
+                self.rights.set_unknown(index, true);
             }
-            (true, false) => self.compile(slot, &member, HashMap::new()),
+            (true, false) => self.compile(index, &member, HashMap::new()),
             (true, true) => {}
         }
-        self.members[slot] = Some(member);
+        self.members[index] = Some(member);
     }
 
     fn set_role(&mut self, member: &mut Member, place: Place, rules: Option<Arc<Rules>>, changed: &mut Changed) {
@@ -204,7 +204,7 @@ impl Fleet {
     }
 
     /// What everybody has by now who had what was changed, or has it now.
-    fn touched(&self, slot: Slot, member: &Member, changed: Changed) -> Vec<(Principal, Vec<Grant>)> {
+    fn touched(&self, index: ClusterIndex, member: &Member, changed: Changed) -> Vec<(Principal, Vec<Grant>)> {
         let Changed { roles, bindings, mut principals } = changed;
         let mut new: HashMap<Principal, Vec<Grant>> = HashMap::new();
         for binding in bindings.iter().filter_map(|place| member.binding(place)) {
@@ -216,7 +216,7 @@ impl Fleet {
         let given = roles.iter().flat_map(|role| member.bindings_of(role));
         principals.extend(given.flat_map(|binding| self::principals(binding)));
         let shares = principals.into_iter().map(|principal| {
-            let kept = self.rights.share(slot, &principal).map(|share| share.grants()).unwrap_or_default();
+            let kept = self.rights.share(index, &principal).map(|share| share.grants()).unwrap_or_default();
             let kept = kept.iter().filter(|grant| !bindings.contains(&grant.binding.place));
             let has_another = |grant: &&Grant| grant.binding.role.as_ref().is_some_and(|role| roles.contains(role));
             let now = |grant: &Grant| if has_another(&grant) { member.grant(&grant.binding) } else { grant.clone() };
@@ -227,38 +227,38 @@ impl Fleet {
         shares.collect()
     }
 
-    /// Puts another member into a slot, or none: what each subject has there is made anew.
-    fn put_member(&mut self, slot: Slot, member: Option<Member>) {
-        let before = self.members[slot].take().filter(|before| !before.names_too_many());
+    /// Puts another member at an index, or none: what each subject has there is made anew.
+    fn put_member(&mut self, index: ClusterIndex, member: Option<Member>) {
+        let before = self.members[index].take().filter(|before| !before.names_too_many());
         let had = before.iter().flat_map(Member::bindings).flat_map(|binding| principals(binding));
         let had = had.map(|principal| (principal, Vec::new())).collect();
         drop(before);
-        self.compile(slot, member.as_ref().unwrap_or(&Member::default()), had);
-        self.members[slot] = member;
+        self.compile(index, member.as_ref().unwrap_or(&Member::default()), had);
+        self.members[index] = member;
     }
 
     /// Makes anew what each subject has in a cluster, those of `grants` included, which had something. Nobody has
     /// anything where that would take too much.
-    fn compile(&mut self, slot: Slot, member: &Member, mut grants: HashMap<Principal, Vec<Grant>>) {
-        self.rights.set_unknown(slot, member.names_too_many());
+    fn compile(&mut self, index: ClusterIndex, member: &Member, mut grants: HashMap<Principal, Vec<Grant>>) {
+        self.rights.set_unknown(index, member.names_too_many());
         for binding in member.bindings().filter(|_| !member.names_too_many()) {
             principals(binding).for_each(|principal| grants.entry(principal).or_default().push(member.grant(binding)));
         }
         for (principal, grants) in grants {
-            self.set_share(slot, &principal, grants);
+            self.set_share(index, &principal, grants);
         }
     }
 
-    fn set_share(&mut self, slot: Slot, principal: &Principal, mut grants: Vec<Grant>) {
+    fn set_share(&mut self, index: ClusterIndex, principal: &Principal, mut grants: Vec<Grant>) {
         // A binding that names somebody as a user and as a ServiceAccount gives what it gives once.
         grants.dedup_by(|a, b| Arc::ptr_eq(&a.binding, &b.binding));
         let share = (!grants.is_empty()).then(|| self.shares.intern(Share::new(grants)));
-        self.rights.set_share(slot, principal, share);
+        self.rights.set_share(index, principal, share);
     }
 
     /// What each binding of a cluster gives, in an order that stays while they do.
     pub(crate) fn grants(&self, cluster: &ClusterName) -> impl Iterator<Item = Grant> {
-        let member = self.rights.slot(cluster).and_then(|slot| self.members[slot].as_ref());
+        let member = self.rights.index(cluster).and_then(|index| self.members[index].as_ref());
         member.into_iter().flat_map(|member| member.bindings().map(|binding| member.grant(binding)))
     }
 }

@@ -22,19 +22,19 @@ const MASTERS: &str = "system:masters";
 const GONE_MAX: usize = 1024;
 
 /// The number of a cluster, as subjects have it. One that left is given again.
-pub(crate) type Slot = usize;
+pub(crate) type ClusterIndex = usize;
 
 /// What the subjects of many clusters have at one moment. A clone costs nothing and stays as it is: its maps are persistent
 /// (copy-on-write), so whoever asks never waits for what changes.
 #[derive(Clone, Debug, Default)]
 pub struct FleetRights {
     clusters: SharedMap<ClusterName, Joined>,
-    /// Above all slots that were ever given.
-    slots: Slot,
+    /// Above all indices that were ever given.
+    next_index: ClusterIndex,
     /// Of how many subjects more is granted than is looked at, in the clusters that have such.
-    beyond: BTreeMap<Slot, usize>,
+    beyond: BTreeMap<ClusterIndex, usize>,
     /// The clusters whose bindings name more subjects than are compiled: nobody has anything there.
-    unknown: BTreeSet<Slot>,
+    unknown: BTreeSet<ClusterIndex>,
     users: SharedMap<Arc<str>, Arc<Shares>>,
     groups: SharedMap<Arc<str>, Arc<Shares>>,
     /// Counts changes of what anybody may do.
@@ -44,9 +44,9 @@ pub struct FleetRights {
     /// When a cluster last came or went.
     clusters_changed: u64,
     /// How much is remembered of subjects that lost what they had in a cluster: see [`GONE_MAX`].
-    gone: BTreeMap<Slot, usize>,
+    gone: BTreeMap<ClusterIndex, usize>,
     /// When that was last forgotten, in the clusters where it was.
-    forgotten: BTreeMap<Slot, u64>,
+    forgotten: BTreeMap<ClusterIndex, u64>,
     /// What is held of what large grants reach.
     parts: Arc<SharedParts>,
 }
@@ -54,12 +54,12 @@ pub struct FleetRights {
 /// A cluster that is there.
 #[derive(Clone, Copy, Debug)]
 struct Joined {
-    slot: Slot,
+    index: ClusterIndex,
     /// The generation in which it came.
     since: u64,
 }
 
-/// What a subject has, cluster by cluster in the order of their slots.
+/// What a subject has, cluster by cluster in the order of their indices.
 #[derive(Clone, Debug, Default)]
 struct Shares {
     by_cluster: Vec<ClusterShare>,
@@ -69,7 +69,7 @@ struct Shares {
 /// What a subject has in one cluster.
 #[derive(Clone, Debug)]
 struct ClusterShare {
-    slot: Slot,
+    index: ClusterIndex,
     /// `None` once it has nothing any more, for as long as that is remembered.
     share: Option<Arc<Share>>,
     changed: u64,
@@ -79,14 +79,14 @@ struct ClusterShare {
 #[derive(Debug)]
 pub struct AllowingClusters<'a> {
     rights: &'a FleetRights,
-    /// Whether each does, by its slot.
-    slots: Vec<bool>,
+    /// Whether each does, by its index.
+    indices: Vec<bool>,
 }
 
 impl AllowingClusters<'_> {
     /// Whether a cluster is one of them. One that is not known is not.
     pub fn contains(&self, cluster: &ClusterName) -> bool {
-        self.rights.slot(cluster).is_some_and(|slot| self.slots[slot])
+        self.rights.index(cluster).is_some_and(|index| self.indices[index])
     }
 }
 
@@ -114,23 +114,23 @@ impl Principal {
 }
 
 impl Shares {
-    fn place(&self, slot: Slot) -> Result<usize, usize> {
-        self.by_cluster.binary_search_by_key(&slot, |own| own.slot)
+    fn place(&self, index: ClusterIndex) -> Result<usize, usize> {
+        self.by_cluster.binary_search_by_key(&index, |own| own.index)
     }
 
-    fn get(&self, slot: Slot) -> Option<&Arc<Share>> {
-        self.by_cluster[self.place(slot).ok()?].share.as_ref()
+    fn get(&self, index: ClusterIndex) -> Option<&Arc<Share>> {
+        self.by_cluster[self.place(index).ok()?].share.as_ref()
     }
 
     /// When it last changed in a cluster, as far as that is remembered.
-    fn changed_in(&self, slot: Slot) -> u64 {
-        self.place(slot).map_or(0, |at| self.by_cluster[at].changed)
+    fn changed_in(&self, index: ClusterIndex) -> u64 {
+        self.place(index).map_or(0, |at| self.by_cluster[at].changed)
     }
 
     /// What it has from this generation on.
-    fn set(&mut self, slot: Slot, share: Option<Arc<Share>>, now: u64) {
-        let own = ClusterShare { slot, share, changed: now };
-        match self.place(slot) {
+    fn set(&mut self, index: ClusterIndex, share: Option<Arc<Share>>, now: u64) {
+        let own = ClusterShare { index, share, changed: now };
+        match self.place(index) {
             Ok(at) => self.by_cluster[at] = own,
             Err(at) => {
                 if self.by_cluster.is_empty() {
@@ -144,19 +144,19 @@ impl Shares {
     }
 
     /// Whether it remembers what it has no more in a cluster.
-    fn remembers(&self, slot: Slot) -> bool {
-        self.place(slot).is_ok_and(|at| self.by_cluster[at].share.is_none())
+    fn remembers(&self, index: ClusterIndex) -> bool {
+        self.place(index).is_ok_and(|at| self.by_cluster[at].share.is_none())
     }
 }
 
 /// Forgets what subjects have no more in a cluster.
-fn forget(map: &mut SharedMap<Arc<str>, Arc<Shares>>, slot: Slot) {
-    let remembering = map.iter().filter(|(_, shares)| shares.remembers(slot));
+fn forget(map: &mut SharedMap<Arc<str>, Arc<Shares>>, index: ClusterIndex) {
+    let remembering = map.iter().filter(|(_, shares)| shares.remembers(index));
     let remembering: Vec<_> = remembering.map(|(name, _)| Arc::clone(name)).collect();
     for name in remembering {
         let Some(shares) = map.get_mut(&name) else { continue };
         let shares = Arc::make_mut(shares);
-        shares.by_cluster.retain(|own| own.slot != slot || own.share.is_some());
+        shares.by_cluster.retain(|own| own.index != index || own.share.is_some());
         if shares.by_cluster.is_empty() {
             map.remove(&name);
         }
@@ -165,72 +165,72 @@ fn forget(map: &mut SharedMap<Arc<str>, Arc<Shares>>, slot: Slot) {
 
 /// What changes, by the [`Fleet`](crate::Fleet) that compiles it.
 impl FleetRights {
-    /// The slot of a cluster.
-    pub(crate) fn slot(&self, cluster: &ClusterName) -> Option<Slot> {
-        self.clusters.get(cluster).map(|joined| joined.slot)
+    /// The index of a cluster.
+    pub(crate) fn index(&self, cluster: &ClusterName) -> Option<ClusterIndex> {
+        self.clusters.get(cluster).map(|joined| joined.index)
     }
 
-    /// Gives a cluster a slot, in which nobody has anything.
-    pub(crate) fn join(&mut self, cluster: &ClusterName, slot: Slot) {
+    /// Gives a cluster a index, in which nobody has anything.
+    pub(crate) fn join(&mut self, cluster: &ClusterName, index: ClusterIndex) {
         self.clusters_changed = self.touch();
-        self.clusters.insert(cluster.clone(), Joined { slot, since: self.clusters_changed });
-        self.slots = self.slots.max(slot + 1);
+        self.clusters.insert(cluster.clone(), Joined { index, since: self.clusters_changed });
+        self.next_index = self.next_index.max(index + 1);
     }
 
-    /// Forgets which slot a cluster had, and says which.
-    pub(crate) fn leave(&mut self, cluster: &ClusterName) -> Option<Slot> {
-        let Joined { slot, .. } = self.clusters.remove(cluster)?;
+    /// Forgets which index a cluster had, and says which.
+    pub(crate) fn leave(&mut self, cluster: &ClusterName) -> Option<ClusterIndex> {
+        let Joined { index, .. } = self.clusters.remove(cluster)?;
         self.clusters_changed = self.touch();
-        Some(slot)
+        Some(index)
     }
 
     /// What a subject has in a cluster.
-    pub(crate) fn share(&self, slot: Slot, principal: &Principal) -> Option<&Arc<Share>> {
+    pub(crate) fn share(&self, index: ClusterIndex, principal: &Principal) -> Option<&Arc<Share>> {
         let (map, name) = match principal {
             Principal::User(name) => (&self.users, name),
             Principal::Group(name) => (&self.groups, name),
         };
-        map.get(name)?.get(slot)
+        map.get(name)?.get(index)
     }
 
     /// Gives a subject another share in a cluster, or none.
-    pub(crate) fn set_share(&mut self, slot: Slot, principal: &Principal, share: Option<Arc<Share>>) {
-        let before = self.share(slot, principal);
+    pub(crate) fn set_share(&mut self, index: ClusterIndex, principal: &Principal, share: Option<Arc<Share>>) {
+        let before = self.share(index, principal);
         if before.map(Arc::as_ptr) == share.as_ref().map(Arc::as_ptr) {
             return;
         }
         let was_beyond = before.is_some_and(|share| share.is_beyond());
-        self.count_beyond(slot, was_beyond, share.as_ref().is_some_and(|share| share.is_beyond()));
+        self.count_beyond(index, was_beyond, share.as_ref().is_some_and(|share| share.is_beyond()));
         let now = self.touch();
         let (map, name) = match principal {
             Principal::User(name) => (&mut self.users, name),
             Principal::Group(name) => (&mut self.groups, name),
         };
         if share.is_none() {
-            *self.gone.entry(slot).or_default() += 1 + name.len() / 256;
+            *self.gone.entry(index).or_default() += 1 + name.len() / 256;
         }
-        Arc::make_mut(map.entry(Arc::clone(name)).or_default()).set(slot, share, now);
+        Arc::make_mut(map.entry(Arc::clone(name)).or_default()).set(index, share, now);
     }
 
     /// Says whether a cluster's bindings name more subjects than are compiled. Where that is news, what anybody may do
     /// there may have changed.
-    pub(crate) fn set_unknown(&mut self, slot: Slot, is_unknown: bool) {
-        let is_news = if is_unknown { self.unknown.insert(slot) } else { self.unknown.remove(&slot) };
+    pub(crate) fn set_unknown(&mut self, index: ClusterIndex, is_unknown: bool) {
+        let is_news = if is_unknown { self.unknown.insert(index) } else { self.unknown.remove(&index) };
         if is_news {
             let now = self.touch();
-            self.forgotten.insert(slot, now);
+            self.forgotten.insert(index, now);
         }
     }
 
     /// Begins a new generation if anything was touched, and says whether.
     pub(crate) fn close(&mut self) -> bool {
-        let full: Vec<_> = self.gone.iter().filter(|(_, gone)| **gone > GONE_MAX).map(|(slot, _)| *slot).collect();
-        for slot in full {
-            self.gone.remove(&slot);
+        let full: Vec<_> = self.gone.iter().filter(|(_, gone)| **gone > GONE_MAX).map(|(index, _)| *index).collect();
+        for index in full {
+            self.gone.remove(&index);
             let now = self.touch();
-            self.forgotten.insert(slot, now);
-            forget(&mut self.users, slot);
-            forget(&mut self.groups, slot);
+            self.forgotten.insert(index, now);
+            forget(&mut self.users, index);
+            forget(&mut self.groups, index);
         }
         let touched = std::mem::take(&mut self.touched);
         self.generation += u64::from(touched);
@@ -243,10 +243,10 @@ impl FleetRights {
         self.generation + 1
     }
 
-    fn count_beyond(&mut self, slot: Slot, before: bool, now: bool) {
-        let subjects = self.beyond.remove(&slot).unwrap_or_default() + usize::from(now) - usize::from(before);
+    fn count_beyond(&mut self, index: ClusterIndex, before: bool, now: bool) {
+        let subjects = self.beyond.remove(&index).unwrap_or_default() + usize::from(now) - usize::from(before);
         if subjects > 0 {
-            self.beyond.insert(slot, subjects);
+            self.beyond.insert(index, subjects);
         }
     }
 }
@@ -260,26 +260,26 @@ impl FleetRights {
 
     /// Whether a cluster grants more to one of its subjects than is looked at.
     pub fn grants_too_much(&self, cluster: &ClusterName) -> bool {
-        self.slot(cluster).is_some_and(|slot| self.beyond.contains_key(&slot))
+        self.index(cluster).is_some_and(|index| self.beyond.contains_key(&index))
     }
 
     /// Whether a cluster's bindings name more subjects than are compiled
     /// ([`NAMED_SUBJECTS_MAX`](crate::NAMED_SUBJECTS_MAX)): what it allows anybody is not known, and is nothing here.
     pub fn names_too_many(&self, cluster: &ClusterName) -> bool {
-        self.slot(cluster).is_some_and(|slot| self.unknown.contains(&slot))
+        self.index(cluster).is_some_and(|index| self.unknown.contains(&index))
     }
 
     /// Whether a cluster grants more to a user, or a group of theirs, than is looked at, or names too many to know what it
     /// grants: what it allows them is not known, and is nothing here. Costs nothing but where some cluster's subject has so
     /// much, and a lookup for each group there.
     pub fn is_beyond(&self, cluster: &ClusterName, user: User<'_>) -> bool {
-        let Some(slot) = self.slot(cluster) else { return false };
-        if self.unknown.contains(&slot) {
+        let Some(index) = self.index(cluster) else { return false };
+        if self.unknown.contains(&index) {
             // Those need no binding.
             return !is_master(user);
         }
-        self.beyond.contains_key(&slot)
-            && self.shares_of(user).filter_map(|shares| shares.get(slot)).any(|share| share.is_beyond())
+        self.beyond.contains_key(&index)
+            && self.shares_of(user).filter_map(|shares| shares.get(index)).any(|share| share.is_beyond())
     }
 
     /// Counts the changes of what anybody may do anywhere.
@@ -297,16 +297,16 @@ impl FleetRights {
 
     /// The same of what this user may do in one cluster, whatever changes in others.
     pub fn generation_in(&self, cluster: &ClusterName, user: User<'_>) -> u64 {
-        let Some(Joined { slot, since }) = self.clusters.get(cluster) else { return self.clusters_changed };
-        let rest = self.forgotten.get(slot).copied().unwrap_or_default().max(*since);
-        self.shares_of(user).map(|shares| shares.changed_in(*slot)).fold(rest, u64::max)
+        let Some(Joined { index, since }) = self.clusters.get(cluster) else { return self.clusters_changed };
+        let rest = self.forgotten.get(index).copied().unwrap_or_default().max(*since);
+        self.shares_of(user).map(|shares| shares.changed_in(*index)).fold(rest, u64::max)
     }
 
     /// Whether a cluster allows a request. Costs a lookup for each group, and the rules that may match.
     pub fn allows(&self, cluster: &ClusterName, user: User<'_>, attributes: &Attributes<'_>) -> bool {
-        let Some(slot) = self.slot(cluster) else { return false };
+        let Some(index) = self.index(cluster) else { return false };
         let asked = Marks::of_request(attributes);
-        let mut shares = self.shares_of(user).filter_map(|shares| shares.get(slot));
+        let mut shares = self.shares_of(user).filter_map(|shares| shares.get(index));
         is_master(user) || shares.any(|share| share.allows(attributes, asked))
     }
 
@@ -314,27 +314,27 @@ impl FleetRights {
     /// for the clusters in which any of them has the same rules what it costs for one.
     pub fn allowing(&self, user: User<'_>, asked: &[Attributes<'_>]) -> AllowingClusters<'_> {
         let marked: Vec<_> = asked.iter().map(|attributes| (attributes, Marks::of_request(attributes))).collect();
-        let mut slots = vec![is_master(user) && !asked.is_empty(); self.slots];
+        let mut indices = vec![is_master(user) && !asked.is_empty(); self.next_index];
         let mut known: HashMap<*const Share, bool> = HashMap::new();
-        for ClusterShare { slot, share, .. } in self.shares_of(user).flat_map(|shares| &shares.by_cluster) {
+        for ClusterShare { index, share, .. } in self.shares_of(user).flat_map(|shares| &shares.by_cluster) {
             if let Some(share) = share
-                && !slots[*slot]
+                && !indices[*index]
             {
                 let allows = || marked.iter().any(|(attributes, marks)| share.allows(attributes, *marks));
-                slots[*slot] = *known.entry(Arc::as_ptr(share)).or_insert_with(allows);
+                indices[*index] = *known.entry(Arc::as_ptr(share)).or_insert_with(allows);
             }
         }
-        AllowingClusters { rights: self, slots }
+        AllowingClusters { rights: self, indices }
     }
 
     /// In which namespaces and with which names a cluster allows a verb (`list`, `watch`, `get`, …) of a resource. Costs
     /// what [`Self::allows`] costs, for each namespace in which a group of the user has a RoleBinding.
     pub fn rights(&self, cluster: &ClusterName, user: User<'_>, verb: &str, group: &str, resource: &str) -> Visible {
-        let Some(slot) = self.slot(cluster) else { return Visible::nothing() };
+        let Some(index) = self.index(cluster) else { return Visible::nothing() };
         if is_master(user) {
             return Visible::Whole;
         }
-        let shares: Vec<_> = self.shares_of(user).filter_map(|shares| shares.get(slot)).collect();
+        let shares: Vec<_> = self.shares_of(user).filter_map(|shares| shares.get(index)).collect();
         let asked = ResourceAttributes { verb, group, resource, ..ResourceAttributes::default() };
         let part = match shares.iter().map(|share| share.places()).sum::<usize>() {
             0..SHARED_FROM => part_of(&shares, &asked).map(Arc::new),
@@ -346,8 +346,8 @@ impl FleetRights {
     /// Every rule that a cluster's roles give a user in a namespace, with those that count everywhere: what the cluster
     /// itself lists in a SelfSubjectRulesReview.
     pub fn rules<'a>(&'a self, cluster: &ClusterName, user: User<'a>, namespace: &'a str) -> Vec<&'a Rule> {
-        let Some(slot) = self.slot(cluster) else { return Vec::new() };
-        let shares = self.shares_of(user).filter_map(|shares| shares.get(slot));
+        let Some(index) = self.index(cluster) else { return Vec::new() };
+        let shares = self.shares_of(user).filter_map(|shares| shares.get(index));
         shares.flat_map(|share| share.roles_within(namespace)).flat_map(Rules::iter).collect()
     }
 
@@ -360,10 +360,10 @@ impl FleetRights {
         user: User<'_>,
         attributes: &Attributes<'_>,
     ) -> Vec<AllowedBy<'a>> {
-        let Some(slot) = self.slot(cluster) else { return Vec::new() };
+        let Some(index) = self.index(cluster) else { return Vec::new() };
         let asked = Marks::of_request(attributes);
         let (mut bindings, mut allowing) = (BTreeMap::new(), HashMap::new());
-        for share in self.shares_of(user).filter_map(|shares| shares.get(slot)) {
+        for share in self.shares_of(user).filter_map(|shares| shares.get(index)) {
             for Grant { binding, rules } in share.within(attributes.namespace()) {
                 let Some(rules) = rules else { continue };
                 if *allowing.entry(Arc::as_ptr(rules)).or_insert_with(|| rules.allow(attributes, asked)) {

@@ -156,7 +156,7 @@ pub struct Router {
     dispatch: Arc<DispatchGate>,
     epochs: ArcSwap<Epochs>,
     metrics: Arc<Metrics>,
-    lanes: Arc<AnswerTurns>,
+    answer_turns: Arc<AnswerTurns>,
     requests: Arc<FairShare>,
     /// What lasts, shared among users; `None` in personal mode.
     long_running: Option<LongRunningShares>,
@@ -221,7 +221,7 @@ impl Router {
             flow_shares,
             dispatch,
             epochs: ArcSwap::from_pointee(config.epochs),
-            lanes: AnswerTurns::new(config.limits.long_answers, &metrics.lanes),
+            answer_turns: AnswerTurns::new(config.limits.long_answers, &metrics.answer_turns),
             requests: FairShare::new(
                 "requests in flight (--max-requests-inflight)",
                 config.limits.requests_in_flight,
@@ -376,11 +376,11 @@ impl Router {
         let shares = shares.map(|(name, share)| {
             LimitReport::new(name, share.held() as u64, share.max() as u64, Some(share.refused()))
         });
-        let lanes = self.lanes.usage().map(|(length, (used, max, refused))| LimitReport {
+        let answer_turns = self.answer_turns.usage().map(|(length, (used, max, refused))| LimitReport {
             of: Some(format!("{length} answers")),
             ..LimitReport::new("long_answers", used as u64, max as u64, Some(refused))
         });
-        shares.chain(lanes).collect()
+        shares.chain(answer_turns).collect()
     }
 
     /// Makes `/readyz` fail, so that whoever sends clients here sends them elsewhere. Nothing else changes until
@@ -459,8 +459,8 @@ impl Router {
     }
 
     /// Who may write long answers.
-    pub(crate) fn lanes(&self) -> &Arc<AnswerTurns> {
-        &self.lanes
+    pub(crate) fn answer_turns(&self) -> &Arc<AnswerTurns> {
+        &self.answer_turns
     }
 
     /// The questions where objects are.

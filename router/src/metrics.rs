@@ -230,7 +230,7 @@ pub(crate) enum QuestionAbout {
     Right,
 }
 
-/// The labels of a lane of long answers.
+/// The labels of the turns for answers of one length.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct AnswerLengthLabels {
     /// How long its answers are.
@@ -252,7 +252,7 @@ pub struct Metrics {
     limits_refused: Family<LimitLabels, Counter>,
     questions: Family<QuestionLabels, Counter>,
     /// Long answers and their turns.
-    pub lanes: AnswerTurnMetrics,
+    pub answer_turns: AnswerTurnMetrics,
 }
 
 /// Buckets from a quarter of a millisecond, since an answer from memory takes less than one.
@@ -274,7 +274,7 @@ impl Default for Metrics {
             limits_used: Family::default(),
             limits_refused: Family::default(),
             questions: Family::default(),
-            lanes: lanes(&mut registry),
+            answer_turns: answer_turns(&mut registry),
             registry: Mutex::new(Registry::default()),
         };
         metrics.register_requests(&mut registry);
@@ -285,16 +285,16 @@ impl Default for Metrics {
     }
 }
 
-/// The metrics of both lanes. A name is registered once, for all its labels: a second HELP line is an error to who
+/// The metrics of the turns of both lengths. A name is registered once, for all its labels: a second HELP line is an error to who
 /// reads it.
-fn lanes(registry: &mut Registry) -> AnswerTurnMetrics {
+fn answer_turns(registry: &mut Registry) -> AnswerTurnMetrics {
     let (active, waiting) =
         (Family::<AnswerLengthLabels, Gauge>::default(), Family::<AnswerLengthLabels, Gauge>::default());
     let refused = Family::<AnswerLengthLabels, Counter>::default();
     registry.register("tributary_answers_active", "Answers of more than a frame being written", active.clone());
     registry.register("tributary_answers_waiting", "Answers that wait for their turn", waiting.clone());
     registry.register("tributary_answers_refused", "Answers refused with 429: no turn in time", refused.clone());
-    let lane = |length: &str| {
+    let of = |length: &str| {
         let labels = AnswerLengthLabels { length: length.into() };
         TurnMetrics {
             active: active.get_or_create_owned(&labels),
@@ -302,7 +302,7 @@ fn lanes(registry: &mut Registry) -> AnswerTurnMetrics {
             refused: refused.get_or_create_owned(&labels),
         }
     };
-    AnswerTurnMetrics { medium: lane("medium"), long: lane("long") }
+    AnswerTurnMetrics { medium: of("medium"), long: of("long") }
 }
 
 /// What became of one request.

@@ -11,7 +11,7 @@
 //!             └───── next use ◀── overdue ◀─────────┘ not used for OVERDUE while somebody waits: its reader is slow
 //! ```
 
-mod lanes;
+mod answer_turns;
 mod lines;
 
 use std::collections::HashMap;
@@ -25,7 +25,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-pub(crate) use lanes::{AnswerTurn, AnswerTurnMetrics, AnswerTurns, Length, MEDIUM_BYTES};
+pub(crate) use answer_turns::{AnswerTurn, AnswerTurnMetrics, AnswerTurns, Length, MEDIUM_BYTES};
 pub(crate) use lines::HolderQueues;
 
 /// How many answers of each length are written at once. A turn may hold a frame of 64 KiB here, what HTTP/2 has taken

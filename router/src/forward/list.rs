@@ -89,7 +89,7 @@ pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, R
     let wish = ListForm { form, include, items: request.configuration.items(&served.resource) };
     let answer =
         LiveAnswer::new(page, gathering.question, partial, wish, served, Arc::clone(&request.configuration.epochs));
-    let mut response = answer.respond(router.lanes(), caller.holder).await?;
+    let mut response = answer.respond(router.answer_turns(), caller.holder).await?;
     let own = standing::warnings(&served.resource, &standings);
     let own = own.iter().filter_map(|text| standing::warning_header(text));
     let said = warnings::together(warned.iter().map(|(cluster, said)| (cluster, said)));

@@ -62,7 +62,7 @@ pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, R
         let begun = Instant::now();
         let read = read(request, &options, readable.as_ref()).await?;
         let (list, opening) = read.opening(limit)?;
-        let opened = open(opening, router.lanes(), request.caller.holder).await?;
+        let opened = open(opening, router.answer_turns(), request.caller.holder).await?;
         match request.readable_anew(("list", &wanted, partial), &readable, begun).await? {
             None => break (list, opened),
             Some(anew) => readable = Some(anew),
@@ -87,7 +87,7 @@ pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, R
         writer: ObjectWriter::new(&view.kind, form, include),
         metadata,
         share,
-        lanes: router.lanes(),
+        answer_turns: router.answer_turns(),
         holder: request.caller.holder,
     };
     let mut response = answer.respond().await?;
@@ -176,14 +176,14 @@ pub(crate) fn warn_limited(answer: &mut Response<Body>, readable: Option<&Readab
 /// 429 where there is no turn for it in time.
 async fn open(
     opening: OpeningList<Selection>,
-    lanes: &Arc<AnswerTurns>,
+    answer_turns: &Arc<AnswerTurns>,
     holder: Holder,
 ) -> Result<(ListCursor<Selection>, Option<AnswerTurn>), Refusal> {
     let mut opening = match opening.step(FRAME_BYTES) {
         ControlFlow::Break(cursor) => return Ok((cursor, None)),
         ControlFlow::Continue(opening) => opening,
     };
-    let mut share = lanes.take(Length::Medium, holder).await?;
+    let mut share = answer_turns.take(Length::Medium, holder).await?;
     loop {
         share.wrote(FRAME_BYTES);
         tokio::task::yield_now().await;

@@ -99,7 +99,7 @@ pub(crate) struct ListAnswer<'a> {
     /// The turn that was taken already, to look for where the page ends.
     pub share: Option<AnswerTurn>,
     /// Whoever writes more than a frame takes a turn.
-    pub lanes: &'a Arc<AnswerTurns>,
+    pub answer_turns: &'a Arc<AnswerTurns>,
     /// The connection that it goes to.
     pub holder: Holder,
 }
@@ -111,7 +111,7 @@ impl ListAnswer<'_> {
     /// # Errors
     /// 429 where there is no turn for it in time.
     pub(crate) async fn respond(self) -> Result<Response<Body>, Refusal> {
-        let Self { view, cursor, writer, metadata, share, lanes, holder } = self;
+        let Self { view, cursor, writer, metadata, share, answer_turns, holder } = self;
         let AnswerForm { encoding, gzip, .. } = writer.form();
         let content_type = encoding.content_type();
         let start = cursor.clone();
@@ -125,7 +125,7 @@ impl ListAnswer<'_> {
             Some(share) => share,
             None => {
                 let is_long = start.exceeds(MEDIUM_BYTES) == Some(true);
-                let mut turn = pin!(lanes.take(if is_long { Length::Long } else { Length::Medium }, holder));
+                let mut turn = pin!(answer_turns.take(if is_long { Length::Long } else { Length::Medium }, holder));
                 match poll!(turn.as_mut()) {
                     Poll::Ready(turn) => turn?,
                     // Whoever waits holds no bytes.

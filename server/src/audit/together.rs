@@ -21,13 +21,13 @@ use crate::line_log::Output;
 const IDLE_WAIT: Duration = Duration::from_secs(5);
 
 /// Where lines are written, by one request at a time.
-pub(crate) struct SharedOutput(Mutex<Turn>);
+pub(crate) struct SharedOutput(Mutex<OutputState>);
 
-/// Whose turn it is to write.
-enum Turn {
-    /// Nobody's.
+/// Whether somebody writes.
+enum OutputState {
+    /// Nobody does.
     Free(Box<Output>),
-    /// Somebody's, who finds here what others leave.
+    /// Somebody does, who finds here what others leave.
     Taken(VecDeque<LeftLine>),
 }
 
@@ -40,23 +40,23 @@ struct LeftLine {
 impl SharedOutput {
     /// Nothing is written yet.
     pub(crate) fn new(output: Output) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(Turn::Free(Box::new(output)))))
+        Arc::new(Self(Mutex::new(OutputState::Free(Box::new(output)))))
     }
 
     /// Has a line written. What becomes of it is whether it was; once that is said the line is with the system.
     pub(crate) fn write(self: &Arc<Self>, line: &Bytes) -> Emission {
-        let mut turn = self.0.lock();
-        let output = match &mut *turn {
-            Turn::Taken(left) => {
+        let mut state = self.0.lock();
+        let output = match &mut *state {
+            OutputState::Taken(left) => {
                 let (written, is_written) = oneshot::channel();
                 left.push_back(LeftLine { line: line.clone(), written });
                 // Nothing is said only where writing has panicked.
                 return Emission::waiting(async { is_written.await.unwrap_or(false) });
             }
-            free @ Turn::Free(_) => std::mem::replace(free, Turn::Taken(VecDeque::new())),
+            free @ OutputState::Free(_) => std::mem::replace(free, OutputState::Taken(VecDeque::new())),
         };
-        drop(turn);
-        let Turn::Free(output) = output else { return Emission::Done(false) };
+        drop(state);
+        let OutputState::Free(output) = output else { return Emission::Done(false) };
         let mut writing = Writing { shared: Arc::clone(self), output: Some(output) };
         let is_written = writing.output.as_mut().is_some_and(|output| output.write_one(line));
         // What was left by then is little. More of it is another's work: this request has an answer to give.
@@ -72,7 +72,7 @@ impl SharedOutput {
     /// Ends once nobody writes, so that nothing is left when the process ends; after [`IDLE_WAIT`] in any case. Cancel:
     /// safe.
     pub(crate) async fn idle(&self) {
-        let is_taken = || matches!(*self.0.lock(), Turn::Taken(_));
+        let is_taken = || matches!(*self.0.lock(), OutputState::Taken(_));
         let nobody_writes = async {
             while is_taken() {
                 sleep(Duration::from_millis(1)).await;
@@ -99,11 +99,11 @@ impl Writing {
     /// Writes what was left by others until now. Whether there was anything; where there was not the turn is over.
     fn write_left(&mut self) -> bool {
         let left = match &mut *self.shared.0.lock() {
-            Turn::Taken(left) if !left.is_empty() => std::mem::take(left),
-            turn => {
+            OutputState::Taken(left) if !left.is_empty() => std::mem::take(left),
+            state => {
                 // Under the same lock, so that nothing is left behind.
                 if let Some(output) = self.output.take() {
-                    *turn = Turn::Free(output);
+                    *state = OutputState::Free(output);
                 }
                 return false;
             }
@@ -133,7 +133,7 @@ impl Drop for Writing {
             self.write_left();
         }
         if let Some(output) = self.output.take() {
-            *self.shared.0.lock() = Turn::Free(output);
+            *self.shared.0.lock() = OutputState::Free(output);
         }
     }
 }
@@ -235,7 +235,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn what_was_left_is_written_by_a_turn_that_is_cut_off() {
         let (shared, writes, go_on) = gated();
-        let Turn::Free(output) = std::mem::replace(&mut *shared.0.lock(), Turn::Taken(VecDeque::new())) else {
+        let OutputState::Free(output) = std::mem::replace(&mut *shared.0.lock(), OutputState::Taken(VecDeque::new())) else {
             panic!("nobody writes")
         };
         let writing = Writing { shared: Arc::clone(&shared), output: Some(output) };
@@ -245,7 +245,7 @@ mod tests {
         drop(writing.write_all());
         assert_eq!(writes.recv().unwrap(), "one\n");
         assert!(left.await);
-        assert!(matches!(*shared.0.lock(), Turn::Free(_)));
+        assert!(matches!(*shared.0.lock(), OutputState::Free(_)));
     }
 
     #[test]

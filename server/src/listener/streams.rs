@@ -3,7 +3,7 @@
 //! hyper wants a task for each stream, beside the one that reads and writes the connection. The two wake each other for each
 //! frame, and each time the runtime wakes another thread besides, in case there is work for two: a list of 620 KB took 13
 //! waits for events and 8 wake-ups of a thread that found nothing. So a stream is polled with its connection: what one wakes
-//! of the other is looked at in the same turn, without the runtime. A stream that works for long at a time goes on in a task
+//! of the other is looked at in the same poll, without the runtime. A stream that works for long at a time goes on in a task
 //! of its own, on any thread, so that its connection's others need not wait for it.
 
 use std::future::Future;
@@ -30,7 +30,7 @@ const STREAM_BYTES_MAX: usize = 1 << 10;
 /// How long a step of a stream may take before it goes on in a task of its own. 1 ms is a thousand times what a frame takes
 /// that is at hand; it is compressing, printing and searching that take longer.
 const LONG_STEP: Duration = Duration::from_millis(1);
-/// How often a connection and its streams are looked at again in one turn, because one has woken the other. Others of the
+/// How often a connection and its streams are looked at again in one poll, because one has woken the other. Others of the
 /// thread have theirs in between.
 const ROUNDS_MAX: usize = 32;
 
@@ -50,7 +50,7 @@ pub(super) fn stream() -> Option<AbortHandle> {
 #[derive(Clone, Default)]
 pub(super) struct Begun {
     streams: Arc<Mutex<Vec<Stream>>>,
-    turn: Arc<Turn>,
+    round: Arc<PollRound>,
 }
 
 impl<F> Executor<F> for Begun
@@ -65,7 +65,7 @@ where
         // The client of one that was ended has been told.
         self.streams.lock().push(Stream(Some(Box::pin(async { drop(stream.await) }))));
         // A tunnel begins where its stream is answered, which may be in another task.
-        self.turn.wake_by_ref();
+        self.round.wake_by_ref();
     }
 }
 
@@ -93,29 +93,29 @@ impl Future for Stream {
 pub(super) struct Streams {
     begun: Begun,
     running: FuturesUnordered<Stream>,
-    turn: Arc<Turn>,
+    round: Arc<PollRound>,
     waker: Waker,
 }
 
 impl Streams {
     /// Those of a connection that leaves them there.
     pub(super) fn of(begun: Begun) -> Self {
-        let turn = Arc::clone(&begun.turn);
-        let waker = Waker::from(Arc::clone(&turn));
-        Self { begun, running: FuturesUnordered::new(), turn, waker }
+        let round = Arc::clone(&begun.round);
+        let waker = Waker::from(Arc::clone(&round));
+        Self { begun, running: FuturesUnordered::new(), round, waker }
     }
 
     /// Brings the connection and its streams forward until the connection ends. Cancel: safe, if it is called again.
     pub(super) fn drive<'a, C: Future>(&'a mut self, connection: Pin<&'a mut C>) -> Driven<'a, C> {
         // Whoever calls may have told the connection something, such as that it is to end.
-        self.turn.is_woken.store(true, SeqCst);
+        self.round.is_woken.store(true, SeqCst);
         Driven { streams: self, connection }
     }
 
     fn poll<C: Future>(&mut self, mut connection: Pin<&mut C>, cx: &mut Context<'_>) -> Poll<C::Output> {
-        self.turn.task.register(cx.waker());
+        self.round.task.register(cx.waker());
         for _ in 0..ROUNDS_MAX {
-            if !self.turn.begin() {
+            if !self.round.begin() {
                 return Poll::Pending;
             }
             let own = &mut Context::from_waker(&self.waker);
@@ -123,7 +123,7 @@ impl Streams {
             self.running.extend(self.begun.streams.lock().drain(..));
             // Once more where the connection has ended: what a member has answered by now is written in the logs.
             while let Poll::Ready(Some(())) = self.running.poll_next_unpin(own) {}
-            self.turn.end();
+            self.round.end();
             if polled.is_ready() {
                 return polled;
             }
@@ -161,22 +161,22 @@ impl<C: Future> Future for Driven<'_, C> {
     }
 }
 
-/// Takes up the wake-ups of a connection and its streams. Its task is woken only while they are not being looked at.
+/// One look at a connection and its streams after another, and what wakes them meanwhile. Its task is woken only while they are not being looked at.
 #[derive(Default)]
-struct Turn {
+struct PollRound {
     task: AtomicWaker,
     is_woken: AtomicBool,
     is_looked_at: AtomicBool,
 }
 
-impl Turn {
-    /// Whether something was woken since the last turn began; this one has begun then.
+impl PollRound {
+    /// Whether something was woken since the last round began; this one has begun then.
     fn begin(&self) -> bool {
         self.is_looked_at.store(true, SeqCst);
         let is_woken = self.is_woken.swap(false, SeqCst);
         if !is_woken {
             self.is_looked_at.store(false, SeqCst);
-            // Whoever came in between has left it to this turn.
+            // Whoever came in between has left it to this round.
             if self.is_woken.load(SeqCst) {
                 self.task.wake();
             }
@@ -184,13 +184,13 @@ impl Turn {
         is_woken
     }
 
-    /// From now on the task is woken. What came before is seen when the next turn begins, which has to follow.
+    /// From now on the task is woken. What came before is seen when the next round begins, which has to follow.
     fn end(&self) {
         self.is_looked_at.store(false, SeqCst);
     }
 }
 
-impl Wake for Turn {
+impl Wake for PollRound {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }

@@ -94,17 +94,17 @@ impl LiveAnswer {
     ///
     /// # Errors
     /// 429 where there is no turn for it in time; 406 for protobuf, whose length comes first, of more than is gathered.
-    pub(super) async fn respond(mut self, lanes: &Arc<AnswerTurns>, holder: Holder) -> Result<Response<Body>, Refusal> {
+    pub(super) async fn respond(mut self, answer_turns: &Arc<AnswerTurns>, holder: Holder) -> Result<Response<Body>, Refusal> {
         let is_open = !self.later.is_empty() || self.lists.iter().any(|list| !list.is_complete());
         let AnswerForm { encoding, gzip, .. } = self.form;
         if is_open && encoding == Encoding::Protobuf {
             return Err(LimitRefusal::ProtobufList { max: GATHERED_BYTES_MAX }.into());
         }
         let share = match self.bytes {
-            _ if is_open => Some(lanes.take(Length::Long, holder).await?),
+            _ if is_open => Some(answer_turns.take(Length::Long, holder).await?),
             0..FRAME_BYTES => None,
-            FRAME_BYTES..MEDIUM_BYTES => Some(lanes.take(Length::Medium, holder).await?),
-            _ => Some(lanes.take(Length::Long, holder).await?),
+            FRAME_BYTES..MEDIUM_BYTES => Some(answer_turns.take(Length::Medium, holder).await?),
+            _ => Some(answer_turns.take(Length::Long, holder).await?),
         };
         // What fits below the threshold of compression is answered whole, with its length.
         let (mut frames, mut bytes) = (VecDeque::new(), 0);

@@ -1,4 +1,4 @@
-//! Two lanes of turns: whoever wants a megabyte never waits behind those who want everything.
+//! Turns for answers of two lengths, apart: whoever wants a megabyte never waits behind those who want everything.
 
 use std::sync::Arc;
 
@@ -13,20 +13,20 @@ pub(crate) const MEDIUM_BYTES: usize = 1 << 20;
 /// How long an answer will be, as far as that is known when it begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Length {
-    /// At most [`MEDIUM_BYTES`], or not known: it moves to the other lane when it has become longer.
+    /// At most [`MEDIUM_BYTES`], or not known: it takes a turn of the long ones when it has become longer.
     Medium,
     /// Longer.
     Long,
 }
 
-/// The turns of both lanes. One per process.
+/// The turns for answers of both lengths. One per process.
 #[derive(Debug)]
 pub(crate) struct AnswerTurns {
     medium: Arc<Turns>,
     long: Arc<Turns>,
 }
 
-/// What is counted about both lanes.
+/// What is counted about the turns of both lengths.
 #[derive(Clone, Debug, Default)]
 pub struct AnswerTurnMetrics {
     /// Answers of up to [`MEDIUM_BYTES`].
@@ -35,20 +35,20 @@ pub struct AnswerTurnMetrics {
     pub long: TurnMetrics,
 }
 
-/// One answer's right to be written, however long that takes. No `Permit`: it is lost and taken again, and moves from
-/// one lane to the other.
+/// One answer's right to be written, however long that takes. No `Permit`: it is lost and taken again, and an answer
+/// that grows long takes another.
 #[derive(Debug)]
 pub(crate) struct AnswerTurn {
-    lanes: Arc<AnswerTurns>,
+    answer_turns: Arc<AnswerTurns>,
     holder: Holder,
     length: Length,
-    /// How many bytes may still be written in the lane of medium length.
+    /// How many bytes may still be written by a turn of medium length.
     left: usize,
     turn: WriteTurn,
 }
 
 impl AnswerTurns {
-    /// Gives `at_once` turns at a time in each lane.
+    /// Gives `at_once` turns at a time for each length.
     pub(crate) fn new(at_once: usize, metrics: &AnswerTurnMetrics) -> Arc<Self> {
         Arc::new(Self {
             medium: Turns::new(at_once, metrics.medium.clone()),
@@ -62,17 +62,17 @@ impl AnswerTurns {
         [("medium", self.medium.usage()), ("long", self.long.usage())]
     }
 
-    /// Takes a turn in the lane of this length, waiting for one if need be. Cancel:
+    /// Takes a turn for this length, waiting for one if need be. Cancel:
     /// dropping the future gives up the place.
     ///
     /// # Errors
     /// [`NoTurn`].
     pub(crate) async fn take(self: &Arc<Self>, length: Length, holder: Holder) -> Result<AnswerTurn, NoTurn> {
-        let turn = self.lane(length).take(holder).await?;
-        Ok(AnswerTurn { lanes: Arc::clone(self), holder, length, left: MEDIUM_BYTES, turn })
+        let turn = self.turns(length).take(holder).await?;
+        Ok(AnswerTurn { answer_turns: Arc::clone(self), holder, length, left: MEDIUM_BYTES, turn })
     }
 
-    fn lane(&self, length: Length) -> &Arc<Turns> {
+    fn turns(&self, length: Length) -> &Arc<Turns> {
         match length {
             Length::Medium => &self.medium,
             Length::Long => &self.long,
@@ -88,13 +88,13 @@ impl AnswerTurn {
     /// [`NoTurn`].
     pub(crate) async fn go_on(&mut self) -> Result<(), NoTurn> {
         if !self.turn.is_live() {
-            self.turn = self.lanes.lane(self.length).take(self.holder).await?;
+            self.turn = self.answer_turns.turns(self.length).take(self.holder).await?;
         }
         Ok(())
     }
 
     /// Notes that so much was written. An answer that has become a long one loses its turn,
-    /// and goes on in the other lane.
+    /// and goes on by one of the long ones.
     pub(crate) fn wrote(&mut self, bytes: usize) {
         self.left = self.left.saturating_sub(bytes);
         if self.length == Length::Medium && self.left == 0 {
@@ -113,10 +113,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_wants_little_does_not_wait_for_who_wants_all() {
         let metrics = AnswerTurnMetrics::default();
-        let lanes = AnswerTurns::new(1, &metrics);
-        let long = lanes.take(Length::Long, Holder::Unknown).await.unwrap();
-        assert!(lanes.take(Length::Long, Holder::Unknown).now_or_never().is_none());
-        let mut medium = lanes.take(Length::Medium, Holder::Unknown).now_or_never().unwrap().unwrap();
+        let answer_turns = AnswerTurns::new(1, &metrics);
+        let long = answer_turns.take(Length::Long, Holder::Unknown).await.unwrap();
+        assert!(answer_turns.take(Length::Long, Holder::Unknown).now_or_never().is_none());
+        let mut medium = answer_turns.take(Length::Medium, Holder::Unknown).now_or_never().unwrap().unwrap();
         medium.wrote(MEDIUM_BYTES - 1);
         assert_eq!(medium.go_on().now_or_never(), Some(Ok(())));
         // It turns out to be long: its place is free for the next, and it lines up behind the other long one.
