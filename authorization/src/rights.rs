@@ -170,7 +170,7 @@ impl FleetRights {
         self.clusters.get(cluster).map(|joined| joined.index)
     }
 
-    /// Gives a cluster a index, in which nobody has anything.
+    /// Gives a cluster an index, in which nobody has anything.
     pub(crate) fn join(&mut self, cluster: &ClusterName, index: ClusterIndex) {
         self.clusters_changed = self.touch();
         self.clusters.insert(cluster.clone(), Joined { index, since: self.clusters_changed });

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use tributary_apimachinery::ClusterName;
 
-use super::{RvCommand, StatusArguments};
+use super::rv::RvCommand;
+use super::status::StatusArguments;
 
 /// The name under which kubectl finds the plugin.
 const PROGRAM: &str = "kubectl-tributary";

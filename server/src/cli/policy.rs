@@ -6,7 +6,7 @@ use std::str::FromStr;
 use clap::{ArgGroup, Args, Subcommand};
 use tributary_apimachinery::ClusterName;
 
-use super::GroupResource;
+use super::group_resource::GroupResource;
 
 const EXAMPLES: &str = "Examples:
   tributary policy test --config clusters/ --user ann --group dev --verb list --resource pods --namespace shop

@@ -1,0 +1,21 @@
+//! Where clusters are named.
+
+use std::path::Path;
+
+/// Where clusters are named.
+#[derive(Clone, Copy, Debug)]
+pub struct ClusterArguments<'a> {
+    /// `--config`
+    pub config: Option<&'a Path>,
+    /// `--kubeconfig`
+    pub kubeconfig: Option<&'a Path>,
+    /// `--contexts`
+    pub contexts: Option<&'a str>,
+}
+
+impl ClusterArguments<'_> {
+    /// Whether contexts of a kubeconfig are clusters.
+    pub fn has_contexts(self) -> bool {
+        self.config.is_none() || self.kubeconfig.is_some() || self.contexts.is_some()
+    }
+}

@@ -1,0 +1,147 @@
+//! What `serve` holds at most.
+
+use std::time::Duration;
+
+use clap::Args;
+use tributary_router::Limits;
+
+use crate::listener::Bounds;
+
+/// What is held at most. Bytes and seconds are whole numbers without a suffix. Each bound is a metric, too.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Limits")]
+pub struct LimitArguments {
+    /// Client connections that are open at once; further ones wait until one closes
+    #[arg(long, value_name = "N", default_value_t = Self::default().max_connections, value_parser = parse_count)]
+    pub max_connections: usize,
+    /// Bytes of answers that clients have not read, all connections together. A connection that has used its share is
+    /// given no more until its client reads: its streams wait, and its requests are answered 429. An answer that nobody
+    /// reads is cut after a while
+    #[arg(long, value_name = "BYTES", default_value_t = Self::default().max_unread_bytes, value_parser = parse_count)]
+    pub max_unread_bytes: usize,
+    /// Lists, and initial events of watches, longer than 64 KiB that are written at once. Further ones wait, for at
+    /// most 50 s; connections take turns
+    #[arg(long, value_name = "N", default_value_t = Self::default().max_long_answers, value_parser = parse_count)]
+    pub max_long_answers: usize,
+    /// Bytes of changes that are remembered for each resource of each cluster; a client that was away for longer than
+    /// they reach back lists again
+    #[arg(long, value_name = "BYTES", default_value_t = Self::default().history_bytes)]
+    pub history_bytes: usize,
+    /// Seconds for which changes are remembered
+    #[arg(long, value_name = "SECONDS", default_value_t = Self::default().history_seconds)]
+    pub history_seconds: u64,
+    /// Bytes of encoded watch events that are kept for other watchers, for each resource
+    #[arg(long, value_name = "BYTES", default_value_t = Self::default().encodings_bytes)]
+    pub encodings_bytes: usize,
+    /// Seconds after which a resource that nobody reads or watches is no longer held
+    #[arg(long, value_name = "SECONDS", default_value_t = Self::default().unused_seconds)]
+    pub unused_seconds: u64,
+    /// Requests in flight, without watches, exec, logs and other long-running ones. Of three quarters of them one
+    /// connection may use at most half of what nobody else uses (1,500 of 4,000 if it is alone); the last quarter is
+    /// for connections with few requests. More is answered 429 with Retry-After
+    #[arg(long, value_name = "N", default_value_t = Self::default().max_requests_inflight, value_parser = parse_count)]
+    pub max_requests_inflight: usize,
+    /// Watches, followed logs, exec and other long-running requests at once, where many users are served. Shared among
+    /// users as requests in flight are, over all their connections and all clusters (15,000 of 40,000 for one alone).
+    /// More is answered 429 with Retry-After
+    #[arg(long, value_name = "N", default_value_t = Self::default().max_long_running_requests, value_parser = parse_count)]
+    pub max_long_running_requests: usize,
+    /// Bytes of bodies that are held: of writes, of clusters' answers to them, and of lists that clusters are asked
+    /// for. Shared among connections as requests in flight are; a request that finds no room is answered 429
+    #[arg(long, value_name = "BYTES", default_value_t = Self::default().max_held_bytes, value_parser = parse_count)]
+    pub max_held_bytes: usize,
+    /// Bytes that the objects of one resource in one cluster may occupy. A cluster that has more is left out of that
+    /// resource with a Warning, or has its lists answered 429 under --partial Deny
+    #[arg(long, value_name = "BYTES", default_value_t = Self::default().max_collection_bytes, value_parser = parse_collection_bytes)]
+    pub max_collection_bytes: u64,
+    /// Namespaces, per resource, that are listed and watched one by one because a cluster forbids listing all of them
+    /// at once. A new one takes the place of the one that has been unused for longest. Those in use are shared among
+    /// connections as requests in flight are; a connection that has its share is answered 429 for the next one
+    #[arg(long, value_name = "N", default_value_t = Self::default().max_namespace_views, value_parser = parse_count)]
+    pub max_namespace_views: usize,
+    /// Seconds that a request may take until its answer begins, unless it is long-running; 504 after that
+    #[arg(long, value_name = "SECONDS", default_value_t = Self::default().request_timeout, value_parser = parse_seconds)]
+    pub request_timeout: u64,
+}
+
+impl Default for LimitArguments {
+    fn default() -> Self {
+        let (limits, bounds) = (Limits::default(), Bounds::default());
+        Self {
+            max_connections: bounds.connections,
+            max_unread_bytes: bounds.unread_bytes,
+            max_long_answers: limits.long_answers,
+            history_bytes: limits.history_bytes,
+            history_seconds: limits.history_age.as_secs(),
+            encodings_bytes: limits.encodings_bytes,
+            unused_seconds: limits.unused_after.as_secs(),
+            max_requests_inflight: limits.requests_in_flight,
+            max_long_running_requests: limits.long_running_requests,
+            max_held_bytes: limits.held_bytes,
+            max_collection_bytes: limits.collection_bytes,
+            max_namespace_views: limits.namespace_views,
+            request_timeout: limits.request_timeout.as_secs(),
+        }
+    }
+}
+
+impl LimitArguments {
+    /// The router's part.
+    pub fn router(&self) -> Limits {
+        Limits {
+            history_bytes: self.history_bytes,
+            history_age: Duration::from_secs(self.history_seconds),
+            encodings_bytes: self.encodings_bytes,
+            long_answers: self.max_long_answers,
+            unused_after: Duration::from_secs(self.unused_seconds),
+            requests_in_flight: self.max_requests_inflight,
+            long_running_requests: self.max_long_running_requests,
+            held_bytes: self.max_held_bytes,
+            collection_bytes: self.max_collection_bytes,
+            namespace_views: self.max_namespace_views,
+            request_timeout: Duration::from_secs(self.request_timeout),
+        }
+    }
+}
+
+fn parse_count(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(count) if count > 0 => Ok(count),
+        _ => Err("must be a whole number above 0".to_owned()),
+    }
+}
+
+fn parse_collection_bytes(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(bytes) if bytes > 0 => Ok(bytes),
+        _ => Err("must be a whole number above 0; with 0 every cluster would be unknown".to_owned()),
+    }
+}
+
+fn parse_seconds(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(seconds) if seconds > 0 => Ok(seconds),
+        _ => Err("must be a whole number above 0".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    #[test]
+    fn limits_are_the_routers() {
+        let line = "tributary serve --max-collection-bytes 1 --max-namespace-views 2";
+        let Command::Serve(serve) = Cli::try_parse_from(line.split_whitespace()).unwrap().command else { panic!() };
+        let expected = Limits { collection_bytes: 1, namespace_views: 2, ..Limits::default() };
+        assert_eq!(serve.limits.router(), expected);
+        let refused =
+            Cli::try_parse_from(["tributary", "serve", "--max-collection-bytes", "0"]).unwrap_err().to_string();
+        for part in ["--max-collection-bytes", "'0'", "above 0", "every cluster would be unknown"] {
+            assert!(refused.contains(part), "{refused}");
+        }
+    }
+}
