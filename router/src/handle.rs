@@ -1,93 +1,40 @@
-//! One request, from its plan to its answer: who is asked, and what a refusal looks like.
+//! One request, from its reading to its answer: its stages, and what a refusal looks like.
+
+mod act;
+mod observe;
 
 use std::pin::pin;
 use std::sync::Arc;
 
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use tokio::time::Instant;
 use tributary_apimachinery::{Mount, RequestClass, RequestInfo, Verb};
-use tributary_flow_control::SCHEMA_HEADER;
 use tributary_proxy::headers::Recipient;
 
 use crate::admission::{self, Admitted, Place};
 use crate::body::{self, Body};
 use crate::caller::Caller;
-use crate::candidates_by_plan::candidates_by_plan;
 use crate::configuration::ConfigurationSnapshot;
-use crate::discovery::documents::StorageVersionHashes;
-use crate::discovery::{DiscoveryPath, Union, documents};
+use crate::discovery::DiscoveryPath;
 use crate::dispatch::{Dispatched, SchemaName};
-use crate::flow_control::PassedSchema;
-use crate::metrics::{ClientClass, Decision, FollowedRequest, RequestLabels, RequestSource};
+use crate::metrics::{ClientClass, Decision, RequestLabels};
 use crate::negotiate::Preferences;
-use crate::plan::{OwnerRequest, Plan, ResourcePlan, plan};
-use crate::refusal::{ClusterRefusal, MemberRefusal, Refusal, listed};
-use crate::report::{self, Report};
-use crate::request::{ClientRequest, Received};
+use crate::plan::plan;
+use crate::refusal::{ClusterRefusal, Refusal};
+use crate::report;
+use crate::request::Received;
 use crate::request_reading::RequestReading;
-use crate::request_trace::{AskedClusters, RequestTrace};
-use crate::rights::Candidates;
+use crate::request_trace::RequestTrace;
 use crate::topology::Cluster;
 use crate::unknown_rights::{self, RightsUnknown};
 use crate::view::standing;
-use crate::{Router, User, asked, confinement, deadline, forward, grounds, health, memory, response};
+use crate::{Router, User, asked, confinement, deadline, grounds, health, response};
+use observe::Noted;
 
 /// When a client is to come back that asks for a resource which only clusters that were not asked yet may serve,
 /// in seconds.
 const UNDISCOVERED_RETRY_AFTER: u32 = 5;
-
-/// What is found out about a request on the way to its answer.
-struct Noted<'a> {
-    /// Who answers.
-    source: RequestSource,
-    /// The schema that it passes.
-    schema: Option<&'a PassedSchema>,
-    /// What its answer does not show, and why. Few have it, and all would carry it.
-    warning: Option<Box<HeaderValue>>,
-}
-
-/// Says that clusters are not there for a request because of their policies. Where many users are served it names none:
-/// not everybody may know of each.
-fn denied_warning(caller: &Caller) -> Option<HeaderValue> {
-    let denied = caller.denied_clusters()?;
-    let whose = match caller.rights() {
-        Some(_) => "some clusters".to_owned(),
-        None => listed(&denied.names().collect::<Vec<_>>()),
-    };
-    standing::warning_header(&format!(
-        "the dispatch policies of {whose} refuse this request; the answer has nothing of theirs"
-    ))
-}
-
-/// What became of a request that this was to answer.
-fn decision(source: RequestSource, refusal: Option<&Refusal>, asked: &AskedClusters) -> Decision {
-    match (refusal, source) {
-        (Some(Refusal::Policy(_)), _) => Decision::Denied,
-        (Some(Refusal::Limit(_)), _) => Decision::Limited,
-        _ if *asked != AskedClusters::None => Decision::Forwarded,
-        (_, RequestSource::Memory) => Decision::Memory,
-        (_, RequestSource::Own) => Decision::Own,
-        (None, RequestSource::Member) => Decision::Forwarded,
-        (_, RequestSource::Member | RequestSource::Refused) => Decision::Refused,
-    }
-}
-
-/// The resource that a request asks for, as kubectl names it; `None` where no member serves it.
-fn served_resource(info: &RequestInfo, union: &Union) -> Option<String> {
-    let resource = &info.resource()?.resource;
-    union.get(resource).map(|_| resource.group_resource().to_string())
-}
-
-/// The cluster that a request is counted at, where there is such a cluster: nobody makes series by asking for others.
-fn counted_cluster(info: &RequestInfo, configuration: &ConfigurationSnapshot, asked: AskedClusters) -> String {
-    match (&info.cluster, asked) {
-        (Some(named), _) if configuration.clusters.contains_key(named) => named.to_string(),
-        (Some(_), _) | (None, AskedClusters::None) => String::new(),
-        (None, AskedClusters::One(cluster)) => cluster.to_string(),
-        (None, AskedClusters::Several) => "*".to_owned(),
-    }
-}
 
 impl Router {
     /// Answers one request. Never fails: an error is a Status. Dropping the future cancels what it started.
@@ -114,33 +61,22 @@ impl Router {
         }
         let client = ClientClass::of(message.headers());
         let trace = message.extensions_mut().get_or_insert_default::<RequestTrace>().clone();
-        let (labels, followed, mut response) = match parsed {
+        let ((labels, followed), mut response) = match parsed {
             Ok(info) => {
                 tracing::debug!(user = user.info.username, verb = %info.verb, path, "request");
                 let configuration = self.configuration();
-                trace.note_served(|| served_resource(info, &configuration.union));
+                trace.note_served(|| observe::served_resource(info, &configuration.union));
                 let query = query.as_deref();
                 let received = Received { info, query, is_head, preferences: &preferences };
-                let mut noted = Noted { source: RequestSource::Refused, schema: None, warning: None };
+                let mut noted = Noted::nothing();
                 let answer = self.answer(message, received, &configuration, user, &mut noted).await;
-                let Noted { source, schema, warning } = noted;
-                trace.note_source(source);
-                let decision = decision(source, answer.as_ref().err(), &trace.asked());
-                trace.note_decision(decision);
-                let cluster = counted_cluster(info, &configuration, trace.asked());
-                let followed = FollowedRequest { cluster, verb: info.verb.as_str(), decision, client };
-                let mut answer = answer.unwrap_or_else(|refusal| self.refuse(&refusal, &preferences, info));
-                if let Some(schema) = schema {
-                    answer.headers_mut().insert(SCHEMA_HEADER, schema.header().clone());
-                }
-                answer.headers_mut().extend(warning.map(|warning| (header::WARNING, *warning)));
-                (RequestLabels::of(info, &configuration.union, source), followed, answer)
+                let became = (noted.source, answer.as_ref().err());
+                let counted = observe::counted(info, &configuration, became, &trace, client);
+                let answer = answer.unwrap_or_else(|refusal| self.refuse(&refusal, &preferences, info));
+                (counted, noted.told_by(answer))
             }
             Err(status) => {
-                trace.note_decision(Decision::Refused);
-                let followed =
-                    FollowedRequest { cluster: String::new(), verb: "", decision: Decision::Refused, client };
-                (RequestLabels::unparsed(), followed, response::status(status, preferences.error_form()))
+                (observe::counted_unread(&trace, client), response::status(status, preferences.error_form()))
             }
         };
         if is_head {
@@ -169,22 +105,6 @@ impl Router {
         head.extensions.get_or_insert_default::<RequestTrace>().note_decision(Decision::Denied);
         self.count_unheard(head, answer.status(), started);
         Some(answer)
-    }
-
-    /// Counts a request that was denied before anybody was known.
-    fn count_unheard(&self, head: &mut Parts, status: StatusCode, started: Instant) {
-        let reading = RequestReading::of_head(head);
-        let (configuration, client) = (self.configuration(), ClientClass::of(&head.headers));
-        let (labels, cluster, verb) = match reading.info() {
-            Ok(info) => (
-                RequestLabels::of(info, &configuration.union, RequestSource::Refused),
-                counted_cluster(info, &configuration, AskedClusters::None),
-                info.verb.as_str(),
-            ),
-            Err(_) => (RequestLabels::unparsed(), String::new(), ""),
-        };
-        let followed = FollowedRequest { cluster, verb, decision: Decision::Denied, client };
-        self.metrics.observe(RequestLabels { code: status.as_u16(), ..labels }, followed, started.elapsed());
     }
 
     /// Whether what tells of all clusters at once, and is no part of the API, may be answered: metrics and the report.
@@ -325,126 +245,6 @@ impl Router {
         self.act(message, received, &configuration, caller, (plan, &mut noted.warning)).await
     }
 
-    /// Does what was planned. What asks a member is boxed: only what is answered from memory shall decide how much each
-    /// request's future takes.
-    async fn act(
-        self: &Arc<Self>,
-        message: Request<Body>,
-        received: Received<'_>,
-        configuration: &ConfigurationSnapshot,
-        caller: &Caller,
-        (plan, warning): (Plan<'_>, &mut Option<Box<HeaderValue>>),
-    ) -> Result<Response<Body>, Refusal> {
-        let Received { info, query, preferences, .. } = received;
-        match plan {
-            Plan::Cluster(cluster) => {
-                Box::pin(forward::one_cluster::forward(self, configuration, caller, message, received, cluster)).await
-            }
-            Plan::Discovery(path) => {
-                let (head, _) = message.into_parts();
-                Box::pin(self.discover(&head, &path)).await
-            }
-            Plan::Health => {
-                let draining = self.is_leaving();
-                // Everybody may ask members for their health; which clusters there are is another question.
-                let may_visit = caller.may_visit(report::PATH).await;
-                // That a process drains is told to everybody, and nothing else then.
-                let tells_of_clusters = health::tells_of_clusters(&info.path, query, draining) && may_visit.is_ok();
-                if health::asks_of_clusters(&info.path, query) {
-                    may_visit?;
-                }
-                let report = match tells_of_clusters {
-                    true => Box::pin(self.report()).await,
-                    false => Report::default(),
-                };
-                Ok(health::answer(&info.path, query, &report, draining))
-            }
-            Plan::Version => self.version(preferences).map_err(|refusal| self.told_to_all(refusal)),
-            Plan::OpenApi => {
-                let document = Box::pin(self.openapi.answer(&info.path, query, message.headers())).await;
-                document.map_err(|refusal| self.told_to_all(refusal))
-            }
-            Plan::Resource(served, plan) => {
-                let resource = info.resource().ok_or(Refusal::NoRoute)?;
-                let (router, served) = (&**self, &*served);
-                if let Some(dispatched) = &caller.dispatched {
-                    dispatched.pass_clusters(configuration.having(served), caller.trace.as_ref());
-                    *warning = denied_warning(caller).map(Box::new);
-                }
-                let candidates = match plan {
-                    // Memory goes by what may be read of each object.
-                    ResourcePlan::Get { .. } | ResourcePlan::List | ResourcePlan::Watch => Candidates::default(),
-                    _ => {
-                        let _authorizing = caller.stage("authorize");
-                        candidates_by_plan(configuration, caller, info, resource, plan).await?
-                    }
-                };
-                let candidates = &candidates;
-                let request = ClientRequest {
-                    router,
-                    configuration,
-                    caller,
-                    candidates,
-                    info,
-                    resource,
-                    query,
-                    served,
-                    preferences,
-                };
-                self.act_on_resource(message, request, plan).await
-            }
-        }
-    }
-
-    async fn act_on_resource(
-        &self,
-        message: Request<Body>,
-        request: ClientRequest<'_>,
-        plan: ResourcePlan,
-    ) -> Result<Response<Body>, Refusal> {
-        match plan {
-            ResourcePlan::Get { or_elsewhere } => {
-                let stage = request.caller.stage("memory");
-                let answer = memory::get::get(request).await;
-                drop(stage);
-                match answer {
-                    Err(refusal) if refusal.may_be_elsewhere() && (or_elsewhere || request.is_live_somewhere()) => {
-                        Box::pin(self.get_elsewhere(request, message, plan)).await
-                    }
-                    answer => answer,
-                }
-            }
-            ResourcePlan::List => {
-                let _stage = request.caller.stage("memory");
-                Box::pin(memory::list::list(request)).await
-            }
-            ResourcePlan::Watch => {
-                let _stage = request.caller.stage("memory");
-                Box::pin(memory::watch::watch(request)).await
-            }
-            ResourcePlan::ListLive => Box::pin(forward::list::list(request)).await,
-            ResourcePlan::Owner(kind) => Box::pin(forward::one_object::to_owner(request, message, kind)).await,
-            ResourcePlan::Create => Box::pin(forward::create::create(request, message)).await,
-            ResourcePlan::DeleteCollection => {
-                Box::pin(forward::delete_collection::delete_collection(request, message)).await
-            }
-            ResourcePlan::SelfReview => Box::pin(forward::self_review::self_review(request, message)).await,
-        }
-    }
-
-    /// Asks for an object that memory does not show those clusters of which it shows nothing, too.
-    async fn get_elsewhere(
-        &self,
-        request: ClientRequest<'_>,
-        message: Request<Body>,
-        plan: ResourcePlan,
-    ) -> Result<Response<Body>, Refusal> {
-        let ClientRequest { configuration, caller, info, resource, served, .. } = request;
-        let candidates = candidates_by_plan(configuration, caller, info, resource, plan).await?;
-        let request = request.about(resource, served, &candidates);
-        forward::one_object::to_owner(request, message, OwnerRequest::Object).await
-    }
-
     /// A resource that no known cluster serves may be one of a cluster that has not told yet what it serves, or of an
     /// aggregated server that does not answer: then it is not known to be missing, and a controller must not read it as
     /// gone. What can be listed or watched is to be waited for.
@@ -517,52 +317,12 @@ impl Router {
             _ => false,
         }
     }
-
-    /// The version of the oldest server: a client that asks may rely on what it offers in every cluster.
-    fn version(&self, preferences: &Preferences) -> Result<Response<Body>, Refusal> {
-        preferences.fits_json_route()?;
-        match self.fleet.oldest_version() {
-            Some(version) => Ok(response::json(StatusCode::OK, version.text.clone())),
-            None => Err(self.nobody("said its version yet").into()),
-        }
-    }
-
-    /// A refusal of what does not depend on who asks.
-    fn told_to_all(&self, refusal: Refusal) -> Refusal {
-        if self.rights.is_some() { refusal.without_names() } else { refusal }
-    }
-
-    /// 503 where every cluster would have to be asked first: it names what is wrong with them.
-    fn nobody(&self, what: &'static str) -> MemberRefusal {
-        let troubles = self.fleet.clusters().values().map(|cluster| cluster.trouble()).collect();
-        MemberRefusal::Untold { what, troubles }
-    }
-
-    async fn discover(&self, request: &Parts, path: &DiscoveryPath<'_>) -> Result<Response<Body>, Refusal> {
-        let union = self.fleet.union();
-        let accept = request.headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
-        let wish = documents::negotiate(accept, path)?;
-        if wish.aggregated {
-            let document = union.aggregated(*path == DiscoveryPath::Core).clone();
-            return Ok(documents::answer(&request.headers, document, wish));
-        }
-        let host = request.headers.get(header::HOST).and_then(|host| host.to_str().ok());
-        let address = host.or(request.uri.authority().map(|authority| authority.as_str())).unwrap_or_default();
-        let hashes = match path {
-            DiscoveryPath::Version(group, version) => {
-                forward::storage_versions::hashes(&self.fleet, &union, group, version).await
-            }
-            _ => StorageVersionHashes::new(),
-        };
-        let document = documents::legacy(&union, path, address, &hashes).ok_or(Refusal::NoRoute)?;
-        Ok(documents::answer(&request.headers, document, wish))
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::RouterConfig;
+    use crate::{RouterConfig, forward};
 
     /// What a request may take until its answer begins, in bytes: 31 MB for the 4,000 that may be in flight. An idle
     /// watch holds none of it: the listener boxes it, and drops the box when the head of the answer is there.

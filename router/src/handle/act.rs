@@ -1,0 +1,204 @@
+//! What was planned for a request is done: memory answers it, or members are asked.
+
+use std::sync::Arc;
+
+use http::request::Parts;
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use tributary_apimachinery::RequestInfo;
+
+use crate::body::Body;
+use crate::caller::Caller;
+use crate::candidates_by_plan::candidates_by_plan;
+use crate::configuration::ConfigurationSnapshot;
+use crate::discovery::documents::StorageVersionHashes;
+use crate::discovery::{DiscoveryPath, ServedResource, documents};
+use crate::negotiate::Preferences;
+use crate::plan::{OwnerRequest, Plan, ResourcePlan};
+use crate::refusal::{MemberRefusal, Refusal, listed};
+use crate::report::{self, Report};
+use crate::request::{ClientRequest, Received};
+use crate::rights::Candidates;
+use crate::view::standing;
+use crate::{Router, forward, health, memory, response};
+
+/// Says that clusters are not there for a request because of their policies. Where many users are served it names none:
+/// not everybody may know of each.
+fn denied_warning(caller: &Caller) -> Option<HeaderValue> {
+    let denied = caller.denied_clusters()?;
+    let whose = match caller.rights() {
+        Some(_) => "some clusters".to_owned(),
+        None => listed(&denied.names().collect::<Vec<_>>()),
+    };
+    standing::warning_header(&format!(
+        "the dispatch policies of {whose} refuse this request; the answer has nothing of theirs"
+    ))
+}
+
+impl Router {
+    /// Does what was planned. What asks a member is boxed: only what is answered from memory shall decide how much each
+    /// request's future takes.
+    pub(super) async fn act(
+        self: &Arc<Self>,
+        message: Request<Body>,
+        received: Received<'_>,
+        configuration: &ConfigurationSnapshot,
+        caller: &Caller,
+        (plan, warning): (Plan<'_>, &mut Option<Box<HeaderValue>>),
+    ) -> Result<Response<Body>, Refusal> {
+        let Received { info, query, preferences, .. } = received;
+        match plan {
+            Plan::Cluster(cluster) => {
+                Box::pin(forward::one_cluster::forward(self, configuration, caller, message, received, cluster)).await
+            }
+            Plan::Discovery(path) => {
+                let (head, _) = message.into_parts();
+                Box::pin(self.discover(&head, &path)).await
+            }
+            Plan::Health => Box::pin(self.health(info, query, caller)).await,
+            Plan::Version => self.version(preferences).map_err(|refusal| self.told_to_all(refusal)),
+            Plan::OpenApi => {
+                let document = Box::pin(self.openapi.answer(&info.path, query, message.headers())).await;
+                document.map_err(|refusal| self.told_to_all(refusal))
+            }
+            Plan::Resource(served, plan) => {
+                self.act_on_resource(message, received, configuration, caller, (&served, plan, warning)).await
+            }
+        }
+    }
+
+    /// What this process and, for whoever may visit it, the clusters are like.
+    async fn health(
+        &self,
+        info: &RequestInfo,
+        query: Option<&str>,
+        caller: &Caller,
+    ) -> Result<Response<Body>, Refusal> {
+        let draining = self.is_leaving();
+        // Everybody may ask members for their health; which clusters there are is another question.
+        let may_visit = caller.may_visit(report::PATH).await;
+        // That a process drains is told to everybody, and nothing else then.
+        let tells_of_clusters = health::tells_of_clusters(&info.path, query, draining) && may_visit.is_ok();
+        if health::asks_of_clusters(&info.path, query) {
+            may_visit?;
+        }
+        let report = if tells_of_clusters { self.report().await } else { Report::default() };
+        Ok(health::answer(&info.path, query, &report, draining))
+    }
+
+    /// Finds who may be asked about a resource, and does what was planned with it.
+    async fn act_on_resource(
+        &self,
+        message: Request<Body>,
+        Received { info, query, preferences, .. }: Received<'_>,
+        configuration: &ConfigurationSnapshot,
+        caller: &Caller,
+        (served, plan, warning): (&ServedResource, ResourcePlan, &mut Option<Box<HeaderValue>>),
+    ) -> Result<Response<Body>, Refusal> {
+        let resource = info.resource().ok_or(Refusal::NoRoute)?;
+        if let Some(dispatched) = &caller.dispatched {
+            dispatched.pass_clusters(configuration.having(served), caller.trace.as_ref());
+            *warning = denied_warning(caller).map(Box::new);
+        }
+        let candidates = match plan {
+            // Memory goes by what may be read of each object.
+            ResourcePlan::Get { .. } | ResourcePlan::List | ResourcePlan::Watch => Candidates::default(),
+            _ => {
+                let _authorizing = caller.stage("authorize");
+                candidates_by_plan(configuration, caller, info, resource, plan).await?
+            }
+        };
+        let (router, candidates) = (self, &candidates);
+        let request =
+            ClientRequest { router, configuration, caller, candidates, info, resource, query, served, preferences };
+        self.answer_resource(message, request, plan).await
+    }
+
+    async fn answer_resource(
+        &self,
+        message: Request<Body>,
+        request: ClientRequest<'_>,
+        plan: ResourcePlan,
+    ) -> Result<Response<Body>, Refusal> {
+        match plan {
+            ResourcePlan::Get { or_elsewhere } => {
+                let stage = request.caller.stage("memory");
+                let answer = memory::get::get(request).await;
+                drop(stage);
+                match answer {
+                    Err(refusal) if refusal.may_be_elsewhere() && (or_elsewhere || request.is_live_somewhere()) => {
+                        Box::pin(self.get_elsewhere(request, message, plan)).await
+                    }
+                    answer => answer,
+                }
+            }
+            ResourcePlan::List => {
+                let _stage = request.caller.stage("memory");
+                Box::pin(memory::list::list(request)).await
+            }
+            ResourcePlan::Watch => {
+                let _stage = request.caller.stage("memory");
+                Box::pin(memory::watch::watch(request)).await
+            }
+            ResourcePlan::ListLive => Box::pin(forward::list::list(request)).await,
+            ResourcePlan::Owner(kind) => Box::pin(forward::one_object::to_owner(request, message, kind)).await,
+            ResourcePlan::Create => Box::pin(forward::create::create(request, message)).await,
+            ResourcePlan::DeleteCollection => {
+                Box::pin(forward::delete_collection::delete_collection(request, message)).await
+            }
+            ResourcePlan::SelfReview => Box::pin(forward::self_review::self_review(request, message)).await,
+        }
+    }
+
+    /// Asks for an object that memory does not show those clusters of which it shows nothing, too.
+    async fn get_elsewhere(
+        &self,
+        request: ClientRequest<'_>,
+        message: Request<Body>,
+        plan: ResourcePlan,
+    ) -> Result<Response<Body>, Refusal> {
+        let ClientRequest { configuration, caller, info, resource, served, .. } = request;
+        let candidates = candidates_by_plan(configuration, caller, info, resource, plan).await?;
+        let request = request.about(resource, served, &candidates);
+        forward::one_object::to_owner(request, message, OwnerRequest::Object).await
+    }
+
+    /// The version of the oldest server: a client that asks may rely on what it offers in every cluster.
+    fn version(&self, preferences: &Preferences) -> Result<Response<Body>, Refusal> {
+        preferences.fits_json_route()?;
+        match self.fleet.oldest_version() {
+            Some(version) => Ok(response::json(StatusCode::OK, version.text.clone())),
+            None => Err(self.nobody("said its version yet").into()),
+        }
+    }
+
+    /// A refusal of what does not depend on who asks.
+    fn told_to_all(&self, refusal: Refusal) -> Refusal {
+        if self.rights.is_some() { refusal.without_names() } else { refusal }
+    }
+
+    /// 503 where every cluster would have to be asked first: it names what is wrong with them.
+    fn nobody(&self, what: &'static str) -> MemberRefusal {
+        let troubles = self.fleet.clusters().values().map(|cluster| cluster.trouble()).collect();
+        MemberRefusal::Untold { what, troubles }
+    }
+
+    async fn discover(&self, request: &Parts, path: &DiscoveryPath<'_>) -> Result<Response<Body>, Refusal> {
+        let union = self.fleet.union();
+        let accept = request.headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+        let wish = documents::negotiate(accept, path)?;
+        if wish.aggregated {
+            let document = union.aggregated(*path == DiscoveryPath::Core).clone();
+            return Ok(documents::answer(&request.headers, document, wish));
+        }
+        let host = request.headers.get(header::HOST).and_then(|host| host.to_str().ok());
+        let address = host.or(request.uri.authority().map(|authority| authority.as_str())).unwrap_or_default();
+        let hashes = match path {
+            DiscoveryPath::Version(group, version) => {
+                forward::storage_versions::hashes(&self.fleet, &union, group, version).await
+            }
+            _ => StorageVersionHashes::new(),
+        };
+        let document = documents::legacy(&union, path, address, &hashes).ok_or(Refusal::NoRoute)?;
+        Ok(documents::answer(&request.headers, document, wish))
+    }
+}

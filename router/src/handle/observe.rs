@@ -1,0 +1,116 @@
+//! What is counted and traced of a request: who answered it, what became of it, and where.
+
+use http::request::Parts;
+use http::{HeaderValue, Response, StatusCode, header};
+use tokio::time::Instant;
+use tributary_apimachinery::RequestInfo;
+use tributary_flow_control::SCHEMA_HEADER;
+
+use crate::Router;
+use crate::body::Body;
+use crate::configuration::ConfigurationSnapshot;
+use crate::discovery::Union;
+use crate::flow_control::PassedSchema;
+use crate::metrics::{ClientClass, Decision, FollowedRequest, RequestLabels, RequestSource};
+use crate::refusal::Refusal;
+use crate::request_reading::RequestReading;
+use crate::request_trace::{AskedClusters, RequestTrace};
+
+/// What is found out about a request on the way to its answer.
+pub(super) struct Noted<'a> {
+    /// Who answers.
+    pub(super) source: RequestSource,
+    /// The schema that it passes.
+    pub(super) schema: Option<&'a PassedSchema>,
+    /// What its answer does not show, and why. Few have it, and all would carry it.
+    pub(super) warning: Option<Box<HeaderValue>>,
+}
+
+impl Noted<'_> {
+    /// Nothing is found out yet: whoever is refused now was answered by nobody.
+    pub(super) fn nothing() -> Self {
+        Self { source: RequestSource::Refused, schema: None, warning: None }
+    }
+
+    /// Has the answer say which schema it passed, and what it does not show.
+    pub(super) fn told_by(self, mut answer: Response<Body>) -> Response<Body> {
+        if let Some(schema) = self.schema {
+            answer.headers_mut().insert(SCHEMA_HEADER, schema.header().clone());
+        }
+        answer.headers_mut().extend(self.warning.map(|warning| (header::WARNING, *warning)));
+        answer
+    }
+}
+
+/// What is counted of a request, but for the code and the time of its answer.
+pub(super) type Counted = (RequestLabels, FollowedRequest);
+
+/// What is counted of a request that was read, and answered or refused. The trace is told, too.
+pub(super) fn counted(
+    info: &RequestInfo,
+    configuration: &ConfigurationSnapshot,
+    (source, refusal): (RequestSource, Option<&Refusal>),
+    trace: &RequestTrace,
+    client: ClientClass,
+) -> Counted {
+    trace.note_source(source);
+    let decision = decision(source, refusal, &trace.asked());
+    trace.note_decision(decision);
+    let cluster = counted_cluster(info, configuration, trace.asked());
+    let followed = FollowedRequest { cluster, verb: info.verb.as_str(), decision, client };
+    (RequestLabels::of(info, &configuration.union, source), followed)
+}
+
+/// What is counted of a request that cannot be read. The trace is told, too.
+pub(super) fn counted_unread(trace: &RequestTrace, client: ClientClass) -> Counted {
+    trace.note_decision(Decision::Refused);
+    let followed = FollowedRequest { cluster: String::new(), verb: "", decision: Decision::Refused, client };
+    (RequestLabels::unparsed(), followed)
+}
+
+/// What became of a request that this was to answer.
+fn decision(source: RequestSource, refusal: Option<&Refusal>, asked: &AskedClusters) -> Decision {
+    match (refusal, source) {
+        (Some(Refusal::Policy(_)), _) => Decision::Denied,
+        (Some(Refusal::Limit(_)), _) => Decision::Limited,
+        _ if *asked != AskedClusters::None => Decision::Forwarded,
+        (_, RequestSource::Memory) => Decision::Memory,
+        (_, RequestSource::Own) => Decision::Own,
+        (None, RequestSource::Member) => Decision::Forwarded,
+        (_, RequestSource::Member | RequestSource::Refused) => Decision::Refused,
+    }
+}
+
+/// The resource that a request asks for, as kubectl names it; `None` where no member serves it.
+pub(super) fn served_resource(info: &RequestInfo, union: &Union) -> Option<String> {
+    let resource = &info.resource()?.resource;
+    union.get(resource).map(|_| resource.group_resource().to_string())
+}
+
+/// The cluster that a request is counted at, where there is such a cluster: nobody makes series by asking for others.
+fn counted_cluster(info: &RequestInfo, configuration: &ConfigurationSnapshot, asked: AskedClusters) -> String {
+    match (&info.cluster, asked) {
+        (Some(named), _) if configuration.clusters.contains_key(named) => named.to_string(),
+        (Some(_), _) | (None, AskedClusters::None) => String::new(),
+        (None, AskedClusters::One(cluster)) => cluster.to_string(),
+        (None, AskedClusters::Several) => "*".to_owned(),
+    }
+}
+
+impl Router {
+    /// Counts a request that was denied before anybody was known.
+    pub(super) fn count_unheard(&self, head: &mut Parts, status: StatusCode, started: Instant) {
+        let reading = RequestReading::of_head(head);
+        let (configuration, client) = (self.configuration(), ClientClass::of(&head.headers));
+        let (labels, cluster, verb) = match reading.info() {
+            Ok(info) => (
+                RequestLabels::of(info, &configuration.union, RequestSource::Refused),
+                counted_cluster(info, &configuration, AskedClusters::None),
+                info.verb.as_str(),
+            ),
+            Err(_) => (RequestLabels::unparsed(), String::new(), ""),
+        };
+        let followed = FollowedRequest { cluster, verb, decision: Decision::Denied, client };
+        self.metrics.observe(RequestLabels { code: status.as_u16(), ..labels }, followed, started.elapsed());
+    }
+}
