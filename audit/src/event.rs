@@ -1,17 +1,23 @@
 //! An event of audit.k8s.io/v1 (apiserver `pkg/apis/audit/v1/types.go`, filled as `pkg/audit/request.go` does).
 
+mod annotation;
+mod object_reference;
+mod response_status;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tributary_apimachinery::{RequestInfo, ResourceRequest, Verb};
+use tributary_apimachinery::{RequestInfo, Verb};
 
 use crate::body::{AuditBody, Omitted};
 use crate::checker::{AuditAttributes, AuditDecision};
 use crate::{Level, MicroTime, Stage, without_tokens};
 use crate::{json, secrets};
+pub use annotation::Annotation;
+pub use object_reference::ObjectReference;
+pub use response_status::ResponseStatus;
 
 /// The longest name of a client's program that is written, in bytes.
 const USER_AGENT_MAX: usize = 1024;
@@ -19,37 +25,6 @@ const USER_AGENT_MAX: usize = 1024;
 const TRUNCATED_SUFFIX: &str = "...TRUNCATED";
 /// Said of an event whose bodies were too long, by kube-apiserver (`plugin/pkg/audit/truncate`) and here.
 const TRUNCATED_ANNOTATION: &str = "audit.k8s.io/truncated";
-
-/// What Tributary says of a request that kube-apiserver has no field for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Annotation {
-    /// `allow`, or `forbid` where the answer was 403.
-    Decision,
-    /// Who answered: `memory`, `tributary` (discovery, health, what was refused), or the clusters that were asked.
-    AnsweredBy,
-    /// Which dispatch policies took the request, and what they did.
-    DispatchPolicy,
-    /// Whose decision an impersonation is.
-    Impersonation,
-    /// Why the body of the request is not there.
-    RequestObject,
-    /// Why the body of the answer is not there.
-    ResponseObject,
-}
-
-impl Annotation {
-    /// Its key.
-    pub fn key(self) -> &'static str {
-        match self {
-            Self::Decision => "tributary.dev/decision",
-            Self::AnsweredBy => "tributary.dev/answered-by",
-            Self::DispatchPolicy => "tributary.dev/dispatch-policy",
-            Self::Impersonation => "tributary.dev/impersonation",
-            Self::RequestObject => "tributary.dev/request-object",
-            Self::ResponseObject => "tributary.dev/response-object",
-        }
-    }
-}
 
 /// How many bytes of an event are known from its beginning, as a rule, so that its text is not moved while it grows.
 const KNOWN_BYTES: usize = 768;
@@ -75,14 +50,14 @@ impl AuditedUser<'_> {
         line.extend_from_slice(br#"{"username":"#);
         json::string(line, self.username);
         if !self.uid.is_empty() {
-            text(line, r#","uid":"#, self.uid);
+            json::field(line, r#","uid":"#, self.uid);
         }
         if !self.groups.is_empty() {
             line.extend_from_slice(br#","groups":"#);
             json::strings(line, self.groups);
         }
         for (at, (key, values)) in self.extra.iter().enumerate() {
-            text(line, if at == 0 { r#","extra":{"# } else { "," }, key);
+            json::field(line, if at == 0 { r#","extra":{"# } else { "," }, key);
             line.push(b':');
             json::strings(line, values);
         }
@@ -112,123 +87,6 @@ pub struct RequestFacts<'a> {
     pub user_agent: &'a str,
     /// When it arrived.
     pub received: MicroTime,
-}
-
-/// The object that a request is about.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ObjectReference<'a> {
-    /// The resource.
-    pub resource: Cow<'a, str>,
-    /// Its namespace.
-    pub namespace: Cow<'a, str>,
-    /// Its name.
-    pub name: Cow<'a, str>,
-    /// Its uid, where the body of the request has it.
-    pub uid: Cow<'a, str>,
-    /// The API group.
-    pub api_group: Cow<'a, str>,
-    /// The version of the group.
-    pub api_version: Cow<'a, str>,
-    /// The version of the object, where the body of the request has it.
-    pub resource_version: Cow<'a, str>,
-    /// The subresource.
-    pub subresource: Cow<'a, str>,
-}
-
-impl<'a> ObjectReference<'a> {
-    fn of(request: &'a ResourceRequest) -> Self {
-        Self {
-            resource: Cow::Borrowed(&request.resource.resource),
-            namespace: request.authorization_namespace().into(),
-            name: request.authorization_name().into(),
-            api_group: Cow::Borrowed(&request.resource.group),
-            api_version: Cow::Borrowed(&request.resource.version),
-            subresource: request.subresource.as_deref().unwrap_or_default().into(),
-            ..Self::default()
-        }
-    }
-
-    /// Adds it as JSON, without what is empty.
-    fn write_to(&self, line: &mut Vec<u8>) {
-        let begun = line.len();
-        for (key, value) in [
-            (r#","resource":"#, &self.resource),
-            (r#","namespace":"#, &self.namespace),
-            (r#","name":"#, &self.name),
-            (r#","uid":"#, &self.uid),
-            (r#","apiGroup":"#, &self.api_group),
-            (r#","apiVersion":"#, &self.api_version),
-            (r#","resourceVersion":"#, &self.resource_version),
-            (r#","subresource":"#, &self.subresource),
-        ] {
-            if !value.is_empty() {
-                text(line, key, value);
-            }
-        }
-        // In place of the first field's comma.
-        match line.get_mut(begun) {
-            Some(comma) => *comma = b'{',
-            None => line.push(b'{'),
-        }
-        line.push(b'}');
-    }
-
-    /// The same, once the request is gone.
-    fn into_owned(self) -> ObjectReference<'static> {
-        let owned = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
-        ObjectReference {
-            resource: owned(self.resource),
-            namespace: owned(self.namespace),
-            name: owned(self.name),
-            uid: owned(self.uid),
-            api_group: owned(self.api_group),
-            api_version: owned(self.api_version),
-            resource_version: owned(self.resource_version),
-            subresource: owned(self.subresource),
-        }
-    }
-}
-
-/// What a request came to: a `metav1.Status`, of which a success has the code alone.
-#[derive(Debug, Default, Deserialize, Serialize)]
-#[serde(default)]
-pub struct ResponseStatus {
-    metadata: Metadata,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    status: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    message: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    reason: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    details: Option<Box<RawValue>>,
-    /// The HTTP status.
-    code: u16,
-}
-
-impl ResponseStatus {
-    /// Adds it as JSON.
-    fn write_to(&self, line: &mut Vec<u8>) {
-        let says_more = !self.status.is_empty() || !self.message.is_empty() || !self.reason.is_empty();
-        if says_more || self.details.is_some() || self.code >= 1000 {
-            return json::any(line, self);
-        }
-        line.extend_from_slice(br#"{"metadata":{},"code":"#);
-        json::number(line, self.code);
-        line.push(b'}');
-    }
-}
-
-/// A Status's metadata, which is always there and says nothing.
-#[derive(Debug, Default, Deserialize, Serialize)]
-struct Metadata {}
-
-/// The kind of a body that may be a Status.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Kind<'a> {
-    #[serde(borrow)]
-    kind: Cow<'a, str>,
 }
 
 /// What is written of one request. It is made when the request arrives, told what comes of it, and written at each stage.
@@ -364,7 +222,7 @@ impl Event {
 
     /// Notes the body of the answer. Of what holds Secrets not even its message is written: it may quote them.
     pub fn set_response_body(&mut self, body: &AuditBody<'_>) {
-        if let Some(status) = body.json().and_then(read_status) {
+        if let Some(status) = body.json().and_then(ResponseStatus::read) {
             let code = self.response_status.as_ref().map_or(status.code, |own| own.code);
             let (message, details) = match self.holds_secrets {
                 true => (String::new(), None),
@@ -435,8 +293,8 @@ impl Event {
             time.write_to(&mut line);
         }
         for (at, (key, value)) in self.annotations.iter().enumerate() {
-            word(&mut line, if at == 0 { r#","annotations":{"# } else { "," }, key);
-            text(&mut line, ":", value);
+            json::word(&mut line, if at == 0 { r#","annotations":{"# } else { "," }, key);
+            json::field(&mut line, ":", value);
         }
         line.extend_from_slice(if self.annotations.is_empty() { b"}\n" } else { b"}}\n" });
         line
@@ -446,12 +304,12 @@ impl Event {
 /// What does not change of an event, and where in it the stage belongs.
 fn known(level: Level, verb: &str, facts: &RequestFacts<'_>) -> (Vec<u8>, usize) {
     let mut known = Vec::with_capacity(KNOWN_BYTES);
-    word(&mut known, r#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"#, level.as_str());
-    text(&mut known, r#","auditID":"#, &facts.audit_id);
+    json::word(&mut known, r#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"#, level.as_str());
+    json::field(&mut known, r#","auditID":"#, &facts.audit_id);
     known.extend_from_slice(br#","stage":""#);
     let stage_at = known.len();
-    text(&mut known, r#"","requestURI":"#, &without_tokens(facts.uri));
-    text(&mut known, r#","verb":"#, verb);
+    json::field(&mut known, r#"","requestURI":"#, &without_tokens(facts.uri));
+    json::field(&mut known, r#","verb":"#, verb);
     match facts.user {
         Some(user) => {
             known.extend_from_slice(br#","user":"#);
@@ -473,22 +331,9 @@ fn known(level: Level, verb: &str, facts: &RequestFacts<'_>) -> (Vec<u8>, usize)
     }
     known.push(b']');
     if !facts.user_agent.is_empty() {
-        text(&mut known, r#","userAgent":"#, &shortened(facts.user_agent));
+        json::field(&mut known, r#","userAgent":"#, &shortened(facts.user_agent));
     }
     (known, stage_at)
-}
-
-/// Adds a field of text. Its `key` is what stands before the value, in one piece: the comma, the name, the colon.
-fn text(line: &mut Vec<u8>, key: &str, value: &str) {
-    line.extend_from_slice(key.as_bytes());
-    json::string(line, value);
-}
-
-/// Adds a text that is known to need no escape, in quotes after its `key`.
-fn word(line: &mut Vec<u8>, key: &str, value: &str) {
-    for part in [key, "\"", value, "\""] {
-        line.extend_from_slice(part.as_bytes());
-    }
 }
 
 /// An `EventList` of these lines, as webhooks get it.
@@ -502,12 +347,6 @@ pub fn event_list<L: AsRef<[u8]>>(lines: &[L]) -> Vec<u8> {
     }
     list.extend_from_slice(b"]}");
     list
-}
-
-/// A Status; `None` for another kind.
-fn read_status(json: &[u8]) -> Option<ResponseStatus> {
-    let Kind { kind } = serde_json::from_slice(json).ok()?;
-    (kind == "Status").then(|| serde_json::from_slice(json).ok()).flatten()
 }
 
 /// The name of a client's program, cut if it is too long.

@@ -94,6 +94,19 @@ pub(crate) fn digit(number: u16) -> u8 {
     b'0' + (number % 10) as u8
 }
 
+/// Adds a field of text. Its `key` is what stands before the value, in one piece: the comma, the name, the colon.
+pub(crate) fn field(line: &mut Vec<u8>, key: &str, value: &str) {
+    line.extend_from_slice(key.as_bytes());
+    string(line, value);
+}
+
+/// Adds a text that is known to need no escape, in quotes after its `key`.
+pub(crate) fn word(line: &mut Vec<u8>, key: &str, value: &str) {
+    for part in [key, "\"", value, "\""] {
+        line.extend_from_slice(part.as_bytes());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
