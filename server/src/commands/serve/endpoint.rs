@@ -1,0 +1,195 @@
+//! An endpoint: it has its port before it has clusters, and answers once it has both.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+use tributary_proxy::ClientTuning;
+use tributary_router::{Policies, Router, RouterConfig};
+
+use super::clients::SharedClients;
+use super::prepare::{Logs, Prepared};
+use super::running::Running;
+use crate::authentication::Authenticator;
+use crate::cli::ServeArguments;
+use crate::clusters::Clusters;
+use crate::config_source::watch::FileWatch;
+use crate::data_directory::{DataDirectory, EPOCHS, last_heard};
+use crate::denied_users::{DeniedUsersFile, DeniedUsersFileError};
+use crate::descriptors;
+use crate::exit::Failure;
+use crate::front::Front;
+use crate::hosts::Hosts;
+use crate::listener::tls::TlsSettings;
+use crate::listener::{self, Drained, ProxyProtocolPeers};
+use crate::replicas::Exchange;
+use crate::threads::{Threads, cores};
+
+/// What serves, from the moment that it has its port.
+pub(super) struct Endpoint {
+    /// What changes while it serves.
+    pub(super) running: Running,
+    logs: Logs,
+    /// What replicas are told, until that begins.
+    exchange: Option<Exchange>,
+    /// Where clients connect, until they are answered.
+    socket: Option<TcpListener>,
+    /// Breaks off what is open to all clusters.
+    shutdown: CancellationToken,
+    _denied: Option<AbortOnDropHandle<()>>,
+    /// What members say is taken in on the threads of the task that has this, and what clients ask is answered on these.
+    clients: Threads,
+}
+
+impl Endpoint {
+    /// Takes the port. No cluster is there yet, and nobody is answered.
+    ///
+    /// # Errors
+    /// [`Failure`] of what cannot be listened on, or read.
+    pub(super) async fn open(prepared: Prepared) -> Result<Self, Failure> {
+        let Prepared { arguments, sources, merged_kubeconfig, identity, logs } = prepared;
+        let router = Router::new(router_config(&identity.directory, &arguments));
+        let tls = TlsSettings::new(Arc::clone(&identity.certificate), arguments.shared.tls_min_version.and_later());
+        let (tls, hosts) = (Arc::new(tls.map_err(Failure::runtime)?), Arc::<Hosts>::default());
+        let open = || SharedClients::open(&arguments.shared, &identity.certificate, &router, (&tls, &hosts));
+        let shared = arguments.shared.is_shared().then(open).transpose()?;
+        let clients = Threads::start("clients", 1).map_err(Failure::runtime)?;
+        let socket = {
+            let _socket_is_theirs = clients.enter();
+            listener::bind(arguments.listen.socket_address()).map_err(Failure::runtime)?
+        };
+        let address = socket.local_addr().map_err(Failure::runtime)?;
+        let tuning = ClientTuning { connections_to_spread_over: spread_over(cores()), ..ClientTuning::default() };
+        let shutdown = tuning.shutdown.clone();
+        let denied = match &arguments.shared.denied_users_file {
+            Some(path) => Some(follow_denied(&router, path).await.map_err(Failure::usage)?),
+            None => None,
+        };
+        // What cannot be listened on ends the start before anybody is told that it serves.
+        let exchange = Exchange::open(&arguments.sharing, &router)?;
+        let running = Running {
+            clusters: Clusters::new(tuning),
+            router,
+            watch: FileWatch::new(),
+            sources,
+            identity,
+            clients: shared,
+            access_log: logs.observers.access_log.clone(),
+            tls,
+            hosts,
+            arguments,
+            merged_kubeconfig,
+            address,
+            refused: None,
+        };
+        Ok(Self { running, logs, exchange, socket: Some(socket), shutdown, _denied: denied, clients })
+    }
+
+    /// Begins to answer clients on their threads, and to do what goes on beside that, until `stop` is cancelled, which is so
+    /// long after `leaving` as the flags say. What is returned ends when everything has drained.
+    ///
+    /// # Errors
+    /// [`Failure`] where nobody could be known, or it answers already.
+    pub(super) fn answer(
+        &mut self,
+        leaving: &CancellationToken,
+        stop: &CancellationToken,
+    ) -> Result<JoinHandle<Drained>, Failure> {
+        let Running { router, arguments, identity, clients, .. } = &self.running;
+        let delay = arguments.shutdown_delay_duration;
+        tokio::spawn(stop_after(leaving.clone(), delay, Arc::clone(router), stop.clone()));
+        if let Some(clients) = clients {
+            let keys = clients.follow_member_keys(router, &identity.directory);
+            tokio::spawn(stop.clone().run_until_cancelled_owned(keys));
+            tokio::spawn(stop.clone().run_until_cancelled_owned(clients.review_followed_tokens(router)));
+        }
+        if let Some(exchange) = self.exchange.take() {
+            tokio::spawn(exchange.run(stop.clone()));
+        }
+        let socket = self.socket.take().context("clients are answered already").map_err(Failure::runtime)?;
+        let front = Front::new(Arc::new(Arc::clone(router)), known_clients(&self.running)?, stop.clone());
+        let Logs { audit, observers } = self.logs.clone();
+        let front = front.audited(audit).observed(observers).at(Arc::clone(&self.running.hosts));
+        let front = Arc::new(front.sending_away(arguments.goaway_chance));
+        let limits = &arguments.limits;
+        let connections = descriptors::for_clients(limits.max_connections);
+        let bounds = listener::Bounds { connections, unread_bytes: limits.max_unread_bytes };
+        let proxies = ProxyProtocolPeers(arguments.shared.proxy_protocol_from.clone());
+        Ok(self.clients.spawn(listener::serve(socket, Arc::clone(&self.running.tls), front, bounds, proxies)))
+    }
+
+    /// Waits until everything has drained, cuts what is left, and writes the logs' last lines.
+    ///
+    /// # Errors
+    /// [`Failure`] where the listener has ended by itself.
+    pub(super) async fn shut_down(self, serving: JoinHandle<Drained>) -> Result<(), Failure> {
+        let drained = serving.await.context("the listener ended").map_err(Failure::runtime)?;
+        // What is still open is cut now, so that the logs have the last lines of it.
+        self.clients.end().await;
+        self.running.router.last_heard_is_kept().await;
+        self.shutdown.cancel();
+        self.logs.shut_down().await;
+        tracing::info!(cut = drained.cut, "stopped");
+        Ok(())
+    }
+}
+
+/// Once `leaving` is cancelled, has `/readyz` fail, and cancels `stop` after the delay: whoever goes by `/readyz`, or by
+/// a list of endpoints that the process has left, sends clients here until they have noticed.
+async fn stop_after(leaving: CancellationToken, delay: Duration, router: Arc<Router>, stop: CancellationToken) {
+    leaving.cancelled().await;
+    router.leave();
+    tokio::time::sleep(delay).await;
+    stop.cancel();
+}
+
+/// Denies the users whom a file names, as long as what is given is held.
+async fn follow_denied(router: &Arc<Router>, path: &Path) -> Result<AbortOnDropHandle<()>, DeniedUsersFileError> {
+    let mut file = DeniedUsersFile::open(path).await?;
+    let router = Arc::clone(router);
+    router.deny(file.denied().clone());
+    // Beside what is read of the configuration, which may wait for a credential plugin.
+    Ok(AbortOnDropHandle::new(tokio::spawn(async move {
+        loop {
+            file.changed().await;
+            router.deny(file.denied().clone());
+        }
+    })))
+}
+
+/// Who the clients are.
+fn known_clients(running: &Running) -> Result<Authenticator, Failure> {
+    if let Some(clients) = &running.clients {
+        return Ok(clients.authenticator());
+    }
+    let token =
+        running.identity.token.as_ref().context("there is no credential for a client").map_err(Failure::runtime)?;
+    Ok(Authenticator::Personal(token.digest()))
+}
+
+fn router_config(directory: &DataDirectory, arguments: &ServeArguments) -> RouterConfig {
+    let (keep, keep_heard) = (directory.clone(), directory.clone());
+    RouterConfig {
+        policies: Policies::default(),
+        limits: arguments.limits.router(),
+        alone: arguments.is_alone(),
+        replicas: arguments.sharing.replicas(),
+        epochs: EPOCHS.read(directory),
+        keep_epochs: Some(Box::new(move |epochs| EPOCHS.write(&keep, epochs))),
+        last_heard: last_heard::read(directory),
+        keep_last_heard: Some(Box::new(move |heard| last_heard::keep(&keep_heard, heard))),
+        shared: arguments.shared.is_shared().then(|| arguments.shared.mode()),
+    }
+}
+
+/// Over how many connections to a member the requests of many clients spread: half of the cores encrypt and frame for
+/// members, the others for clients. Four at most, which is more than one kube-apiserver answers; one on two cores, where
+/// a second gained nothing.
+fn spread_over(cores: usize) -> usize {
+    (cores / 2).clamp(1, 4)
+}

@@ -1,0 +1,155 @@
+//! What is settled before anybody is connected to: flags that fit together, a first configuration, logs and an identity.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use super::identity::ServingIdentity;
+use crate::access_log::AccessLog;
+use crate::audit::{AuditError, Auditor};
+use crate::authentication::AuthenticationFilesError;
+use crate::cli::{Replicas, ServeArguments};
+use crate::config_source::{ConfigurationSources, LoadedConfiguration};
+use crate::exit::Failure;
+use crate::kubeconfig::users_file;
+use crate::kubeconfig::write::check_replaceable;
+use crate::observed::Observers;
+use crate::traces::{Tracer, TracingConfiguration};
+
+/// What an endpoint is made of.
+pub(super) struct Prepared {
+    pub(super) arguments: ServeArguments,
+    pub(super) sources: ConfigurationSources,
+    /// The user's own kubeconfig, if contexts are put into it.
+    pub(super) merged_kubeconfig: Option<PathBuf>,
+    pub(super) identity: ServingIdentity,
+    pub(super) logs: Logs,
+}
+
+/// Where is written what clients do.
+#[derive(Clone)]
+pub(super) struct Logs {
+    pub(super) audit: Option<Arc<Auditor>>,
+    pub(super) observers: Observers,
+}
+
+impl Logs {
+    /// Writes what is left, and ends.
+    pub(super) async fn shut_down(self) {
+        if let Some(audit) = self.audit {
+            audit.shut_down().await;
+        }
+        if let Some(access_log) = self.observers.access_log {
+            access_log.shut_down().await;
+        }
+        if let Some(tracer) = self.observers.tracer {
+            tracer.shut_down().await;
+        }
+    }
+}
+
+/// Checks the flags, reads the configuration, and opens the logs and the data directory; `None` where `leaving` is cancelled
+/// meanwhile.
+///
+/// # Errors
+/// [`Failure`] of the first that cannot be used.
+pub(super) async fn prepare(
+    leaving: &CancellationToken,
+    mut arguments: ServeArguments,
+) -> Result<Option<(Prepared, LoadedConfiguration)>, Failure> {
+    if is_settled_by_flags(&arguments) {
+        check_access(&arguments).map_err(Failure::Usage)?;
+    }
+    let is_one = arguments.replicas == Some(Replicas::One);
+    arguments.sharing.check(is_one).map_err(Failure::Usage)?;
+    let (sources, merged_kubeconfig) = (sources(&arguments)?, merged_kubeconfig(&arguments)?);
+    let Some(configuration) = leaving.run_until_cancelled(sources.read()).await else { return Ok(None) };
+    let configuration = configuration.map_err(Failure::usage)?;
+    // From here on it is settled whether many users are served.
+    arguments.shared.hosts_vouch = configuration.vouching_cluster().is_some();
+    check_access(&arguments).map_err(Failure::Usage)?;
+    let audit = Auditor::open(&arguments.audit).await.map_err(|error| match error {
+        AuditError::Log { .. } => Failure::runtime(error),
+        _ => Failure::usage(error),
+    })?;
+    let logs = Logs { audit, observers: observers(&arguments)? };
+    let Some(identity) = leaving.run_until_cancelled(ServingIdentity::open(&arguments)).await else { return Ok(None) };
+    let identity = identity?;
+    Ok(Some((Prepared { arguments, sources, merged_kubeconfig, identity, logs }, configuration)))
+}
+
+/// The access log and the traces that the flags ask for.
+fn observers(arguments: &ServeArguments) -> Result<Observers, Failure> {
+    let access_log = AccessLog::open(&arguments.access_log).map_err(Failure::runtime)?;
+    let tracer = match &arguments.tracing_config_file {
+        Some(path) => {
+            let configuration = TracingConfiguration::read(path).map_err(Failure::usage)?;
+            Some(Tracer::start(&configuration).map_err(Failure::usage)?)
+        }
+        None => None,
+    };
+    Ok(Observers { access_log, tracer })
+}
+
+/// Where the configuration is read from, none of which is the kubeconfig that is to be written.
+fn sources(arguments: &ServeArguments) -> Result<ConfigurationSources, Failure> {
+    let sources = ConfigurationSources::new(arguments.clusters()).map_err(Failure::usage)?;
+    if let Some(path) = &arguments.write_kubeconfig {
+        sources.check_not_read(path).map_err(Failure::usage)?;
+        check_replaceable(path).map(drop).map_err(Failure::usage)?;
+    }
+    if let Some(path) = merged_kubeconfig(arguments)? {
+        users_file::check(&path).map_err(Failure::usage)?;
+    }
+    Ok(sources)
+}
+
+/// The user's own kubeconfig, if contexts are to be put into it.
+fn merged_kubeconfig(arguments: &ServeArguments) -> Result<Option<PathBuf>, Failure> {
+    match &arguments.merge.merge_into_kubeconfig {
+        None => Ok(None),
+        Some(Some(path)) => Ok(Some(path.clone())),
+        Some(None) => users_file::default_path().map(Some).map_err(Failure::usage),
+    }
+}
+
+/// Whether the flags alone say that many users are served, or one: with `--config`, hosts of clusters may have authorities
+/// of their own.
+fn is_settled_by_flags(arguments: &ServeArguments) -> bool {
+    arguments.shared.is_shared() || arguments.config.is_none()
+}
+
+/// Whether who may connect, and from where, fits together.
+fn check_access(arguments: &ServeArguments) -> anyhow::Result<()> {
+    let shared = &arguments.shared;
+    if !shared.is_shared() {
+        arguments.listen.for_one_person()?;
+        for (flag, is_given) in [
+            ("--denied-users-file", shared.denied_users_file.is_some()),
+            ("--proxy-protocol-from", !shared.proxy_protocol_from.is_empty()),
+            ("--tls-cert-file", shared.tls_cert_file.is_some()),
+            ("--tls-sni-cert-key", !shared.tls_sni_cert_key.is_empty()),
+            ("--api-audiences", !shared.api_audiences.is_empty()),
+        ] {
+            anyhow::ensure!(
+                !is_given,
+                "{flag} is for an endpoint that many users share, and nobody vouches for clients; give --client-ca-file, \
+                 --requestheader-client-ca-file, --authentication-config, --token-review-cluster or an UpstreamCluster \
+                 with spec.secureServing.clientCAFile, or leave it out"
+            );
+        }
+        return Ok(());
+    }
+    arguments.listen.for_many(shared.tls_cert_file.is_some())?;
+    let has_both = shared.client_ca_file.is_some() && shared.requestheader_client_ca_file.is_some();
+    if has_both && shared.requestheader_allowed_names.is_empty() {
+        return Err(AuthenticationFilesError::AnyClientMayBeAProxy.into());
+    }
+    anyhow::ensure!(
+        arguments.write_kubeconfig.is_none() && arguments.merge.merge_into_kubeconfig.is_none(),
+        "--write-kubeconfig and --merge-into-kubeconfig write the credential of the endpoint's one user, and a shared \
+         endpoint has none: each user has a kubeconfig with a credential of their own (docs/shared-mode.md)"
+    );
+    Ok(())
+}
