@@ -9,7 +9,7 @@ use tributary_apimachinery::ClusterName;
 use crate::intern::Interner;
 use crate::member::Member;
 use crate::object::{Binding, Content, Place, RbacChange, RbacKind, RbacObject};
-use crate::rights::{FleetRights, Principal, ClusterIndex};
+use crate::rights::{ClusterIndex, FleetRights, Principal};
 use crate::rule::Rules;
 use crate::share::{Grant, Share};
 

@@ -95,11 +95,10 @@ async fn connect(
     credentials: &Arc<Current>,
     destination: &Destination,
 ) -> Result<(EndpointRequest, http1::SendRequest<Body>), ForwardError> {
-    let opened =
-        member.endpoints.open((LaneKind::Opaque, Asker::Client), destination, &Tried::Nowhere, |endpoint| {
-            let credentials = credentials.clone();
-            async move { endpoint.pool.dial_http1(&credentials).await }
-        });
+    let opened = member.endpoints.open((LaneKind::Opaque, Asker::Client), destination, &Tried::Nowhere, |endpoint| {
+        let credentials = credentials.clone();
+        async move { endpoint.pool.dial_http1(&credentials).await }
+    });
     let (held, dialed) = opened.await?;
     held.endpoint.count();
     let Dialed::Http1(sender, connection) = dialed else {

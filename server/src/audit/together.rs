@@ -235,7 +235,8 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn what_was_left_is_written_by_a_turn_that_is_cut_off() {
         let (shared, writes, go_on) = gated();
-        let OutputState::Free(output) = std::mem::replace(&mut *shared.0.lock(), OutputState::Taken(VecDeque::new())) else {
+        let OutputState::Free(output) = std::mem::replace(&mut *shared.0.lock(), OutputState::Taken(VecDeque::new()))
+        else {
             panic!("nobody writes")
         };
         let writing = Writing { shared: Arc::clone(&shared), output: Some(output) };

@@ -91,6 +91,10 @@ mod tests {
         MEMBER_KEYS.write(&directory, &keys);
         assert_eq!(MEMBER_KEYS.read(&directory), keys);
         directory.write(MEMBER_KEYS.name(), b"[").unwrap();
-        assert_eq!(MEMBER_KEYS.read(&directory), MemberKeys::default(), "what cannot be read is no reason not to start");
+        assert_eq!(
+            MEMBER_KEYS.read(&directory),
+            MemberKeys::default(),
+            "what cannot be read is no reason not to start"
+        );
     }
 }

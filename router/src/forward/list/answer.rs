@@ -94,7 +94,11 @@ impl LiveAnswer {
     ///
     /// # Errors
     /// 429 where there is no turn for it in time; 406 for protobuf, whose length comes first, of more than is gathered.
-    pub(super) async fn respond(mut self, answer_turns: &Arc<AnswerTurns>, holder: Holder) -> Result<Response<Body>, Refusal> {
+    pub(super) async fn respond(
+        mut self,
+        answer_turns: &Arc<AnswerTurns>,
+        holder: Holder,
+    ) -> Result<Response<Body>, Refusal> {
         let is_open = !self.later.is_empty() || self.lists.iter().any(|list| !list.is_complete());
         let AnswerForm { encoding, gzip, .. } = self.form;
         if is_open && encoding == Encoding::Protobuf {
