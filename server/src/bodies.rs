@@ -120,12 +120,13 @@ impl BegunBody {
 
     /// The data of the first frame, if it is there and is wanted. It is not passed on then.
     pub(crate) fn take_data(&mut self, is_wanted: impl FnOnce(&Bytes) -> bool) -> Option<Bytes> {
+        let First::Frame(Ok(frame)) = &self.first else { return None };
+        if !frame.data_ref().is_some_and(is_wanted) {
+            return None;
+        }
         match std::mem::take(&mut self.first) {
-            First::Frame(Ok(frame)) if frame.data_ref().is_some_and(is_wanted) => frame.into_data().ok(),
-            other => {
-                self.first = other;
-                None
-            }
+            First::Frame(Ok(frame)) => frame.into_data().ok(),
+            _ => None,
         }
     }
 

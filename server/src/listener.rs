@@ -9,19 +9,23 @@
 //! Invariant: the number of connections is bounded (by [`CONNECTIONS_MAX`] unless told otherwise); each holds its slot
 //! until its socket closes, upgraded ones included.
 
+mod acquaintance;
 pub mod address;
 mod bounds;
 mod coalesce;
 mod connection;
 mod goaway;
 mod heads;
+mod http_settings;
 mod named_certificates;
 mod outgoing;
 mod proxy_protocol;
 mod refusal;
+mod request;
 mod strangers;
 mod streams;
 pub mod tls;
+mod tracked_stream;
 mod unread;
 mod user_connections;
 mod waiting;

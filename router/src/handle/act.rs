@@ -61,7 +61,7 @@ impl Router {
                 document.map_err(|refusal| self.told_to_all(refusal))
             }
             Plan::Resource(served, plan) => {
-                self.act_on_resource(message, received, configuration, caller, (&served, plan, warning)).await
+                self.act_on_resource(message, received, configuration, caller, (&*served, plan, warning)).await
             }
         }
     }

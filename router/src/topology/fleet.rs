@@ -21,9 +21,10 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tributary_apimachinery::ClusterName;
 
-use super::cluster::{Cluster, ClusterChange, ClusterSetup, MemberShareMetrics};
+use super::cluster::{Cluster, ClusterChange, MemberShareMetrics};
 use super::mark::ClusterMark;
 use super::served::Served;
+use super::setup::ClusterSetup;
 use super::server_version::ServerVersion;
 use crate::discovery::{MemberDocuments, Union};
 use crate::flow::large_bodies::beside;

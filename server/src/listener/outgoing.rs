@@ -62,8 +62,8 @@ impl Outgoing {
     }
 
     /// Waits until there is room for another answer, to a request whose head has so many bytes. Whether there is.
-    pub(super) async fn room(&self, head_bytes: usize) -> bool {
-        self.room.wait(head_bytes).await
+    pub(super) fn room(&self, head_bytes: usize) -> impl Future<Output = bool> {
+        self.room.wait(head_bytes)
     }
 
     /// Has a request with this method wait for room when it is about to be carried out; see

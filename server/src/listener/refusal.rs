@@ -5,13 +5,10 @@ use hyper::Error;
 use tributary_apimachinery::{Status, StatusReason};
 
 use super::bounds::CONNECTIONS_PART;
+use super::http_settings::HEADERS_MAX;
 use super::unread::HELD_BYTES_MAX;
 use crate::handler::Body;
 use crate::status;
-
-/// The most headers of a request: one `Impersonate-Group` per group; hyper's own 100 of HTTP/1.1 is too few. HTTP/2 has no
-/// bound of its own, and says a header that was sent before in one byte, while each takes 100 here.
-pub(super) const HEADERS_MAX: usize = 1000;
 
 /// Why the listener refuses a request, whatever it asks for. The router counts none of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -25,7 +25,7 @@ use tokio::time::Instant;
 /// The most that hyper's own part of a stream may take in memory, in bytes. 1 KiB; it takes 616 bytes, and all of
 /// it 768. There are thousands of them where thousands watch, or wait for their turn to list. hyper keeps one place for a
 /// request's future and for its answer's body, as large as the larger of them for as long as the stream lasts, so what
-/// answers a request is boxed (in `connection.rs`).
+/// answers a request is boxed (in `request.rs`).
 const STREAM_BYTES_MAX: usize = 1 << 10;
 /// How long a step of a stream may take before it goes on in a task of its own. 1 ms is a thousand times what a frame takes
 /// that is at hand; it is compressing, printing and searching that take longer.

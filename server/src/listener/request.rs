@@ -1,0 +1,76 @@
+//! The requests of one connection: each is refused by its head, or answered, and its answer is metered.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::sync::Arc;
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+
+use super::acquaintance::Acquaintance;
+use super::coalesce::OpenStreams;
+use super::goaway::Parting;
+use super::heads::HeldHead;
+use super::http_settings::HEADERS_MAX;
+use super::outgoing::Outgoing;
+use super::refusal::ListenerRefusal;
+use crate::front::{AuthenticationOutcome, Client, Front};
+use crate::handler::{Body, Handler};
+
+/// What the requests of one connection have in common.
+pub(super) struct ConnectionRequests<H> {
+    pub(super) front: Arc<Front<H>>,
+    pub(super) client: Arc<Client>,
+    pub(super) acquaintance: Arc<Acquaintance>,
+    pub(super) outgoing: Arc<Outgoing>,
+    pub(super) parting: Arc<Parting>,
+    /// The answers that are open.
+    pub(super) streams: OpenStreams,
+}
+
+impl<H: Handler> ConnectionRequests<H> {
+    /// Answers one of them. An answer for which there is no room is refused in its place.
+    pub(super) fn answer(
+        self: Arc<Self>,
+        mut request: Request<Incoming>,
+    ) -> impl Future<Output = Result<Response<Body>, Infallible>> {
+        let open = self.streams.open();
+        // No function that is waited for: it would hold the request twice, in each stream.
+        async move {
+            let (method, version) = (request.method().clone(), request.version());
+            let answer = match self.admit(&request) {
+                Err(refusal) => self.front.refuse(request, &self.client, refusal),
+                Ok((head, head_bytes)) => {
+                    let has_room = self.outgoing.room(head_bytes).await;
+                    request.extensions_mut().insert(self.outgoing.answer_room(&method));
+                    let note = |outcome: AuthenticationOutcome<'_>| {
+                        drop(head);
+                        self.acquaintance.note(outcome)
+                    };
+                    // Boxed, so that a stream whose answer goes on for hours is not as large as the whole way of a request.
+                    let answer = Box::pin(self.front.call(request, &self.client, note, has_room)).await;
+                    self.parting.draw(version, &answer);
+                    answer
+                }
+            };
+            let metered = self.outgoing.meter(&method, answer, open);
+            Ok(metered.unwrap_or_else(|refusal| self.front.refused(refusal)))
+        }
+    }
+
+    /// Holds the head of a request until it is known whose it is, and says how many bytes it has.
+    fn admit(&self, request: &Request<Incoming>) -> Result<(Option<HeldHead>, usize), ListenerRefusal> {
+        if request.headers().len() > HEADERS_MAX {
+            return Err(ListenerRefusal::TooManyHeaders);
+        }
+        let bytes = head_bytes(request);
+        let head = self.acquaintance.hold(bytes).ok_or(ListenerRefusal::TooManyUnknown)?;
+        Ok((head, bytes))
+    }
+}
+
+/// What a request has in its head, in bytes, as HTTP/2 counts it (RFC 9113, 6.5.2).
+fn head_bytes<B>(request: &Request<B>) -> usize {
+    let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
+    request.headers().iter().fold(target, |bytes, (name, value)| bytes + name.as_str().len() + value.len() + 32)
+}
