@@ -4,12 +4,12 @@
 //! bounds    its names and its parameters are of a size that is looked at   400
 //! caller    whom it speaks for is clear, and not denied everything         400, 403, 431
 //! place     there is room for it among the requests in flight; where many  429
-//!           users are served, among what lasts if it does
+//!           users are served, among what lasts if it does or may
 //! ```
 //!
 //! The time that it may take runs from here on (`deadline`). What the route of its path asks is a part of the plan.
 
-use http::Request;
+use http::{Request, Response};
 use tributary_apimachinery::{RequestInfo, ResourceRequest};
 
 use crate::body::Body;
@@ -18,6 +18,7 @@ use crate::flow::fair_share::Portion;
 use crate::flow::long_running::LongRunningPlace;
 use crate::limits::{NAME_BYTES, QUERY_PARAMETERS};
 use crate::refusal::{Refusal, RequestRefusal};
+use crate::request::Received;
 use crate::{Router, User, health};
 
 /// A request that was let in.
@@ -28,15 +29,15 @@ pub(crate) struct Admitted {
     pub(crate) place: Place,
 }
 
-/// The place that a request takes.
-pub(crate) enum Place {
-    /// None: how this process does is told however busy it is, and what lasts takes none where one person owns the
-    /// endpoint.
-    None,
-    /// Among the requests in flight, until its answer begins.
-    Short(#[expect(dead_code, reason = "it is dropped, never read")] Portion),
-    /// Among what lasts, until it has ended.
-    LongRunning(LongRunningPlace),
+/// The places that a request takes: none where it asks how this process does, which is told however busy it is.
+#[derive(Default)]
+pub(crate) struct Place {
+    /// Among the requests in flight, until its answer begins; `None` of what is known to last.
+    #[expect(dead_code, reason = "it is dropped, never read")]
+    in_flight: Option<Portion>,
+    /// Among what lasts, until it has ended: of what is known to last, and of what may be switched. `None` where one
+    /// person owns the endpoint.
+    lasting: Option<LongRunningPlace>,
 }
 
 /// Lets a request in, or says why not.
@@ -45,22 +46,40 @@ pub(crate) enum Place {
 /// 400 and 429, as the table above says.
 pub(crate) fn admit(
     router: &Router,
-    info: &RequestInfo,
-    query: Option<&str>,
+    received: Received<'_>,
     message: &Request<Body>,
     user: &User,
 ) -> Result<Admitted, Refusal> {
+    let Received { info, query, may_switch, .. } = received;
     bounded(info, query)?;
     let caller = Caller::of(message.headers(), message.extensions(), user, router.rights())?;
-    let place = match router.long_running() {
-        _ if health::is_check(info) => Place::None,
-        Some(shares) if info.class().is_long_running() => {
-            Place::LongRunning(shares.take(caller.holder, message.headers())?)
-        }
-        None if info.class().is_long_running() => Place::None,
-        _ => Place::Short(router.requests().take(caller.holder, 1)?),
+    if health::is_check(info) {
+        return Ok(Admitted { caller, place: Place::default() });
+    }
+    let lasts = info.class().is_long_running();
+    let shares = router.long_running().filter(|_| lasts || may_switch);
+    let place = Place {
+        in_flight: (!lasts).then(|| router.requests().take(caller.holder, 1)).transpose()?,
+        lasting: shares.map(|shares| shares.take(caller.holder, may_switch)).transpose()?,
     };
     Ok(Admitted { caller, place })
+}
+
+impl Place {
+    /// Has whoever joins the ends of a switched connection keep what is to be kept until they part.
+    pub(crate) fn kept_by_tunnel(&self, request: &mut Request<Body>) {
+        if let Some(lasting) = &self.lasting {
+            lasting.kept_by_tunnel(request);
+        }
+    }
+
+    /// The answer has begun: what lasts keeps its place, and nothing is in flight any more.
+    pub(crate) fn kept_by_body(self, answer: Response<Body>) -> Response<Body> {
+        match self.lasting {
+            Some(lasting) => lasting.kept_by_body(answer),
+            None => answer,
+        }
+    }
 }
 
 /// Whether what a request names and asks for is of a size that is looked at. A cluster's own view, and what is passed
@@ -86,4 +105,47 @@ fn bounded(info: &RequestInfo, query: Option<&str>) -> Result<(), RequestRefusal
         return Err(RequestRefusal::TooManyParameters { max: QUERY_PARAMETERS });
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, StatusCode};
+    use tributary_apimachinery::permit::TunnelPermit;
+
+    use super::*;
+    use crate::negotiate::Preferences;
+    use crate::{RouterConfig, SharedMode, body};
+
+    const CONSOLE: &str = "/clusters/a/apis/subresources.kubevirt.io/v1/namespaces/n/virtualmachineinstances/v/console";
+
+    /// An aggregated server may switch what is not known to last. It is in flight until then, and lasts from then on.
+    #[tokio::test]
+    async fn a_tunnel_has_its_places_until_it_ends_whatever_its_request() {
+        let shared = Some(SharedMode::default());
+        let router = Router::new(RouterConfig { shared, ..RouterConfig::default() });
+        let shares = router.long_running().unwrap();
+        let held = || (router.requests().held(), shares.requests.held(), shares.upgrades.held());
+        let user = User::named("test", "ann");
+        for (path, may_switch, under_way, joined) in [
+            (CONSOLE, true, (1, 1, 1), (0, 1, 1)),
+            (CONSOLE, false, (1, 0, 0), (0, 0, 0)),
+            ("/clusters/a/api/v1/namespaces/n/pods/p/exec", true, (0, 1, 1), (0, 1, 1)),
+            ("/livez", true, (0, 0, 0), (0, 0, 0)),
+        ] {
+            let info = RequestInfo::parse("GET", path, None).unwrap();
+            let (mut message, preferences) = (Request::new(body::empty()), Preferences::of(&HeaderMap::new(), None));
+            let received = Received { info: &info, query: None, is_head: false, may_switch, preferences: &preferences };
+            let place = admit(&router, received, &message, &user).ok().unwrap().place;
+            place.kept_by_tunnel(&mut message);
+            assert_eq!(held(), under_way, "{path}");
+            let mut switched = Response::new(body::empty());
+            *switched.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+            let answer = place.kept_by_body(switched);
+            let tunnel = message.extensions_mut().remove::<TunnelPermit>();
+            drop((answer, message));
+            assert_eq!(held(), joined, "{path} after the 101");
+            drop(tunnel);
+            assert_eq!(held(), (0, 0, 0), "{path} once the tunnel has ended");
+        }
+    }
 }

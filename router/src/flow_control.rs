@@ -24,6 +24,7 @@ use crate::caller::{Caller, User};
 use crate::dispatch::SchemaName;
 use crate::health;
 use crate::refusal::{LimitRefusal, Refusal};
+use crate::request::Received;
 
 /// Flow control of all places.
 #[derive(Clone, Debug, Default)]
@@ -216,8 +217,8 @@ impl PassedSchema {
     }
 
     /// Lets a request in: at once, or after the wait that the schema provides for. What it holds then is for the answer's
-    /// body to keep; its caller carries it, too, to the members that are asked, and what lasts to whoever joins a switched
-    /// connection.
+    /// body to keep; its caller carries it, too, to the members that are asked, and what may be switched to whoever joins
+    /// the ends.
     ///
     /// Cancel: who gives up waiting leaves nothing behind.
     ///
@@ -225,7 +226,7 @@ impl PassedSchema {
     /// 429.
     pub(crate) async fn admit(
         &self,
-        info: &RequestInfo,
+        Received { info, may_switch, .. }: Received<'_>,
         user: &User,
         caller: &Caller,
         extensions: &mut Extensions,
@@ -238,7 +239,7 @@ impl PassedSchema {
         let admitted = Arc::new(admitted);
         // A request is let in once.
         let _is_first = caller.admitted.set(Arc::clone(&admitted));
-        if info.class().is_long_running() {
+        if may_switch {
             let others = extensions.remove::<TunnelPermit>();
             extensions.insert(TunnelPermit::from(Permit::keeping((others, Arc::clone(&admitted)))));
         }
@@ -359,18 +360,31 @@ mod tests {
     use tributary_flow_control::{Limited, MaxRequestsInflight, SchemaKind};
 
     use super::*;
+    use crate::negotiate::Preferences;
 
-    /// A switched connection takes its place for as long as its ends are joined, beside whatever else it occupies.
+    /// A switched connection takes its place for as long as its ends are joined, beside whatever else it occupies: what is
+    /// known to last, and what an aggregated server makes a tunnel of.
     #[tokio::test]
     async fn a_switched_connection_keeps_its_place_and_what_it_had() {
+        for path in [
+            "/api/v1/namespaces/default/pods/web/exec",
+            "/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachineinstances/vm/console",
+        ] {
+            keeps_its_place_and_what_it_had(path).await;
+        }
+    }
+
+    async fn keeps_its_place_and_what_it_had(path: &str) {
         let limit = MaxRequestsInflight { max: 1, count_long_running: true };
         let kind = SchemaKind::MaxRequestsInflight(Limited { limit, by: Vec::new(), queueing: None });
         let schema = Schema { name: "one".into(), kind };
         let merged = PlaceSchemas { all: Some(schema.name.clone()), schemas: vec![schema] };
         let settings = FlowSettings { merged, ..FlowSettings::default() };
         let places = GovernedPlaces::default().next(settings).unwrap();
-        let exec = "/api/v1/namespaces/default/pods/web/exec";
-        let info = RequestInfo::parse("POST", exec, Some("command=sh")).unwrap();
+        let info = RequestInfo::parse("GET", path, None).unwrap();
+        let preferences = Preferences::of(&HeaderMap::new(), None);
+        let received =
+            Received { info: &info, query: None, is_head: false, may_switch: true, preferences: &preferences };
         let schema = places.schema_of(&info, &SchemaName::Unsaid).unwrap();
         let user = User::named("test", "ann");
         let audited = Arc::new(());
@@ -378,14 +392,15 @@ mod tests {
         extensions.insert(TunnelPermit::from(Permit::keeping(Arc::clone(&audited))));
         let caller = Caller::of(&HeaderMap::new(), &extensions, &user, None).unwrap();
 
-        let of_answer = schema.admit(&info, &user, &caller, &mut extensions).await.unwrap();
+        let of_answer = schema.admit(received, &user, &caller, &mut extensions).await.unwrap();
         let tunnel = extensions.remove::<TunnelPermit>();
         drop((of_answer, extensions, caller));
         let caller = Caller::of(&HeaderMap::new(), &Extensions::new(), &user, None).unwrap();
-        assert!(schema.admit(&info, &user, &caller, &mut Extensions::new()).await.is_err(), "it is in use");
+        let refused = schema.admit(received, &user, &caller, &mut Extensions::new()).await;
+        assert!(refused.is_err(), "{path} is in use");
         assert_eq!(Arc::strong_count(&audited), 2);
         drop(tunnel);
-        assert!(schema.admit(&info, &user, &caller, &mut Extensions::new()).await.is_ok());
+        assert!(schema.admit(received, &user, &caller, &mut Extensions::new()).await.is_ok());
         assert_eq!(Arc::strong_count(&audited), 1);
     }
 }

@@ -10,9 +10,9 @@ use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use tokio::time::Instant;
 use tributary_apimachinery::{Mount, RequestClass, RequestInfo, Verb};
-use tributary_proxy::headers::Recipient;
+use tributary_proxy::headers::{Recipient, upgrade_protocol};
 
-use crate::admission::{self, Admitted, Place};
+use crate::admission::{self, Admitted};
 use crate::body::{self, Body};
 use crate::caller::Caller;
 use crate::configuration::ConfigurationSnapshot;
@@ -67,7 +67,9 @@ impl Router {
                 let configuration = self.configuration();
                 trace.note_served(|| observe::served_resource(info, &configuration.union));
                 let query = query.as_deref();
-                let received = Received { info, query, is_head, preferences: &preferences };
+                // As whoever sends it on reads it: nothing else becomes a tunnel.
+                let may_switch = matches!(upgrade_protocol(message.headers()), Ok(Some(_)));
+                let received = Received { info, query, is_head, may_switch, preferences: &preferences };
                 let mut noted = Noted::nothing();
                 let answer = self.answer(message, received, &configuration, user, &mut noted).await;
                 let became = (noted.source, answer.as_ref().err());
@@ -136,20 +138,20 @@ impl Router {
         user: &User,
         noted: &mut Noted<'a>,
     ) -> Result<Response<Body>, Refusal> {
-        let Received { info, query, .. } = received;
+        let Received { info, query, may_switch, .. } = received;
         let trace = message.extensions().get::<RequestTrace>().cloned().unwrap_or_default();
         let admitting = trace.stage("admit");
-        let Admitted { mut caller, place } = admission::admit(self, info, query, &message, user)?;
-        caller.dispatched = self.dispatched(info, message.headers(), configuration, &caller, user)?;
+        let Admitted { mut caller, place } = admission::admit(self, received, &message, user)?;
+        caller.dispatched = self.dispatched(received, message.headers(), configuration, &caller, user)?;
         let named = caller.dispatched.as_ref().map_or(&SchemaName::Unsaid, |dispatched| dispatched.schema());
         let schema = configuration.flow_control.schema_of(info, named);
         noted.schema = schema;
-        if let Place::LongRunning(place) = &place {
+        if may_switch {
             place.kept_by_tunnel(&mut message);
         }
         let acted = pin!(async {
             let held = match schema {
-                Some(schema) => Some(schema.admit(info, user, &caller, message.extensions_mut()).await?),
+                Some(schema) => Some(schema.admit(received, user, &caller, message.extensions_mut()).await?),
                 None => None,
             };
             drop(admitting);
@@ -181,26 +183,23 @@ impl Router {
             }
         });
         let answer = deadline::within(info, query, self.request_timeout(), &caller.awaited, acted).await?;
-        Ok(match place {
-            Place::LongRunning(place) => place.kept_by_body(answer),
-            Place::None | Place::Short(_) => answer,
-        })
+        Ok(place.kept_by_body(answer))
     }
 
-    /// What dispatch policies say of a request before it is planned. Without policies only what lasts is remembered, which
-    /// they may refuse later.
+    /// What dispatch policies say of a request before it is planned. Without policies only what lasts or may is remembered,
+    /// which they may refuse later.
     ///
     /// # Errors
     /// 403, 429 and 500 that name the policy; 400 for whoever asks to be somebody in no text.
     fn dispatched(
         &self,
-        info: &RequestInfo,
+        Received { info, may_switch, .. }: Received<'_>,
         headers: &HeaderMap,
         configuration: &ConfigurationSnapshot,
         caller: &Caller,
         user: &User,
     ) -> Result<Option<Arc<Dispatched>>, Refusal> {
-        let is_followed = configuration.dispatch.is_some() || info.class().is_long_running();
+        let is_followed = configuration.dispatch.is_some() || may_switch || info.class().is_long_running();
         // How this process does is told whatever policies say.
         if !is_followed || health::is_check(info) {
             return Ok(None);
@@ -348,7 +347,8 @@ mod tests {
         let info = RequestInfo::parse("GET", "/clusters/a/api/v1/pods", None).unwrap();
         let (name, preferences) = (info.cluster.clone().unwrap(), Preferences::of(message.headers(), None));
         let (configuration, is_head) = (router.configuration(), false);
-        let received = Received { info: &info, query: None, is_head, preferences: &preferences };
+        let may_switch = false;
+        let received = Received { info: &info, query: None, is_head, may_switch, preferences: &preferences };
         let passed = forward::one_cluster::forward(&router, &configuration, &caller, message, received, &name);
         let bytes = size_of_val(&passed);
         assert!(bytes <= PASSED_BYTES_MAX, "{bytes} bytes");

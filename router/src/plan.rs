@@ -100,7 +100,7 @@ pub(crate) fn plan<'a>(
     configuration: &ConfigurationSnapshot,
     caller: &Caller,
 ) -> Result<Plan<'a>, Refusal> {
-    let Received { info, query, is_head, preferences } = received;
+    let Received { info, query, is_head, preferences, .. } = received;
     let planned = by_route(info, &configuration.union)?;
     if is_head && !planned.takes_head(info) {
         return Err(Refusal::method());
@@ -365,7 +365,8 @@ mod tests {
             .map(|(name, value)| (http::HeaderName::from_static(name), http::HeaderValue::from_static(value)));
         let headers: HeaderMap = headers.collect();
         let preferences = Preferences::of(&headers, query);
-        let received = Received { info: &info, query, is_head: method == "HEAD", preferences: &preferences };
+        let (is_head, may_switch) = (method == "HEAD", false);
+        let received = Received { info: &info, query, is_head, may_switch, preferences: &preferences };
         let caller =
             Caller::of(&headers, &http::Extensions::new(), &crate::User::named("test", "owner"), None).unwrap();
         match plan(received, &headers, configuration, &caller) {

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, Request, Response, StatusCode, header};
+use http::{Request, Response, StatusCode};
 use tributary_apimachinery::Permit;
 use tributary_apimachinery::permit::TunnelPermit;
 
@@ -26,14 +26,14 @@ pub(crate) struct LongRunningShares {
 pub(crate) struct LongRunningPlace(TunnelPermit);
 
 impl LongRunningShares {
-    /// Takes a place for a request with these headers, and one of a switched connection where they ask for that:
-    /// whether there is one is the member's to say.
+    /// Takes a place for a request, and one of a switched connection where it may become one: whether it does is the
+    /// member's to say.
     ///
     /// # Errors
     /// [`Exceeded`].
-    pub(crate) fn take(&self, holder: Holder, headers: &HeaderMap) -> Result<LongRunningPlace, Exceeded> {
+    pub(crate) fn take(&self, holder: Holder, may_switch: bool) -> Result<LongRunningPlace, Exceeded> {
         let request = self.requests.take(holder, 1)?;
-        let upgrade = headers.contains_key(header::UPGRADE).then(|| self.upgrades.take(holder, 1)).transpose()?;
+        let upgrade = may_switch.then(|| self.upgrades.take(holder, 1)).transpose()?;
         Ok(LongRunningPlace(Permit::keeping((request, upgrade)).into()))
     }
 }
@@ -58,8 +58,6 @@ impl LongRunningPlace {
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use http::HeaderValue;
-
     use super::*;
     use crate::flow::fair_share::ShareMetrics;
 
@@ -69,11 +67,10 @@ mod tests {
         let shares = LongRunningShares { requests: share(16), upgrades: share(8) };
         let held = || (shares.requests.held(), shares.upgrades.held());
         let (eve, ann) = (Holder::user("test", "eve"), Holder::user("test", "ann"));
-        let upgrade = HeaderMap::from_iter([(header::UPGRADE, HeaderValue::from_static("websocket"))]);
-        let mut places: Vec<_> = std::iter::from_fn(|| shares.take(eve, &upgrade).ok()).collect();
+        let mut places: Vec<_> = std::iter::from_fn(|| shares.take(eve, true).ok()).collect();
         // Whoever is refused a connection keeps no place of a request either.
         assert_eq!((places.len(), held()), (3, (3, 3)));
-        let of_ann = [shares.take(ann, &upgrade), shares.take(eve, &HeaderMap::new())].map(Result::ok);
+        let of_ann = [shares.take(ann, true), shares.take(eve, false)].map(Result::ok);
         assert_eq!(held(), (5, 4));
         drop(of_ann);
         // A tunnel keeps it, and what was to be kept besides.
