@@ -36,6 +36,9 @@ pub(crate) trait Allowance: Default + Debug + Send + 'static {
 
     /// The limit was this until now, and is another from now on: what was used stays used.
     fn settle(&mut self, limit: Self::Limit, now: Instant);
+
+    /// A lower limit was configured: no more is used of it than there may be, as far as time alone brings that back.
+    fn bound(&mut self, limit: Self::Limit);
 }
 
 /// Slots in use.
@@ -79,6 +82,9 @@ impl Allowance for Slots {
     }
 
     fn settle(&mut self, _: Self::Limit, _: Instant) {}
+
+    /// Whoever has a slot gives it back.
+    fn bound(&mut self, _: Self::Limit) {}
 }
 
 /// How many parts a token has, so that a nanosecond brings a whole number of them at any rate.
@@ -148,5 +154,11 @@ impl Allowance for Tokens {
 
     fn settle(&mut self, limit: Self::Limit, now: Instant) {
         (self.spent, self.at) = (self.spent(limit, now), self.at.max(Some(now)));
+    }
+
+    /// What a larger bucket gave would take a small one minutes to bring back: Go's buckets, too, are empty at most
+    /// (`SetBurst` and `SetLimit` of `golang.org/x/time/rate`).
+    fn bound(&mut self, limit: Self::Limit) {
+        self.spent = self.spent.min(parts(limit.burst.get()));
     }
 }

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::allowance::{Allowance, Slots, Tokens};
 use crate::attributes::{Attributes, Key};
 use crate::gate::{Gate, Held};
+use crate::limiter::Change;
 use crate::refusal::{REFUSAL_REASONS, ReachedLimit, RefusalCause, Refused};
 use crate::schema::{Limited, MaxRequestsInflight, Schema, SchemaKind, TokenBucket};
 
@@ -95,8 +96,8 @@ impl FlowControl {
         Self::default().changed(schemas)
     }
 
-    /// Those of the next one. Where name and kind stay, so does what is used: tokens that are spent, places that are taken
-    /// (more than there are now, if there are fewer), and who waits. The limits are in force at once, for those, too, who
+    /// Those of the next one. Where name and kind stay, so does what is used: tokens that are spent (at most a whole burst of
+    /// what there is now), places that are taken (more than there are now, if there are fewer), and who waits. The limits are in force at once, for those, too, who
     /// still have the configuration before. What is used of a schema that goes is remembered until it is over, should it
     /// come again.
     ///
@@ -220,14 +221,16 @@ impl GovernedSchema {
         Ok(AdmittedRequest { usage, is_apart, _slot: slot })
     }
 
-    /// Puts another limit of this kind into force, for all who have this schema, in whatever configuration: what is used
-    /// stays used. A schema of another kind changes nothing.
+    /// Puts another part of the limit into force, for all who have this schema, in whatever configuration: what is used
+    /// stays used, tokens beyond a smaller burst, too. A schema of another kind changes nothing.
     pub fn limit_to(&self, kind: &SchemaKind) {
         match (&*self.kind, kind) {
             (Governed::Slots(ruled), SchemaKind::MaxRequestsInflight(next)) => {
-                ruled.gate.change(next.limit, next.queueing);
+                ruled.gate.change(Change::Lent, (next.limit, next.queueing));
             }
-            (Governed::Tokens(ruled), SchemaKind::TokenBucket(next)) => ruled.gate.change(next.limit, next.queueing),
+            (Governed::Tokens(ruled), SchemaKind::TokenBucket(next)) => {
+                ruled.gate.change(Change::Lent, (next.limit, next.queueing));
+            }
             _ => {}
         }
     }
@@ -276,7 +279,7 @@ where
             let gate = Gate::new(rule.limit, rule.queueing);
             return Self { rule, gate };
         };
-        before.gate.change(rule.limit, rule.queueing);
+        before.gate.change(Change::Configured, (rule.limit, rule.queueing));
         Self { rule, gate: Arc::clone(&before.gate) }
     }
 

@@ -57,6 +57,15 @@ pub(crate) struct Ticket {
     number: u64,
 }
 
+/// Why another limit comes into force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// It was configured. Of tokens no more are spent than the bucket holds now.
+    Configured,
+    /// A part of it was lent, or is back: what is spent stays so, or each loan would bring tokens that nobody has.
+    Lent,
+}
+
 /// What becomes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
@@ -193,8 +202,8 @@ impl<A: Allowance, W> Limiter<A, W> {
     /// Changes what is in force. What is used stays used: where it is more than there may be, only what comes is refused.
     pub(crate) fn change(
         &mut self,
-        limit: A::Limit,
-        queueing: Option<Queueing>,
+        change: Change,
+        (limit, queueing): (A::Limit, Option<Queueing>),
         now: Instant,
         granted: &mut Granted<W>,
     ) {
@@ -204,6 +213,9 @@ impl<A: Allowance, W> Limiter<A, W> {
         }
         for (id, account) in self.accounts.all_mut() {
             account.allowance.settle(self.limit, now);
+            if change == Change::Configured {
+                account.allowance.bound(limit);
+            }
             self.waiting -= account.give_turns(id, limit, now, granted);
         }
         self.limit = limit;

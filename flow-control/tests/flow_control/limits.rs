@@ -149,6 +149,34 @@ async fn what_is_used_survives_a_change_of_the_configuration() {
     assert!(third.schema("rate").is_none() && third.schemas().count() == 1);
 }
 
+/// How many of these requests are let in at once.
+fn let_in(schema: &GovernedSchema, requests: usize) -> usize {
+    (0..requests).filter(|_| at_once(schema, &from("ann")).is_ok()).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bucket_that_is_made_smaller_is_empty_and_no_worse() {
+    let large = one(tokens(1_000, 1_000, &[], None));
+    assert_eq!(let_in(tenants(&large), 1_500), 1_000);
+    let small = large.changed([named("tenants", tokens(10, 10, &[], None))]).unwrap();
+    assert_eq!(let_in(tenants(&small), 10), 0, "all are spent");
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_eq!(let_in(tenants(&small), 20), 10);
+}
+
+/// Else each loan would bring a burst that nobody has.
+#[tokio::test(start_paused = true)]
+async fn what_was_spent_before_a_part_was_lent_stays_spent() {
+    let control = one(tokens(1_000, 1_000, &[], None));
+    assert_eq!(let_in(tenants(&control), 1_000), 1_000);
+    for part in [10, 1_000] {
+        tenants(&control).limit_to(&tokens(part, part, &[], None));
+        assert_eq!(let_in(tenants(&control), 10), 0, "{part}");
+    }
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_eq!(let_in(tenants(&control), 1_500), 1_000);
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_a_schema_let_in_is_counted_if_it_comes_again() {
     let both = || [named("tenants", slots(2, &[], None)), named("rate", tokens(1, 4, &[], None))];
