@@ -14,6 +14,9 @@ use crate::front::{AuthenticationOutcome, Room};
 /// How long a connection may live without one authenticated request. 30 s: no client opens one this long before it uses
 /// it, and who is not known shall not hold what is there for those who are.
 const STRANGER_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long the last answers to a stranger may take once its connection is being closed: it may not read them.
+const STRANGER_FAREWELL: Duration = Duration::from_secs(5);
+
 /// Whether a connection has had one authenticated request. One that never had is closed: after a 401, as kube-apiserver
 /// does it against floods of requests that cost the sender nothing (CVE-2023-44487), or after a while.
 pub(super) struct Acquaintance {
@@ -73,9 +76,19 @@ impl Acquaintance {
         }
     }
 
-    /// Ends when the connection is to be closed. Nothing that others do on a connection that is known closes it.
+    /// Ends when the connection is to take no more requests. Nothing that others do on a connection that is known ends it.
+    /// Cancel: safe.
     pub(super) async fn refused(&self) {
         let _ = tokio::time::timeout(STRANGER_TIMEOUT, self.refused.notified()).await;
+        if self.known.load(Ordering::Relaxed) {
+            std::future::pending().await
+        }
+    }
+
+    /// Ends when the last answers to a stranger have had their time. Who was refused first may become known by a request
+    /// that was already under way, and what is answered to that goes on until it ends. Cancel: safe.
+    pub(super) async fn taken_leave(&self) {
+        tokio::time::sleep(STRANGER_FAREWELL).await;
         if self.known.load(Ordering::Relaxed) {
             std::future::pending().await
         }

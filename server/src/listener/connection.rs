@@ -36,8 +36,6 @@ use crate::handler::Handler;
 
 /// The limit of a TLS handshake: Go's `net/http` clients give it 10 s, too.
 const TLS_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the last answers to a stranger may take once its connection is being closed: it may not read them.
-const STRANGER_FAREWELL: Duration = Duration::from_secs(5);
 
 /// A connection before its handshake.
 pub(super) struct ClientConnection<H> {
@@ -137,7 +135,7 @@ impl<H: Handler> ClientConnection<H> {
         let builder = http_settings::builder(begun.clone());
         let mut connection = pin!(builder.serve_connection_with_upgrades(io, service));
         let mut streams = Streams::of(begun);
-        let mut is_leaving = false;
+        let (mut is_leaving, mut is_refused) = (false, false);
         let ended = loop {
             tokio::select! {
                 ended = streams.drive(connection.as_mut()) => break ended,
@@ -147,11 +145,12 @@ impl<H: Handler> ClientConnection<H> {
                     is_leaving = true;
                     connection.as_mut().graceful_shutdown();
                 }
-                () = acquaintance.refused() => {
+                // What is known on it by then goes on, as it does where the server stops.
+                () = acquaintance.refused(), if !is_refused => {
+                    (is_leaving, is_refused) = (true, true);
                     connection.as_mut().graceful_shutdown();
-                    let farewell = streams.drive(connection.as_mut());
-                    break tokio::time::timeout(STRANGER_FAREWELL, farewell).await.unwrap_or(Ok(()));
                 }
+                () = acquaintance.taken_leave(), if is_refused => break Ok(()),
                 () = acquaintance.sent_away() => {
                     front.own_metrics().strangers_sent_away.inc();
                     tracing::debug!(client = %client.address, "nobody is known on the connection, and it makes room for another");

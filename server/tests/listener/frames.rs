@@ -4,6 +4,7 @@ use std::io;
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
+pub(crate) const DATA: u8 = 0;
 pub(crate) const HEADERS: u8 = 1;
 pub(crate) const RST_STREAM: u8 = 3;
 pub(crate) const PING: u8 = 6;
@@ -62,7 +63,7 @@ pub(crate) fn continuation(stream: u32, block: &[u8]) -> Vec<u8> {
 }
 
 pub(crate) fn data(stream: u32, bytes: &[u8], is_end: bool) -> Vec<u8> {
-    frame(0, if is_end { END_STREAM } else { 0 }, stream, bytes)
+    frame(DATA, if is_end { END_STREAM } else { 0 }, stream, bytes)
 }
 
 pub(crate) fn reset(stream: u32) -> Vec<u8> {

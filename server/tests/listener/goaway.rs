@@ -1,5 +1,7 @@
 //! How clients over HTTP/2 are told to open another connection, with bytes as they are.
 
+use std::time::Duration;
+
 use http_body_util::Empty;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -31,12 +33,18 @@ impl RawClient {
 
     /// Sends a GET.
     async fn get(&mut self, stream: u32, path: &str) {
+        let authorization = self.authorization.clone();
+        self.get_as(stream, path, &authorization).await;
+    }
+
+    /// The same, with these credentials.
+    async fn get_as(&mut self, stream: u32, path: &str, authorization: &[u8]) {
         let block = [
             frames::literal(":method", b"GET"),
             frames::literal(":scheme", b"https"),
             frames::literal(":authority", self.authority.as_bytes()),
             frames::literal(":path", path.as_bytes()),
-            frames::literal("authorization", &self.authorization),
+            frames::literal("authorization", authorization),
         ];
         self.send(&frames::headers(stream, &block.concat(), true)).await;
     }
@@ -83,6 +91,42 @@ async fn a_drain_tells_clients_first_to_stop_and_then_which_request_was_the_last
     let rest = tokio::time::timeout(SOON, client.stream.read_to_end(&mut Vec::new())).await;
     assert!(rest.is_ok(), "the connection ends once its answers have");
     assert_eq!(tokio::time::timeout(SOON, server.serving).await.unwrap().unwrap().cut, 0);
+}
+
+/// Several of one program come over one connection: an expired token of one is not to end what another is sent.
+#[tokio::test]
+async fn who_is_known_after_another_was_refused_keeps_what_is_open() {
+    let server = start(StandIn::default()).await;
+    let mut client = RawClient::of(&server).await;
+    client.get_as(1, "/api", b"Bearer wrong").await;
+    assert_eq!(frames::goaway_last(&client.next(frames::GOAWAY).await), LAST_STREAM_MAX);
+    // Sent before the client has heard of that.
+    client.get(3, "/watch").await;
+    client.next(frames::DATA).await;
+    let ping = client.ping.take().expect("the server asks whether the client has heard");
+    client.send(&frames::pong(&ping.payload)).await;
+    assert_eq!(frames::goaway_last(&client.next(frames::GOAWAY).await), 3);
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(6)).await;
+    tokio::time::resume();
+    server.stop.cancel();
+    assert_eq!(client.next(frames::DATA).await.payload, b"BOOKMARK\n");
+    let rest = tokio::time::timeout(SOON, client.stream.read_to_end(&mut Vec::new())).await;
+    assert!(rest.is_ok(), "the connection ends once its answers have");
+}
+
+/// Whoever stays unknown is not kept.
+#[tokio::test]
+async fn who_was_refused_and_is_not_known_is_cut_off_soon() {
+    let server = start(StandIn::default()).await;
+    let mut client = RawClient::of(&server).await;
+    client.get_as(1, "/api", b"Bearer wrong").await;
+    client.next(frames::GOAWAY).await;
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(6)).await;
+    tokio::time::resume();
+    let rest = tokio::time::timeout(SOON, client.stream.read_to_end(&mut Vec::new())).await;
+    assert!(rest.is_ok(), "it has heard nothing, and the connection is closed all the same");
 }
 
 #[tokio::test]
