@@ -327,7 +327,7 @@ impl Conversion {
             .filter_map(|(index, rule)| self.rule(rule, &format!("{path}.rules[{index}]")))
             .collect();
         if rules.is_empty() {
-            self.differs(path, "has no rule that ever matches, there or here; left out");
+            self.differs(path, "has no rule that ever matches here; left out");
             return None;
         }
         // The documentation has the field misspelled, the code has not.

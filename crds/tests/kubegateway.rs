@@ -111,9 +111,9 @@ fn rules_are_what_the_code_there_makes_of_them_or_it_is_told() {
     };
     for (given, becomes, differs) in [
         (all("verbs", json!(["*", "-get"])), json!(["*"]), ""),
-        (all("verbs", json!(["get", "-list"])), json!(["get"]), ""),
+        (all("verbs", json!(["list", "-get"])), json!(["list"]), ""),
         (all("verbs", json!(["-get"])), json!(["-get"]), ""),
-        (all("verbs", json!(["get", "GET"])), json!(["get"]), "R.verbs: \"GET\" never matches; left out"),
+        (all("verbs", json!(["list", "GET"])), json!(["list"]), "R.verbs: \"GET\" never matches; left out"),
         (all("verbs", json!(["-GET"])), json!(["*"]), "R.verbs: \"-GET\" excludes nothing; written as \"*\""),
         (
             all("resources", json!(["-pods", "-nodes"])),
@@ -150,7 +150,7 @@ fn rules_are_what_the_code_there_makes_of_them_or_it_is_told() {
 
 #[test]
 fn what_never_matches_there_is_left_out_and_not_made_to_match() {
-    let left_out = "R: never matches, there or here; left out";
+    let left_out = "R: never matches here; left out";
     for (given, first) in [
         (json!({"verbs": [], "apiGroups": ["*"], "resources": ["*"]}), left_out),
         (json!({"verbs": ["GET"], "apiGroups": ["*"], "resources": ["*"]}), "R.verbs: \"GET\" never matches"),
@@ -178,7 +178,7 @@ fn what_never_matches_there_is_left_out_and_not_made_to_match() {
         let (rule, found) = rule(given.clone());
         assert_eq!(rule, None, "{given}");
         assert!(found[0].starts_with(first), "{given}: {found:?}");
-        assert_eq!(found[found.len() - 1], "P: has no rule that ever matches, there or here; left out", "{given}");
+        assert_eq!(found[found.len() - 1], "P: has no rule that ever matches here; left out", "{given}");
         assert!(found.iter().any(|line| line == left_out), "{given}: {found:?}");
     }
     // An empty subset would be all endpoints.
@@ -189,6 +189,47 @@ fn what_never_matches_there_is_left_out_and_not_made_to_match() {
     let policy = &converted.cluster.spec.dispatch_policies[0];
     assert!(policy.deny.is_some() && policy.endpoints.is_empty());
     assert!(differences(&converted)[1].contains("none of its upstreamSubset is enabled, so its requests are denied"));
+}
+
+/// There a WebSocket into a Pod is a GET, and matches as one.
+#[test]
+fn what_took_exec_by_get_is_told() {
+    let of = |verbs: Value, resources: Value| rule(json!({"verbs": verbs, "apiGroups": [""], "resources": resources}));
+    for (verbs, resources) in [
+        (json!(["get", "list", "watch"]), json!(["*"])),
+        (json!(["-create"]), json!(["*"])),
+        (json!(["get"]), json!(["pods", "pods/exec"])),
+    ] {
+        let (rule, found) = of(verbs.clone(), resources.clone());
+        let rule = rule.unwrap();
+        assert_eq!((&rule["verbs"], &rule["resources"]), (&verbs, &resources));
+        let expected =
+            "R.verbs: there it takes exec, attach and portforward, too, where they are opened by a WebSocket (GET)";
+        assert!(found.len() == 1 && found[0].starts_with(expected), "{verbs} {resources}: {found:?}");
+    }
+    for (verbs, resources) in [
+        (json!(["get", "create"]), json!(["*"])),
+        (json!(["*"]), json!(["pods/exec"])),
+        (json!(["list"]), json!(["*"])),
+        (json!(["get"]), json!(["pods", "pods/log"])),
+    ] {
+        let (rule, found) = of(verbs.clone(), resources.clone());
+        assert!(rule.is_some() && found.is_empty(), "{verbs} {resources}: {found:?}");
+    }
+    for (verbs, expected) in [
+        (json!(["get"]), "R: there it takes what its resources name where it is opened by a WebSocket (GET)"),
+        (json!(["delete"]), "R: its verbs and resources never match together; these are left out"),
+    ] {
+        let (rule, found) = of(verbs.clone(), json!(["pods/exec", "pods/attach"]));
+        assert_eq!(rule, None, "{verbs}");
+        assert!(found[0].starts_with(expected), "{verbs}: {found:?}");
+        assert_eq!(found[1..], ["R: never matches here; left out", "P: has no rule that ever matches here; left out"]);
+    }
+    // The half that is about paths stays.
+    let both =
+        json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods/exec"], "nonResourceURLs": ["/healthz"]});
+    let (rule, found) = rule(both);
+    assert_eq!((&rule.unwrap()["nonResourceURLs"], found.len()), (&json!(["/healthz"]), 1));
 }
 
 #[test]

@@ -7,6 +7,8 @@ use tributary_apimachinery::{
     RequestInfo, RequestTarget, RequestedResource, SERVICE_ACCOUNT_USERNAME_PREFIX, ServiceAccount, Verb,
 };
 
+use crate::connections::connects;
+
 /// What a policy looks at.
 #[derive(Clone, Debug)]
 pub struct DispatchAttributes<'a> {
@@ -56,11 +58,9 @@ impl<'a> DispatchAttributes<'a> {
     }
 }
 
-/// The verb that policies see for one that RBAC has. A WebSocket opens `exec` by GET, SPDY by POST: one thing is done, so
-/// it has one verb. kube-apiserver asks RBAC for `create` in both cases since 1.35
-/// (`AuthorizePodWebsocketUpgradeCreatePermission`).
+/// The verb that policies see for one that RBAC has: `create` of what connects to a workload, however it is opened.
 pub fn dispatched_verb<'a>(resource: &RequestedResource<'_>, verb: &'a str) -> &'a str {
-    if ["attach", "exec", "portforward"].contains(&resource.subresource) { Verb::Create.as_str() } else { verb }
+    if connects(resource.subresource) { Verb::Create.as_str() } else { verb }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 mod fields;
 
+use crate::connections::MissedConnections;
 use crate::explanation::Field;
 use crate::hidden::{Hidden, hidden};
 use crate::outcome::Action;
@@ -124,6 +125,13 @@ fn whole_rule(rule: &Rule, place: Place, findings: &mut Findings) {
             "has no verb of requests for resources, so the rule's resources never match; add one of {}",
             RESOURCE_VERBS.join(", ")
         );
+        findings.error(path(Field::Verbs), message);
+    } else if matcher.takes_resources()
+        && !is_told
+        && MissedConnections::of(&rule.verbs, &rule.resources) == MissedConnections::All
+    {
+        let message = "has no \"create\", which exec, attach and portforward are by whatever method, so the rule's \
+                       resources never match; add it";
         findings.error(path(Field::Verbs), message);
     }
     if matcher.takes_paths() && !has_verb(&METHODS) {

@@ -12,6 +12,7 @@
 //! Values only: no I/O, no task, no clock.
 
 mod attributes;
+mod connections;
 mod entries;
 mod examine;
 mod explanation;
@@ -25,6 +26,7 @@ mod policy;
 mod rule;
 
 pub use attributes::{DispatchAttributes, DispatchTarget, dispatched_verb};
+pub use connections::MissedConnections;
 pub use examine::{Finding, RULES_MAX, Severity, can_match, examine};
 pub use explanation::{Explanation, Field, FieldVerdict, Reason, RuleVerdict};
 pub use outcome::{Action, LogMode, Outcome};

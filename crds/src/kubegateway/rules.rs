@@ -1,13 +1,13 @@
 //! KubeGateway's rules: the same words, with what its code makes of them (`evaluation_helpers.go`).
 
-use tributary_policy::{Field, can_match};
+use tributary_policy::{Field, MissedConnections, can_match};
 
 use super::Conversion;
 use super::manifest::{Rule, ServiceAccount};
 use crate::DispatchRule;
 
 impl Conversion {
-    /// A rule; none where no request could ever match it, there or here.
+    /// A rule; none where no request could ever match it here.
     pub(super) fn rule(&mut self, rule: Rule, path: &str) -> Option<DispatchRule> {
         self.unknown(path, &rule.rest);
         let has_subjects = !rule.users.is_empty() || !rule.service_accounts.is_empty();
@@ -27,12 +27,14 @@ impl Conversion {
         if has_groups != has_resources || (has_groups && no_names) {
             self.differs(path, "its apiGroups, resources and resourceNames never match together; these are left out");
             (api_groups, resources) = (Vec::new(), Vec::new());
+        } else if self.only_misses(&verbs, &resources, path) {
+            (api_groups, resources) = (Vec::new(), Vec::new());
         }
         let no_subject = has_subjects && users.is_empty() && service_accounts.is_empty();
         let no_group = !user_groups.0 && user_groups.1.is_empty();
         let no_target = resources.is_empty() && non_resource_urls.is_empty();
         if verbs.is_empty() || no_subject || no_group || no_target {
-            self.differs(path, "never matches, there or here; left out");
+            self.differs(path, "never matches here; left out");
             return None;
         }
         let resource_names = if resources.is_empty() { Vec::new() } else { resource_names.1 };
@@ -47,6 +49,28 @@ impl Conversion {
             non_resource_urls,
             ..DispatchRule::default()
         })
+    }
+
+    /// Whether all that a rule names is what connects to a workload, and none of it is taken here: it is left out, as what
+    /// never matches. Tells of what a rule took there by GET, which is how a WebSocket opens it.
+    fn only_misses(&mut self, verbs: &[String], resources: &[String], path: &str) -> bool {
+        const WHAT: &str = "opened by a WebSocket (GET), and here exec, attach and portforward are \"create\"";
+        let missed = MissedConnections::of(verbs, resources);
+        let took_by_get = is_taken(verbs, "get");
+        match missed {
+            MissedConnections::Nothing => {}
+            MissedConnections::Some if !took_by_get => {}
+            MissedConnections::Some => self.differs(
+                &format!("{path}.verbs"),
+                format!("there it takes exec, attach and portforward, too, where they are {WHAT}; add that if they are meant"),
+            ),
+            MissedConnections::All if took_by_get => self.differs(
+                path,
+                format!("there it takes what its resources name where it is {WHAT}, so it never matches; left out: write the verb \"create\" if it is meant"),
+            ),
+            MissedConnections::All => self.differs(path, "its verbs and resources never match together; these are left out"),
+        }
+        missed == MissedConnections::All
     }
 
     /// A list as it is meant there: `*` alone, else what has no `-`, else the inverted entries.
@@ -105,6 +129,15 @@ impl Conversion {
             }
         }
         named
+    }
+}
+
+/// Whether a list as it is written here takes a verb.
+fn is_taken(verbs: &[String], verb: &str) -> bool {
+    let is_inverted = verbs.iter().any(|entry| entry.starts_with('-'));
+    match is_inverted {
+        true => !verbs.iter().any(|entry| entry.strip_prefix('-') == Some(verb)),
+        false => verbs.iter().any(|entry| entry == verb || entry == "*"),
     }
 }
 

@@ -34,6 +34,17 @@ fn rules_that_never_match_are_errors() {
         ),
         (Rule { verbs: entries("get read"), ..pods() }, "E R.verbs[1]: \"read\" is no verb of any request"),
         (Rule { verbs: entries("-*"), ..pods() }, "E R.verbs[0]: \"-*\" excludes everything"),
+        (
+            Rule { resources: entries("pods/exec */attach"), ..pods() },
+            "E R.verbs: has no \"create\", which exec, attach and portforward are by whatever method, so the rule's resources never",
+        ),
+        (Rule { resources: entries("pods/exec"), verbs: entries("-create"), ..pods() }, "E R.verbs: has no \"create\""),
+        (
+            Rule { resources: entries("pods/exec"), verbs: entries("post"), ..pods() },
+            "E R.verbs: has no verb of requests for",
+        ),
+        (Rule { resources: entries("pods/exec"), verbs: entries("create"), ..pods() }, ""),
+        (Rule { resources: entries("pods pods/exec"), ..pods() }, ""),
         (Rule { verbs: entries("post"), ..pods() }, "E R.verbs: has no verb of requests for resources"),
         (
             Rule { api_groups: entries(""), ..pods() },
