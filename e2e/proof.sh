@@ -2,12 +2,13 @@
 # What takes longer than continuous integration should: `make proof` runs it, or the parts that are named as arguments.
 #
 #   proof.sh [property] [model] [fleet] [specs] [reads] [bookmarks] [silence] [oracle] [authorization]
-#            [races] [rights] [faults] [container] [day] [fuzz]
+#            [races] [rights] [faults] [container] [upgrade] [day] [fuzz]
 #
 # Each part writes one line of ../PROOF.md: the day, the commit, the command, how it ended, how long it took. Lines of parts that
 # did not run stay. New lines are appended, so nothing may stand below the table.
 # Longer runs, or shorter ones: PROPTEST_CASES, TRIBUTARY_CHANGES, TRIBUTARY_SEEDS, TRIBUTARY_DAY_MINUTES and FUZZ_SECONDS
-# (for each target).
+# (for each target). TRIBUTARY_UPGRADE_FROM is the revision from which it is upgraded: without it the last tag, or the first
+# revision that could be rolled out.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -17,6 +18,7 @@ export TRIBUTARY_AUTHORIZATION=${TRIBUTARY_AUTHORIZATION:-7:4000}
 export TRIBUTARY_SPECS_RESULTS=$PWD/e2e/specs/RESULTS.md
 # How long the day in production is.
 export TRIBUTARY_DAY_MINUTES=${TRIBUTARY_DAY_MINUTES:-30}
+upgrade_from=$(git rev-parse --short "${TRIBUTARY_UPGRADE_FROM:-$(git describe --tags --abbrev=0 2>/dev/null || echo 33ec093a)}^{commit}")
 fuzz_seconds=${FUZZ_SECONDS:-120}
 result=PROOF.md
 failed=0
@@ -70,11 +72,24 @@ e2e() {
   for filter; do cargo test --workspace --locked --test e2e -- --ignored "$filter" || return 1; done
 }
 
+# The two versions of one upgrade. The earlier one is built from its own files and not from a worktree of git's, which
+# would stay registered if this is interrupted; its dependencies are built once for all revisions.
+upgrade() {
+  local sources=$PWD/target/upgrade/$upgrade_from builds=$PWD/target/upgrade/target
+  local program=$sources.tributary
+  if [ ! -x "$program" ]; then
+    mkdir -p "$sources" && git archive "$upgrade_from" | tar -xm -C "$sources" || return 1
+    (cd "$sources" && CARGO_TARGET_DIR=$builds cargo build --workspace --bin tributary --locked) || return 1
+    cp "$builds/debug/tributary" "$program" || return 1
+  fi
+  TRIBUTARY_UPGRADE_FROM_BIN=$program cargo test --workspace --locked --test e2e -- --ignored --nocapture deployment::upgrade::proof
+}
+
 # As those, telling of each minute as it ends.
 day() { cargo test --workspace --locked --test e2e -- --ignored --nocapture day::proof; }
 
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(property model fleet specs reads bookmarks silence oracle authorization races rights faults container day fuzz)
+[ ${#parts[@]} -gt 0 ] || parts=(property model fleet specs reads bookmarks silence oracle authorization races rights faults container upgrade day fuzz)
 cargo build --workspace --bin tributary --locked || exit 1
 for name in "${parts[@]}"; do
   case $name in
@@ -91,6 +106,7 @@ for name in "${parts[@]}"; do
     rights) part rights 'cargo test --test e2e -- --ignored shared_mode::churn::proof; … shared_mode::tokens::proof' e2e shared_mode::churn::proof shared_mode::tokens::proof ;;
     faults) part faults 'cargo test -p tributary-server --test serve -- --ignored' cargo test --workspace --locked --test serve -- --ignored ;;
     container) part container 'cargo test --test e2e -- --ignored deployment::container' e2e deployment::container::proof ;;
+    upgrade) part upgrade "TRIBUTARY_UPGRADE_FROM=$upgrade_from cargo test --test e2e -- --ignored deployment::upgrade::proof" upgrade ;;
     day) part day "TRIBUTARY_DAY_MINUTES=$TRIBUTARY_DAY_MINUTES cargo test --test e2e -- --ignored day::proof" day ;;
     fuzz) part fuzz "cargo fuzz run, $fuzz_seconds s each" fuzz ;;
     *) echo "no such part: $name" >&2; exit 2 ;;

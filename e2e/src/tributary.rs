@@ -70,6 +70,8 @@ pub async fn run_with(arguments: &[&str], environment: &[(&str, &OsString)]) -> 
 pub struct TributaryBuilder {
     /// The kubeconfig that is served, and which of its contexts.
     contexts: Option<(PathBuf, Vec<String>)>,
+    /// Another binary than [`binary`]'s.
+    program: Option<PathBuf>,
     arguments: Vec<String>,
     environment: Vec<(String, OsString)>,
     folder: Option<PathBuf>,
@@ -89,6 +91,13 @@ impl TributaryBuilder {
     #[must_use]
     pub fn for_many(mut self) -> Self {
         self.shared = true;
+        self
+    }
+
+    /// Runs this binary instead of [`binary`]'s: one of another version.
+    #[must_use]
+    pub fn program(mut self, path: &Path) -> Self {
+        self.program = Some(path.to_owned());
         self
     }
 
@@ -142,7 +151,7 @@ impl TributaryBuilder {
             .or_else(|| temporary.as_ref().map(|folder| folder.path().to_owned()))
             .context("no folder")?;
         let kubeconfig = folder.join("all.kubeconfig");
-        let mut command = Command::new(binary()?);
+        let mut command = Command::new(self.program.map_or_else(binary, Ok)?);
         command
             .arg("serve")
             .args(["--listen", &self.listen])
@@ -195,6 +204,7 @@ impl Tributary {
     fn of_configuration() -> TributaryBuilder {
         TributaryBuilder {
             contexts: None,
+            program: None,
             arguments: Vec::new(),
             environment: Vec::new(),
             folder: None,

@@ -7,6 +7,7 @@ mod pod;
 pub(crate) mod render;
 mod rolling;
 mod unit;
+mod upgrade;
 mod volumes;
 
 use crate::context::{Case, TestContext, cases};
@@ -23,6 +24,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.extend(rolling::cases());
     cases.extend(container::cases());
     cases.extend(unit::cases());
+    cases.extend(upgrade::cases());
     cases
 }
 

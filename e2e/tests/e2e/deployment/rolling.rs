@@ -1,18 +1,18 @@
-//! Two replicas behind a load balancer are exchanged one after the other, there and back, while clients read, write and
-//! watch: no request is lost.
+//! Two replicas behind a load balancer are exchanged one after the other, there and back, while clients read, page, write
+//! and watch: no request is lost. `upgrade.rs` does it with two versions.
 
 use super::balancer::Balancer;
 use crate::context::{Case, TestContext, cases, eventually};
 use crate::shared_mode::{grant, make_config_map};
 use crate::topology::informer::Informer;
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::{
     fs,
     net::{Ipv4Addr, SocketAddr},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -21,8 +21,11 @@ use std::{
 };
 use tokio::{task::JoinSet, time::Instant};
 use tributary_e2e::{
-    HttpClient, PeopleAuthority, TestCluster, Tributary, guard, http::RequestBuilder, kubeconfig, kubeconfig::Entries,
-    namespace, ports,
+    HttpClient, PeopleAuthority, TestCluster, Tributary, guard,
+    http::{HttpResponse, RequestBuilder},
+    kubeconfig,
+    kubeconfig::Entries,
+    namespace, ports, tributary,
 };
 
 const SOON: Duration = Duration::from_secs(60);
@@ -67,8 +70,10 @@ impl Fleet {
         self.folder.path().join(name)
     }
 
-    async fn start(&self, replica: &mut Replica) -> anyhow::Result<()> {
+    /// Starts a replica in its folder, of this binary.
+    async fn start(&self, replica: &mut Replica, program: &Path) -> anyhow::Result<()> {
         let tributary = Tributary::builder(&self.members, ["member1", "member2"])
+            .program(program)
             .shared(&self.file("people.crt"))
             .listen(format!("127.0.0.1:{}", replica.port))
             .argument(format!("--tls-cert-file={}", self.file("tls.crt").display()))
@@ -97,20 +102,27 @@ struct Met {
 }
 
 impl Met {
-    /// One request. It is sent once more only where its connection was told to go away without an error, and the request
-    /// was none of those that are still answered there: Go's client does that, and the test's does not do it by itself.
-    async fn ask(&self, request: RequestBuilder) {
+    /// One request, which is to be answered with one of these statuses. It is sent once more only where its connection was
+    /// told to go away without an error, and the request was none of those that are still answered there: Go's client does
+    /// that, and the test's does not do it by itself.
+    async fn ask(&self, request: RequestBuilder, due: &[u16]) -> Option<HttpResponse> {
         let sent = match request.clone().send().await {
             Err(error) if format!("{error:#}").contains(SENT_AWAY) => request.send().await,
             sent => sent,
         };
-        let outcome = match sent {
-            Ok(answer) => answer.expect(200).map(drop),
-            Err(error) => Err(error),
-        };
-        match outcome {
-            Ok(()) => drop(self.answered.fetch_add(1, Ordering::Relaxed)),
-            Err(error) => self.lost.lock().push(format!("{error:#}")),
+        let answer = sent.and_then(|answer| match due.contains(&answer.status.as_u16()) {
+            true => Ok(answer),
+            false => answer.expect(due[0]),
+        });
+        match answer {
+            Ok(answer) => {
+                self.answered.fetch_add(1, Ordering::Relaxed);
+                Some(answer)
+            }
+            Err(error) => {
+                self.lost.lock().push(format!("{error:#}"));
+                None
+            }
         }
     }
 }
@@ -122,11 +134,26 @@ async fn reads(met: Arc<Met>, kubeconfig: PathBuf, paths: [String; 3], is_new_ea
         if met.stop.load(Ordering::Relaxed) {
             break;
         }
-        met.ask(client.get(path)).await;
+        met.ask(client.get(path), &[200]).await;
         if is_new_each_time {
             client = HttpClient::from_kubeconfig(&kubeconfig, None).await?;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
+}
+
+/// Lists in pages over a new connection each, which the balancer leads to either replica: the one that is given
+/// `continue` goes on, or says that the list is too old (410), which clients begin anew for.
+async fn pages(met: Arc<Met>, kubeconfig: PathBuf, maps: String) -> anyhow::Result<()> {
+    while !met.stop.load(Ordering::Relaxed) {
+        let client = HttpClient::from_kubeconfig(&kubeconfig, None).await?;
+        let Some(page) = met.ask(client.get(&format!("{maps}?limit=1")), &[200]).await else { continue };
+        let page = page.json()?;
+        let token = page["metadata"]["continue"].as_str().context("all of it is on one page")?;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let client = HttpClient::from_kubeconfig(&kubeconfig, None).await?;
+        met.ask(client.get(&format!("{maps}?limit=1&continue={token}")), &[200, 410]).await;
     }
     Ok(())
 }
@@ -139,7 +166,7 @@ async fn writes(met: Arc<Met>, kubeconfig: PathBuf, path: String) -> anyhow::Res
             break;
         }
         let patch = json!({"data": {"step": step.to_string()}});
-        met.ask(client.patch(&path, "merge-patch+json", &patch)).await;
+        met.ask(client.patch(&path, "merge-patch+json", &patch), &[200]).await;
         tokio::time::sleep(Duration::from_millis(30)).await;
     }
     Ok(())
@@ -161,16 +188,16 @@ async fn changes(met: Arc<Met>, members: [Arc<TestCluster>; 2], maps: String) ->
     Ok(())
 }
 
-/// Exchanges both replicas, twice: an upgrade, and the way back.
-async fn roll(fleet: &Fleet, replicas: &mut [Replica; 2], balancer: &Balancer) -> anyhow::Result<()> {
-    for _ in 0..2 {
+/// Exchanges both replicas for each of these binaries, one binary after the other.
+async fn roll(fleet: &Fleet, replicas: &mut [Replica; 2], balancer: &Balancer, to: &[&Path]) -> anyhow::Result<()> {
+    for program in to {
         for (index, replica) in replicas.iter_mut().enumerate() {
             if let Some(running) = replica.running.take() {
                 let status = running.stop().await?;
                 ensure!(status.success(), "{status}");
             }
             let begun = Instant::now();
-            fleet.start(replica).await?;
+            fleet.start(replica, program).await?;
             let started = begun.elapsed();
             ensure!(started < STARTED_WITHIN, "replica {index} served after {started:?}: {replica:?}");
             eventually(SOON, async || {
@@ -184,6 +211,15 @@ async fn roll(fleet: &Fleet, replicas: &mut [Replica; 2], balancer: &Balancer) -
 }
 
 async fn two_replicas_are_exchanged_and_no_request_is_lost(context: TestContext) -> anyhow::Result<()> {
+    let program = tributary::binary()?;
+    exchanged(&context, &program, &[&program, &program]).await
+}
+
+/// Starts two replicas of one binary, and exchanges them for each of the others while clients read, page, write and watch.
+///
+/// # Errors
+/// When a request is lost, or an informer lists more than once again.
+pub(super) async fn exchanged(context: &TestContext, from: &Path, to: &[&Path]) -> anyhow::Result<()> {
     let members = context.fixture.pair().await?.clone();
     let (own, ann) = (context.namespace("rolling", &members).await?, namespace::unique_name("ann"));
     for member in &members {
@@ -192,14 +228,14 @@ async fn two_replicas_are_exchanged_and_no_request_is_lost(context: TestContext)
         grant(member, &own, &ann, &ann, rules).await?;
         make_config_map(member, &own, &format!("of-{}", member.name()), 1).await?;
     }
-    let fleet = Fleet::new(&context).await?;
+    let fleet = Fleet::new(context).await?;
     let replica =
         |name: &str| anyhow::Ok(Replica { port: ports::free_port()?, folder: fleet.file(name), running: None });
     let mut replicas = [replica("one")?, replica("two")?];
     let mut servers = Vec::new();
     for replica in &mut replicas {
         fs::create_dir(&replica.folder)?;
-        fleet.start(replica).await?;
+        fleet.start(replica, from).await?;
         let path = fleet.kubeconfig(replica.port, json!({}))?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, replica.port));
         servers.push((address, HttpClient::from_kubeconfig(&path, None).await?));
@@ -219,11 +255,12 @@ async fn two_replicas_are_exchanged_and_no_request_is_lost(context: TestContext)
         tasks.spawn(reads(Arc::clone(&met), person.clone(), paths.clone(), index % 3 == 0));
     }
     tasks.spawn(writes(Arc::clone(&met), person.clone(), format!("{maps}/of-member2")));
+    tasks.spawn(pages(Arc::clone(&met), person.clone(), maps.clone()));
     tasks.spawn(changes(Arc::clone(&met), members.clone(), maps.clone()));
     let mut informer = Informer::new(vec![http], &maps, 500);
     let long = Duration::from_secs(600);
     let rolled = tokio::select! {
-        rolled = roll(&fleet, &mut replicas, &balancer) => rolled,
+        rolled = roll(&fleet, &mut replicas, &balancer, to) => rolled,
         followed = informer.follow(Instant::now() + long, long) => followed,
     };
     met.stop.store(true, Ordering::Relaxed);
