@@ -38,6 +38,8 @@ pub const INDEX_MAX: u16 = 9_999;
      "message": "give endpoints or kubeconfig, one of the two"},
     {"rule": "!has(self.kubeconfig) || !(has(self.caData) || has(self.caFile) || has(self.tlsServerName) || has(self.credentials) || (has(self.insecureSkipVerify) && self.insecureSkipVerify))",
      "message": "a kubeconfig has caData, caFile, tlsServerName, credentials and insecureSkipVerify itself; remove them"},
+    {"rule": "!has(self.drainedEndpoints) || size(self.drainedEndpoints) == 0 || (has(self.endpoints) && size(self.endpoints) > 0)",
+     "message": "drainedEndpoints are some of endpoints, of which there are none"},
     {"rule": "!(has(self.caData) && has(self.caFile))",
      "message": "caData and caFile are both given; remove one of the two"},
     {"rule": "has(self.kubeconfig) || has(self.caData) || has(self.caFile) || (has(self.insecureSkipVerify) && self.insecureSkipVerify)",
@@ -55,6 +57,11 @@ pub struct UpstreamClusterSpec {
     /// given.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub endpoints: Vec<String>,
+    /// Those of `endpoints` that are drained, for maintenance: each is sent nothing new, is still probed, and what is under
+    /// way there may end, for an hour at most. Nothing else changes. Where all are drained requests are refused (503), and
+    /// what is held of the cluster in memory is still read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub drained_endpoints: Vec<String>,
     /// The certificate authorities that the servers' certificates are checked against: base64 of PEM text, as in a
     /// kubeconfig.
     #[serde(skip_serializing_if = "Option::is_none")]

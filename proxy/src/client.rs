@@ -14,7 +14,7 @@ use tributary_apimachinery::body::{self, Body, BoxError};
 use tributary_apimachinery::{ClusterName, RequestInfo};
 
 use crate::checks;
-use crate::destination::AtEndpoint;
+use crate::destination::{AtEndpoint, EndpointSubset};
 use crate::dial::Connector;
 use crate::endpoint::EndpointStatus;
 use crate::endpoint_maker::EndpointMaker;
@@ -245,6 +245,23 @@ impl ClusterClient {
             return member.set_addresses(&config, further).await;
         }
         Ok(true)
+    }
+
+    /// These of its endpoints are drained from now on, and no others, also of those that it is given later
+    /// ([`set_addresses`](Self::set_addresses)).
+    ///
+    /// One that is drained is sent nothing new, is still asked whether it is well, and what is under way at it may end, for an
+    /// hour at most. Where all are, requests fail as [`ForwardError::NoEndpoint`], and the member does not count as out of
+    /// reach for that.
+    pub fn set_drained(&self, drained: &EndpointSubset) {
+        for member in std::iter::once(&self.member).chain(&self.without_credentials) {
+            member.endpoints.set_drained(drained);
+        }
+    }
+
+    /// Whether all of its endpoints are drained.
+    pub fn is_drained(&self) -> bool {
+        self.member.endpoints.all().iter().all(|endpoint| endpoint.is_drained())
     }
 
     /// How often the member has come to see other credentials of ours, renewed ones or another user's. What a member

@@ -6,10 +6,10 @@ use http::{Extensions, Uri};
 
 use crate::target::ServerUrl;
 
-/// Those of a cluster's endpoints that a request may be sent to. Among a request's extensions; one that has none may be
-/// sent to all of them. It is made once for many requests: taking the URLs apart costs some allocations for each. Cheap
+/// Some of a cluster's endpoints: those that a request may be sent to, or those that are drained. Among a request's
+/// extensions it is the former; one that has none may be sent to all of them. It is made once for many requests: taking the URLs apart costs some allocations for each. Cheap
 /// to clone.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndpointSubset(Arc<[Box<str>]>);
 
 impl EndpointSubset {
@@ -19,7 +19,7 @@ impl EndpointSubset {
         Self(parsed.filter_map(|url| ServerUrl::comparable_text(&url)).collect())
     }
 
-    fn includes(&self, server: &ServerUrl) -> bool {
+    pub(crate) fn includes(&self, server: &ServerUrl) -> bool {
         self.0.iter().any(|url| **url == *server.comparable)
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::{HeaderValue, StatusCode, Uri};
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::ClusterName;
@@ -23,6 +23,9 @@ use crate::target::{ServerUrl, Target};
 /// What is said of one that is no longer the member's.
 const HAS_LEFT: &str = "it is no longer one of the cluster's endpoints";
 
+/// What is said of one that the configuration drains.
+const IS_DRAINED: &str = "the configuration drains it";
+
 /// One address of a member.
 pub(crate) struct Endpoint {
     pub(crate) target: Arc<ServerUrl>,
@@ -30,6 +33,8 @@ pub(crate) struct Endpoint {
     proxy: Option<Uri>,
     /// Cancelled once it is no longer one of the member's.
     pub(crate) gone: CancellationToken,
+    /// Whether the configuration drains it.
+    drain: watch::Sender<bool>,
     /// The `Host` header of HTTP/1.1 requests.
     pub(crate) host: HeaderValue,
     pub(crate) pool: Arc<Pool>,
@@ -94,6 +99,7 @@ impl Endpoint {
             target,
             proxy,
             gone: CancellationToken::new(),
+            drain: watch::Sender::new(false),
             host,
             pool,
             observer,
@@ -115,18 +121,47 @@ impl Endpoint {
         self.target.comparable == address.server.comparable && self.proxy == address.proxy
     }
 
-    /// Whether it is one of the member's. A request that is in flight by now (`hold`) and finds that it is, is
-    /// seen by whoever takes it out and waits for what is under way: the token's lock brings both in an order.
+    /// Whether it is sent nothing new, and why: it is no longer one of the member's, or the configuration drains it.
+    fn drain_cause(&self) -> Option<&'static str> {
+        match self.gone.is_cancelled() {
+            true => Some(HAS_LEFT),
+            false => self.is_drained().then_some(IS_DRAINED),
+        }
+    }
+
+    /// Whether the configuration drains it: it is asked whether it is well, and is sent nothing else.
+    pub(crate) fn is_drained(&self) -> bool {
+        *self.drain.borrow()
+    }
+
+    /// Whether the configuration drains it from now on. Gives whether that is new.
+    pub(crate) fn set_drained(&self, is_drained: bool) -> bool {
+        self.drain.send_if_modified(|before| std::mem::replace(before, is_drained) != is_drained)
+    }
+
+    /// Waits until the configuration no longer drains it. Cancelling loses nothing.
+    pub(crate) async fn is_drained_no_longer(&self) {
+        // The sender is the endpoint's own, so that it cannot be gone meanwhile.
+        let mut drain = self.drain.subscribe();
+        let _ended = drain.wait_for(|is_drained| !is_drained).await;
+    }
+
+    /// Whether it may be sent something new; a question of our own to it alone (`is_to_it`) may be sent to one that is
+    /// drained. A request that is in flight by now (`hold`) and finds that it may, is seen by whoever drains it and waits
+    /// for what is under way: the locks bring both in an order.
     ///
     /// # Errors
-    /// That it is no longer.
-    pub(crate) fn is_still_there(&self, cluster: &ClusterName) -> Result<(), ForwardError> {
-        if !self.gone.is_cancelled() {
-            return Ok(());
+    /// That it may not.
+    pub(crate) fn check_drain(&self, cluster: &ClusterName, is_to_it: bool) -> Result<(), ForwardError> {
+        match self.drain_cause() {
+            Some(IS_DRAINED) if is_to_it => Ok(()),
+            Some(cause) => {
+                let left_out = Arc::new([(self.target.address.clone(), LeftOut::new(LeftOutReason::Drain, cause))]);
+                let cluster = cluster.clone();
+                Err(ForwardError::NoEndpoint { cluster, is_chosen: false, left_out, retry_after: Duration::ZERO })
+            }
+            None => Ok(()),
         }
-        let left_out = Arc::new([(self.target.address.clone(), LeftOut::new(LeftOutReason::Drain, HAS_LEFT))]);
-        let cluster = cluster.clone();
-        Err(ForwardError::NoEndpoint { cluster, is_chosen: false, left_out, retry_after: Duration::ZERO })
     }
 
     /// How many requests are in flight, whatever their kind.
@@ -139,9 +174,10 @@ impl Endpoint {
         !self.observer.is_unreachable()
     }
 
-    /// Whether nothing at all is known against it: it can be reached, is ready, and answers questions of our own well.
+    /// Whether nothing at all is known against it: it can be reached, is ready, answers questions of our own well, and is
+    /// not drained.
     pub(crate) fn is_first_choice(&self) -> bool {
-        self.is_usable() && self.observer.is_ready() && !self.is_ejected()
+        self.is_usable() && !self.is_drained() && self.observer.is_ready() && !self.is_ejected()
     }
 
     /// How many requests of this kind are in flight.
@@ -168,10 +204,10 @@ impl Endpoint {
 
     /// Why it is given no requests, or only those for which no other is left.
     pub(crate) fn left_out(&self) -> Option<LeftOut> {
-        if self.gone.is_cancelled() {
-            return Some(LeftOut::new(LeftOutReason::Drain, HAS_LEFT));
-        }
         let unreachable = self.observer.unreachable_for().map(|(_, reason)| reason);
+        if let Some(cause) = self.drain_cause() {
+            return Some(self.left_out_by_drain(cause, unreachable));
+        }
         if self.breaker.closed_for().is_some() {
             return Some(self.left_out_by_breaker(unreachable));
         }
@@ -184,6 +220,16 @@ impl Endpoint {
         let outlier = self.outlier.lock();
         let cause = outlier.1.clone().filter(|_| outlier.0.is_ejected())?;
         Some(LeftOut::new(LeftOutReason::Outlier, cause))
+    }
+
+    /// That it is drained, and whether it could take requests again.
+    fn left_out_by_drain(&self, cause: &str, unreachable: Option<Arc<str>>) -> LeftOut {
+        let cause = match unreachable {
+            Some(reason) => format!("{cause}; it cannot be reached: {}", self.without_address(&reason)),
+            None if !self.observer.is_ready() => format!("{cause}; it says that it is not ready"),
+            None => cause.to_owned(),
+        };
+        LeftOut::new(LeftOutReason::Drain, cause)
     }
 
     /// That its breaker is open, and why, if it cannot be reached.
@@ -279,11 +325,11 @@ impl Endpoint {
         }
     }
 
-    /// What is known of it, and of the member where that is not the same. What is still under way at one that is no longer
-    /// the member's does not say that anything new can be asked of a member that is lost.
+    /// What is known of it, and of the member where that is not the same. What is still under way at one that is sent
+    /// nothing new does not say that anything new can be asked of a member that is lost.
     fn observers(&self) -> impl Iterator<Item = &Observer> {
         let member = self.member.as_deref();
-        let member = member.filter(|member| !member.is_unreachable() || !self.gone.is_cancelled());
+        let member = member.filter(|member| !member.is_unreachable() || self.drain_cause().is_none());
         std::iter::once(&*self.observer).chain(member)
     }
 

@@ -4,6 +4,7 @@
 //! each for themselves and a slow endpoint gets less. An endpoint that cannot be reached is left out until it answers the
 //! question whether it is ready (`checks.rs`), so that no request has to try it. One that answers with errors by its own
 //! fault is the last choice (`outlier.rs`), and gets its share back little by little.
+//! One that the configuration drains is asked whether it is well, and is sent nothing else.
 //! Where nothing is known to be well, all are tried at once, but for those whose breakers are open (`breaker.rs`).
 //!
 //! tower's `Balance` would have every request pass through one task (it needs `&mut self`), asks services whether they
@@ -25,10 +26,10 @@ use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::ClusterName;
 
 use crate::breaker::Admission;
-use crate::destination::Destination;
+use crate::destination::{Destination, EndpointSubset};
 use crate::endpoint::{Endpoint, EndpointRequest, EndpointStatus};
 use crate::error::ForwardError;
-use crate::failures::{self, Failures, none_can_be_reached};
+use crate::failures::{self, Failures, are_lost, none_can_be_reached};
 use crate::places::Asker;
 use crate::pool::LaneKind;
 use crate::reachability::{Observer, Reachability, ReachabilityState};
@@ -38,7 +39,7 @@ use crate::slowness;
 /// with a member on another continent take; a client waits that long once, after which the endpoint is left out.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How long what is under way at an endpoint that is no longer the member's may go on. 1 h: the longest that a
+/// How long what is under way at an endpoint that is drained may go on. 1 h: the longest that a
 /// kube-apiserver lets a watch last, twice its `--min-request-timeout`.
 const DRAIN_LIMIT: Duration = Duration::from_secs(3600);
 
@@ -82,6 +83,8 @@ pub(crate) struct Endpoints {
     turn: AtomicUsize,
     /// Tells that there are others.
     changes: watch::Sender<()>,
+    /// Those that the configuration drains, also of endpoints that are not there yet.
+    drained: Mutex<EndpointSubset>,
     /// Those that were the member's.
     leaving: Mutex<Vec<Weak<Endpoint>>>,
     /// How many connections were made to endpoints that are gone, and how often some went.
@@ -98,6 +101,7 @@ impl Endpoints {
             member: observer.clone(),
             turn: AtomicUsize::new(0),
             changes: watch::Sender::new(()),
+            drained: Mutex::default(),
             leaving: Mutex::default(),
             made_before: AtomicU64::new(0),
         };
@@ -141,7 +145,10 @@ impl Endpoints {
         let is_in = |list: &[Arc<Endpoint>], one: &Arc<Endpoint>| list.iter().any(|other| Arc::ptr_eq(other, one));
         endpoints.iter().filter(|one| !is_in(&before, one)).for_each(|new| self.tend(new));
         let gone: Vec<_> = before.iter().filter(|one| !is_in(&endpoints, one)).cloned().collect();
+        let drained = self.drained.lock();
+        self.drain(&endpoints, &drained);
         self.all.store(Arc::new(endpoints));
+        drop(drained);
         let mut leaving = self.leaving.lock();
         leaving.retain(|before| before.strong_count() > 0);
         for endpoint in gone {
@@ -150,16 +157,62 @@ impl Endpoints {
             leaving.push(Arc::downgrade(&endpoint));
             tracing::info!(cluster = %self.cluster, endpoint = %endpoint.target.address, in_flight = endpoint.in_flight(),
                 "an endpoint is no longer the cluster's; what is under way there may end");
-            tokio::spawn(drained(self.cluster.clone(), endpoint));
+            tokio::spawn(emptied(self.cluster.clone(), endpoint));
         }
         drop(leaving);
+        self.note_lost("those that could be are no longer the cluster's");
+        self.changes.send_replace(());
+    }
+
+    /// These are drained from now on, and no others: they are sent nothing new, are still asked whether they are well, and
+    /// what is under way there may end.
+    pub(crate) fn set_drained(&self, drained: &EndpointSubset) {
+        let mut before = self.drained.lock();
+        if *before == *drained {
+            return;
+        }
+        *before = drained.clone();
+        self.drain(&self.all(), &before);
+        drop(before);
+        if self.are_of_a_list {
+            self.note_lost("those that could be are drained");
+        }
+    }
+
+    /// Begins to drain those of these that are among the drained, and ends it for the others.
+    fn drain(&self, endpoints: &[Arc<Endpoint>], drained: &EndpointSubset) {
+        for endpoint in endpoints {
+            let is_drained = drained.includes(&endpoint.target);
+            if !endpoint.set_drained(is_drained) {
+                continue;
+            }
+            let (address, in_flight) = (&endpoint.target.address, endpoint.in_flight());
+            if is_drained {
+                tracing::info!(cluster = %self.cluster, endpoint = %address, in_flight,
+                    "an endpoint is drained; what is under way there may end");
+                let (cluster, endpoint) = (self.cluster.clone(), Arc::clone(endpoint));
+                tokio::spawn(async move {
+                    let given_up = endpoint.clone();
+                    tokio::select! {
+                        () = emptied(cluster, endpoint) => {}
+                        () = given_up.is_drained_no_longer() => {}
+                        // It is emptied as one that has left.
+                        () = given_up.gone.cancelled() => {}
+                    }
+                });
+            } else {
+                tracing::info!(cluster = %self.cluster, endpoint = %address, "the endpoint is drained no longer");
+            }
+        }
+    }
+
+    /// Says that the member is lost where others are the ones to be asked now, and none of them can be reached.
+    fn note_lost(&self, reason: &str) {
         let all = self.all();
-        if !all.iter().any(|endpoint| endpoint.is_usable()) && !self.member.is_unreachable() {
-            let reason = "those that could be are no longer the cluster's";
+        if are_lost(&all) && !self.member.is_unreachable() {
             self.member.unreachable(none_can_be_reached(&self.cluster, all.len(), reason));
         }
         self.note_ready(&self.member);
-        self.changes.send_replace(());
     }
 
     pub(crate) fn statuses(&self) -> Vec<EndpointStatus> {
@@ -217,6 +270,7 @@ impl Endpoints {
         if is_gated {
             self.check_load(all, kind)?;
         }
+        let is_to_one = matches!(destination, Destination::At(_));
         let begin = |endpoint: &Arc<Endpoint>| {
             let endpoint = endpoint.clone();
             let admission = if is_gated { endpoint.breaker.admit() } else { Some(Admission::Free) };
@@ -226,9 +280,9 @@ impl Endpoints {
                     return Err(failures::open_breaker(&self.cluster, &endpoint, all.len()));
                 };
                 // It is in flight already, so that one that leaves from now on is not cut before this has ended.
-                endpoint.is_still_there(&self.cluster)?;
+                endpoint.check_drain(&self.cluster, is_to_one)?;
                 let opened = opening.await?;
-                endpoint.is_still_there(&self.cluster)?;
+                endpoint.check_drain(&self.cluster, is_to_one)?;
                 Ok((held, opened))
             }
         };
@@ -252,6 +306,13 @@ impl Endpoints {
                 all.iter().filter(|one| destination.includes(&one.target) && !tried.was_answered_at(one))
             }
         };
+        let candidates = candidates.filter(|endpoint| match endpoint.check_drain(&self.cluster, is_to_one) {
+            Ok(()) => true,
+            Err(error) => {
+                failures.note(endpoint, error);
+                false
+            }
+        });
         let (candidates, full): (Vec<_>, Vec<_>) =
             candidates.partition(|endpoint| !is_gated || endpoint.has_room(kind));
         full.into_iter().for_each(|endpoint| failures.note(endpoint, failures::full(&self.cluster, endpoint)));
@@ -341,7 +402,11 @@ impl Endpoints {
     /// Notes whether one of several is ready. Of an only one it is noted already.
     pub(crate) fn note_ready(&self, member: &Observer) {
         if self.are_of_a_list {
-            member.ready(self.all.load().iter().any(|endpoint| endpoint.is_usable() && endpoint.observer.is_ready()));
+            let all = self.all.load();
+            // Where all are drained nobody has said that he is not ready.
+            let are_drained = all.iter().all(|endpoint| endpoint.is_drained());
+            let is_ready = |endpoint: &Arc<Endpoint>| endpoint.is_usable() && endpoint.observer.is_ready();
+            member.ready(are_drained || all.iter().any(|endpoint| !endpoint.is_drained() && is_ready(endpoint)));
         }
     }
 
@@ -364,14 +429,15 @@ impl Endpoints {
     }
 }
 
-/// Breaks what is still under way at an endpoint that is no longer the member's once its time is over.
-async fn drained(cluster: ClusterName, endpoint: Arc<Endpoint>) {
+/// Waits until nothing is under way any longer at an endpoint that is sent nothing new, closes its connections then, and
+/// breaks what is still under way once its time is over.
+async fn emptied(cluster: ClusterName, endpoint: Arc<Endpoint>) {
     let limit = Instant::now() + DRAIN_LIMIT;
     while endpoint.in_flight() > 0 && Instant::now() < limit {
         sleep(DRAIN_INTERVAL).await;
     }
     let (address, in_flight) = (&endpoint.target.address, endpoint.in_flight());
-    tracing::info!(%cluster, endpoint = %address, in_flight, "the endpoint that was the cluster's is left");
+    tracing::info!(%cluster, endpoint = %address, in_flight, "the endpoint is drained: its connections are closed");
     endpoint.pool.cut();
 }
 
@@ -418,12 +484,12 @@ impl Tended {
     fn lost(&self, reason: &str, is_told: bool) {
         let Some(all) = self.all.upgrade() else { return };
         let all = all.load();
-        let others = all.iter().filter(|endpoint| endpoint.is_usable()).count();
+        let others = all.iter().filter(|endpoint| endpoint.is_usable() && !endpoint.is_drained()).count();
         if !is_told {
             let endpoint = &self.address;
             tracing::warn!(cluster = %self.cluster, %endpoint, reason, others, "an endpoint cannot be reached; the others are used");
         }
-        if others == 0 {
+        if are_lost(&all) {
             self.member.unreachable(none_can_be_reached(&self.cluster, all.len(), reason));
         }
     }

@@ -44,7 +44,7 @@ impl Failures {
             }
             // The tasks that tend them find it out a moment later: whoever is told of it is not to be told meanwhile that
             // the member is well.
-            Some((_, error)) if !is_chosen && !member.is_unreachable() && !all.iter().any(|one| one.is_usable()) => {
+            Some((_, error)) if !is_chosen && !member.is_unreachable() && are_lost(all) => {
                 member.unreachable(none_can_be_reached(&cluster, all.len(), &error.to_string()));
             }
             _ => {}
@@ -90,6 +90,12 @@ pub(crate) fn open_breaker(cluster: &ClusterName, endpoint: &Endpoint, count: us
 pub(crate) fn full(cluster: &ClusterName, endpoint: &Endpoint) -> ForwardError {
     let limit = endpoint.breaker.tuning().max_in_flight_per_endpoint.unwrap_or_default();
     ForwardError::Full { cluster: cluster.clone(), what: "requests that may be in flight at an endpoint", limit }
+}
+
+/// Whether none of those that may be sent requests can be reached. Not where there are none: what is drained is not lost.
+pub(crate) fn are_lost(all: &[Arc<Endpoint>]) -> bool {
+    let mut asked = all.iter().filter(|endpoint| !endpoint.is_drained()).peekable();
+    asked.peek().is_some() && asked.all(|endpoint| !endpoint.is_usable())
 }
 
 /// What to say of a member of whose endpoints none can be reached.

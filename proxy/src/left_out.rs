@@ -6,7 +6,7 @@ use std::sync::Arc;
 /// Why an endpoint is left out: one word for programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeftOutReason {
-    /// It is no longer one of the member's, and what is under way there may end.
+    /// It is no longer one of the member's, or the configuration drains it: what is under way there may end.
     Drain,
     /// It failed so often in a row that nothing is sent to it for a while.
     Breaker,

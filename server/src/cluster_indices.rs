@@ -127,6 +127,7 @@ mod tests {
             origin: format!("UpstreamCluster {name}"),
             config: Err("a test".to_owned()),
             further_endpoints: Vec::new(),
+            drained_endpoints: tributary_proxy::EndpointSubset::default(),
             probe: tributary_proxy::Probe::default(),
             breaker: tributary_proxy::BreakerTuning::default(),
             beside_endpoints: None,

@@ -52,6 +52,10 @@ impl Clusters {
         let names: Vec<ClusterName> = specs.iter().map(|spec| spec.name.clone()).collect();
         let mut known = BTreeMap::new();
         for spec in specs {
+            // Before it is given others: none of those that are drained is to be sent anything.
+            if let Some(Ok(client)) = self.known.get(&spec.name).map(|known| &known.setup.client) {
+                client.set_drained(&spec.drained_endpoints);
+            }
             let entry = match self.known.remove(&spec.name) {
                 Some(same) if same.holds_for(&spec, &names) => same.with_user_of(spec).await,
                 Some(moved) if moved.holds_but_for_endpoints(&spec) => match moved.with_endpoints_of(&spec).await {
@@ -74,6 +78,7 @@ impl Clusters {
             origin,
             config,
             further_endpoints,
+            drained_endpoints,
             probe,
             breaker,
             address,
@@ -99,6 +104,9 @@ impl Clusters {
             }
             Err(reason) => Err(reason),
         };
+        if let Ok(client) = &client {
+            client.set_drained(&drained_endpoints);
+        }
         let said = before.and_then(|known| known.setup.client.err());
         match &client {
             Err(reason) if said.as_ref() != Some(reason) => {
@@ -261,6 +269,7 @@ mod tests {
             origin: format!("context {name:?}"),
             config: Ok(kube::Config::new("https://127.0.0.1:1".parse().unwrap())),
             further_endpoints: Vec::new(),
+            drained_endpoints: tributary_proxy::EndpointSubset::default(),
             probe: tributary_proxy::Probe::default(),
             breaker: tributary_proxy::BreakerTuning::default(),
             beside_endpoints: None,
@@ -380,6 +389,38 @@ mod tests {
             assert!(revision != last, "{name}");
             last = revision;
         }
+    }
+
+    #[tokio::test]
+    async fn an_endpoint_is_drained_by_the_client_that_there_is_and_by_a_new_one() {
+        let mut clusters = Clusters::new(ClientTuning::default());
+        let draining = |ports: &[u16], drained: u16| ClusterSpec {
+            drained_endpoints: tributary_proxy::EndpointSubset::new(&[format!("https://127.0.0.1:{drained}/")]),
+            ..at(ports)
+        };
+        let drained = |clusters: &Clusters| -> Vec<String> {
+            let endpoints = clusters.setups()[0].client.clone().unwrap().endpoints();
+            let drained = endpoints.into_iter().filter(|endpoint| {
+                endpoint.left_out.as_ref().is_some_and(|why| why.reason == tributary_proxy::LeftOutReason::Drain)
+            });
+            drained.map(|endpoint| endpoint.address.replace("127.0.0.1:", "")).collect()
+        };
+        clusters.update(vec![draining(&[1, 2], 2)]).await;
+        assert_eq!(drained(&clusters), ["2"], "from the beginning");
+        let first = clusters.revisions();
+        clusters.update(vec![draining(&[1, 2], 1)]).await;
+        assert_eq!(drained(&clusters), ["1"]);
+        assert!(clusters.revisions() == first);
+        // With the endpoint itself.
+        clusters.update(vec![draining(&[1, 2, 3], 3)]).await;
+        assert_eq!(drained(&clusters), ["3"]);
+        assert!(clusters.revisions() == first);
+        clusters.update(vec![at(&[1, 2, 3])]).await;
+        assert_eq!(drained(&clusters), Vec::<String>::new());
+        assert!(clusters.revisions() == first);
+        // An only one, too, and whichever client there is then.
+        clusters.update(vec![draining(&[7], 7)]).await;
+        assert_eq!(drained(&clusters), ["7"]);
     }
 
     #[tokio::test]

@@ -93,7 +93,13 @@ fn known_schema(name: &str, flow_control: &FlowControl, path: &str, problems: &m
     problems.error(path, format!("{name:?} is no flow-control schema of this object; {remedy}"));
 }
 
-fn endpoint_subset(chosen: &[String], endpoints: Option<&[String]>, path: &str, problems: &mut Problems<'_>) {
+/// Whether each of these is one of the endpoints, and once.
+pub(super) fn endpoint_subset(
+    chosen: &[String],
+    endpoints: Option<&[String]>,
+    path: &str,
+    problems: &mut Problems<'_>,
+) {
     for (index, endpoint) in chosen.iter().enumerate() {
         let field = format!("{path}[{index}]");
         // An address may hold a password where it is not one of those that were checked.

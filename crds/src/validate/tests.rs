@@ -75,6 +75,19 @@ fn clusters_by_themselves() {
             "endpoints: ['https://h', 'https://h'], caFile: a, credentials: {token: a}",
             "W spec.endpoints[1]: \"https://h\" is given twice",
         ),
+        (
+            "endpoints: ['https://g', 'https://h'], drainedEndpoints: ['https://h'], caFile: a, credentials: {token: a}",
+            "",
+        ),
+        (
+            &*format!("{GOOD}, drainedEndpoints: ['https://h']"),
+            "E spec.drainedEndpoints[0]: \"https://h\" is none of spec.endpoints",
+        ),
+        (
+            &*format!("{GOOD}, drainedEndpoints: ['https://127.0.0.1:6443']"),
+            "W spec.drainedEndpoints: has all of spec.endpoints",
+        ),
+        ("kubeconfig: {path: a}, drainedEndpoints: ['https://h']", "E spec.drainedEndpoints[0]"),
         ("endpoints: ['https://h'], credentials: {token: a}", "E spec.caData: is missing, and so is spec.caFile"),
         (
             "endpoints: ['https://h'], insecureSkipVerify: true, credentials: {token: a}",

@@ -43,6 +43,7 @@ pub(super) fn validate(cluster: &UpstreamCluster, problems: &mut Problems<'_>) {
     if let Some(serving) = &spec.secure_serving {
         secure_serving(serving, !spec.server_names.is_empty(), problems);
     }
+    drained_endpoints(spec, problems);
     let governance = Governance {
         policies: &spec.dispatch_policies,
         flow_control: &spec.flow_control,
@@ -204,6 +205,18 @@ fn endpoints(spec: &UpstreamClusterSpec, problems: &mut Problems<'_>) {
                 problems.error(field, format!("{endpoint:?} is not the address of a server; give https://host:port"))
             }
         }
+    }
+}
+
+/// Names that are none of the endpoints would drain nothing, and nobody would know it.
+fn drained_endpoints(spec: &UpstreamClusterSpec, problems: &mut Problems<'_>) {
+    governance::endpoint_subset(&spec.drained_endpoints, Some(&spec.endpoints), "spec.drainedEndpoints", problems);
+    let is_drained = |endpoint: &String| spec.drained_endpoints.contains(endpoint);
+    if !spec.endpoints.is_empty() && spec.endpoints.iter().all(is_drained) {
+        problems.warning(
+            "spec.drainedEndpoints",
+            "has all of spec.endpoints, so that nothing can be asked of the cluster; take one out of it",
+        );
     }
 }
 

@@ -1,10 +1,13 @@
-//! Endpoints that come and go while the client stays: what is under way at one that goes may end, and new requests go to
+//! Endpoints that come and go, or are drained, while the client stays: what is under way at one that goes may end, and new requests go to
 //! the others.
 
 use futures::FutureExt;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
-use tributary_proxy::{Address, ClientTuning, ClusterClient, LeftOutReason, RequestIdentity};
+use tributary_proxy::{
+    Address, ClientTuning, ClusterClient, EndpointStatus, EndpointSubset, ForwardError, LeftOutReason, RequestIdentity,
+    Sent,
+};
 
 use crate::endpoints::{Gate, client};
 use crate::member::{Member, Options, Port, SOON, channel, eventually, full, get, read, text};
@@ -165,6 +168,149 @@ async fn one_that_comes_back_begins_anew_and_the_last_takes_all() {
     config.cluster_url = gates[0].url();
     let lone = ClusterClient::connect(name, config, ClientTuning::default()).await.unwrap();
     assert!(!move_to(&lone, &member, &[&gates[0], &gates[1]]).await);
+}
+
+/// Those of these that are drained from now on.
+fn drain(client: &ClusterClient, gates: &[&Gate]) {
+    client.set_drained(&EndpointSubset::new(&gates.iter().map(|gate| gate.url().to_string()).collect::<Vec<_>>()));
+}
+
+fn is_drained(status: &EndpointStatus) -> bool {
+    status.left_out.as_ref().is_some_and(|why| why.reason == LeftOutReason::Drain)
+}
+
+#[tokio::test]
+async fn one_that_is_drained_stays_in_the_list_is_asked_whether_it_is_well_and_is_sent_nothing_new() {
+    let member = watchable().await;
+    let mut gates = [Gate::to(&member).await, Gate::to(&member).await];
+    let client = client(&member, [&gates[0], &gates[1]]).await;
+    let tended = client.clone();
+    let tending = tokio::spawn(async move { tended.watch_over().await });
+    let mut watches = Vec::new();
+    for _ in 0..2 {
+        let watch = client.forward(get("/api/v1/pods?watch=1"), RequestIdentity::Member).await.unwrap();
+        let mut body = watch.into_body();
+        body.frame().await.unwrap().unwrap();
+        watches.push(body);
+    }
+    eventually("both are asked", || client.endpoints().iter().all(|endpoint| endpoint.latency.is_some())).await;
+    let renewals = client.renewals();
+    drain(&client, &[&gates[0]]);
+    let at_gate = |seen: &[crate::member::Seen], gate: &Gate, path: &str| {
+        let authority = gate.url().authority().cloned();
+        seen.iter().filter(|one| one.uri.authority() == authority.as_ref() && one.uri.path() == path).count()
+    };
+    let before = member.seen().len();
+    for _ in 0..20 {
+        assert_eq!(read(client.forward(get("/api"), RequestIdentity::Member).await.unwrap()).await, "/api");
+        let post = Request::post("/api").body(full("{}")).unwrap();
+        assert_eq!(client.forward(post, RequestIdentity::Member).await.unwrap().status(), StatusCode::OK);
+    }
+    let seen = member.seen().split_off(before);
+    assert_eq!((at_gate(&seen, &gates[0], "/api"), at_gate(&seen, &gates[1], "/api")), (0, 40));
+    let statuses = client.endpoints();
+    assert!(is_drained(&statuses[0]) && !is_drained(&statuses[1]), "{statuses:?}");
+    assert_eq!(statuses[0].outstanding, 1, "its watch is under way");
+    // Those of both go on, over the connections that they have.
+    assert!(watches.iter_mut().all(|watch| watch.frame().now_or_never().is_none()));
+    assert_eq!(client.renewals(), renewals);
+    // It is asked whether it is well, as before.
+    let asked = || at_gate(&member.seen(), &gates[0], "/readyz");
+    let before = asked();
+    eventually("the drained one is asked", || asked() > before).await;
+    assert!(client.reachability().borrow().is_reachable());
+
+    // That it is not well is seen while it is drained, and says nothing of the member.
+    gates[0].close().await;
+    let cause = || client.endpoints()[0].left_out.as_ref().unwrap().cause.to_string();
+    eventually("it is seen to be lost", || cause().starts_with("the configuration drains it; it cannot be reached"))
+        .await;
+    assert!(is_drained(&client.endpoints()[0]) && client.reachability().borrow().is_reachable());
+    gates[0].open().await;
+    eventually("it is seen to be back", || cause() == "the configuration drains it").await;
+    drop(watches);
+    eventually("nothing is under way there", || client.endpoints()[0].outstanding == 0).await;
+    drain(&client, &[]);
+    assert!(!client.endpoints().iter().any(is_drained));
+    let before = member.seen().len();
+    for _ in 0..20 {
+        client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+    }
+    assert!(at_gate(&member.seen().split_off(before), &gates[0], "/api") >= 5, "it has its part again");
+    tending.abort();
+}
+
+#[tokio::test]
+async fn where_all_are_drained_requests_are_refused_as_not_sent_and_the_member_is_not_lost() {
+    let member = watchable().await;
+    let gates = [Gate::to(&member).await, Gate::to(&member).await];
+    let several = client(&member, [&gates[0], &gates[1]]).await;
+    let name = tributary_apimachinery::ClusterName::new("c1").unwrap();
+    let mut config = member.config();
+    config.cluster_url = gates[0].url();
+    let lone = ClusterClient::connect(name, config, ClientTuning::default()).await.unwrap();
+    for (client, count) in [(&several, 2), (&lone, 1)] {
+        client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+        drain(client, &[&gates[0], &gates[1]]);
+        assert!(client.is_drained());
+        for request in [get("/api"), Request::post("/api").body(full("{}")).unwrap()] {
+            let error = client.forward(request, RequestIdentity::Member).await.unwrap_err();
+            let ForwardError::NoEndpoint { left_out, .. } = &error else { panic!("{error}") };
+            assert!(left_out.iter().all(|(_, why)| why.reason == LeftOutReason::Drain), "{error}");
+            assert_eq!(
+                (left_out.len(), error.sent(), error.status_code()),
+                (count, Sent::No, StatusCode::SERVICE_UNAVAILABLE)
+            );
+            assert!(error.to_string().contains("the configuration drains it (drain)"), "{error}");
+        }
+        assert!(client.reachability().borrow().is_reachable(), "nothing says that it is lost");
+        drain(client, &[]);
+        client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn one_that_is_drained_does_not_take_the_place_of_others_that_are_lost() {
+    let member = watchable().await;
+    let mut gates = [Gate::to(&member).await, Gate::to(&member).await];
+    let client = client(&member, [&gates[0], &gates[1]]).await;
+    client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+    drain(&client, &[&gates[0]]);
+    gates[1].close().await;
+    let error = client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err();
+    let ForwardError::NoEndpoint { left_out, .. } = &error else { panic!("{error}") };
+    let mut reasons: Vec<_> = left_out.iter().map(|(_, why)| why.reason.as_str()).collect();
+    reasons.sort_unstable();
+    assert_eq!(reasons, ["drain", "unreachable"], "{error}");
+    eventually("the member is lost", || !client.reachability().borrow().is_reachable()).await;
+    drain(&client, &[]);
+    assert_eq!(read(client.forward(get("/api"), RequestIdentity::Member).await.unwrap()).await, "/api");
+    eventually("the member is back", || client.reachability().borrow().is_reachable()).await;
+}
+
+#[tokio::test]
+async fn what_waits_for_a_connection_to_one_that_is_drained_meanwhile_goes_to_another() {
+    let member = watchable().await;
+    // Takes connections, and says nothing on them.
+    let mute = Port::reserve();
+    let _listener = mute.listen().await;
+    let gate = Gate::to(&member).await;
+    let name = tributary_apimachinery::ClusterName::new("c1").unwrap();
+    let mut config = member.config();
+    config.cluster_url = format!("https://{}", mute.address()).parse().unwrap();
+    let drained = EndpointSubset::new(&[config.cluster_url.to_string()]);
+    let further = [Address::from(gate.url())];
+    let client = ClusterClient::connect_to_all(name, config, &further, ClientTuning::default()).await.unwrap();
+    let asking = client.clone();
+    let asking = tokio::spawn(async move {
+        let post = Request::post("/api").body(full("{}")).unwrap();
+        asking.forward(post, RequestIdentity::Member).await
+    });
+    eventually("it waits for the first", || client.endpoints()[0].outstanding == 1).await;
+    client.set_drained(&drained);
+    let answer = tokio::time::timeout(SOON, asking).await.unwrap().unwrap().unwrap();
+    assert_eq!(read(answer).await, "/api");
+    assert_eq!(member.last().uri.authority(), gate.url().authority());
 }
 
 /// A farewell in two steps (RFC 9113 §6.8): new requests take another connection, and those under way end there.

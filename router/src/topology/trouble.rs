@@ -37,6 +37,10 @@ impl Cluster {
             let age = known.heard.unwrap_or(known.since).elapsed();
             return Some((ClusterCondition::Unreachable, trouble(reason.to_string(), age)));
         }
+        if client.is_drained() {
+            let (cluster, cause) = (self.name().clone(), "all of its endpoints are drained".to_owned());
+            return Some((ClusterCondition::Troubled, Trouble { cluster, cause, age: None }));
+        }
         if let Some(problem) = problem() {
             return Some((ClusterCondition::Troubled, problem));
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tributary_proxy::ClientTuning;
+use tributary_proxy::{ClientTuning, ClusterClient, EndpointSubset};
 use tributary_simulator::Simulator;
 use tributary_simulator::{Relay, Weather};
 
@@ -20,6 +20,12 @@ fn url(relay: &Relay) -> http::Uri {
 
 /// A member behind relays, and a router over it.
 async fn behind<const N: usize>(tuning: ClientTuning) -> (Fixture, Vec<Relay>) {
+    let (fixture, relays, _) = with_client::<N>(tuning).await;
+    (fixture, relays)
+}
+
+/// As [`behind`], with the member's client.
+async fn with_client<const N: usize>(tuning: ClientTuning) -> (Fixture, Vec<Relay>, ClusterClient) {
     let member = Simulator::start(config("a")).await.unwrap();
     let mut relays = Vec::new();
     for seed in 0..N {
@@ -27,10 +33,11 @@ async fn behind<const N: usize>(tuning: ClientTuning) -> (Fixture, Vec<Relay>) {
     }
     let urls: Vec<_> = relays.iter().map(url).collect();
     let setup = setup_through(&member, "a", &urls, tuning).await;
+    let client = setup.client.clone().unwrap();
     let fixture = Fixture { members: vec![member], router: router(allow()) };
     fixture.router.set_clusters(vec![setup]);
     fixture.router.asked_once(SOON).await;
-    (fixture, relays)
+    (fixture, relays, client)
 }
 
 async fn readyz(fixture: &Fixture) -> String {
@@ -87,6 +94,38 @@ async fn an_endpoint_that_is_lost_under_load_is_not_noticed_but_by_writes_in_fli
     let reachable = |port| format!("tributary_endpoint_reachable{{cluster=\"a\",endpoint=\"127.0.0.1:{port}\"}}");
     assert!(metrics.contains(&format!("{} 0\n", reachable(lost_port))), "{metrics}");
     assert!(metrics.contains(&format!("{} 1\n", reachable(relays[0].port()))), "{metrics}");
+}
+
+/// Where nothing can be sent because the configuration says so, a client may well come again: nothing is lost, and nothing
+/// was carried out. Memory answers as before.
+#[tokio::test]
+async fn where_all_endpoints_are_drained_what_is_forwarded_is_to_come_again_and_memory_answers() {
+    let (fixture, relays, client) = with_client::<2>(ClientTuning::default()).await;
+    fixture.put_and_see("a", "x", "").await;
+    let drain = |relays: &[&Relay]| {
+        let urls: Vec<_> = relays.iter().map(|relay| url(relay).to_string()).collect();
+        client.set_drained(&EndpointSubset::new(&urls));
+    };
+    let forwarded = format!("/clusters/a{CONFIG_MAPS}/x");
+    let left_out = |relay: &Relay, is_drained: u8| {
+        let endpoint = format!("127.0.0.1:{}", relay.port());
+        format!("tributary_endpoint_left_out{{cluster=\"a\",endpoint=\"{endpoint}\",reason=\"drain\"}} {is_drained}\n")
+    };
+    drain(&[&relays[0]]);
+    fixture.get(&forwarded).await.ok();
+    let metrics = fixture.router.metrics().expose();
+    assert!(metrics.contains(&left_out(&relays[0], 1)) && metrics.contains(&left_out(&relays[1], 0)), "{metrics}");
+
+    drain(&[&relays[0], &relays[1]]);
+    for (method, body) in [("GET", ""), ("DELETE", "")] {
+        let answer = fixture.client().send(method, &forwarded, &[], body).await;
+        let message = answer.refused(503);
+        assert!(message.contains("the configuration drains it (drain)"), "{method}: {message}");
+        assert_eq!(answer.headers["retry-after"], "1", "{method}");
+    }
+    assert_eq!(name(&fixture.get(&format!("{CONFIG_MAPS}/x")).await.ok()), "x");
+    drain(&[]);
+    fixture.get(&forwarded).await.ok();
 }
 
 #[tokio::test]

@@ -20,6 +20,8 @@ pub struct ClusterSpec {
     pub config: Result<kube::Config, String>,
     /// The addresses of its servers besides the one in `config`.
     pub further_endpoints: Vec<tributary_proxy::Address>,
+    /// Those of all its addresses that are drained.
+    pub drained_endpoints: tributary_proxy::EndpointSubset,
     /// How each of its endpoints is asked whether it is well.
     pub probe: tributary_proxy::Probe,
     /// When its endpoints that fail are sent nothing for a while.

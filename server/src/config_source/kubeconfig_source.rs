@@ -84,6 +84,7 @@ fn spec(chosen: SelectedContext, target: Result<ContextTarget, String>) -> Clust
         origin,
         config,
         further_endpoints: Vec::new(),
+        drained_endpoints: tributary_proxy::EndpointSubset::default(),
         probe: tributary_proxy::Probe::default(),
         breaker: tributary_proxy::BreakerTuning::default(),
         beside_endpoints: None,

@@ -11,7 +11,7 @@ use tributary_crds::upstream_cluster::INDEX_MAX;
 use tributary_crds::{
     Credentials, KubeconfigReference, SecretText, Severity, UpstreamCluster, UpstreamClusterSpec, ValidationProblem,
 };
-use tributary_proxy::{Address, BreakerTuning, Probe, without_user_info};
+use tributary_proxy::{Address, BreakerTuning, EndpointSubset, Probe, without_user_info};
 use tributary_router::{ClusterAddress, MemberRules};
 
 use super::dispatch::dispatch_settings;
@@ -173,6 +173,7 @@ pub async fn cluster_spec(
         // Of its own fields the validation warns.
         warnings: cluster.spec.kubeconfig.as_ref().map(|_| target.warnings).unwrap_or_default(),
         further_endpoints,
+        drained_endpoints: EndpointSubset::new(&cluster.spec.drained_endpoints),
         index: cluster.spec.index,
         impersonation: MemberRules { uid: told.uid, extra: told.extra.iter().cloned().collect() },
         authorization: cluster.spec.authorization,

@@ -373,6 +373,7 @@ mod tests {
                 origin: "context \"a\"".to_owned(),
                 config: Ok(kube::Config::new(server.parse().unwrap())),
                 further_endpoints: Vec::new(),
+                drained_endpoints: tributary_proxy::EndpointSubset::default(),
                 probe: tributary_proxy::Probe::default(),
                 breaker: tributary_proxy::BreakerTuning::default(),
                 beside_endpoints: None,

@@ -134,10 +134,11 @@ fn troubles(cluster: &ClusterReport) -> Vec<String> {
     lines.extend(cluster.credentials_problem.as_ref().map(|problem| format!("credentials: {problem}")));
     lines.extend(cluster.rights_problem.as_ref().map(|problem| format!("what users may do is not known: {problem}")));
     lines.extend(cluster.identity_problem.as_ref().map(|problem| format!("identity: {problem}")));
-    if cluster.endpoints.len() > 1 {
-        let lost = cluster.endpoints.iter().filter_map(|it| Some((&it.address, it.problem.as_ref()?)));
-        lines.extend(lost.map(|(address, problem)| format!("endpoint {address}: {problem}")));
-    }
+    // Of an only one the cluster's own problem tells, but for what the configuration says.
+    let is_only = cluster.endpoints.len() == 1;
+    let told = cluster.endpoints.iter().filter(|it| !is_only || it.left_out.as_deref() == Some("drain"));
+    let lost = told.filter_map(|it| Some((&it.address, it.problem.as_ref()?)));
+    lines.extend(lost.map(|(address, problem)| format!("endpoint {address}: {problem}")));
     lines
 }
 
@@ -426,6 +427,24 @@ short_to_member     90    100   -        eu
                 assert!(width(&line) <= columns, "{line}");
             }
         }
+    }
+
+    #[test]
+    fn an_endpoint_that_is_drained_is_told_of_also_where_there_is_no_other() {
+        let told = |left_out: &str, problem: &str| {
+            troubles(&ClusterReport {
+                endpoints: vec![EndpointReport {
+                    address: "10.0.0.7:6443".to_owned(),
+                    left_out: Some(left_out.to_owned()),
+                    problem: Some(problem.to_owned()),
+                    ..EndpointReport::default()
+                }],
+                ..ready("eu", 1)
+            })
+        };
+        let drained = told("drain", "the configuration drains it");
+        assert_eq!(drained, ["endpoint 10.0.0.7:6443: the configuration drains it"]);
+        assert!(told("unreachable", "refused").is_empty(), "the cluster's own problem says so");
     }
 
     #[test]
