@@ -1,6 +1,6 @@
 //! Replicas that lend each other what they do not use of flow control's limits.
 //!
-//! Each listens for the others' questions and asks each of them once in a second, over TLS in which both sides have a
+//! Each listens for the others' questions and asks each of them once in a second, wherever their names lead, over TLS in which both sides have a
 //! certificate of the replicas' own authority. What is lent and borrowed is the router's; nothing here has to be agreed on
 //! by all, and a replica that is cut off has its equal part of each limit.
 //!
@@ -14,6 +14,7 @@ mod asking;
 mod credentials;
 mod message;
 mod metrics;
+mod places;
 
 use std::sync::Arc;
 
@@ -30,6 +31,7 @@ use answering::Answering;
 use asking::Asking;
 use credentials::{CredentialFiles, ReplicaCredentials};
 pub use metrics::ReplicaMetrics;
+use places::{Places, SystemResolver};
 
 /// What is needed to talk with the other replicas.
 pub(crate) struct Exchange {
@@ -56,7 +58,8 @@ impl Exchange {
         let own = ReplicaId(rand::random());
         let server = Arc::new(ArcSwap::new(credentials.server()));
         let answering = Answering::new(own, Arc::clone(&server), Arc::clone(router));
-        let asking = Asking::new(own, &arguments.peers, (files, &credentials, server), Arc::clone(router));
+        let places = Places::new(&arguments.peers, Arc::new(SystemResolver));
+        let asking = Asking::new((own, arguments.count()), places, (files, credentials, server), Arc::clone(router));
         let asking = asking.map_err(Failure::usage)?;
         Ok(Some(Self { socket, answering, asking }))
     }

@@ -45,7 +45,7 @@ pub(crate) fn values(name: &str) -> String {
 }
 
 /// Values that are refused, and a part of what is said.
-const REFUSED: [(&str, &str); 14] = [
+const REFUSED: [(&str, &str); 18] = [
     ("configuration.objects=null", "configuration: give exactly one of objects"),
     ("configuration.existingSecret=clusters", "configuration: give exactly one of objects"),
     ("serving.secretName=", "serving.secretName: name a Secret"),
@@ -57,6 +57,10 @@ const REFUSED: [(&str, &str); 14] = [
     ("image.digest=latest", "digest"),
     ("configuration.objects[0].kind=Pod", "objects"),
     ("containerPort=443", "containerPort"),
+    ("peers.enabled=true", "peers.secretName: name a Secret"),
+    ("peers.enabled=true,peers.certificate.create=true", "peers.certificate.issuerRef.name: name the Issuer"),
+    ("peers.enabled=true,peers.secretName=p,peers.port=6443", "6443 is containerPort"),
+    ("peers.port=443", "port"),
     ("accessLog.path=access.log", "path"),
     ("tracing.configuration.kind=TracingConfiguration", "kind"),
     ("tracing.configuration.samplingRatePerMillion=1000001", "samplingRatePerMillion"),
@@ -105,7 +109,7 @@ async fn without_a_warning(kubectl: &Kubectl, arguments: &[&str]) -> anyhow::Res
 
 /// Kinds of others (cert-manager's, the Prometheus Operator's) are not served there, and are left out: a schema that
 /// is made up here would say nothing about theirs.
-const SERVED: &str = "serviceMonitor.enabled=false,prometheusRule.enabled=false,serving.certificate.create=false,serving.secretName=tributary-serving";
+const SERVED: &str = "serviceMonitor.enabled=false,prometheusRule.enabled=false,serving.certificate.create=false,serving.secretName=tributary-serving,peers.certificate.create=false,peers.secretName=tributary-peers";
 
 async fn a_kube_apiserver_takes_all_of_it(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;

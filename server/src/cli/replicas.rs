@@ -20,7 +20,9 @@ pub struct ReplicaArguments {
     #[arg(long, value_name = "N")]
     pub replica_count: Option<NonZeroU32>,
     /// Another replica, at the address of its --peer-listen: https://HOST:PORT. Replicas lend each other what they do not
-    /// use of a limit. May be repeated; this replica itself may be among them, if --replica-count says how many there are
+    /// use of a limit. May be repeated. A host name may lead to several replicas, as a headless Service's does; it is
+    /// resolved every 5 seconds. Then, and where this replica itself is among them, --replica-count has to say how many
+    /// there are
     #[arg(long = "peer", value_name = "URL", requires = "peer_listen")]
     pub peers: Vec<PeerUrl>,
     /// Where the other replicas ask this one, over TLS with certificates on both sides
@@ -66,20 +68,27 @@ impl ReplicaArguments {
         Ok(())
     }
 
-    fn count(&self) -> NonZeroU32 {
+    /// How many replicas there are, this one included.
+    pub(crate) fn count(&self) -> NonZeroU32 {
         let named = u32::try_from(self.peers.len()).unwrap_or(u32::MAX);
         self.replica_count.unwrap_or_else(|| NonZeroU32::MIN.saturating_add(named))
     }
 }
 
-/// Where another replica is asked: `https://HOST:PORT`.
+/// Where other replicas are asked: `https://HOST:PORT`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerUrl(Uri);
 
 impl PeerUrl {
-    /// The URL.
-    pub fn uri(&self) -> &Uri {
-        &self.0
+    /// The host: a name, or an address without brackets. It is what the certificates there have to be for.
+    pub fn host(&self) -> &str {
+        self.0.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']')
+    }
+
+    /// The port.
+    pub fn port(&self) -> u16 {
+        // One without a port is none.
+        self.0.port_u16().unwrap_or_default()
     }
 }
 
@@ -112,6 +121,9 @@ mod tests {
         for right in ["https://tributary-1.tributary:7444", "https://[::1]:1/"] {
             assert_eq!(right.parse::<PeerUrl>().unwrap().to_string(), right.trim_end_matches('/'));
         }
+        let of = |text: &str| text.parse::<PeerUrl>().map(|peer| (peer.host().to_owned(), peer.port())).unwrap();
+        assert_eq!(of("https://[::1]:1/"), ("::1".to_owned(), 1));
+        assert_eq!(of("https://tributary-1.tributary:7444"), ("tributary-1.tributary".to_owned(), 7444));
         for wrong in ["http://a:1", "https://a", "https://a:1/b", "https://a:1?b", "https://b:c@a:1", "a:1", ""] {
             assert!(wrong.parse::<PeerUrl>().is_err(), "{wrong}");
         }

@@ -1,5 +1,8 @@
 //! Asks the other replicas for what is wanted of limits.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +19,7 @@ use tributary_router::{LimitShare, Router};
 use super::credentials::{CredentialFiles, ReplicaCredentials};
 use super::message::{Message, PATH};
 use super::metrics::ReplicaMetrics;
-use crate::cli::PeerUrl;
+use super::places::{self, Place, Places};
 use crate::config_source::watch::FileWatch;
 
 /// How often the others are asked: a loan is renewed some times before it is over.
@@ -27,17 +30,22 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 /// What asks. One per process.
 pub(super) struct Asking {
     own: ReplicaId,
+    /// How many replicas there are to be.
+    count: NonZeroU32,
     router: Arc<Router>,
-    others: Vec<Other>,
+    places: Places,
+    others: BTreeMap<Place, Other>,
     files: CredentialFiles,
+    credentials: ReplicaCredentials,
     /// How this replica's listener takes connections; exchanged with the files.
     server: Arc<ArcSwap<ServerConfig>>,
     metrics: ReplicaMetrics,
+    /// Whether more were reached last than there are to be.
+    are_too_many: bool,
 }
 
 /// One that is asked.
 struct Other {
-    url: PeerUrl,
     client: kube::Client,
     /// As it said last.
     id: Option<ReplicaId>,
@@ -48,39 +56,40 @@ struct Other {
 
 /// What one answered.
 struct Answered {
-    number: usize,
+    place: Place,
     asked: Instant,
     answer: Result<Message, String>,
 }
 
 impl Asking {
-    /// Asks nobody yet.
+    /// Asks nobody yet. `own` is this replica, and how many there are to be.
     ///
     /// # Errors
-    /// A URL or credentials of which no client can be made.
+    /// Credentials of which no client can be made.
     pub(super) fn new(
-        own: ReplicaId,
-        urls: &[PeerUrl],
-        (files, credentials, server): (CredentialFiles, &ReplicaCredentials, Arc<ArcSwap<ServerConfig>>),
+        own: (ReplicaId, NonZeroU32),
+        places: Places,
+        (files, credentials, server): (CredentialFiles, ReplicaCredentials, Arc<ArcSwap<ServerConfig>>),
         router: Arc<Router>,
     ) -> anyhow::Result<Self> {
-        let others = urls.iter().map(|url| {
-            let client = client(url, credentials)?;
-            Ok(Other { url: url.clone(), client, id: None, is_reached: None, is_being_asked: false })
-        });
-        let others = others.collect::<anyhow::Result<_>>()?;
+        // Whether one can be made does not depend on the address.
+        client("localhost", (Ipv4Addr::LOCALHOST, 1).into(), &credentials)?;
         let metrics = ReplicaMetrics::default();
         router.metrics().register(|registry| metrics.register(registry));
-        Ok(Self { own, router, others, files, server, metrics })
+        let ((own, count), others) = (own, BTreeMap::new());
+        Ok(Self { own, count, router, places, others, files, credentials, server, metrics, are_too_many: false })
     }
 
     /// Asks each second, for ever. Cancel: safe; loans that stand are no longer followed then.
     pub(super) async fn run(mut self) {
-        let mut tick = interval(INTERVAL);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let [mut tick, mut resolve] = [INTERVAL, places::INTERVAL].map(|period| {
+            let mut tick = interval(period);
+            tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            tick
+        });
         let mut watch = FileWatch::new();
         watch.set(self.files.paths());
-        let mut asking = FuturesUnordered::new();
+        let (mut asking, mut resolving) = (FuturesUnordered::new(), FuturesUnordered::new());
         loop {
             // What is borrowed is over when it is, whoever is being asked then.
             let end = self.router.flow_shares().settle();
@@ -92,6 +101,11 @@ impl Asking {
             };
             tokio::select! {
                 () = over => {}
+                _ = resolve.tick() => resolving.extend(self.places.resolve()),
+                Some(resolved) = resolving.next() => {
+                    self.places.take(resolved);
+                    self.follow_places();
+                }
                 _ = tick.tick() => asking.extend(self.ask()),
                 Some(answered) = asking.next() => self.take(answered),
                 () = watch.changed() => {
@@ -103,29 +117,52 @@ impl Asking {
         }
     }
 
+    /// Asks those that there are now, and no others. What one lent that is there no longer is over when it would be.
+    fn follow_places(&mut self) {
+        let places = self.places.all();
+        self.others.retain(|place, _| places.contains(place));
+        for place in places {
+            if self.others.contains_key(&place) {
+                continue;
+            }
+            match client(self.places.url(place).host(), place.address, &self.credentials) {
+                Ok(client) => {
+                    let other = Other { client, id: None, is_reached: None, is_being_asked: false };
+                    self.others.insert(place, other);
+                }
+                Err(error) => {
+                    let (replica, reason) = (place.address, format!("{error:#}"));
+                    tracing::error!(%replica, reason, "another replica cannot be asked");
+                }
+            }
+        }
+        self.count_reached();
+    }
+
     /// A question to each that has answered the one before.
     fn ask(&mut self) -> Vec<BoxFuture<'static, Answered>> {
         let limits = self.router.flow_shares();
         let wanted = limits.wanted();
-        let free = self.others.iter_mut().enumerate().filter(|(_, other)| !other.is_being_asked);
-        let questions = free.map(|(number, other)| {
+        let free = self.others.iter_mut().filter(|(_, other)| !other.is_being_asked);
+        let questions = free.map(|(place, other)| {
             other.is_being_asked = true;
             let question = Message::new(self.own, &limits.asked_of(other.id, &wanted));
-            let (client, asked) = (other.client.clone(), Instant::now());
+            let (place, client, asked) = (*place, other.client.clone(), Instant::now());
             async move {
                 let answer = match timeout(ANSWER_WITHIN, post(client, question)).await {
                     Ok(answer) => answer,
                     Err(_) => Err(format!("it did not answer within {} s", ANSWER_WITHIN.as_secs())),
                 };
-                Answered { number, asked, answer }
+                Answered { place, asked, answer }
             }
             .boxed()
         });
         questions.collect()
     }
 
-    fn take(&mut self, Answered { number, asked, answer }: Answered) {
-        let Some(other) = self.others.get_mut(number) else { return };
+    fn take(&mut self, Answered { place, asked, answer }: Answered) {
+        let Some(other) = self.others.get_mut(&place) else { return };
+        let (url, address) = (self.places.url(place), place.address);
         other.is_being_asked = false;
         match answer {
             Ok(answer) => {
@@ -135,18 +172,34 @@ impl Asking {
                     self.router.flow_shares().borrow(answer.replica(), &lent, asked);
                 }
                 if other.is_reached.replace(true) != Some(true) {
-                    tracing::info!(replica = %other.url, "the other replica is reached; it lends what it does not use of limits");
+                    tracing::info!(replica = %url, %address, "the other replica is reached; it lends what it does not use of limits");
                 }
             }
             Err(reason) => {
                 if other.is_reached.replace(false) != Some(false) {
                     let seconds = LOAN.as_secs();
-                    tracing::warn!(replica = %other.url, reason, "another replica is out of reach; what it lent is over within {seconds} s, and this one has its own part of each limit");
+                    tracing::warn!(replica = %url, %address, reason, "another replica is out of reach; what it lent is over within {seconds} s, and this one has its own part of each limit");
                 }
             }
         }
-        let reached = self.others.iter().filter(|other| other.is_reached == Some(true) && other.id != Some(self.own));
-        self.metrics.reached.set(i64::try_from(reached.count()).unwrap_or(i64::MAX));
+        self.count_reached();
+    }
+
+    /// How many others answer. More of them than are counted let in more together than a limit says.
+    fn count_reached(&mut self) {
+        let reached = self.others.values().filter(|other| other.is_reached == Some(true)).filter_map(|other| other.id);
+        let reached = reached.filter(|id| *id != self.own).collect::<BTreeSet<_>>().len();
+        self.metrics.reached.set(i64::try_from(reached).unwrap_or(i64::MAX));
+        let are_too_many = reached >= usize::try_from(self.count.get()).unwrap_or(usize::MAX);
+        if are_too_many && !self.are_too_many {
+            let (replicas, count) = (reached + 1, self.count.get());
+            tracing::warn!(
+                replicas,
+                count,
+                "there are more replicas than --replica-count says; each limit is exceeded by the parts of those beyond"
+            );
+        }
+        self.are_too_many = are_too_many;
     }
 
     /// Reads the credentials anew; connections that are open keep theirs.
@@ -159,19 +212,22 @@ impl Asking {
 
     fn read_anew(&mut self) -> anyhow::Result<()> {
         let credentials = ReplicaCredentials::read(&self.files)?;
-        let clients: Vec<_> =
-            self.others.iter().map(|other| client(&other.url, &credentials)).collect::<Result<_, _>>()?;
-        for (other, client) in self.others.iter_mut().zip(clients) {
+        let of = |place: &Place| client(self.places.url(*place).host(), place.address, &credentials);
+        let clients: Vec<_> = self.others.keys().map(of).collect::<Result<_, _>>()?;
+        for (other, client) in self.others.values_mut().zip(clients) {
             other.client = client;
         }
         self.server.store(credentials.server());
+        self.credentials = credentials;
         tracing::info!("the credentials for other replicas were read anew");
         Ok(())
     }
 }
 
-fn client(url: &PeerUrl, credentials: &ReplicaCredentials) -> anyhow::Result<kube::Client> {
-    let mut config = kube::Config::new(url.uri().clone());
+/// A client for the replica at this address, whose certificate is to be for this host.
+fn client(host: &str, address: SocketAddr, credentials: &ReplicaCredentials) -> anyhow::Result<kube::Client> {
+    let mut config = kube::Config::new(format!("https://{address}").parse()?);
+    config.tls_server_name = Some(host.to_owned());
     credentials.put_into(&mut config);
     config.connect_timeout = Some(ANSWER_WITHIN);
     config.default_retry = false;
@@ -187,5 +243,99 @@ async fn post(client: kube::Client, question: Message) -> Result<Message, String
     match answer.status() {
         StatusCode::OK => Message::read(answer.into_body()).await,
         status => Err(format!("it answered {status}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::path::Path;
+
+    use parking_lot::Mutex;
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+    use tokio::net::TcpListener;
+    use tributary_router::RouterConfig;
+
+    use super::super::answering::Answering;
+    use super::super::places::Resolver;
+    use super::*;
+    use crate::cli::ReplicaArguments;
+
+    /// The one name of all replicas, which is no address of any.
+    const NAME: &str = "replicas.test";
+    const SOON: Duration = Duration::from_secs(30);
+
+    /// Where the name leads now.
+    struct Names(Mutex<Vec<SocketAddr>>);
+
+    impl Resolver for Names {
+        fn resolve(&self, host: String, port: u16) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> {
+            let known = self.0.lock().clone();
+            let found = (host == NAME && known.iter().all(|address| address.port() == port)).then_some(known);
+            async move { found.ok_or_else(|| io::Error::other("no such name")) }.boxed()
+        }
+    }
+
+    /// The files of replicas, all of which have one certificate for their one name.
+    fn written(folder: &Path, port: u16) -> ReplicaArguments {
+        let mut authority = CertificateParams::new(Vec::<String>::new()).unwrap();
+        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let authority_key = KeyPair::generate().unwrap();
+        let authority_pem = authority.self_signed(&authority_key).unwrap().pem();
+        let (issuer, key) = (Issuer::new(authority, authority_key), KeyPair::generate().unwrap());
+        let own = CertificateParams::new(vec![NAME.to_owned()]).unwrap().signed_by(&key, &issuer).unwrap();
+        let file = |name: &str, text: String| {
+            let path = folder.join(name);
+            std::fs::write(&path, text).unwrap();
+            Some(path)
+        };
+        ReplicaArguments {
+            replica_count: NonZeroU32::new(3),
+            peers: vec![format!("https://{NAME}:{port}").parse().unwrap()],
+            peer_listen: None,
+            peer_ca_file: file("ca.crt", authority_pem),
+            peer_cert_file: file("own.crt", own.pem()),
+            peer_key_file: file("own.key", key.serialize_pem()),
+        }
+    }
+
+    #[tokio::test]
+    async fn all_to_which_one_name_leads_are_asked_as_they_come_and_go() {
+        // Replicas at addresses of their own, and at one port, as pods are.
+        let first = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = first.local_addr().unwrap().port();
+        let mut sockets = vec![first];
+        for host in ["127.0.0.2", "127.0.0.3"] {
+            sockets.push(TcpListener::bind((host, port)).await.unwrap());
+        }
+        let addresses: Vec<_> = sockets.iter().map(|socket| socket.local_addr().unwrap()).collect();
+        let folder = tempfile::tempdir().unwrap();
+        let arguments = written(folder.path(), port);
+        let files = CredentialFiles::of(&arguments).unwrap();
+        let credentials = || ReplicaCredentials::read(&files).unwrap();
+        let router = Router::new(RouterConfig::default());
+        for (socket, id) in sockets.into_iter().zip([1, 2, 3]) {
+            let server = Arc::new(ArcSwap::new(credentials().server()));
+            let of = if id == 1 { Arc::clone(&router) } else { Router::new(RouterConfig::default()) };
+            tokio::spawn(Answering::new(ReplicaId(id), server, of).run(socket));
+        }
+        let names = Arc::new(Names(Mutex::new(addresses.clone())));
+        let places = Places::new(&arguments.peers, names.clone());
+        let own = (ReplicaId(1), arguments.count());
+        let server = Arc::new(ArcSwap::new(credentials().server()));
+        let asking = Asking::new(own, places, (files.clone(), credentials(), server), Arc::clone(&router)).unwrap();
+        let reached = asking.metrics.reached.clone();
+        let asking = tokio::spawn(asking.run());
+        // Of the three it is one itself.
+        for (now, expected) in [(&addresses[..], 2), (&addresses[..2], 1), (&addresses[..], 2)] {
+            *names.0.lock() = now.to_vec();
+            let comes = async {
+                while reached.get() != expected {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            };
+            timeout(SOON, comes).await.unwrap_or_else(|_| panic!("{} of {expected} are reached", reached.get()));
+        }
+        asking.abort();
     }
 }

@@ -39,7 +39,7 @@ fn write_credentials(folder: &Path) {
     let authority_certificate = authority.self_signed(&authority_key).unwrap();
     let issuer = Issuer::new(authority, authority_key);
     let key = KeyPair::generate().unwrap();
-    let own = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap().signed_by(&key, &issuer).unwrap();
+    let own = CertificateParams::new(vec!["localhost".to_owned()]).unwrap().signed_by(&key, &issuer).unwrap();
     for (name, text) in
         [("ca.crt", authority_certificate.pem()), ("own.crt", own.pem()), ("own.key", key.serialize_pem())]
     {
@@ -65,7 +65,8 @@ impl Replica {
             format!("--config={}", text(folder.join("config"))),
             format!("--write-kubeconfig={}", text(written.clone())),
             format!("--peer-listen=127.0.0.1:{listen}"),
-            format!("--peer=https://127.0.0.1:{other}"),
+            // By a name, which is resolved, and which the certificate is for.
+            format!("--peer=https://localhost:{other}"),
             format!("--peer-ca-file={}", text(folder.join("ca.crt"))),
             format!("--peer-cert-file={}", text(folder.join("own.crt"))),
             format!("--peer-key-file={}", text(folder.join("own.key"))),
