@@ -1,9 +1,11 @@
 //! Whether it is known who is at the other end of a connection.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::task::Waker;
 use std::time::Duration;
 
+use futures::task::AtomicWaker;
 use tokio::sync::Notify;
 
 use super::heads::HeldHead;
@@ -27,27 +29,69 @@ pub(super) struct Acquaintance {
     place: OnceLock<UserConnection>,
     /// It is to be closed, unless somebody is known on it.
     refused: Notify,
+    /// It has sent more of a head than there is room for.
+    no_room: Notify,
+    /// How many heads were whole.
+    heads: AtomicUsize,
+    /// Whoever reads on once somebody is known.
+    reader: AtomicWaker,
 }
 
 impl Acquaintance {
     /// Nobody is known yet.
     pub(super) fn new(stranger: Stranger, users: Arc<UserConnections>) -> Self {
         let (known, place) = (AtomicBool::new(false), OnceLock::new());
-        Self { stranger, known, users, place, refused: Notify::new() }
+        let (refused, no_room) = (Notify::new(), Notify::new());
+        let (heads, reader) = (AtomicUsize::new(0), AtomicWaker::new());
+        Self { stranger, known, users, place, refused, no_room, heads, reader }
+    }
+
+    /// Whether somebody is known.
+    pub(super) fn is_known(&self) -> bool {
+        self.known.load(Ordering::Acquire)
+    }
+
+    /// How many heads were whole while nobody was known.
+    pub(super) fn whole_heads(&self) -> usize {
+        self.heads.load(Ordering::Relaxed)
+    }
+
+    /// What is held of a head of which a part has come.
+    pub(super) fn begun_head(&self) -> HeldHead {
+        self.stranger.begun()
+    }
+
+    /// Who reads from the connection is woken once somebody is known.
+    pub(super) fn register_reader(&self, waker: &Waker) {
+        self.reader.register(waker);
+    }
+
+    /// More has come of a head than there is room for.
+    pub(super) fn found_no_room(&self) {
+        self.no_room.notify_one();
     }
 
     /// Holds the head of a request, as far as nobody is known yet. `None` where there is no room for it.
     pub(super) fn hold(&self, bytes: usize) -> Option<Option<HeldHead>> {
-        match self.known.load(Ordering::Relaxed) {
-            true => Some(None),
-            false => self.stranger.hold(bytes).map(Some),
+        if self.is_known() {
+            return Some(None);
+        }
+        self.heads.fetch_add(1, Ordering::Relaxed);
+        self.stranger.hold(bytes).map(Some)
+    }
+
+    /// Ends when a head of which a part has come cannot be held. Cancel: safe.
+    pub(super) async fn no_room(&self) {
+        self.no_room.notified().await;
+        if self.is_known() {
+            std::future::pending().await
         }
     }
 
     /// Ends when a connection on which nobody is known has to make room for another. Cancel: safe.
     pub(super) async fn sent_away(&self) {
         self.stranger.sent_away().await;
-        if self.known.load(Ordering::Relaxed) {
+        if self.is_known() {
             std::future::pending().await
         }
     }
@@ -55,7 +99,7 @@ impl Acquaintance {
     /// Notes who asked. Whoever is known on it first has it; there may be no room for one more of theirs.
     pub(super) fn note(&self, outcome: AuthenticationOutcome<'_>) -> Room {
         match outcome {
-            AuthenticationOutcome::Known { .. } if self.known.load(Ordering::Relaxed) => Room::Enough,
+            AuthenticationOutcome::Known { .. } if self.is_known() => Room::Enough,
             AuthenticationOutcome::Known { user } => match user.map(|user| self.users.take(user)) {
                 Some(None) => {
                     self.refused.notify_one();
@@ -64,8 +108,9 @@ impl Acquaintance {
                 place => {
                     // Of two requests at once one has taken it; the other gives its own back.
                     let _one_is_enough = place.flatten().map(|place| self.place.set(place));
-                    self.known.store(true, Ordering::Relaxed);
+                    self.known.store(true, Ordering::Release);
                     self.stranger.is_known();
+                    self.reader.wake();
                     Room::Enough
                 }
             },
@@ -80,7 +125,7 @@ impl Acquaintance {
     /// Cancel: safe.
     pub(super) async fn refused(&self) {
         let _ = tokio::time::timeout(STRANGER_TIMEOUT, self.refused.notified()).await;
-        if self.known.load(Ordering::Relaxed) {
+        if self.is_known() {
             std::future::pending().await
         }
     }
@@ -89,7 +134,7 @@ impl Acquaintance {
     /// that was already under way, and what is answered to that goes on until it ends. Cancel: safe.
     pub(super) async fn taken_leave(&self) {
         tokio::time::sleep(STRANGER_FAREWELL).await;
-        if self.known.load(Ordering::Relaxed) {
+        if self.is_known() {
             std::future::pending().await
         }
     }

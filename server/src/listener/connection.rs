@@ -24,6 +24,7 @@ use super::outgoing::Outgoing;
 use super::proxy_protocol::ProxyHeaders;
 use super::refusal::ListenerRefusal;
 use super::request::ConnectionRequests;
+use super::sending::Sending;
 use super::strangers::Stranger;
 use super::streams::{Begun, Streams};
 use super::tls::TlsSettings;
@@ -130,7 +131,8 @@ impl<H: Handler> ClientConnection<H> {
         });
         let service = service_fn(move |request| Arc::clone(&requests).answer(request));
         let (answers, known) = (Arc::clone(&outgoing), Arc::clone(&acquaintance));
-        let io = TokioIo::new(TrackedStream { stream, outgoing: answers, _acquaintance: known, _socket: socket });
+        let sending = Some(Sending::of(&known));
+        let io = TokioIo::new(TrackedStream { stream, outgoing: answers, sending, acquaintance: known, _socket: socket });
         let begun = Begun::default();
         let builder = http_settings::builder(begun.clone());
         let mut connection = pin!(builder.serve_connection_with_upgrades(io, service));
@@ -154,6 +156,11 @@ impl<H: Handler> ClientConnection<H> {
                 () = acquaintance.sent_away() => {
                     front.own_metrics().strangers_sent_away.inc();
                     tracing::debug!(client = %client.address, "nobody is known on the connection, and it makes room for another");
+                    return;
+                }
+                () = acquaintance.no_room() => {
+                    front.own_metrics().count_refused(ListenerRefusal::TooManyUnknown);
+                    tracing::debug!(client = %client.address, "there is no room for a head that is coming from nobody who is known");
                     return;
                 }
                 () = outgoing.stuck(&front.own_metrics().answers_stuck) => {

@@ -4,6 +4,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+/// The largest request head, in bytes, as HTTP/2 counts it. 256 KiB has room for the largest that is of use at once: a token
+/// and an impersonation of 64 KiB each, a selector of 1,000 values in the query, and 32 bytes for each of 1,000 headers.
+/// hyper's own 16 KiB is too small. kube-apiserver takes 1 MiB (`http.DefaultMaxHeaderBytes`); but a head takes two to three
+/// times as much memory as it counts, and is held before anybody knows who sends it.
+pub(super) const HEADER_LIST_BYTES_MAX: u32 = 256 << 10;
 /// What the requests of one connection that wait may have in their heads, in bytes. 4 MiB: as many as there are streams,
 /// with 2 KiB each, as of a controller that connects anew; tokens and groups make some larger.
 pub(super) const HEADS_BYTES_MAX: usize = 4 << 20;
@@ -42,20 +47,41 @@ impl ConnectionHeads {
     /// Holds the head of a request that has so many bytes; `None` where there is no room for it. [`OWN_HEADS_BYTES`] of
     /// each connection always have room.
     pub(super) fn hold(&self, bytes: usize) -> Option<HeldHead> {
-        let own = self.own.fetch_add(bytes, Ordering::Relaxed);
-        let all = self.all.0.fetch_add(bytes, Ordering::Relaxed);
+        let mut head = self.begun();
         // Gives back what was counted where there is none.
-        let head = HeldHead { bytes, own: Arc::clone(&self.own), all: self.all.clone() };
-        let is_little = own + bytes <= OWN_HEADS_BYTES;
-        let has_room = own + bytes <= HEADS_BYTES_MAX && all + bytes <= ALL_HEADS_BYTES_MAX;
-        (is_little || has_room).then_some(head)
+        head.resize(bytes).then_some(head)
+    }
+
+    /// A head of which nothing has come yet.
+    pub(super) fn begun(&self) -> HeldHead {
+        HeldHead { bytes: 0, own: Arc::clone(&self.own), all: self.all.clone() }
+    }
+}
+
+impl HeldHead {
+    /// Holds so many bytes from now on. Whether there is room for them, by the same rule as for a whole one; where there is
+    /// none they are counted all the same, until this is dropped.
+    pub(super) fn resize(&mut self, bytes: usize) -> bool {
+        let Some(more) = bytes.checked_sub(self.bytes).filter(|more| *more > 0) else {
+            self.give_back(self.bytes - bytes);
+            return true;
+        };
+        self.bytes = bytes;
+        let own = self.own.fetch_add(more, Ordering::Relaxed) + more;
+        let all = self.all.0.fetch_add(more, Ordering::Relaxed) + more;
+        own <= OWN_HEADS_BYTES || (own <= HEADS_BYTES_MAX && all <= ALL_HEADS_BYTES_MAX)
+    }
+
+    fn give_back(&mut self, bytes: usize) {
+        self.bytes -= bytes;
+        self.own.fetch_sub(bytes, Ordering::Relaxed);
+        self.all.0.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
 impl Drop for HeldHead {
     fn drop(&mut self) {
-        self.own.fetch_sub(self.bytes, Ordering::Relaxed);
-        self.all.0.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.give_back(self.bytes);
     }
 }
 
@@ -84,7 +110,10 @@ mod tests {
             "a first head that is large waits for room, too"
         );
         assert!(everybody.0.load(Ordering::Relaxed) <= ALL_HEADS_BYTES_MAX + 40 * OWN_HEADS_BYTES);
-        drop((held, of_others));
+        let mut begun = late.begun();
+        assert!(begun.resize(EACH) && !begun.resize(1 << 20), "one that is coming waits for room as a whole one does");
+        assert!(begun.resize(EACH) && begun.bytes == EACH);
+        drop((held, of_others, begun));
         assert_eq!(everybody.0.load(Ordering::Relaxed), 0);
         assert!(others[39].hold(HEADS_BYTES_MAX).is_some());
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use hyper_util::rt::TokioTimer;
 use hyper_util::server::conn::auto;
 
+use super::heads::HEADER_LIST_BYTES_MAX;
 use super::streams::Begun;
 
 /// Streams of one HTTP/2 connection. A dashboard opens one watch per resource and namespace over one connection, and
@@ -19,9 +20,6 @@ const CONNECTION_WINDOW_BYTES: u32 = 8 << 20;
 /// What HTTP/2 takes of one answer before the socket does, in bytes. Two frames of ours keep it busy; hyper's own
 /// 400 KiB would be held for each stream of a reader that is stuck.
 const SEND_BUFFER_BYTES: usize = 128 << 10;
-/// The largest request head, in bytes. A compact resourceVersion of 1,000 clusters is 7 KiB and impersonation adds a
-/// header per group; hyper's own 16 KiB is too small.
-const HEADER_LIST_BYTES_MAX: u32 = 1 << 20;
 /// The most headers of a request: one `Impersonate-Group` per group; hyper's own 100 of HTTP/1.1 is too few. HTTP/2 has no
 /// bound of its own, and says a header that was sent before in one byte, while each takes 100 here.
 pub(super) const HEADERS_MAX: usize = 1000;

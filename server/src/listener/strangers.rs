@@ -72,6 +72,11 @@ impl Stranger {
         self.heads.hold(bytes)
     }
 
+    /// Holds what comes of a head that has not ended.
+    pub(super) fn begun(&self) -> HeldHead {
+        self.heads.begun()
+    }
+
     /// Somebody is known on the connection: it is no stranger's any more. Whoever was sent away stays so.
     pub(super) fn is_known(&self) {
         self.among.waiting.lock().connections.remove(&self.number);

@@ -26,6 +26,7 @@ use tributary_router::{
     ClusterAddress, ClusterAuthorization, ClusterSetup, MemberRules, Report, Router, RouterConfig, User,
 };
 use tributary_server::handler::Handler;
+use tributary_server::listener::ListenerRefusal;
 
 use crate::fixture::{SOON, Server, start, text};
 use crate::frames::{self, Frame};
@@ -519,6 +520,63 @@ async fn cve_2023_44487_floods_of_continuations_end_their_connection() {
         floods_are_ended(&server, &pieces).await;
     }
     assert_eq!(handler.0.load(Ordering::SeqCst), 0);
+}
+
+/// How many connections send heads that never end.
+const UNFINISHED: usize = 200;
+
+/// Opens connections that send `bytes` and nothing more, and gives them once the server keeps `at_most` of them.
+async fn unfinished(server: &Server, alpn: &str, bytes: &[u8], at_most: i64) -> Vec<TlsStream<TcpStream>> {
+    let opened = futures::future::join_all((0..UNFINISHED).map(async |_| {
+        let mut stream = server.connect(&rustls::version::TLS13, alpn).await;
+        // The server may close it meanwhile.
+        let _ = stream.write_all(bytes).await;
+        let _ = stream.flush().await;
+        stream
+    }));
+    let opened = opened.await;
+    let few_left = async {
+        while server.connections.get() > at_most {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    // Before they would be closed because nobody is known on them.
+    tokio::time::timeout(Duration::from_secs(20), few_left).await.expect("those for which there is no room are closed");
+    opened
+}
+
+/// A head that has not ended is held before its headers can be counted: over HTTP/2 each byte may be a header that takes 72.
+/// What all of them take is bounded; others with a usual head are answered meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cve_2023_44487_heads_that_never_end_take_no_more_than_there_is_for_strangers() {
+    let handler = Counting::default();
+    let server = start(handler.clone()).await;
+    // `age:` without a value, of the static table, in one byte (RFC 7541, appendix A): two frames of it.
+    let small = |count| vec![0x95; count];
+    let over_http2 =
+        [frames::PREFACE, &frames::headers_begun(1, &small(16_000)), &frames::continuation(1, &small(14_000))].concat();
+    let over_http1 = |count| [b"GET /api HTTP/1.1\r\nHost: x\r\nX-Long: ".to_vec(), vec![b'a'; count]].concat();
+    for (alpn, bytes, at_most) in [
+        ("h2", over_http2, 64 * 1024 / 768),
+        ("http/1.1", over_http1(240_000), 64 * 1024 / (2 * 240) + 10),
+        ("http/1.1", over_http1(900_000), 0),
+    ] {
+        let refused = server.refused(ListenerRefusal::TooManyUnknown);
+        let held = unfinished(&server, alpn, &bytes, at_most).await;
+        let request = || server.request("/api").body(Empty::new()).unwrap();
+        assert_eq!(server.http2().await.send_request(request()).await.unwrap().status(), StatusCode::OK);
+        assert_eq!(server.http1().await.send_request(request()).await.unwrap().status(), StatusCode::OK);
+        let refused = server.refused(ListenerRefusal::TooManyUnknown) - refused;
+        assert_eq!(refused == 0, at_most == 0, "{alpn}: {refused}");
+        drop(held);
+        let closed = async {
+            while server.connections.get() > 0 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(SOON, closed).await.expect("nothing is left of them");
+    }
+    assert_eq!(handler.0.load(Ordering::SeqCst), 6);
 }
 
 #[tokio::test]
