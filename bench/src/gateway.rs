@@ -31,6 +31,8 @@ const MEMORY: &str = "memory";
 const ROUNDS: u32 = 6;
 /// Watchers of each side.
 const WATCHERS: usize = 50;
+/// How many objects change meanwhile.
+const CHANGES: usize = 2_000;
 /// Connections that are busy while memory is measured, and connections that then wait.
 const BUSY: usize = 64;
 const IDLE: usize = 1000;
@@ -152,8 +154,8 @@ async fn read(sides: &Sides, wanted: &impl Fn(&str) -> bool) -> anyhow::Result<V
 
 async fn watch(sides: &Sides, admin: &Contestant, pods: usize) -> anyhow::Result<PassedEvents> {
     eprintln!("measuring {NAME} {WATCH} …");
-    let both = [&sides.haproxy, &sides.tributary];
-    let [haproxy, tributary] = shared::watched(&both, WATCHERS, admin, pods).await?[..] else {
+    let both = [(&sides.haproxy, WATCHERS), (&sides.tributary, WATCHERS)];
+    let [haproxy, tributary] = shared::watched(&both, CHANGES, admin, pods).await?[..] else {
         bail!("two sides were measured")
     };
     let us = |side: Watched| side.cpu.as_secs_f64() * 1e6 / side.events.max(1) as f64;

@@ -38,8 +38,9 @@ const ROUNDS: u32 = 10;
 const PART: usize = 10;
 /// Watchers of each side.
 const WATCHERS: usize = 50;
-/// How many objects change while they watch, and the pause between two.
-const CHANGES: usize = 2_000;
+/// How many objects change while they watch, and the pause between two. Of what a tenth costs half is subtracted: with
+/// 2,000 single runs differed by 20 %.
+const CHANGES: usize = 6_000;
 const PAUSE: Duration = Duration::from_millis(4);
 /// How long the last events may take.
 const GRACE: Duration = Duration::from_secs(3);
@@ -71,8 +72,10 @@ pub(crate) struct SharedWatch {
     pub(crate) personal: EventCost,
     /// By a user with all rights, at the same time.
     pub(crate) all: EventCost,
-    /// By a user with a tenth of the namespaces.
+    /// By a user with a tenth of the namespaces, at the same time.
     pub(crate) part: EventCost,
+    /// What a change costs a server that nobody watches, at the same time, in microseconds.
+    pub(crate) change_us: f64,
 }
 
 /// CPU of a server for an event, in microseconds.
@@ -94,10 +97,10 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    /// What each event cost, where the same changes cost `alone` while nobody watched.
-    fn each(self, alone: Self) -> EventCost {
+    /// What each event cost, where the same changes cost a server `unwatched` that nobody watched.
+    fn each(self, unwatched: Self) -> EventCost {
         let each = |cpu: f64| cpu * 1e6 / self.events.max(1) as f64;
-        let (own, alone) = (self.cpu.as_secs_f64(), alone.cpu.as_secs_f64());
+        let (own, alone) = (self.cpu.as_secs_f64(), unwatched.cpu.as_secs_f64());
         EventCost { us: each(own), telling_us: each(own - alone) }
     }
 }
@@ -117,7 +120,12 @@ struct Sides {
     all: Side,
     unaudited: Side,
     part: Side,
-    _servers: [Tributary; 3],
+    /// The same user over the server that writes no log. A watch is one line in an hour, and who watches with all rights
+    /// has the other server for themselves.
+    part_unaudited: Side,
+    /// A server that nobody asks for anything once it holds the pods.
+    unwatched: Side,
+    _servers: [Tributary; 4],
     _folder: tempfile::TempDir,
 }
 
@@ -176,20 +184,16 @@ async fn read(sides: &Sides, wanted: &impl Fn(&str) -> bool) -> anyhow::Result<V
     Ok(reads)
 }
 
+/// All at the same time, because a change costs a third more in one minute than in another, and ten are read for each that
+/// who may see a tenth is sent.
 async fn watch(sides: &Sides, admin: &Contestant, pods: usize) -> anyhow::Result<SharedWatch> {
     eprintln!("measuring {NAME} {WATCHES} …");
-    let both = [&sides.personal, &sides.all];
-    // The partial user's server is that of the user with all rights.
-    let [personal_alone, shared_alone] = watched(&both, 0, admin, pods).await?[..] else {
-        bail!("two sides were measured")
-    };
-    let [personal, all] = watched(&both, WATCHERS, admin, pods).await?[..] else { bail!("two sides were measured") };
-    let [part] = watched(&[&sides.part], WATCHERS, admin, pods).await?[..] else { bail!("one side was measured") };
-    Ok(SharedWatch {
-        personal: personal.each(personal_alone),
-        all: all.each(shared_alone),
-        part: part.each(shared_alone),
-    })
+    let Sides { personal, all, part_unaudited, unwatched, .. } = sides;
+    let watching = [(personal, WATCHERS), (all, WATCHERS), (part_unaudited, WATCHERS), (unwatched, 0)];
+    let measured = watched(&watching, CHANGES, admin, pods).await?;
+    let [personal, all, part, unwatched] = measured[..] else { bail!("four sides were measured") };
+    let [personal, all, part] = [personal, all, part].map(|watched| watched.each(unwatched));
+    Ok(SharedWatch { personal, all, part, change_us: unwatched.cpu.as_secs_f64() * 1e6 / CHANGES as f64 })
 }
 
 async fn start(member: &TestCluster, admin: &Contestant, pods: usize) -> anyhow::Result<Sides> {
@@ -208,6 +212,7 @@ async fn start(member: &TestCluster, admin: &Contestant, pods: usize) -> anyhow:
     let one = Tributary::builder(&kubeconfig, ["member1"]).start().await.context("start tributary for one person")?;
     let shared = || Tributary::builder(&kubeconfig, ["member1"]).shared(&client_ca);
     let quiet = shared().start().await.context("start tributary for many, without an audit log")?;
+    let idle = shared().start().await.context("start tributary for nobody")?;
     let many = shared()
         .argument(format!("--audit-policy-file={}", policy.display()))
         .argument(format!("--audit-log-path={}", logs.join("audit.log").display()))
@@ -226,12 +231,18 @@ async fn start(member: &TestCluster, admin: &Contestant, pods: usize) -> anyhow:
     let all = side("all rights", &many, &of_user(&many, "all")?).await?;
     let unaudited = side("all rights, unaudited", &quiet, &of_user(&quiet, "all")?).await?;
     let part = side("a tenth", &many, &of_user(&many, "part")?).await?;
+    let part_unaudited = side("a tenth, unaudited", &quiet, &of_user(&quiet, "part")?).await?;
+    let unwatched = side("nobody", &idle, &of_user(&idle, "all")?).await?;
     let whole = listed(&personal.target, 0).await?;
     // What is shown grows as rights become known.
-    let shown = [listed(&all.target, whole).await?, listed(&part.target, whole / PART as u64 / 2).await?];
-    listed(&unaudited.target, whole).await?;
+    let a_tenth = whole / PART as u64 / 2;
+    let shown = [listed(&all.target, whole).await?, listed(&part.target, a_tenth).await?];
+    for (side, least) in [(&unaudited, whole), (&part_unaudited, a_tenth), (&unwatched, whole)] {
+        listed(&side.target, least).await?;
+    }
     eprintln!("bytes of a list: {whole} for one person, {} for all rights, {} for a tenth", shown[0], shown[1]);
-    Ok(Sides { personal, all, unaudited, part, _servers: [one, many, quiet], _folder: folder })
+    let servers = [one, many, quiet, idle];
+    Ok(Sides { personal, all, unaudited, part, part_unaudited, unwatched, _servers: servers, _folder: folder })
 }
 
 /// Lets `all` read pods everywhere, and `part` in each tenth namespace.
@@ -279,16 +290,16 @@ async fn listed(target: &Contestant, least: u64) -> anyhow::Result<u64> {
 /// # Errors
 /// When a watch is refused, or a change.
 pub(crate) async fn watched(
-    sides: &[&Side],
-    watchers_each: usize,
+    sides: &[(&Side, usize)],
+    changes: usize,
     admin: &Contestant,
     pods: usize,
 ) -> anyhow::Result<Vec<Watched>> {
     let mut watchers = JoinSet::new();
     let mut counts = Vec::new();
-    for side in sides {
+    for (side, watchers_each) in sides {
         let lines = Arc::new(AtomicU64::new(0));
-        for _ in 0..watchers_each {
+        for _ in 0..*watchers_each {
             let (connection, lines) = (side.target.connect().await?, Arc::clone(&lines));
             let path =
                 "/api/v1/pods?watch=1&resourceVersion=0&sendInitialEvents=false&resourceVersionMatch=NotOlderThan";
@@ -307,10 +318,10 @@ pub(crate) async fn watched(
         counts.push(lines);
     }
     sleep(GRACE).await;
-    let before: Vec<_> = sides.iter().map(|side| side.processes.cpu()).collect();
+    let before: Vec<_> = sides.iter().map(|(side, _)| side.processes.cpu()).collect();
     counts.iter().for_each(|count| count.store(0, Ordering::Relaxed));
     let connection = admin.connect().await?;
-    for change in 0..CHANGES {
+    for change in 0..changes {
         // All namespaces in turn: a tenth of the changes is of a tenth of them.
         let number = change * 7 % pods;
         let path = format!(
@@ -318,13 +329,13 @@ pub(crate) async fn watched(
             load::namespace(number / load::PODS_PER_NAMESPACE),
             load::pod_name(number)
         );
-        let value = format!("{}-{watchers_each}-{change}", sides.len());
+        let value = format!("{}-{change}", watchers.len());
         let body = json!({"metadata": {"labels": {"change": value}}}).to_string();
         connection.write(Method::PATCH, &path, "application/merge-patch+json", Bytes::from(body)).await?;
         sleep(PAUSE).await;
     }
     sleep(GRACE).await;
-    let costs = sides.iter().zip(before).zip(&counts).map(|((side, before), count)| {
+    let costs = sides.iter().zip(before).zip(&counts).map(|(((side, _), before), count)| {
         let cpu = side.processes.cpu_since(before).server.unwrap_or_default();
         Watched { cpu, events: count.load(Ordering::Relaxed) }
     });

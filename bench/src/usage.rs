@@ -5,9 +5,6 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-/// Clock ticks per second in `/proc/<pid>/stat` (USER_HZ: 100 on every Linux that runs here).
-const TICKS_PER_SECOND: u64 = 100;
-
 /// The processes of one side.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ServerProcesses {
@@ -45,12 +42,17 @@ impl ServerProcesses {
     }
 }
 
+/// What the threads that a process has now have used. A thread that ends takes its time with it: a server's are there as
+/// long as it is, but for a few that wait for disks.
 fn cpu(pid: u32) -> anyhow::Result<Duration> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).context("read the process's state")?;
-    // The program's name, in brackets, may hold blanks; utime and stime are the 12th and 13th field after it.
-    let fields: Vec<&str> = text.rsplit_once(") ").context("a state line")?.1.split_whitespace().collect();
-    let ticks: u64 = [11, 12].iter().filter_map(|at| fields.get(*at)?.parse::<u64>().ok()).sum();
-    Ok(Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND))
+    let mut used = Duration::ZERO;
+    for task in fs::read_dir(format!("/proc/{pid}/task")).context("read the process's threads")? {
+        // In nanoseconds, where /proc/<pid>/stat counts hundredths of a second. It may have ended meanwhile.
+        let Ok(text) = fs::read_to_string(task?.path().join("schedstat")) else { continue };
+        let on_cpu = text.split_whitespace().next().context("an empty schedstat")?;
+        used += Duration::from_nanos(on_cpu.parse().context("a time in schedstat")?);
+    }
+    Ok(used)
 }
 
 fn resident(pid: u32) -> anyhow::Result<u64> {
