@@ -1,6 +1,7 @@
 //! What a list or a watch shows: what its request selects, as far as its caller may see it and policies let it. One check for lists, pages,
 //! watches and what is counted.
 
+use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -27,8 +28,17 @@ impl Selection {
 
     /// Whether it shows the same by the very same rights. Cost: a look at the request's selectors.
     pub(crate) fn is_made_of(&self, other: &Self) -> bool {
-        let address = |selection: &Self| selection.by_namespace.as_ref().map(Arc::as_ptr);
-        address(self) == address(other) && self.filter == other.filter
+        self.rights_address() == other.rights_address() && self.filter == other.filter
+    }
+
+    /// Hashes it, as [`is_made_of`](Self::is_made_of) compares: but for the clusters, of which there may be a thousand.
+    pub(crate) fn hash_what_it_is_made_of(&self, mut hasher: &mut dyn Hasher) {
+        let Filter { namespace, name, labels, fields, .. } = &self.filter;
+        (namespace, name, labels, fields, self.rights_address()).hash(&mut hasher);
+    }
+
+    fn rights_address(&self) -> Option<*const NamespaceRights> {
+        self.by_namespace.as_ref().map(Arc::as_ptr)
     }
 }
 

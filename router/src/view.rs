@@ -13,6 +13,7 @@
 mod board;
 mod bookmarks;
 mod contents;
+mod crowds;
 mod earlier;
 mod encodings;
 mod feed;

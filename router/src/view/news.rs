@@ -4,6 +4,7 @@
 //! such a watcher for each costs half of what telling it would.
 
 use std::any::Any;
+use std::hash::{Hash, Hasher};
 
 use tributary_apimachinery::{Change, ClusterName};
 use tributary_merge::Log;
@@ -19,6 +20,23 @@ pub(crate) trait Interest: Any + Send + Sync {
 
     /// Whether it is known without a long look that another watcher is told of the same.
     fn is_that_of(&self, other: &dyn Interest) -> bool;
+
+    /// Tells it from others by a hash: the same for those that [are told of the same](Self::is_that_of).
+    fn hash_into(&self, hasher: &mut dyn Hasher);
+}
+
+impl PartialEq for dyn Interest {
+    fn eq(&self, other: &Self) -> bool {
+        self.is_that_of(other)
+    }
+}
+
+impl Eq for dyn Interest {}
+
+impl Hash for dyn Interest {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.hash_into(state);
+    }
 }
 
 /// What has happened.
@@ -28,25 +46,6 @@ pub(super) enum News {
     Anything,
     /// These changes, and nothing else.
     Changes(NewChanges),
-}
-
-/// What was found of the last watcher: those of one user stand side by side, and have come as far.
-#[derive(Default)]
-pub(super) struct LastPassed<'a>(Option<(&'a dyn Interest, u64, Option<u64>)>);
-
-impl<'a> LastPassed<'a> {
-    /// As [`NewChanges::passed`], which is not asked twice of the same. The changes are the same each time.
-    pub(super) fn find(&mut self, changes: &NewChanges, place: u64, interest: &'a dyn Interest) -> Option<u64> {
-        if let Some((last, from, passed)) = self.0
-            && from == place
-            && interest.is_that_of(last)
-        {
-            return passed;
-        }
-        let passed = changes.passed(place, interest);
-        self.0 = Some((interest, place, passed));
-        passed
-    }
 }
 
 /// Changes that stand in the log with nothing between them but what members said of how far they are: of that no watcher is
@@ -69,15 +68,20 @@ struct NewChange {
 }
 
 impl NewChanges {
-    /// Up to which place a watcher need not look that has nothing to look at before this one. `None` where it is to look: there is
-    /// something for it, or something else may have happened before them that it was not told of.
-    pub(super) fn passed(&self, place: u64, interest: &dyn Interest) -> Option<u64> {
-        if place < self.quiet_since {
-            return None;
-        }
-        let unseen = self.changes.iter().filter(|new| new.place >= place);
-        let concerns = unseen.into_iter().any(|new| interest.is_in(&new.cluster, &new.change));
-        (!concerns).then(|| self.to.max(place))
+    /// The place behind what happened before them.
+    pub(super) fn quiet_since(&self) -> u64 {
+        self.quiet_since
+    }
+
+    /// The place behind the last of them.
+    pub(super) fn to(&self) -> u64 {
+        self.to
+    }
+
+    /// Where the last of them stands that somebody may be told, of those from a place on.
+    pub(super) fn last_for(&self, interest: &dyn Interest, from: u64) -> Option<u64> {
+        let unseen = self.changes.iter().rev().take_while(|new| new.place >= from);
+        unseen.into_iter().find(|new| interest.is_in(&new.cluster, &new.change)).map(|new| new.place)
     }
 }
 
@@ -115,41 +119,8 @@ impl News {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{InNamespace, news_behind, news_in};
+    use super::super::testing::news_in;
     use super::*;
-
-    #[test]
-    fn what_is_not_for_a_watcher_is_passed_and_no_more() {
-        // (from, namespaces), place before → place after, or it is to look
-        type Happened<'a> = (u64, &'a [&'a str]);
-        let cases: [(Happened<'_>, u64, Option<u64>, &str); 9] = [
-            ((5, &["mill"]), 5, Some(6), "nothing for it"),
-            ((5, &["mill", "bank"]), 5, Some(7), "nothing for it in all of them"),
-            ((5, &["mill", "shop"]), 5, None, "something for it"),
-            ((5, &["mill", "shop"]), 6, None, "the second is for it"),
-            ((5, &["shop", "mill"]), 6, Some(7), "the first has been looked at"),
-            ((5, &["shop"]), 6, Some(6), "it has looked at them"),
-            ((5, &["shop"]), 9, Some(9), "it has looked at later ones"),
-            ((5, &["mill"]), 4, None, "it was not told of what stands before"),
-            ((5, &[]), 5, Some(5), "nothing has happened"),
-        ];
-        for ((from, namespaces), place, expected, why) in cases {
-            let News::Changes(changes) = news_in(from, namespaces) else { panic!("few are told apart") };
-            assert_eq!(changes.passed(place, &InNamespace("shop")), expected, "{why}");
-        }
-    }
-
-    #[test]
-    fn what_was_found_of_another_watcher_counts_for_the_same_alone() {
-        let News::Changes(changes) = news_in(5, &["mill", "shop"]) else { panic!("few are told apart") };
-        let watchers = [("shop", 5), ("shop", 5), ("mill", 6), ("shop", 6), ("bank", 6), ("bank", 6), ("bank", 4)];
-        let watchers = watchers.map(|(namespace, place)| (InNamespace(namespace), place));
-        let mut last = LastPassed::default();
-        for (interest, place) in &watchers {
-            let expected = changes.passed(*place, interest);
-            assert_eq!(last.find(&changes, *place, interest), expected, "{} at {place}", interest.0);
-        }
-    }
 
     #[test]
     fn changes_are_joined_where_nothing_is_between() {
@@ -168,20 +139,5 @@ mod tests {
         assert_eq!(joined(some(5, 1), News::Anything), None);
         assert_eq!(joined(News::Anything, some(5, 1)), None);
         assert!(matches!(some(5, 33), News::Anything));
-    }
-
-    /// Members said how far they are at 7, 8 and 10.
-    #[test]
-    fn progress_before_and_between_changes_is_nothing_to_look_at() {
-        let mut news = news_behind((7, 9), &["mill"]);
-        news.add(news_behind((10, 11), &["mill", "shop"]));
-        let News::Changes(changes) = news else { panic!("they are told apart") };
-        let passed = |place, namespace| changes.passed(place, &InNamespace(namespace));
-        for place in 7..=13 {
-            assert_eq!(passed(place, "bank"), Some(13), "from {place}");
-            assert_eq!(passed(place, "shop"), (place == 13).then_some(13), "from {place}");
-            assert_eq!(passed(place, "mill"), (place >= 12).then_some(13), "from {place}");
-        }
-        assert_eq!(passed(6, "bank"), None, "something happened there");
     }
 }

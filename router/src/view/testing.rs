@@ -1,6 +1,7 @@
 //! Views for unit tests.
 
 use std::any::Any;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -76,6 +77,10 @@ impl Interest for InNamespace {
 
     fn is_that_of(&self, other: &dyn Interest) -> bool {
         (other as &dyn Any).downcast_ref::<Self>().is_some_and(|other| self.0 == other.0)
+    }
+
+    fn hash_into(&self, mut hasher: &mut dyn Hasher) {
+        self.0.hash(&mut hasher);
     }
 }
 

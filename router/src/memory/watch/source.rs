@@ -1,6 +1,7 @@
 //! What a stream is read from: a place in a view's log, up to where another view goes on with it.
 
 use std::any::Any;
+use std::hash::Hasher;
 use std::sync::Arc;
 
 use tributary_apimachinery::{Change, ClusterName, Filter};
@@ -28,6 +29,10 @@ impl Interest for Selection {
 
     fn is_that_of(&self, other: &dyn Interest) -> bool {
         (other as &dyn Any).downcast_ref::<Self>().is_some_and(|other| self.is_made_of(other))
+    }
+
+    fn hash_into(&self, hasher: &mut dyn Hasher) {
+        self.hash_what_it_is_made_of(hasher);
     }
 }
 
