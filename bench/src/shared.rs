@@ -38,8 +38,8 @@ const ROUNDS: u32 = 10;
 const PART: usize = 10;
 /// Watchers of each side.
 const WATCHERS: usize = 50;
-/// How many objects change while they watch, and the pause between two. Of what a tenth costs half is subtracted: with
-/// 2,000 single runs differed by 20 %.
+/// How many objects change while they watch, and the pause between two. Of what a tenth costs two thirds are subtracted:
+/// that needs many.
 const CHANGES: usize = 6_000;
 const PAUSE: Duration = Duration::from_millis(4);
 /// How long the last events may take.
