@@ -9,6 +9,15 @@ use tributary_apimachinery::{
 
 use crate::connections::connects;
 
+/// How much of a user agent policies look at, in bytes: as much as kube-apiserver writes of it into its audit log
+/// (`maxUserAgentLength`). It is kept for as long as the request lasts.
+const USER_AGENT_BYTES: usize = 1024;
+
+/// What policies look at of a header `User-Agent`: as much as they look at anywhere.
+pub fn user_agent(header: &str) -> &str {
+    &header[..header.floor_char_boundary(USER_AGENT_BYTES)]
+}
+
 /// What a policy looks at.
 #[derive(Clone, Debug)]
 pub struct DispatchAttributes<'a> {
@@ -16,7 +25,7 @@ pub struct DispatchAttributes<'a> {
     pub user: &'a str,
     /// Every group of the user.
     pub groups: &'a [String],
-    /// The header `User-Agent`; empty where there is none.
+    /// What is looked at of the header `User-Agent` ([`user_agent`]); empty where there is none.
     pub user_agent: &'a str,
     /// The verb as RBAC has it; the lower-case method of a request for no resource. `create` of what connects to a
     /// workload (`exec`, `attach`, `portforward`), by whatever method it is asked for.
@@ -37,6 +46,7 @@ pub enum DispatchTarget<'a> {
 impl<'a> DispatchAttributes<'a> {
     /// What a policy looks at in a request that was read. Allocates only for a path with escapes.
     pub fn of(info: &'a RequestInfo, user: &'a str, groups: &'a [String], user_agent: &'a str) -> Self {
+        let user_agent = self::user_agent(user_agent);
         let (verb, target) = match &info.target {
             // `RequestInfo::parse` has refused what is not UTF-8.
             RequestTarget::NonResource => {
@@ -89,6 +99,15 @@ mod tests {
         let info = RequestInfo::parse("GET", "/clusters/eu/health%7A/a", None).unwrap();
         let seen = DispatchAttributes::of(&info, "ann", &[], "");
         assert_eq!((seen.verb, seen.target), ("get", DispatchTarget::NonResource("/healthz/a".into())));
+    }
+
+    #[test]
+    fn of_a_long_user_agent_the_beginning_is_looked_at() {
+        let info = RequestInfo::parse("GET", "/api/v1/pods", None).unwrap();
+        let long = format!("{}é{}", "a".repeat(USER_AGENT_BYTES - 1), "b".repeat(200_000));
+        for (header, seen) in [("kubectl/v1", "kubectl/v1"), (&*long, &long[..USER_AGENT_BYTES - 1])] {
+            assert_eq!(DispatchAttributes::of(&info, "ann", &[], header).user_agent, seen);
+        }
     }
 
     #[test]

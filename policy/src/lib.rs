@@ -25,7 +25,7 @@ mod policies;
 mod policy;
 mod rule;
 
-pub use attributes::{DispatchAttributes, DispatchTarget, dispatched_verb};
+pub use attributes::{DispatchAttributes, DispatchTarget, dispatched_verb, user_agent};
 pub use connections::MissedConnections;
 pub use examine::{Finding, RULES_MAX, Severity, can_match, examine};
 pub use explanation::{Explanation, Field, FieldVerdict, Reason, RuleVerdict};

@@ -58,9 +58,10 @@ pub(crate) fn admit(
     }
     let lasts = info.class().is_long_running();
     let shares = router.long_running().filter(|_| lasts || may_switch);
+    let text = info.path.len() + query.map_or(0, str::len) + caller.text_bytes();
     let place = Place {
         in_flight: (!lasts).then(|| router.requests().take(caller.holder, 1)).transpose()?,
-        lasting: shares.map(|shares| shares.take(caller.holder, may_switch)).transpose()?,
+        lasting: shares.map(|shares| shares.take(caller.holder, may_switch, text)).transpose()?,
     };
     Ok(Admitted { caller, place })
 }

@@ -167,6 +167,12 @@ impl Caller {
         })
     }
 
+    /// How many bytes of texts say who sends the request, and whom they ask to be; none of the one person, of whom nothing is
+    /// counted.
+    pub(crate) fn text_bytes(&self) -> usize {
+        self.rights().map_or(0, |rights| rights.actor().bytes())
+    }
+
     /// A stage of the request begins, which is over when what is given is dropped.
     pub(crate) fn stage(&self, name: &'static str) -> BegunStage {
         self.trace.as_ref().map(|trace| trace.stage(name)).unwrap_or_default()

@@ -141,7 +141,7 @@ impl PolicyQuestion {
 
     /// The request as policies look at it.
     fn attributes<'a>(&'a self, info: Option<&'a RequestInfo>) -> DispatchAttributes<'a> {
-        let (user, groups, user_agent) = (&*self.user, &*self.groups, &*self.user_agent);
+        let (user, groups, user_agent) = (&*self.user, &*self.groups, tributary_policy::user_agent(&self.user_agent));
         match (info, &self.target) {
             (Some(info), _) => DispatchAttributes::of(info, user, groups, user_agent),
             (None, QuestionTarget::Path(path)) => {

@@ -98,7 +98,7 @@ impl Dispatched {
             dispatch,
             user,
             groups,
-            user_agent: user_agent.to_owned(),
+            user_agent: tributary_policy::user_agent(user_agent).to_owned(),
             info: info.clone(),
             schema: SchemaName::Unsaid,
             denied: OnceLock::new(),

@@ -13,6 +13,10 @@ use super::fair_share::{Exceeded, FairShare};
 use super::holder::Holder;
 use crate::body::{self, Body};
 
+/// How much text of its request one place has room for, in bytes: 8 KiB, as much as a name may have. Most have a tenth of
+/// it: their path and query, who sends them with which groups, whom they act as. All of it is kept for as long as they last.
+const TEXT_BYTES: usize = 8 << 10;
+
 /// What users share of it.
 #[derive(Debug)]
 pub(crate) struct LongRunningShares {
@@ -27,12 +31,12 @@ pub(crate) struct LongRunningPlace(TunnelPermit);
 
 impl LongRunningShares {
     /// Takes a place for a request, and one of a switched connection where it may become one: whether it does is the
-    /// member's to say.
+    /// member's to say. `text` is how many bytes of texts are kept of it; for each 8 KiB it takes one place more.
     ///
     /// # Errors
     /// [`Exceeded`].
-    pub(crate) fn take(&self, holder: Holder, may_switch: bool) -> Result<LongRunningPlace, Exceeded> {
-        let request = self.requests.take(holder, 1)?;
+    pub(crate) fn take(&self, holder: Holder, may_switch: bool, text: usize) -> Result<LongRunningPlace, Exceeded> {
+        let request = self.requests.take(holder, 1 + text / TEXT_BYTES)?;
         let upgrade = may_switch.then(|| self.upgrades.take(holder, 1)).transpose()?;
         Ok(LongRunningPlace(Permit::keeping((request, upgrade)).into()))
     }
@@ -67,10 +71,10 @@ mod tests {
         let shares = LongRunningShares { requests: share(16), upgrades: share(8) };
         let held = || (shares.requests.held(), shares.upgrades.held());
         let (eve, ann) = (Holder::user("test", "eve"), Holder::user("test", "ann"));
-        let mut places: Vec<_> = std::iter::from_fn(|| shares.take(eve, true).ok()).collect();
+        let mut places: Vec<_> = std::iter::from_fn(|| shares.take(eve, true, 100).ok()).collect();
         // Whoever is refused a connection keeps no place of a request either.
         assert_eq!((places.len(), held()), (3, (3, 3)));
-        let of_ann = [shares.take(ann, true), shares.take(eve, false)].map(Result::ok);
+        let of_ann = [shares.take(ann, true, 0), shares.take(eve, false, 0)].map(Result::ok);
         assert_eq!(held(), (5, 4));
         drop(of_ann);
         // A tunnel keeps it, and what was to be kept besides.
@@ -96,5 +100,18 @@ mod tests {
         assert_eq!(held(), (1, 1));
         drop(places);
         assert_eq!(held(), (0, 0));
+    }
+
+    #[test]
+    fn what_keeps_long_texts_takes_more_places() {
+        let requests = FairShare::new("of a test", 64, ShareMetrics::default());
+        let upgrades = FairShare::new("of a test", 64, ShareMetrics::default());
+        let shares = LongRunningShares { requests, upgrades };
+        let take = |text| shares.take(Holder::user("test", "eve"), &HeaderMap::new(), text).ok();
+        for (text, places) in [(0, 1), (TEXT_BYTES - 1, 1), (TEXT_BYTES, 2), (10 * TEXT_BYTES, 11)] {
+            let held = take(text);
+            assert_eq!((held.is_some(), shares.requests.held()), (true, places), "{text}");
+        }
+        assert!(take(30 * TEXT_BYTES).is_none() && shares.requests.held() == 0);
     }
 }

@@ -193,7 +193,7 @@ impl Actor {
     }
 
     /// How many bytes of texts it has.
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         let users = std::iter::once(&self.user).chain(&self.given);
         let judged = std::iter::once(&self.groups).chain(self.at_home.iter().map(|(_, groups)| groups));
         let judged = judged.flat_map(|groups| groups.user.iter().chain(&groups.acting));
