@@ -32,7 +32,7 @@ pub use identity::{MemberRules, NotSent, asked_identity, identity_elsewhere, ide
 pub use issuer_keys::{FetchDocument, IssuerError};
 pub use jwk::{JsonWebKeySet, SigningAlgorithm};
 pub use jwt::{Token, TokenError, Verified};
-pub use member_keys::MemberKeys;
+pub use member_keys::{Answered, MemberKeys};
 pub use request_header::{FrontProxyError, RequestHeaders};
 pub use review_bounds::TooManyReviews;
 pub use token_authenticator::{Authenticated, TokenAuthenticationError, TokenAuthenticator, TokenReviews};

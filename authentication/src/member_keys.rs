@@ -21,6 +21,45 @@ const REMEMBERED_MEMBERS: usize = 1024;
 /// After this a new key is believed although a member that might be its own could not be asked: a cluster that is down for
 /// long keeps no other's ServiceAccounts out for ever. In seconds.
 const BELIEVED_AFTER: u64 = 3600;
+/// The same where the members that could not be asked have never said which keys they have: 10 min, which is longer than a
+/// control plane takes to start, and than somebody to notice that a role is missing. It is less than an hour because
+/// nothing is known of who these are after each start without a data directory that lasts: what one broken cluster costs the
+/// others then. In seconds.
+const BELIEVED_WITHOUT_UNKNOWN_AFTER: u64 = 600;
+
+/// Which of the members that are served have said in one round which keys they have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answered {
+    /// All.
+    All,
+    /// All whose keys are known, and not all others: a new key may be one of theirs.
+    AllKnown,
+    /// Not all whose keys are known: theirs may have changed.
+    Some,
+}
+
+impl Answered {
+    /// Of members of which some have answered.
+    pub fn of<'a>(
+        members: impl IntoIterator<Item = &'a ClusterName>,
+        keys: &MemberKeys,
+        has_answered: impl Fn(&ClusterName) -> bool,
+    ) -> Self {
+        members.into_iter().filter(|name| !has_answered(name)).fold(Self::All, |answered, silent| match answered {
+            Self::All | Self::AllKnown if !keys.know(silent) => Self::AllKnown,
+            _ => Self::Some,
+        })
+    }
+
+    /// For how long a key has to have been seen to be believed, in seconds.
+    fn believes_after(self) -> u64 {
+        match self {
+            Self::All => 0,
+            Self::AllKnown => BELIEVED_WITHOUT_UNKNOWN_AFTER,
+            Self::Some => BELIEVED_AFTER,
+        }
+    }
+}
 
 /// What members serve at `/openid/v1/jwks`. Serializes, so that who was first is known after a restart, and the keys of a
 /// member that is down.
@@ -60,6 +99,11 @@ fn long_after() -> Option<u64> {
 }
 
 impl KnownKey {
+    /// Whether it becomes believed now.
+    fn is_believed_by(&self, answered: Answered, now: u64) -> bool {
+        self.since.is_none() && now.saturating_sub(self.seen) >= answered.believes_after()
+    }
+
     /// Whether a member that serves this was first with it: the other was seen without it meanwhile.
     fn is_before(&self, other: &Self) -> bool {
         let is_believed_later = other.since.is_none_or(|since| self.since < Some(since));
@@ -104,27 +148,35 @@ pub(crate) enum Signer<'a> {
     Nobody,
     /// Of this one.
     Member(&'a ClusterName),
+    /// One serves it, and whether it is another's is not known yet.
+    Unsettled,
     /// Several serve it, and none was first, or it is not known yet who was.
     Several,
 }
 
+/// Since 1970.
+fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs()
+}
+
 impl MemberKeys {
     /// Takes over what members serve now. What they are known to serve already stays as old as it is. A new key is believed
-    /// from the first round on in which no member whose keys are known was silent (`all_answered`): in another, its owner
-    /// might be the one that was. Whether anything is otherwise than before.
+    /// from the first round on in which no member was silent: in another, its owner might be the one that was. Who stays
+    /// silent keeps it from being believed for so long only, and what is believed stays so. Whether anything is
+    /// otherwise than before.
     pub fn take(
         &mut self,
         served: impl IntoIterator<Item = (ClusterName, JsonWebKeySet)>,
-        all_answered: bool,
+        answered: Answered,
         now: SystemTime,
     ) -> bool {
-        let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
+        let now = seconds(now);
         let before = self.clone();
         for (member, keys) in served {
             self.0.entry(member).or_default().take(keys, now);
         }
         for known in self.0.values_mut().flat_map(|member| &mut member.keys) {
-            if known.since.is_none() && (all_answered || now.saturating_sub(known.seen) >= BELIEVED_AFTER) {
+            if known.is_believed_by(answered, now) {
                 known.since = Some(now);
             }
         }
@@ -137,9 +189,9 @@ impl MemberKeys {
         !known.map(|known| &known.key).eq(keys.keys())
     }
 
-    /// Whether a key is not believed yet.
-    pub fn are_waiting(&self) -> bool {
-        self.served().any(|(_, known)| known.since.is_none())
+    /// Whether a key that is not believed yet would be after a round in which these have answered.
+    pub fn would_believe(&self, answered: Answered, now: SystemTime) -> bool {
+        self.served().any(|(_, known)| known.is_believed_by(answered, seconds(now)))
     }
 
     /// Members that serve the same key, of which it is not known who had it first: on the merged endpoint the tokens that it
@@ -155,9 +207,10 @@ impl MemberKeys {
         sharing
     }
 
-    /// Whether any keys of a member are known.
+    /// Whether a member that is served has said which keys it has, if only that it has none.
     pub fn know(&self, member: &ClusterName) -> bool {
-        self.0.get(member).is_some_and(|member| member.served().next().is_some())
+        let has_said = |member: &Member| member.answered.is_some() || member.served().next().is_some();
+        self.0.get(member).is_some_and(|member| member.is_served && has_said(member))
     }
 
     /// Sets aside members that are no longer served. Whether there was one. They are remembered, as far as there is room.
@@ -196,6 +249,9 @@ impl MemberKeys {
             return Signer::Nobody;
         };
         let mut others = signed.iter().filter(|(other, _)| other != member);
+        if first.since.is_none() && others.clone().next().is_none() {
+            return Signer::Unsettled;
+        }
         let is_first = first.since.is_some() && others.all(|(_, other)| first.is_before(other));
         if is_first { Signer::Member(member) } else { Signer::Several }
     }
@@ -235,12 +291,15 @@ mod tests {
         let token = Token::parse(&text).unwrap();
         let (mut keys, none) = (MemberKeys::default(), keys_of(&[]));
         assert_eq!(keys.signer(&token), Signer::Nobody);
-        assert!(keys.take([(v.clone(), of_v.keys()), (copier.clone(), none)], true, at(1)));
-        assert!(keys.take([(copier.clone(), of_v.keys())], true, at(2)));
+        assert!(keys.take([(v.clone(), of_v.keys()), (copier.clone(), none)], Answered::All, at(1)));
+        assert!(keys.take([(copier.clone(), of_v.keys())], Answered::All, at(2)));
         assert_eq!(keys.signer(&token), Signer::Member(&v));
-        assert!(!keys.take([(v.clone(), of_v.keys()), (copier.clone(), of_v.keys())], true, at(3)), "nothing is new");
+        assert!(
+            !keys.take([(v.clone(), of_v.keys()), (copier.clone(), of_v.keys())], Answered::All, at(3)),
+            "nothing is new"
+        );
         let both = keys_of(&[&of_v, &another]);
-        assert!(keys.differ(&v, &both) && keys.take([(v.clone(), both)], true, at(4)));
+        assert!(keys.differ(&v, &both) && keys.take([(v.clone(), both)], Answered::All, at(4)));
         assert_eq!(keys.signer(&token), Signer::Member(&v), "a key stays as old as it is beside a new one");
         let kept: MemberKeys = serde_json::from_slice(&serde_json::to_vec(&keys).unwrap()).unwrap();
         assert_eq!((&kept, kept.signer(&token)), (&keys, Signer::Member(&v)), "after a restart, too");
@@ -253,16 +312,16 @@ mod tests {
         let text = token_of(&of_v);
         let token = Token::parse(&text).unwrap();
         let mut keys = MemberKeys::default();
-        keys.take([(v.clone(), of_v.keys()), (copier.clone(), keys_of(&[]))], true, at(1));
-        keys.take([(copier.clone(), of_v.keys())], true, at(2));
+        keys.take([(v.clone(), of_v.keys()), (copier.clone(), keys_of(&[]))], Answered::All, at(1));
+        keys.take([(copier.clone(), of_v.keys())], Answered::All, at(2));
         // One of its servers has the new key alone.
-        keys.take([(v.clone(), another.keys())], true, at(3));
+        keys.take([(v.clone(), another.keys())], Answered::All, at(3));
         assert!(!keys.has_signed(&v, &token));
-        keys.take([(v.clone(), keys_of(&[&of_v, &another]))], true, at(4));
+        keys.take([(v.clone(), keys_of(&[&of_v, &another]))], Answered::All, at(4));
         assert_eq!(keys.signer(&token), Signer::Member(&v));
         // Its configuration is taken away and put back.
         assert!(keys.retain(|member| *member != v) && !keys.know(&v));
-        keys.take([(v.clone(), of_v.keys())], true, at(5));
+        keys.take([(v.clone(), of_v.keys())], Answered::All, at(5));
         assert_eq!(keys.signer(&token), Signer::Member(&v));
     }
 
@@ -273,13 +332,55 @@ mod tests {
         let text = token_of(&of_v);
         let token = Token::parse(&text).unwrap();
         let mut keys = MemberKeys::default();
-        keys.take([(copier.clone(), of_v.keys())], false, at(1));
-        assert_eq!(keys.signer(&token), Signer::Several, "v, which is silent, may be its owner");
+        keys.take([(copier.clone(), of_v.keys())], Answered::Some, at(1));
+        assert_eq!(keys.signer(&token), Signer::Unsettled, "v, which is silent, may be its owner");
         let mut waited = keys.clone();
-        waited.take([], false, at(1 + BELIEVED_AFTER));
+        waited.take([], Answered::Some, at(1 + BELIEVED_AFTER));
         assert_eq!(waited.signer(&token), Signer::Member(&copier));
-        keys.take([(copier.clone(), of_v.keys()), (v.clone(), of_v.keys())], true, at(2));
+        keys.take([(copier.clone(), of_v.keys()), (v.clone(), of_v.keys())], Answered::All, at(2));
         assert_eq!(keys.signer(&token), Signer::Several, "none was first");
+    }
+
+    /// Of a member that has never said which keys it has, any may be its own.
+    #[test]
+    fn a_copy_is_not_believed_while_a_member_has_never_said_which_keys_it_has_until_that_is_no_accident() {
+        let of_v = testing::Signer::new("k");
+        let (v, copier) = (cluster("v"), cluster("a"));
+        let text = token_of(&of_v);
+        let token = Token::parse(&text).unwrap();
+        let mut keys = MemberKeys::default();
+        let served = || [(copier.clone(), of_v.keys())];
+        keys.take(served(), Answered::AllKnown, at(1));
+        assert_eq!(keys.signer(&token), Signer::Unsettled);
+        assert!(!keys.would_believe(Answered::AllKnown, at(BELIEVED_WITHOUT_UNKNOWN_AFTER)));
+        let mut told = keys.clone();
+        told.take([(v.clone(), of_v.keys()), (copier.clone(), of_v.keys())], Answered::All, at(300));
+        assert_eq!(told.signer(&token), Signer::Several, "v has said it in time: the token is shown to neither");
+        let late = at(1 + BELIEVED_WITHOUT_UNKNOWN_AFTER);
+        assert!(keys.would_believe(Answered::AllKnown, late) && !keys.would_believe(Answered::Some, late));
+        keys.take(served(), Answered::AllKnown, late);
+        assert_eq!(keys.signer(&token), Signer::Member(&copier), "one that never says it is no denial for ever");
+        // What is believed stays so when another comes of which nothing is known.
+        keys.take(served(), Answered::AllKnown, at(700));
+        assert_eq!(keys.signer(&token), Signer::Member(&copier));
+    }
+
+    #[test]
+    fn a_round_is_as_good_as_those_that_are_silent_in_it_let_it_be() {
+        let mut keys = MemberKeys::default();
+        let (a, b, c) = (cluster("a"), cluster("b"), cluster("c"));
+        keys.take([(a.clone(), keys_of(&[])), (b.clone(), testing::Signer::new("k").keys())], Answered::All, at(1));
+        let all = [a.clone(), b.clone(), c.clone()];
+        for (silent, expected) in [
+            (vec![], Answered::All),
+            (vec![&c], Answered::AllKnown),
+            (vec![&a], Answered::Some),
+            (vec![&b, &c], Answered::Some),
+        ] {
+            assert_eq!(Answered::of(&all, &keys, |name| !silent.contains(&name)), expected, "{silent:?}");
+        }
+        keys.retain(|name| *name != b);
+        assert_eq!(Answered::of(&all, &keys, |name| *name == a), Answered::AllKnown, "b is to say it again");
     }
 
     /// A key may be read by whoever has an account in a cluster, long before that cluster joins.
@@ -290,15 +391,15 @@ mod tests {
         let (old, new) = (token_of(&of_v), token_of(&newer));
         let (old, new) = (Token::parse(&old).unwrap(), Token::parse(&new).unwrap());
         let mut keys = MemberKeys::default();
-        keys.take([(copier.clone(), of_v.keys())], true, at(1));
+        keys.take([(copier.clone(), of_v.keys())], Answered::All, at(1));
         assert_eq!(keys.signer(&old), Signer::Member(&copier), "nobody else is there");
-        keys.take([(v.clone(), of_v.keys()), (copier.clone(), of_v.keys())], true, at(1_000));
+        keys.take([(v.clone(), of_v.keys()), (copier.clone(), of_v.keys())], Answered::All, at(1_000));
         assert_eq!(keys.signer(&old), Signer::Several, "who of them has it from the other is not known");
         assert_eq!(keys.sharing(), [(&copier, &v)].into());
         assert!(keys.has_signed(&v, &old), "v itself is asked where it is addressed");
         // Its key is exchanged: a copy of the new one is younger.
-        keys.take([(v.clone(), keys_of(&[&of_v, &newer])), (copier.clone(), of_v.keys())], true, at(2_000));
-        keys.take([(copier.clone(), keys_of(&[&of_v, &newer]))], true, at(3_000));
+        keys.take([(v.clone(), keys_of(&[&of_v, &newer])), (copier.clone(), of_v.keys())], Answered::All, at(2_000));
+        keys.take([(copier.clone(), keys_of(&[&of_v, &newer]))], Answered::All, at(3_000));
         assert_eq!((keys.signer(&new), keys.signer(&old)), (Signer::Member(&v), Signer::Several));
         // The other one is taken out, for good.
         keys.retain(|member| *member == v);
@@ -313,12 +414,13 @@ mod tests {
         let token = Token::parse(&text).unwrap();
         for is_taken_out in [true, false] {
             let mut keys = MemberKeys::default();
-            keys.take([(v.clone(), of_v.keys()), (copier.clone(), keys_of(&[]))], true, at(1));
+            keys.take([(v.clone(), of_v.keys()), (copier.clone(), keys_of(&[]))], Answered::All, at(1));
             keys.retain(|member| !is_taken_out || *member != v);
-            keys.take([(copier.clone(), newer.keys())], is_taken_out, at(10));
-            keys.take([], is_taken_out, at(10 + BELIEVED_AFTER));
+            let answered = if is_taken_out { Answered::All } else { Answered::Some };
+            keys.take([(copier.clone(), newer.keys())], answered, at(10));
+            keys.take([], answered, at(10 + BELIEVED_AFTER));
             assert_eq!(keys.signer(&token), Signer::Member(&copier));
-            keys.take([(v.clone(), newer.keys())], true, at(20 + BELIEVED_AFTER));
+            keys.take([(v.clone(), newer.keys())], Answered::All, at(20 + BELIEVED_AFTER));
             assert_eq!(keys.signer(&token), Signer::Several);
         }
     }
@@ -331,9 +433,9 @@ mod tests {
         let text = token_of(&of_v);
         let token = Token::parse(&text).unwrap();
         let mut keys = MemberKeys::default();
-        keys.take([(v.clone(), of_v.keys()), (copier.clone(), keys_of(&[]))], true, at(1));
+        keys.take([(v.clone(), of_v.keys()), (copier.clone(), keys_of(&[]))], Answered::All, at(1));
         let mut kept: MemberKeys = serde_json::from_slice(&serde_json::to_vec(&keys).unwrap()).unwrap();
-        kept.take([(v.clone(), of_v.keys()), (copier.clone(), of_v.keys())], true, at(100));
+        kept.take([(v.clone(), of_v.keys()), (copier.clone(), of_v.keys())], Answered::All, at(100));
         assert_eq!(kept.signer(&token), Signer::Member(&v));
         // As an earlier release kept it.
         let key = of_v.key();
@@ -349,7 +451,7 @@ mod tests {
     fn who_is_first_of_those_asked_in_one_round_is_not_known() {
         let of_clones = testing::Signer::new("k");
         let mut keys = MemberKeys::default();
-        keys.take([(cluster("a"), of_clones.keys()), (cluster("b"), of_clones.keys())], true, at(1));
+        keys.take([(cluster("a"), of_clones.keys()), (cluster("b"), of_clones.keys())], Answered::All, at(1));
         assert_eq!(keys.signer(&Token::parse(&token_of(&of_clones)).unwrap()), Signer::Several);
     }
 
@@ -357,7 +459,7 @@ mod tests {
     fn a_key_that_is_served_twice_is_no_second_member() {
         let of_v = testing::Signer::new("k");
         let mut keys = MemberKeys::default();
-        keys.take([(cluster("v"), keys_of(&[&of_v, &of_v]))], true, at(1));
+        keys.take([(cluster("v"), keys_of(&[&of_v, &of_v]))], Answered::All, at(1));
         assert_eq!(keys.signer(&Token::parse(&token_of(&of_v)).unwrap()), Signer::Member(&cluster("v")));
     }
 }

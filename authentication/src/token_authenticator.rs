@@ -324,7 +324,7 @@ impl TokenAuthenticator {
         key: TokenKey,
     ) -> Outcome {
         let begin = || {
-            let is_signed = matches!(order, [Verifier::Signer(_)]);
+            let is_signed = matches!(order, [.., Verifier::Signer(_)]);
             let admitted = self.bounds.admit(client, is_signed)?;
             let review = Review {
                 clusters: order.iter().filter_map(in_own_words).collect(),

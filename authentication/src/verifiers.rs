@@ -91,6 +91,9 @@ pub enum Refused {
     /// Several clusters serve the key that signed it (cloned clusters), so it is nobody's in particular.
     #[error("several clusters serve the key that signed the token; each takes it on its own path")]
     SeveralClusters,
+    /// One cluster serves the key that signed it, and another has not said which keys it has.
+    #[error("it is not known yet whose key has signed the token: not all clusters have said which keys they have")]
+    Unsettled,
     /// It is a ServiceAccount's of another cluster than the one that is addressed.
     #[error("the token is of another cluster than the one that is addressed")]
     OfAnotherCluster,
@@ -105,9 +108,10 @@ impl<'a> VerifierRules<'a> {
     ///
     /// A configured issuer's token is verified by that issuer and nobody else, and one that a member's keys verify is
     /// reviewed by that member and nobody else: no cluster is shown a token that is for another. On a cluster's own path
-    /// no other member is asked, whatever keys it serves: a key is public. A member whose keys are not known is as if it
-    /// had none; where nobody serves them either, its tokens can be reviewed where it is addressed, as those that name no
-    /// key.
+    /// no other member is asked, whatever keys it serves: a key is public. A member whose keys are not known keeps others' new
+    /// ones from being believed for a while, and then is as if it had none; where nobody serves them either, its tokens can be
+    /// reviewed where it is addressed, as those that name no key. The token-review cluster is asked first for as long as its
+    /// keys are not known: whatever another serves may be its own.
     ///
     /// # Errors
     /// [`Refused`]: the request is answered 401 and nothing is sent.
@@ -144,15 +148,23 @@ impl<'a> VerifierRules<'a> {
     ) -> Result<Option<Vec<Verifier<'a>>>, Refused> {
         let signer = self.members.signer(token);
         let Some(addressed) = addressed.filter(|_| signer != Signer::Nobody) else {
-            return match signer {
-                Signer::Nobody => Ok(None),
-                Signer::Member(member) => Ok(Some(vec![Verifier::Signer(member)])),
-                Signer::Several => Err(Refused::SeveralClusters),
-            };
+            return self.of_signer(signer);
         };
         match self.members.has_signed(addressed.cluster, token) {
             true => Ok(Some(vec![Verifier::Signer(addressed.cluster)])),
             false => Err(Refused::OfAnotherCluster),
+        }
+    }
+
+    /// The same on the merged endpoint.
+    fn of_signer(&self, signer: Signer<'a>) -> Result<Option<Vec<Verifier<'a>>>, Refused> {
+        let hub = self.token_review_cluster.filter(|hub| !self.members.know(hub)).map(Verifier::TokenReviewCluster);
+        match (signer, hub) {
+            (Signer::Nobody, _) => Ok(None),
+            (Signer::Member(member), hub) => Ok(Some(hub.into_iter().chain([Verifier::Signer(member)]).collect())),
+            (Signer::Unsettled, Some(hub)) => Ok(Some(vec![hub])),
+            (Signer::Unsettled, None) => Err(Refused::Unsettled),
+            (Signer::Several, _) => Err(Refused::SeveralClusters),
         }
     }
 }

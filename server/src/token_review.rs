@@ -12,7 +12,7 @@ use futures::{FutureExt, StreamExt, stream};
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, timeout};
 use tributary_apimachinery::ClusterName;
-use tributary_authentication::{JsonWebKeySet, MemberKeys, TokenAuthenticator, TokenReviewer};
+use tributary_authentication::{Answered, JsonWebKeySet, MemberKeys, TokenAuthenticator, TokenReviewer};
 use tributary_router::Router;
 
 use crate::data_directory::{DataDirectory, MEMBER_KEYS};
@@ -89,8 +89,8 @@ impl Fetched {
             }
             Err(problem) => {
                 if self.problem.as_ref() != Some(&problem) {
-                    tracing::info!(%cluster, problem, "the keys of the cluster's ServiceAccounts are not known; their \
-                        tokens are nobody's here");
+                    tracing::info!(%cluster, problem, "the keys of the cluster's ServiceAccounts cannot be read; while they are \
+                        not known their tokens are nobody's here, and other clusters' new keys are believed later");
                 }
                 self.problem = Some(problem);
                 None
@@ -162,17 +162,15 @@ async fn round(
     let (due, others): (Vec<_>, Vec<_>) = names.iter().cloned().partition(is_due);
     let mut served = fetch(router, due, fetched).await;
     let answers = |name: &ClusterName| fetched.get(name).is_some_and(|fetched| fetched.problem.is_none());
-    let all_answer = names.iter().all(|name| !keys.know(name) || answers(name));
     let is_new = served.iter().any(|(name, own)| keys.differ(name, own));
-    let are_believed_now = keys.are_waiting() && all_answer;
+    let are_believed_now = keys.would_believe(Answered::of(&names, keys, answers), SystemTime::now());
     if !is_new && !are_believed_now {
         // An hour may be over.
-        return keys.take(served, false, SystemTime::now());
+        return keys.take(served, Answered::Some, SystemTime::now());
     }
     served.extend(fetch(router, others, fetched).await);
-    let has_answered = |name: &ClusterName| served.iter().any(|(own, _)| own == name);
-    let all_answered = names.iter().all(|name| !keys.know(name) || has_answered(name));
-    keys.take(served, all_answered, SystemTime::now())
+    let answered = Answered::of(&names, keys, |name| served.iter().any(|(own, _)| own == name));
+    keys.take(served, answered, SystemTime::now())
 }
 
 /// What these clusters serve. Of one that cannot be asked what is known stays.

@@ -113,10 +113,11 @@ fn everywhere(name: &str) -> Result<(String, Reach), TokenAuthenticationError> {
     Ok((name.to_owned(), Reach::Everywhere))
 }
 
-/// What members serve, as was found out in one round.
+/// What members serve, as was found out in one round; the hub has no keys.
 fn served<const N: usize>(keys: [(ClusterName, JsonWebKeySet); N]) -> MemberKeys {
     let mut served = MemberKeys::default();
-    served.take(keys, true, SystemTime::now());
+    let of_hub = (cluster("hub"), JsonWebKeySet::default());
+    served.take(keys.into_iter().chain([of_hub]), crate::Answered::All, SystemTime::now());
     served
 }
 
@@ -161,6 +162,30 @@ async fn each_token_goes_to_who_may_see_it() {
         assert_eq!(who(&tokens, "of-c", addressed).await, Err(TokenAuthenticationError::Unknown), "{addressed:?}");
     }
     assert_eq!(asked(), ["hub"; 4], "c is not asked about tokens");
+}
+
+/// Whoever has copied the key of the token-review cluster before that has said which keys it has is shown none of its tokens.
+#[tokio::test(start_paused = true)]
+async fn a_copy_of_the_hubs_key_is_shown_nothing_while_the_hubs_keys_are_not_known() {
+    let (world, of_hub) = (Arc::new(World::default()), Signer::new("h"));
+    let tokens = world.authenticator(with_hub());
+    let account = of_hub.signed(&claims("https://kubernetes.default.svc", "system:serviceaccount:x:y", 60));
+    world.knows("hub", &account, "system:serviceaccount:x:y");
+    let copies = |answered| {
+        let mut copy = MemberKeys::default();
+        copy.take([(cluster("copier"), of_hub.keys())], answered, SystemTime::now());
+        copy
+    };
+    for answered in [crate::Answered::AllKnown, crate::Answered::All] {
+        tokens.set_member_keys(copies(answered));
+        assert_eq!(who(&tokens, &account, None).await, in_member("system:serviceaccount:x:y", "hub"));
+        assert_eq!(std::mem::take(&mut *world.asked.lock()), ["hub"], "{answered:?}");
+    }
+    // What was found by other keys is not remembered.
+    tokens.set_member_keys(copies(crate::Answered::All));
+    world.broken.lock().insert("hub".to_owned());
+    assert!(matches!(who(&tokens, &account, None).await, Err(TokenAuthenticationError::NotReviewed { .. })));
+    assert_eq!(*world.asked.lock(), ["hub"], "nobody else is asked where it cannot say");
 }
 
 #[tokio::test(start_paused = true)]

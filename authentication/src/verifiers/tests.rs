@@ -3,6 +3,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::json;
 
 use super::*;
+use crate::member_keys::Answered;
 use crate::testing::{Signer, issuer};
 
 fn cluster(name: &str) -> ClusterName {
@@ -28,7 +29,8 @@ fn who_is_asked_about_a_token() {
     let (a, b, hub) = (cluster("a"), cluster("b"), cluster("hub"));
     let mut members = MemberKeys::default();
     let served = [(a.clone(), of_a.keys()), (b.clone(), of_clones.keys()), (cluster("c"), of_clones.keys())];
-    members.take(served, true, std::time::SystemTime::now());
+    let of_hub = (hub.clone(), crate::JsonWebKeySet::default());
+    members.take(served.into_iter().chain([of_hub]), Answered::All, std::time::SystemTime::now());
     let issuers = [issuer("https://one"), issuer("https://two"), issuer("https://accounts.google.com")];
     let account = r#"{"iss":"https://kubernetes.default.svc.cluster.local"}"#;
     let (opaque, one) = ("opaque".to_owned(), r#"{"iss":"https://one"}"#);
@@ -70,6 +72,39 @@ fn who_is_asked_about_a_token() {
     for (name, rules, token, addressed, expected) in table {
         assert_eq!(order(rules, &token, addressed), expected, "{name}");
     }
+}
+
+/// Of a cluster whose keys nobody knows any key may be, above all of the one that reviews whatever is nobody else's.
+#[test]
+fn a_lone_copy_is_shown_nothing_while_its_owner_may_not_have_said_that_the_key_is_its_own() {
+    let of_hub = Signer::new("k");
+    let (copier, hub) = (cluster("a"), cluster("hub"));
+    let (token, now) = (of_hub.signed("{}"), std::time::SystemTime::now());
+    let take = |served: &[(ClusterName, crate::JsonWebKeySet)], answered| {
+        let mut members = MemberKeys::default();
+        members.take(served.to_vec(), answered, now);
+        members
+    };
+    let copy = (copier.clone(), of_hub.keys());
+    let unsettled = take(std::slice::from_ref(&copy), Answered::AllKnown);
+    let believed = take(std::slice::from_ref(&copy), Answered::All);
+    let none = crate::JsonWebKeySet::default();
+    let ok = |words: &str| Ok(words.to_owned());
+    let own = Some((&copier, false));
+    for (name, members, with_hub, addressed, expected) in [
+        ("hub alone", &unsettled, true, None, ok("hub hub")),
+        ("nobody", &unsettled, false, None, Err(Refused::Unsettled)),
+        ("hub first, for as long as its keys are not known", &believed, true, None, ok("hub hub, signer a")),
+        ("no hub", &believed, false, None, ok("signer a")),
+        ("where it is addressed", &unsettled, true, own, ok("signer a")),
+    ] {
+        let rules = VerifierRules { issuers: &[], token_review_cluster: with_hub.then_some(&hub), members };
+        assert_eq!(order(&rules, &token, addressed), expected, "{name}");
+    }
+    // It is known that the key is not the hub's.
+    let known = take(&[copy, (hub.clone(), none)], Answered::All);
+    let rules = VerifierRules { issuers: &[], token_review_cluster: Some(&hub), members: &known };
+    assert_eq!(order(&rules, &token, None), ok("signer a"));
 }
 
 #[test]

@@ -107,7 +107,7 @@ mod tests {
         let requests = FairShare::new("of a test", 64, ShareMetrics::default());
         let upgrades = FairShare::new("of a test", 64, ShareMetrics::default());
         let shares = LongRunningShares { requests, upgrades };
-        let take = |text| shares.take(Holder::user("test", "eve"), &HeaderMap::new(), text).ok();
+        let take = |text| shares.take(Holder::user("test", "eve"), false, text).ok();
         for (text, places) in [(0, 1), (TEXT_BYTES - 1, 1), (TEXT_BYTES, 2), (10 * TEXT_BYTES, 11)] {
             let held = take(text);
             assert_eq!((held.is_some(), shares.requests.held()), (true, places), "{text}");

@@ -71,12 +71,13 @@ pub(super) fn kept<T: Default>(
         T::default()
     })
 }
+
 #[cfg(test)]
 mod tests {
     use std::time::SystemTime;
 
     use tributary_apimachinery::ClusterName;
-    use tributary_authentication::JsonWebKeySet;
+    use tributary_authentication::{Answered, JsonWebKeySet};
 
     use super::*;
 
@@ -87,7 +88,8 @@ mod tests {
         assert_eq!(MEMBER_KEYS.read(&directory), MemberKeys::default());
         let text = br#"{"keys":[{"kty":"RSA","kid":"k","alg":"RS256","use":"sig","n":"AQAB","e":"AQAB"}]}"#;
         let mut keys = MemberKeys::default();
-        keys.take([(ClusterName::new("a").unwrap(), JsonWebKeySet::parse(text).unwrap())], true, SystemTime::now());
+        let served = [(ClusterName::new("a").unwrap(), JsonWebKeySet::parse(text).unwrap())];
+        keys.take(served, Answered::All, SystemTime::now());
         MEMBER_KEYS.write(&directory, &keys);
         assert_eq!(MEMBER_KEYS.read(&directory), keys);
         directory.write(MEMBER_KEYS.name(), b"[").unwrap();
