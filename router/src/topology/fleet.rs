@@ -24,8 +24,8 @@ use tributary_apimachinery::ClusterName;
 use super::cluster::{Cluster, ClusterChange, MemberShareMetrics};
 use super::mark::ClusterMark;
 use super::served::Served;
-use super::setup::ClusterSetup;
 use super::server_version::ServerVersion;
+use super::setup::ClusterSetup;
 use crate::discovery::{MemberDocuments, Union};
 use crate::flow::large_bodies::beside;
 

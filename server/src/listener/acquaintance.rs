@@ -80,12 +80,10 @@ impl Acquaintance {
         self.stranger.hold(bytes).map(Some)
     }
 
-    /// Ends when a head of which a part has come cannot be held. Cancel: safe.
+    /// Ends when a head of which a part has come cannot be held. It is not read any further, so the connection is closed
+    /// even if somebody has become known meanwhile. Cancel: safe.
     pub(super) async fn no_room(&self) {
         self.no_room.notified().await;
-        if self.is_known() {
-            std::future::pending().await
-        }
     }
 
     /// Ends when a connection on which nobody is known has to make room for another. Cancel: safe.

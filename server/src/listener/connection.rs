@@ -132,7 +132,8 @@ impl<H: Handler> ClientConnection<H> {
         let service = service_fn(move |request| Arc::clone(&requests).answer(request));
         let (answers, known) = (Arc::clone(&outgoing), Arc::clone(&acquaintance));
         let sending = Some(Sending::of(&known));
-        let io = TokioIo::new(TrackedStream { stream, outgoing: answers, sending, acquaintance: known, _socket: socket });
+        let io =
+            TokioIo::new(TrackedStream { stream, outgoing: answers, sending, acquaintance: known, _socket: socket });
         let begun = Begun::default();
         let builder = http_settings::builder(begun.clone());
         let mut connection = pin!(builder.serve_connection_with_upgrades(io, service));

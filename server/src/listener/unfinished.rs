@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(then(&[]), (0, false));
         assert_eq!(then(&[frame(HEADERS, END_HEADERS, 1000), frame(HEADERS, END_HEADERS | 1, 9)]), (0, false));
         let open = frame(HEADERS, 0, 100);
-        assert_eq!(then(&[open.clone()]), (100 * HPACK_BYTES, false));
+        assert_eq!(then(std::slice::from_ref(&open)), (100 * HPACK_BYTES, false));
         assert_eq!(then(&[open.clone(), frame(CONTINUATION, 0, 50)]), (150 * HPACK_BYTES, false));
         // The last frame has to be whole, too.
         let last = frame(CONTINUATION, END_HEADERS, 50);
