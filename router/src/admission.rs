@@ -17,8 +17,8 @@ use crate::caller::Caller;
 use crate::flow::fair_share::Portion;
 use crate::flow::long_running::LongRunningPlace;
 use crate::limits::{NAME_BYTES, QUERY_PARAMETERS};
+use crate::received::Received;
 use crate::refusal::{Refusal, RequestRefusal};
-use crate::request::Received;
 use crate::{Router, User, health};
 
 /// A request that was let in.

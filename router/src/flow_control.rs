@@ -23,8 +23,8 @@ use tributary_flow_control::{
 use crate::caller::{Caller, User};
 use crate::dispatch::SchemaName;
 use crate::health;
+use crate::received::Received;
 use crate::refusal::{LimitRefusal, Refusal};
-use crate::request::Received;
 
 /// Flow control of all places.
 #[derive(Clone, Debug, Default)]

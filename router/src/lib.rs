@@ -42,6 +42,7 @@ mod own_credential;
 mod own_questions;
 mod plan;
 mod policy;
+mod received;
 mod refusal;
 pub mod report;
 mod request;

@@ -12,8 +12,8 @@ use crate::caller::Caller;
 use crate::configuration::ConfigurationSnapshot;
 use crate::discovery::{DiscoveryPath, ServedResource, Union};
 use crate::metrics::RequestSource;
+use crate::received::Received;
 use crate::refusal::{Refusal, RequestRefusal};
-use crate::request::Received;
 
 /// Who answers a request, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
