@@ -44,6 +44,9 @@ const MAX_FRAME_BYTES: u32 = 64 << 10;
 /// How often a new connection is asked for the member's SETTINGS; hyper does not tell when they come.
 const SETTINGS_TICK: Duration = Duration::from_millis(1);
 
+/// The port of a SOCKS proxy that names none: the one that is registered for it (RFC 1928).
+const SOCKS_PORT: u16 = 1080;
+
 /// Opens byte streams to a URI's host and port.
 pub type Connector = BoxCloneSyncService<Uri, BoxIo, BoxError>;
 
@@ -381,7 +384,7 @@ fn connector(proxy: Option<&Uri>) -> Result<Connector, &'static str> {
             Ok(boxed(tunnel(proxy, tls, user)))
         }
         Some("socks5" | "socks5h") => {
-            let socks = SocksV5::new(proxy.clone(), tcp);
+            let socks = SocksV5::new(with_socks_port(proxy), tcp);
             Ok(match user {
                 Some((name, password)) => boxed(socks.with_auth(name, password)),
                 None => boxed(socks),
@@ -389,6 +392,17 @@ fn connector(proxy: Option<&Uri>) -> Result<Connector, &'static str> {
         }
         _ => Err("its scheme is not supported"),
     }
+}
+
+/// The proxy's address, with the port that Go and so kubectl take where it names none (`portMap` in net/http's
+/// `transport.go`).
+fn with_socks_port(proxy: &Uri) -> Uri {
+    let mut parts = proxy.clone().into_parts();
+    if let (None, Some(named)) = (proxy.port_u16(), &parts.authority) {
+        let authority = format!("{}:{SOCKS_PORT}", named.as_str().trim_end_matches(':'));
+        parts.authority = authority.parse().ok().or(parts.authority);
+    }
+    Uri::from_parts(parts).unwrap_or_else(|_| proxy.clone())
 }
 
 fn tunnel<C>(proxy: &Uri, connector: C, user: Option<(String, String)>) -> Tunnel<C> {
@@ -444,6 +458,22 @@ mod tests {
         assert!(connector(Some(&Uri::from_static("ftp://proxy"))).is_err());
         for url in ["http://proxy:1", "socks5://u:p@proxy:1"] {
             assert!(connector(Some(&url.parse().unwrap())).is_ok(), "{url}");
+        }
+    }
+
+    #[test]
+    fn a_socks_proxy_without_a_port_is_asked_at_the_usual_one() {
+        for (given, authority) in [
+            ("socks5://proxy", "proxy:1080"),
+            ("socks5h://proxy/", "proxy:1080"),
+            ("socks5://u:p@proxy", "u:p@proxy:1080"),
+            ("socks5://[::1]", "[::1]:1080"),
+            ("socks5://proxy:", "proxy:1080"),
+            ("socks5://proxy:80", "proxy:80"),
+            ("socks5h://u:p@[::1]:9050", "u:p@[::1]:9050"),
+        ] {
+            let dialed = with_socks_port(&given.parse().unwrap());
+            assert_eq!(dialed.authority().unwrap().as_str(), authority, "{given}");
         }
     }
 }
