@@ -323,14 +323,16 @@ impl Endpoints {
         while let Some(at) = self.best(&left, kind, may_be_asked) {
             let endpoint = left.swap_remove(at);
             let another = left.iter().chain(&last).any(|other| may_be_asked(other));
-            let made = endpoint.pool.connections_made();
+            let (begun, dialed) = (Instant::now(), endpoint.pool.dialed());
             match timeout(if another { PATIENCE } else { Duration::MAX }, begin(endpoint)).await {
                 Ok(Ok(opened)) => return Ok(opened),
                 Ok(Err(error)) if error.is_of_endpoint() => failures.note(endpoint, error),
                 Ok(Err(error)) => return Err(error),
                 Err(_) => {
-                    // Where many wait, connections are made one after the other.
-                    if endpoint.pool.connections_made() == made {
+                    // Where many wait, connections are made one after the other; and the handshake of one that is to be
+                    // switched, or speaks HTTP/1.1, may be slow while others carry answers.
+                    let was_heard = endpoint.observer.heard_at().is_some_and(|heard| heard >= begun);
+                    if !was_heard && endpoint.pool.dialed() == dialed {
                         let (address, patience) = (&endpoint.target.address, PATIENCE.as_secs());
                         endpoint.observer.unreachable(format!("no connection to {address} within {patience} s"));
                     }

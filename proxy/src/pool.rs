@@ -179,6 +179,8 @@ pub(crate) struct Pool {
     /// Whether the last connection negotiated HTTP/1.1.
     speaks_http1: AtomicBool,
     next_id: AtomicU64,
+    /// Connections that were opened, those over HTTP/1.1 among them.
+    dialed: AtomicU64,
 }
 
 impl Pool {
@@ -207,6 +209,7 @@ impl Pool {
             http1: Arc::default(),
             speaks_http1: AtomicBool::new(false),
             next_id: AtomicU64::new(0),
+            dialed: AtomicU64::new(0),
         });
         let weak = Arc::downgrade(&pool);
         tokio::spawn(async move {
@@ -348,7 +351,16 @@ impl Pool {
     /// Dials a connection of its own for an upgrade: HTTP/1.1, in nobody's list, so that no windows are used.
     pub(crate) async fn dial_http1(&self, credentials: &Current) -> Result<Dialed, ForwardError> {
         let dialed = self.dialer.dial(Protocols::Http1, Http2Use::Any(self.tuning.client_windows), credentials).await;
-        dialed.inspect_err(|error| self.not_dialed(error))
+        self.noted(dialed)
+    }
+
+    /// Counts a connection that was opened, or tells that it could not be.
+    fn noted(&self, dialed: Result<Dialed, ForwardError>) -> Result<Dialed, ForwardError> {
+        match &dialed {
+            Ok(_) => _ = self.dialed.fetch_add(1, Ordering::Relaxed),
+            Err(error) => self.not_dialed(error),
+        }
+        dialed
     }
 
     /// A connection could not be made.
@@ -476,6 +488,11 @@ impl Pool {
         self.next_id.load(Ordering::Relaxed)
     }
 
+    /// How many connections were opened so far, over HTTP/1.1 or HTTP/2, tunnels' among them.
+    pub(crate) fn dialed(&self) -> u64 {
+        self.dialed.load(Ordering::Relaxed)
+    }
+
     /// Whether the last connection negotiated HTTP/1.1.
     pub(crate) fn speaks_http1(&self) -> bool {
         self.speaks_http1.load(Ordering::Relaxed)
@@ -571,7 +588,7 @@ impl Pool {
     async fn open(self: &Arc<Self>, claim: Claim, credentials: &Current) -> Result<Option<Checkout>, ForwardError> {
         let (version, runtime) = (credentials.version, Handle::current().id());
         let dialed = self.dialer.dial(Protocols::Http2OrHttp1, self.http2_use(claim), credentials).await;
-        match dialed.inspect_err(|error| self.not_dialed(error))? {
+        match self.noted(dialed)? {
             Dialed::Http1(sender, connection) => {
                 self.speaks_http1.store(true, Ordering::Relaxed);
                 let cluster = self.cluster.clone();

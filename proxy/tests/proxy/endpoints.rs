@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
@@ -22,23 +23,41 @@ use crate::member::{self, Member, Options, Port, SOON, Seen, channel, eventually
 pub(crate) struct Gate {
     port: Port,
     to: SocketAddr,
+    /// How long it holds a connection: which one it is, from 0, and what its client says first.
+    delay: Option<Delay>,
     task: Option<JoinHandle<()>>,
 }
 
+type Delay = fn(usize, &[u8]) -> Duration;
+
 impl Gate {
     pub(crate) async fn to(member: &Member) -> Self {
-        let mut gate = Self { port: Port::reserve(), to: member.address, task: None };
+        let mut gate = Self { port: Port::reserve(), to: member.address, delay: None, task: None };
+        gate.open().await;
+        gate
+    }
+
+    /// One that holds each connection for a while after the first that its client says.
+    async fn slow(member: &Member, delay: Delay) -> Self {
+        let mut gate = Self { port: Port::reserve(), to: member.address, delay: Some(delay), task: None };
         gate.open().await;
         gate
     }
 
     pub(crate) async fn open(&mut self) {
-        let (listener, to) = (self.port.listen().await, self.to);
+        let (listener, to, delay) = (self.port.listen().await, self.to, self.delay);
         self.task = Some(tokio::spawn(async move {
             let mut passing = JoinSet::new();
-            while let Ok((mut near, _)) = listener.accept().await {
+            for number in 0.. {
+                let Ok((mut near, _)) = listener.accept().await else { break };
                 passing.spawn(async move {
                     let mut far = TcpStream::connect(to).await.unwrap();
+                    if let Some(delay) = delay {
+                        let mut first = vec![0; 16 << 10];
+                        let read = near.read(&mut first).await.unwrap();
+                        tokio::time::sleep(delay(number, &first[..read])).await;
+                        far.write_all(&first[..read]).await.unwrap();
+                    }
                     let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;
                 });
             }
@@ -251,6 +270,81 @@ async fn a_silent_one_costs_a_second_once() {
     assert!(started.elapsed() < Duration::from_secs(10), "not a second for each: {:?}", started.elapsed());
     assert_eq!(requests(&client), [0, 20]);
     assert!(is_lost(&client.endpoints()[0]));
+}
+
+/// How often each was found to be there again, the first time included.
+fn recoveries(client: &ClusterClient) -> Vec<u64> {
+    client.endpoints().iter().map(|endpoint| endpoint.reachability.recoveries).collect()
+}
+
+/// What opens a WebSocket, as the server hands it over.
+fn exec() -> Request<Body> {
+    let mut exec = get("/api/v1/namespaces/a/pods/p/exec");
+    exec.headers_mut().insert("connection", "Upgrade".parse().unwrap());
+    exec.headers_mut().insert("upgrade", "websocket".parse().unwrap());
+    let switch = hyper::upgrade::on(&mut exec);
+    exec.extensions_mut().insert(switch);
+    exec
+}
+
+#[tokio::test]
+async fn one_that_answers_is_not_lost_for_a_handshake_over_http1_that_takes_long() {
+    let member = busy_member().await;
+    // A dial for a tunnel offers HTTP/1.1 alone.
+    let delay: Delay = |_, hello| match hello.windows(3).any(|bytes| bytes == b"\x02h2") {
+        true => Duration::ZERO,
+        false => Duration::from_millis(1_200),
+    };
+    let gates = [Gate::slow(&member, delay).await, Gate::slow(&member, delay).await];
+    let client = client(&member, [&gates[0], &gates[1]]).await;
+    let ask = async || drop(read(client.forward(get("/api"), RequestIdentity::Member).await.unwrap()).await);
+    for _ in 0..4 {
+        ask().await;
+    }
+    let before = recoveries(&client);
+    let busy = async {
+        loop {
+            ask().await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let answered = tokio::select! {
+        answered = client.forward(exec(), RequestIdentity::Member) => answered,
+        () = busy => unreachable!("it goes on"),
+    };
+    assert_eq!(answered.unwrap().status(), StatusCode::OK, "this member switches nothing");
+    assert!(!client.endpoints().iter().any(is_lost));
+    assert_eq!(recoveries(&client), before, "none was taken for lost meanwhile");
+}
+
+/// Over HTTP/1.1 each request has a connection of its own, and nothing is heard of a member while it works.
+#[tokio::test]
+async fn one_to_which_another_connection_is_made_meanwhile_is_not_lost_over_http1() {
+    let released = CancellationToken::new();
+    let options = Options { alpn: vec!["http/1.1"], ..Options::default() };
+    let holding = released.clone();
+    let member = Member::start(options, move |seen, _| answer(seen, holding.clone())).await;
+    let first: Delay = |number, _| Duration::from_millis(if number == 0 { 900 } else { 2_000 });
+    let second: Delay = |number, _| Duration::from_millis(if number == 0 { 900 } else { 0 });
+    let gates = [Gate::slow(&member, first).await, Gate::slow(&member, second).await];
+    let client = client(&member, [&gates[0], &gates[1]]).await;
+    let slow = || {
+        let client = client.clone();
+        tokio::spawn(async move {
+            client.forward(get("/slow"), RequestIdentity::Member).await.map(|answer| answer.status())
+        })
+    };
+    let mut held = vec![slow(), slow()];
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    // The third goes to the first as well, and finds no connection within a second.
+    held.push(slow());
+    eventually("all three are being answered", || member.seen().len() == 3).await;
+    assert!(!client.endpoints().iter().any(is_lost), "{:?}", client.endpoints());
+    assert_eq!(requests(&client), [1, 2], "it was tried at the first in vain");
+    released.cancel();
+    for one in held {
+        assert_eq!(one.await.unwrap().unwrap(), StatusCode::OK);
+    }
 }
 
 #[tokio::test]
