@@ -166,9 +166,10 @@ impl PolicyQuestion {
 /// The request for a path, by the method that has the verb.
 fn request_of(verb: &str, path: &str) -> anyhow::Result<RequestInfo> {
     let (path, query) = path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query)));
+    let watching = (verb == "watch").then(|| watched(query));
+    let query = watching.as_deref().or(query);
     let (method, query) = match verb {
-        "list" => ("GET".to_owned(), query),
-        "watch" => ("GET".to_owned(), Some("watch=1")),
+        "list" | "watch" => ("GET".to_owned(), query),
         "create" => ("POST".to_owned(), query),
         "update" => ("PUT".to_owned(), query),
         "deletecollection" => ("DELETE".to_owned(), query),
@@ -183,6 +184,15 @@ fn request_of(verb: &str, path: &str) -> anyhow::Result<RequestInfo> {
         info.requested_verb()
     );
     Ok(info)
+}
+
+/// The same query for a watch: what it says besides, such as the name that a selector asks for, counts for policies.
+fn watched(query: Option<&str>) -> String {
+    let others = query.unwrap_or_default().split('&').filter(|pair| {
+        let name = pair.split('=').next();
+        !pair.is_empty() && name != Some("watch")
+    });
+    others.chain(["watch=1"]).collect::<Vec<_>>().join("&")
 }
 
 /// Whose policies a request passes: those of its cluster, or those of the merged view and of whatever clusters follow.
@@ -227,6 +237,22 @@ mod tests {
             };
             assert_eq!(PolicyQuestion::of_query(&question.to_query()).unwrap(), question);
         }
+    }
+
+    #[test]
+    fn a_watch_is_asked_about_with_all_that_its_query_says() {
+        for (path, name) in [
+            ("/api/v1/namespaces/a/pods?fieldSelector=metadata.name%3Dweb", "web"),
+            ("/api/v1/namespaces/a/pods?watch=false&fieldSelector=metadata.name=web&watch=0", "web"),
+            ("/api/v1/namespaces/a/pods?labelSelector=watch%3Dx", ""),
+            ("/api/v1/namespaces/a/pods", ""),
+        ] {
+            let info = request_of("watch", path).unwrap();
+            let asked = DispatchAttributes::of(&info, "ann", &[], "");
+            let DispatchTarget::Resource(resource) = asked.target else { panic!("{path}") };
+            assert_eq!((asked.verb, resource.name), ("watch", name), "{path}");
+        }
+        assert_eq!(watched(Some("a=b&watch&c")), "a=b&c&watch=1");
     }
 
     #[test]
