@@ -115,9 +115,9 @@ pub struct ServeArguments {
     /// that load balancers send clients elsewhere: 5s
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse_duration)]
     pub shutdown_delay_duration: Duration,
-    /// How likely a request over HTTP/2 that is not long-running is the last on its connection: its client is told
-    /// (GOAWAY) and opens another, by way of the load balancer, while what is under way goes on. From 0 (never) to 0.02;
-    /// 0.001 spreads clients over several replicas within some thousand requests
+    /// How likely a request over HTTP/2, a watch as any other, is the last on its connection: its client is told (GOAWAY)
+    /// and opens another, by way of the load balancer, while what is under way goes on. From 0 (never) to 0.02; 0.001
+    /// spreads clients over several replicas within some thousand requests
     #[arg(long, value_name = "CHANCE", default_value = "0")]
     pub goaway_chance: GoawayChance,
     /// Who may connect, and how.

@@ -3,13 +3,13 @@
 //! An HTTP/2 client keeps its connection for as long as it lasts, and so stays with one of several replicas, however
 //! many there are by then. `--goaway-chance` ends connections at random, as kube-apiserver does
 //! (`pkg/server/filters/goaway.go` in k8s.io/apiserver): with GOAWAY, after which what is under way goes on and new
-//! requests come over a new connection, by way of the load balancer.
+//! requests come over a new connection, by way of the load balancer. It spares no kind of request, and nor does this: a
+//! client that sends little but watches is one that would stay for ever, and none of its watches ends.
 
 use std::str::FromStr;
 
-use http::{Response, Version};
+use http::Version;
 use tokio::sync::Notify;
-use tributary_apimachinery::RequestClass;
 
 /// The largest chance: one of fifty requests, as kube-apiserver allows. More would have clients shake hands all the time.
 const CHANCE_MAX: f64 = 0.02;
@@ -30,12 +30,10 @@ impl FromStr for GoawayChance {
 }
 
 impl GoawayChance {
-    /// Whether it falls on the request with this answer. Requests that last are spared: their clients would be told
-    /// while nothing of theirs ends.
-    fn falls_on<B>(self, version: Version, answer: &Response<B>) -> bool {
-        let lasts = answer.extensions().get() == Some(&RequestClass::Opaque);
+    /// Whether it falls on a request over this version of HTTP.
+    fn falls_on(self, version: Version) -> bool {
         // Nothing is drawn where it is off.
-        self.0 > 0.0 && version == Version::HTTP_2 && !lasts && self.includes(rand::random())
+        self.0 > 0.0 && version == Version::HTTP_2 && self.includes(rand::random())
     }
 
     /// Whether a number that was drawn, from 0 up to 1, is one of those that it falls on.
@@ -57,9 +55,9 @@ impl Parting {
         Self { chance, due: Notify::new() }
     }
 
-    /// Draws for a request, whose answer this is.
-    pub(super) fn draw<B>(&self, version: Version, answer: &Response<B>) {
-        if self.chance.falls_on(version, answer) {
+    /// Draws for a request whose answer begins.
+    pub(super) fn draw(&self, version: Version) {
+        if self.chance.falls_on(version) {
             self.due.notify_one();
         }
     }
@@ -85,14 +83,10 @@ mod tests {
     }
 
     #[test]
-    fn it_falls_on_short_requests_over_http2_alone() {
+    fn it_falls_on_requests_over_http2_alone() {
         let always = GoawayChance(1.0);
-        let short = Response::new(());
-        let mut lasting = Response::new(());
-        lasting.extensions_mut().insert(RequestClass::Opaque);
-        assert!(always.falls_on(Version::HTTP_2, &short));
-        assert!(!always.falls_on(Version::HTTP_2, &lasting) && !always.falls_on(Version::HTTP_11, &short));
-        assert!(!GoawayChance::default().falls_on(Version::HTTP_2, &short));
+        assert!(always.falls_on(Version::HTTP_2) && !always.falls_on(Version::HTTP_11));
+        assert!(!GoawayChance::default().falls_on(Version::HTTP_2));
         let some = GoawayChance(0.02);
         assert!(
             some.includes(0.0) && some.includes(0.0199) && !some.includes(0.02) && !GoawayChance(0.0).includes(0.0)

@@ -49,7 +49,7 @@ impl<H: Handler> ConnectionRequests<H> {
                     };
                     // Boxed, so that a stream whose answer goes on for hours is not as large as the whole way of a request.
                     let answer = Box::pin(self.front.call(request, &self.client, note, has_room)).await;
-                    self.parting.draw(version, &answer);
+                    self.parting.draw(version);
                     answer
                 }
             };

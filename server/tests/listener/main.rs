@@ -28,8 +28,8 @@ use prometheus_client::registry::Registry;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
-use tributary_apimachinery::Mount;
 use tributary_apimachinery::body::{Body, full};
+use tributary_apimachinery::{Mount, RequestClass};
 use tributary_router::{ForwardedWatch, Peer, Report, User};
 use tributary_server::handler::Handler;
 use tributary_server::listener::{self, BindError, Bounds, Drained};
@@ -49,6 +49,11 @@ impl Handler for StandIn {
             "/watch" => watch(self.draining.clone()),
             "/clusters/a/api/v1/pods" => forwarded_watch(),
             "/tunnel" => tunnel(request),
+            "/clusters/a/api/v1/namespaces/n/pods/p/log" => {
+                let mut followed = watch(self.draining.clone());
+                followed.extensions_mut().insert(RequestClass::LongRunning);
+                followed
+            }
             "/late" => late(request),
             "/peer" => Response::new(full(request.extensions().get::<Peer>().unwrap().0.to_string())),
             "/whoami" => {
