@@ -401,7 +401,6 @@ mod tests {
         assert_eq!(take(7), [9, 7], "the new one is filled as far as the first");
         assert_eq!(take(13), [15, 14], "then each gets what the other has");
         assert_eq!(take(73), [51, 51], "to 80 % of what each allows");
-        drop(take);
         assert!(
             matches!(connections.pick_spread(1, here, 2), Pick::Tight(_)),
             "the next one is due as without spreading"

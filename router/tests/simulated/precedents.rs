@@ -114,6 +114,41 @@ async fn capsule_proxy_5_a_second_selector_widens_nothing() {
     }
 }
 
+/// Nor does any selector show a user what their rights do not: ann may read all of `a`, `shop` of `b`, and nothing of `c`.
+#[tokio::test]
+async fn capsule_proxy_5_no_selector_widens_what_a_user_may_see() {
+    const ALL: &str = "/api/v1/configmaps";
+    let fixture = crate::rights::ann().await;
+    let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
+    until(async || items(&root.get(ALL).await.ok()).len() == 12).await;
+    let of_shop_in_b = &["b/one-b", "b/two-b"][..];
+    let cluster = |name: &str| format!("labelSelector=tributary.dev%2Fcluster%3D{name}");
+    for (query, expected) in [
+        (
+            "labelSelector=&labelSelector=!x".to_owned(),
+            &["a/one-a", "a/two-a", "a/one-a", "a/two-a", "b/one-b", "b/two-b"][..],
+        ),
+        ("fieldSelector=metadata.namespace%3Dbank".to_owned(), &["a/one-a", "a/two-a"]),
+        (
+            "fieldSelector=metadata.namespace%3Dshop&fieldSelector=metadata.namespace%3Dbank".to_owned(),
+            &["a/one-a", "a/two-a", "b/one-b", "b/two-b"],
+        ),
+        (cluster("b"), of_shop_in_b),
+        (format!("{}&{}", cluster("b"), cluster("c")), of_shop_in_b),
+        (format!("{}&fieldSelector=metadata.namespace%3Dbank", cluster("b")), &[]),
+        ("fieldSelector=metadata.name%3Done-c".to_owned(), &[]),
+    ] {
+        let answer = ann.get(&format!("{ALL}?{query}")).await;
+        assert_eq!(items(&answer.ok()), expected, "{query}");
+    }
+    for query in [cluster("c"), format!("{}&{}", cluster("c"), cluster("a"))] {
+        let (of_c, of_none) =
+            (ann.get(&format!("{ALL}?{query}")).await, ann.get(&format!("{ALL}?{}", cluster("none"))).await);
+        let shown = String::from_utf8_lossy(&of_c.body);
+        assert!(of_c.code == of_none.code && !shown.contains("one-c") && !shown.contains("two-c"), "{query}: {shown}");
+    }
+}
+
 /// Of a cluster that is no longer configured nothing is shown: open watches are told,
 /// and nothing that was handed out leads there.
 #[tokio::test]

@@ -51,7 +51,7 @@ impl Handler for StandIn {
             "/tunnel" => tunnel(request),
             "/clusters/a/api/v1/namespaces/n/pods/p/log" => {
                 let mut followed = watch(self.draining.clone());
-                followed.extensions_mut().insert(RequestClass::LongRunning);
+                followed.extensions_mut().insert(RequestClass::Opaque);
                 followed
             }
             "/late" => late(request),
