@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 use tributary_authentication::{Authority, Reach, UserInfo, VerifierName};
 use tributary_flow_control::AdmittedRequest;
 use tributary_proxy::{ClusterClient, GivenIdentity, Impersonation, OwnToken, Peer, RequestIdentity};
@@ -80,6 +80,24 @@ pub(crate) enum CallerKey {
     Owner(Box<[(HeaderName, HeaderValue)]>),
     /// One of many users.
     User(Arc<Actor>),
+}
+
+async fn gone(rights: Option<CallerRights>) -> StreamOver {
+    match rights {
+        Some(rights) => rights.gone().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Ends when time is over that somebody has for what lasts.
+pub(crate) async fn passed(end: Option<(Instant, StreamOver)>) -> StreamOver {
+    match end {
+        Some((at, why)) => {
+            sleep_until(at).await;
+            why
+        }
+        None => std::future::pending().await,
+    }
 }
 
 impl Caller {
@@ -189,6 +207,18 @@ impl Caller {
         let age = self.rights().and_then(CallerRights::max_stream_age);
         let age = age.and_then(|age| Some((Instant::now().checked_add(age)?, StreamOver::Age)));
         expiry.into_iter().chain(age).min_by_key(|(at, _)| *at)
+    }
+
+    /// Ends once the caller is to be sent nothing more of what was begun: they are denied, or nobody vouches for them any more,
+    /// or its time is over. `None` for one to whom none of that happens. Cancelling is safe.
+    pub(crate) fn over(&self) -> Option<impl Future<Output = StreamOver> + Send + use<>> {
+        let (end, rights) = (self.stream_end(), self.rights().cloned());
+        (end.is_some() || rights.is_some()).then(|| async move {
+            tokio::select! {
+                why = passed(end) => why,
+                why = gone(rights) => why,
+            }
+        })
     }
 
     /// Whether the caller may see what is told of all clusters at once, at a path that is no resource.

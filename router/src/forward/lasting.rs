@@ -20,13 +20,13 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::{Request, Response, StatusCode, header};
 use http_body::Body as _;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::sleep;
 use tributary_apimachinery::{ClusterName, RequestClass, RequestInfo, Verb};
 use tributary_proxy::{TunnelEnd, TunnelEnder};
 
 use super::media_type::content_type;
 use crate::body::{Body, Ending, ended_by};
-use crate::caller::Caller;
+use crate::caller::{Caller, passed};
 use crate::dispatch::Dispatched;
 use crate::refusal::{Refusal, RequestRefusal};
 use crate::rights::FollowedGrant;
@@ -131,16 +131,6 @@ fn judged_verbs(info: &RequestInfo, version: Option<(u64, u64, u64)>) -> impl It
     let asks_to_create = version.is_none_or(|version| version >= CREATES_FROM);
     let create = leads_into_pod && info.verb != Verb::Create && asks_to_create;
     std::iter::once(info.verb.as_str()).chain(create.then_some(Verb::Create.as_str()))
-}
-
-async fn passed(end: Option<(Instant, StreamOver)>) -> StreamOver {
-    match end {
-        Some((at, why)) => {
-            sleep_until(at).await;
-            why
-        }
-        None => std::future::pending().await,
-    }
 }
 
 async fn lost(grant: &mut Option<FollowedGrant>) -> StreamOver {

@@ -3,7 +3,9 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use futures::FutureExt;
 use http::{Response, header};
+use http_body::Body as _;
 use tokio::time::Instant;
 use tributary_apimachinery::{ClusterName, ClusterSelector, GroupVersionResource, ListOptions, ResourceVersionMatch};
 use tributary_merge::{
@@ -11,7 +13,8 @@ use tributary_merge::{
 };
 
 use super::{Collection, collection};
-use crate::body::Body;
+use crate::body::{Body, Ending, ended_by};
+use crate::caller::Caller;
 use crate::flow::holder::Holder;
 use crate::flow::long_answers::{AnswerTurn, AnswerTurns, Length};
 use crate::limits;
@@ -90,11 +93,21 @@ pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, R
         answer_turns: router.answer_turns(),
         holder: request.caller.holder,
     };
-    let mut response = answer.respond().await?;
+    let mut response = followed(request.caller, answer.respond().await?);
     view.warn(response.headers_mut(), &standings, &clusters);
     warn_limited(&mut response, readable.as_ref());
     standing::warn_left_out(response.headers_mut(), &served.resource, &left_out);
     Ok(response)
+}
+
+/// The answer, which breaks off once its caller is to be sent nothing more. Only one that is written as its reader takes it
+/// can last; what was made whole is not followed.
+fn followed(caller: &Caller, answer: Response<Body>) -> Response<Body> {
+    if answer.body().size_hint().exact().is_some() {
+        return answer;
+    }
+    let Some(over) = caller.over() else { return answer };
+    answer.map(|body| ended_by(body, false, over.map(|why| Ending::AtOnce(why.into())).boxed()))
 }
 
 /// What a list shows, once it is held.

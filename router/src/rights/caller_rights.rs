@@ -127,6 +127,21 @@ impl CallerRights {
         (!is_known).then_some(StreamOver::Withdrawn)
     }
 
+    /// Ends once whatever they opened is [over](Self::over). Cancelling is safe.
+    pub(crate) async fn gone(&self) -> StreamOver {
+        let mut changes = self.changes();
+        loop {
+            changes.mark_unchanged();
+            if let Some(why) = self.over() {
+                return why;
+            }
+            // The mirror ends with the process alone.
+            if changes.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
     /// How long what lasts may last.
     pub(crate) fn max_stream_age(&self) -> Option<Duration> {
         self.mirror.max_stream_age()

@@ -259,6 +259,47 @@ async fn nothing_lasts_longer_than_it_may() {
     }
 }
 
+/// A long list is made as its reader takes it, however long that is.
+#[tokio::test]
+async fn a_list_that_is_read_slowly_breaks_off_where_nobody_vouches_for_its_reader_any_more() {
+    let pods = Pods::start(SharedMode::default()).await;
+    let a = pods.fixture.member("a");
+    for user in ["ann", "root"] {
+        grant(a, "", user);
+        listed(&pods.fixture, "a", user, "all").await;
+    }
+    let long = "x".repeat(32 << 10);
+    for number in 0..40 {
+        let mut object = config_map_of("shop", &format!("long-{number}"));
+        object["data"]["value"] = long.clone().into();
+        a.apply(object).unwrap();
+    }
+    let (ann, root) = (pods.fixture.user("ann", &[]), pods.fixture.user("root", &[]));
+    until(async || ann.get("/api/v1/configmaps").await.body.len() > 40 * long.len()).await;
+    // Until it is begun; then the client reads nothing.
+    let begun = async |time: Option<Duration>, is_known: &Arc<AtomicBool>| {
+        let (asked, mut request) = (Arc::clone(is_known), Request::get("/api/v1/configmaps"));
+        let extensions = request.extensions_mut().unwrap();
+        extensions.insert(StillKnown::new(move || asked.load(Ordering::Relaxed)));
+        time.map(|time| extensions.insert(AuthenticatedUntil::after(time).unwrap()));
+        let mut answer = ann.router.handle(request.body(body::empty()).unwrap(), &ann.user).await;
+        assert!(answer.body_mut().frame().await.is_some_and(|frame| frame.is_ok()));
+        answer
+    };
+    let known = Arc::new(AtomicBool::new(true));
+    let expired = "the credentials that this was opened with have expired";
+    let withdrawn = "the credentials that this was opened with are not taken any more";
+    let (whole, of_root) = (begun(None, &known).await, root.call("GET", "/api/v1/configmaps", &[], "").await);
+    assert_eq!(end_of(whole).await, Ok(()));
+    let list = begun(Some(Duration::from_secs(5)), &known).await;
+    pass(Duration::from_secs(6)).await;
+    assert_eq!(end_of(list).await, Err(expired.to_owned()));
+    let list = begun(None, &known).await;
+    known.store(false, Ordering::Relaxed);
+    pods.fixture.router.authentication_changed();
+    assert_eq!((end_of(list).await, end_of(of_root).await), (Err(withdrawn.to_owned()), Ok(())));
+}
+
 #[tokio::test]
 async fn who_is_denied_is_answered_nothing_and_loses_what_is_open() {
     let pods = Pods::start(SharedMode::default()).await;
