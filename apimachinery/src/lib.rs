@@ -52,6 +52,7 @@ pub mod service_account;
 pub mod snapshot;
 pub mod status;
 pub mod text;
+pub mod when_woken;
 pub mod wire;
 
 pub use change::{Change, ChangeType};
@@ -88,3 +89,4 @@ pub use selector::{FieldSelector, LabelSelector, SelectorBounds};
 pub use service_account::{SERVICE_ACCOUNT_USERNAME_PREFIX, ServiceAccount};
 pub use snapshot::{Scope, Snapshot, Walk};
 pub use status::{FieldError, Status, StatusCause, StatusDetails, StatusMetadata, StatusReason};
+pub use when_woken::WhenWoken;

@@ -10,7 +10,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tributary_apimachinery::body::{Body, BoxError};
-use tributary_apimachinery::{ClusterName, Permit, explain};
+use tributary_apimachinery::{ClusterName, Permit, WhenWoken, explain};
 
 use crate::endpoint::Endpoint;
 use crate::error::SharedError;
@@ -124,7 +124,7 @@ pub(crate) struct MemberBody {
     /// What came behind a piece and is no piece itself: the end, trailers, or why the body broke off.
     behind: Option<Next>,
     /// Ends when the body is to be cut off; of answers that may go on for hours alone.
-    cut: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+    cut: Option<WhenWoken<Pin<Box<WaitForCancellationFutureOwned>>>>,
 }
 
 /// A stream was reset before its end.
@@ -146,7 +146,7 @@ impl MemberBody {
         source: BodySource,
         until: Option<CancellationToken>,
     ) -> Body {
-        let cut = until.map(|until| Box::pin(until.cancelled_owned()));
+        let cut = until.map(|until| WhenWoken::new(Box::pin(until.cancelled_owned())));
         let is_whole = answer.is_end_stream();
         let answer = Some(answer);
         let mut body = Self { answer, permit, shared, cluster, source, is_waiting: true, behind: None, cut };
@@ -218,7 +218,7 @@ impl HttpBody for MemberBody {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         // First: a stream that always has something would never be cut off.
         if let Some(cut) = &mut self.cut
-            && cut.as_mut().poll(cx).is_ready()
+            && Pin::new(cut).poll(cx).is_ready()
         {
             self.cut = None;
             self.failed();

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
+use tributary_apimachinery::WhenWoken;
 
 use super::{Body, BoxError};
 
@@ -21,13 +22,14 @@ pub enum Ending {
 
 /// The same body, until `end` is over. Of one that is made of `lines` each is passed on whole.
 pub fn ended_by(body: Body, lines: bool, end: BoxFuture<'static, Ending>) -> Body {
-    EndedFromOutside { body: Some(body), end: Some(end), ending: None, between: lines, lines }.boxed_unsync()
+    let end = Some(WhenWoken::new(end));
+    EndedFromOutside { body: Some(body), end, ending: None, between: lines, lines }.boxed_unsync()
 }
 
 struct EndedFromOutside {
     /// `None` once it has been ended.
     body: Option<Body>,
-    end: Option<BoxFuture<'static, Ending>>,
+    end: Option<WhenWoken<BoxFuture<'static, Ending>>>,
     ending: Option<Ending>,
     lines: bool,
     /// Whether all lines that were begun have ended.
@@ -38,7 +40,7 @@ impl EndedFromOutside {
     /// Looks whether it is to be ended.
     fn look(&mut self, cx: &mut Context<'_>) {
         if let Some(end) = &mut self.end
-            && let Poll::Ready(ending) = end.as_mut().poll(cx)
+            && let Poll::Ready(ending) = Pin::new(end).poll(cx)
         {
             (self.end, self.ending) = (None, Some(ending));
         }

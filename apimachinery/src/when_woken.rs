@@ -1,0 +1,101 @@
+//! A future that is asked only when it was woken itself.
+//!
+//! What may end an answer from outside (rights, policies, a time) is looked at beside each of its frames, and nearly always
+//! in vain: the task was woken for the frame. Each look would go through all of what it waits for.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+use futures::task::AtomicWaker;
+
+/// Polls the future once, and from then on only after it was woken. What it waits for has to keep the waker that it was
+/// given, as futures have to. Cancel: safe where the future is.
+#[derive(Debug)]
+pub struct WhenWoken<F> {
+    future: F,
+    own: Arc<Own>,
+    waker: Waker,
+}
+
+#[derive(Debug)]
+struct Own {
+    task: AtomicWaker,
+    is_woken: AtomicBool,
+}
+
+impl<F> WhenWoken<F> {
+    /// That future, which is asked when this is polled first.
+    pub fn new(future: F) -> Self {
+        let own = Arc::new(Own { task: AtomicWaker::new(), is_woken: AtomicBool::new(true) });
+        let waker = Waker::from(Arc::clone(&own));
+        Self { future, own, waker }
+    }
+}
+
+impl<F: Future + Unpin> Future for WhenWoken<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let Self { future, own, waker } = self.get_mut();
+        // First: what wakes it from now on wakes the task.
+        own.task.register(cx.waker());
+        match own.is_woken.swap(false, Ordering::SeqCst) {
+            true => Pin::new(future).poll(&mut Context::from_waker(waker)),
+            false => Poll::Pending,
+        }
+    }
+}
+
+impl Wake for Own {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.is_woken.store(true, Ordering::SeqCst);
+        self.task.wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use futures::channel::oneshot;
+    use futures::future::poll_fn;
+    use futures::task::{ArcWake, waker};
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl ArcWake for Woken {
+        fn wake_by_ref(woken: &Arc<Self>) {
+            woken.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn it_is_asked_once_and_then_when_it_was_woken() {
+        let (send, mut receive) = oneshot::channel::<()>();
+        let mut asked = 0;
+        let mut future = WhenWoken::new(poll_fn(|cx| {
+            asked += 1;
+            Pin::new(&mut receive).poll(cx).map(|received| (received, asked))
+        }));
+        let (first, second) = (Arc::<Woken>::default(), Arc::<Woken>::default());
+        let mut poll =
+            |task: &Arc<Woken>| Pin::new(&mut future).poll(&mut Context::from_waker(&waker(Arc::clone(task))));
+        assert!(poll(&first).is_pending());
+        assert!(poll(&first).is_pending());
+        assert!(poll(&second).is_pending());
+        send.send(()).unwrap();
+        let woken = [&first, &second].map(|task| task.0.load(Ordering::SeqCst));
+        assert_eq!(woken, [0, 1], "the task that polled last is woken");
+        assert_eq!(poll(&second), Poll::Ready((Ok(()), 2)));
+    }
+}
