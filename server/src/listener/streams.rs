@@ -3,14 +3,15 @@
 //! hyper wants a task for each stream, beside the one that reads and writes the connection. The two wake each other for each
 //! frame, and each time the runtime wakes another thread besides, in case there is work for two: a list of 620 KB took 13
 //! waits for events and 8 wake-ups of a thread that found nothing. So a stream is polled with its connection: what one wakes
-//! of the other is looked at in the same poll, without the runtime. A stream that works for long at a time goes on in a task
-//! of its own, on any thread, so that its connection's others need not wait for it.
+//! of the other is looked at in the same turn, without the runtime, and neither is looked at for what the other waits for.
+//! A stream that works for long at a time goes on in a task of its own, on any thread, so that its connection's others need
+//! not wait for it.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
@@ -25,12 +26,12 @@ use tokio::time::Instant;
 /// The most that hyper's own part of a stream may take in memory, in bytes. 1 KiB; it takes 616 bytes, and all of
 /// it 768. There are thousands of them where thousands watch, or wait for their turn to list. hyper keeps one place for a
 /// request's future and for its answer's body, as large as the larger of them for as long as the stream lasts, so what
-/// answers a request is boxed (in `request.rs`).
+/// answers a request is boxed (in `connection.rs`).
 const STREAM_BYTES_MAX: usize = 1 << 10;
 /// How long a step of a stream may take before it goes on in a task of its own. 1 ms is a thousand times what a frame takes
 /// that is at hand; it is compressing, printing and searching that take longer.
 const LONG_STEP: Duration = Duration::from_millis(1);
-/// How often a connection and its streams are looked at again in one poll, because one has woken the other. Others of the
+/// How often a connection and its streams are looked at again in one turn, because one has woken the other. Others of the
 /// thread have theirs in between.
 const ROUNDS_MAX: usize = 32;
 
@@ -50,7 +51,7 @@ pub(super) fn stream() -> Option<AbortHandle> {
 #[derive(Clone, Default)]
 pub(super) struct Begun {
     streams: Arc<Mutex<Vec<Stream>>>,
-    round: Arc<PollRound>,
+    turn: Arc<Turn>,
 }
 
 impl<F> Executor<F> for Begun
@@ -65,7 +66,7 @@ where
         // The client of one that was ended has been told.
         self.streams.lock().push(Stream(Some(Box::pin(async { drop(stream.await) }))));
         // A tunnel begins where its stream is answered, which may be in another task.
-        self.round.wake_by_ref();
+        self.turn.wake(STREAMS);
     }
 }
 
@@ -93,47 +94,60 @@ impl Future for Stream {
 pub(super) struct Streams {
     begun: Begun,
     running: FuturesUnordered<Stream>,
-    round: Arc<PollRound>,
-    waker: Waker,
+    turn: Arc<Turn>,
+    of_connection: Waker,
+    of_streams: Waker,
 }
 
 impl Streams {
     /// Those of a connection that leaves them there.
     pub(super) fn of(begun: Begun) -> Self {
-        let round = Arc::clone(&begun.round);
-        let waker = Waker::from(Arc::clone(&round));
-        Self { begun, running: FuturesUnordered::new(), round, waker }
+        let turn = Arc::clone(&begun.turn);
+        let of_connection = Waker::from(Arc::new(Side::<CONNECTION>(Arc::clone(&turn))));
+        let of_streams = Waker::from(Arc::new(Side::<STREAMS>(Arc::clone(&turn))));
+        Self { begun, running: FuturesUnordered::new(), turn, of_connection, of_streams }
     }
 
     /// Brings the connection and its streams forward until the connection ends. Cancel: safe, if it is called again.
     pub(super) fn drive<'a, C: Future>(&'a mut self, connection: Pin<&'a mut C>) -> Driven<'a, C> {
         // Whoever calls may have told the connection something, such as that it is to end.
-        self.round.is_woken.store(true, SeqCst);
+        self.turn.note(CONNECTION);
         Driven { streams: self, connection }
     }
 
+    /// The streams come first: what they write is sent in the same round, and the connection is looked at once for it.
     fn poll<C: Future>(&mut self, mut connection: Pin<&mut C>, cx: &mut Context<'_>) -> Poll<C::Output> {
-        self.round.task.register(cx.waker());
+        self.turn.begin(cx.waker());
         for _ in 0..ROUNDS_MAX {
-            if !self.round.begin() {
-                return Poll::Pending;
+            if self.turn.take(STREAMS) {
+                self.poll_streams();
             }
-            let own = &mut Context::from_waker(&self.waker);
-            let polled = connection.as_mut().poll(own);
-            self.running.extend(self.begun.streams.lock().drain(..));
-            // Once more where the connection has ended: what a member has answered by now is written in the logs.
-            while let Poll::Ready(Some(())) = self.running.poll_next_unpin(own) {}
-            self.round.end();
-            if polled.is_ready() {
-                return polled;
+            if self.turn.take(CONNECTION) {
+                let polled = connection.as_mut().poll(&mut Context::from_waker(&self.of_connection));
+                if polled.is_ready() {
+                    // Once more: what a member has answered by now is written in the logs.
+                    self.poll_streams();
+                    self.turn.leave();
+                    return polled;
+                }
+            }
+            if self.turn.rests() {
+                return Poll::Pending;
             }
             // Without it nothing more is ready to whoever asks.
             if !coop::has_budget_remaining() {
                 break;
             }
         }
+        self.turn.leave();
         cx.waker().wake_by_ref();
         Poll::Pending
+    }
+
+    fn poll_streams(&mut self) {
+        self.running.extend(self.begun.streams.lock().drain(..));
+        let own = &mut Context::from_waker(&self.of_streams);
+        while let Poll::Ready(Some(())) = self.running.poll_next_unpin(own) {}
     }
 }
 
@@ -161,45 +175,64 @@ impl<C: Future> Future for Driven<'_, C> {
     }
 }
 
-/// One look at a connection and its streams after another, and what wakes them meanwhile. Its task is woken only while they are not being looked at.
+/// Something was woken that the connection waits for.
+const CONNECTION: u8 = 1;
+/// Something was woken that one of its streams waits for, or one has begun.
+const STREAMS: u8 = 2;
+/// They are being looked at.
+const LOOKED_AT: u8 = 4;
+
+/// Takes up the wake-ups of a connection and its streams. Its task is woken only while they are not being looked at.
 #[derive(Default)]
-struct PollRound {
+struct Turn {
     task: AtomicWaker,
-    is_woken: AtomicBool,
-    is_looked_at: AtomicBool,
+    state: AtomicU8,
 }
 
-impl PollRound {
-    /// Whether something was woken since the last round began; this one has begun then.
-    fn begin(&self) -> bool {
-        self.is_looked_at.store(true, SeqCst);
-        let is_woken = self.is_woken.swap(false, SeqCst);
-        if !is_woken {
-            self.is_looked_at.store(false, SeqCst);
-            // Whoever came in between has left it to this round.
-            if self.is_woken.load(SeqCst) {
-                self.task.wake();
-            }
+impl Turn {
+    /// They are looked at from now on. Until [`rests`](Self::rests) is true, or [`leave`](Self::leave).
+    fn begin(&self, task: &Waker) {
+        self.task.register(task);
+        self.state.fetch_or(LOOKED_AT, SeqCst);
+    }
+
+    /// Whether this side was woken since it was last looked at, which it is now.
+    fn take(&self, side: u8) -> bool {
+        self.state.fetch_and(!side, SeqCst) & side != 0
+    }
+
+    /// Whether neither side was woken meanwhile: then they are looked at no more, and the task is woken for what comes.
+    fn rests(&self) -> bool {
+        self.state.compare_exchange(LOOKED_AT, 0, SeqCst, SeqCst).is_ok()
+    }
+
+    /// From now on the task is woken. What came before is seen when the next turn begins, which has to follow.
+    fn leave(&self) {
+        self.state.fetch_and(!LOOKED_AT, SeqCst);
+    }
+
+    /// Has a side looked at in the next turn.
+    fn note(&self, side: u8) -> u8 {
+        self.state.fetch_or(side, SeqCst)
+    }
+
+    fn wake(&self, side: u8) {
+        if self.note(side) & LOOKED_AT == 0 {
+            self.task.wake();
         }
-        is_woken
-    }
-
-    /// From now on the task is woken. What came before is seen when the next round begins, which has to follow.
-    fn end(&self) {
-        self.is_looked_at.store(false, SeqCst);
     }
 }
 
-impl Wake for PollRound {
+/// One side of a turn, to be woken.
+struct Side<const SIDE: u8>(Arc<Turn>);
+
+impl<const SIDE: u8> Wake for Side<SIDE> {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.is_woken.store(true, SeqCst);
-        if !self.is_looked_at.load(SeqCst) {
-            self.task.wake();
-        }
+        self.0.wake(SIDE);
     }
 }
 
@@ -249,6 +282,39 @@ mod tests {
         let woken = Arc::new(Woken::default());
         assert_eq!(poll_counting(&mut streams, connection.as_mut(), &woken), Poll::Ready(FRAMES));
         assert_eq!(woken.0.load(SeqCst), 0);
+    }
+
+    #[tokio::test]
+    async fn neither_side_is_looked_at_for_what_the_other_waits_for() {
+        let begun = Begun::default();
+        let mut streams = Streams::of(begun.clone());
+        let (polls, steps) = (std::cell::Cell::new(0), Arc::new(AtomicUsize::new(0)));
+        let ((event, mut events), (frame, mut frames)) = (mpsc::unbounded(), mpsc::unbounded());
+        let own_steps = Arc::clone(&steps);
+        begun.execute(poll_fn(move |cx| {
+            own_steps.fetch_add(1, SeqCst);
+            let _event: Poll<Option<()>> = events.poll_next_unpin(cx);
+            Poll::<()>::Pending
+        }));
+        let mut connection = Box::pin(poll_fn(|cx| {
+            polls.set(polls.get() + 1);
+            let _frame: Poll<Option<()>> = frames.poll_next_unpin(cx);
+            Poll::<()>::Pending
+        }));
+        let woken = Arc::new(Woken::default());
+        let mut driven = streams.drive(connection.as_mut());
+        let mut poll = || {
+            let waker = Waker::from(Arc::clone(&woken));
+            assert!(Pin::new(&mut driven).poll(&mut Context::from_waker(&waker)).is_pending());
+            (polls.replace(0), steps.swap(0, SeqCst))
+        };
+        assert_eq!(poll(), (1, 1));
+        event.unbounded_send(()).unwrap();
+        assert_eq!(poll(), (0, 1), "the connection was looked at for a stream");
+        frame.unbounded_send(()).unwrap();
+        assert_eq!(poll(), (1, 0), "a stream was looked at for the connection");
+        assert_eq!(poll(), (0, 0));
+        assert_eq!(woken.0.load(SeqCst), 2);
     }
 
     #[tokio::test]
