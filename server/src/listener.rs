@@ -17,6 +17,7 @@ mod connection;
 mod goaway;
 mod heads;
 mod http_settings;
+mod interruption;
 mod named_certificates;
 mod outgoing;
 mod proxy_protocol;

@@ -14,12 +14,13 @@ use tokio::net::TcpStream;
 use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
-use tributary_apimachinery::{HostName, Permit};
+use tributary_apimachinery::{HostName, Permit, WhenWoken};
 
 use super::acquaintance::Acquaintance;
 use super::coalesce::Coalesce;
 use super::goaway::Parting;
 use super::http_settings;
+use super::interruption::{Interruption, Interruptions, Told};
 use super::outgoing::Outgoing;
 use super::proxy_protocol::ProxyHeaders;
 use super::refusal::ListenerRefusal;
@@ -138,36 +139,27 @@ impl<H: Handler> ClientConnection<H> {
         let builder = http_settings::builder(begun.clone());
         let mut connection = pin!(builder.serve_connection_with_upgrades(io, service));
         let mut streams = Streams::of(begun);
-        let (mut is_leaving, mut is_refused) = (false, false);
+        // Looked at only when it is woken itself, not for each frame.
+        let interruption = |told: Told| {
+            let by = Interruptions { stop: &self.stop, parting: &parting, acquaintance: &acquaintance, outgoing: &outgoing };
+            WhenWoken::new(Box::pin(by.next(told, front.own_metrics())))
+        };
+        let mut told = Told::default();
+        let mut interrupted = interruption(told);
         let ended = loop {
             tokio::select! {
+                biased;
                 ended = streams.drive(connection.as_mut()) => break ended,
-                // What is under way goes on: over HTTP/2 the client is told to send nothing more (GOAWAY), and then, once
-                // it has heard, which of its requests was the last.
-                () = leave(&self.stop, &parting), if !is_leaving => {
-                    is_leaving = true;
+                by_what = &mut interrupted => {
+                    if let Interruption::Closed(why) = by_what {
+                        tracing::debug!(client = %client.address, why, "the connection is closed");
+                        return;
+                    }
+                    // What is under way goes on: over HTTP/2 the client is told to send nothing more (GOAWAY), and then,
+                    // once it has heard, which of its requests was the last.
                     connection.as_mut().graceful_shutdown();
-                }
-                // What is known on it by then goes on, as it does where the server stops.
-                () = acquaintance.refused(), if !is_refused => {
-                    (is_leaving, is_refused) = (true, true);
-                    connection.as_mut().graceful_shutdown();
-                }
-                () = acquaintance.taken_leave(), if is_refused => break Ok(()),
-                () = acquaintance.sent_away() => {
-                    front.own_metrics().strangers_sent_away.inc();
-                    tracing::debug!(client = %client.address, "nobody is known on the connection, and it makes room for another");
-                    return;
-                }
-                () = acquaintance.no_room() => {
-                    front.own_metrics().count_refused(ListenerRefusal::TooManyUnknown);
-                    tracing::debug!(client = %client.address, "there is no room for a head that is coming from nobody who is known");
-                    return;
-                }
-                () = outgoing.stuck(&front.own_metrics().answers_stuck) => {
-                    front.own_metrics().connections_stuck.inc();
-                    tracing::debug!(client = %client.address, "the client reads none of its answers; its connection is closed");
-                    return;
+                    told.note(&by_what);
+                    interrupted = interruption(told);
                 }
             }
         };
@@ -177,14 +169,6 @@ impl<H: Handler> ClientConnection<H> {
             }
             tracing::debug!(client = %client.address, error, "connection ended");
         }
-    }
-}
-
-/// Ends when a connection is to take no more requests: the server stops, or one of them was the last. Cancel: safe.
-async fn leave(stop: &CancellationToken, parting: &Parting) {
-    tokio::select! {
-        () = stop.cancelled() => {}
-        () = parting.is_due() => {}
     }
 }
 
