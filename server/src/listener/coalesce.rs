@@ -101,6 +101,12 @@ impl<S> Coalesce<S> {
     }
 }
 
+/// How much room is made for so many bytes. Most answers and events are short, and fit in a small buffer; what does not has
+/// more behind it.
+fn capacity_for(bytes: usize) -> usize {
+    if bytes <= SHORT_BYTES { SHORT_BYTES } else { BUFFER_BYTES }
+}
+
 impl<S: AsyncWrite + Unpin> Coalesce<S> {
     /// Writes everything that is pending.
     fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -124,8 +130,9 @@ impl<S: AsyncWrite + Unpin> Coalesce<S> {
             ready!(self.poll_drain(cx))?;
         }
         self.flush = Flush::None;
-        if self.pending.capacity() == 0 && bytes < BUFFER_BYTES {
-            self.pending.reserve(BUFFER_BYTES);
+        let wanted = self.pending.len() + bytes;
+        if wanted > self.pending.capacity() && bytes < BUFFER_BYTES {
+            self.pending.reserve_exact(capacity_for(wanted) - self.pending.len());
         }
         Poll::Ready(Ok(()))
     }
@@ -230,6 +237,16 @@ mod tests {
             assert_eq!(futures::poll!(Box::pin(far.read_u8())).is_ready(), goes, "{length} bytes of {streams}");
             drop(open);
             assert!(!stream.streams.are_several(), "what has ended counts no more");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_short_takes_little_memory() {
+        let (near, _far) = tokio::io::duplex(BUFFER_BYTES);
+        let mut stream = Coalesce::new(near);
+        for (length, capacity) in [(100, SHORT_BYTES), (SHORT_BYTES - 100, SHORT_BYTES), (1, BUFFER_BYTES)] {
+            stream.write_all(&vec![0; length]).await.unwrap();
+            assert_eq!(stream.pending.capacity(), capacity, "after {length} more");
         }
     }
 
