@@ -58,15 +58,17 @@ pub(crate) struct ConnectionTask<C> {
     starter: Starter,
     parts: FuturesUnordered<Part>,
     turn: Arc<Turn>,
-    waker: Waker,
+    of_connection: Waker,
+    of_parts: Waker,
 }
 
 impl<C: Future + Unpin> ConnectionTask<C> {
     /// A connection whose parts are given to this starter.
     pub(crate) fn new(connection: C, starter: Starter) -> Self {
         let turn = Arc::new(Turn::default());
-        let waker = Waker::from(Arc::clone(&turn));
-        Self { connection: Some(connection), starter, parts: FuturesUnordered::new(), turn, waker }
+        let of_connection = Waker::from(Arc::new(Side::<CONNECTION>(Arc::clone(&turn))));
+        let of_parts = Waker::from(Arc::new(Side::<PARTS>(Arc::clone(&turn))));
+        Self { connection: Some(connection), starter, parts: FuturesUnordered::new(), turn, of_connection, of_parts }
     }
 
     /// The connection itself, while it takes requests.
@@ -74,33 +76,33 @@ impl<C: Future + Unpin> ConnectionTask<C> {
         self.connection.as_ref()
     }
 
-    /// Polls everything, until nothing has woken anything. Ready once the connection takes no more requests.
+    /// Polls everything, until nothing has woken anything; the connection, not for what its parts alone wait for. Ready
+    /// once the connection takes no more requests.
     pub(crate) fn poll_connection(&mut self, cx: &mut Context<'_>) -> Poll<C::Output> {
-        self.turn.begin(cx.waker());
-        let waker = self.waker.clone();
-        let mut inner = Context::from_waker(&waker);
+        let mut woken = self.turn.begin(cx.waker());
         let mut ended = Poll::Pending;
         for _ in 0..ROUNDS_MAX {
-            self.turn.begin_round();
-            if let Some(connection) = &mut self.connection {
-                ended = Pin::new(connection).poll(&mut inner);
+            if let Some(connection) = self.connection.as_mut().filter(|_| woken != PARTS) {
+                ended = Pin::new(connection).poll(&mut Context::from_waker(&self.of_connection));
             }
             if ended.is_ready() {
                 self.connection = None;
             }
-            self.poll_parts(&mut inner);
-            if ended.is_ready() || !self.turn.is_woken() {
+            self.poll_parts();
+            woken = self.turn.take();
+            if ended.is_ready() || woken == 0 {
                 break;
             }
         }
         // What was woken since, by whomever, is polled in another turn.
-        if self.turn.end() {
+        if self.turn.end(woken) {
             cx.waker().wake_by_ref();
         }
         ended
     }
 
-    fn poll_parts(&mut self, cx: &mut Context<'_>) {
+    fn poll_parts(&mut self) {
+        let cx = &mut Context::from_waker(&self.of_parts);
         loop {
             self.parts.extend(std::mem::take(&mut self.starter.0.lock().parts));
             while let Poll::Ready(Some(())) = self.parts.poll_next_unpin(cx) {}
@@ -133,50 +135,57 @@ impl<C> Drop for ConnectionTask<C> {
     }
 }
 
-/// Whether the parts are being polled, and whether any of them was woken. Wakes the task only for what it would not see
-/// by itself: a task that is woken while it runs is put behind all others, and another thread is woken to take it over.
+/// Whether the connection and its parts are being polled, and which of the two was woken. Wakes the task only for what it
+/// would not see by itself: a task that is woken while it runs is put behind all others, and another thread is woken to take
+/// it over.
 #[derive(Debug, Default)]
 struct Turn {
     state: AtomicU8,
     task: AtomicWaker,
 }
 
-/// The parts are being polled.
+/// They are being polled.
 const POLLED: u8 = 1;
-/// One was woken.
-const WOKEN: u8 = 2;
+/// The connection was woken.
+const CONNECTION: u8 = 2;
+/// One of its parts was woken.
+const PARTS: u8 = 4;
 
 impl Turn {
-    fn begin(&self, task: &Waker) {
+    /// They are polled from now on. What was woken by now: nothing where the task was woken for something else.
+    fn begin(&self, task: &Waker) -> u8 {
         self.task.register(task);
-        self.state.store(POLLED, Ordering::SeqCst);
+        self.take()
     }
 
-    /// Whatever was woken by now is polled in this round.
-    fn begin_round(&self) {
-        self.state.fetch_and(!WOKEN, Ordering::SeqCst);
+    /// What was woken by now, which is polled in the next round.
+    fn take(&self) -> u8 {
+        self.state.swap(POLLED, Ordering::SeqCst) & !POLLED
     }
 
-    /// Whether one was woken in this round.
-    fn is_woken(&self) -> bool {
-        self.state.load(Ordering::SeqCst) & WOKEN != 0
+    /// Whether anything was woken that has not been polled since, beside what was taken and is not.
+    fn end(&self, taken: u8) -> bool {
+        self.state.fetch_or(taken, Ordering::SeqCst);
+        self.state.fetch_and(!POLLED, Ordering::SeqCst) != POLLED
     }
 
-    /// Whether one was woken that has not been polled since.
-    fn end(&self) -> bool {
-        self.state.swap(0, Ordering::SeqCst) & WOKEN != 0
+    fn wake(&self, side: u8) {
+        if self.state.fetch_or(side, Ordering::SeqCst) == 0 {
+            self.task.wake();
+        }
     }
 }
 
-impl Wake for Turn {
+/// One side of a turn, to be woken.
+struct Side<const SIDE: u8>(Arc<Turn>);
+
+impl<const SIDE: u8> Wake for Side<SIDE> {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        if self.state.fetch_or(WOKEN, Ordering::SeqCst) == 0 {
-            self.task.wake();
-        }
+        self.0.wake(SIDE);
     }
 }
 
@@ -236,6 +245,29 @@ mod tests {
         assert_eq!(woken.0.load(Ordering::SeqCst), 1);
         assert!(task.poll_connection(&mut cx).is_pending());
         assert_eq!((done.load(Ordering::SeqCst), woken.0.load(Ordering::SeqCst)), (1, 1));
+    }
+
+    #[test]
+    fn the_connection_is_not_polled_for_what_its_parts_wait_for() {
+        let polls = Arc::new(AtomicUsize::new(0));
+        let own = Arc::clone(&polls);
+        let (mut task, starter, woken) = task(std::future::poll_fn(move |_| {
+            own.fetch_add(1, Ordering::SeqCst);
+            Poll::Pending
+        }));
+        let (answer, answered) = oneshot::channel::<()>();
+        starter.execute(async move {
+            let _ = answered.await;
+        });
+        let waker = waker(Arc::clone(&woken));
+        let mut cx = Context::from_waker(&waker);
+        assert!(task.poll_connection(&mut cx).is_pending());
+        answer.send(()).unwrap();
+        assert!(task.poll_connection(&mut cx).is_pending());
+        assert_eq!((polls.load(Ordering::SeqCst), woken.0.load(Ordering::SeqCst)), (1, 1));
+        assert!(task.parts.is_empty());
+        assert!(task.poll_connection(&mut cx).is_pending());
+        assert_eq!(polls.load(Ordering::SeqCst), 2, "whoever polls for a reason of their own polls the connection");
     }
 
     #[test]
