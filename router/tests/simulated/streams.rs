@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::{Request, Response};
+use http_body::Body as _;
 use http_body_util::BodyExt;
 use tokio::time::{Instant, timeout};
 use tributary_apimachinery::body::{self, Body};
@@ -261,7 +262,7 @@ async fn nothing_lasts_longer_than_it_may() {
 
 /// A long list is made as its reader takes it, however long that is.
 #[tokio::test]
-async fn a_list_that_is_read_slowly_breaks_off_where_nobody_vouches_for_its_reader_any_more() {
+async fn a_list_that_is_read_slowly_breaks_off_where_its_reader_is_denied_or_known_no_more() {
     let pods = Pods::start(SharedMode::default()).await;
     let a = pods.fixture.member("a");
     for user in ["ann", "root"] {
@@ -283,21 +284,28 @@ async fn a_list_that_is_read_slowly_breaks_off_where_nobody_vouches_for_its_read
         extensions.insert(StillKnown::new(move || asked.load(Ordering::Relaxed)));
         time.map(|time| extensions.insert(AuthenticatedUntil::after(time).unwrap()));
         let mut answer = ann.router.handle(request.body(body::empty()).unwrap(), &ann.user).await;
+        assert!(answer.status() == 200 && answer.body().size_hint().exact().is_none(), "it is long");
         assert!(answer.body_mut().frame().await.is_some_and(|frame| frame.is_ok()));
         answer
     };
     let known = Arc::new(AtomicBool::new(true));
+    let denied = "you are denied access by this endpoint's administrator (its --denied-users-file)";
     let expired = "the credentials that this was opened with have expired";
     let withdrawn = "the credentials that this was opened with are not taken any more";
     let (whole, of_root) = (begun(None, &known).await, root.call("GET", "/api/v1/configmaps", &[], "").await);
     assert_eq!(end_of(whole).await, Ok(()));
-    let list = begun(Some(Duration::from_secs(5)), &known).await;
-    pass(Duration::from_secs(6)).await;
-    assert_eq!(end_of(list).await, Err(expired.to_owned()));
     let list = begun(None, &known).await;
     known.store(false, Ordering::Relaxed);
     pods.fixture.router.authentication_changed();
-    assert_eq!((end_of(list).await, end_of(of_root).await), (Err(withdrawn.to_owned()), Ok(())));
+    assert_eq!(end_of(list).await, Err(withdrawn.to_owned()));
+    known.store(true, Ordering::Relaxed);
+    let list = begun(None, &known).await;
+    pods.fixture.router.deny(["ann".to_owned()].into());
+    assert_eq!((end_of(list).await, end_of(of_root).await), (Err(denied.to_owned()), Ok(())));
+    pods.fixture.router.deny([].into());
+    let list = begun(Some(Duration::from_secs(5)), &known).await;
+    pass(Duration::from_secs(6)).await;
+    assert_eq!(end_of(list).await, Err(expired.to_owned()));
 }
 
 #[tokio::test]
