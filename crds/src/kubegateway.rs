@@ -146,15 +146,15 @@ impl Conversion {
 
     fn spec(&mut self, name: &str, spec: Spec, dispatch: Dispatch) -> UpstreamClusterSpec {
         self.unknown("spec", &spec.rest);
-        let mut endpoints = Vec::new();
+        let (mut endpoints, mut drained_endpoints) = (Vec::new(), Vec::new());
         for (index, server) in spec.servers.into_iter().enumerate() {
             let path = format!("spec.servers[{index}]");
             self.unknown(&path, &server.rest);
             if server.disabled {
-                self.differs(&path, format!("{:?} is disabled; left out", server.endpoint));
-            } else {
-                endpoints.push(server.endpoint);
+                self.differs(&path, format!("{:?} is disabled: it is drained, and still probed", server.endpoint));
+                drained_endpoints.push(server.endpoint.clone());
             }
+            endpoints.push(server.endpoint);
         }
         let mut policies = Vec::new();
         for (index, policy) in spec.dispatch_policies.into_iter().enumerate() {
@@ -166,6 +166,7 @@ impl Conversion {
         let connection = self.client_config(name, spec.client_config);
         UpstreamClusterSpec {
             endpoints,
+            drained_endpoints,
             dispatch,
             dispatch_policies: policies,
             flow_control: self.flow_control(spec.flow_control),
@@ -332,22 +333,22 @@ impl Conversion {
         }
         // The documentation has the field misspelled, the code has not.
         let subset = [policy.upstream_subset, policy.upsteam_subset].concat();
-        let (enabled, other): (Vec<_>, Vec<_>) = subset.iter().cloned().partition(|one| endpoints.contains(one));
+        let (known, other): (Vec<_>, Vec<_>) = subset.iter().cloned().partition(|one| endpoints.contains(one));
         if !other.is_empty() {
-            let what = format!("{} is disabled or no server of the cluster; left out", other.join(", "));
+            let what = format!("{} is no server of the cluster; left out", other.join(", "));
             self.differs(&format!("{path}.upstreamSubset"), what);
         }
         let log_mode = self.log_mode(&policy.log_mode, &format!("{path}.logMode"));
         // An empty subset would be all endpoints.
-        let deny = (!subset.is_empty() && enabled.is_empty()).then(|| {
-            self.differs(path, "none of its upstreamSubset is enabled, so its requests are denied");
-            Deny { message: "no endpoint that these requests may be sent to is enabled".to_owned() }
+        let deny = (!subset.is_empty() && known.is_empty()).then(|| {
+            self.differs(path, "none of its upstreamSubset is a server of the cluster, so its requests are denied");
+            Deny { message: "there is no endpoint that these requests may be sent to".to_owned() }
         });
         let schema = Some(policy.flow_control_schema_name).filter(|name| !name.is_empty() && deny.is_none());
         Some(DispatchPolicy {
             rules,
             deny,
-            endpoints: enabled,
+            endpoints: known,
             flow_control_schema_name: schema,
             log_mode,
             ..DispatchPolicy::default()

@@ -63,7 +63,8 @@ fn a_whole_manifest_becomes_a_cluster_that_validates() {
     assert_eq!(cluster.metadata.annotations.as_ref().unwrap().keys().collect::<Vec<_>>(), ["keep"]);
     assert_eq!(cluster.metadata.labels.as_ref().unwrap()["a"], "b");
     let spec = &cluster.spec;
-    assert_eq!(spec.endpoints, ["https://a:6443", "https://b:6443"]);
+    assert_eq!(spec.endpoints, ["https://a:6443", "https://b:6443", "https://c"]);
+    assert_eq!(spec.drained_endpoints, ["https://c"]);
     assert_eq!(spec.credentials.as_ref().unwrap().token.as_ref().unwrap().expose(), "hunter2");
     assert_eq!((spec.ca_data.as_deref(), spec.tls_server_name.as_deref()), (Some(PEM), Some("kubernetes")));
     assert_eq!((spec.dispatch, spec.logging.mode), (Dispatch::DenyAll, Some(LogMode::Enabled)));
@@ -78,7 +79,7 @@ fn a_whole_manifest_becomes_a_cluster_that_validates() {
     assert_eq!(spec.server_names, ["eu.Example.com", "api.example.com"]);
     let serving = spec.secure_serving.as_ref().unwrap();
     assert_eq!((serving.client_ca_data.as_deref(), &serving.certificate_data), (Some(PEM), &None));
-    assert_eq!(policies[0].endpoints, ["https://a:6443"]);
+    assert_eq!(policies[0].endpoints, ["https://a:6443", "https://c"]);
     assert_eq!(policies[0].rules[0].service_accounts, ["shop/web"]);
     let modes: Vec<_> = policies.iter().map(|policy| policy.log_mode).collect();
     assert_eq!(modes, [Some(LogMode::Disabled), Some(LogMode::Enabled), None]);
@@ -86,8 +87,7 @@ fn a_whole_manifest_becomes_a_cluster_that_validates() {
         "metadata.name: \"eu.Example.com\" becomes \"eu-example-com\"",
         "metadata.annotations[proxy.kubegateway.io/feature-gates]: Tracing",
         "spec.sidecar: is no field that is known here; left out",
-        "spec.servers[2]: \"https://c\" is disabled; left out",
-        "spec.dispatchPolicies[0].upstreamSubset: https://c is disabled",
+        "spec.servers[2]: \"https://c\" is disabled: it is drained",
         "spec.clientConfig.qps: slows the gateway's own calls",
         "spec.flowControl.flowControlSchemas[1]: a limit over all replicas",
     ];
@@ -183,12 +183,15 @@ fn what_never_matches_there_is_left_out_and_not_made_to_match() {
     }
     // An empty subset would be all endpoints.
     let converted = of(json!({
-        "servers": [{"endpoint": "https://a", "disabled": true}, {"endpoint": "https://b"}],
+        "servers": [{"endpoint": "https://b"}],
         "dispatchPolicies": [{"upstreamSubset": ["https://a"], "rules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}]}],
     }));
     let policy = &converted.cluster.spec.dispatch_policies[0];
     assert!(policy.deny.is_some() && policy.endpoints.is_empty());
-    assert!(differences(&converted)[1].contains("none of its upstreamSubset is enabled, so its requests are denied"));
+    assert!(
+        differences(&converted)[1]
+            .contains("none of its upstreamSubset is a server of the cluster, so its requests are denied")
+    );
 }
 
 /// There a WebSocket into a Pod is a GET, and matches as one.

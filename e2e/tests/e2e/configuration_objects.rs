@@ -49,6 +49,7 @@ async fn a_kube_apiserver_takes_them_and_refuses_what_makes_no_sense(context: Te
     };
     let mut of_cluster = governed(&json!(["https://a"]));
     of_cluster["endpoints"] = json!(["https://a", "https://b"]);
+    of_cluster["drainedEndpoints"] = json!(["https://b"]);
     of_cluster["caFile"] = json!("ca.crt");
     of_cluster["credentials"] = json!({"tokenFile": "token"});
     of_cluster["dispatch"] = json!("DenyAll");
@@ -75,6 +76,10 @@ async fn a_kube_apiserver_takes_them_and_refuses_what_makes_no_sense(context: Te
         (cluster(&json!({"dispatch": "DenyAll"})), "give endpoints or kubeconfig"),
         (reached(json!({"kubeconfig": {"path": "x"}})), "give endpoints or kubeconfig"),
         (cluster(&json!({"kubeconfig": {"path": "x"}, "tlsServerName": "a"})), "a kubeconfig has caData"),
+        (
+            cluster(&json!({"kubeconfig": {"path": "x"}, "drainedEndpoints": ["https://a"]})),
+            "drainedEndpoints are some of",
+        ),
         (reached(json!({"caData": "eA=="})), "caData and caFile are both given"),
         (cluster(&json!({"endpoints": ["https://a"]})), "the servers cannot be checked"),
         (reached(json!({"insecureSkipVerify": true})), "insecureSkipVerify contradicts"),

@@ -124,6 +124,8 @@ async fn where_all_endpoints_are_drained_what_is_forwarded_is_to_come_again_and_
         assert_eq!(answer.headers["retry-after"], "1", "{method}");
     }
     assert_eq!(name(&fixture.get(&format!("{CONFIG_MAPS}/x")).await.ok()), "x");
+    let said = readyz(&fixture).await;
+    assert!(said.contains("cluster/a failed: all of its endpoints are drained"), "{said}");
     drain(&[]);
     fixture.get(&forwarded).await.ok();
 }
