@@ -213,7 +213,7 @@ impl Caller {
     /// or its time is over. `None` for one to whom none of that happens. Cancelling is safe.
     pub(crate) fn over(&self) -> Option<impl Future<Output = StreamOver> + Send + use<>> {
         let (end, rights) = (self.stream_end(), self.rights().cloned());
-        (end.is_some() || rights.is_some()).then(|| async move {
+        (end.is_some() || rights.is_some()).then_some(async move {
             tokio::select! {
                 why = passed(end) => why,
                 why = gone(rights) => why,

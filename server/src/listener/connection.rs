@@ -141,7 +141,8 @@ impl<H: Handler> ClientConnection<H> {
         let mut streams = Streams::of(begun);
         // Looked at only when it is woken itself, not for each frame.
         let interruption = |told: Told| {
-            let by = Interruptions { stop: &self.stop, parting: &parting, acquaintance: &acquaintance, outgoing: &outgoing };
+            let by =
+                Interruptions { stop: &self.stop, parting: &parting, acquaintance: &acquaintance, outgoing: &outgoing };
             WhenWoken::new(Box::pin(by.next(told, front.own_metrics())))
         };
         let mut told = Told::default();

@@ -51,7 +51,7 @@ pub(super) fn stream() -> Option<AbortHandle> {
 #[derive(Clone, Default)]
 pub(super) struct Begun {
     streams: Arc<Mutex<Vec<Stream>>>,
-    turn: Arc<Turn>,
+    round: Arc<PollRound>,
 }
 
 impl<F> Executor<F> for Begun
@@ -66,7 +66,7 @@ where
         // The client of one that was ended has been told.
         self.streams.lock().push(Stream(Some(Box::pin(async { drop(stream.await) }))));
         // A tunnel begins where its stream is answered, which may be in another task.
-        self.turn.wake(STREAMS);
+        self.round.wake(STREAMS);
     }
 }
 
@@ -94,7 +94,7 @@ impl Future for Stream {
 pub(super) struct Streams {
     begun: Begun,
     running: FuturesUnordered<Stream>,
-    turn: Arc<Turn>,
+    round: Arc<PollRound>,
     of_connection: Waker,
     of_streams: Waker,
 }
@@ -102,36 +102,36 @@ pub(super) struct Streams {
 impl Streams {
     /// Those of a connection that leaves them there.
     pub(super) fn of(begun: Begun) -> Self {
-        let turn = Arc::clone(&begun.turn);
-        let of_connection = Waker::from(Arc::new(Side::<CONNECTION>(Arc::clone(&turn))));
-        let of_streams = Waker::from(Arc::new(Side::<STREAMS>(Arc::clone(&turn))));
-        Self { begun, running: FuturesUnordered::new(), turn, of_connection, of_streams }
+        let round = Arc::clone(&begun.round);
+        let of_connection = Waker::from(Arc::new(Side::<CONNECTION>(Arc::clone(&round))));
+        let of_streams = Waker::from(Arc::new(Side::<STREAMS>(Arc::clone(&round))));
+        Self { begun, running: FuturesUnordered::new(), round, of_connection, of_streams }
     }
 
     /// Brings the connection and its streams forward until the connection ends. Cancel: safe, if it is called again.
     pub(super) fn drive<'a, C: Future>(&'a mut self, connection: Pin<&'a mut C>) -> Driven<'a, C> {
         // Whoever calls may have told the connection something, such as that it is to end.
-        self.turn.note(CONNECTION);
+        self.round.note(CONNECTION);
         Driven { streams: self, connection }
     }
 
     /// The streams come first: what they write is sent in the same round, and the connection is looked at once for it.
     fn poll<C: Future>(&mut self, mut connection: Pin<&mut C>, cx: &mut Context<'_>) -> Poll<C::Output> {
-        self.turn.begin(cx.waker());
+        self.round.begin(cx.waker());
         for _ in 0..ROUNDS_MAX {
-            if self.turn.take(STREAMS) {
+            if self.round.take(STREAMS) {
                 self.poll_streams();
             }
-            if self.turn.take(CONNECTION) {
+            if self.round.take(CONNECTION) {
                 let polled = connection.as_mut().poll(&mut Context::from_waker(&self.of_connection));
                 if polled.is_ready() {
                     // Once more: what a member has answered by now is written in the logs.
                     self.poll_streams();
-                    self.turn.leave();
+                    self.round.leave();
                     return polled;
                 }
             }
-            if self.turn.rests() {
+            if self.round.rests() {
                 return Poll::Pending;
             }
             // Without it nothing more is ready to whoever asks.
@@ -139,7 +139,7 @@ impl Streams {
                 break;
             }
         }
-        self.turn.leave();
+        self.round.leave();
         cx.waker().wake_by_ref();
         Poll::Pending
     }
@@ -184,12 +184,12 @@ const LOOKED_AT: u8 = 4;
 
 /// Takes up the wake-ups of a connection and its streams. Its task is woken only while they are not being looked at.
 #[derive(Default)]
-struct Turn {
+struct PollRound {
     task: AtomicWaker,
     state: AtomicU8,
 }
 
-impl Turn {
+impl PollRound {
     /// They are looked at from now on. Until [`rests`](Self::rests) is true, or [`leave`](Self::leave).
     fn begin(&self, task: &Waker) {
         self.task.register(task);
@@ -224,7 +224,7 @@ impl Turn {
 }
 
 /// One side of a turn, to be woken.
-struct Side<const SIDE: u8>(Arc<Turn>);
+struct Side<const SIDE: u8>(Arc<PollRound>);
 
 impl<const SIDE: u8> Wake for Side<SIDE> {
     fn wake(self: Arc<Self>) {
