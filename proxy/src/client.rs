@@ -13,27 +13,27 @@ use tower::util::BoxCloneSyncService;
 use tributary_apimachinery::body::{self, Body, BoxError};
 use tributary_apimachinery::{ClusterName, RequestInfo};
 
-use crate::checks;
-use crate::destination::{AtEndpoint, EndpointSubset};
-use crate::dial::Connector;
-use crate::endpoint::EndpointStatus;
-use crate::endpoint_maker::EndpointMaker;
+use crate::credentials::identity::RequestIdentity;
+use crate::credentials::last_question::LastQuestion;
+use crate::credentials::pass_through::without_credentials;
+use crate::credentials::user::{CurrentUser, MemberUser};
 use crate::endpoints::Endpoints;
+use crate::endpoints::checks;
+use crate::endpoints::destination::{AtEndpoint, EndpointSubset};
+use crate::endpoints::endpoint::EndpointStatus;
+use crate::endpoints::endpoint_maker::EndpointMaker;
+use crate::endpoints::reachability::{Observer, Reachability};
 use crate::error::{ConnectError, ForwardError};
 use crate::forward;
-use crate::identity::RequestIdentity;
-use crate::last_question::LastQuestion;
+use crate::forward::retry_budget::{RetryBudget, RetryStatistics};
 use crate::member::ClientInner;
-use crate::pass_through::without_credentials;
 use crate::places::{Asker, Places};
+use crate::pool::dial::Connector;
+use crate::pool::proofs::ServerProofs;
 use crate::pool::{LaneKind, PoolStatistics};
-use crate::proofs::ServerProofs;
-use crate::reachability::{Observer, Reachability};
-use crate::retry_budget::{RetryBudget, RetryStatistics};
 use crate::target::{Address, targets, without_user_info};
 use crate::tuning::ClientTuning;
 use crate::upgrade;
-use crate::user::{CurrentUser, MemberUser};
 
 /// A transport to one member: requests carry a path and query, the rest is filled in. Errors are [`ForwardError`]s.
 pub type Transport = BoxCloneSyncService<Request<Body>, Response<Body>, BoxError>;
@@ -327,7 +327,7 @@ impl ClusterClient {
 
     /// Sends a request and streams the response back.
     ///
-    /// The request's URI counts with its path and query only. See [`crate::headers::prepare_request`] for what is
+    /// The request's URI counts with its path and query only. See [`crate::forward::headers::prepare_request`] for what is
     /// removed from its headers; `identity` says in whose name it is sent. Bodies are streamed, never held. A
     /// [`RequestClass`](tributary_apimachinery::RequestClass) among its extensions says how long the answer may take;
     /// without one it is a short request.

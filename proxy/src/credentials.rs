@@ -1,6 +1,15 @@
 //! The member's own credentials: the `Authorization` header of the next request, and the client certificate of the next
 //! connection. Renewed before they expire, and on demand after a 401; the request path only loads a pointer.
 
+pub(crate) mod certificate;
+pub(crate) mod exec_plugin;
+pub(crate) mod identity;
+pub(crate) mod last_question;
+pub(crate) mod pass_through;
+pub(crate) mod plugins;
+pub(crate) mod unauthorized;
+pub(crate) mod user;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,10 +27,10 @@ use tower::{Layer, ServiceExt, service_fn};
 use tributary_apimachinery::ClusterName;
 use tributary_apimachinery::body::BoxError;
 
-use crate::certificate::Certificate;
+use crate::credentials::certificate::Certificate;
+use crate::credentials::exec_plugin::bearer;
+use crate::credentials::plugins::{Plugin, PluginCredentials, PluginTimes, Rejections};
 use crate::error::ConnectError;
-use crate::exec_plugin::{self, bearer};
-use crate::plugins::{Plugin, PluginCredentials, PluginTimes, Rejections};
 use crate::tuning::ClientTuning;
 
 /// How long a header from one of kube's auth layers is used before the layer is asked again. The layer keeps the token

@@ -11,6 +11,20 @@
 //! are ready where ours open connections as they are needed, and forgets one that fails. With the few endpoints that a
 //! cluster has, a look at each one's counter is as cheap as its choice of two, and takes the better one always.
 
+pub(crate) mod breaker;
+pub(crate) mod checks;
+pub(crate) mod destination;
+pub(crate) mod endpoint;
+pub(crate) mod endpoint_maker;
+pub(crate) mod failures;
+pub(crate) mod left_out;
+pub(crate) mod outlier;
+pub(crate) mod own_question;
+pub(crate) mod probe;
+pub(crate) mod reachability;
+pub(crate) mod slowness;
+pub(crate) mod suspicion;
+
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -25,15 +39,14 @@ use tokio::time::{Duration, Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::ClusterName;
 
-use crate::breaker::Admission;
-use crate::destination::{Destination, EndpointSubset};
-use crate::endpoint::{Endpoint, EndpointRequest, EndpointStatus};
+use crate::endpoints::breaker::Admission;
+use crate::endpoints::destination::{Destination, EndpointSubset};
+use crate::endpoints::endpoint::{Endpoint, EndpointRequest, EndpointStatus};
+use crate::endpoints::failures::{Failures, are_lost, none_can_be_reached};
+use crate::endpoints::reachability::{Observer, Reachability, ReachabilityState};
 use crate::error::ForwardError;
-use crate::failures::{self, Failures, are_lost, none_can_be_reached};
 use crate::places::Asker;
 use crate::pool::LaneKind;
-use crate::reachability::{Observer, Reachability, ReachabilityState};
-use crate::slowness;
 
 /// How long a request waits for a connection to one endpoint while another may have one. Longer than the handshakes
 /// with a member on another continent take; a client waits that long once, after which the endpoint is left out.

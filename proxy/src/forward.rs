@@ -1,6 +1,14 @@
 //! The way of one request: cleaned and given an identity, sent, and sent once more where the member's credentials were
 //! renewed.
 
+pub(crate) mod exchange;
+pub(crate) mod given_up;
+pub mod headers;
+pub(crate) mod kept_body;
+pub(crate) mod member_body;
+pub(crate) mod retry_budget;
+pub(crate) mod speaker;
+
 use std::sync::Arc;
 
 use http::header::{HeaderName, HeaderValue};
@@ -10,17 +18,17 @@ use tributary_apimachinery::RequestClass;
 use tributary_apimachinery::body::Body;
 use tributary_apimachinery::permit::RequestPermit;
 
-use crate::destination::Destination;
+use crate::credentials::identity::RequestIdentity;
+use crate::credentials::unauthorized::About;
+use crate::credentials::user::MemberUser;
+use crate::endpoints::destination::Destination;
 use crate::error::ForwardError;
-use crate::exchange::Replay;
-use crate::headers::{self, Recipient, UpgradeProtocol};
-use crate::identity::RequestIdentity;
+use crate::forward::exchange::Replay;
+use crate::forward::headers::{Recipient, UpgradeProtocol};
 use crate::member::ClientInner;
 use crate::peer::Peer;
 use crate::places::Asker;
 use crate::pool::{Claim, LaneKind};
-use crate::unauthorized::About;
-use crate::user::MemberUser;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 

@@ -6,18 +6,18 @@ use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use tributary_apimachinery::ClusterName;
 
 use crate::credentials::Current;
-use crate::endpoint_maker::EndpointMaker;
+use crate::credentials::identity::{GivenIdentity, Impersonation, RequestIdentity};
+use crate::credentials::last_question::LastQuestion;
+use crate::credentials::user::{CurrentUser, MemberUser};
 use crate::endpoints::Endpoints;
+use crate::endpoints::endpoint_maker::EndpointMaker;
+use crate::endpoints::reachability::Observer;
 use crate::error::{ConnectError, ForwardError};
-use crate::identity::{GivenIdentity, Impersonation, RequestIdentity};
-use crate::last_question::LastQuestion;
+use crate::forward::retry_budget::RetryBudget;
 use crate::places::Places;
-use crate::proofs::ServerProofs;
-use crate::reachability::Observer;
-use crate::retry_budget::RetryBudget;
+use crate::pool::proofs::ServerProofs;
 use crate::target::{Address, targets};
 use crate::tuning::ClientTuning;
-use crate::user::{CurrentUser, MemberUser};
 
 /// One member, as all clones of its client share it.
 pub(crate) struct ClientInner {
@@ -41,7 +41,7 @@ pub(crate) struct ClientInner {
 }
 
 impl ClientInner {
-    /// Sets in whose name the request is sent, after [`crate::headers::prepare_request`] has removed every claim.
+    /// Sets in whose name the request is sent, after [`crate::forward::headers::prepare_request`] has removed every claim.
     pub(crate) fn set_identity(
         &self,
         headers: &mut HeaderMap,

@@ -19,6 +19,23 @@
 //! takes another's for this once, and one is dialed meanwhile for those who come later. How many there may be is
 //! counted over all runtimes together.
 
+pub(crate) mod connection_task;
+pub(crate) mod connections;
+pub(crate) mod dial;
+pub(crate) mod http1;
+pub(crate) mod line;
+pub(crate) mod proofs;
+pub(crate) mod read_ahead;
+pub(crate) mod read_through;
+pub(crate) mod readers;
+pub(crate) mod received;
+pub(crate) mod sips;
+pub(crate) mod stream_counts;
+pub(crate) mod tls;
+pub(crate) mod watch_connection;
+pub(crate) mod watch_stream;
+pub(crate) mod watched;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -27,22 +44,21 @@ use tokio::runtime::{self, Handle};
 use tokio::time::{Duration, Instant, timeout_at};
 use tributary_apimachinery::{ClusterName, explain};
 
-use crate::breaker::Breaker;
-use crate::certificate::Certificate;
-use crate::connection_task::ConnectionTask;
-use crate::connections::{Connections, Dial, Pick, Sender, SharedDial, Slot, StreamPermit};
 use crate::credentials::Current;
-use crate::dial::{Dialed, Dialer, Http2Use, Streams};
+use crate::credentials::certificate::Certificate;
+use crate::endpoints::breaker::Breaker;
+use crate::endpoints::reachability::Observer;
 use crate::error::{ConnectError, ForwardError};
-use crate::http1::{Checkout, IdleConnections};
 use crate::peer::Peer;
 use crate::places::{Asker, Places, SharedPlaces};
-use crate::reachability::Observer;
-use crate::readers::{self, Reader, Readers};
-use crate::stream_counts::StreamCounts;
-use crate::tls::Protocols;
+use crate::pool::connection_task::ConnectionTask;
+use crate::pool::connections::{Connections, Dial, Pick, Sender, SharedDial, Slot, StreamPermit};
+use crate::pool::dial::{Dialed, Dialer, Http2Use, Streams};
+use crate::pool::http1::{Checkout, IdleConnections};
+use crate::pool::readers::{Reader, Readers};
+use crate::pool::stream_counts::StreamCounts;
+use crate::pool::tls::Protocols;
 use crate::tuning::{ClientTuning, Windows};
-use crate::watch_connection;
 
 /// Streams on one connection where the member allows more, or any number. One lost packet delays them all, and Go's
 /// servers take it for an attack when too many are reset at once.

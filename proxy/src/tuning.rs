@@ -5,10 +5,10 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::breaker::BreakerTuning;
+use crate::credentials::plugins::Plugins;
+use crate::endpoints::breaker::BreakerTuning;
+use crate::endpoints::probe::Probe;
 use crate::places::Places;
-use crate::plugins::Plugins;
-use crate::probe::Probe;
 
 /// The flow-control windows of an HTTP/2 connection, in bytes: what the member may send before it is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

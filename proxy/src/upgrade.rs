@@ -4,6 +4,9 @@
 //! answers anything but a matching 101 gets its answer passed on as an ordinary response, and no byte of the client
 //! after its request reaches the member (CVE-2018-1002105, CVE-2020-8559).
 
+pub(crate) mod tunnel;
+pub(crate) mod tunnel_end;
+
 use std::sync::Arc;
 
 use http::{Request, Response, StatusCode};
@@ -16,21 +19,21 @@ use tributary_apimachinery::permit::TunnelPermit;
 use tributary_apimachinery::{Permit, explain};
 
 use crate::credentials::Current;
-use crate::destination::Destination;
-use crate::dial::Dialed;
-use crate::endpoint::{Endpoint, EndpointRequest};
+use crate::credentials::unauthorized::About;
+use crate::credentials::user::MemberUser;
 use crate::endpoints::Tried;
+use crate::endpoints::destination::Destination;
+use crate::endpoints::endpoint::{Endpoint, EndpointRequest};
 use crate::error::ForwardError;
-use crate::headers::{self, UpgradeProtocol};
+use crate::forward::headers::{self, UpgradeProtocol};
+use crate::forward::member_body::{BodySource, MemberAnswer, MemberBody, Reader};
+use crate::forward::speaker::Speaker;
 use crate::member::ClientInner;
-use crate::member_body::{BodySource, MemberAnswer, MemberBody, Reader};
 use crate::places::Asker;
 use crate::pool::LaneKind;
-use crate::speaker::Speaker;
-use crate::tunnel::joined;
-use crate::tunnel_end::TunnelEnd;
-use crate::unauthorized::About;
-use crate::user::MemberUser;
+use crate::pool::dial::Dialed;
+use crate::upgrade::tunnel::joined;
+use crate::upgrade::tunnel_end::TunnelEnd;
 
 /// Forwards a prepared request that asks for an upgrade.
 pub(crate) async fn forward(

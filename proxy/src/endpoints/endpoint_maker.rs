@@ -5,17 +5,17 @@ use std::sync::Arc;
 use http::HeaderValue;
 use tributary_apimachinery::ClusterName;
 
-use crate::breaker::Breaker;
-use crate::certificate::Certificate;
-use crate::dial::{Connector, Dialer};
-use crate::endpoint::Endpoint;
+use crate::credentials::certificate::Certificate;
+use crate::endpoints::breaker::Breaker;
+use crate::endpoints::endpoint::Endpoint;
+use crate::endpoints::reachability::Observer;
 use crate::error::ConnectError;
 use crate::places::Places;
 use crate::pool::Pool;
-use crate::proofs::ServerProofs;
-use crate::reachability::Observer;
+use crate::pool::dial::{Connector, Dialer};
+use crate::pool::proofs::ServerProofs;
+use crate::pool::tls::TlsSource;
 use crate::target::Target;
-use crate::tls::TlsSource;
 use crate::tuning::ClientTuning;
 
 /// What all endpoints of a member are made with.

@@ -10,7 +10,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tributary_apimachinery::explain;
 
-use crate::endpoint::Endpoint;
+use crate::endpoints::endpoint::Endpoint;
 
 /// The buffer of each direction, in bytes: `kubectl cp` is a bulk transfer, and larger ones gain little.
 const BUFFER: usize = 32 << 10;
@@ -39,7 +39,7 @@ pub(crate) async fn joined(client: OnUpgrade, member: OnUpgrade, endpoint: Arc<E
 struct MemberSide<S> {
     stream: S,
     endpoint: Arc<Endpoint>,
-    /// Whether something is waited for: see [`MemberBody`](crate::member_body::MemberBody).
+    /// Whether something is waited for: see [`MemberBody`](crate::forward::member_body::MemberBody).
     is_waiting: bool,
     /// Why it broke.
     broken: Option<String>,

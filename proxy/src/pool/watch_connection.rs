@@ -22,12 +22,12 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::{Duration, timeout};
 
-use crate::connection_task::{ConnectionTask, Starter};
-use crate::line::BoxIo;
-use crate::read_through::ReadThrough;
-use crate::sips::Sips;
+use crate::pool::connection_task::{ConnectionTask, Starter};
+use crate::pool::line::BoxIo;
+use crate::pool::read_through::ReadThrough;
+use crate::pool::sips::Sips;
+use crate::pool::watch_stream::{Asked, WatchBody, follow};
 use crate::tuning::Windows;
-use crate::watch_stream::{Asked, WatchBody, follow};
 
 /// The most watches on one connection: what a kube-apiserver allows, and what breaks together when a connection does.
 pub(crate) const STREAMS: usize = 100;

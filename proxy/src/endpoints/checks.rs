@@ -26,16 +26,16 @@ use rand::Rng;
 use tokio::time::{Duration, Instant, sleep, sleep_until, timeout, timeout_at};
 
 use crate::credentials::Current;
-use crate::endpoint::Endpoint;
+use crate::credentials::user::MemberUser;
+use crate::endpoints::endpoint::Endpoint;
+use crate::endpoints::own_question::ask;
+use crate::endpoints::probe::{INTERVAL, Probe, Streak};
+use crate::endpoints::reachability::ReachabilityState;
+use crate::endpoints::suspicion;
 use crate::error::ForwardError;
+use crate::forward::speaker::Speaker;
 use crate::member::ClientInner;
-use crate::own_question::ask;
-use crate::probe::{INTERVAL, Probe, Streak};
-use crate::reachability::ReachabilityState;
-use crate::speaker::Speaker;
-use crate::suspicion;
 use crate::tick::nearest_tick;
-use crate::user::MemberUser;
 
 /// What waits for nothing at the endpoint.
 const PING: &str = "/livez/ping";

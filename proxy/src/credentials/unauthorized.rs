@@ -15,11 +15,11 @@ use http::{Response, StatusCode, Uri};
 use tokio::time::{Duration, Instant, timeout};
 
 use crate::credentials::Current;
-use crate::endpoint::Endpoint;
-use crate::last_question::LastCheck;
+use crate::credentials::last_question::LastCheck;
+use crate::endpoints::endpoint::Endpoint;
+use crate::endpoints::own_question::ask;
+use crate::forward::speaker::Speaker;
 use crate::member::ClientInner;
-use crate::own_question::ask;
-use crate::speaker::Speaker;
 
 /// What is asked: `/version` may be answered to anybody by what stands before a kube-apiserver.
 const OWN_PATH: &str = "/api";

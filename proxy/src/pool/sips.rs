@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, ReadBuf};
 
-use crate::read_through::{ReadThrough, Reading};
+use crate::pool::read_through::{ReadThrough, Reading};
 
 /// After so many bytes what has come is taken over. 64 KiB: what is read of the socket at once. As frames of one byte,
 /// which have ten with their heads, they are 6,500, and take less than 2 MiB.

@@ -7,13 +7,13 @@ use http_body_util::BodyExt;
 use tributary_apimachinery::body::{self, Body};
 
 use crate::credentials::Current;
-use crate::endpoint::Endpoint;
+use crate::credentials::identity::RequestIdentity;
+use crate::credentials::user::MemberUser;
+use crate::endpoints::endpoint::Endpoint;
 use crate::error::ForwardError;
-use crate::identity::RequestIdentity;
 use crate::member::ClientInner;
 use crate::places::Asker;
 use crate::pool::{Claim, LaneKind};
-use crate::user::MemberUser;
 
 /// How often a question is put whose connection broke: once more, on another connection.
 const TRIES: usize = 2;

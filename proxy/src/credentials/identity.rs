@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::exec_plugin::bearer;
-use crate::headers::is_impersonation;
+use crate::credentials::exec_plugin::bearer;
+use crate::forward::headers::is_impersonation;
 
 /// kube-apiserver adds this group to every authenticated user, so it need not be sent, and an impersonator needs no
 /// right to it (apiserver `pkg/endpoints/filters/impersonation`).

@@ -16,17 +16,17 @@ use tower::{Service, ServiceExt};
 use tributary_apimachinery::ClusterName;
 use tributary_apimachinery::body::{Body, BoxError};
 
-use crate::certificate::Certificate;
-use crate::connection_task::{ConnectionTask, Starter};
 use crate::credentials::Current;
+use crate::credentials::certificate::Certificate;
 use crate::error::{ConnectError, ForwardError, SharedError};
-use crate::line::{BoxIo, Lines};
-use crate::proofs::ServerProofs;
-use crate::read_ahead::ReadAhead;
+use crate::pool::connection_task::{ConnectionTask, Starter};
+use crate::pool::line::{BoxIo, Lines};
+use crate::pool::proofs::ServerProofs;
+use crate::pool::read_ahead::ReadAhead;
+use crate::pool::tls::{self, Protocols, TlsSource};
+use crate::pool::watch_connection::{self, Setup, WatchConnection, WatchSender};
 use crate::target::ServerUrl;
-use crate::tls::{self, Protocols, TlsSource};
 use crate::tuning::{ClientTuning, Windows};
-use crate::watch_connection::{self, Setup, WatchConnection, WatchSender};
 
 /// TCP keep-alive: HTTP/2 connections are pinged, but an upgraded or HTTP/1.1 one has only this to notice a silent
 /// peer: 15 s of quiet, then three probes 10 s apart.

@@ -19,8 +19,8 @@ use rand::Rng;
 use tokio::sync::Semaphore;
 use tokio::time::{Duration, Instant};
 
-use crate::certificate::PluginCertificate;
-use crate::exec_plugin::{self, PluginCredential};
+use crate::credentials::certificate::PluginCertificate;
+use crate::credentials::exec_plugin::{self, PluginCredential};
 
 /// How many plugins run at once. Six: of 200 users all have credentials after half a minute where a run takes a second,
 /// and the largest plugins known take 100 MB each.

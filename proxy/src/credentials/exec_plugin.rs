@@ -16,7 +16,7 @@ use tokio::io::AsyncReadExt;
 use tokio::process::Command;
 use tokio::time::Duration;
 
-use crate::certificate::PluginCertificate;
+use crate::credentials::certificate::PluginCertificate;
 
 /// The most that is read of a plugin's output, in bytes. Credentials are a few kilobytes.
 const MAX_OUTPUT: u64 = 1 << 20;

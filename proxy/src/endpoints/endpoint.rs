@@ -11,13 +11,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::ClusterName;
 
-use crate::breaker::{Admission, Breaker, Switch};
+use crate::endpoints::breaker::{Admission, Breaker, Switch};
+use crate::endpoints::left_out::{LeftOut, LeftOutReason};
+use crate::endpoints::outlier::{Change, Outlier, is_suspicious};
+use crate::endpoints::reachability::{Observer, Reachability};
 use crate::error::ForwardError;
-use crate::left_out::{LeftOut, LeftOutReason};
-use crate::outlier::{Change, Outlier, is_suspicious};
+use crate::forward::speaker::Speaker;
 use crate::pool::{LaneKind, Pool};
-use crate::reachability::{Observer, Reachability};
-use crate::speaker::Speaker;
 use crate::target::{ServerUrl, Target};
 
 /// What is said of one that is no longer the member's.

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-use crate::read_through::{ReadThrough, Reading};
+use crate::pool::read_through::{ReadThrough, Reading};
 
 /// A byte stream, with or without TLS.
 pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}

@@ -12,24 +12,24 @@ use tributary_apimachinery::body::{self, Body};
 use tributary_apimachinery::permit::RequestPermit;
 use tributary_apimachinery::{Permit, explain};
 
-use crate::connections::Sender;
 use crate::credentials::Current;
-use crate::destination::Destination;
-use crate::endpoint::{Endpoint, EndpointRequest};
+use crate::credentials::unauthorized::note_endpoint;
+use crate::credentials::user::MemberUser;
 use crate::endpoints::Tried;
+use crate::endpoints::destination::Destination;
+use crate::endpoints::endpoint::{Endpoint, EndpointRequest};
 use crate::error::{ForwardError, Sent};
-use crate::given_up::{Asked, Occupied};
-use crate::headers;
-use crate::kept_body::KeptBody;
+use crate::forward::given_up::{Asked, Occupied};
+use crate::forward::headers;
+use crate::forward::kept_body::KeptBody;
+use crate::forward::member_body::{BodySource, MemberAnswer, MemberBody, Reader};
+use crate::forward::retry_budget::Cause;
+use crate::forward::speaker::Speaker;
 use crate::member::ClientInner;
-use crate::member_body::{BodySource, MemberAnswer, MemberBody, Reader};
 use crate::places::Asker;
+use crate::pool::connections::Sender;
+use crate::pool::stream_counts::SentStream;
 use crate::pool::{Claim, Connection, LaneKind};
-use crate::retry_budget::Cause;
-use crate::speaker::Speaker;
-use crate::stream_counts::SentStream;
-use crate::unauthorized::note_endpoint;
-use crate::user::MemberUser;
 
 /// Further tries after the first. One is for a connection that closed under the request (GOAWAY), the other for
 /// meeting the same on the next connection while a load balancer drains an apiserver.

@@ -19,7 +19,7 @@ use tokio::time::Duration;
 use tributary_apimachinery::Permit;
 use tributary_apimachinery::body::Body;
 
-use crate::stream_counts::SentStream;
+use crate::pool::stream_counts::SentStream;
 
 /// How much of an answer that nobody wants is read, in bytes. 64 KiB: most answers are shorter, and of those that are not,
 /// the rest would cost more than a reset.

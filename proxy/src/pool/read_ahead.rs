@@ -10,7 +10,7 @@ use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio_util::io::poll_read_buf;
 
-use crate::read_through::{ReadThrough, Reading};
+use crate::pool::read_through::{ReadThrough, Reading};
 
 /// What is read at once, in bytes. 64 KiB: four full TLS records; beyond that a system call is a small part of what
 /// copying and decrypting cost.

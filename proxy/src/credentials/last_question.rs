@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use tokio::time::Instant;
 
 use crate::credentials::Current;
-use crate::endpoint::Endpoint;
+use crate::endpoints::endpoint::Endpoint;
 
 /// The last question, and what the member said.
 #[derive(Default)]

@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Duration, Instant, timeout_at};
 use tributary_apimachinery::permit::RequestPermit;
 
-use crate::stream_counts::SentStream;
+use crate::pool::stream_counts::SentStream;
 
 /// What a watch occupies, and how it is given up.
 pub(crate) struct Asked {
@@ -232,7 +232,7 @@ mod tests {
     use tributary_apimachinery::Permit;
 
     use super::*;
-    use crate::stream_counts::StreamCounts;
+    use crate::pool::stream_counts::StreamCounts;
 
     #[tokio::test]
     async fn a_watch_that_nobody_follows_any_more_breaks_off() {

@@ -10,8 +10,8 @@ use rustls::pki_types::ServerName;
 use tokio::time::{Duration, Instant};
 use tributary_apimachinery::ClusterName;
 
-use crate::certificate::Certificate;
 use crate::credentials::Current;
+use crate::credentials::certificate::Certificate;
 use crate::error::{ConnectError, SharedError};
 use crate::target::ServerUrl;
 

@@ -6,11 +6,11 @@ use tributary_apimachinery::body::Body;
 use tributary_apimachinery::permit::RequestPermit;
 
 use crate::error::Sent;
-use crate::exchange::{Failed, was_refused};
+use crate::forward::exchange::{Failed, was_refused};
 use crate::member::ClientInner;
-use crate::stream_counts::SentStream;
-use crate::watch_connection::WatchSender;
-use crate::watch_stream::{Asked, WatchBody};
+use crate::pool::stream_counts::SentStream;
+use crate::pool::watch_connection::WatchSender;
+use crate::pool::watch_stream::{Asked, WatchBody};
 
 impl ClientInner {
     /// Sends a watch, and waits for the head of its answer; with what it occupies until its body has been read.

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use tributary_apimachinery::ClusterName;
 
-use crate::endpoint::Endpoint;
+use crate::endpoints::endpoint::Endpoint;
+use crate::endpoints::left_out::{LeftOut, LeftOutReason};
+use crate::endpoints::reachability::Observer;
 use crate::error::ForwardError;
-use crate::left_out::{LeftOut, LeftOutReason};
-use crate::reachability::Observer;
 
 /// What has gone wrong so far.
 pub(crate) struct Failures {

@@ -6,8 +6,8 @@ use arc_swap::ArcSwap;
 use tributary_apimachinery::ClusterName;
 
 use crate::credentials::UserCredentials;
+use crate::credentials::identity::{Impersonation, OwnToken};
 use crate::error::ConnectError;
-use crate::identity::{Impersonation, OwnToken};
 use crate::tuning::ClientTuning;
 
 /// The configuration's user. Credentials and `as` fields stand together: a request takes one user and keeps it, so that

@@ -13,12 +13,12 @@ use std::sync::Arc;
 use http::Uri;
 use tokio::time::{Duration, Instant, sleep_until, timeout};
 
-use crate::endpoint::Endpoint;
+use crate::endpoints::endpoint::Endpoint;
+use crate::endpoints::outlier::{Change, QUESTION_INTERVAL, is_suspicious};
+use crate::endpoints::own_question::ask;
+use crate::endpoints::probe::ANSWER_WITHIN;
 use crate::error::ForwardError;
 use crate::member::ClientInner;
-use crate::outlier::{Change, QUESTION_INTERVAL, is_suspicious};
-use crate::own_question::ask;
-use crate::probe::ANSWER_WITHIN;
 
 /// An object that every cluster has. It is asked for after the probe's path, if that is not answered by an error.
 const OBJECT: &str = "/api/v1/namespaces/default";

@@ -14,8 +14,8 @@ use tokio::time::{Duration, Instant};
 use tributary_apimachinery::body::Body;
 
 use crate::error::ForwardError;
-use crate::stream_counts::StreamCounts;
-use crate::watch_connection::WatchSender;
+use crate::pool::stream_counts::StreamCounts;
+use crate::pool::watch_connection::WatchSender;
 
 /// After a failed dial, how long those who have a connection already begin no other, counted from its start. 30 s:
 /// where old connections go on and new ones fail, every request would begin another dial, and the member be called
@@ -334,7 +334,7 @@ mod tests {
     use hyper_util::rt::{TokioExecutor, TokioIo};
 
     use super::*;
-    use crate::stream_counts::{BROKEN_OFF_MAX, SentStream};
+    use crate::pool::stream_counts::{BROKEN_OFF_MAX, SentStream};
 
     /// A connection to nobody in particular.
     async fn slot(id: u64, streams: usize) -> Arc<Slot> {

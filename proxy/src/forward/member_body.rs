@@ -12,13 +12,13 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tributary_apimachinery::body::{Body, BoxError};
 use tributary_apimachinery::{ClusterName, Permit, WhenWoken, explain};
 
-use crate::endpoint::Endpoint;
+use crate::endpoints::endpoint::Endpoint;
 use crate::error::SharedError;
-use crate::given_up::Occupied;
+use crate::forward::given_up::Occupied;
+use crate::forward::speaker::Speaker;
 use crate::places::Asker;
+use crate::pool::watch_stream::WatchBody;
 use crate::pool::{Claim, LaneKind};
-use crate::speaker::Speaker;
-use crate::watch_stream::WatchBody;
 
 /// Up to which length a piece is given together with what is there behind it, in bytes. 16 KiB, a frame of HTTP/2: nearly
 /// all objects are shorter, and what is longer is not worth a copy.

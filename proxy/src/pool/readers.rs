@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 use tokio::runtime;
 use tokio::time::Instant;
 
-use crate::connections::{Connections, Dial, PAUSE_AFTER_FAILURE, Pick, SharedDial, Slot, StreamPermit};
 use crate::peer::Peer;
+use crate::pool::connections::{Connections, Dial, PAUSE_AFTER_FAILURE, Pick, SharedDial, Slot, StreamPermit};
 
 /// The most requests on one connection: what one client loses of its own where it leaves one unread. 16: a dashboard
 /// follows about as many logs at once.
