@@ -10,8 +10,8 @@
 
 use crate::{ClusterName, Status};
 
-/// What stands at the root of a request's path. Among a request's extensions once its host is known; one that has none is
-/// at the merged view.
+/// What stands at the root of a request's path. Among a request's extensions once its host is known; one that has none
+/// is at the merged view.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mount {
     /// The merged view, with each cluster's own API below `/clusters/<name>`.

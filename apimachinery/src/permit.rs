@@ -34,8 +34,8 @@ impl fmt::Debug for Permit {
     }
 }
 
-/// What a request occupies for as long as its connection is used after it was switched (exec, port-forward, a WebSocket):
-/// among the request's extensions, for whoever joins both ends to keep until they part. Clones are one.
+/// What a request occupies for as long as its connection is used after it was switched (exec, port-forward, a
+/// WebSocket): among the request's extensions, for whoever joins both ends to keep until they part. Clones are one.
 #[derive(Clone, Debug)]
 pub struct TunnelPermit(#[expect(dead_code, reason = "it is dropped, never read")] Arc<Mutex<Permit>>);
 
@@ -45,8 +45,8 @@ impl From<Permit> for TunnelPermit {
     }
 }
 
-/// What a request to a cluster occupies until the cluster has done with it, which may be later than its client has gone:
-/// among the request's extensions, for whoever sends it. Clones are one.
+/// What a request to a cluster occupies until the cluster has done with it, which may be later than its client has
+/// gone: among the request's extensions, for whoever sends it. Clones are one.
 #[derive(Clone, Debug)]
 pub struct RequestPermit(#[expect(dead_code, reason = "it is dropped, never read")] Arc<Mutex<Permit>>);
 

@@ -1,8 +1,9 @@
 //! What a request asks for, read from its method, path and query.
 //!
 //! Follows kube-apiserver's `endpoints/request/requestinfo.go`, with two differences: a prefix `/clusters/<name>`, or a
-//! host of its own ([`Mount`]), addresses one cluster, and a path that some hop or member could read differently than it
-//! is read here is refused instead of guessed at. Authorization and routing both rest on this one reading, so nothing is ever normalised.
+//! host of its own ([`Mount`]), addresses one cluster, and a path that some hop or member could read differently than
+//! it is read here is refused instead of guessed at. Authorization and routing both rest on this one reading, so
+//! nothing is ever normalised.
 
 pub mod requested_resource;
 
@@ -139,8 +140,8 @@ impl ResourceRequest {
     }
 
     /// The namespace by which the request is authorized: a request on a namespace itself counts as one in it, so that a
-    /// Role can allow it. A kube-apiserver reads that from the path, and looks at no group: what is called `namespaces` in
-    /// another one counts so, too.
+    /// Role can allow it. A kube-apiserver reads that from the path, and looks at no group: what is called `namespaces`
+    /// in another one counts so, too.
     pub fn authorization_namespace(&self) -> &str {
         match (&self.namespace, &self.name) {
             (Some(namespace), _) => namespace,
@@ -164,8 +165,8 @@ impl RequestInfo {
         Self::parse_at(&Mount::Merged, method, path, query)
     }
 
-    /// Reads a request. `mount` is what its host has at the root, `method` is upper case, `path` begins with a slash and
-    /// is percent-encoded as it came, `query` is without its `?`.
+    /// Reads a request. `mount` is what its host has at the root, `method` is upper case, `path` begins with a slash
+    /// and is percent-encoded as it came, `query` is without its `?`.
     ///
     /// # Errors
     /// * 400 `BadRequest` for what is malformed: escapes that are none, text that is not UTF-8, control characters,

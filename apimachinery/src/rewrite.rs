@@ -217,8 +217,8 @@ pub fn rewrite(
     })
 }
 
-/// Whether a body may hold one of these texts, for whoever reads it. They are of ASCII letters, digits, `.` and `-`; where
-/// they could stand in another way than as themselves, it may.
+/// Whether a body may hold one of these texts, for whoever reads it. They are of ASCII letters, digits, `.` and `-`;
+/// where they could stand in another way than as themselves, it may.
 pub fn may_hold(format: Format, body: &[u8], texts: &[&str]) -> bool {
     let holds = |text: &str| body.windows(text.len()).any(|part| part == text.as_bytes());
     let may_hide_text = match format {

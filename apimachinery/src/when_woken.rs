@@ -1,7 +1,7 @@
 //! A future that is asked only when it was woken itself.
 //!
-//! What may end an answer from outside (rights, policies, a time) is looked at beside each of its frames, and nearly always
-//! in vain: the task was woken for the frame. Each look would go through all of what it waits for.
+//! What may end an answer from outside (rights, policies, a time) is looked at beside each of its frames, and nearly
+//! always in vain: the task was woken for the frame. Each look would go through all of what it waits for.
 
 use std::future::Future;
 use std::pin::Pin;

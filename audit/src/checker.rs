@@ -12,8 +12,8 @@ use crate::{GroupResources, Level, Policy, PolicyRule, Stages};
 pub struct AuditAttributes<'a> {
     /// Name and groups of who asks; `None` for who could not say.
     pub user: Option<(&'a str, &'a [String])>,
-    /// The verb as RBAC has it, empty for a method that a resource does not know; the lower-case method of a request for
-    /// no resource.
+    /// The verb as RBAC has it, empty for a method that a resource does not know; the lower-case method of a request
+    /// for no resource.
     pub verb: &'a str,
     /// The Kubernetes path, its escapes decoded: a policy is written for what is asked for, however it is spelled.
     pub path: Cow<'a, str>,

@@ -89,7 +89,8 @@ pub struct RequestFacts<'a> {
     pub received: MicroTime,
 }
 
-/// What is written of one request. It is made when the request arrives, told what comes of it, and written at each stage.
+/// What is written of one request. It is made when the request arrives, told what comes of it, and written at each
+/// stage.
 ///
 /// What does not change is JSON from the beginning: a text for each field would be got, copied and given back for each
 /// request, and most of what an event costs is memory that is touched.
@@ -119,8 +120,8 @@ pub struct Event {
 }
 
 impl Event {
-    /// The event of a request that just arrived; `None` where nothing is written of it. `attributes` are what the policy
-    /// decided by. What holds Secrets or tokens is written at Metadata at most.
+    /// The event of a request that just arrived; `None` where nothing is written of it. `attributes` are what the
+    /// policy decided by. What holds Secrets or tokens is written at Metadata at most.
     pub fn received(
         decision: AuditDecision,
         attributes: &AuditAttributes<'_>,
@@ -169,8 +170,8 @@ impl Event {
         self.is_object || (self.is_write && self.level >= Level::Request)
     }
 
-    /// Whether the event says something of the body of an answer with this status: the body itself, or the message in it.
-    /// Not asked of what is long-running.
+    /// Whether the event says something of the body of an answer with this status: the body itself, or the message in
+    /// it. Not asked of what is long-running.
     pub fn wants_response_body(&self, code: u16) -> bool {
         self.has_object && (self.level == Level::RequestResponse || code >= 400 || self.is_write) || code >= 400
     }

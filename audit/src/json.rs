@@ -27,9 +27,9 @@ fn needs_escapes(text: &[u8]) -> bool {
     any_of_step | escaped_bits(u64::from_ne_bytes(last)) != 0
 }
 
-/// Not zero where one of eight bytes is a quote, a backslash or below a blank. Zero where none is: a borrow from one byte
-/// to the next, which could tell of one that is none, begins at one that is. (Bit Twiddling Hacks, "Determine if a word
-/// has a byte less than n".)
+/// Not zero where one of eight bytes is a quote, a backslash or below a blank. Zero where none is: a borrow from one
+/// byte to the next, which could tell of one that is none, begins at one that is. (Bit Twiddling Hacks, "Determine if a
+/// word has a byte less than n".)
 fn escaped_bits(bytes: u64) -> u64 {
     const ONES: u64 = u64::from_ne_bytes([1; 8]);
     const HIGH: u64 = u64::from_ne_bytes([0x80; 8]);

@@ -1,5 +1,5 @@
-//! The file of `--audit-policy-file`, with kube-apiserver's validation and words (apiserver `pkg/audit/policy/reader.go`
-//! and `pkg/apis/audit/validation/validation.go`).
+//! The file of `--audit-policy-file`, with kube-apiserver's validation and words (apiserver
+//! `pkg/audit/policy/reader.go` and `pkg/apis/audit/validation/validation.go`).
 
 mod file;
 mod validation;

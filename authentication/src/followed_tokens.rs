@@ -1,8 +1,8 @@
-//! Tokens by which something lasts, and that a cluster has reviewed: it is asked about them again, so that what was opened
-//! with one ends when the cluster no longer knows it, long before the token's own end, if it has any.
+//! Tokens by which something lasts, and that a cluster has reviewed: it is asked about them again, so that what was
+//! opened with one ends when the cluster no longer knows it, long before the token's own end, if it has any.
 //!
-//! A stream follows its token as long as it lasts: there is one for each token and user, however many streams, and nobody
-//! else keeps the token's text.
+//! A stream follows its token as long as it lasts: there is one for each token and user, however many streams, and
+//! nobody else keeps the token's text.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -20,8 +20,8 @@ use crate::user::UserInfo;
 /// How long a token is not asked about again.
 const ASKED_EACH: Duration = Duration::from_secs(60);
 
-/// How long what a cluster said last holds while it cannot say anything: nobody loses a shell because a cluster is upgraded,
-/// and a token that was revoked meanwhile has not a day.
+/// How long what a cluster said last holds while it cannot say anything: nobody loses a shell because a cluster is
+/// upgraded, and a token that was revoked meanwhile has not a day.
 const HOLDS_FOR: Duration = Duration::from_secs(60 * 60);
 
 /// A token by which something lasts. Whoever holds it has it followed.
@@ -62,8 +62,8 @@ impl FollowedToken {
         !self.is_lost.load(Ordering::Acquire)
     }
 
-    /// Whether it is its turn now. Then its next turn is in a minute, whether or not its cluster is asked: one that is silent
-    /// is not asked about all of its tokens.
+    /// Whether it is its turn now. Then its next turn is in a minute, whether or not its cluster is asked: one that is
+    /// silent is not asked about all of its tokens.
     fn is_due(&self, now: Instant) -> bool {
         let mut said = self.said.lock();
         let is_due = self.is_known() && now.duration_since(said.turn) >= ASKED_EACH;
@@ -111,8 +111,8 @@ fn is_same(one: &UserInfo, other: &UserInfo) -> bool {
 pub(crate) struct FollowedTokens(Mutex<HashMap<TokenKey, Weak<FollowedToken>>>);
 
 impl FollowedTokens {
-    /// Follows a token of which a cluster has just said that it is a user's. `key` tells apart what is another token, or
-    /// another user.
+    /// Follows a token of which a cluster has just said that it is a user's. `key` tells apart what is another token,
+    /// or another user.
     pub(crate) fn follow(
         &self,
         key: TokenKey,
@@ -130,8 +130,9 @@ impl FollowedTokens {
         followed
     }
 
-    /// Those that clusters are to be asked about now, by cluster; those first that were not asked about for longest, so that
-    /// some of which the cluster says nothing keep no others from their turn for ever. Forgets those that nobody follows any more.
+    /// Those that clusters are to be asked about now, by cluster; those first that were not asked about for longest, so
+    /// that some of which the cluster says nothing keep no others from their turn for ever. Forgets those that nobody
+    /// follows any more.
     pub(crate) fn due(&self) -> BTreeMap<ClusterName, Vec<Arc<FollowedToken>>> {
         let (mut by_cluster, now) = (BTreeMap::<_, Vec<_>>::new(), Instant::now());
         self.0.lock().retain(|_, followed| {

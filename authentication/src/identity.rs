@@ -11,7 +11,8 @@ use crate::user::{AUTHENTICATED_GROUP, Authority, Reach, UserInfo};
 pub(crate) const SYSTEM: &str = "system:";
 /// A node of a cluster.
 const NODE: &str = "system:node:";
-/// Groups that no member is ever told: the first may do everything, the second is what kubelets are. Nor users of these names.
+/// Groups that no member is ever told: the first may do everything, the second is what kubelets are. Nor users of these
+/// names.
 const NEVER_SENT: [&str; 2] = ["system:masters", "system:nodes"];
 /// Users whom no verifier names, and groups that would take `system:authenticated` away.
 const ANONYMOUS: [&str; 2] = ["system:anonymous", "system:unauthenticated"];
@@ -85,8 +86,9 @@ fn told(user: &UserInfo, own: bool, rules: &MemberRules) -> Result<UserInfo, Not
     Ok(UserInfo { username: name.to_owned(), uid, groups, extra: extra(&user.extra, own, rules) })
 }
 
-/// The name and groups by which a user may be anybody in some member. What no member is told gives no right, and is to give
-/// no other privilege here: an issuer may let its users choose a group of the system. A name that is told to none is empty.
+/// The name and groups by which a user may be anybody in some member. What no member is told gives no right, and is to
+/// give no other privilege here: an issuer may let its users choose a group of the system. A name that is told to none
+/// is empty.
 pub fn identity_that_counts<'a>(user: &'a UserInfo, authority: &Authority) -> (&'a str, Cow<'a, [String]>) {
     let own = authority.reach.home().is_some();
     let name = sent_name(&user.username, own).unwrap_or_default();
@@ -97,15 +99,15 @@ pub fn identity_that_counts<'a>(user: &'a UserInfo, authority: &Authority) -> (&
     (name, groups)
 }
 
-/// As whom a member sees somebody whom its own rules let a user be: as all that the user asks to be, or not at all. What
-/// is asked for by name is not left out in silence.
+/// As whom a member sees somebody whom its own rules let a user be: as all that the user asks to be, or not at all.
+/// What is asked for by name is not left out in silence.
 ///
 /// # Errors
 /// [`NotSent`] where a part of it is never sent.
 pub fn asked_identity(asked: &UserInfo) -> Result<UserInfo, NotSent> {
     let name = sent_name(&asked.username, true)?;
-    // One of no name is one that is asked for, too: a kube-apiserver adds no groups of its own beside it. No header carries
-    // it everywhere.
+    // One of no name is one that is asked for, too: a kube-apiserver adds no groups of its own beside it. No header
+    // carries it everywhere.
     if let Some(group) = asked.groups.iter().find(|group| is_never_sent(group) || group.is_empty()) {
         return Err(NotSent::Never { what: "group", name: group.clone() });
     }

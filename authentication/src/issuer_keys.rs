@@ -86,8 +86,8 @@ impl IssuerKeys {
     }
 
     /// Verifies a token. Waits for the issuer where its key is not known, and where none that is known has made the
-    /// signature: a token need not name its key, and an issuer may have another one under the same id. What is fetched is
-    /// kept even if the waiter goes away. Must be called within a tokio runtime.
+    /// signature: a token need not name its key, and an issuer may have another one under the same id. What is fetched
+    /// is kept even if the waiter goes away. Must be called within a tokio runtime.
     pub(crate) async fn verify(self: &Arc<Self>, token: &Token<'_>) -> Result<Verified, IssuerError> {
         let keys = self.keys_for(token.key_id()).await?;
         let verified = token.verify(&self.issuer, &keys, SystemTime::now());

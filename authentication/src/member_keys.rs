@@ -1,8 +1,9 @@
 //! The keys by which members sign their ServiceAccounts' tokens, and since when each member is known to serve each.
 //!
-//! A key is public: any member can serve a copy of another's. Whoever served it while the others were seen to serve it not is
-//! believed to sign with it, so that a copy takes nobody's tokens away, and is shown none. Of one who had it when it was
-//! first asked, nobody knows since when it has it: it may be the owner, which others have copied before it joined.
+//! A key is public: any member can serve a copy of another's. Whoever served it while the others were seen to serve it
+//! not is believed to sign with it, so that a copy takes nobody's tokens away, and is shown none. Of one who had it
+//! when it was first asked, nobody knows since when it has it: it may be the owner, which others have copied before it
+//! joined.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
@@ -18,13 +19,13 @@ use crate::jwt::Token;
 const REMEMBERED_KEYS: usize = 16;
 /// How many members are remembered that are no longer served: one that is taken out and put back is as old as it was.
 const REMEMBERED_MEMBERS: usize = 1024;
-/// After this a new key is believed although a member that might be its own could not be asked: a cluster that is down for
-/// long keeps no other's ServiceAccounts out for ever. In seconds.
+/// After this a new key is believed although a member that might be its own could not be asked: a cluster that is down
+/// for long keeps no other's ServiceAccounts out for ever. In seconds.
 const BELIEVED_AFTER: u64 = 3600;
-/// The same where the members that could not be asked have never said which keys they have: 10 min, which is longer than a
-/// control plane takes to start, and than somebody to notice that a role is missing. It is less than an hour because
-/// nothing is known of who these are after each start without a data directory that lasts: what one broken cluster costs the
-/// others then. In seconds.
+/// The same where the members that could not be asked have never said which keys they have: 10 min, which is longer
+/// than a control plane takes to start, and than somebody to notice that a role is missing. It is less than an hour
+/// because nothing is known of who these are after each start without a data directory that lasts: what one broken
+/// cluster costs the others then. In seconds.
 const BELIEVED_WITHOUT_UNKNOWN_AFTER: u64 = 600;
 
 /// Which of the members that are served have said in one round which keys they have.
@@ -61,8 +62,8 @@ impl Answered {
     }
 }
 
-/// What members serve at `/openid/v1/jwks`. Serializes, so that who was first is known after a restart, and the keys of a
-/// member that is down.
+/// What members serve at `/openid/v1/jwks`. Serializes, so that who was first is known after a restart, and the keys of
+/// a member that is down.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MemberKeys(BTreeMap<ClusterName, Member>);
@@ -85,8 +86,8 @@ struct KnownKey {
     is_served: bool,
     /// When it was first seen there, in seconds since 1970.
     seen: u64,
-    /// Since when the member is believed to have it, in seconds since 1970: those that are believed in one round are of the
-    /// same second. `None` while a member that might be its own could not be asked.
+    /// Since when the member is believed to have it, in seconds since 1970: those that are believed in one round are of
+    /// the same second. `None` while a member that might be its own could not be asked.
     since: Option<u64>,
     /// When the member was last seen without it, in seconds since 1970. `None` where it had it when it was first asked.
     #[serde(default = "long_after")]
@@ -160,10 +161,10 @@ fn seconds(time: SystemTime) -> u64 {
 }
 
 impl MemberKeys {
-    /// Takes over what members serve now. What they are known to serve already stays as old as it is. A new key is believed
-    /// from the first round on in which no member was silent: in another, its owner might be the one that was. Who stays
-    /// silent keeps it from being believed for so long only, and what is believed stays so. Whether anything is
-    /// otherwise than before.
+    /// Takes over what members serve now. What they are known to serve already stays as old as it is. A new key is
+    /// believed from the first round on in which no member was silent: in another, its owner might be the one that was.
+    /// Who stays silent keeps it from being believed for so long only, and what is believed stays so. Whether anything
+    /// is otherwise than before.
     pub fn take(
         &mut self,
         served: impl IntoIterator<Item = (ClusterName, JsonWebKeySet)>,
@@ -194,8 +195,8 @@ impl MemberKeys {
         self.served().any(|(_, known)| known.is_believed_by(answered, seconds(now)))
     }
 
-    /// Members that serve the same key, of which it is not known who had it first: on the merged endpoint the tokens that it
-    /// signs are nobody's until one of them is taken out, or exchanges its key.
+    /// Members that serve the same key, of which it is not known who had it first: on the merged endpoint the tokens
+    /// that it signs are nobody's until one of them is taken out, or exchanges its key.
     pub fn sharing(&self) -> BTreeSet<(&ClusterName, &ClusterName)> {
         let all: Vec<_> = self.served().filter(|(_, known)| known.since.is_some()).collect();
         let mut sharing = BTreeSet::new();
@@ -213,7 +214,8 @@ impl MemberKeys {
         self.0.get(member).is_some_and(|member| member.is_served && has_said(member))
     }
 
-    /// Sets aside members that are no longer served. Whether there was one. They are remembered, as far as there is room.
+    /// Sets aside members that are no longer served. Whether there was one. They are remembered, as far as there is
+    /// room.
     pub fn retain(&mut self, is_served: impl Fn(&ClusterName) -> bool) -> bool {
         let before = self.clone();
         for (name, member) in &mut self.0 {
@@ -238,7 +240,8 @@ impl MemberKeys {
         served.into_iter().any(|known| token.is_signed_by_key(&known.key))
     }
 
-    /// Whose key has signed a token: of those who serve it, the one that was first. Takes 0.03 to 0.3 ms for each key of its id.
+    /// Whose key has signed a token: of those who serve it, the one that was first. Takes 0.03 to 0.3 ms for each key
+    /// of its id.
     pub(crate) fn signer(&self, token: &Token<'_>) -> Signer<'_> {
         // A kube-apiserver names its key. Without that a stranger's token would be tried with every key of a fleet.
         if token.key_id().is_none() {

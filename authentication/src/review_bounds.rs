@@ -3,7 +3,8 @@
 //!
 //! Counted are tokens that turn out to be nobody's. Those of users give back what they took, so that many users behind
 //! one address are not bounded by it; and those that a cluster's key has signed do not count with everybody's, so that
-//! guesses from everywhere do not keep ServiceAccounts out. A cluster that does not answer holds up its own reviews alone.
+//! guesses from everywhere do not keep ServiceAccounts out. A cluster that does not answer holds up its own reviews
+//! alone.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};

@@ -178,14 +178,14 @@ impl TokenAuthenticator {
         self.unknown_key.notified().await;
     }
 
-    /// Whether whoever verified a token would still be asked about it: its issuer is configured as it was. A cluster that
-    /// reviewed one is [asked again](Self::follow).
+    /// Whether whoever verified a token would still be asked about it: its issuer is configured as it was. A cluster
+    /// that reviewed one is [asked again](Self::follow).
     pub fn still_asks(&self, known: &Authenticated) -> bool {
         known.issuer.as_ref().is_none_or(|issuer| self.rules.load().issuers.contains(issuer))
     }
 
-    /// Follows a token by which something is to last, if it was a cluster that said whose it is: as long as what this gives
-    /// is kept, that cluster is asked again, [each round](Self::review_followed). Cost: some 2 µs.
+    /// Follows a token by which something is to last, if it was a cluster that said whose it is: as long as what this
+    /// gives is kept, that cluster is asked again, [each round](Self::review_followed). Cost: some 2 µs.
     pub fn follow(&self, token: &[u8], known: &Authenticated) -> Option<Arc<FollowedToken>> {
         let cluster = known.authority.reach.home().filter(|_| known.issuer.is_none())?;
         let text = std::str::from_utf8(token).ok()?;
@@ -195,9 +195,10 @@ impl TokenAuthenticator {
         Some(self.followed.follow(key, cluster, &known.user, question))
     }
 
-    /// Asks clusters again about the tokens that are followed, each at most once a minute. Whether one of them is not known
-    /// any more, or is somebody else's. A cluster that does not answer is asked about no more of them in this round, and
-    /// one that takes its time about no more after 10 s: nobody of others waits for more than 20 s. Cancel: safe.
+    /// Asks clusters again about the tokens that are followed, each at most once a minute. Whether one of them is not
+    /// known any more, or is somebody else's. A cluster that does not answer is asked about no more of them in this
+    /// round, and one that takes its time about no more after 10 s: nobody of others waits for more than 20 s. Cancel:
+    /// safe.
     pub async fn review_followed(&self) -> bool {
         let due = self.followed.due().into_iter();
         join_all(due.map(|(cluster, tokens)| self.review_of(cluster, tokens))).await.contains(&true)
@@ -241,9 +242,9 @@ impl TokenAuthenticator {
     /// Whom a token names. `addressed` is the cluster whose own path or host the request addresses, `client` where the
     /// request comes from. Must be called within a tokio runtime.
     ///
-    /// Cost: some 2 µs where the token is remembered, a signature (0.05 to 0.3 ms) where an issuer's keys are known, else
-    /// a request to the issuer or to one or two clusters, which is shared by all who ask with that token at the time.
-    /// Cancel: safe; what was asked is still remembered.
+    /// Cost: some 2 µs where the token is remembered, a signature (0.05 to 0.3 ms) where an issuer's keys are known,
+    /// else a request to the issuer or to one or two clusters, which is shared by all who ask with that token at the
+    /// time. Cancel: safe; what was asked is still remembered.
     ///
     /// # Errors
     /// [`TokenAuthenticationError`].

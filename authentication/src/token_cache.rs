@@ -19,7 +19,8 @@ use tokio::time::Instant;
 /// what is not remembered costs a review, and reviews are bounded to fewer than this in the time that they last.
 const MAX_TOKENS: usize = 16 * 1024;
 
-/// How many bytes what was found of them may have together: a cluster says who somebody is, and how long that is. 64 MiB are
+/// How many bytes what was found of them may have together: a cluster says who somebody is, and how long that is. 64
+/// MiB are
 /// [`MAX_TOKENS`] users of 4 KB each, some hundred groups.
 const MAX_BYTES: usize = 64 << 20;
 
@@ -88,8 +89,8 @@ impl<T: Clone + Send + Sync + 'static> TokenCache<T> {
     }
 
     /// What `find` finds, asked once for all who ask at the same time. `begin` is called if nobody has asked yet, to
-    /// give `find` or to refuse. `None` if finding has panicked. Must be called within a tokio runtime. Cancel: what was
-    /// begun goes on.
+    /// give `find` or to refuse. `None` if finding has panicked. Must be called within a tokio runtime. Cancel: what
+    /// was begun goes on.
     ///
     /// # Errors
     /// What `begin` says.

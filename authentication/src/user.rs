@@ -7,8 +7,8 @@ use tributary_apimachinery::ClusterName;
 
 use crate::verifier_name::VerifierName;
 
-/// The group of everybody whom a verifier knows. kube-apiserver adds it by itself, and it gives nothing that another user
-/// lacks.
+/// The group of everybody whom a verifier knows. kube-apiserver adds it by itself, and it gives nothing that another
+/// user lacks.
 pub const AUTHENTICATED_GROUP: &str = "system:authenticated";
 
 /// Keys of extras under which kube-apiserver notes which credential was used.

@@ -1,5 +1,5 @@
-//! What knows a user, by name. Users of one name whom different verifiers know are different people, so no two verifiers
-//! share a name: a cluster may be called `x509` or `front-proxy`, and is still no authority of certificates.
+//! What knows a user, by name. Users of one name whom different verifiers know are different people, so no two
+//! verifiers share a name: a cluster may be called `x509` or `front-proxy`, and is still no authority of certificates.
 
 use std::fmt;
 
@@ -69,8 +69,8 @@ impl VerifierName {
         &self.text
     }
 
-    /// Whether a connection on which a user is known by it is that user's own. It is not where a proxy in front sends the
-    /// requests of many, nor in personal mode, in which all are one person's.
+    /// Whether a connection on which a user is known by it is that user's own. It is not where a proxy in front sends
+    /// the requests of many, nor in personal mode, in which all are one person's.
     pub fn has_own_connection(&self) -> bool {
         !matches!(self.kind, Kind::Personal | Kind::FrontProxy)
     }

@@ -107,11 +107,11 @@ impl<'a> VerifierRules<'a> {
     /// one has said that it does not know the token: a verifier that fails is no reason to become somebody else.
     ///
     /// A configured issuer's token is verified by that issuer and nobody else, and one that a member's keys verify is
-    /// reviewed by that member and nobody else: no cluster is shown a token that is for another. On a cluster's own path
-    /// no other member is asked, whatever keys it serves: a key is public. A member whose keys are not known keeps others' new
-    /// ones from being believed for a while, and then is as if it had none; where nobody serves them either, its tokens can be
-    /// reviewed where it is addressed, as those that name no key. The token-review cluster is asked first for as long as its
-    /// keys are not known: whatever another serves may be its own.
+    /// reviewed by that member and nobody else: no cluster is shown a token that is for another. On a cluster's own
+    /// path no other member is asked, whatever keys it serves: a key is public. A member whose keys are not known keeps
+    /// others' new ones from being believed for a while, and then is as if it had none; where nobody serves them
+    /// either, its tokens can be reviewed where it is addressed, as those that name no key. The token-review cluster is
+    /// asked first for as long as its keys are not known: whatever another serves may be its own.
     ///
     /// # Errors
     /// [`Refused`]: the request is answered 401 and nothing is sent.

@@ -148,8 +148,8 @@ impl ClientCertificates {
         Ok(())
     }
 
-    /// Another one with each reload, and for each other bundle: what was found of a chain is kept per generation, so that
-    /// what one bundle vouched for is never believed of another.
+    /// Another one with each reload, and for each other bundle: what was found of a chain is kept per generation, so
+    /// that what one bundle vouched for is never believed of another.
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
@@ -221,8 +221,8 @@ fn authorities(bundle: &[u8]) -> Result<Vec<TrustedAuthority>, CertificateError>
     Ok(found)
 }
 
-/// Why a certificate is no authority for clients, by its own extensions, and how many authorities may come below it. One
-/// of version 1 or 2 has none and is taken, as Go takes it.
+/// Why a certificate is no authority for clients, by its own extensions, and how many authorities may come below it.
+/// One of version 1 or 2 has none and is taken, as Go takes it.
 fn fitness(certificate: &X509Certificate<'_>) -> (Option<&'static str>, Option<u32>) {
     let constraints = match certificate.basic_constraints() {
         Ok(constraints) => constraints.map(|extension| extension.value),
@@ -378,7 +378,8 @@ pub(crate) mod tests {
         assert_eq!(std::collections::BTreeSet::from(generations).len(), 3, "{generations:?}");
     }
 
-    /// What Go asks of a root, too: whether it is an authority, may sign, vouches for clients, and how long chains may be.
+    /// What Go asks of a root, too: whether it is an authority, may sign, vouches for clients, and how long chains may
+    /// be.
     #[test]
     fn an_authority_vouches_for_what_its_certificate_allows() {
         use rcgen::KeyUsagePurpose::{CrlSign, KeyCertSign};
@@ -419,8 +420,8 @@ pub(crate) mod tests {
         }
     }
 
-    /// As Go counts (`crypto/x509`, `Certificate.isValid`): what leads from the client's certificate to the root, also what
-    /// names itself as its issuer, and nothing that was sent beside it.
+    /// As Go counts (`crypto/x509`, `Certificate.isValid`): what leads from the client's certificate to the root, also
+    /// what names itself as its issuer, and nothing that was sent beside it.
     #[test]
     fn a_chain_is_as_long_as_the_way_to_its_authority() {
         let key = || KeyPair::generate().unwrap();

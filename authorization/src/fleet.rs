@@ -44,11 +44,11 @@ struct Changed {
     principals: HashSet<Principal>,
 }
 
-/// What changes. Each call costs what it touches, once: of bindings their subjects' grants in this cluster, of roles those
-/// of all who have them there.
+/// What changes. Each call costs what it touches, once: of bindings their subjects' grants in this cluster, of roles
+/// those of all who have them there.
 impl Fleet {
-    /// Puts a role or a binding into a cluster, in place of one of its kind, namespace and name. A cluster not yet known
-    /// is known from then on. Whether anybody's rights may differ from before.
+    /// Puts a role or a binding into a cluster, in place of one of its kind, namespace and name. A cluster not yet
+    /// known is known from then on. Whether anybody's rights may differ from before.
     pub fn upsert(&mut self, cluster: &ClusterName, object: RbacObject) -> bool {
         self.apply(cluster, [RbacChange::Put(object)])
     }
@@ -59,8 +59,8 @@ impl Fleet {
         self.apply(cluster, [RbacChange::Gone { kind, namespace: namespace.to_owned(), name: name.to_owned() }])
     }
 
-    /// Takes over changes of a cluster, in their order. A cluster not yet known is known from then on, if anything is put
-    /// into it. Whether anybody's rights may differ from before.
+    /// Takes over changes of a cluster, in their order. A cluster not yet known is known from then on, if anything is
+    /// put into it. Whether anybody's rights may differ from before.
     ///
     /// Costs each change and, once however many they are, all grants of the subjects that have them.
     pub fn apply(&mut self, cluster: &ClusterName, changes: impl IntoIterator<Item = RbacChange>) -> bool {
@@ -93,9 +93,9 @@ impl Fleet {
         })
     }
 
-    /// Makes these all the objects of one kind of a cluster, with those of the other kinds as they are; of several of one
-    /// namespace and name the last counts, and objects of other kinds do not. A cluster not yet known is known from then on,
-    /// if there are any. Whether anybody's rights may differ from before.
+    /// Makes these all the objects of one kind of a cluster, with those of the other kinds as they are; of several of
+    /// one namespace and name the last counts, and objects of other kinds do not. A cluster not yet known is known from
+    /// then on, if there are any. Whether anybody's rights may differ from before.
     ///
     /// Costs what [`Self::apply`] does, and a walk over those of before.
     pub fn replace_kind(

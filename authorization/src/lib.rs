@@ -1,8 +1,8 @@
 //! Who may do what in which cluster: the RBAC objects of many clusters, compiled.
 //!
 //! The answers are those of kube-apiserver's RBAC authorizer (`pkg/registry/rbac/validation/rule.go` and
-//! `plugin/pkg/auth/authorizer/rbac/rbac.go` of 1.36) and of the one before it, which lets `system:masters` do everything.
-//! The router keeps one as the clusters' objects are, in the shared mode.
+//! `plugin/pkg/auth/authorizer/rbac/rbac.go` of 1.36) and of the one before it, which lets `system:masters` do
+//! everything. The router keeps one as the clusters' objects are, in the shared mode.
 //!
 //! ```
 //! use std::error::Error;
@@ -28,11 +28,11 @@
 //! # }
 //! ```
 //!
-//! A [`Fleet`] takes over changes; what it gives to whom is its [`FleetRights`], a value that stays as it is: whoever asks has
-//! one, and never waits for a change. For each subject it knows its grants in each cluster. Equal bindings, rules and lists of grants are held
-//! once, so that a thousand clusters with the same roles and bindings take little more than one. On two shared cores
-//! (`cargo bench -p tributary-bench --bench authorization`; 1,000 clusters of 100 roles and 200 bindings each, a user with 50
-//! groups):
+//! A [`Fleet`] takes over changes; what it gives to whom is its [`FleetRights`], a value that stays as it is: whoever
+//! asks has one, and never waits for a change. For each subject it knows its grants in each cluster. Equal bindings,
+//! rules and lists of grants are held once, so that a thousand clusters with the same roles and bindings take little
+//! more than one. On two shared cores (`cargo bench -p tributary-bench --bench authorization`; 1,000 clusters of 100
+//! roles and 200 bindings each, a user with 50 groups):
 //!
 //! | what | figure | asked for |
 //! |---|---|---|
@@ -45,14 +45,15 @@
 //! | [`Scope::of`] some namespaces in all clusters | 65 µs | |
 //! | a binding goes and comes | 3.3 µs | |
 //!
-//! No cluster makes others' answers dear: what a subject has there that is more than [`GRANTED_WORDS_MAX`] is not looked
-//! at, and allows nothing ([`FleetRights::is_beyond`]). Nor do its bindings take others' memory: they are compiled for so many
-//! subjects as [`NAMED_SUBJECTS_MAX`] says, and for nobody where they name more. That is less than four times the text of
-//! bindings as a kube-apiserver stores them; whatever it writes, some 60 MB where large bindings name them, and by the sizes of
-//! what is held up to 190 MB where each has a binding of its own. Roles take at most four times their text
-//! (`authorization/tests/hostile_roles.rs`).
+//! No cluster makes others' answers dear: what a subject has there that is more than [`GRANTED_WORDS_MAX`] is not
+//! looked at, and allows nothing ([`FleetRights::is_beyond`]). Nor do its bindings take others' memory: they are
+//! compiled for so many subjects as [`NAMED_SUBJECTS_MAX`] says, and for nobody where they name more. That is less than
+//! four times the text of bindings as a kube-apiserver stores them; whatever it writes, some 60 MB where large bindings
+//! name them, and by the sizes of what is held up to 190 MB where each has a binding of its own. Roles take at most
+//! four times their text (`authorization/tests/hostile_roles.rs`).
 //!
-//! Invariant: values only, no I/O, no clock; a cluster that is not known, or an object that cannot be read, allows nothing.
+//! Invariant: values only, no I/O, no clock; a cluster that is not known, or an object that cannot be read, allows
+//! nothing.
 
 pub mod allowed_by;
 pub mod attributes;

@@ -18,8 +18,8 @@ struct RoleEntry {
     stale: usize,
 }
 
-/// How many subjects all bindings of one cluster may name, one that several bindings name counted for each. 250,000: ten
-/// thousand namespaces in which bindings name 25 each. What each of them has takes some 200 bytes, and a binding
+/// How many subjects all bindings of one cluster may name, one that several bindings name counted for each. 250,000:
+/// ten thousand namespaces in which bindings name 25 each. What each of them has takes some 200 bytes, and a binding
 /// some 500: of a cluster that names more it is not compiled what anybody has, and its rights are unknown.
 pub const NAMED_SUBJECTS_MAX: usize = 250_000;
 
@@ -79,8 +79,8 @@ impl Member {
         !same
     }
 
-    /// Puts, replaces or takes away (`None`) a binding. Returns the one before. Costs the same however many there are, but
-    /// for a walk over those of its role, which as many changes pay for.
+    /// Puts, replaces or takes away (`None`) a binding. Returns the one before. Costs the same however many there are,
+    /// but for a walk over those of its role, which as many changes pay for.
     pub(crate) fn set_binding(
         &mut self,
         place: &Arc<Place>,

@@ -214,7 +214,8 @@ impl RbacObject {
     /// Reads an object of a known kind; items of a list do not say their kind themselves.
     ///
     /// What kube-apiserver ignores when it decides is ignored: unknown fields, subjects of kinds that there are not,
-    /// ServiceAccounts without a namespace in a ClusterRoleBinding. A role of an unknown kind is read, and grants nothing.
+    /// ServiceAccounts without a namespace in a ClusterRoleBinding. A role of an unknown kind is read, and grants
+    /// nothing.
     ///
     /// # Errors
     /// [`InvalidRbacObject`], for what no kube-apiserver would have stored.

@@ -77,8 +77,8 @@ impl RulesReview {
     }
 
     /// Whether the review shows these rules: those that the mirror gives our own user in the review's namespace
-    /// ([`crate::FleetRights::rules`]). It is complete, without an evaluation error, and has each of them word for word and no
-    /// other.
+    /// ([`crate::FleetRights::rules`]). It is complete, without an evaluation error, and has each of them word for word
+    /// and no other.
     ///
     /// Alone it is no proof that RBAC decides: it has to be asked again, and some allows confirmed.
     ///

@@ -17,15 +17,16 @@ use crate::visible::{Part, Visible};
 /// The group that an authorizer before RBAC lets do everything (`user.SystemPrivilegedGroup`).
 const MASTERS: &str = "system:masters";
 
-/// How much is remembered of subjects that lost what they had in a cluster, in subjects and 256 bytes of their names. 1,024:
-/// bindings come and go with namespaces, and what nobody remembers any more counts as changed for everybody there.
+/// How much is remembered of subjects that lost what they had in a cluster, in subjects and 256 bytes of their names.
+/// 1,024: bindings come and go with namespaces, and what nobody remembers any more counts as changed for everybody
+/// there.
 const GONE_MAX: usize = 1024;
 
 /// The number of a cluster, as subjects have it. One that left is given again.
 pub(crate) type ClusterIndex = usize;
 
-/// What the subjects of many clusters have at one moment. A clone costs nothing and stays as it is: its maps are persistent
-/// (copy-on-write), so whoever asks never waits for what changes.
+/// What the subjects of many clusters have at one moment. A clone costs nothing and stays as it is: its maps are
+/// persistent (copy-on-write), so whoever asks never waits for what changes.
 #[derive(Clone, Debug, Default)]
 pub struct FleetRights {
     clusters: SharedMap<ClusterName, Joined>,
@@ -269,9 +270,9 @@ impl FleetRights {
         self.index(cluster).is_some_and(|index| self.unknown.contains(&index))
     }
 
-    /// Whether a cluster grants more to a user, or a group of theirs, than is looked at, or names too many to know what it
-    /// grants: what it allows them is not known, and is nothing here. Costs nothing but where some cluster's subject has so
-    /// much, and a lookup for each group there.
+    /// Whether a cluster grants more to a user, or a group of theirs, than is looked at, or names too many to know what
+    /// it grants: what it allows them is not known, and is nothing here. Costs nothing but where some cluster's subject
+    /// has so much, and a lookup for each group there.
     pub fn is_beyond(&self, cluster: &ClusterName, user: User<'_>) -> bool {
         let Some(index) = self.index(cluster) else { return false };
         if self.unknown.contains(&index) {
@@ -310,8 +311,8 @@ impl FleetRights {
         is_master(user) || shares.any(|share| share.allows(attributes, asked))
     }
 
-    /// The clusters that allow one of these requests, as [`Self::allows`] says of each. Costs a lookup for each group, and
-    /// for the clusters in which any of them has the same rules what it costs for one.
+    /// The clusters that allow one of these requests, as [`Self::allows`] says of each. Costs a lookup for each group,
+    /// and for the clusters in which any of them has the same rules what it costs for one.
     pub fn allowing(&self, user: User<'_>, asked: &[Attributes<'_>]) -> AllowingClusters<'_> {
         let marked: Vec<_> = asked.iter().map(|attributes| (attributes, Marks::of_request(attributes))).collect();
         let mut indices = vec![is_master(user) && !asked.is_empty(); self.next_index];
@@ -327,8 +328,8 @@ impl FleetRights {
         AllowingClusters { rights: self, indices }
     }
 
-    /// In which namespaces and with which names a cluster allows a verb (`list`, `watch`, `get`, …) of a resource. Costs
-    /// what [`Self::allows`] costs, for each namespace in which a group of the user has a RoleBinding.
+    /// In which namespaces and with which names a cluster allows a verb (`list`, `watch`, `get`, …) of a resource.
+    /// Costs what [`Self::allows`] costs, for each namespace in which a group of the user has a RoleBinding.
     pub fn rights(&self, cluster: &ClusterName, user: User<'_>, verb: &str, group: &str, resource: &str) -> Visible {
         let Some(index) = self.index(cluster) else { return Visible::nothing() };
         if is_master(user) {

@@ -17,8 +17,8 @@ pub(crate) fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Defaul
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// A PolicyRule as its role has it, and what tells at once that it cannot match. A cluster says how many rules and words
-/// there are, so that a rule is two texts, however many words it has.
+/// A PolicyRule as its role has it, and what tells at once that it cannot match. A cluster says how many rules and
+/// words there are, so that a rule is two texts, however many words it has.
 #[derive(Clone, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(from = "WireRule")]
 pub struct Rule {

@@ -17,8 +17,8 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// The scope of somebody who sees this much in each of these clusters: those that the token's vector names, so that a
-    /// cluster that joins later makes no other scope, and one that was lost (`Visible::nothing`) does. Their order
+    /// The scope of somebody who sees this much in each of these clusters: those that the token's vector names, so that
+    /// a cluster that joins later makes no other scope, and one that was lost (`Visible::nothing`) does. Their order
     /// does not count; each is named once. Of no cluster it is everything.
     pub fn of<'a>(clusters: impl IntoIterator<Item = (&'a ClusterName, &'a Visible)>) -> Self {
         let mut clusters: Vec<_> = clusters.into_iter().collect();

@@ -8,10 +8,11 @@ use crate::attributes::Attributes;
 use crate::object::{Binding, Place};
 use crate::rule::{Marks, Rules};
 
-/// How much of one subject's grants in one cluster is looked at: so many words of rules, each role counted once, and so many
-/// bindings, each with the names that its role is limited to, of which what may be seen is made. 50,000 take some
-/// milliseconds and 2 MB: ten thousand namespaces with two bindings each are less than half of it. A cluster decides what it
-/// gives to whom, `system:authenticated` included, and whoever asks for anything asks with all of it, and remembers it.
+/// How much of one subject's grants in one cluster is looked at: so many words of rules, each role counted once, and so
+/// many bindings, each with the names that its role is limited to, of which what may be seen is made. 50,000 take some
+/// milliseconds and 2 MB: ten thousand namespaces with two bindings each are less than half of it. A cluster decides
+/// what it gives to whom, `system:authenticated` included, and whoever asks for anything asks with all of it, and
+/// remembers it.
 pub const GRANTED_WORDS_MAX: usize = 50_000;
 
 /// A binding and the rules of its role; no rules where the role is not there.
@@ -96,7 +97,8 @@ impl Share {
         &self.grants
     }
 
-    /// The grants that count in a namespace and are looked at, those of ClusterRoleBindings first; only these where it is empty.
+    /// The grants that count in a namespace and are looked at, those of ClusterRoleBindings first; only these where it
+    /// is empty.
     pub(crate) fn within(&self, namespace: &str) -> impl Iterator<Item = &Grant> {
         let grants = self.looked_at();
         let (everywhere, namespaced) = grants.split_at(self.everywhere.min(grants.len()));

@@ -1,7 +1,7 @@
 //! What large grants reach, held once by all who have the same grants.
 //!
-//! A cluster decides what it gives to whom. What a user may see of a resource is remembered for each of their watches and
-//! lists; of some namespaces it is some bytes, of all that may be looked at some megabytes.
+//! A cluster decides what it gives to whom. What a user may see of a resource is remembered for each of their watches
+//! and lists; of some namespaces it is some bytes, of all that may be looked at some megabytes.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use crate::share::Share;
 use crate::visible::Part;
 
-/// From how many places on (bindings, and names that their roles are limited to) it is shared: less is sooner made anew.
+/// From how many places on (bindings, and names that their roles are limited to) it is shared: less is sooner made
+/// anew.
 pub(crate) const SHARED_FROM: usize = 1_000;
 
 /// Below this many nothing is swept.

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// In which namespaces, and with which names, somebody may do one thing (get, list, …) with one resource of one cluster.
+/// In which namespaces, and with which names, somebody may do one thing (get, list, …) with one resource of one
+/// cluster.
 ///
 /// Cheap to clone, and a value: it holds until [`crate::FleetRights::generation_of`] changes.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,5 +1,5 @@
-//! What a line of the audit log costs at Metadata: the policy's word, the event, and its JSON, for a user with 50 groups
-//! and a policy of 30 rules of which the last matches.
+//! What a line of the audit log costs at Metadata: the policy's word, the event, and its JSON, for a user with 50
+//! groups and a policy of 30 rules of which the last matches.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;

@@ -1,5 +1,5 @@
-//! What the compiled RBAC of a large fleet costs: 1,000 uniform clusters with 100 roles and 200 bindings each, asked by a
-//! user with 50 groups.
+//! What the compiled RBAC of a large fleet costs: 1,000 uniform clusters with 100 roles and 200 bindings each, asked by
+//! a user with 50 groups.
 
 use std::hint::black_box;
 use std::sync::Arc;

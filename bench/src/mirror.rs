@@ -1,6 +1,7 @@
-//! The rights of a thousand clusters: what it costs a server of many users to follow the roles and bindings of each, from
-//! their list to what is compiled. The members are simulated within this program, the server is a process of its own, so
-//! memory is the server's alone. The same members without their roles and bindings tell what it takes for everything else.
+//! The rights of a thousand clusters: what it costs a server of many users to follow the roles and bindings of each,
+//! from their list to what is compiled. The members are simulated within this program, the server is a process of its
+//! own, so memory is the server's alone. The same members without their roles and bindings tell what it takes for
+//! everything else.
 
 use std::fs;
 use std::path::Path;

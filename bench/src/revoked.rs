@@ -1,6 +1,6 @@
-//! How soon a right that a member has taken away leaves a watch that is open: many users over one real member, each with a
-//! RoleBinding of their own in one namespace and two watches, of that namespace and of all. Bindings are deleted one after
-//! the other, and all at once.
+//! How soon a right that a member has taken away leaves a watch that is open: many users over one real member, each
+//! with a RoleBinding of their own in one namespace and two watches, of that namespace and of all. Bindings are deleted
+//! one after the other, and all at once.
 
 use std::time::Duration;
 

@@ -1,6 +1,7 @@
-//! What it costs that many users share the endpoint: the same reads and watches by the one person of a personal endpoint,
-//! by a user with all rights and by one with a tenth of the namespaces, over one member, interleaved in one run. The shared
-//! endpoint writes an audit log at Metadata, one line a request; another one, which writes none, tells what that costs.
+//! What it costs that many users share the endpoint: the same reads and watches by the one person of a personal
+//! endpoint, by a user with all rights and by one with a tenth of the namespaces, over one member, interleaved in one
+//! run. The shared endpoint writes an audit log at Metadata, one line a request; another one, which writes none, tells
+//! what that costs.
 
 use std::fs;
 use std::path::Path;
@@ -38,8 +39,8 @@ const ROUNDS: u32 = 10;
 const PART: usize = 10;
 /// Watchers of each side.
 const WATCHERS: usize = 50;
-/// How many objects change while they watch, and the pause between two. Of what a tenth costs two thirds are subtracted:
-/// that needs many.
+/// How many objects change while they watch, and the pause between two. Of what a tenth costs two thirds are
+/// subtracted: that needs many.
 const CHANGES: usize = 6_000;
 const PAUSE: Duration = Duration::from_millis(4);
 /// How long the last events may take.
@@ -120,8 +121,8 @@ struct Sides {
     all: Side,
     unaudited: Side,
     part: Side,
-    /// The same user over the server that writes no log. A watch is one line in an hour, and who watches with all rights
-    /// has the other server for themselves.
+    /// The same user over the server that writes no log. A watch is one line in an hour, and who watches with all
+    /// rights has the other server for themselves.
     part_unaudited: Side,
     /// A server that nobody asks for anything once it holds the pods.
     unwatched: Side,
@@ -184,8 +185,8 @@ async fn read(sides: &Sides, wanted: &impl Fn(&str) -> bool) -> anyhow::Result<V
     Ok(reads)
 }
 
-/// All at the same time, because a change costs a third more in one minute than in another, and ten are read for each that
-/// who may see a tenth is sent.
+/// All at the same time, because a change costs a third more in one minute than in another, and ten are read for each
+/// that who may see a tenth is sent.
 async fn watch(sides: &Sides, admin: &Contestant, pods: usize) -> anyhow::Result<SharedWatch> {
     eprintln!("measuring {NAME} {WATCHES} …");
     let Sides { personal, all, part_unaudited, unwatched, .. } = sides;

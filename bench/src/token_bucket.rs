@@ -1,6 +1,6 @@
-//! A token bucket in front of gets from memory, offered twice what it lets in: whether it lets in what it says, and each
-//! user as much as the others, however much they offer. The member is simulated within this program, the server is a process
-//! of its own.
+//! A token bucket in front of gets from memory, offered twice what it lets in: whether it lets in what it says, and
+//! each user as much as the others, however much they offer. The member is simulated within this program, the server is
+//! a process of its own.
 
 use std::fs;
 use std::path::Path;
@@ -27,8 +27,8 @@ pub(crate) const NAME: &str = "flow-token-bucket";
 
 /// What the bucket lets in, in a second and at once.
 const QPS: u32 = 10_000;
-/// What each user offers, in a second: twice the bucket together, one of them more than all others, and each more than an
-/// equal share.
+/// What each user offers, in a second: twice the bucket together, one of them more than all others, and each more than
+/// an equal share.
 const OFFERED: [u32; 4] = [11_000, 3_000, 3_000, 3_000];
 /// How long it is offered before it is counted: what is saved at first is spent in a second, as twice as much comes.
 const SPENT_WITHIN: Duration = Duration::from_secs(4);

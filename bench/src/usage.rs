@@ -42,8 +42,8 @@ impl ServerProcesses {
     }
 }
 
-/// What the threads that a process has now have used. A thread that ends takes its time with it: a server's are there as
-/// long as it is, but for a few that wait for disks.
+/// What the threads that a process has now have used. A thread that ends takes its time with it: a server's are there
+/// as long as it is, but for a few that wait for disks.
 fn cpu(pid: u32) -> anyhow::Result<Duration> {
     let mut used = Duration::ZERO;
     for task in fs::read_dir(format!("/proc/{pid}/task")).context("read the process's threads")? {

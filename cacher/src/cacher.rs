@@ -97,9 +97,9 @@ impl Cacher {
         self.shared.reopen_at.send_modify(|due| *due = Some(due.map_or(at, |due| due.min(at))));
     }
 
-    /// Says what is known of the member by all who talk to it. While it cannot be reached, a collection whose changes do
-    /// not arrive is stale at once, as of when the member last said anything; one whose changes arrive is not concerned.
-    /// When it has become well, no failure is waited out any longer.
+    /// Says what is known of the member by all who talk to it. While it cannot be reached, a collection whose changes
+    /// do not arrive is stale at once, as of when the member last said anything; one whose changes arrive is not
+    /// concerned. When it has become well, no failure is waited out any longer.
     pub fn set_member_health(&self, health: MemberHealth) {
         self.shared.member.send_if_modified(|known| {
             let is_news = *known != health;

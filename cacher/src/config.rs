@@ -34,10 +34,10 @@ pub enum HeldObjects {
     /// As long as it is there.
     #[default]
     WhileThere,
-    /// Until the observer was told of it. From then on it is known that it is there, and in which version: some 40 bytes.
-    /// Snapshots have what is told just now alone, and so all there is in [`Synced`](crate::Update::Synced) and the
-    /// `after` of a relist or reset; [`Cacher::snapshot`](crate::Cacher::snapshot) has no objects, so
-    /// nobody can wait until one is gone. The bound of the collection counts the texts all the same.
+    /// Until the observer was told of it. From then on it is known that it is there, and in which version: some 40
+    /// bytes. Snapshots have what is told just now alone, and so all there is in [`Synced`](crate::Update::Synced) and
+    /// the `after` of a relist or reset; [`Cacher::snapshot`](crate::Cacher::snapshot) has no objects, so nobody can
+    /// wait until one is gone. The bound of the collection counts the texts all the same.
     UntilTold,
 }
 

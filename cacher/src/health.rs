@@ -119,8 +119,8 @@ impl CacherHealth {
         }
     }
 
-    /// As of when what is held is sure, and when that is too long ago, where the member is not ready and nothing else is
-    /// wrong.
+    /// As of when what is held is sure, and when that is too long ago, where the member is not ready and nothing else
+    /// is wrong.
     fn doubted(&self) -> Option<(Instant, Instant)> {
         let unready_since = self.unready_since.filter(|_| self.synced && self.lost.is_none())?;
         let since = unready_since.max(self.heard);

@@ -5,8 +5,8 @@ use std::hash::{BuildHasher, RandomState};
 
 use tributary_apimachinery::{Object, ResourceVersion};
 
-/// Which objects there are, by hashes of their keys. 24 bytes for each, and as much again where the table has room left:
-/// a tenth of what an object takes without its text.
+/// Which objects there are, by hashes of their keys. 24 bytes for each, and as much again where the table has room
+/// left: a tenth of what an object takes without its text.
 ///
 /// Two objects with one hash would be taken for one. The hash is keyed, so nobody can choose names that have the same,
 /// and among a hundred thousand objects chance finds two once in four billion collections.

@@ -178,8 +178,8 @@ impl Conversion {
         }
     }
 
-    /// The hosts at which clients reach the cluster: its name, where that is one, and those that are named beside; and how
-    /// TLS is spoken there.
+    /// The hosts at which clients reach the cluster: its name, where that is one, and those that are named beside; and
+    /// how TLS is spoken there.
     fn hosts(&mut self, name: &str, serving: SecureServing) -> (Vec<String>, Option<crate::SecureServing>) {
         let path = "spec.secureServing";
         self.unknown(path, &serving.rest);

@@ -2,7 +2,8 @@
 //!
 //! [`UpstreamCluster`] says how a member cluster is reached, [`ResourceRegistry`] which resources of which clusters are
 //! served from memory and how, [`MergedEndpoint`] how requests to all of them together are governed. They are
-//! cluster-scoped objects of `tributary.dev/v1alpha1` and are the same in a file as in a hub cluster. Kubernetes' spelling (`caData`, `proxyURL`) stops at this crate.
+//! cluster-scoped objects of `tributary.dev/v1alpha1` and are the same in a file as in a hub cluster. Kubernetes'
+//! spelling (`caData`, `proxyURL`) stops at this crate.
 
 pub mod circuit_breaker;
 pub mod configuration;

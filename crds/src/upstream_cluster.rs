@@ -57,9 +57,9 @@ pub struct UpstreamClusterSpec {
     /// given.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub endpoints: Vec<String>,
-    /// Those of `endpoints` that are drained, for maintenance: each is sent nothing new, is still probed, and what is under
-    /// way there may end, for an hour at most. Nothing else changes. Where all are drained requests are refused (503), and
-    /// what is held of the cluster in memory is still read.
+    /// Those of `endpoints` that are drained, for maintenance: each is sent nothing new, is still probed, and what is
+    /// under way there may end, for an hour at most. Nothing else changes. Where all are drained requests are refused
+    /// (503), and what is held of the cluster in memory is still read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub drained_endpoints: Vec<String>,
     /// The certificate authorities that the servers' certificates are checked against: base64 of PEM text, as in a
@@ -95,8 +95,9 @@ pub struct UpstreamClusterSpec {
     /// from memory; it is asked for single names, and its users list under `/clusters/<name>`.
     #[serde(skip_serializing_if = "is_auto")]
     pub authorization: ClusterAuthorization,
-    /// Whether the cluster is asked (TokenReview) about bearer tokens of requests under `/clusters/<name>`, or to one of
-    /// `serverNames`, where many users are served. Whom it knows is known in this cluster alone. Never asked about tokens of configured issuers.
+    /// Whether the cluster is asked (TokenReview) about bearer tokens of requests under `/clusters/<name>`, or to one
+    /// of `serverNames`, where many users are served. Whom it knows is known in this cluster alone. Never asked about
+    /// tokens of configured issuers.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub token_review: bool,
     /// Whether a user's own bearer token is passed on to the cluster, in the place of Tributary's credentials and of
@@ -104,9 +105,9 @@ pub struct UpstreamClusterSpec {
     /// is one under `/clusters/<name>`, or to one of `serverNames`. Over https with a checked certificate only.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub token_pass_through: bool,
-    /// DNS names of hosts whose requests are the cluster's own API at `/`, as `/clusters/<name>` is: kubeconfigs that have
-    /// such a host need not know of other clusters. Each name is one cluster's, and none of `--merged-host`. As soon as
-    /// a cluster has one, hosts that nobody names are answered 503.
+    /// DNS names of hosts whose requests are the cluster's own API at `/`, as `/clusters/<name>` is: kubeconfigs that
+    /// have such a host need not know of other clusters. Each name is one cluster's, and none of `--merged-host`. As
+    /// soon as a cluster has one, hosts that nobody names are answered 503.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub server_names: Vec<String>,
     /// How TLS is spoken at `serverNames`, where it is not as at all other hosts.
@@ -144,7 +145,8 @@ fn is_auto(authorization: &ClusterAuthorization) -> bool {
     *authorization == ClusterAuthorization::Auto
 }
 
-/// What a cluster is told of users beyond their names and groups. The cluster that vouches for a user is told everything.
+/// What a cluster is told of users beyond their names and groups. The cluster that vouches for a user is told
+/// everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ImpersonationRules {
@@ -173,7 +175,8 @@ impl ImpersonationRules {
      "message": "a serving certificate and its key go together"}
 ]))]
 pub struct SecureServing {
-    /// The certificate that clients see, followed by its intermediates; without it they see the one of `--tls-cert-file`.
+    /// The certificate that clients see, followed by its intermediates; without it they see the one of
+    /// `--tls-cert-file`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate_data: Option<String>,
     /// A file with the certificate. Read again when it changes.

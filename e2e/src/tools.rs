@@ -36,8 +36,8 @@ impl Tools {
         Ok(run(Command::new(script()).arg("specs")).await?.into())
     }
 
-    /// The folder of `promtool`, and of `collector`, an OpenTelemetry collector of the fewest parts. Built when first asked
-    /// for: few tests need it.
+    /// The folder of `promtool`, and of `collector`, an OpenTelemetry collector of the fewest parts. Built when first
+    /// asked for: few tests need it.
     ///
     /// # Errors
     /// When Go is missing or a build fails; the script's message is passed on.
@@ -55,8 +55,8 @@ impl Tools {
         Ok((!path.is_empty()).then(|| path.into()))
     }
 
-    /// haproxy, a plain reverse proxy that benchmarks compare with: the one that is installed, or that of Debian's package.
-    /// Fetched when first asked for.
+    /// haproxy, a plain reverse proxy that benchmarks compare with: the one that is installed, or that of Debian's
+    /// package. Fetched when first asked for.
     ///
     /// # Errors
     /// When there is neither; the script's message is passed on.

@@ -1,8 +1,8 @@
 //! What each key of a schema has used, for a bounded number of keys.
 //!
-//! A key that has used nothing is forgotten; one that has is not, whoever else comes. Where all places are taken by such
-//! keys, whatever key comes then is counted in one account with all others that find no place: hostile keys (addresses,
-//! say) take neither memory nor anybody's limit, and they share one among themselves.
+//! A key that has used nothing is forgotten; one that has is not, whoever else comes. Where all places are taken by
+//! such keys, whatever key comes then is counted in one account with all others that find no place: hostile keys
+//! (addresses, say) take neither memory nor anybody's limit, and they share one among themselves.
 
 use std::collections::HashMap;
 use std::time::Duration;

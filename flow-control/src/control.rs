@@ -96,10 +96,10 @@ impl FlowControl {
         Self::default().changed(schemas)
     }
 
-    /// Those of the next one. Where name and kind stay, so does what is used: tokens that are spent (at most a whole burst of
-    /// what there is now), places that are taken (more than there are now, if there are fewer), and who waits. The limits are in force at once, for those, too, who
-    /// still have the configuration before. What is used of a schema that goes is remembered until it is over, should it
-    /// come again.
+    /// Those of the next one. Where name and kind stay, so does what is used: tokens that are spent (at most a whole
+    /// burst of what there is now), places that are taken (more than there are now, if there are fewer), and who waits.
+    /// The limits are in force at once, for those, too, who still have the configuration before. What is used of a
+    /// schema that goes is remembered until it is over, should it come again.
     ///
     /// # Errors
     /// [`DuplicateSchema`]; then nothing is changed.
@@ -128,8 +128,9 @@ impl FlowControl {
         self.schemas.get(name).into_iter().chain(self.left.iter().filter(move |schema| *schema.name == *name))
     }
 
-    /// Schemas that are no longer there: all that the configuration before had, so that whoever still goes by that one finds
-    /// them, and those of older ones of which something is used. In no order but that of two of one name the newer comes first.
+    /// Schemas that are no longer there: all that the configuration before had, so that whoever still goes by that one
+    /// finds them, and those of older ones of which something is used. In no order but that of two of one name the
+    /// newer comes first.
     pub fn left(&self) -> impl Iterator<Item = &GovernedSchema> {
         self.left.iter()
     }
@@ -235,8 +236,8 @@ impl GovernedSchema {
         }
     }
 
-    /// How much the key uses that uses most: slots, or tokens in a second. Cost: a look at each key's account, some 100 µs
-    /// of 16,384, while nobody is let in.
+    /// How much the key uses that uses most: slots, or tokens in a second. Cost: a look at each key's account, some 100
+    /// µs of 16,384, while nobody is let in.
     pub fn used_most(&self) -> u32 {
         match &*self.kind {
             Governed::Exempt => 0,

@@ -1,13 +1,14 @@
 //! Who waits for a key's limit, and whose turn is next.
 //!
-//! A flow waits in one queue of its hand ([`Deck`]): where it waits already, or else where the fewest others do. So however
-//! many requests a flow has, it is one queue's turn among the others; kube-apiserver's flows spread over their whole hand.
+//! A flow waits in one queue of its hand ([`Deck`]): where it waits already, or else where the fewest others do. So
+//! however many requests a flow has, it is one queue's turn among the others; kube-apiserver's flows spread over their
+//! whole hand.
 //!
 //! Of the queues in which somebody waits, the one is next that has used least: start-time fair queueing (Goyal, Vin and
 //! Cheng, SIGCOMM 1996) over several servers at once (Jin, Chase and Kaur, SFQ(D), SIGMETRICS 2004), on which
-//! KEP-1040 rests, too. A queue in which nobody waited begins where the others are: nobody saves up turns, and nobody pays
-//! for what was free. What is used is tokens, or slots for as long as they are held; a request that holds a slot is
-//! reckoned as a second beforehand, so that of requests of unknown length each flow has as many in flight.
+//! KEP-1040 rests, too. A queue in which nobody waited begins where the others are: nobody saves up turns, and nobody
+//! pays for what was free. What is used is tokens, or slots for as long as they are held; a request that holds a slot
+//! is reckoned as a second beforehand, so that of requests of unknown length each flow has as many in flight.
 
 use std::collections::VecDeque;
 
@@ -16,7 +17,8 @@ use tokio::time::Instant;
 use crate::attributes::Flow;
 use crate::hand::Deck;
 
-/// What a held slot is reckoned with beforehand, in nanoseconds; a token, too. 1 s: longer than nearly all requests take.
+/// What a held slot is reckoned with beforehand, in nanoseconds; a token, too. 1 s: longer than nearly all requests
+/// take.
 const AHEAD: u128 = 1_000_000_000;
 
 /// The queues of one key. They are made when somebody has to wait, and gone when nobody does.
@@ -129,8 +131,8 @@ impl<W> FairQueues<W> {
         Some(self.queues[self.turn?].waiters.front()?.seats)
     }
 
-    /// Of the queues in which somebody waits, the one that has used least; of those that have used as much, the one whose
-    /// first one came first.
+    /// Of the queues in which somebody waits, the one that has used least; of those that have used as much, the one
+    /// whose first one came first.
     fn least_used(&self, now: Instant) -> Option<usize> {
         let now = self.elapsed(now);
         let waiting =

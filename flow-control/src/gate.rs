@@ -122,8 +122,8 @@ impl<A: Allowance> Gate<A> {
         Held { gate: Arc::clone(self), place: Some(place) }
     }
 
-    /// Comes back for an account when time has brought what somebody there waits for, until nobody waits in these queues.
-    /// One task per account in which somebody waits, and none where only what is given back makes room.
+    /// Comes back for an account when time has brought what somebody there waits for, until nobody waits in these
+    /// queues. One task per account in which somebody waits, and none where only what is given back makes room.
     fn follow_time(self: &Arc<Self>, account: AccountId, generation: u64) {
         if A::HELD {
             return;

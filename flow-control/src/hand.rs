@@ -1,7 +1,7 @@
 //! Shuffle sharding: which few of many queues a flow may use.
 //!
-//! Each flow is dealt a hand of queues by its hash, and uses the best of it. So a flow that floods its queue shares it only
-//! with those all of whose hand is as bad: with 64 queues and hands of 8, and 8 floods, one newcomer in 4 billion.
+//! Each flow is dealt a hand of queues by its hash, and uses the best of it. So a flow that floods its queue shares it
+//! only with those all of whose hand is as bad: with 64 queues and hands of 8, and 8 floods, one newcomer in 4 billion.
 //!
 //! Source: KEP-1040 (API Priority and Fairness), and C. MacCárthaigh, "Workload isolation using shuffle-sharding" (The
 //! Amazon Builders' Library). As in `k8s.io/apiserver/pkg/util/shufflesharding` the digits of the hash to falling bases
@@ -10,7 +10,8 @@
 /// How many queues a hand has at most: there are 2^59 hands of 10 out of 64.
 pub const HAND_MAX: usize = 10;
 
-/// How many bits of a hash are spent on a hand: with 4 left of 64, no hand is more likely than another by more than a 16th.
+/// How many bits of a hash are spent on a hand: with 4 left of 64, no hand is more likely than another by more than a
+/// 16th.
 const ENTROPY_BITS_MAX: f64 = 60.0;
 
 /// So many queues, of which each flow is dealt so many.

@@ -2,9 +2,10 @@
 //!
 //! A [`Schema`] limits how many requests are in flight, or how many begin in a second, for each user, group, client
 //! address, verb, resource or cluster. [`FlowControl`] has the schemas of one configuration; its
-//! [`GovernedSchema::admit`] lets a request in. What decides is a state machine whose time is an argument (`limiter.rs`),
-//! with the accounts of keys (`accounts.rs`), and the queues in which flows take turns (`fair_queues.rs`);
-//! `gate.rs` waits for what it decides. [`Replicas`] and [`Loans`] say what of a limit is one replica's.
+//! [`GovernedSchema::admit`] lets a request in. What decides is a state machine whose time is an argument
+//! (`limiter.rs`), with the accounts of keys (`accounts.rs`), and the queues in which flows take turns
+//! (`fair_queues.rs`); `gate.rs` waits for what it decides. [`Replicas`] and [`Loans`] say what of a limit is one
+//! replica's.
 //!
 //! ```text
 //! FlowControl ─▶ GovernedSchema ─▶ Gate ─▶ Limiter ─▶ Accounts ─▶ Account ─┬▶ Slots, or Tokens

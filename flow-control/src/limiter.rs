@@ -191,15 +191,16 @@ impl<A: Allowance, W> Limiter<A, W> {
         }
     }
 
-    /// When time will have brought what the next one in this account waits for, once turns were given; `None` where nobody
-    /// waits in these queues of it, or time alone brings nothing.
+    /// When time will have brought what the next one in this account waits for, once turns were given; `None` where
+    /// nobody waits in these queues of it, or time alone brings nothing.
     pub(crate) fn due(&self, id: AccountId, generation: u64, now: Instant) -> Option<Instant> {
         let account = self.accounts.get(id)?;
         let queues = account.queues.as_ref().filter(|queues| queues.generation == generation)?;
         account.allowance.due(self.limit, A::seats(self.limit, queues.awaited()?)?, now)
     }
 
-    /// Changes what is in force. What is used stays used: where it is more than there may be, only what comes is refused.
+    /// Changes what is in force. What is used stays used: where it is more than there may be, only what comes is
+    /// refused.
     pub(crate) fn change(
         &mut self,
         change: Change,
@@ -227,7 +228,8 @@ impl<A: Allowance, W> Account<A, W> {
     fn give_turns(&mut self, id: AccountId, limit: A::Limit, now: Instant, granted: &mut Granted<W>) -> usize {
         let Some(queues) = &mut self.queues else { return 0 };
         let mut given = 0;
-        // What the next one takes is awaited: whoever takes much would never find it if those who take little went first.
+        // What the next one takes is awaited: whoever takes much would never find it if those who take little went
+        // first.
         while let Some((queue, seats)) = queues.next(now)
             && let Some(seats) = A::seats(limit, seats)
             && self.allowance.take(limit, seats, now)

@@ -1,12 +1,12 @@
 //! What replicas that hear from each other lend each other of a limit.
 //!
-//! Each has its equal part ([`Replicas`](crate::Replicas)). One that needs more asks the others, which lend some of what they
-//! do not use, for a few seconds, and have so much less meanwhile. A loan that is still needed is renewed before it is
-//! over: of what one replica has lent another the larger counts, not the sum. Nothing has to be agreed on by all, and no
-//! clock is compared with another: who borrows counts from when it asked, who lends from when it said yes, which is later.
-//! So whatever is borrowed is over before the lender has it back, however slow the answer is and whether it arrives or not,
-//! and the parts are never more than the limit. Once the others are lost, the loans are over in seconds, and each has its
-//! equal part.
+//! Each has its equal part ([`Replicas`](crate::Replicas)). One that needs more asks the others, which lend some of
+//! what they do not use, for a few seconds, and have so much less meanwhile. A loan that is still needed is renewed
+//! before it is over: of what one replica has lent another the larger counts, not the sum. Nothing has to be agreed on
+//! by all, and no clock is compared with another: who borrows counts from when it asked, who lends from when it said
+//! yes, which is later. So whatever is borrowed is over before the lender has it back, however slow the answer is and
+//! whether it arrives or not, and the parts are never more than the limit. Once the others are lost, the loans are over
+//! in seconds, and each has its equal part.
 
 use std::time::Duration;
 
@@ -47,7 +47,8 @@ impl Loans {
     }
 
     /// Another replica asks for so much, what it has been lent before included: how much it is lent, from now on for
-    /// [`LOAN`]; 0 for nothing new. `used` is what this one needs of its own part. What it has borrowed it does not lend.
+    /// [`LOAN`]; 0 for nothing new. `used` is what this one needs of its own part. What it has borrowed it does not
+    /// lend.
     pub fn lend(&mut self, own: u32, used: u32, (other, wanted): (ReplicaId, u32), now: Instant) -> u32 {
         self.forget(now);
         let has = largest(&self.given, other, now);
@@ -64,8 +65,8 @@ impl Loans {
         0
     }
 
-    /// Another replica has lent so much; it was asked at this time, as this replica's clock had it. What comes after the loan
-    /// is over counts nothing.
+    /// Another replica has lent so much; it was asked at this time, as this replica's clock had it. What comes after
+    /// the loan is over counts nothing.
     pub fn borrow(&mut self, (other, amount): (ReplicaId, u32), asked: Instant, now: Instant) {
         self.forget(now);
         if let Some(until) = asked.checked_add(LOAN).filter(|until| *until > now) {
@@ -73,14 +74,14 @@ impl Loans {
         }
     }
 
-    /// Gives up what was borrowed: it was a part of a larger limit, and would be more than its share of a smaller one. What is
-    /// lent stays so until it is over, whoever still uses it.
+    /// Gives up what was borrowed: it was a part of a larger limit, and would be more than its share of a smaller one.
+    /// What is lent stays so until it is over, whoever still uses it.
     pub fn give_up_borrowed(&mut self) {
         self.taken.clear();
     }
 
-    /// How much to ask one other for, where so much is wanted of all together: what the others do not lend; or, where they
-    /// lend as much as is wanted, its share of that. `other` is `None` for one that has lent nothing yet.
+    /// How much to ask one other for, where so much is wanted of all together: what the others do not lend; or, where
+    /// they lend as much as is wanted, its share of that. `other` is `None` for one that has lent nothing yet.
     pub fn asked_of(&self, other: Option<ReplicaId>, wanted: u32, now: Instant) -> u32 {
         let has = other.map_or(0, |other| largest(&self.taken, other, now));
         let all = sum(&self.taken, now);

@@ -21,7 +21,8 @@ pub struct Refused {
     pub by: Vec<Dimension>,
     /// Why it does not wait, or no longer.
     pub cause: RefusalCause,
-    /// When to come again. `None` for events, as in KubeGateway: who writes them goes on without, and is not to try again.
+    /// When to come again. `None` for events, as in KubeGateway: who writes them goes on without, and is not to try
+    /// again.
     pub retry_after: Option<Duration>,
 }
 
@@ -47,8 +48,8 @@ pub enum RefusalCause {
     TimedOut(Duration),
 }
 
-/// The words for causes in metrics. Where kube-apiserver has one (`apiserver_flowcontrol_rejected_requests_total`) it is the
-/// same.
+/// The words for causes in metrics. Where kube-apiserver has one (`apiserver_flowcontrol_rejected_requests_total`) it
+/// is the same.
 pub const REFUSAL_REASONS: [&str; 4] = ["closed", "limit-exceeded", "queue-full", "time-out"];
 
 impl RefusalCause {

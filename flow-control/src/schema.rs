@@ -70,7 +70,8 @@ pub struct TokenBucket {
 
 /// Who may wait, as kube-apiserver's `LimitResponse` of type `Queue` has it (KEP-1040, API Priority and Fairness).
 ///
-/// Each key has such queues. Those of a schema hold together no more than `queues` × `length`, however many keys it has.
+/// Each key has such queues. Those of a schema hold together no more than `queues` × `length`, however many keys it
+/// has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Queueing {
     /// Among how many queues flows are spread, and among how many of them each chooses.
@@ -89,8 +90,8 @@ impl Queueing {
 }
 
 impl Default for Queueing {
-    /// kube-apiserver's defaults for the queues (64, a hand of 8, 50 in each: `flowcontrol/v1/defaults.go`), and a second:
-    /// a short wait instead of a 429, not a second place where requests pile up.
+    /// kube-apiserver's defaults for the queues (64, a hand of 8, 50 in each: `flowcontrol/v1/defaults.go`), and a
+    /// second: a short wait instead of a 429, not a second place where requests pile up.
     fn default() -> Self {
         Self {
             deck: Deck::default(),

@@ -9,9 +9,10 @@ use crate::schema::{Limited, MaxRequestsInflight, Schema, SchemaKind, TokenBucke
 
 /// How many replicas share each limit, and which of them this is.
 ///
-/// Each has its part whether it hears from the others or not: what it does not know cannot make the sum too large. The parts add up
-/// to the limit where ranks are known, and to no more where they are not. Only a limit of fewer than one per replica
-/// is exceeded: each has 1 of it, because a replica with none would refuse all that a load balancer sends it. 0 stays 0.
+/// Each has its part whether it hears from the others or not: what it does not know cannot make the sum too large. The
+/// parts add up to the limit where ranks are known, and to no more where they are not. Only a limit of fewer than one
+/// per replica is exceeded: each has 1 of it, because a replica with none would refuse all that a load balancer sends
+/// it. 0 stays 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replicas {
     count: NonZeroU32,
@@ -31,8 +32,8 @@ impl Replicas {
         Self { count, rank: None }
     }
 
-    /// So many, of which this is the one of this rank, from 0 on: what does not divide evenly is the first ones'. All must
-    /// have another rank, and count alike. `None` for a rank that there is not.
+    /// So many, of which this is the one of this rank, from 0 on: what does not divide evenly is the first ones'. All
+    /// must have another rank, and count alike. `None` for a rank that there is not.
     pub fn ranked(count: NonZeroU32, rank: u32) -> Option<Self> {
         (rank < count.get()).then_some(Self { count, rank: Some(rank) })
     }
@@ -44,9 +45,9 @@ impl Replicas {
         (limit / count + u32::from(rest)).max(limit.min(1))
     }
 
-    /// A schema with this replica's part of its limit, by what it has lent and borrowed of that: never more than the limit,
-    /// whatever others say that they lend. A burst is shared as the rate is. Queues stay as they are: each replica has its
-    /// own.
+    /// A schema with this replica's part of its limit, by what it has lent and borrowed of that: never more than the
+    /// limit, whatever others say that they lend. A burst is shared as the rate is. Queues stay as they are: each
+    /// replica has its own.
     #[must_use]
     pub fn share(self, schema: &Schema, loans: &Loans, now: Instant) -> Schema {
         let part = |limit| loans.part(self.part(limit), now).min(limit);

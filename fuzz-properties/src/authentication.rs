@@ -21,8 +21,8 @@ const NOW: Duration = Duration::from_secs(1_900_000_000);
 static CERTIFICATES: LazyLock<ClientCertificates> = LazyLock::new(|| ClientCertificates::new(AUTHORITY).unwrap());
 static KEY_SET: LazyLock<JsonWebKeySet> = LazyLock::new(|| JsonWebKeySet::parse(KEYS).unwrap());
 
-/// A certificate, as a client shows it, as an intermediate of one that is good, and as a bundle of authorities: only the
-/// corpus' own users are ever known.
+/// A certificate, as a client shows it, as an intermediate of one that is good, and as a bundle of authorities: only
+/// the corpus' own users are ever known.
 pub fn certificate(data: &[u8]) {
     let now = UnixTime::since_unix_epoch(NOW);
     let shown = CertificateDer::from(data);

@@ -136,8 +136,8 @@ impl<F: ObjectFilter> Watcher<F> {
         !matches!(self.phase, WatcherPhase::Live)
     }
 
-    /// Whether all that is still to come is what its filter says of what happens from now on. Once it is so it stays so: a
-    /// change that is no matter of the filter's ([`concerns`]) is no matter of this then, but for its place.
+    /// Whether all that is still to come is what its filter says of what happens from now on. Once it is so it stays
+    /// so: a change that is no matter of the filter's ([`concerns`]) is no matter of this then, but for its place.
     pub fn follows_filter_alone(&self) -> bool {
         matches!(self.phase, WatcherPhase::Live) && self.pending.is_empty()
     }

@@ -1,7 +1,7 @@
 //! What connects to a workload: `exec`, `attach` and `portforward`.
 //!
-//! A WebSocket opens them by GET, SPDY by POST: one thing is done, so it has one verb, `create`. kube-apiserver asks RBAC
-//! for that in both cases since 1.35 (`AuthorizePodWebsocketUpgradeCreatePermission`).
+//! A WebSocket opens them by GET, SPDY by POST: one thing is done, so it has one verb, `create`. kube-apiserver asks
+//! RBAC for that in both cases since 1.35 (`AuthorizePodWebsocketUpgradeCreatePermission`).
 
 use tributary_apimachinery::Verb;
 

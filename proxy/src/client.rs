@@ -226,9 +226,9 @@ impl ClusterClient {
     /// configuration nothing else may have changed but the user, who is taken over by [`set_user`](Self::set_user).
     ///
     /// An address that is there already keeps its connections and all that is known of it. One that is no longer there
-    /// is sent nothing new; what is under way at it may end, for an hour at most, the longest that a kube-apiserver lets
-    /// a watch last. Gives whether that could be done: not where none of the addresses stays, so that nothing shows that
-    /// it is the same cluster, nor for a client that was made for one address alone.
+    /// is sent nothing new; what is under way at it may end, for an hour at most, the longest that a kube-apiserver
+    /// lets a watch last. Gives whether that could be done: not where none of the addresses stays, so that nothing
+    /// shows that it is the same cluster, nor for a client that was made for one address alone.
     ///
     /// # Errors
     /// [`ConnectError`] for an address that cannot be used; the old ones stay then.
@@ -250,9 +250,9 @@ impl ClusterClient {
     /// These of its endpoints are drained from now on, and no others, also of those that it is given later
     /// ([`set_addresses`](Self::set_addresses)).
     ///
-    /// One that is drained is sent nothing new, is still asked whether it is well, and what is under way at it may end, for an
-    /// hour at most. Where all are, requests fail as [`ForwardError::NoEndpoint`], and the member does not count as out of
-    /// reach for that.
+    /// One that is drained is sent nothing new, is still asked whether it is well, and what is under way at it may end,
+    /// for an hour at most. Where all are, requests fail as [`ForwardError::NoEndpoint`], and the member does not count
+    /// as out of reach for that.
     pub fn set_drained(&self, drained: &EndpointSubset) {
         for member in std::iter::once(&self.member).chain(&self.without_credentials) {
             member.endpoints.set_drained(drained);
@@ -327,8 +327,8 @@ impl ClusterClient {
 
     /// Sends a request and streams the response back.
     ///
-    /// The request's URI counts with its path and query only. See [`crate::forward::headers::prepare_request`] for what is
-    /// removed from its headers; `identity` says in whose name it is sent. Bodies are streamed, never held. A
+    /// The request's URI counts with its path and query only. See [`crate::forward::headers::prepare_request`] for what
+    /// is removed from its headers; `identity` says in whose name it is sent. Bodies are streamed, never held. A
     /// [`RequestClass`](tributary_apimachinery::RequestClass) among its extensions says how long the answer may take;
     /// without one it is a short request.
     ///
@@ -336,12 +336,13 @@ impl ClusterClient {
     /// a 101 the returned response has to be sent to the client, after which a task in [`ClientTuning::tunnels`] copies
     /// bytes both ways. Any other answer to an upgrade is an ordinary response.
     ///
-    /// A request that the member has certainly not processed is sent again, and so is a GET or HEAD without a body whose
-    /// connection broke, at most twice, and within a fifth of the requests of the last 10 s. A GET or HEAD that does
-    /// not last and that one endpoint answers 429 or 503 with Retry-After is asked of another, if there is one. Of a body 64 KiB may have been sent
-    /// before; one of which more was is not sent again. Dropping the future or the response body cancels
-    /// the request at the member; a short one that is over HTTP/2 only where its answer does not end soon
-    /// ([`ClientTuning::given_up_patience`]), and until then it occupies the [`RequestPermit`](tributary_apimachinery::permit::RequestPermit) among its extensions.
+    /// A request that the member has certainly not processed is sent again, and so is a GET or HEAD without a body
+    /// whose connection broke, at most twice, and within a fifth of the requests of the last 10 s. A GET or HEAD that
+    /// does not last and that one endpoint answers 429 or 503 with Retry-After is asked of another, if there is one. Of
+    /// a body 64 KiB may have been sent before; one of which more was is not sent again. Dropping the future or the
+    /// response body cancels the request at the member; a short one that is over HTTP/2 only where its answer does not
+    /// end soon ([`ClientTuning::given_up_patience`]), and until then it occupies the
+    /// [`RequestPermit`](tributary_apimachinery::permit::RequestPermit) among its extensions.
     ///
     /// # Errors
     /// [`ForwardError`] by the step that failed; an error status of the member is no error, except a 401 to our own
@@ -463,15 +464,15 @@ impl ClusterClient {
         self.member.endpoints.connections_made()
     }
 
-    /// How many long-running requests (logs that are followed, and watches where those have no connections of their own)
-    /// of all clients together the connections to the member carry at once, as far as is known: it depends on the version
-    /// of HTTP that the member speaks.
+    /// How many long-running requests (logs that are followed, and watches where those have no connections of their
+    /// own) of all clients together the connections to the member carry at once, as far as is known: it depends on the
+    /// version of HTTP that the member speaks.
     pub fn long_running_for_clients(&self) -> usize {
         self.for_clients(LaneKind::Opaque)
     }
 
-    /// As [`long_running_for_clients`](Self::long_running_for_clients), of watches; `None` where they take of the places of
-    /// what else lasts, over HTTP/1.1.
+    /// As [`long_running_for_clients`](Self::long_running_for_clients), of watches; `None` where they take of the
+    /// places of what else lasts, over HTTP/1.1.
     pub fn watches_for_clients(&self) -> Option<usize> {
         let have_their_own = self.member.endpoints.all().iter().all(|endpoint| !endpoint.pool.speaks_http1());
         have_their_own.then(|| self.for_clients(LaneKind::Watch))

@@ -1,11 +1,11 @@
 //! The addresses of one member, and which of them a request goes to.
 //!
 //! A request goes to the endpoint that has the fewest of its kind in flight, so that watches and short requests spread
-//! each for themselves and a slow endpoint gets less. An endpoint that cannot be reached is left out until it answers the
-//! question whether it is ready (`checks.rs`), so that no request has to try it. One that answers with errors by its own
-//! fault is the last choice (`outlier.rs`), and gets its share back little by little.
-//! One that the configuration drains is asked whether it is well, and is sent nothing else.
-//! Where nothing is known to be well, all are tried at once, but for those whose breakers are open (`breaker.rs`).
+//! each for themselves and a slow endpoint gets less. An endpoint that cannot be reached is left out until it answers
+//! the question whether it is ready (`checks.rs`), so that no request has to try it. One that answers with errors by
+//! its own fault is the last choice (`outlier.rs`), and gets its share back little by little. One that the
+//! configuration drains is asked whether it is well, and is sent nothing else. Where nothing is known to be well, all
+//! are tried at once, but for those whose breakers are open (`breaker.rs`).
 //!
 //! tower's `Balance` would have every request pass through one task (it needs `&mut self`), asks services whether they
 //! are ready where ours open connections as they are needed, and forgets one that fails. With the few endpoints that a
@@ -89,8 +89,8 @@ pub(crate) struct Endpoints {
     all: List,
     /// What is known of the member.
     member: Arc<Observer>,
-    /// Whether the configuration gave several at the beginning: what is known of each is not what is known of the member
-    /// then, and others may take their place.
+    /// Whether the configuration gave several at the beginning: what is known of each is not what is known of the
+    /// member then, and others may take their place.
     are_of_a_list: bool,
     /// Where the next choice begins to look, so that equals take turns.
     turn: AtomicUsize,
@@ -151,8 +151,8 @@ impl Endpoints {
         self.are_of_a_list
     }
 
-    /// These are the member's from now on. Those that are none of them are sent nothing more, and what is under way there
-    /// may end.
+    /// These are the member's from now on. Those that are none of them are sent nothing more, and what is under way
+    /// there may end.
     pub(crate) fn replace(&self, endpoints: Vec<Arc<Endpoint>>) {
         let before = self.all();
         let is_in = |list: &[Arc<Endpoint>], one: &Arc<Endpoint>| list.iter().any(|other| Arc::ptr_eq(other, one));
@@ -177,8 +177,8 @@ impl Endpoints {
         self.changes.send_replace(());
     }
 
-    /// These are drained from now on, and no others: they are sent nothing new, are still asked whether they are well, and
-    /// what is under way there may end.
+    /// These are drained from now on, and no others: they are sent nothing new, are still asked whether they are well,
+    /// and what is under way there may end.
     pub(crate) fn set_drained(&self, drained: &EndpointSubset) {
         let mut before = self.drained.lock();
         if *before == *drained {
@@ -425,8 +425,8 @@ impl Endpoints {
         }
     }
 
-    /// The place of the endpoint with the least to do, of those that may be asked. One against which something is known is
-    /// the last choice: where all are, the least loaded of them is asked as before.
+    /// The place of the endpoint with the least to do, of those that may be asked. One against which something is known
+    /// is the last choice: where all are, the least loaded of them is asked as before.
     fn best(
         &self,
         among: &[&Arc<Endpoint>],
@@ -444,8 +444,8 @@ impl Endpoints {
     }
 }
 
-/// Waits until nothing is under way any longer at an endpoint that is sent nothing new, closes its connections then, and
-/// breaks what is still under way once its time is over.
+/// Waits until nothing is under way any longer at an endpoint that is sent nothing new, closes its connections then,
+/// and breaks what is still under way once its time is over.
 async fn emptied(cluster: ClusterName, endpoint: Arc<Endpoint>) {
     let limit = Instant::now() + DRAIN_LIMIT;
     while endpoint.in_flight() > 0 && Instant::now() < limit {
@@ -468,8 +468,8 @@ struct Tended {
 }
 
 impl Tended {
-    /// Says once that the endpoint is lost, and that it is back; and at each change, that the member is lost if nothing is
-    /// left. Ends with the endpoints.
+    /// Says once that the endpoint is lost, and that it is back; and at each change, that the member is lost if nothing
+    /// is left. Ends with the endpoints.
     ///
     /// Changes that come fast are seen as one: whether something is left is asked of all of them as they are now.
     async fn run(self, mut reachability: watch::Receiver<Reachability>) {

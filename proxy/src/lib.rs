@@ -14,9 +14,10 @@
 //! 5. redirects, 1xx answers that nobody asked for, and a 401 to the member's own credentials become errors; anything
 //!    else is streamed back.
 //!
-//! Invariants: a request body is sent again only where the member has certainly not processed the request; an identity header of a client never reaches a member; credentials
-//! reach no other address than the member's; a user's own token ([`OwnToken`]) goes to no member but by connections that
-//! show nothing of ours; nothing here knows a cache or a second cluster.
+//! Invariants: a request body is sent again only where the member has certainly not processed the request; an identity
+//! header of a client never reaches a member; credentials reach no other address than the member's; a user's own token
+//! ([`OwnToken`]) goes to no member but by connections that show nothing of ours; nothing here knows a cache or a
+//! second cluster.
 
 mod client;
 mod credentials;

@@ -41,7 +41,8 @@ pub(crate) struct ClientInner {
 }
 
 impl ClientInner {
-    /// Sets in whose name the request is sent, after [`crate::forward::headers::prepare_request`] has removed every claim.
+    /// Sets in whose name the request is sent, after [`crate::forward::headers::prepare_request`] has removed every
+    /// claim.
     pub(crate) fn set_identity(
         &self,
         headers: &mut HeaderMap,

@@ -91,8 +91,8 @@ impl ServerUrl {
         Ok(Self { scheme, authority, base_path, address, comparable })
     }
 
-    /// A server's URL, with its port and its host in lower case: two are one server's if these are equal. `None` for what
-    /// names no server. Query and user are left out.
+    /// A server's URL, with its port and its host in lower case: two are one server's if these are equal. `None` for
+    /// what names no server. Query and user are left out.
     pub(crate) fn comparable_text(url: &Uri) -> Option<Box<str>> {
         let (scheme, authority) = (url.scheme()?, url.authority()?);
         let address = address(scheme, authority).to_ascii_lowercase();

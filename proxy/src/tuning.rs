@@ -59,8 +59,8 @@ pub struct ClientTuning {
     /// streams, each of 8.7 MB/s at 30 ms round-trip time (87 MB/s at 3 ms), compressed where the client takes that.
     /// A connection for long-running requests of clients carries 16 streams, and its window is 4 MiB; one for their
     /// watches carries 100, each of 64 KiB whatever is set here. So 24 connections of 16 MiB for short requests, 96 of
-    /// 4 MiB for long-running ones and 24 of 6.25 MiB for watches make 918 MiB that all clients together may leave unread
-    /// of one endpoint; wider streams would make it more, or the requests fewer.
+    /// 4 MiB for long-running ones and 24 of 6.25 MiB for watches make 918 MiB that all clients together may leave
+    /// unread of one endpoint; wider streams would make it more, or the requests fewer.
     pub client_windows: Windows,
     /// The flow-control windows of connections for what this process asks for itself. Default 4 MiB and 16 MiB: 140
     /// MB/s at 30 ms round-trip time, and what a connection may bring before it is read. It is read at once, whatever
@@ -71,11 +71,11 @@ pub struct ClientTuning {
     /// The number of connections in each of the two lanes (short and long-running) for what this process asks for
     /// itself; clients, and the cachers of single namespaces, have three quarters as many of their own. Default 32:
     /// with the usual 100 streams a connection that is thousands of own watches, with 64 it is 1,536 of clients, and
-    /// both are still no load for a kube-apiserver. Clients have as many once more for their watches, and three times as
-    /// many for what else lasts, by client.
+    /// both are still no load for a kube-apiserver. Clients have as many once more for their watches, and three times
+    /// as many for what else lasts, by client.
     pub max_connections: usize,
-    /// Over how many connections clients' short requests spread before the first of them is full. Default 1: a connection
-    /// is encrypted and framed on one core, so a process with several cores for it sets more.
+    /// Over how many connections clients' short requests spread before the first of them is full. Default 1: a
+    /// connection is encrypted and framed on one core, so a process with several cores for it sets more.
     pub connections_to_spread_over: usize,
     /// The number of clients' requests that may wait for a connection to the member at once, all lanes and endpoints
     /// together; more are refused at once. Default 1,024, as Envoy has it: all that clients have under way at a member

@@ -58,8 +58,8 @@ pub(crate) struct Caller {
     pub(crate) awaited: Awaited,
     /// What dispatch policies say of the request; `None` of a short one where there are none.
     pub(crate) dispatched: Option<Arc<Dispatched>>,
-    /// What the request holds of its flow-control schema, once it was let in: a member that is asked for it may work on it
-    /// when its sender has gone, and until then it is in flight. Empty where it passes none.
+    /// What the request holds of its flow-control schema, once it was let in: a member that is asked for it may work on
+    /// it when its sender has gone, and until then it is in flight. Empty where it passes none.
     pub(crate) admitted: OnceLock<Arc<AdmittedRequest>>,
     /// What logs, metrics and traces are told of the request; `None` of what is asked in nobody's name.
     pub(crate) trace: Option<RequestTrace>,
@@ -105,9 +105,8 @@ impl Caller {
     /// where many are served.
     ///
     /// # Errors
-    /// 400 for `Impersonate-*` headers that a member could take for somebody else's, or for nobody's; 431 for more of them than
-    /// clusters are asked about; 403 for a user who is
-    /// denied everything.
+    /// 400 for `Impersonate-*` headers that a member could take for somebody else's, or for nobody's; 431 for more of
+    /// them than clusters are asked about; 403 for a user who is denied everything.
     pub(crate) fn of(
         headers: &HeaderMap,
         extensions: &Extensions,
@@ -149,8 +148,8 @@ impl Caller {
         })
     }
 
-    /// The same, for a question that requests share: it may last longer than the request that put it first, whose place in
-    /// a flow-control schema is free again once that request is over.
+    /// The same, for a question that requests share: it may last longer than the request that put it first, whose place
+    /// in a flow-control schema is free again once that request is over.
     pub(crate) fn of_shared_question(&self) -> Self {
         Self { admitted: OnceLock::new(), ..self.clone() }
     }
@@ -185,8 +184,8 @@ impl Caller {
         })
     }
 
-    /// How many bytes of texts say who sends the request, and whom they ask to be; none of the one person, of whom nothing is
-    /// counted.
+    /// How many bytes of texts say who sends the request, and whom they ask to be; none of the one person, of whom
+    /// nothing is counted.
     pub(crate) fn text_bytes(&self) -> usize {
         self.rights().map_or(0, |rights| rights.actor().bytes())
     }
@@ -209,8 +208,8 @@ impl Caller {
         expiry.into_iter().chain(age).min_by_key(|(at, _)| *at)
     }
 
-    /// Ends once the caller is to be sent nothing more of what was begun: they are denied, or nobody vouches for them any more,
-    /// or its time is over. `None` for one to whom none of that happens. Cancelling is safe.
+    /// Ends once the caller is to be sent nothing more of what was begun: they are denied, or nobody vouches for them
+    /// any more, or its time is over. `None` for one to whom none of that happens. Cancelling is safe.
     pub(crate) fn over(&self) -> Option<impl Future<Output = StreamOver> + Send + use<>> {
         let (end, rights) = (self.stream_end(), self.rights().cloned());
         (end.is_some() || rights.is_some()).then_some(async move {

@@ -1,5 +1,5 @@
-//! Which clusters are candidates for a request, by who answers it: those where its caller may do what is asked, or look at
-//! its object.
+//! Which clusters are candidates for a request, by who answers it: those where its caller may do what is asked, or look
+//! at its object.
 
 use tributary_apimachinery::request_info::{RequestInfo, ResourceRequest};
 use tributary_apimachinery::{ClusterName, Partial};
@@ -16,9 +16,9 @@ use crate::rights::{CallerRights, Candidates};
 /// object, or list the collection, that it is asked of. All of them where one person owns the endpoint.
 ///
 /// # Errors
-/// 403 where there are none, in kube-apiserver's words, or in those of a policy where it is policies that leave none; 503,
-/// or 429 of a collection, where that may only be because it is not known what the caller may do in some, and clusters
-/// that cannot be asked are not to be left out.
+/// 403 where there are none, in kube-apiserver's words, or in those of a policy where it is policies that leave none;
+/// 503, or 429 of a collection, where that may only be because it is not known what the caller may do in some, and
+/// clusters that cannot be asked are not to be left out.
 pub(crate) async fn candidates_by_plan(
     configuration: &ConfigurationSnapshot,
     caller: &Caller,
@@ -44,8 +44,8 @@ pub(crate) async fn candidates_by_plan(
     }
 }
 
-/// What a cluster has to let somebody do to be there for a request which it refuses: then it is found to be the one that is
-/// meant, and its policy says why it refuses. `None` where whatever refuses is left out.
+/// What a cluster has to let somebody do to be there for a request which it refuses: then it is found to be the one
+/// that is meant, and its policy says why it refuses. `None` where whatever refuses is left out.
 fn looked_at(resource: &ResourceRequest, plan: ResourcePlan) -> Option<ResourceAttributes<'_>> {
     match plan {
         ResourcePlan::Owner(_) => {

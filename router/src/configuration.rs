@@ -37,9 +37,9 @@ impl ConfigurationSnapshot {
         self.policies.of(resource)
     }
 
-    /// Whether it is known what a cluster serves: it has told, and the union says so. Between the two is up to a tenth of a
-    /// second, in which nobody who asks the union may take the cluster for one that serves nothing. What is said of a cluster
-    /// that is another one's twin is in the union under the other's name.
+    /// Whether it is known what a cluster serves: it has told, and the union says so. Between the two is up to a tenth
+    /// of a second, in which nobody who asks the union may take the cluster for one that serves nothing. What is said
+    /// of a cluster that is another one's twin is in the union under the other's name.
     pub(crate) fn has_told(&self, cluster: &Cluster) -> bool {
         cluster.discovery().is_some() && (self.union.tells_of(cluster.name()) || cluster.twin().is_some())
     }

@@ -21,8 +21,8 @@ pub(crate) fn confine<T>(response: &mut Response<T>) {
     }
 }
 
-/// Browsers take the last of several types, in one line as in several (WHATWG Fetch, "extract a MIME type"), and whatever
-/// ends in `+xml` is XML to them.
+/// Browsers take the last of several types, in one line as in several (WHATWG Fetch, "extract a MIME type"), and
+/// whatever ends in `+xml` is XML to them.
 fn is_of_an_api(headers: &HeaderMap) -> bool {
     let mut types = headers.get_all(CONTENT_TYPE).iter();
     let (Some(Ok(value)), None) = (types.next().map(HeaderValue::to_str), types.next()) else { return false };

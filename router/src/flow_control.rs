@@ -89,8 +89,8 @@ pub(crate) struct GovernedPlaces {
 struct GovernedPlace {
     control: FlowControl,
     all: Option<PassedSchema>,
-    /// Those that policies may name, the ones of the configuration before among them: its policies are in force for a moment
-    /// longer than its schemas.
+    /// Those that policies may name, the ones of the configuration before among them: its policies are in force for a
+    /// moment longer than its schemas.
     by_name: BTreeMap<Arc<str>, PassedSchema>,
 }
 
@@ -216,9 +216,9 @@ impl PassedSchema {
         &self.header
     }
 
-    /// Lets a request in: at once, or after the wait that the schema provides for. What it holds then is for the answer's
-    /// body to keep; its caller carries it, too, to the members that are asked, and what may be switched to whoever joins
-    /// the ends.
+    /// Lets a request in: at once, or after the wait that the schema provides for. What it holds then is for the
+    /// answer's body to keep; its caller carries it, too, to the members that are asked, and what may be switched to
+    /// whoever joins the ends.
     ///
     /// Cancel: who gives up waiting leaves nothing behind.
     ///
@@ -247,8 +247,8 @@ impl PassedSchema {
     }
 }
 
-/// What flow control looks at. A user is the one who authenticated, whomever that one asks to be; those who share what one
-/// person owns take turns by connection.
+/// What flow control looks at. A user is the one who authenticated, whomever that one asks to be; those who share what
+/// one person owns take turns by connection.
 fn attributes<'a>(info: &'a RequestInfo, user: &'a User, caller: &Caller) -> Attributes<'a> {
     let resource = info.resource().map(|request| Resource {
         group: &request.resource.group,
@@ -362,8 +362,8 @@ mod tests {
     use super::*;
     use crate::negotiate::Preferences;
 
-    /// A switched connection takes its place for as long as its ends are joined, beside whatever else it occupies: what is
-    /// known to last, and what an aggregated server makes a tunnel of.
+    /// A switched connection takes its place for as long as its ends are joined, beside whatever else it occupies: what
+    /// is known to last, and what an aggregated server makes a tunnel of.
     #[tokio::test]
     async fn a_switched_connection_keeps_its_place_and_what_it_had() {
         for path in [

@@ -1,5 +1,5 @@
-//! What of each schema's limit is this replica's, where several serve together, and what it lends the others and borrows
-//! of them. Who asks them, and over what, is the server's.
+//! What of each schema's limit is this replica's, where several serve together, and what it lends the others and
+//! borrows of them. Who asks them, and over what, is the server's.
 
 use std::collections::BTreeMap;
 use std::mem::discriminant;
@@ -23,7 +23,8 @@ pub struct LimitShare {
     pub cluster: Option<ClusterName>,
     /// The schema.
     pub schema: Arc<str>,
-    /// The whole limit, for each key: slots, or tokens in a second. What another replica has otherwise it does not lend.
+    /// The whole limit, for each key: slots, or tokens in a second. What another replica has otherwise it does not
+    /// lend.
     pub limit: u32,
     /// How much of it, for each key, what was lent before included.
     pub amount: u32,
@@ -95,8 +96,8 @@ impl FlowShares {
         Ok(())
     }
 
-    /// What this replica wants of the others: of each limit of which its own part does not suffice it. Call it once in a
-    /// second: what was refused or waits since the last call says whether more is wanted than is used.
+    /// What this replica wants of the others: of each limit of which its own part does not suffice it. Call it once in
+    /// a second: what was refused or waits since the last call says whether more is wanted than is used.
     pub fn wanted(&self) -> Vec<LimitShare> {
         let governed = self.governed.load();
         let mut limits = self.limits.lock();
@@ -111,8 +112,8 @@ impl FlowShares {
         wanted.collect()
     }
 
-    /// What of that one replica is asked for: all that the others do not lend already. `other` is `None` for one that has
-    /// never answered.
+    /// What of that one replica is asked for: all that the others do not lend already. `other` is `None` for one that
+    /// has never answered.
     pub fn asked_of(&self, other: Option<ReplicaId>, wanted: &[LimitShare]) -> Vec<LimitShare> {
         let now = Instant::now();
         let limits = self.limits.lock();
@@ -124,8 +125,8 @@ impl FlowShares {
         asked.collect()
     }
 
-    /// Another replica asks for these: what it is lent, from now on for [`LOAN`](tributary_flow_control::LOAN). This replica
-    /// has so much less at once.
+    /// Another replica asks for these: what it is lent, from now on for [`LOAN`](tributary_flow_control::LOAN). This
+    /// replica has so much less at once.
     pub fn lend(&self, other: ReplicaId, asked: &[LimitShare]) -> Vec<LimitShare> {
         let now = Instant::now();
         let governed = self.governed.load();
@@ -186,8 +187,8 @@ impl LimitShare {
 }
 
 impl OwnShare {
-    /// What was lent and borrowed stays so where the schema limits the same as before. What was borrowed of a limit that is
-    /// lowered is given up: it may be more than all of the new one.
+    /// What was lent and borrowed stays so where the schema limits the same as before. What was borrowed of a limit
+    /// that is lowered is given up: it may be more than all of the new one.
     fn next(before: Option<&Self>, whole: Schema) -> Self {
         let before = before.filter(|before| discriminant(&before.whole.kind) == discriminant(&whole.kind));
         let (mut loans, refused, is_short) =

@@ -40,8 +40,8 @@ impl Router {
     /// Answers one request. Never fails: an error is a Status. Dropping the future cancels what it started.
     ///
     /// What stands at the root of its path is a [`Mount`] among its extensions; without one that is the merged view.
-    /// Whoever has read the path before leaves the [`RequestReading`] there: what is written of a request and what is done are
-    /// by one reading.
+    /// Whoever has read the path before leaves the [`RequestReading`] there: what is written of a request and what is
+    /// done are by one reading.
     pub async fn handle(self: &Arc<Self>, mut message: Request<Body>, user: &User) -> Response<Body> {
         let started = Instant::now();
         let path = message.uri().path().to_owned();
@@ -94,8 +94,8 @@ impl Router {
         response
     }
 
-    /// The answer to whatever is sent to a cluster to which nothing is dispatched at all, whoever sends it; `None` where
-    /// something is. Costs one load while there are no policies.
+    /// The answer to whatever is sent to a cluster to which nothing is dispatched at all, whoever sends it; `None`
+    /// where something is. Costs one load while there are no policies.
     pub fn refuse_frozen(&self, head: &mut Parts) -> Option<Response<Body>> {
         let started = Instant::now();
         let dispatch = self.dispatch.current()?;
@@ -186,8 +186,8 @@ impl Router {
         Ok(place.kept_by_body(answer))
     }
 
-    /// What dispatch policies say of a request before it is planned. Without policies only what lasts or may is remembered,
-    /// which they may refuse later.
+    /// What dispatch policies say of a request before it is planned. Without policies only what lasts or may is
+    /// remembered, which they may refuse later.
     ///
     /// # Errors
     /// 403, 429 and 500 that name the policy; 400 for whoever asks to be somebody in no text.
@@ -209,8 +209,8 @@ impl Router {
         Dispatched::pass(self.dispatch(), dispatch, info, (who, user_agent), caller.trace.as_ref()).map(Some)
     }
 
-    /// An answer that is refused, or lacks something, because rights are not known: whoever may see the report is told of
-    /// which clusters, and why.
+    /// An answer that is refused, or lacks something, because rights are not known: whoever may see the report is told
+    /// of which clusters, and why.
     async fn told_of_rights(
         &self,
         answered: Result<Response<Body>, Refusal>,
@@ -327,8 +327,8 @@ mod tests {
     /// watch holds none of it: the listener boxes it, and drops the box when the head of the answer is there.
     const FUTURE_BYTES_MAX: usize = 15 << 9;
 
-    /// What one that is passed on takes besides, in bytes. It is allocated and copied for each: with all that a dial holds
-    /// it was 32 KB, two thirds of a core's first cache.
+    /// What one that is passed on takes besides, in bytes. It is allocated and copied for each: with all that a dial
+    /// holds it was 32 KB, two thirds of a core's first cache.
     const PASSED_BYTES_MAX: usize = 9 << 10;
 
     #[tokio::test]

@@ -68,9 +68,9 @@ pub(crate) fn answer(path: &str, query: Option<&str>, report: &Report, draining:
     text(status, out)
 }
 
-/// A line for a cluster; one for credentials that cannot be renewed, since the cluster itself may be well as long as the
-/// old ones are valid; one where it is not known what users may do there, and one where it is not known who it is, since it may be well
-/// for us; one for each of several endpoints, since of a lone one the cluster's line says it.
+/// A line for a cluster; one for credentials that cannot be renewed, since the cluster itself may be well as long as
+/// the old ones are valid; one where it is not known what users may do there, and one where it is not known who it is,
+/// since it may be well for us; one for each of several endpoints, since of a lone one the cluster's line says it.
 fn cluster_lines(cluster: &ClusterReport) -> Vec<(String, Option<String>)> {
     let name = format!("cluster/{}", cluster.name);
     let mut lines = vec![(name.clone(), cluster.problem.clone().or_else(|| cluster.refusal.clone()))];

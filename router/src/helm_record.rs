@@ -1,5 +1,5 @@
-//! What the records of Helm's releases are called: Secrets or ConfigMaps whose name says of which release they are, and of
-//! which revision.
+//! What the records of Helm's releases are called: Secrets or ConfigMaps whose name says of which release they are, and
+//! of which revision.
 //!
 //! Source: `pkg/storage/driver` (`secrets.go`, `cfgmaps.go`) and `pkg/storage/storage.go` (`makeKey`) of Helm 3 and 4.
 

@@ -11,15 +11,16 @@ use crate::topology::ClusterIdentity;
 use crate::{KeepEpochs, Router};
 
 impl Router {
-    /// Clusters that are one member under two names: they have one kube-system uid, and an address or a certificate shows
-    /// that their servers are the same. The first pair by name.
+    /// Clusters that are one member under two names: they have one kube-system uid, and an address or a certificate
+    /// shows that their servers are the same. The first pair by name.
     pub fn same_cluster_twice(&self) -> Option<(ClusterName, ClusterName)> {
         let clusters = self.fleet.clusters();
         let pairs = clusters.values().filter_map(|own| Some(((*own.twin()?).clone(), own.name().clone())));
         pairs.min()
     }
 
-    /// Clusters that say that they are one member, and by which uid, while nothing shows it: both are shown. Each pair once.
+    /// Clusters that say that they are one member, and by which uid, while nothing shows it: both are shown. Each pair
+    /// once.
     fn unproved_identities(&self) -> BTreeSet<(ClusterName, ClusterName, Arc<String>)> {
         let clusters = self.fleet.clusters();
         let pairs = clusters.values().filter_map(|own| {

@@ -256,8 +256,8 @@ impl Router {
     }
 
     /// Takes over new policies. Lists and watches that are open go on under the old ones, but that clusters which are
-    /// selected or no longer selected come and go in them at once. Where many users are served, Secrets are held by name
-    /// alone, whatever the policies say.
+    /// selected or no longer selected come and go in them at once. Where many users are served, Secrets are held by
+    /// name alone, whatever the policies say.
     pub fn set_policies(&self, policies: Policies) {
         let policies = Policies { secrets_by_name: self.rights.is_some(), ..policies };
         self.policies.store(Arc::new(policies));
@@ -280,8 +280,8 @@ impl Router {
         &self.flow_shares
     }
 
-    /// Takes over new dispatch policies, at once and for all requests that come from now on. What is open and refused by
-    /// them ends. One task calls it, the one that reads the configuration.
+    /// Takes over new dispatch policies, at once and for all requests that come from now on. What is open and refused
+    /// by them ends. One task calls it, the one that reads the configuration.
     pub fn set_dispatch(&self, settings: DispatchSettings) {
         self.dispatch.set(settings);
     }
@@ -291,9 +291,9 @@ impl Router {
         self.dispatch.settings()
     }
 
-    /// How much the policy that takes a request where it comes in has written of it into the audit log; `None` where it says
-    /// nothing of that. Costs one load while no policy does, and otherwise what a policy costs once more: it has to be known
-    /// before the request is begun.
+    /// How much the policy that takes a request where it comes in has written of it into the audit log; `None` where it
+    /// says nothing of that. Costs one load while no policy does, and otherwise what a policy costs once more: it has
+    /// to be known before the request is begun.
     pub fn audit_level(&self, head: &Parts, info: &RequestInfo, user: &User) -> Option<AuditLevel> {
         let dispatch = self.dispatch.current().filter(|_| !health::is_check(info))?;
         let place = dispatch.place(info).filter(|place| place.sets_audit_levels())?;
@@ -323,8 +323,8 @@ impl Router {
         self.fleet.asked_once(within).await;
     }
 
-    /// Waits until it is known what users may do in each cluster, or what keeps us from knowing it, or the time is up; at
-    /// once in personal mode. Until then requests that depend on it are refused. Cancelling is safe.
+    /// Waits until it is known what users may do in each cluster, or what keeps us from knowing it, or the time is up;
+    /// at once in personal mode. Until then requests that depend on it are refused. Cancelling is safe.
     pub async fn rights_found_once(&self, within: Duration) {
         if let Some(rights) = &self.rights {
             rights.found_once(within).await;

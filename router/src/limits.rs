@@ -70,8 +70,8 @@ pub const NAME_BYTES: usize = 8 << 10;
 /// untouched, and not counted. kube-apiserver has no bound but the length of a request.
 pub const QUERY_PARAMETERS: usize = 64;
 
-/// How many groups, values of extras and the like a client may ask to be at once, each of which a cluster is asked about
-/// by itself. 512: dashboards send all groups of their users, of which directories give some people hundreds.
+/// How many groups, values of extras and the like a client may ask to be at once, each of which a cluster is asked
+/// about by itself. 512: dashboards send all groups of their users, of which directories give some people hundreds.
 pub const IMPERSONATED_VALUES: usize = 512;
 
 /// How many bytes these may have together. 64 KiB: all of them at twice the length of a long group's name.
@@ -83,8 +83,8 @@ pub const IMPERSONATED_BYTES: usize = 64 << 10;
 /// requests for it for a minute, which must not refuse those for others.
 const REQUESTS_IN_FLIGHT: usize = 4_000;
 
-/// 40,000: a user alone may have 15,000, and each of 64 has room for 156, whatever others have; consoles and controllers
-/// have some dozens. An idle watch takes 11 KB, so that these are 440 MB, and those of one user 165 MB.
+/// 40,000: a user alone may have 15,000, and each of 64 has room for 156, whatever others have; consoles and
+/// controllers have some dozens. An idle watch takes 11 KB, so that these are 440 MB, and those of one user 165 MB.
 const LONG_RUNNING_REQUESTS: usize = 40_000;
 
 /// 128 MiB: a client alone may have 48 MiB, which are three writes of 8 MiB with their answers, or some 1,700 of 6 KB

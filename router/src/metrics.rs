@@ -1,7 +1,7 @@
 //! Counters of what the router does, under kube-apiserver's names where it has one.
 //!
-//! Source of names: kubernetes/apiserver `pkg/endpoints/metrics/metrics.go`. What is said of each stands in the server's list
-//! of metrics, which a test compares with what is exposed here.
+//! Source of names: kubernetes/apiserver `pkg/endpoints/metrics/metrics.go`. What is said of each stands in the
+//! server's list of metrics, which a test compares with what is exposed here.
 
 mod capped;
 mod client_class;
@@ -285,8 +285,8 @@ impl Default for Metrics {
     }
 }
 
-/// The metrics of the turns of both lengths. A name is registered once, for all its labels: a second HELP line is an error to who
-/// reads it.
+/// The metrics of the turns of both lengths. A name is registered once, for all its labels: a second HELP line is an
+/// error to who reads it.
 fn answer_turns(registry: &mut Registry) -> AnswerTurnMetrics {
     let (active, waiting) =
         (Family::<AnswerLengthLabels, Gauge>::default(), Family::<AnswerLengthLabels, Gauge>::default());
@@ -425,8 +425,8 @@ impl Metrics {
         out
     }
 
-    /// What is counted together, or of few things, is there from the beginning: an alert sees the first one only where there
-    /// was a zero before.
+    /// What is counted together, or of few things, is there from the beginning: an alert sees the first one only where
+    /// there was a zero before.
     fn begin_at_zero(&self) {
         let together = ResourceLabels { group: String::new(), version: String::new(), resource: OTHER.to_owned() };
         drop(self.watch_counters(&together));

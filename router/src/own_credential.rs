@@ -7,8 +7,9 @@ use secrecy::{ExposeSecret, SecretSlice};
 use tributary_apimachinery::ClusterName;
 use tributary_proxy::{GivenIdentity, OwnToken};
 
-/// Among a request's extensions: the bearer token that it came with. It is sent on to the cluster whose path the request
-/// has and which vouches for the token, where its configuration says so, and to no other. `Debug` does not show it.
+/// Among a request's extensions: the bearer token that it came with. It is sent on to the cluster whose path the
+/// request has and which vouches for the token, where its configuration says so, and to no other. `Debug` does not show
+/// it.
 #[derive(Clone)]
 pub struct OwnCredential {
     cluster: ClusterName,
@@ -21,7 +22,8 @@ impl OwnCredential {
         Self { cluster, token: Arc::new(token.to_vec().into()) }
     }
 
-    /// The token, as this cluster is sent it; `None` where it is not this cluster's. `given` is whom the user asks to be.
+    /// The token, as this cluster is sent it; `None` where it is not this cluster's. `given` is whom the user asks to
+    /// be.
     pub(crate) fn of(&self, cluster: &ClusterName, given: Option<GivenIdentity>) -> Option<OwnToken> {
         (self.cluster == *cluster).then(|| OwnToken::new(self.token.expose_secret(), given))?
     }

@@ -13,8 +13,8 @@ pub(crate) struct Received<'a> {
     pub(crate) query: Option<&'a str>,
     /// Whether only the head of the answer is asked for.
     pub(crate) is_head: bool,
-    /// Whether it asks for its connection to be switched. Then whoever answers may make a tunnel of it that lasts, whatever
-    /// its class: an aggregated server's `console` is not known to last as `exec` is.
+    /// Whether it asks for its connection to be switched. Then whoever answers may make a tunnel of it that lasts,
+    /// whatever its class: an aggregated server's `console` is not known to last as `exec` is.
     pub(crate) may_switch: bool,
     /// What the client says of the form of its answer.
     pub(crate) preferences: &'a Preferences,

@@ -18,8 +18,9 @@ use serde::{Deserialize, Serialize};
 /// Kubernetes API has this root, nor has a cluster's own view, which begins with `/clusters`.
 pub const PATH: &str = "/tributary/status";
 
-/// From which part of a bound on it is worth a look, in percent. 75: of what is shared among clients one alone is refused
-/// from 37 % on and the last quarter is for those who hold little, so beyond this somebody is refused, or soon will be.
+/// From which part of a bound on it is worth a look, in percent. 75: of what is shared among clients one alone is
+/// refused from 37 % on and the last quarter is for those who hold little, so beyond this somebody is refused, or soon
+/// will be.
 const NEAR_PERCENT: u64 = 75;
 
 /// How this process and its clusters are. Times are whole seconds before the report was made.

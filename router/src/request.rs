@@ -84,8 +84,8 @@ impl<'a> ClientRequest<'a> {
         clusters.values().filter(|cluster| self.candidates.has(cluster.name())).cloned().collect()
     }
 
-    /// Whether a cluster that serves the resource answers all of it itself, where many users are served: nothing of it is
-    /// shown to them from memory. Costs a look at each cluster.
+    /// Whether a cluster that serves the resource answers all of it itself, where many users are served: nothing of it
+    /// is shown to them from memory. Costs a look at each cluster.
     pub(crate) fn is_live_somewhere(&self) -> bool {
         let is_live = |cluster: &Arc<Cluster>| cluster.setup.authorization == ClusterAuthorization::Live;
         self.caller.rights().is_some()

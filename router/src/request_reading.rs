@@ -5,9 +5,9 @@ use std::sync::Arc;
 use http::request::Parts;
 use tributary_apimachinery::{Mount, RequestInfo, Status};
 
-/// What a request asks for, or why that cannot be read: among its extensions from where its path was read. Whoever writes of
-/// it, decides about it or answers it goes by this, so that what is written is what is done. Clones are of the same reading,
-/// and cost nothing.
+/// What a request asks for, or why that cannot be read: among its extensions from where its path was read. Whoever
+/// writes of it, decides about it or answers it goes by this, so that what is written is what is done. Clones are of
+/// the same reading, and cost nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestReading(Arc<Result<RequestInfo, Status>>);
 
@@ -17,8 +17,8 @@ impl RequestReading {
         Self(Arc::new(RequestInfo::parse_at(mount, method, path, query)))
     }
 
-    /// The reading of a request that has this head: what somebody has left there, or else what is read now and left there,
-    /// by the [`Mount`] that it has.
+    /// The reading of a request that has this head: what somebody has left there, or else what is read now and left
+    /// there, by the [`Mount`] that it has.
     pub fn of_head(head: &mut Parts) -> Self {
         if let Some(left) = head.extensions.get::<Self>() {
             return left.clone();

@@ -15,14 +15,15 @@ use tributary_policy::LogMode;
 use crate::metrics::{Decision, RequestSource};
 use crate::stages::{TraceContext, TracedStage};
 
-/// The header by which a request's ID travels: from the client, to members, which as all kube-apiservers take it over, and
-/// back to the client.
+/// The header by which a request's ID travels: from the client, to members, which as all kube-apiservers take it over,
+/// and back to the client.
 pub const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
 /// How many clusters are named; of further ones the number is told.
 const NAMED_MAX: usize = 50;
 
-/// How many stages are kept of one request: a list may ask each of a thousand clusters. Of further ones the number is told.
+/// How many stages are kept of one request: a list may ask each of a thousand clusters. Of further ones the number is
+/// told.
 const STAGES_MAX: usize = 100;
 
 /// A request that is followed, among the request's extensions. Clones are of the same request.
@@ -77,7 +78,8 @@ impl RequestTrace {
         (std::mem::take(&mut found.stages), found.stages_left_out)
     }
 
-    /// A stage of it begins, which is over when what is given is dropped. Costs nothing of a request that is not sampled.
+    /// A stage of it begins, which is over when what is given is dropped. Costs nothing of a request that is not
+    /// sampled.
     pub(crate) fn stage(&self, name: &'static str) -> BegunStage {
         BegunStage(self.0.context.map(|_| (self.clone(), TracedStage::begin(name, None))))
     }
@@ -102,8 +104,8 @@ impl RequestTrace {
         self.0.found.lock().decision
     }
 
-    /// The resource that a sampled request asks for, as kubectl names it, where some member serves it: clients that ask for
-    /// others make no names.
+    /// The resource that a sampled request asks for, as kubectl names it, where some member serves it: clients that ask
+    /// for others make no names.
     pub fn served_resource(&self) -> Option<String> {
         self.0.found.lock().served_resource.clone()
     }

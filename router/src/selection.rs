@@ -1,5 +1,5 @@
-//! What a list or a watch shows: what its request selects, as far as its caller may see it and policies let it. One check for lists, pages,
-//! watches and what is counted.
+//! What a list or a watch shows: what its request selects, as far as its caller may see it and policies let it. One
+//! check for lists, pages, watches and what is counted.
 
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;

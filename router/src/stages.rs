@@ -19,7 +19,8 @@ pub struct TraceContext {
 /// One stage of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TracedStage {
-    /// `plan`, `admit`, `authorize`, `memory`, or `forward`, of which there is one for each time that a cluster is asked.
+    /// `plan`, `admit`, `authorize`, `memory`, or `forward`, of which there is one for each time that a cluster is
+    /// asked.
     pub name: &'static str,
     /// The ID of its span.
     pub span_id: u64,

@@ -136,8 +136,8 @@ impl Versions {
     ///
     /// # Errors
     /// The reason why a text is no version that was handed out here. A number is garbage nowhere: an integer whose
-    /// index is no cluster's, or that of one that its sender may not know of, and any number where objects carry none, is
-    /// foreign.
+    /// index is no cluster's, or that of one that its sender may not know of, and any number where objects carry none,
+    /// is foreign.
     pub(crate) fn decode(&self, text: &str) -> Result<ClientVersion, VersionDecodeError> {
         if self.items == ItemResourceVersions::Integer
             && let Ok(integer) = IntegerResourceVersion::decode(text)

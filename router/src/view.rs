@@ -176,7 +176,8 @@ impl View {
         })
     }
 
-    /// Adds what members warn of whom the reader may know of, and a `Warning` for each cluster that is missing or stale.
+    /// Adds what members warn of whom the reader may know of, and a `Warning` for each cluster that is missing or
+    /// stale.
     pub(crate) fn warn(&self, headers: &mut HeaderMap, standings: &Standings, of: &ClusterSelector) {
         self.warnings.add_of(of, headers);
         let texts = standing::warnings(&self.kind.resource, standings);

@@ -5,8 +5,8 @@
 //!                                    (who, what)  (status)            (its end)
 //! ```
 //!
-//! A line is never waited for: what the queue has no room for is dropped, and counted. Without `--access-log-path` there is
-//! no [`AccessLog`], and nothing here runs.
+//! A line is never waited for: what the queue has no room for is dropped, and counted. Without `--access-log-path`
+//! there is no [`AccessLog`], and nothing here runs.
 
 mod follow;
 mod line;

@@ -1,5 +1,5 @@
-//! Who sends a request. In personal mode that is whoever has the one bearer token; in the shared mode whom the configured
-//! authorities vouch for.
+//! Who sends a request. In personal mode that is whoever has the one bearer token; in the shared mode whom the
+//! configured authorities vouch for.
 //!
 //! ```text
 //! request ─▶ bearer (taken out) ─┬─ personal: the token's digest
@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Credentials are taken out of the request here, so that nothing behind this folder ever sees them; but for a token of
-//! the cluster's own under `/clusters/NAME` or at its host, which goes on as [`tributary_router::OwnCredential`], for that cluster alone.
+//! the cluster's own under `/clusters/NAME` or at its host, which goes on as [`tributary_router::OwnCredential`], for
+//! that cluster alone.
 
 mod bearer;
 mod client_chain;
@@ -69,8 +70,8 @@ impl Authenticator {
     /// Decides who sends a request, and takes credentials out of its head.
     ///
     /// Plain `/healthz`, `/livez` and `/readyz` are open, as kube-apiserver's `system:public-info-viewer` role opens
-    /// them: their answer is one word. With a query (`?verbose` names clusters) or a longer path they are not. Nor are they
-    /// at a cluster's own host, where they are the cluster's.
+    /// them: their answer is one word. With a query (`?verbose` names clusters) or a longer path they are not. Nor are
+    /// they at a cluster's own host, where they are the cluster's.
     ///
     /// `client` is where the request comes from. A token of the shared mode may have to be asked about. Cancel: safe.
     pub async fn authenticate(&self, head: &mut Parts, chain: &Arc<ClientChain>, client: IpAddr) -> Authentication {

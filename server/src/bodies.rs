@@ -64,8 +64,8 @@ impl<Observer: BodyObserver> hyper::body::Body for ObservedBody<Observer> {
     }
 }
 
-/// Answers that are longer are followed to their end, in bytes: a client may take its time for them. HTTP/2's first window
-/// has room for one of this length.
+/// Answers that are longer are followed to their end, in bytes: a client may take its time for them. HTTP/2's first
+/// window has room for one of this length.
 const AT_HAND_BYTES_MAX: u64 = 64_000;
 
 /// The body of an answer that is short and all there, as most are; else the same body as an error. Its end is known

@@ -215,8 +215,8 @@ impl ConnectedCluster {
         }
     }
 
-    /// The same cluster at the addresses that are described now: its client gives up those that are no longer there, and
-    /// what is under way at them may end.
+    /// The same cluster at the addresses that are described now: its client gives up those that are no longer there,
+    /// and what is under way at them may end.
     ///
     /// # Errors
     /// The cluster as it was, where it needs a client of its own.

@@ -1,5 +1,6 @@
-//! What an endpoint proves itself by, and its one client: a serving certificate that is given, or what personal mode makes
-//! for itself in the data directory, a certificate authority with a serving certificate and the one client credential.
+//! What an endpoint proves itself by, and its one client: a serving certificate that is given, or what personal mode
+//! makes for itself in the data directory, a certificate authority with a serving certificate and the one client
+//! credential.
 
 pub mod certificates;
 pub mod serving;

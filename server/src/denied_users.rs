@@ -56,8 +56,8 @@ impl DeniedUsersFile {
         &self.denied
     }
 
-    /// Waits until others are denied than before. A file that cannot be used, or is not there any more, is logged, and who
-    /// was denied stays so. Cancel: safe.
+    /// Waits until others are denied than before. A file that cannot be used, or is not there any more, is logged, and
+    /// who was denied stays so. Cancel: safe.
     pub(crate) async fn changed(&mut self) {
         let mut look = tokio::time::interval(INTERVAL);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);

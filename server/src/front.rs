@@ -156,9 +156,9 @@ impl<H: Handler> Front<H> {
     /// Answers one request; never fails.
     ///
     /// The request log is at debug level: method, path, status and time to the head of the answer; never the query
-    /// (exec's holds commands), headers, bodies or tokens. `note` is told before the answer is begun who asked, and says
-    /// whether there is room for them; a health check says nothing about that. Once that is known, a request is refused
-    /// before anything is done where there is none, or none for an answer (`has_room`).
+    /// (exec's holds commands), headers, bodies or tokens. `note` is told before the answer is begun who asked, and
+    /// says whether there is room for them; a health check says nothing about that. Once that is known, a request is
+    /// refused before anything is done where there is none, or none for an answer (`has_room`).
     pub async fn call(
         &self,
         request: Request<Incoming>,
@@ -180,8 +180,8 @@ impl<H: Handler> Front<H> {
         observed.finish(response)
     }
 
-    /// Refuses a request by its head alone, before it is known whose it is. It is counted and has its line in the access
-    /// log; like what is refused by its host it has no audit event.
+    /// Refuses a request by its head alone, before it is known whose it is. It is counted and has its line in the
+    /// access log; like what is refused by its host it has no audit event.
     pub fn refuse<B>(&self, request: Request<B>, client: &Client, refusal: ListenerRefusal) -> Response<Body> {
         let mut observed = self.observers.begin(&request, client.address);
         let (mut head, _) = request.into_parts();

@@ -25,8 +25,8 @@ pub trait Handler: Send + Sync + 'static {
     /// The answer to give instead.
     fn may_visit(&self, head: &Parts, user: &User) -> impl Future<Output = Result<(), Box<Response<Body>>>> + Send;
 
-    /// The answer to a request that nobody is let make, whoever it is: it is given before anybody is known. `None` for all
-    /// others. What became of it is noted in its [`RequestTrace`](tributary_router::RequestTrace).
+    /// The answer to a request that nobody is let make, whoever it is: it is given before anybody is known. `None` for
+    /// all others. What became of it is noted in its [`RequestTrace`](tributary_router::RequestTrace).
     fn refuse_unheard(&self, _head: &mut Parts) -> Option<Response<Body>> {
         None
     }

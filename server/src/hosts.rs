@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The host says which API is meant; the SNI said which certificate the client was shown and which authorities it was
-//! asked for. Where these are of different clusters the connection is not one for the request. Where nobody names a host
-//! (no `--merged-host`, no `serverNames`), none of this is looked at.
+//! asked for. Where these are of different clusters the connection is not one for the request. Where nobody names a
+//! host (no `--merged-host`, no `serverNames`), none of this is looked at.
 
 mod named;
 mod refusal;

@@ -136,8 +136,8 @@ fn dispatch(command: Command) -> Result<(), Failure> {
 
 /// Runs a command on its runtime. What tasks are left at its end end with the process: they have had their drain.
 ///
-/// The runtime is not shut down. A task that asks for the time while it is panics in tokio (`TimerEntry::poll_elapsed`),
-/// and the log would tell of a fault that is none.
+/// The runtime is not shut down. A task that asks for the time while it is panics in tokio
+/// (`TimerEntry::poll_elapsed`), and the log would tell of a fault that is none.
 fn block_on<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     // Several crates ask for the process's TLS provider; a second installation is refused, and no fault.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();

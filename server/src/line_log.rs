@@ -1,5 +1,5 @@
-//! Logs of lines: a file that is rotated, or standard output, and a bounded queue before it. The audit log and the access
-//! log are such.
+//! Logs of lines: a file that is rotated, or standard output, and a bounded queue before it. The audit log and the
+//! access log are such.
 
 mod batch;
 mod file;

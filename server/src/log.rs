@@ -81,8 +81,8 @@ where
     fmt::layer().with_ansi(colours).with_writer(move || OneLine { writer: writer(), colours })
 }
 
-/// Writes each line, which comes whole, as one: characters that would end it, or that a terminal obeys, are shown as their
-/// escapes.
+/// Writes each line, which comes whole, as one: characters that would end it, or that a terminal obeys, are shown as
+/// their escapes.
 struct OneLine<W> {
     writer: W,
     /// Whether the escapes of colours are our own.

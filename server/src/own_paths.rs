@@ -1,5 +1,5 @@
-//! What the server answers itself: `/metrics`, `/tributary/status`, its report, and `/tributary/policy-test`, what its dispatch
-//! policies say of a request.
+//! What the server answers itself: `/metrics`, `/tributary/status`, its report, and `/tributary/policy-test`, what its
+//! dispatch policies say of a request.
 
 use std::sync::Arc;
 
@@ -67,8 +67,8 @@ async fn tell_status(handler: &impl Handler, own: &ServerMetrics) -> Response<Bo
     response
 }
 
-/// The metrics, made by a thread for long work: of 1,000 clusters and what is held of them it takes tens of milliseconds,
-/// in which no client is to wait for another's scrape.
+/// The metrics, made by a thread for long work: of 1,000 clusters and what is held of them it takes tens of
+/// milliseconds, in which no client is to wait for another's scrape.
 async fn scrape(handler: Arc<impl Handler>) -> Response<Body> {
     // It fails only where the runtime ends.
     let text = tokio::task::spawn_blocking(move || handler.expose_metrics()).await.unwrap_or_default();

@@ -1,5 +1,5 @@
-//! A question to dispatch policies: which rule takes a request, and why. `tributary policy test` asks it of configuration
-//! files, or of a running server, at [`PATH`].
+//! A question to dispatch policies: which rule takes a request, and why. `tributary policy test` asks it of
+//! configuration files, or of a running server, at [`PATH`].
 
 mod told;
 

@@ -1,8 +1,8 @@
 //! Replicas that lend each other what they do not use of flow control's limits.
 //!
-//! Each listens for the others' questions and asks each of them once in a second, wherever their names lead, over TLS in which both sides have a
-//! certificate of the replicas' own authority. What is lent and borrowed is the router's; nothing here has to be agreed on
-//! by all, and a replica that is cut off has its equal part of each limit.
+//! Each listens for the others' questions and asks each of them once in a second, wherever their names lead, over TLS
+//! in which both sides have a certificate of the replicas' own authority. What is lent and borrowed is the router's;
+//! nothing here has to be agreed on by all, and a replica that is cut off has its equal part of each limit.
 //!
 //! ```text
 //! asking ──▶ message ──▶ answering        of another process

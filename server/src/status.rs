@@ -1,5 +1,5 @@
-//! The few answers that the server gives itself, as `metav1.Status` but for the plainest. What the listener refuses has its
-//! texts in `listener/refusal.rs`.
+//! The few answers that the server gives itself, as `metav1.Status` but for the plainest. What the listener refuses has
+//! its texts in `listener/refusal.rs`.
 
 use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response, StatusCode};
@@ -49,8 +49,8 @@ pub fn refused_host(refusal: HostRefusal) -> Response<Body> {
     })
 }
 
-/// When it is worth coming again to a host that nobody has, in seconds: a configuration has to change first. KubeGateway's,
-/// too.
+/// When it is worth coming again to a host that nobody has, in seconds: a configuration has to change first.
+/// KubeGateway's, too.
 const UNKNOWN_HOST_RETRY_AFTER: u32 = 60;
 
 /// 400: a question to policies that is not understood.

@@ -1,5 +1,5 @@
-//! Others' words, as far as they are written and kept: a client is not to fill the disk, nor what waits for it, by the names
-//! that it gives.
+//! Others' words, as far as they are written and kept: a client is not to fill the disk, nor what waits for it, by the
+//! names that it gives.
 
 use std::borrow::Cow;
 

@@ -13,8 +13,9 @@ use std::time::Duration;
 use tokio::runtime::{Builder, EnterGuard, Handle, Runtime};
 use tokio::task::JoinHandle;
 
-/// How long the end of a runtime is waited for. Its tasks are dropped as soon as none of them runs, within a millisecond;
-/// what a thread for long work is at, an answer of a hundred thousand objects, takes some tenths of a second.
+/// How long the end of a runtime is waited for. Its tasks are dropped as soon as none of them runs, within a
+/// millisecond; what a thread for long work is at, an answer of a hundred thousand objects, takes some tenths of a
+/// second.
 const END_WITHIN: Duration = Duration::from_secs(5);
 
 /// How many cores this process may use; one where the system does not say.

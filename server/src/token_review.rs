@@ -1,5 +1,5 @@
-//! What the endpoint asks its clusters about clients' tokens: TokenReviews, again for those by which something lasts, and
-//! the keys of their ServiceAccounts.
+//! What the endpoint asks its clusters about clients' tokens: TokenReviews, again for those by which something lasts,
+//! and the keys of their ServiceAccounts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,8 +17,8 @@ use tributary_router::Router;
 
 use crate::data_directory::{DataDirectory, MEMBER_KEYS};
 
-/// How often is looked which keys are to be fetched, and which tokens are to be reviewed again. A new cluster's keys are
-/// known after that.
+/// How often is looked which keys are to be fetched, and which tokens are to be reviewed again. A new cluster's keys
+/// are known after that.
 const ROUND: Duration = Duration::from_secs(10);
 /// The age of keys at which they are fetched anew: a cluster that changes its key signs by the new one hours later, or
 /// its own clients would be refused, too.
@@ -47,7 +47,8 @@ impl TokenReviewer for ClusterReviewer {
     }
 }
 
-/// Says when clusters' troubles with tokens are to be told: strangers, whose tokens meet them too, are not to fill the log.
+/// Says when clusters' troubles with tokens are to be told: strangers, whose tokens meet them too, are not to fill the
+/// log.
 #[derive(Debug, Default)]
 pub struct ReviewTroubles(Mutex<BTreeMap<ClusterName, Instant>>);
 
@@ -99,8 +100,8 @@ impl Fetched {
     }
 }
 
-/// Has clusters say again whether they know the tokens by which something lasts, for ever: what was opened with one that is
-/// revoked ends. Cancel: safe.
+/// Has clusters say again whether they know the tokens by which something lasts, for ever: what was opened with one
+/// that is revoked ends. Cancel: safe.
 pub async fn review_followed_tokens(router: Arc<Router>, tokens: Arc<TokenAuthenticator>) {
     loop {
         sleep(ROUND).await;
@@ -110,8 +111,8 @@ pub async fn review_followed_tokens(router: Arc<Router>, tokens: Arc<TokenAuthen
     }
 }
 
-/// Keeps the authenticator told of the clusters' keys, for ever, and the data directory, so that who served a key first is
-/// known after a restart. Cancel: safe.
+/// Keeps the authenticator told of the clusters' keys, for ever, and the data directory, so that who served a key first
+/// is known after a restart. Cancel: safe.
 pub async fn follow_member_keys(router: Arc<Router>, tokens: Arc<TokenAuthenticator>, directory: DataDirectory) {
     let mut keys = MEMBER_KEYS.read(&directory);
     let mut fetched: BTreeMap<ClusterName, Fetched> = BTreeMap::new();
@@ -135,8 +136,8 @@ pub async fn follow_member_keys(router: Arc<Router>, tokens: Arc<TokenAuthentica
     }
 }
 
-/// Says which clusters begin to share a key, and which cease to: one of them has the other's, and whoever runs this knows
-/// whose it is.
+/// Says which clusters begin to share a key, and which cease to: one of them has the other's, and whoever runs this
+/// knows whose it is.
 fn tell_of_sharing(keys: &MemberKeys, told: &mut BTreeSet<(ClusterName, ClusterName)>) {
     let now: BTreeSet<_> = keys.sharing().into_iter().map(|(one, other)| (one.clone(), other.clone())).collect();
     for (one, other) in now.difference(told) {
@@ -150,8 +151,8 @@ fn tell_of_sharing(keys: &MemberKeys, told: &mut BTreeSet<(ClusterName, ClusterN
     *told = now;
 }
 
-/// Fetches the keys that are due. Where any are new all others are fetched, too: who serves a key first is not to hang on
-/// who happened to be asked first. Whether any are others now.
+/// Fetches the keys that are due. Where any are new all others are fetched, too: who serves a key first is not to hang
+/// on who happened to be asked first. Whether any are others now.
 async fn round(
     router: &Router,
     names: Vec<ClusterName>,

@@ -84,6 +84,43 @@ fn paths_that_documents_name_exist() {
     assert!(missing.is_empty(), "documents name what is not there: {missing:#?}");
 }
 
+/// As `CONTRIBUTING.md` says. A row of a table stands on one line whatever its length, and so do a link and a drawing.
+#[test]
+fn comments_have_at_most_as_many_columns_as_code() {
+    let is_wide = |line: &str| {
+        let comment = line.trim_start();
+        let text = comment.trim_start_matches(['/', '!']).trim_start();
+        let may_be = text.starts_with('|')
+            || text.contains("](")
+            || text.contains("://")
+            || text.contains('─')
+            || !text.contains(' ');
+        comment.starts_with("//") && line.chars().count() > 120 && !may_be
+    };
+    let mut wide = Vec::new();
+    for file in rust_files(&root()) {
+        let text = fs::read_to_string(&file).unwrap();
+        let lines = text.lines().enumerate().filter(|(_, line)| is_wide(line));
+        wide.extend(lines.map(|(number, _)| format!("{}:{}", file.display(), number + 1)));
+    }
+    assert!(wide.is_empty(), "comments of more than 120 columns: {wide:#?}");
+}
+
+/// The Rust files of the workspace.
+fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if path.is_dir() && name != "target" && !name.starts_with('.') {
+            files.extend(rust_files(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    files
+}
+
 #[test]
 fn every_decision_is_listed() {
     let listed = fs::read_to_string(root().join("docs/decisions/README.md")).unwrap();

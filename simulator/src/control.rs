@@ -402,8 +402,8 @@ impl Control {
         });
     }
 
-    /// Has the server behind a group (`apps`), as if it were an aggregated one, answer or not: without it discovery says
-    /// that what it knows of the group is stale, and requests for its resources are 503. Its watches go on.
+    /// Has the server behind a group (`apps`), as if it were an aggregated one, answer or not: without it discovery
+    /// says that what it knows of the group is stale, and requests for its resources are 503. Its watches go on.
     pub fn serve_group(&self, group: &str, on: bool) {
         let mut silent = self.faults.silent.lock();
         if on {
@@ -494,8 +494,8 @@ impl Control {
         self.faults.readyz_held.send_replace(on);
     }
 
-    /// Lets every request wait, as a load balancer does whose server is gone: connections are made and kept, and PING is
-    /// answered. Open watches go on.
+    /// Lets every request wait, as a load balancer does whose server is gone: connections are made and kept, and PING
+    /// is answered. Open watches go on.
     pub fn hold_requests(&self, on: bool) {
         self.faults.requests_held.send_replace(on);
     }

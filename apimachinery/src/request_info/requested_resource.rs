@@ -2,8 +2,8 @@
 
 use super::ResourceRequest;
 
-/// The resource of a request as audit, dispatch and RBAC rules look at it; texts are empty where there is none. No version:
-/// a rule is about a resource, in whichever version it is asked for.
+/// The resource of a request as audit, dispatch and RBAC rules look at it; texts are empty where there is none. No
+/// version: a rule is about a resource, in whichever version it is asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestedResource<'a> {
     /// Its API group; empty for the core group.

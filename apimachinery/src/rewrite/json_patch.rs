@@ -144,7 +144,8 @@ pub(super) fn rewrite(
     Ok(edits.apply(text))
 }
 
-/// Whether the map of annotations comes from elsewhere in the member's object: what is in it does not stand in the patch.
+/// Whether the map of annotations comes from elsewhere in the member's object: what is in it does not stand in the
+/// patch.
 fn brings_unseen_annotations(operation: &Operation) -> bool {
     let is_copy = matches!(operation.op.as_str(), "copy" | "move");
     is_copy && operation.path.len() <= ANNOTATIONS.len() && ANNOTATIONS.iter().zip(&operation.path).all(|(a, b)| a == b)

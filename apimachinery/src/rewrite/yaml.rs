@@ -27,12 +27,13 @@ pub(super) fn to_json(body: &[u8]) -> Result<Cow<'_, [u8]>, Status> {
     serde_json::to_vec(&value).map(Cow::Owned).map_err(Status::internal_error)
 }
 
-/// Whether letters of a text may stand in the body in another way than as themselves: behind an escape, in base64, or in
-/// another encoding. What holds a text neither as itself nor in one of these ways does not hold it for any parser.
+/// Whether letters of a text may stand in the body in another way than as themselves: behind an escape, in base64, or
+/// in another encoding. What holds a text neither as itself nor in one of these ways does not hold it for any parser.
 pub(super) fn may_hide_text(body: &[u8]) -> bool {
     /// What follows a backslash where a letter is written by its number, or a line is joined to the next.
     const ESCAPES: &[u8] = b"xuU\r\n";
-    /// How the tag of base64 (`!!binary`) begins: by its handle, verbatim, or after a directive that renames the handle.
+    /// How the tag of base64 (`!!binary`) begins: by its handle, verbatim, or after a directive that renames the
+    /// handle.
     const TAGS: [&[u8]; 3] = [b"!!", b"!<", b"%TAG"];
     let has = |part: &dyn Fn(&[u8]) -> bool, length: usize| body.windows(length).any(part);
     has(&|pair| pair[0] == b'\\' && ESCAPES.contains(&pair[1]), 2)

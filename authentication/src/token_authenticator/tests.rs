@@ -164,7 +164,8 @@ async fn each_token_goes_to_who_may_see_it() {
     assert_eq!(asked(), ["hub"; 4], "c is not asked about tokens");
 }
 
-/// Whoever has copied the key of the token-review cluster before that has said which keys it has is shown none of its tokens.
+/// Whoever has copied the key of the token-review cluster before that has said which keys it has is shown none of its
+/// tokens.
 #[tokio::test(start_paused = true)]
 async fn a_copy_of_the_hubs_key_is_shown_nothing_while_the_hubs_keys_are_not_known() {
     let (world, of_hub) = (Arc::new(World::default()), Signer::new("h"));
@@ -479,8 +480,8 @@ async fn a_cluster_that_does_not_answer_takes_nothing_for_an_hour() {
     assert!(rounds(&tokens, 10 * MINUTE).await && of_hub.iter().all(|own| !own.is_known()));
 }
 
-/// A cluster's webhook hangs for the tokens of one issuer: those of others are asked about all the same, and are not taken
-/// for lost after an hour in which nobody asked.
+/// A cluster's webhook hangs for the tokens of one issuer: those of others are asked about all the same, and are not
+/// taken for lost after an hour in which nobody asked.
 #[tokio::test(start_paused = true)]
 async fn tokens_whose_review_hangs_delay_others_by_a_minute() {
     let world = Arc::new(World::default());

@@ -284,8 +284,8 @@ fn lists(fleet: &Fleet, cluster: &str, user: User<'_>, namespace: &str) -> bool 
     fleet.allows(&name(cluster), user, &Attributes::Resource(asked))
 }
 
-/// A cluster that changes all it gives to everybody, at once. One by one it took 20,000 times as many steps, with nobody
-/// else let in meanwhile: minutes.
+/// A cluster that changes all it gives to everybody, at once. One by one it took 20,000 times as many steps, with
+/// nobody else let in meanwhile: minutes.
 #[test]
 #[expect(clippy::disallowed_types, reason = "how long it takes is what is looked at, and nothing here waits")]
 fn many_changes_of_one_subject_cost_what_it_has_once() {

@@ -23,8 +23,8 @@ use crate::stream::MemberWatch;
 use crate::update::UpdateObserver;
 use crate::wakes::Wakes;
 
-/// How long a request that was sent to a member that could not be reached is still waited for once that is well. 1 s: an
-/// answer that is to come takes a way there and back.
+/// How long a request that was sent to a member that could not be reached is still waited for once that is well. 1 s:
+/// an answer that is to come takes a way there and back.
 const OVERTAKEN_AFTER: Duration = Duration::from_secs(1);
 
 /// The reflector's task, before it runs.

@@ -51,8 +51,8 @@ impl Conversion {
         })
     }
 
-    /// Whether all that a rule names is what connects to a workload, and none of it is taken here: it is left out, as what
-    /// never matches. Tells of what a rule took there by GET, which is how a WebSocket opens it.
+    /// Whether all that a rule names is what connects to a workload, and none of it is taken here: it is left out, as
+    /// what never matches. Tells of what a rule took there by GET, which is how a WebSocket opens it.
     fn only_misses(&mut self, verbs: &[String], resources: &[String], path: &str) -> bool {
         const WHAT: &str = "opened by a WebSocket (GET), and here exec, attach and portforward are \"create\"";
         let missed = MissedConnections::of(verbs, resources);

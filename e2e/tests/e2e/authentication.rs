@@ -131,8 +131,8 @@ async fn tokens(member: &TestCluster, endpoint: &Path, issuer: &TestIssuer) -> a
     Ok(wrong)
 }
 
-/// What a TokenReview of a real kube-apiserver means here is whom that kube-apiserver itself knows by the token; and its
-/// ServiceAccounts' tokens, and no others, are verified by the keys that it serves.
+/// What a TokenReview of a real kube-apiserver means here is whom that kube-apiserver itself knows by the token; and
+/// its ServiceAccounts' tokens, and no others, are verified by the keys that it serves.
 async fn reviews(member: &TestCluster, issuer: &TestIssuer) -> anyhow::Result<Vec<String>> {
     let accounts = "/api/v1/namespaces/default/serviceaccounts";
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "app"}});

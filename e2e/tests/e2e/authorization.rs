@@ -1,5 +1,5 @@
-//! The crate `authorization` beside a real kube-apiserver: generated roles, bindings and users, and for each request the
-//! server's SubjectAccessReview and the fleet's answer. They must be the same, and so must why it is allowed.
+//! The crate `authorization` beside a real kube-apiserver: generated roles, bindings and users, and for each request
+//! the server's SubjectAccessReview and the fleet's answer. They must be the same, and so must why it is allowed.
 //!
 //! A seed makes the same test each time. `TRIBUTARY_AUTHORIZATION=SEED:COUNT` chooses it for the proof test.
 

@@ -1,5 +1,5 @@
-//! A day in production, compressed: three clusters of real kube-apiservers, one of them with two, behind Tributary in the
-//! shared mode with flow control, the audit log and the access log; a mixed load of people, informers, tunnels and
+//! A day in production, compressed: three clusters of real kube-apiservers, one of them with two, behind Tributary in
+//! the shared mode with flow control, the audit log and the access log; a mixed load of people, informers, tunnels and
 //! connections; and each minute one fault, drawn by a seed.
 //!
 //! What holds all day: no request fails that the minute's fault does not excuse; no answer is of another cluster or of
@@ -30,8 +30,8 @@ use scene::Scene;
 /// How many minutes there are: half an hour.
 const MINUTES: usize = 30;
 
-/// How long it is loud in each of them; then it is quiet until all is as it should be, which takes seconds, and up to two
-/// minutes after some faults.
+/// How long it is loud in each of them; then it is quiet until all is as it should be, which takes seconds, and up to
+/// two minutes after some faults.
 const LOUD: Duration = Duration::from_secs(55);
 
 /// The first minutes, in which memory and connections become what they are all day.

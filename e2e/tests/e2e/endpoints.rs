@@ -1,5 +1,5 @@
-//! One cluster of several kube-apiservers on one etcd: one is killed, all are restarted one after the other, one answers
-//! with errors, one is drained.
+//! One cluster of several kube-apiservers on one etcd: one is killed, all are restarted one after the other, one
+//! answers with errors, one is drained.
 
 mod broken;
 mod drained;

@@ -343,7 +343,8 @@ async fn while_harmed(setup: &Setup, http: &HttpClient) -> anyhow::Result<()> {
         Ok(())
     })
     .await?;
-    // What the dead one had is known, so that a release of the other is known to be only there, and a new one to be new.
+    // What the dead one had is known, so that a release of the other is known to be only there, and a new one to be
+    // new.
     setup.ok(&["upgrade", "web", "CHART", "--set", "step=2,more=true"]).await?;
     setup.has(1, &SECOND).await?;
     setup.ok(&["install", "new", "CHART"]).await?;

@@ -1,5 +1,5 @@
-//! Watches of a cluster's own view, of many clients: they share a few connections to its kube-apiserver, and who does not
-//! read takes nothing from the others there.
+//! Watches of a cluster's own view, of many clients: they share a few connections to its kube-apiserver, and who does
+//! not read takes nothing from the others there.
 
 use crate::context::{Case, TestContext, cases};
 use anyhow::{Context, ensure};

@@ -1,5 +1,6 @@
-//! Our token bucket decides as the crate `governor` does. It is not that crate's because its level must survive a change of
-//! its rate, and `governor` keeps when the next token is due, which means another number of tokens under another rate.
+//! Our token bucket decides as the crate `governor` does. It is not that crate's because its level must survive a
+//! change of its rate, and `governor` keeps when the next token is due, which means another number of tokens under
+//! another rate.
 
 use std::num::NonZeroU32;
 use std::time::Duration;

@@ -223,8 +223,8 @@ fn value(field: &'static str, text: &str) -> Result<HeaderValue, InvalidImperson
     Ok(value)
 }
 
-/// `Impersonate-Extra-KEY`, with what may not stand in a header name, `%` and capital letters percent-escaped: HTTP/2 and
-/// kube-apiserver read names in lower case.
+/// `Impersonate-Extra-KEY`, with what may not stand in a header name, `%` and capital letters percent-escaped: HTTP/2
+/// and kube-apiserver read names in lower case.
 fn extra_name(key: &str) -> Result<HeaderName, InvalidImpersonation> {
     let invalid = |problem| InvalidImpersonation { field: "extra", value: key.to_owned(), problem };
     if key.is_empty() {

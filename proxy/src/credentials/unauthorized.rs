@@ -60,8 +60,8 @@ impl ClientInner {
         }
     }
 
-    /// Finds out whom the 401 of this endpoint to a request with these credentials is about. One caller at a time asks, and
-    /// those who waited share the answer.
+    /// Finds out whom the 401 of this endpoint to a request with these credentials is about. One caller at a time asks,
+    /// and those who waited share the answer.
     pub(crate) async fn about(self: &Arc<Self>, used: &Arc<Current>, endpoint: &Arc<Endpoint>) -> About {
         let mut last = self.last_question.0.lock().await;
         let is_recent = |asked: &&LastCheck| {

@@ -1,10 +1,10 @@
-//! The circuit breaker of one endpoint: after so many failures in a row nothing of clients is sent there for a while, not
-//! even where no other endpoint is left; then one request tries.
+//! The circuit breaker of one endpoint: after so many failures in a row nothing of clients is sent there for a while,
+//! not even where no other endpoint is left; then one request tries.
 //!
 //! Only failures that are the endpoint's own count: connections that cannot be made, silence, and questions of our own
 //! that break off. A request of a client that fails, or takes long, says nothing of the endpoint by itself: whoever can
-//! send such requests could cut everybody off. A cluster's breaker is open while those of all of its endpoints are. What
-//! this process asks for itself is asked in any case: that is seldom, and shows first that the endpoint is back.
+//! send such requests could cut everybody off. A cluster's breaker is open while those of all of its endpoints are.
+//! What this process asks for itself is asked in any case: that is seldom, and shows first that the endpoint is back.
 //!
 //! ```text
 //!         so many failures in a row             its time is over
@@ -13,9 +13,9 @@
 //!   │  └───────────────────────────────┘  └─────────────────────────────────┘            │ an answer
 //!   └─────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
-//! A trial that is given up leaves its place to the next request at once; one that is neither answered nor given up in the
-//! time for which the breaker opens, to the next that comes then. It may be a request that lasts, with a client who waits
-//! for ever, and is not to keep others out.
+//! A trial that is given up leaves its place to the next request at once; one that is neither answered nor given up in
+//! the time for which the breaker opens, to the next that comes then. It may be a request that lasts, with a client who
+//! waits for ever, and is not to keep others out.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

@@ -5,9 +5,10 @@
 //! A question without an answer means silence only if nothing else came from the endpoint meanwhile: an answer to
 //! another request, or bytes of what somebody reads. So a slow network, or a member that is busy, is not taken for
 //! dead. One that answers and is not ready is asked only where no other endpoint is, and what it does not bring by
-//! itself meanwhile is not known to be fresh. `/readyz` waits for etcd, for seconds where that is in trouble: whoever does not answer it soon is asked
-//! `/livez/ping` as well, which waits for nothing. Answers to pings of HTTP/2, and connections that can be made, do not
-//! count: a load balancer gives them for a server that is gone. Nor do answers that may be its own ([`Speaker`]).
+//! itself meanwhile is not known to be fresh. `/readyz` waits for etcd, for seconds where that is in trouble: whoever
+//! does not answer it soon is asked `/livez/ping` as well, which waits for nothing. Answers to pings of HTTP/2, and
+//! connections that can be made, do not count: a load balancer gives them for a server that is gone. Nor do answers
+//! that may be its own ([`Speaker`]).
 //!
 //! What is for users' own tokens has endpoints of its own, which are asked as nobody: that we may not ask is an answer.
 //!
@@ -75,7 +76,8 @@ impl Verdict {
     }
 }
 
-/// Asks each endpoint, for as long as this is polled; others as soon as they are there, and those that have gone no more.
+/// Asks each endpoint, for as long as this is polled; others as soon as they are there, and those that have gone no
+/// more.
 pub(crate) async fn run(member: Arc<ClientInner>) {
     let mut changes = member.endpoints.changes();
     let mut asked: Vec<Weak<Endpoint>> = Vec::new();
@@ -181,8 +183,8 @@ async fn check(member: &Arc<ClientInner>, endpoint: &Arc<Endpoint>) -> Option<Ve
     }
 }
 
-/// What a status says of the endpoint; `is_nobody` is whether it was asked without any credentials because there are to be
-/// none.
+/// What a status says of the endpoint; `is_nobody` is whether it was asked without any credentials because there are to
+/// be none.
 fn of_status(status: StatusCode, is_nobody: bool, probe: &Probe) -> Verdict {
     if is_nobody && matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
         return Verdict::Answered { ready: true };

@@ -7,8 +7,8 @@ use http::{Extensions, Uri};
 use crate::target::ServerUrl;
 
 /// Some of a cluster's endpoints: those that a request may be sent to, or those that are drained. Among a request's
-/// extensions it is the former; one that has none may be sent to all of them. It is made once for many requests: taking the URLs apart costs some allocations for each. Cheap
-/// to clone.
+/// extensions it is the former; one that has none may be sent to all of them. It is made once for many requests: taking
+/// the URLs apart costs some allocations for each. Cheap to clone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndpointSubset(Arc<[Box<str>]>);
 

@@ -147,8 +147,8 @@ impl Endpoint {
     }
 
     /// Whether it may be sent something new; a question of our own to it alone (`is_to_it`) may be sent to one that is
-    /// drained. A request that is in flight by now (`hold`) and finds that it may, is seen by whoever drains it and waits
-    /// for what is under way: the locks bring both in an order.
+    /// drained. A request that is in flight by now (`hold`) and finds that it may, is seen by whoever drains it and
+    /// waits for what is under way: the locks bring both in an order.
     ///
     /// # Errors
     /// That it may not.
@@ -174,8 +174,8 @@ impl Endpoint {
         !self.observer.is_unreachable()
     }
 
-    /// Whether nothing at all is known against it: it can be reached, is ready, answers questions of our own well, and is
-    /// not drained.
+    /// Whether nothing at all is known against it: it can be reached, is ready, answers questions of our own well, and
+    /// is not drained.
     pub(crate) fn is_first_choice(&self) -> bool {
         self.is_usable() && !self.is_drained() && self.observer.is_ready() && !self.is_ejected()
     }

@@ -42,8 +42,8 @@ impl Failures {
             Some((_, error)) if of_endpoints.iter().all(|(_, error)| matches!(error, ForwardError::Full { .. })) => {
                 return error.clone();
             }
-            // The tasks that tend them find it out a moment later: whoever is told of it is not to be told meanwhile that
-            // the member is well.
+            // The tasks that tend them find it out a moment later: whoever is told of it is not to be told meanwhile
+            // that the member is well.
             Some((_, error)) if !is_chosen && !member.is_unreachable() && are_lost(all) => {
                 member.unreachable(none_can_be_reached(&cluster, all.len(), &error.to_string()));
             }
@@ -92,7 +92,8 @@ pub(crate) fn full(cluster: &ClusterName, endpoint: &Endpoint) -> ForwardError {
     ForwardError::Full { cluster: cluster.clone(), what: "requests that may be in flight at an endpoint", limit }
 }
 
-/// Whether none of those that may be sent requests can be reached. Not where there are none: what is drained is not lost.
+/// Whether none of those that may be sent requests can be reached. Not where there are none: what is drained is not
+/// lost.
 pub(crate) fn are_lost(all: &[Arc<Endpoint>]) -> bool {
     let mut asked = all.iter().filter(|endpoint| !endpoint.is_drained()).peekable();
     asked.peek().is_some() && asked.all(|endpoint| !endpoint.is_usable())

@@ -1,10 +1,10 @@
 //! Whether one of several endpoints is an outlier: it answers, and its answers are worth nothing.
 //!
-//! Such an endpoint has the fewest requests in flight, and would be given all of them. But what clients are answered does
-//! not show that: one broken resource, one user's webhook or one aggregated server makes a sound kube-apiserver answer
-//! 500 as well, as often as a client asks. So an error that a client is given only raises a suspicion, and what decides is
-//! the answer to questions of our own (`suspicion.rs`). However many errors clients are given, an endpoint that answers
-//! these well is not left out.
+//! Such an endpoint has the fewest requests in flight, and would be given all of them. But what clients are answered
+//! does not show that: one broken resource, one user's webhook or one aggregated server makes a sound kube-apiserver
+//! answer 500 as well, as often as a client asks. So an error that a client is given only raises a suspicion, and what
+//! decides is the answer to questions of our own (`suspicion.rs`). However many errors clients are given, an endpoint
+//! that answers these well is not left out.
 //!
 //! ```text
 //!        own question fails              so many own questions answered        the time of its return is over
@@ -96,8 +96,8 @@ impl Outlier {
     }
 }
 
-/// Whether an answer of this status to a client raises a suspicion. 501 and 505 are about the request. 429 says that the
-/// endpoint has enough to do, which is no fault.
+/// Whether an answer of this status to a client raises a suspicion. 501 and 505 are about the request. 429 says that
+/// the endpoint has enough to do, which is no fault.
 pub(crate) fn is_suspicious(status: StatusCode) -> bool {
     status.is_server_error() && !matches!(status, StatusCode::NOT_IMPLEMENTED | StatusCode::HTTP_VERSION_NOT_SUPPORTED)
 }

@@ -1,4 +1,5 @@
-//! A question of our own to one endpoint of a member, whatever is known of that endpoint: of it only the status is wanted.
+//! A question of our own to one endpoint of a member, whatever is known of that endpoint: of it only the status is
+//! wanted.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! How the endpoints of a member are asked whether they are well (`checks.rs` asks), and how many answers in a row count.
+//! How the endpoints of a member are asked whether they are well (`checks.rs` asks), and how many answers in a row
+//! count.
 
 use http::uri::PathAndQuery;
 use http::{StatusCode, Uri};
@@ -14,16 +15,16 @@ pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
 /// answers `/readyz` in milliseconds, and a handshake with one on another continent takes a second.
 pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(4);
 
-/// How long `/readyz` may take before `/livez/ping` is asked, too. 2 s: kube-apiserver gives etcd as long in each of two
-/// checks, one after the other (`pkg/server/options/etcd.go` in kubernetes/apiserver).
+/// How long `/readyz` may take before `/livez/ping` is asked, too. 2 s: kube-apiserver gives etcd as long in each of
+/// two checks, one after the other (`pkg/server/options/etcd.go` in kubernetes/apiserver).
 const PING_AFTER: Duration = Duration::from_secs(2);
 
-/// How each endpoint of a member is asked whether it is well. `Probe::default()` asks a kube-apiserver for `/readyz` every
-/// 5 s, gives it 4 s, and believes each answer.
+/// How each endpoint of a member is asked whether it is well. `Probe::default()` asks a kube-apiserver for `/readyz`
+/// every 5 s, gives it 4 s, and believes each answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// What is asked for by GET. 200 says that the endpoint is ready; of `/readyz` any answer but an error of the server
-    /// (5xx) does, since a cluster may forbid our account that question.
+    /// What is asked for by GET. 200 says that the endpoint is ready; of `/readyz` any answer but an error of the
+    /// server (5xx) does, since a cluster may forbid our account that question.
     pub path: PathAndQuery,
     /// From one question to the next while the endpoint is well; it is asked every second while it is not. At least
     /// 250 ms, which is how exactly it is kept.
@@ -32,8 +33,8 @@ pub struct Probe {
     pub answer_within: Duration,
     /// So many answers in a row make an endpoint well that was not. 0 is as 1.
     pub success_threshold: u32,
-    /// So many failures in a row (not ready, or silent) take an endpoint out that was well. 0 is as 1. A connection that
-    /// cannot be made takes it out at once, as it does for whatever else is asked of it.
+    /// So many failures in a row (not ready, or silent) take an endpoint out that was well. 0 is as 1. A connection
+    /// that cannot be made takes it out at once, as it does for whatever else is asked of it.
     pub failure_threshold: u32,
 }
 
@@ -60,7 +61,8 @@ impl Probe {
         PING_AFTER.min(self.answer_within / 2)
     }
 
-    /// Whether only 200 will do. Whoever gave a path means it: a wrong one, which is answered 404, is not to pass for sound.
+    /// Whether only 200 will do. Whoever gave a path means it: a wrong one, which is answered 404, is not to pass for
+    /// sound.
     pub(crate) fn is_strict(&self) -> bool {
         self.path.as_str() != READYZ
     }

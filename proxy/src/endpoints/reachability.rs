@@ -18,7 +18,8 @@ pub struct Reachability {
     pub since: Instant,
     /// When it last said anything before that; `None` if it never has.
     pub heard: Option<Instant>,
-    /// When it last said that it is ready, once that is more than 10 s ago and it says that it is not. A member is as ready as its readiest endpoint.
+    /// When it last said that it is ready, once that is more than 10 s ago and it says that it is not. A member is as
+    /// ready as its readiest endpoint.
     pub unready_since: Option<Instant>,
     /// How often it has become well: it could be reached again, or was ready again. Whoever waits out a failure need
     /// not wait any longer when this has grown.
@@ -47,8 +48,8 @@ impl Reachability {
     }
 }
 
-/// How long a member may say that it is not ready before that is known of it. 10 s, from when it last was: as long as one
-/// may be silent before readers are told, and longer than the hooks of a kube-apiserver take that starts.
+/// How long a member may say that it is not ready before that is known of it. 10 s, from when it last was: as long as
+/// one may be silent before readers are told, and longer than the hooks of a kube-apiserver take that starts.
 pub(crate) const UNREADY_AFTER: Duration = Duration::from_secs(10);
 
 const UNKNOWN: u8 = 0;

@@ -12,8 +12,8 @@ const LONGER_BY: Duration = Duration::from_millis(500);
 const TIMES_AS_LONG: u32 = 3;
 
 /// Whether a question that took so long shows that the endpoint is slow. `others` are the last such times at the other
-/// endpoints against which nothing is known, of `all` endpoints. At least half of all have to be among them: what makes many slow is
-/// none of their own faults.
+/// endpoints against which nothing is known, of `all` endpoints. At least half of all have to be among them: what makes
+/// many slow is none of their own faults.
 pub(crate) fn is_slow(took: Duration, all: usize, others: impl Iterator<Item = Option<Duration>>) -> bool {
     let mut well = 0;
     let fastest = others.inspect(|_| well += 1).flatten().min();

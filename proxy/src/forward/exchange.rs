@@ -107,7 +107,8 @@ impl ClientInner {
         let of = (claim.lane, claim.asker);
         let mut retries = 0;
         let mut tried = Tried::Nowhere;
-        // An answer that there is too much to do, while another endpoint is asked: the client's where that has no better one.
+        // An answer that there is too much to do, while another endpoint is asked: the client's where that has no
+        // better one.
         let mut busy = None;
         self.retries.note_request();
         loop {
@@ -162,8 +163,8 @@ impl ClientInner {
         }
     }
 
-    /// The request once more, if the member has certainly not processed it or may do so twice, and not too many are sent
-    /// again.
+    /// The request once more, if the member has certainly not processed it or may do so twice, and not too many are
+    /// sent again.
     fn replay_after(&self, error: &ForwardError, replay: &mut Replay) -> Option<Request<Body>> {
         let ForwardError::Send { sent, .. } = error else { return None };
         let may = (*sent == Sent::No || replay.is_idempotent()) && self.retries.take(Cause::Failed);
@@ -226,8 +227,9 @@ impl ClientInner {
         Ok(response.map(|answer| MemberBody::boxed(answer, (permit, shared), self.name.clone(), source, until)))
     }
 
-    /// How long an answer over HTTP/2 is read for nobody. What comes from workloads has few streams beside it, all of the
-    /// same client, and watches are given up in their own way; what this process asks for itself it does not give up at anybody's wish.
+    /// How long an answer over HTTP/2 is read for nobody. What comes from workloads has few streams beside it, all of
+    /// the same client, and watches are given up in their own way; what this process asks for itself it does not give
+    /// up at anybody's wish.
     fn patience(&self, claim: Claim) -> Option<Duration> {
         let is_shared = claim.lane == LaneKind::Short && claim.asker == Asker::Client;
         is_shared.then_some(self.tuning.given_up_patience)
@@ -308,7 +310,8 @@ impl ClientInner {
 
 /// Whether an answer says that the endpoint has enough to do, or is shutting down, and when to come again: "there is a
 /// good chance the client hits a different server" (`pkg/server/filters/waitgroup.go` in kubernetes/apiserver). Of what
-/// lasts it may be the word of a workload, which every endpoint would pass on, and whoever watches comes again by itself.
+/// lasts it may be the word of a workload, which every endpoint would pass on, and whoever watches comes again by
+/// itself.
 fn may_ask_another(response: &Response<Body>, claim: Claim) -> bool {
     if claim.lane == LaneKind::Opaque {
         return false;

@@ -2,10 +2,11 @@
 //!
 //! Clients share the connections for short requests, and a stream that is reset counts against all of them: Go's server
 //! closes a connection with ENHANCE_YOUR_CALM once more than four times as many requests as it carries out at once wait
-//! behind handlers whose streams were reset (`scheduleHandler` in `golang.org/x/net/http2/server.go`), and proxies count
-//! resets that come early. Most answers come soon. So a stream is not reset because its client has gone; its answer is
-//! read and dropped, and only one that does not end soon is reset. Until then the request occupies what it did, its
-//! client's place among those under way at the cluster included: whoever asks and goes away without end is out of places.
+//! behind handlers whose streams were reset (`scheduleHandler` in `golang.org/x/net/http2/server.go`), and proxies
+//! count resets that come early. Most answers come soon. So a stream is not reset because its client has gone; its
+//! answer is read and dropped, and only one that does not end soon is reset. Until then the request occupies what it
+//! did, its client's place among those under way at the cluster included: whoever asks and goes away without end is out
+//! of places.
 
 use std::pin::Pin;
 
@@ -21,8 +22,8 @@ use tributary_apimachinery::body::Body;
 
 use crate::pool::stream_counts::SentStream;
 
-/// How much of an answer that nobody wants is read, in bytes. 64 KiB: most answers are shorter, and of those that are not,
-/// the rest would cost more than a reset.
+/// How much of an answer that nobody wants is read, in bytes. 64 KiB: most answers are shorter, and of those that are
+/// not, the rest would cost more than a reset.
 const BYTES_MAX: usize = 64 << 10;
 
 /// What a request over HTTP/2 occupies until its answer has ended, or nobody waits for it any more.

@@ -1,5 +1,5 @@
-//! A request's body that can be had once more: what of it was sent is kept, as far as it is short, and the rest is still
-//! there.
+//! A request's body that can be had once more: what of it was sent is kept, as far as it is short, and the rest is
+//! still there.
 //!
 //! It is for a request of which the member says that it was not processed (RFC 9113 §8.7). Frames are shared, not
 //! copied, and a body of which more was sent than is kept is not sent again.
@@ -19,9 +19,10 @@ use tributary_apimachinery::body::{self, Body, BoxError};
 /// 64 MiB alive at most, for as long as the member has not answered.
 const KEPT: usize = 64 << 10;
 
-/// As so many bytes a frame counts at least, however short it is. 1 KiB: a frame takes its handle (32 bytes, and twice that
-/// while the list of them grows), and keeps alive the buffer that it was read into, which it may share with frames that
-/// are none of the request's. So no more than 64 frames are kept, and of those that are not tiny all that [`KEPT`] says.
+/// As so many bytes a frame counts at least, however short it is. 1 KiB: a frame takes its handle (32 bytes, and twice
+/// that while the list of them grows), and keeps alive the buffer that it was read into, which it may share with frames
+/// that are none of the request's. So no more than 64 frames are kept, and of those that are not tiny all that [`KEPT`]
+/// says.
 const FRAME_MIN: usize = 1 << 10;
 
 /// A way to a request's body. Cheap to clone.

@@ -20,8 +20,8 @@ use crate::places::Asker;
 use crate::pool::watch_stream::WatchBody;
 use crate::pool::{Claim, LaneKind};
 
-/// Up to which length a piece is given together with what is there behind it, in bytes. 16 KiB, a frame of HTTP/2: nearly
-/// all objects are shorter, and what is longer is not worth a copy.
+/// Up to which length a piece is given together with what is there behind it, in bytes. 16 KiB, a frame of HTTP/2:
+/// nearly all objects are shorter, and what is longer is not worth a copy.
 const SHORT_BYTES: usize = 16 << 10;
 
 /// How many pieces are given as one at most. 8: a member that sends many that are tiny costs no more than it did.
@@ -68,9 +68,9 @@ pub(crate) struct BodySource {
     /// Who speaks in it.
     pub(crate) speaker: Speaker,
     pub(crate) reader: Reader,
-    /// Whether its end is marked, as over HTTP/2. hyper takes a stream that is reset without an error for the end of a body: a
-    /// server that wants no more of a request may reset it so, but only after the whole answer (RFC 9113 §8.1), whose end is
-    /// known then.
+    /// Whether its end is marked, as over HTTP/2. hyper takes a stream that is reset without an error for the end of a
+    /// body: a server that wants no more of a request may reset it so, but only after the whole answer (RFC 9113 §8.1),
+    /// whose end is known then.
     pub(crate) has_marked_end: bool,
 }
 
@@ -169,8 +169,8 @@ impl MemberBody {
         (self.shared, self.permit) = (None, None);
     }
 
-    /// A short piece, with what is there behind it. A Go server ends an answer by an empty frame of its own, which comes with
-    /// the last bytes: the client is told both at once, in one frame, one TLS record and one system call.
+    /// A short piece, with what is there behind it. A Go server ends an answer by an empty frame of its own, which
+    /// comes with the last bytes: the client is told both at once, in one frame, one TLS record and one system call.
     fn with_next(&mut self, mut piece: Frame<Bytes>, cx: &mut Context<'_>) -> Frame<Bytes> {
         for _ in 1..TOGETHER_MAX {
             let is_short = piece.data_ref().is_some_and(|data| data.len() < SHORT_BYTES);

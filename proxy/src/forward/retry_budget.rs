@@ -4,8 +4,8 @@
 //! load that it could not bear. So what is sent again stays a fraction of what comes anyhow, as in Finagle's
 //! `RetryBudget` and Linkerd's; a floor lets a member with little traffic have its few.
 //!
-//! Half of it at most is for what was answered that there is too much to do: priority and fairness says so to one client as
-//! often as that asks, whose requests are not to leave nothing for those whose connection ends.
+//! Half of it at most is for what was answered that there is too much to do: priority and fairness says so to one
+//! client as often as that asks, whose requests are not to leave nothing for those whose connection ends.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,8 +15,8 @@ use tokio::time::Instant;
 /// Of so many requests one may be sent again: 20 % of them.
 const REQUESTS_FOR_EACH: u64 = 5;
 
-/// So many may be sent again in [`WINDOW`] however few requests there are. 20: a connection that ends takes a handful of
-/// requests with it, and a member that is sent two more a second does not notice.
+/// So many may be sent again in [`WINDOW`] however few requests there are. 20: a connection that ends takes a handful
+/// of requests with it, and a member that is sent two more a second does not notice.
 const FLOOR: u64 = 20;
 
 /// What counts as lately, in slots of a second. 10 s: a burst that is over, and a restart, are soon forgotten.

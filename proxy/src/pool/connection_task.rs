@@ -1,10 +1,10 @@
 //! One task for all of an HTTP/2 connection to a member.
 //!
-//! hyper divides a connection among tasks: one reads and writes the socket, one takes requests, and one for each request
-//! waits for the head of its answer. Each request and each answer then wakes several, and of two that are ready at once
-//! tokio gives one to another thread, which has to be woken for it: with one request at a time that was half of what
-//! passing it on cost. Here they all run where the connection is driven, one after the other, and what they wake of each
-//! other is polled in the same turn.
+//! hyper divides a connection among tasks: one reads and writes the socket, one takes requests, and one for each
+//! request waits for the head of its answer. Each request and each answer then wakes several, and of two that are ready
+//! at once tokio gives one to another thread, which has to be woken for it: with one request at a time that was half of
+//! what passing it on cost. Here they all run where the connection is driven, one after the other, and what they wake
+//! of each other is polled in the same turn.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -20,8 +20,8 @@ use parking_lot::Mutex;
 /// What hyper starts for a connection.
 type Part = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// How often parts that wake each other are polled in one turn. What goes on beyond that waits for others of the thread:
-/// a request and its answer take three.
+/// How often parts that wake each other are polled in one turn. What goes on beyond that waits for others of the
+/// thread: a request and its answer take three.
 const ROUNDS_MAX: usize = 8;
 
 /// Takes what hyper starts for a connection. Clones are of the same connection.
@@ -135,9 +135,9 @@ impl<C> Drop for ConnectionTask<C> {
     }
 }
 
-/// Whether the connection and its parts are being polled, and which of the two was woken. Wakes the task only for what it
-/// would not see by itself: a task that is woken while it runs is put behind all others, and another thread is woken to take
-/// it over.
+/// Whether the connection and its parts are being polled, and which of the two was woken. Wakes the task only for what
+/// it would not see by itself: a task that is woken while it runs is put behind all others, and another thread is woken
+/// to take it over.
 #[derive(Debug, Default)]
 struct Turn {
     state: AtomicU8,

@@ -22,8 +22,8 @@ use crate::pool::watch_connection::WatchSender;
 /// unreachable by each. As long as the longest pause between two dials of an endpoint that was lost.
 pub(crate) const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(30);
 
-/// With how many streams on each connection requests begin to spread over several. Eight, as many as a core decrypts and
-/// frames side by side without one of them being late; below, one connection is warm and the others would be idle.
+/// With how many streams on each connection requests begin to spread over several. Eight, as many as a core decrypts
+/// and frames side by side without one of them being late; below, one connection is warm and the others would be idle.
 const SPREAD_FROM: usize = 8;
 
 /// One HTTP/2 connection. It closes when its last request has ended and it is forgotten here.
@@ -168,7 +168,8 @@ impl Connections {
     }
 
     /// As [`pick`](Self::pick), but many streams spread over `over` connections before the first of them is full: a
-    /// connection's encryption and framing run on one core, and a packet that it loses holds up all of its streams. Beyond
+    /// connection's encryption and framing run on one core, and a packet that it loses holds up all of its streams.
+    /// Beyond
     /// [`SPREAD_FROM`] streams on each the one with the fewest is taken.
     pub(crate) fn pick_spread(&self, version: u64, here: runtime::Id, over: usize) -> Pick {
         if over <= 1 {
@@ -229,7 +230,8 @@ impl Connections {
         self.slots.load().iter().find(|slot| slot.streams() == 0).map(|slot| slot.id)
     }
 
-    /// How many there are with credentials of this version, those that are to be replaced as long as something is on them.
+    /// How many there are with credentials of this version, those that are to be replaced as long as something is on
+    /// them.
     pub(crate) fn usable(&self, version: u64) -> usize {
         self.slots.load().iter().filter(|slot| slot.is_usable(version) && !slot.is_worn_out()).count()
     }
@@ -272,9 +274,9 @@ impl Connections {
         dial.as_ref().is_some_and(|dial| dial.begun.elapsed() < PAUSE_AFTER_FAILURE && failed(dial))
     }
 
-    /// Adds a connection and forgets those that take no more requests: closed ones, those on which too much was reset once
-    /// nothing is on them, and those of older credentials. A request that began with the older ones may still add one,
-    /// which takes nothing from those of newer ones.
+    /// Adds a connection and forgets those that take no more requests: closed ones, those on which too much was reset
+    /// once nothing is on them, and those of older credentials. A request that began with the older ones may still add
+    /// one, which takes nothing from those of newer ones.
     pub(crate) fn push(&self, slot: Arc<Slot>) {
         let stays =
             |other: &Arc<Slot>| other.version >= slot.version && !other.sender.is_closed() && !other.is_worn_out();
@@ -311,8 +313,8 @@ impl Connections {
     }
 }
 
-/// A stream on the connection on which the fewest broke off, where those that are not to be replaced are full: who resets many
-/// is as quick to fill what a dial brings, and had others wait for the next one for ever.
+/// A stream on the connection on which the fewest broke off, where those that are not to be replaced are full: who
+/// resets many is as quick to fill what a dial brings, and had others wait for the next one for ever.
 fn least_worn(slots: &[Arc<Slot>], version: u64) -> Option<StreamPermit> {
     let has_room = |slot: &&Arc<Slot>| slot.is_usable(version) && slot.streams() < slot.allowed();
     let best = slots.iter().filter(has_room).min_by_key(|slot| slot.counts.broken_off.load(Ordering::Relaxed));

@@ -131,8 +131,9 @@ enum Plain {
 }
 
 impl Dialer {
-    /// Prepares connections; `tls` is `None` for plain HTTP. `proofs` are the member's. A connector that is given takes the place of TCP and of
-    /// the configuration's proxy, and leads to a server that speaks HTTP/2 without negotiation where there is no TLS.
+    /// Prepares connections; `tls` is `None` for plain HTTP. `proofs` are the member's. A connector that is given takes
+    /// the place of TCP and of the configuration's proxy, and leads to a server that speaks HTTP/2 without negotiation
+    /// where there is no TLS.
     ///
     /// # Errors
     /// [`ConnectError::ProxyUrl`].

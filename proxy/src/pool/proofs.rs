@@ -9,8 +9,8 @@ use rustls::pki_types::CertificateDer;
 
 use crate::target::Target;
 
-/// How many certificates are remembered of one member. 64: a cluster has some servers, each of which renews its own once
-/// a year.
+/// How many certificates are remembered of one member. 64: a cluster has some servers, each of which renews its own
+/// once a year.
 const CERTIFICATES_MAX: usize = 64;
 
 /// What shows which servers a member's addresses lead to.
@@ -62,8 +62,8 @@ impl ServerProofs {
         }
     }
 
-    /// Whether both lead to one server at least: by an address that both have, or a certificate by which servers of both
-    /// have proved themselves.
+    /// Whether both lead to one server at least: by an address that both have, or a certificate by which servers of
+    /// both have proved themselves.
     pub fn meet(&self, other: &Self) -> bool {
         // One lock after the other, so that two who compare both do not wait for each other.
         let addresses = self.addresses.lock().clone();

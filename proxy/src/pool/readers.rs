@@ -5,7 +5,8 @@
 //! (`data_frame_budget` in h2's `proto/streams/counts.rs`), because it takes far more memory than its bytes. How small
 //! the frames of a log are, its workload decides; whether they are read, a client does. So each connection of a client
 //! has connections of its own here, with few requests on each: whoever does not read breaks a few streams of its own,
-//! and nobody else's. Watches share connections of another kind (`watch_connection.rs`), whose streams have small windows.
+//! and nobody else's. Watches share connections of another kind (`watch_connection.rs`), whose streams have small
+//! windows.
 
 use std::collections::HashMap;
 use std::sync::Arc;

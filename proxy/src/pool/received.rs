@@ -11,9 +11,9 @@ use hyper::body::Incoming;
 use tributary_apimachinery::body::{Body, BoxError};
 
 /// A request as hyper's server gives it, with a body that ends only where its client ended it. hyper takes a stream of
-/// HTTP/2 that is reset without an error (`NO_ERROR`) for the end of the body, which it is for an answer that came early
-/// (RFC 9113 §8.1). A client, or a proxy before us whose own client has broken off, ends no body by it: Envoy resets so,
-/// and a member would carry out the beginning for the whole. Cost: the box that a body needs anyhow.
+/// HTTP/2 that is reset without an error (`NO_ERROR`) for the end of the body, which it is for an answer that came
+/// early (RFC 9113 §8.1). A client, or a proxy before us whose own client has broken off, ends no body by it: Envoy
+/// resets so, and a member would carry out the beginning for the whole. Cost: the box that a body needs anyhow.
 pub fn received(request: Request<Incoming>) -> Request<Body> {
     let is_http2 = request.version() == Version::HTTP_2;
     request.map(|incoming| Received { incoming, is_http2 }.boxed_unsync())

@@ -1,7 +1,7 @@
 //! Reads a connection a little at a time, so that what has come is taken over before more is read.
 //!
-//! h2 reads as long as a socket has something. Of a member that writes faster than this machine reads, that could be all
-//! streams' windows at once, and a frame of one byte takes hundreds until its stream is read.
+//! h2 reads as long as a socket has something. Of a member that writes faster than this machine reads, that could be
+//! all streams' windows at once, and a frame of one byte takes hundreds until its stream is read.
 
 use std::io;
 use std::pin::Pin;

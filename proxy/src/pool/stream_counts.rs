@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// How many streams of a connection may have ended before their answers did; then another takes its place. 128: with those
-/// that clients have open on it (64), fewer than the 500 whose handlers a kube-apiserver has run or wait before it closes
-/// the connection with all that is on it, and than the 500 of which Envoy looks whether most were reset.
+/// How many streams of a connection may have ended before their answers did; then another takes its place. 128: with
+/// those that clients have open on it (64), fewer than the 500 whose handlers a kube-apiserver has run or wait before
+/// it closes the connection with all that is on it, and than the 500 of which Envoy looks whether most were reset.
 pub(crate) const BROKEN_OFF_MAX: usize = 128;
 
 /// What the connection's task and its requests share.
@@ -32,8 +32,8 @@ impl StreamCounts {
         self.allowed.store(streams, Ordering::Relaxed);
     }
 
-    /// Whether so many of its streams were reset that the member may soon close it, with all that is on it. It takes new
-    /// requests only while the others are full, and until there is another.
+    /// Whether so many of its streams were reset that the member may soon close it, with all that is on it. It takes
+    /// new requests only while the others are full, and until there is another.
     pub(crate) fn are_worn(&self) -> bool {
         self.broken_off.load(Ordering::Relaxed) >= BROKEN_OFF_MAX
     }

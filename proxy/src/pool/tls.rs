@@ -150,8 +150,8 @@ async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(Arc::new(error)))
 }
 
-/// The operating system's roots in DER; `None` (and so Mozilla's, which kube brings) where it has none. Reads files, and
-/// so blocks.
+/// The operating system's roots in DER; `None` (and so Mozilla's, which kube brings) where it has none. Reads files,
+/// and so blocks.
 pub fn system_roots() -> Option<Vec<Vec<u8>>> {
     // One certificate that cannot be parsed must not cost the others.
     let mut store = rustls::RootCertStore::empty();

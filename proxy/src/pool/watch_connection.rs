@@ -32,8 +32,8 @@ use crate::tuning::Windows;
 /// The most watches on one connection: what a kube-apiserver allows, and what breaks together when a connection does.
 pub(crate) const STREAMS: usize = 100;
 
-/// The flow-control window of a watch, in bytes: what the member may send of it before its client has read some. 64 KiB:
-/// 2 MB/s at 30 ms round-trip time (21 MB/s at 3 ms), far more than a resource's events; and 100 clients that read
+/// The flow-control window of a watch, in bytes: what the member may send of it before its client has read some. 64
+/// KiB: 2 MB/s at 30 ms round-trip time (21 MB/s at 3 ms), far more than a resource's events; and 100 clients that read
 /// nothing hold 6.4 MB.
 const STREAM_BYTES: u32 = 64 << 10;
 

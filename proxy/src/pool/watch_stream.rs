@@ -27,8 +27,8 @@ pub(crate) struct Asked {
     pub(crate) sent: SentStream,
     /// Given back once the stream has ended, and whoever reads is done with it.
     pub(crate) held: RequestPermit,
-    /// How young a stream may not be reset. Proxies count resets that come early, and close a connection with all that is
-    /// on it for them.
+    /// How young a stream may not be reset. Proxies count resets that come early, and close a connection with all that
+    /// is on it for them.
     pub(crate) patience: Duration,
 }
 
@@ -74,7 +74,8 @@ pub(crate) async fn follow(
     drop(held);
 }
 
-/// Whoever reads a watch that nobody follows any more, because the connection's task is gone, is told so when this is dropped.
+/// Whoever reads a watch that nobody follows any more, because the connection's task is gone, is told so when this is
+/// dropped.
 struct EndOfFollowing(Arc<Unread>);
 
 impl Drop for EndOfFollowing {

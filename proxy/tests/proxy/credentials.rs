@@ -166,7 +166,8 @@ async fn a_401_of_somebody_behind_the_member_is_passed_on_and_says_nothing_of_th
     assert!(own < 5 && seen.len() == own + 5, "{own} questions, and each request once: {}", seen.len());
 }
 
-/// Each kube-apiserver remembers by itself for a while whom it has known: another endpoint says nothing of this one's 401.
+/// Each kube-apiserver remembers by itself for a while whom it has known: another endpoint says nothing of the 401 of
+/// this one.
 #[tokio::test]
 async fn whom_a_401_is_about_says_the_endpoint_that_gave_it() {
     let rejecting = Arc::new(AtomicU16::new(0));

@@ -1,5 +1,5 @@
-//! Endpoints that come and go, or are drained, while the client stays: what is under way at one that goes may end, and new requests go to
-//! the others.
+//! Endpoints that come and go, or are drained, while the client stays: what is under way at one that goes may end, and
+//! new requests go to the others.
 
 use futures::FutureExt;
 use http::{Request, StatusCode};

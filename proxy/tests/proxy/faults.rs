@@ -1,5 +1,5 @@
-//! Whatever a member does to its connections, a write is carried out once at most, whole, and what its client is told of it
-//! is true.
+//! Whatever a member does to its connections, a write is carried out once at most, whole, and what its client is told
+//! of it is true.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

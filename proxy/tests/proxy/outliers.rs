@@ -1,4 +1,5 @@
-//! An endpoint that answers, and whose answers are errors: it is left out by its own fault only, and never the last one.
+//! An endpoint that answers, and whose answers are errors: it is left out by its own fault only, and never the last
+//! one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -106,7 +106,8 @@ async fn concurrent_first_requests_share_one_dial() {
     assert_eq!(member.connections(), 1);
 }
 
-/// Requests that are long under way, one after the other: each connection's part of them, where they spread and where not.
+/// Requests that are long under way, one after the other: each connection's part of them, where they spread and where
+/// not.
 #[tokio::test]
 async fn many_short_requests_spread_over_several_connections() {
     for (over, expected) in [(1, 1), (3, 3)] {

@@ -81,7 +81,8 @@ impl Scene {
         }
     }
 
-    /// How many of ten requests at once go to each endpoint. The probe that is open at the first is one in flight there.
+    /// How many of ten requests at once go to each endpoint. The probe that is open at the first is one in flight
+    /// there.
     async fn ten(&self) -> [u64; 2] {
         let before = requests(&self.client);
         let asking = (0..10).map(|_| self.client.forward(get("/api"), RequestIdentity::Member));

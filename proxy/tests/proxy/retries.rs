@@ -1,5 +1,5 @@
-//! What is sent again: what the member has certainly not processed, bodies included, within a budget; and reads that one
-//! endpoint has no room for.
+//! What is sent again: what the member has certainly not processed, bodies included, within a budget; and reads that
+//! one endpoint has no room for.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

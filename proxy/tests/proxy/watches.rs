@@ -1,5 +1,5 @@
-//! Watches of many clients share a few connections: who does not read, goes away or comes in thousands takes nothing from
-//! the others.
+//! Watches of many clients share a few connections: who does not read, goes away or comes in thousands takes nothing
+//! from the others.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};

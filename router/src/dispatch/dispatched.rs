@@ -81,8 +81,8 @@ impl DeniedClusters {
 }
 
 impl Dispatched {
-    /// A request by this user, with these groups, as whom it acts, passes the policies of its place: of its cluster, or of the
-    /// merged view.
+    /// A request by this user, with these groups, as whom it acts, passes the policies of its place: of its cluster, or
+    /// of the merged view.
     ///
     /// # Errors
     /// Why it does not go on.
@@ -124,7 +124,8 @@ impl Dispatched {
         &self.schema
     }
 
-    /// A request to the merged view passes the policies of each of these clusters, which have its resource or may have it.
+    /// A request to the merged view passes the policies of each of these clusters, which have its resource or may have
+    /// it.
     pub(crate) fn pass_clusters<'a>(
         &self,
         clusters: impl Iterator<Item = &'a ClusterName>,

@@ -32,8 +32,8 @@ impl Holder {
         peer.map_or(Self::Unknown, |Peer(address)| Self::Connection(address))
     }
 
-    /// A user of this name, known by this verifier: the one who authenticated, whomever that one asks to be. Whoever may
-    /// act as many has one part.
+    /// A user of this name, known by this verifier: the one who authenticated, whomever that one asks to be. Whoever
+    /// may act as many has one part.
     pub(crate) fn user(verifier: &str, name: &str) -> Self {
         Self::User(USERS.hash_one((verifier, name)))
     }

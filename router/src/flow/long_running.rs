@@ -13,8 +13,9 @@ use super::fair_share::{Exceeded, FairShare};
 use super::holder::Holder;
 use crate::body::{self, Body};
 
-/// How much text of its request one place has room for, in bytes: 8 KiB, as much as a name may have. Most have a tenth of
-/// it: their path and query, who sends them with which groups, whom they act as. All of it is kept for as long as they last.
+/// How much text of its request one place has room for, in bytes: 8 KiB, as much as a name may have. Most have a tenth
+/// of it: their path and query, who sends them with which groups, whom they act as. All of it is kept for as long as
+/// they last.
 const TEXT_BYTES: usize = 8 << 10;
 
 /// What users share of it.

@@ -30,9 +30,9 @@ use crate::{deadline, response};
 /// Deletes a collection in every cluster that serves it and is wanted.
 ///
 /// # Errors
-/// 403 before the first deletion where the caller may not delete in a wanted cluster whose collection they see; 503 where a wanted cluster is out of reach, or its aggregated server, or has not said yet
-/// what it serves. The first cluster's refusal, with a message that names the clusters where the deletion failed and
-/// where it was done.
+/// 403 before the first deletion where the caller may not delete in a wanted cluster whose collection they see; 503
+/// where a wanted cluster is out of reach, or its aggregated server, or has not said yet what it serves. The first
+/// cluster's refusal, with a message that names the clusters where the deletion failed and where it was done.
 pub(crate) async fn delete_collection(
     request: ClientRequest<'_>,
     message: Request<Body>,
@@ -79,8 +79,8 @@ fn selects(request: ClientRequest<'_>, wanted: &ClusterSelector, name: &ClusterN
     request.configuration.policy(&request.resource.resource).selects(name) && wanted.matches(name)
 }
 
-/// What keeps those wanted clusters from being asked that may serve the resource: they have not said yet what they serve,
-/// or their aggregated server does not answer.
+/// What keeps those wanted clusters from being asked that may serve the resource: they have not said yet what they
+/// serve, or their aggregated server does not answer.
 fn unknown(request: ClientRequest<'_>, wanted: &ClusterSelector) -> Vec<Trouble> {
     let resource = request.resource;
     let undiscovered = request.undiscovered();
@@ -211,8 +211,9 @@ async fn delete_in(
     seen_whole(answer.into_body(), room, reserve, router.large_bodies(), look).await.unwrap_or_else(|_| look(&[]))
 }
 
-/// Has later reads wait until the deletions are seen, and forgets where Helm releases are whose records went. A member answers with the objects as they were before; an answer
-/// above 8 MiB was not read, and what it names is not waited for.
+/// Has later reads wait until the deletions are seen, and forgets where Helm releases are whose records went. A member
+/// answers with the objects as they were before; an answer above 8 MiB was not read, and what it names is not waited
+/// for.
 fn note(request: ClientRequest<'_>, cluster: &Cluster, answer: &[u8]) {
     let ClientRequest { router, resource, .. } = request;
     let deletions: Vec<Deletion> = deletions(answer);

@@ -9,9 +9,9 @@
 //!                                                                └─ of a tunnel ──────────────▶ TunnelEnd
 //! ```
 //!
-//! Which requests last is known of Kubernetes' own alone. An aggregated server may answer any with a stream that does not
-//! end, or with a tunnel (`console` and `vnc` of subresources.kubevirt.io), so each answer is followed that is still being
-//! written after a second.
+//! Which requests last is known of Kubernetes' own alone. An aggregated server may answer any with a stream that does
+//! not end, or with a tunnel (`console` and `vnc` of subresources.kubevirt.io), so each answer is followed that is
+//! still being written after a second.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,8 +63,8 @@ impl Lasting {
         Some(Self { class: info.class(), over, ender })
     }
 
-    /// The member's answer. Whoever may not open what lasts any more does not wait for it; what a short request has done
-    /// is told, whatever was taken away meanwhile.
+    /// The member's answer. Whoever may not open what lasts any more does not wait for it; what a short request has
+    /// done is told, whatever was taken away meanwhile.
     ///
     /// # Errors
     /// Those of the answer; 401 and 403 where it is over before.

@@ -48,8 +48,8 @@ impl Located {
         object.clone()
     }
 
-    /// Why there is no owner, as the client is told: that a cluster was not asked, which is worth to try again; or in the
-    /// words of one that forbids to ask.
+    /// Why there is no owner, as the client is told: that a cluster was not asked, which is worth to try again; or in
+    /// the words of one that forbids to ask.
     pub(crate) fn refuse(&self, request: ClientRequest<'_>, none: NoOwner) -> Refusal {
         // Of many users it is known what they may do, and of what is held that it is nowhere: that somebody may not get
         // what they may write is no answer to a write.
@@ -71,9 +71,9 @@ pub(crate) enum Lookup<'a> {
     /// The object is to be there: one of which memory knows nothing is asked for before it is said not to be there. It
     /// may have been made past this process a moment ago.
     Present,
-    /// The object is made if there is none: as [`Present`](Self::Present), but a cluster that can be reached and does not
-    /// answer is unknown, for it may have been made there a moment ago. One that is out of reach is known by what memory
-    /// says of it, as where a new object is posted.
+    /// The object is made if there is none: as [`Present`](Self::Present), but a cluster that can be reached and does
+    /// not answer is unknown, for it may have been made there a moment ago. One that is out of reach is known by what
+    /// memory says of it, as where a new object is posted.
     ToMake,
     /// Something is to be made where the object is: what memory does not know is asked for, and a cluster that does not
     /// answer is unknown, whatever memory says of it.

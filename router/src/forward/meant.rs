@@ -75,7 +75,8 @@ pub(super) async fn of_new(
 /// The cluster that the configuration names.
 ///
 /// # Errors
-/// As [`configured`]; `forbidden`, where that is the only ground and one that comes before it is not shown to the client.
+/// As [`configured`]; `forbidden`, where that is the only ground and one that comes before it is not shown to the
+/// client.
 fn placed(request: ClientRequest<'_>, forbidden: Option<Refusal>) -> Result<Option<Meant>, Refusal> {
     let placement = request.configuration.policy(&request.resource.resource).placement.as_ref();
     match (placement, forbidden) {

@@ -1,5 +1,5 @@
-//! A cluster that does not let this endpoint act in its users' names: found in what it answers, and told apart from what
-//! is the user's own to be refused.
+//! A cluster that does not let this endpoint act in its users' names: found in what it answers, and told apart from
+//! what is the user's own to be refused.
 
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ enum Lacking {
     /// To act as the user: the verb is `impersonate`, or with constrained impersonation (1.36 on; KEP-5284) one such as
     /// `impersonate:user-info` (apiserver `pkg/endpoints/filters/impersonation/mode.go`).
     Impersonation,
-    /// To do this in the user's name: `impersonate-on:user-info:list`. It is said first of an account that may not act as
-    /// anybody, too.
+    /// To do this in the user's name: `impersonate-on:user-info:list`. It is said first of an account that may not act
+    /// as anybody, too.
     ThisInTheirName,
 }
 
@@ -109,8 +109,8 @@ impl Question<'_> {
 }
 
 /// The verb that a message says is refused: `pods "x" is forbidden: User "ann" cannot VERB …`, with the name only where
-/// there is one, and with nothing but `forbidden: ` before `User` for what is no resource. Names are quoted as Go does it,
-/// so what stands in one is not taken for words of the message. (apimachinery `NewForbidden`, apiserver
+/// there is one, and with nothing but `forbidden: ` before `User` for what is no resource. Names are quoted as Go does
+/// it, so what stands in one is not taken for words of the message. (apimachinery `NewForbidden`, apiserver
 /// `forbiddenMessage`)
 fn refused_verb(message: &str) -> Option<&str> {
     let cause = match message.strip_prefix("forbidden: ") {

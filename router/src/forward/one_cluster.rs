@@ -35,8 +35,8 @@ use crate::{asked, openapi, response};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForwardedWatch;
 
-/// A request below `/clusters/<name>`, or to a host of the cluster's own: forwarded and answered untouched, but for what
-/// the merged view gave.
+/// A request below `/clusters/<name>`, or to a host of the cluster's own: forwarded and answered untouched, but for
+/// what the merged view gave.
 ///
 /// # Errors
 /// Why there is no answer; 409 and 410 for what the merged view gave of another cluster, 415 for an object in CBOR.
@@ -161,8 +161,8 @@ async fn write(
 }
 
 /// A member's OpenAPI document that the client names by its hash. Of an old one the member answers with a redirect to
-/// itself, which is never passed on; the document is asked for without the hash then, and the redirect to the present one
-/// made here, below what the cluster is `mounted` at.
+/// itself, which is never passed on; the document is asked for without the hash then, and the redirect to the present
+/// one made here, below what the cluster is `mounted` at.
 async fn openapi_document(
     cluster: &Arc<Cluster>,
     caller: &Caller,

@@ -82,8 +82,8 @@ fn bare(request: ClientRequest<'_>) -> Meaning<'static> {
     }
 }
 
-/// Whether what passes untouched changes nothing: logs, and what is read through a `proxy`. What is done in a container,
-/// or sent to one of its ports, is done to this one object.
+/// Whether what passes untouched changes nothing: logs, and what is read through a `proxy`. What is done in a
+/// container, or sent to one of its ports, is done to this one object.
 fn is_only_read(request: ClientRequest<'_>, message: &Request<Body>) -> bool {
     match request.resource.subresource.as_deref() {
         Some("log") => true,

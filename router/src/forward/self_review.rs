@@ -75,8 +75,8 @@ struct ReviewScope {
 }
 
 impl ReviewScope {
-    /// One person's right is one that every cluster gives. One of many users has what any cluster gives that they may read,
-    /// and may write what each does that they may know of.
+    /// One person's right is one that every cluster gives. One of many users has what any cluster gives that they may
+    /// read, and may write what each does that they may know of.
     async fn of(request: ClientRequest<'_>, held: &BufferedRequest) -> Self {
         let resource = &*request.resource.resource.resource;
         let is_of_rules = resource == "selfsubjectrulesreviews";

@@ -21,9 +21,9 @@ use crate::topology::Cluster;
 /// message's own. What lasts ends with what opened it.
 ///
 /// # Errors
-/// Why there is no answer; 429 where the client has as many requests under way at the cluster as it may have, or nothing is
-/// sent there; 403 by the cluster's policies; 401 and
-/// 403 where what lasts is over before the cluster has answered.
+/// Why there is no answer; 429 where the client has as many requests under way at the cluster as it may have, or
+/// nothing is sent there; 403 by the cluster's policies; 401 and 403 where what lasts is over before the cluster has
+/// answered.
 pub(crate) async fn send(
     cluster: &Arc<Cluster>,
     caller: &Caller,

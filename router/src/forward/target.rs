@@ -72,8 +72,8 @@ fn for_live_read(verb: Verb, query: &str) -> String {
 
 /// The member's own version for one that a client sent back, by the object as last seen. Of an object that memory lacks
 /// it is what the version says of the cluster: the member ignores it where it makes the object (`Store.Update` in
-/// apiserver compares it only with an existing one, and `GuaranteedUpdate` takes it out of what is stored; an apply goes
-/// the same way), and refuses it where the object was changed, or made, meanwhile.
+/// apiserver compares it only with an existing one, and `GuaranteedUpdate` takes it out of what is stored; an apply
+/// goes the same way), and refuses it where the object was changed, or made, meanwhile.
 ///
 /// # Errors
 /// 409 for what is no version of this cluster's object: another cluster's, a plain number, or garbage.

@@ -11,8 +11,8 @@ pub(crate) struct Evidence {
     pub(crate) has: Vec<ClusterName>,
     /// Those of which it is not known.
     pub(crate) may: Vec<ClusterName>,
-    /// Those that forbid the client to look, where all do: whoever is shown nothing of the kind anywhere does not depend
-    /// on it.
+    /// Those that forbid the client to look, where all do: whoever is shown nothing of the kind anywhere does not
+    /// depend on it.
     pub(crate) forbidden: Vec<ClusterName>,
     /// Whether what [`Self::has`] rests on may be anyone's: it decides only where nobody else may have better.
     pub(crate) is_weak: bool,

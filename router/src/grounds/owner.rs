@@ -38,8 +38,8 @@ pub(crate) enum NoOwner {
 /// What a request says of the cluster whose object it means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Meaning<'a> {
-    /// Nothing, and the one object of the name that is known will do: for a read, which can be repeated, and for a write
-    /// where names do not repeat.
+    /// Nothing, and the one object of the name that is known will do: for a read, which can be repeated, and for a
+    /// write where names do not repeat.
     Known,
     /// Nothing, and it changes the object: there must be no other of the name.
     Only,

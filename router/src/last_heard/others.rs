@@ -8,13 +8,13 @@ use tributary_apimachinery::ClusterName;
 
 use super::LastHeard;
 
-/// How long what a cluster said is kept after the last process that had it. 30 days: whoever looks at other clusters for
-/// a while finds it, and one that is gone for good does not stay for ever.
+/// How long what a cluster said is kept after the last process that had it. 30 days: whoever looks at other clusters
+/// for a while finds it, and one that is gone for good does not stay for ever.
 const KEPT_FOR: Duration = Duration::from_secs(30 * 24 * 3600);
 
 impl LastHeard {
-    /// This, with what an earlier text has of other clusters that some process had in the last 30 days. `now` is the time
-    /// of the clock, which may stand anywhere: what is from later counts as from now.
+    /// This, with what an earlier text has of other clusters that some process had in the last 30 days. `now` is the
+    /// time of the clock, which may stand anywhere: what is from later counts as from now.
     #[must_use]
     pub fn with_others(mut self, earlier: Self, now: SystemTime) -> Self {
         let now = seconds(now);

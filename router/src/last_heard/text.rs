@@ -125,8 +125,8 @@ impl LastHeard {
         Ok(heard)
     }
 
-    /// The text. What does not fit is left out: OpenAPI before discovery, others' clusters before own ones, and of those
-    /// that are left the last by name. Cost: some 10 ms for each MB.
+    /// The text. What does not fit is left out: OpenAPI before discovery, others' clusters before own ones, and of
+    /// those that are left the last by name. Cost: some 10 ms for each MB.
     pub fn to_text(&self) -> Vec<u8> {
         let mut made = TextInTheMaking::default();
         for is_other in [false, true] {

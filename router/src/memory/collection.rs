@@ -42,8 +42,8 @@ impl ClientRequest<'_> {
         }
     }
 
-    /// The clusters of which a read may tell, of those that are wanted: also those that have the resource otherwise, whose
-    /// objects are missing with a Warning, or are those that were held.
+    /// The clusters of which a read may tell, of those that are wanted: also those that have the resource otherwise,
+    /// whose objects are missing with a Warning, or are those that were held.
     pub(crate) fn readable_clusters(&self, wanted: &ClusterSelector) -> Vec<&ClusterName> {
         let Self { configuration, served, .. } = self;
         let policy = configuration.policy(&served.resource);
@@ -79,12 +79,12 @@ impl ClientRequest<'_> {
         Ok(Some(Readable { only, by_namespace: None, only_watched: Arc::default(), is_one_unknown: false, audience }))
     }
 
-    /// What of the clusters that are wanted the caller may read; `None` where one person owns the endpoint, and no policy
-    /// leaves out a cluster.
+    /// What of the clusters that are wanted the caller may read; `None` where one person owns the endpoint, and no
+    /// policy leaves out a cluster.
     ///
     /// # Errors
-    /// As [`CallerRights::readable`](crate::rights::CallerRights::readable); 403 for a collection that would be limited, where
-    /// the policy says so.
+    /// As [`CallerRights::readable`](crate::rights::CallerRights::readable); 403 for a collection that would be
+    /// limited, where the policy says so.
     pub(crate) async fn readable(
         &self,
         verb: &'static str,

@@ -100,8 +100,8 @@ pub(crate) async fn list(request: ClientRequest<'_>) -> Result<Response<Body>, R
     Ok(response)
 }
 
-/// The answer, which breaks off once its caller is to be sent nothing more. Only one that is written as its reader takes it
-/// can last; what was made whole is not followed.
+/// The answer, which breaks off once its caller is to be sent nothing more. Only one that is written as its reader
+/// takes it can last; what was made whole is not followed.
 fn followed(caller: &Caller, answer: Response<Body>) -> Response<Body> {
     if answer.body().size_hint().exact().is_some() {
         return answer;

@@ -1,5 +1,5 @@
-//! Metrics with labels that others choose: clients, and who defines resources in clusters. They have no more series than a
-//! bound; what has no room is counted together.
+//! Metrics with labels that others choose: clients, and who defines resources in clusters. They have no more series
+//! than a bound; what has no room is counted together.
 
 use std::hash::Hash;
 use std::sync::Arc;

@@ -47,8 +47,8 @@ pub(super) enum AskError {
 }
 
 impl AskError {
-    /// Whether the member did not answer, so that what it said last is all that is known. One that refuses did; one that
-    /// has no time (429 of kube-apiserver's priority and fairness) says nothing of its documents.
+    /// Whether the member did not answer, so that what it said last is all that is known. One that refuses did; one
+    /// that has no time (429 of kube-apiserver's priority and fairness) says nothing of its documents.
     pub(super) fn is_silence(&self) -> bool {
         match self {
             Self::Client(_) | Self::Send(_) | Self::Late(_) => true,

@@ -1,8 +1,8 @@
 //! Hashes that are not those of their documents.
 //!
 //! A document is held by its hash, for all who say that they have it. A kube-apiserver's is the digest of the JSON text
-//! (kube-openapi, `computeETag`). Whoever says another's hash of a document of its own would describe kinds for everybody,
-//! also when it is gone: what it gives is known by the digest instead.
+//! (kube-openapi, `computeETag`). Whoever says another's hash of a document of its own would describe kinds for
+//! everybody, also when it is gone: what it gives is known by the digest instead.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use tributary_apimachinery::ClusterName;
 
 use super::sources::Index;
 
-/// How many are remembered. Beyond it all are forgotten, and found out again when they are asked for: each is a document
-/// that a client wanted.
+/// How many are remembered. Beyond it all are forgotten, and found out again when they are asked for: each is a
+/// document that a client wanted.
 const REMEMBERED_MAX: usize = 4_096;
 
 /// What is said of a document, and what is so.

@@ -1,4 +1,5 @@
-//! What this endpoint's account in a cluster may not do in users' names, and what the cluster's administrator does about it.
+//! What this endpoint's account in a cluster may not do in users' names, and what the cluster's administrator does
+//! about it.
 
 use tributary_apimachinery::request_info::{RequestInfo, ResourceRequest};
 use tributary_apimachinery::status::go_quote;

@@ -69,8 +69,8 @@ pub(crate) enum ClusterRefusal {
         /// The clusters that cannot be asked.
         unknown: Vec<Trouble>,
     },
-    /// A write belongs to a Helm release of which no cluster shows the client anything, and only a default says where it
-    /// would go: 403.
+    /// A write belongs to a Helm release of which no cluster shows the client anything, and only a default says where
+    /// it would go: 403.
     ReleaseForbidden {
         /// The resource.
         resource: GroupVersionResource,

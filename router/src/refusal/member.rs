@@ -142,8 +142,8 @@ impl MemberRefusal {
         }
     }
 
-    /// What of it everybody may be told, where many users are served: what the clusters serve together is told to all of
-    /// them, and which clusters there are is not.
+    /// What of it everybody may be told, where many users are served: what the clusters serve together is told to all
+    /// of them, and which clusters there are is not.
     pub(super) fn without_names(self) -> Self {
         match self {
             Self::Untold { what, .. } => Self::Untold { what, troubles: Vec::new() },

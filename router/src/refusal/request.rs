@@ -75,7 +75,8 @@ pub(crate) enum RequestRefusal {
     NotExpressible(InvalidImpersonation),
     /// No cluster that the caller may know of allows it: 403.
     Forbidden(Box<ForbiddenRequest>),
-    /// What is to be watched may be watched in some clusters, and listed in none: 403. A watch tells of what may be listed.
+    /// What is to be watched may be watched in some clusters, and listed in none: 403. A watch tells of what may be
+    /// listed.
     OnlyWatched {
         /// The list that is not allowed.
         request: Box<ForbiddenRequest>,

@@ -24,8 +24,8 @@ pub(super) fn can_be_typed(name: &str) -> bool {
     !name.is_empty() && !name.starts_with('-') && name.bytes().all(is_plain)
 }
 
-/// A cause without the name of its cluster, where that is named already: `unreachable: cluster eu at x is silent` becomes
-/// `unreachable: x is silent`.
+/// A cause without the name of its cluster, where that is named already: `unreachable: cluster eu at x is silent`
+/// becomes `unreachable: x is silent`.
 pub(crate) fn without_name(cause: &str, cluster: &ClusterName) -> String {
     let Some((before, after)) = cause.split_once(&format!("cluster {cluster}")) else { return cause.to_owned() };
     let forms = [(" at ", ""), (": ", ""), (" ", "it ")];

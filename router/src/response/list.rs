@@ -35,8 +35,9 @@ use crate::view::View;
 /// 23 ms (p50) instead of 0.4.
 const YAML_BYTES: usize = 8 << 10;
 
-/// After how many pieces of work others have their turn. 4: a piece of JSON is copied in 10 µs, a Table's printed in 80. With a
-/// turn after each piece, a list of ten had the other threads woken 8 times for nothing, and its head sent alone.
+/// After how many pieces of work others have their turn. 4: a piece of JSON is copied in 10 µs, a Table's printed in 80
+/// µs. With a turn after each piece, a list of ten had the other threads woken 8 times for nothing, and its head sent
+/// alone.
 const PIECES_PER_TURN: usize = 4;
 
 /// The list's own metadata.

@@ -1,5 +1,5 @@
-//! As whom a request acts in members, in the shared mode: one user, as far as members are told of it. Pure: what is sent
-//! and what memory shows both go by it, so that nobody reads what they could not ask for.
+//! As whom a request acts in members, in the shared mode: one user, as far as members are told of it. Pure: what is
+//! sent and what memory shows both go by it, so that nobody reads what they could not ask for.
 
 use std::collections::BTreeMap;
 
@@ -111,8 +111,8 @@ impl Actor {
         }
     }
 
-    /// As whom a member that is told so much of users sees it. Whom the user asks to be is whom the member itself lets the
-    /// user be, and so means what it means there.
+    /// As whom a member that is told so much of users sees it. Whom the user asks to be is whom the member itself lets
+    /// the user be, and so means what it means there.
     ///
     /// # Errors
     /// Why the member is not told.
@@ -134,8 +134,8 @@ impl Actor {
         }
     }
 
-    /// One of the two, as the rules of most members know them: of all but [the one](Self::is_vouched_by) that vouches for
-    /// the user.
+    /// One of the two, as the rules of most members know them: of all but [the one](Self::is_vouched_by) that vouches
+    /// for the user.
     pub(super) fn judged(&self, whom: Whom) -> User<'_> {
         self.by(&self.groups, whom)
     }
@@ -200,8 +200,8 @@ impl Actor {
         users.flat_map(texts).chain(judged).map(String::len).sum()
     }
 
-    /// What a cluster must let the user do so that they may act as whom they ask to be: each thing by itself, who that is
-    /// first. Nothing for most.
+    /// What a cluster must let the user do so that they may act as whom they ask to be: each thing by itself, who that
+    /// is first. Nothing for most.
     pub(super) fn asks_to_be(&self) -> impl Iterator<Item = Attributes<'_>> {
         self.impersonated().map(|own| own.attributes())
     }
@@ -355,7 +355,8 @@ mod tests {
             // What is asked for by name is not left out.
             (user("ann", &[]), &everywhere, Some(user("bob", &["system:masters"])), None),
             (user("ann", &[]), &a, Some(user("bob", &["dev", "system:nodes"])), None),
-            // A group of no name is a group: a ServiceAccount that is asked for with it has not those that it has without.
+            // A group of no name is a group: a ServiceAccount that is asked for with it has not those that it has
+            // without.
             (user("ann", &[]), &everywhere, Some(user(account, &[""])), None),
             (user("ann", &[]), &everywhere, Some(user("system:node:n", &[])), None),
             (user("ann", &[]), &everywhere, Some(user("system:anonymous", &[])), None),

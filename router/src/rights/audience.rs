@@ -125,8 +125,8 @@ impl ItemVersions {
         self.audience.as_ref()
     }
 
-    /// How they are written of a cluster's objects. Costs a hash where only some of them may be listed: of many objects it
-    /// is asked once.
+    /// How they are written of a cluster's objects. Costs a hash where only some of them may be listed: of many objects
+    /// it is asked once.
     pub(crate) fn of(&self, mark: &Arc<ClusterMark>) -> ClusterItemVersions {
         let scope = match (&self.audience, self.form) {
             (Some(audience), ItemResourceVersions::Composite) => audience.item_scope(&mark.name),

@@ -1,5 +1,5 @@
-//! The rights of whoever sends a request, and decisions by them: what is known is decided at once, and clusters whose word
-//! counts are asked first.
+//! The rights of whoever sends a request, and decisions by them: what is known is decided at once, and clusters whose
+//! word counts are asked first.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -20,9 +20,9 @@ use super::reviews::Question;
 use crate::authenticated::StillKnown;
 use crate::stream_over::StreamOver;
 
-/// How often clusters are asked before a decision is made by what is known then. Five: first whether one may be somebody
-/// else, then in which groups, then for a whole cluster, then for its namespaces, and once more where rights changed
-/// meanwhile.
+/// How often clusters are asked before a decision is made by what is known then. Five: first whether one may be
+/// somebody else, then in which groups, then for a whole cluster, then for its namespaces, and once more where rights
+/// changed meanwhile.
 const ROUNDS_MAX: usize = 5;
 
 /// The rights of whoever sends a request. Cheap to clone.
@@ -59,8 +59,8 @@ impl CallerRights {
         (decided, needed)
     }
 
-    /// A decision, once the clusters whose word counts have been asked. Where roles and bindings decide it is made at once;
-    /// a cluster that does not answer is unknown. Cancelling is safe.
+    /// A decision, once the clusters whose word counts have been asked. Where roles and bindings decide it is made at
+    /// once; a cluster that does not answer is unknown. Cancelling is safe.
     pub(crate) async fn settled<T>(&self, decide: impl Fn(&Self) -> T) -> T {
         for _ in 0..ROUNDS_MAX {
             let (decided, needed) = self.decided(&decide);

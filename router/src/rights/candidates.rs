@@ -104,8 +104,8 @@ impl CallerRights {
         self.those(&self.mirror.compiled(), clusters, |_| Some(true))
     }
 
-    /// The clusters that give the caller rules in a namespace which not everybody has there. Of one that is asked that is
-    /// taken from its roles and bindings as well: nobody can ask it for a list of another's.
+    /// The clusters that give the caller rules in a namespace which not everybody has there. Of one that is asked that
+    /// is taken from its roles and bindings as well: nobody can ask it for a list of another's.
     pub(crate) fn with_rules<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName>,

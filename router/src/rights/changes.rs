@@ -1,9 +1,9 @@
 //! Tells that rights may have changed, to all whose watches go by them.
 //!
-//! Each that is told looks at what its user has, some microseconds for each group. Whoever may bind roles somewhere in a
-//! cluster can change something hundreds of times in a second, which all watches of all users would look at: so whoever
-//! sleeps is woken for changes that follow each other closely together. Whoever has something to tell sees each at once, by
-//! the count.
+//! Each that is told looks at what its user has, some microseconds for each group. Whoever may bind roles somewhere in
+//! a cluster can change something hundreds of times in a second, which all watches of all users would look at: so
+//! whoever sleeps is woken for changes that follow each other closely together. Whoever has something to tell sees each
+//! at once, by the count.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -97,8 +97,8 @@ impl Place {
     }
 }
 
-/// Decides by evidence. RBAC is believed only where everything speaks for it: where another authorizer takes part it shows
-/// in a review that is incomplete or lists other rules, or in a sample.
+/// Decides by evidence. RBAC is believed only where everything speaks for it: where another authorizer takes part it
+/// shows in a review that is incomplete or lists other rules, or in a sample.
 pub(super) fn decide(evidence: &Evidence) -> Decider {
     let Evidence { may_read_roles, mirrored, reviews, refuted, open } = evidence;
     let doubt = reviews.iter().find_map(|review| review.bears_out(mirrored).err()).map(ReviewCause::Rules);

@@ -1,5 +1,5 @@
-//! Asks a cluster whether its roles and bindings decide: at each endpoint, each minute, and after new connections. Where it
-//! is settled that they do not, it is asked whether it lets us ask what does.
+//! Asks a cluster whether its roles and bindings decide: at each endpoint, each minute, and after new connections.
+//! Where it is settled that they do not, it is asked whether it lets us ask what does.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -17,16 +17,16 @@ use super::access_review::{self, NoAnswer};
 use super::decider::{Decider, Evidence, OPENSHIFT, Place, ReviewCause, decide};
 use crate::topology::Cluster;
 
-/// How often a cluster is asked. A minute: authorizers of a kube-apiserver can be reloaded while it runs, and connections
-/// stay.
+/// How often a cluster is asked. A minute: authorizers of a kube-apiserver can be reloaded while it runs, and
+/// connections stay.
 const INTERVAL: Duration = Duration::from_secs(60);
 
 /// How often it is looked whether there are new connections, behind which may be another server. 5 s: they come in
 /// bursts, and each round asks some twenty questions.
 const CONNECTIONS_INTERVAL: Duration = Duration::from_secs(5);
 
-/// After what time doubts are looked into once more before they count, and how often. Server and mirror both follow roles
-/// and bindings by watches, a second behind.
+/// After what time doubts are looked into once more before they count, and how often. Server and mirror both follow
+/// roles and bindings by watches, a second behind.
 const AGAIN_AFTER: Duration = Duration::from_secs(2);
 const DOUBTED_MAX: usize = 3;
 
@@ -105,7 +105,8 @@ impl Detector {
             }
             drop(mirror);
             let pause = if found_nothing(answered, asked) { CONNECTIONS_INTERVAL } else { INTERVAL };
-            // Half a look less: one that is at the nearest tick may be a moment early, and the next is a whole one later.
+            // Half a look less: one that is at the nearest tick may be a moment early, and the next is a whole one
+            // later.
             while asked.elapsed() + CONNECTIONS_INTERVAL / 2 < pause && self.client.connections_made() == connections {
                 sleep_until(nearest_tick(Instant::now() + CONNECTIONS_INTERVAL)).await;
             }

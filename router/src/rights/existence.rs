@@ -34,8 +34,8 @@ impl CallerRights {
         }
     }
 
-    /// Whether a cluster lets the user act as whom they ask to be; `None` where that is not known. It is asked first who
-    /// that is, and the rest of it together once that is allowed: who may be nobody costs it one question.
+    /// Whether a cluster lets the user act as whom they ask to be; `None` where that is not known. It is asked first
+    /// who that is, and the rest of it together once that is allowed: who may be nobody costs it one question.
     fn lets_be(&self, fleet: &FleetRights, cluster: &ClusterName) -> Option<bool> {
         let (user, mut is_known) = (self.judged(fleet, Whom::User), true);
         for (place, asked) in self.actor.asks_to_be().enumerate() {

@@ -132,7 +132,8 @@ impl MirrorFeed {
     }
 }
 
-/// Takes over a step of a collection that is read for the first time. Its cacher holds nothing but what it tells just now.
+/// Takes over a step of a collection that is read for the first time. Its cacher holds nothing but what it tells just
+/// now.
 fn read_on(state: &mut Option<Snapshot>, update: &Update) {
     match (state, update) {
         (Some(state), Update::Changes { changes, .. }) => {

@@ -48,8 +48,8 @@ pub(crate) struct FollowedRights {
     wanted: ClusterSelector,
     /// What policies say of it: clusters that refuse it are none of its. Where that changes the watch ends for it.
     denied: Option<Arc<Dispatched>>,
-    /// Those of which the watch may tell: what changes elsewhere is none either. One that comes to them may be a further
-    /// one.
+    /// Those of which the watch may tell: what changes elsewhere is none either. One that comes to them may be a
+    /// further one.
     clusters: watch::Receiver<Arc<[ClusterName]>>,
     changes: watch::Receiver<u64>,
     /// What they counted when it was last looked: somebody who sleeps may be woken a moment later.

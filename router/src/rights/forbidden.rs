@@ -11,8 +11,8 @@ use super::read_place::ReadPlace;
 use crate::refusal::{ForbiddenPath, ForbiddenRequest, Refusal, RequestRefusal};
 
 impl CallerRights {
-    /// What a cluster would say to the caller itself, where it does not let them do what is asked; `None` where it does, or
-    /// that is not known.
+    /// What a cluster would say to the caller itself, where it does not let them do what is asked; `None` where it
+    /// does, or that is not known.
     pub(crate) fn refused_by(&self, cluster: &ClusterName, info: &RequestInfo) -> Option<Refusal> {
         let asked = Attributes::of(info);
         if self.grants(cluster, &asked) != Some(false) {

@@ -13,8 +13,8 @@ use super::needed::Needed;
 use crate::stream_over::StreamOver;
 
 impl CallerRights {
-    /// Whether a cluster lets the caller do something, by its roles and bindings or by its word; `None` where that is not
-    /// known.
+    /// Whether a cluster lets the caller do something, by its roles and bindings or by its word; `None` where that is
+    /// not known.
     pub(super) fn grants(&self, cluster: &ClusterName, asked: &Attributes<'_>) -> Option<bool> {
         let fleet = self.mirror.compiled();
         match self.existence(&fleet, cluster) {
@@ -27,9 +27,9 @@ impl CallerRights {
 
 /// What somebody was granted in one cluster: each of the verbs that opened what lasts.
 ///
-/// The member has let them, whatever the mirror says: it may not know yet, and other authorizers than the member's rules
-/// may have. So the grant is lost once the mirror has seen it and sees it no more. A member that is asked is asked again
-/// as often as its answers hold: a minute after it says no, nothing lasts any more.
+/// The member has let them, whatever the mirror says: it may not know yet, and other authorizers than the member's
+/// rules may have. So the grant is lost once the mirror has seen it and sees it no more. A member that is asked is
+/// asked again as often as its answers hold: a minute after it says no, nothing lasts any more.
 pub(crate) struct FollowedGrant {
     rights: CallerRights,
     cluster: ClusterName,
@@ -60,7 +60,8 @@ impl FollowedGrant {
         grant
     }
 
-    /// Ends once it is lost, or it is over for the user's own sake: where rights are not known it is not. Cancelling is safe.
+    /// Ends once it is lost, or it is over for the user's own sake: where rights are not known it is not. Cancelling is
+    /// safe.
     pub(crate) async fn lost(&mut self) -> StreamOver {
         loop {
             self.changes.mark_unchanged();
@@ -89,8 +90,8 @@ impl FollowedGrant {
         }
     }
 
-    /// Whether one of the verbs is lost, and what has to be known for that. Costs a lookup of the user's and the groups'
-    /// grants in the cluster for each.
+    /// Whether one of the verbs is lost, and what has to be known for that. Costs a lookup of the user's and the
+    /// groups' grants in the cluster for each.
     fn look(&mut self) -> (bool, Needed) {
         let Self { rights, cluster, verbs, asked, .. } = self;
         let asked = Attributes::of(asked);

@@ -11,8 +11,8 @@ impl CallerRights {
     /// As whom the caller acts in a cluster: nobody is sent whom the cluster does not let the caller be.
     ///
     /// # Errors
-    /// 403 that says why the cluster is not told; 503 where what it allows is not known. 404 where another cluster vouches
-    /// for the caller: this one is not there then.
+    /// 403 that says why the cluster is not told; 503 where what it allows is not known. 404 where another cluster
+    /// vouches for the caller: this one is not there then.
     pub(crate) fn identity(&self, cluster: &ClusterName, rules: &MemberRules) -> Result<UserInfo, Refusal> {
         let told = self.actor.identity(cluster, rules).map_err(|why| match why {
             NotSent::OfAnotherCluster(_) => Refusal::from(ClusterRefusal::NotConfigured(cluster.clone())),

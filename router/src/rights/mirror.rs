@@ -38,9 +38,9 @@ const FOUND_INTERVAL: Duration = Duration::from_millis(20);
 /// roles and bindings or none, so this is of no hurry.
 const REOPENED_WITHIN: Duration = Duration::from_secs(50);
 
-/// How many bytes the roles, or the bindings, of one cluster may occupy. 64 MiB: some hundred thousand objects, ten times as
-/// many as large clusters have. They are compiled for all clusters together, and what is more makes the cluster's rights
-/// unknown.
+/// How many bytes the roles, or the bindings, of one cluster may occupy. 64 MiB: some hundred thousand objects, ten
+/// times as many as large clusters have. They are compiled for all clusters together, and what is more makes the
+/// cluster's rights unknown.
 const COLLECTION_BYTES_MAX: u64 = 64 << 20;
 
 /// The mirror of all clusters' roles and bindings.
@@ -275,8 +275,8 @@ impl RightsMirror {
         obstacle.or_else(too_many).map(|obstacle| obstacle.to_string())
     }
 
-    /// Waits until of each cluster it is known what users may do there, or what keeps us from knowing it, or the time is
-    /// up. Cancelling is safe.
+    /// Waits until of each cluster it is known what users may do there, or what keeps us from knowing it, or the time
+    /// is up. Cancelling is safe.
     pub(crate) async fn found_once(&self, within: Duration) {
         let found = async {
             while !self.clusters().iter().all(|cluster| self.is_found(cluster)) {
@@ -293,8 +293,8 @@ impl RightsMirror {
         obstacle.unwrap_or_else(|| self.knows(cluster))
     }
 
-    /// Whether a cluster has more roles or bindings than are held: whoever administrates a namespace there can bring that
-    /// about.
+    /// Whether a cluster has more roles or bindings than are held: whoever administrates a namespace there can bring
+    /// that about.
     pub(super) fn is_too_large(&self, cluster: &ClusterName) -> bool {
         let members = self.members.lock();
         let mut cachers = members.by_name.get(cluster).into_iter().flat_map(|member| &member.cachers);

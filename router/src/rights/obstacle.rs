@@ -1,5 +1,5 @@
-//! What keeps us from knowing what users may do in a cluster: a pure finding, for the log, the report, and whoever may see
-//! that.
+//! What keeps us from knowing what users may do in a cluster: a pure finding, for the log, the report, and whoever may
+//! see that.
 
 use std::fmt;
 
@@ -27,8 +27,8 @@ pub(super) enum Obstacle {
 }
 
 impl Obstacle {
-    /// What keeps us from it where roles and bindings are so, and this decides; `None` where nothing does. `holds`: whether
-    /// what was read of them last counts.
+    /// What keeps us from it where roles and bindings are so, and this decides; `None` where nothing does. `holds`:
+    /// whether what was read of them last counts.
     pub(super) fn of(states: &[(&'static str, CacherState)], holds: bool, decider: &Decider) -> Option<Self> {
         let unread = states.iter().filter_map(|(resource, state)| match state {
             CacherState::Synced => None,

@@ -27,7 +27,8 @@ pub(crate) struct Readable {
     pub(crate) audience: Arc<Audience>,
 }
 
-/// What a cluster, a namespace or a name takes of what somebody may read, in bytes: where it is held, and in the order of keys.
+/// What a cluster, a namespace or a name takes of what somebody may read, in bytes: where it is held, and in the order
+/// of keys.
 const PLACE_BYTES: usize = 48;
 
 impl Readable {
@@ -109,7 +110,8 @@ impl CallerRights {
     }
 }
 
-/// The clusters of which a watch tells nothing although something of its place may be watched there: it may not be listed.
+/// The clusters of which a watch tells nothing although something of its place may be watched there: it may not be
+/// listed.
 fn only_watched(
     verb: &str,
     watched: &VisibleClusters,

@@ -1,5 +1,5 @@
-//! What callers may read, as it was found lately. What a user may read of a resource in a thousand clusters takes milliseconds to
-//! find, and is the same until one of a few things changes.
+//! What callers may read, as it was found lately. What a user may read of a resource in a thousand clusters takes
+//! milliseconds to find, and is the same until one of a few things changes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,12 +19,12 @@ use crate::refusal::Refusal;
 /// resources each. One is some 200 bytes and, over a thousand clusters with rights of their own, some 100 KB.
 const KEPT: usize = 2_048;
 
-/// How many bytes of texts those of whom they are have at least, and half of how many they have at most. 16 MiB: a user has
-/// some hundred, and whoever asks to be many with many groups has fewer kept, not more memory taken.
+/// How many bytes of texts those of whom they are have at least, and half of how many they have at most. 16 MiB: a user
+/// has some hundred, and whoever asks to be many with many groups has fewer kept, not more memory taken.
 const KEPT_BYTES: usize = 16 << 20;
 
-/// How many bytes what they may read has at least, and half of how many it has at most: 256 MiB are [`KEPT`] of a thousand
-/// clusters each. A cluster decides of how many namespaces and names somebody is given something.
+/// How many bytes what they may read has at least, and half of how many it has at most: 256 MiB are [`KEPT`] of a
+/// thousand clusters each. A cluster decides of how many namespaces and names somebody is given something.
 const KEPT_READABLE_BYTES: usize = 256 << 20;
 
 /// Of whom, and for what.
@@ -204,7 +204,8 @@ mod tests {
         assert!((KEPT_BYTES..3 * KEPT_BYTES).contains(&bytes), "{bytes}");
     }
 
-    /// A cluster may give somebody something in tens of thousands of namespaces, and they select one name after the other.
+    /// A cluster may give somebody something in tens of thousands of namespaces, and they select one name after the
+    /// other.
     #[tokio::test]
     async fn those_of_many_namespaces_are_kept_in_smaller_numbers() {
         const NAMESPACES: usize = 40_000;

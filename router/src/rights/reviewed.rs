@@ -1,5 +1,5 @@
-//! What a cluster lets somebody read, by what it says to single questions: a pure decision. The mirror proposes, and the
-//! cluster decides.
+//! What a cluster lets somebody read, by what it says to single questions: a pure decision. The mirror proposes, and
+//! the cluster decides.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use super::read_place::ReadPlace;
 
 /// What may be read of a place in a cluster that is asked, where its mirrored roles and bindings `propose` this much.
 /// `says` answers whether a namespace (empty for all) and a name (empty for all) are allowed; `None` where that is not
-/// known. `of_scope` is set where versions go by what is found, so that it must not depend on the place more than it has
-/// to. `None` where it is not known what may be read.
+/// known. `of_scope` is set where versions go by what is found, so that it must not depend on the place more than it
+/// has to. `None` where it is not known what may be read.
 ///
 /// * Of everything: everything, if the cluster says so; else those of the proposed namespaces for which it does.
-/// * Of a namespace, or of one object: what the cluster says of just that. An authorizer may refuse there what it allows
-///   everywhere, or allow what no role proposes.
+/// * Of a namespace, or of one object: what the cluster says of just that. An authorizer may refuse there what it
+///   allows everywhere, or allow what no role proposes.
 pub(super) fn visible(
     propose: &Visible,
     place: &ReadPlace,
@@ -114,7 +114,8 @@ mod tests {
 
     #[test]
     fn the_mirror_proposes_and_the_cluster_decides() {
-        // What is proposed, of which place, what the cluster allows (`?`: it has not said), what is found, what was asked.
+        // What is proposed, of which place, what the cluster allows (`?`: it has not said), what is found, what was
+        // asked.
         for (propose, of, allowed, expected, asked) in [
             // Everything, and what is not everything.
             ("*", "/", "/", Some("*"), "/"),

@@ -29,8 +29,8 @@ const REFUSED_FOR: Duration = Duration::from_secs(10);
 /// After what time a cluster that did not answer is asked again.
 const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(5);
 
-/// How many questions are with a cluster at once, users in turn: whoever asks for ten thousand names waits for their own
-/// answers. 50: a webhook behind each answers some thousand in a second.
+/// How many questions are with a cluster at once, users in turn: whoever asks for ten thousand names waits for their
+/// own answers. 50: a webhook behind each answers some thousand in a second.
 const AT_ONCE: usize = 50;
 
 /// How long a decision waits for the answers that it needs, as long as lists wait for clusters that have not answered.
@@ -142,8 +142,8 @@ fn believed_for(allowed: bool) -> Duration {
     if allowed { ALLOWED_FOR } else { REFUSED_FOR }
 }
 
-/// A question that is waited for; it ends when the answer is noted, and is given up once nobody waits for it before it has
-/// been put.
+/// A question that is waited for; it ends when the answer is noted, and is given up once nobody waits for it before it
+/// has been put.
 type Flight = Shared<BoxFuture<'static, ()>>;
 
 /// The questions that are waited for, each with what tells it from another one of the same words.
@@ -204,11 +204,12 @@ impl Reviews {
         said.known(Instant::now(), generation, hold)
     }
 
-    /// Asks what is not asked already, and waits for all answers, half a minute at most. Cancelling is safe: what has been
-    /// put goes on, for whoever asks next, and what waits for its turn is not put any more. With each question goes the generation of the user's rights before it is asked.
+    /// Asks what is not asked already, and waits for all answers, half a minute at most. Cancelling is safe: what has
+    /// been put goes on, for whoever asks next, and what waits for its turn is not put any more. With each question
+    /// goes the generation of the user's rights before it is asked.
     ///
-    /// Turns are taken as `asker`: the one who authenticated, whoever the questions are about. A name that anybody may ask to
-    /// be gives nobody a turn more.
+    /// Turns are taken as `asker`: the one who authenticated, whoever the questions are about. A name that anybody may
+    /// ask to be gives nobody a turn more.
     pub(super) async fn ask(self: &Arc<Self>, asker: Holder, questions: HashSet<(Question, u64)>) {
         let flights = questions.into_iter().map(|(question, generation)| self.flight(asker, question, generation));
         let flights: Vec<_> = flights.collect();

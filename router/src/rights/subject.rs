@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 use tributary_authentication::UserInfo;
 use tributary_authorization::User;
 
-/// Of whom a cluster is asked. It has all that the cluster is told of somebody: an authorizing webhook may go by the uid
-/// or an extra, and an answer about somebody with fewer of them is one about somebody else.
+/// Of whom a cluster is asked. It has all that the cluster is told of somebody: an authorizing webhook may go by the
+/// uid or an extra, and an answer about somebody with fewer of them is one about somebody else.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Subject {
     name: String,

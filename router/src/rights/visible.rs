@@ -86,24 +86,24 @@ impl CallerRights {
         visible
     }
 
-    /// What may be watched of a place, and what may be listed of it in the clusters of which the former is known: a watch
-    /// tells of these.
+    /// What may be watched of a place, and what may be listed of it in the clusters of which the former is known: a
+    /// watch tells of these.
     pub(super) fn followed<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName> + Clone,
         place: &ReadPlace,
     ) -> (VisibleClusters, VisibleClusters) {
-        // What is shown of a collection is what may be listed: versions speak of that. It is looked at after the rights to
-        // watch, so that a change in between shows less, and never more.
+        // What is shown of a collection is what may be listed: versions speak of that. It is looked at after the rights
+        // to watch, so that a change in between shows less, and never more.
         let watched = self.visible(clusters.clone(), "watch", place);
         let mut listed = self.visible(clusters, "list", place);
         listed.by_name.retain(|cluster, _| !watched.unknown.contains(cluster));
         (watched, listed)
     }
 
-    /// What may be listed around one object: what the version says that it is read with, so that a watch of the object, or
-    /// of all of its namespace, goes on from there. Of a cluster that is asked it is the namespace, or else the object alone,
-    /// as such a watch finds it.
+    /// What may be listed around one object: what the version says that it is read with, so that a watch of the object,
+    /// or of all of its namespace, goes on from there. Of a cluster that is asked it is the namespace, or else the
+    /// object alone, as such a watch finds it.
     pub(super) fn listed_of<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName> + Clone,

@@ -9,9 +9,9 @@ use super::existence::Existence;
 use super::mirror::Decides;
 
 impl CallerRights {
-    /// Whether the caller may see what is told of all clusters at once: metrics, the report, a detailed health check. It
-    /// names each, so each whose rules are known must let them `get` its path, and one must be known. That rights are not
-    /// known is no permission where users can bring it about.
+    /// Whether the caller may see what is told of all clusters at once: metrics, the report, a detailed health check.
+    /// It names each, so each whose rules are known must let them `get` its path, and one must be known. That rights
+    /// are not known is no permission where users can bring it about.
     pub(crate) fn may_visit(&self, path: &str) -> bool {
         let asked = Attributes::NonResource { verb: "get", path: path.into() };
         let fleet = self.mirror.compiled();
@@ -36,8 +36,8 @@ impl CallerRights {
         is_one_known && is_allowed
     }
 
-    /// Whether the caller may see that although it is not known whether a cluster is there for them. Of one that gives them
-    /// so much that nobody looks at it, or has so many bindings, that may be their own doing.
+    /// Whether the caller may see that although it is not known whether a cluster is there for them. Of one that gives
+    /// them so much that nobody looks at it, or has so many bindings, that may be their own doing.
     fn may_visit_unknown(&self, fleet: &FleetRights, cluster: &ClusterName, asked: &Attributes<'_>) -> bool {
         let [user, acting] = [Whom::User, Whom::Acting].map(|whom| self.actor.judged_by(cluster, whom));
         match self.mirror.decides(cluster) {

@@ -36,7 +36,8 @@ const DISCOVERY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How often a member is asked what changes with an upgrade or a restore alone, for which servers are stopped: the core
 /// group, its version and who it is. A minute, and whenever something was wrong with it, it can be reached again, a
-/// connection was made to it (which another cluster may have answered), or somebody asks for what is not known. Of a hundred members' idle questions these would be every second one.
+/// connection was made to it (which another cluster may have answered), or somebody asks for what is not known. Of a
+/// hundred members' idle questions these would be every second one.
 const RARE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How long a member may take over its discovery document.
@@ -203,8 +204,8 @@ impl Cluster {
         &self.list_places
     }
 
-    /// What is to be known of it before its collections are read on, once contact was lost: in the shared mode its roles
-    /// and bindings.
+    /// What is to be known of it before its collections are read on, once contact was lost: in the shared mode its
+    /// roles and bindings.
     pub(crate) fn precedence(&self) -> &Precedence {
         &self.precedence
     }
@@ -302,8 +303,8 @@ impl Cluster {
         self.twin.load_full()
     }
 
-    /// A cluster of which this one says that it is the same, or that says so of this one, while nothing proves it. Both are
-    /// shown.
+    /// A cluster of which this one says that it is the same, or that says so of this one, while nothing proves it. Both
+    /// are shown.
     pub(crate) fn namesake(&self) -> Option<Arc<ClusterName>> {
         self.namesake.load_full()
     }
@@ -401,8 +402,8 @@ impl Cluster {
         self.lets_act.load(Ordering::Relaxed)
     }
 
-    /// Notes that it does not let us act in users' names, and what it says: at all, which is an administrator's to mend, or
-    /// beyond the bounds that an administrator has set. Logged once a minute.
+    /// Notes that it does not let us act in users' names, and what it says: at all, which is an administrator's to
+    /// mend, or beyond the bounds that an administrator has set. Logged once a minute.
     pub(crate) fn note_not_let(&self, said: &str, is_beyond: bool) {
         let mut noted = self.not_let.lock();
         if noted.is_some_and(|noted| noted.elapsed() < NOT_LET_LOG_INTERVAL) {

@@ -304,9 +304,9 @@ impl Fleet {
     }
 }
 
-/// Finds clusters that are one under several names: the uid of kube-system says so, which anybody may say, and an address
-/// or a certificate shows it. The first by name shows the objects: so every replica chooses the same one. Where nothing
-/// shows it all are.
+/// Finds clusters that are one under several names: the uid of kube-system says so, which anybody may say, and an
+/// address or a certificate shows it. The first by name shows the objects: so every replica chooses the same one. Where
+/// nothing shows it all are.
 fn find_twins(clusters: &BTreeMap<ClusterName, Arc<Cluster>>) {
     let mut by_uid: HashMap<_, Vec<&Arc<Cluster>>> = HashMap::new();
     for cluster in clusters.values() {

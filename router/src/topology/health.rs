@@ -1,4 +1,5 @@
-//! How a cluster is, as its collections are told: one state for all of them, of what its traffic and its `/readyz` show.
+//! How a cluster is, as its collections are told: one state for all of them, of what its traffic and its `/readyz`
+//! show.
 
 use std::sync::Weak;
 

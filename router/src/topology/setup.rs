@@ -13,7 +13,8 @@ pub struct ClusterSetup {
     pub name: ClusterName,
     /// Sends requests to it, or says why none can be sent (a missing file, for example).
     pub client: Result<ClusterClient, String>,
-    /// Which of the clients that were made for it that is: another number is another client, with connections of its own.
+    /// Which of the clients that were made for it that is: another number is another client, with connections of its
+    /// own.
     pub client_generation: u64,
     /// How it is reached. Who we are to the cluster is no part of it: the client is told of another user itself.
     pub address: ClusterAddress,

@@ -22,8 +22,8 @@ impl Fleet {
 }
 
 impl Cluster {
-    /// What is wrong with it as a whole, and how it is therefore: the gravest of what is known. Everybody who tells of it
-    /// (refusals, the log, the report) has it from here.
+    /// What is wrong with it as a whole, and how it is therefore: the gravest of what is known. Everybody who tells of
+    /// it (refusals, the log, the report) has it from here.
     pub(crate) fn cause(&self) -> Option<(ClusterCondition, Trouble)> {
         let trouble = |cause: String, age| Trouble { cluster: self.name().clone(), cause, age: Some(age) };
         let since = || self.problem_since().map_or_else(|| self.age(), |(_, age)| age);
@@ -64,8 +64,8 @@ impl Cluster {
         self.is_out_of_reach().then(|| self.trouble())
     }
 
-    /// What keeps it from answering. Only for a cluster that is known not to have answered, and of which nothing more is
-    /// known: what a collection of it meets its standing says.
+    /// What keeps it from answering. Only for a cluster that is known not to have answered, and of which nothing more
+    /// is known: what a collection of it meets its standing says.
     pub(crate) fn trouble(&self) -> Trouble {
         self.cause().map_or_else(
             || {

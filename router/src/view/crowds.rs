@@ -1,9 +1,9 @@
 //! The watchers of a view that are told of the same: what happened is held against each crowd's interest once, however
 //! many they are, and what is for none of them passes the whole crowd by.
 //!
-//! Of the log a crowd knows *stretches* in which there is nothing for it. A change that is not for it makes the one that
-//! is growing longer, and touches no watcher. One that is for it ends that stretch and begins the next one behind itself:
-//! whoever has not come so far is to look.
+//! Of the log a crowd knows *stretches* in which there is nothing for it. A change that is not for it makes the one
+//! that is growing longer, and touches no watcher. One that is for it ends that stretch and begins the next one behind
+//! itself: whoever has not come so far is to look.
 //!
 //! ```text
 //!   log   … │ for it │ others' │ others' │ for it │ others' │ ◀─ others' makes `now` longer

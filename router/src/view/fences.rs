@@ -221,8 +221,8 @@ impl ByWriter {
         one.into_iter().chain(all.into_iter().flatten()).flatten().filter(|(_, pending)| !pending.is_over())
     }
 
-    /// Forgets what is over, and where that is nothing the writer who wrote longest ago. Cost: a look at every fence, at
-    /// a write of somebody new while there are a thousand writers.
+    /// Forgets what is over, and where that is nothing the writer who wrote longest ago. Cost: a look at every fence,
+    /// at a write of somebody new while there are a thousand writers.
     fn make_room(&mut self) {
         self.0.retain(|_, own| {
             own.retain(|_, pending| !pending.is_over());

@@ -4,8 +4,8 @@
 //! watchers of one connection are woken together, so that what they write leaves in few large pieces, and those of the
 //! next once the first have written. While the socket and the client have the first pieces, the others are made. Who
 //! [said what it is for](HeadWaiter::only_for) is left asleep where there is nothing for it, and never looks at what
-//! [passed it by](HeadWaiter::passed). That is asked once for all who are for the same, and connections are gone through
-//! where somebody is to be woken.
+//! [passed it by](HeadWaiter::passed). That is asked once for all who are for the same, and connections are gone
+//! through where somebody is to be woken.
 //!
 //! ```text
 //! advance ──▶ crowd by crowd: for whom is it? ──▶ for nobody: idle
@@ -33,8 +33,8 @@ use super::news::{Interest, News};
 /// 2.4 ms where all were; Tributary's CPU for each was 4.6 µs, 4.3 µs and 5.3 µs.
 const TOGETHER: usize = 64;
 
-/// Of how many crowds, and watchers, it is asked whether there is something for them before others' turn, at least. 1,024
-/// take some 0.1 ms.
+/// Of how many crowds, and watchers, it is asked whether there is something for them before others' turn, at least.
+/// 1,024 take some 0.1 ms.
 const ASKED_TOGETHER: usize = 1024;
 
 /// What the watchers of a view wait for.
@@ -62,9 +62,9 @@ struct Bell {
     waker: AtomicWaker,
     /// With whom; with everybody as long as it has not said for what.
     crowd: OnceLock<Arc<Crowd>>,
-    /// The place in the log before which there is nothing that it still has to look at, but for what has passed its crowd
-    /// by. It never falls: the watcher looks, and whoever wakes watchers notes what has passed them by, each from where the
-    /// other has come to.
+    /// The place in the log before which there is nothing that it still has to look at, but for what has passed its
+    /// crowd by. It never falls: the watcher looks, and whoever wakes watchers notes what has passed them by, each from
+    /// where the other has come to.
     place: AtomicU64,
 }
 
@@ -159,8 +159,8 @@ impl HeadWaiter {
         self.bell.crowd.get().map_or(place, |crowd| crowd.passed(place))
     }
 
-    /// Ends once there is something new since the last look, as far as it is woken for that. Dropping the future forgets
-    /// nothing.
+    /// Ends once there is something new since the last look, as far as it is woken for that. Dropping the future
+    /// forgets nothing.
     pub(crate) async fn advanced(&self) {
         std::future::poll_fn(|cx| {
             self.bell.waker.register(cx.waker());
@@ -582,9 +582,9 @@ mod tests {
             prop_assert!(owed.is_empty(), "{owed:?} were not woken");
         }
 
-        /// Two clusters put changes into the log, and tell of them later, each in its own order; members say how far they
-        /// are, and lists come between. Watchers look when they like. Nothing that is for a watcher ever passes it by, who
-        /// sleeps in the end has missed nothing, and need not look at anything that was.
+        /// Two clusters put changes into the log, and tell of them later, each in its own order; members say how far
+        /// they are, and lists come between. Watchers look when they like. Nothing that is for a watcher ever passes it
+        /// by, who sleeps in the end has missed nothing, and need not look at anything that was.
         #[test]
         fn nothing_that_is_for_a_watcher_passes_it_by(
             steps in prop::collection::vec((0_u8..12, 0_usize..2, 0_u16..90), 1..200),

@@ -146,8 +146,8 @@ impl View {
         self.board.standings()
     }
 
-    /// Which clusters there are here, by name, and tells when others are. One that does not serve the resource, or that the
-    /// registry leaves out, is not among them.
+    /// Which clusters there are here, by name, and tells when others are. One that does not serve the resource, or that
+    /// the registry leaves out, is not among them.
     pub(crate) fn cluster_names(&self) -> watch::Receiver<Arc<[ClusterName]>> {
         self.board.names()
     }

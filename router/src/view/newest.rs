@@ -7,8 +7,8 @@ use super::{EarlierStandings, Standing, View};
 use crate::refusal::VersionRefusal;
 
 impl View {
-    /// Waits until memory has what the newest is to have: what was written through this process, and where members are to be asked,
-    /// all that they have now. A cluster that does not say so is stale, if that is allowed.
+    /// Waits until memory has what the newest is to have: what was written through this process, and where members are
+    /// to be asked, all that they have now. A cluster that does not say so is stale, if that is allowed.
     ///
     /// # Errors
     /// 504 for what does not come within 3 s.

@@ -1,7 +1,7 @@
 //! What is new in a view, and which of its watchers have to look at it.
 //!
-//! Of a resource with objects in a thousand namespaces, who watches ten of them is told nothing of most changes: to wake
-//! such a watcher for each costs half of what telling it would.
+//! Of a resource with objects in a thousand namespaces, who watches ten of them is told nothing of most changes: to
+//! wake such a watcher for each costs half of what telling it would.
 
 use std::any::Any;
 use std::hash::{Hash, Hasher};
@@ -48,8 +48,8 @@ pub(super) enum News {
     Changes(NewChanges),
 }
 
-/// Changes that stand in the log with nothing between them but what members said of how far they are: of that no watcher is
-/// told, so it wakes none.
+/// Changes that stand in the log with nothing between them but what members said of how far they are: of that no
+/// watcher is told, so it wakes none.
 #[derive(Debug)]
 pub(super) struct NewChanges {
     /// The place behind what happened before them.
@@ -91,8 +91,8 @@ impl News {
         Self::at(cluster, changes, (log.quiet_since(), log.position()))
     }
 
-    /// Changes that a cluster sent, which stand in the log from a place on. Before it is progress alone, from another place
-    /// on.
+    /// Changes that a cluster sent, which stand in the log from a place on. Before it is progress alone, from another
+    /// place on.
     pub(super) fn at(cluster: &ClusterName, changes: &[Change], (quiet_since, from): (u64, u64)) -> Self {
         if changes.len() > CHANGES_MAX {
             return Self::Anything;

@@ -1,8 +1,8 @@
 //! What was written through the routers, and where it arrived: a pure account, so that a table can test it.
 //!
-//! Every write has a marker, which the members' histories show again. A write *lands* where a change of a member carries
-//! its marker, or where a deletion can be that of nobody else. It may land in one object at most, in the one that was
-//! meant, and not at all once it was refused; one that was answered 2xx has landed.
+//! Every write has a marker, which the members' histories show again. A write *lands* where a change of a member
+//! carries its marker, or where a deletion can be that of nobody else. It may land in one object at most, in the one
+//! that was meant, and not at all once it was refused; one that was answered 2xx has landed.
 
 use std::collections::BTreeMap;
 
@@ -50,10 +50,10 @@ pub(crate) enum Meaning {
 /// could, of each cluster that it had before the write and has still after it, if that object has been there without a
 /// gap
 ///
-/// * since the version up to which the router itself had told the cluster's objects a moment before. What was made after
-///   that version, the router's watch may not have told it yet, for as long as the cluster is cut off: no fault;
-/// * since the write was sent, where the router had no version of the cluster: it is unknown, whatever it has had from the
-///   start, so it must be asked or the write refused;
+/// * since the version up to which the router itself had told the cluster's objects a moment before. What was made
+///   after that version, the router's watch may not have told it yet, for as long as the cluster is cut off: no fault;
+/// * since the write was sent, where the router had no version of the cluster: it is unknown, whatever it has had from
+///   the start, so it must be asked or the write refused;
 /// * since the write was sent, for one that makes the object: then all clusters are asked, whatever is known of them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bare {

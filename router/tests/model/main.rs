@@ -13,8 +13,8 @@
 //! them from the seed, and nothing runs in another thread, so a seed is the same run each time.
 //!
 //! * `cargo test -p tributary-router --test model` runs 200 seeds and those that once failed;
-//! * `… -- seed=7` one, `… -- seed=0..5000` many, `… -- rights=7` one of users whose rights change; with `TRIBUTARY_TRACE=1` a failure shows all that happened,
-//!   not its end;
+//! * `… -- seed=7` one, `… -- seed=0..5000` many, `… -- rights=7` one of users whose rights change; with
+//!   `TRIBUTARY_TRACE=1` a failure shows all that happened, not its end;
 //! * `… -- --ignored proof` as many as `TRIBUTARY_SEEDS` says, 20,000 by default.
 
 // A test's `unwrap` is an assertion; clippy's exemption for tests does not see a harness of one's own.

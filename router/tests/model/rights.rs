@@ -1,5 +1,5 @@
-//! Users whose rights change while members fail: nobody is shown what they may not see, and in the end everybody has all
-//! that they may.
+//! Users whose rights change while members fail: nobody is shown what they may not see, and in the end everybody has
+//! all that they may.
 //!
 //! A run of its own beside the one over services: here there are few objects, one router, and roles and bindings that
 //! come and go. What is checked of each object that somebody is shown is in `truth`; who looks is in `reader`.

@@ -96,8 +96,8 @@ async fn an_endpoint_that_is_lost_under_load_is_not_noticed_but_by_writes_in_fli
     assert!(metrics.contains(&format!("{} 1\n", reachable(relays[0].port()))), "{metrics}");
 }
 
-/// Where nothing can be sent because the configuration says so, a client may well come again: nothing is lost, and nothing
-/// was carried out. Memory answers as before.
+/// Where nothing can be sent because the configuration says so, a client may well come again: nothing is lost, and
+/// nothing was carried out. Memory answers as before.
 #[tokio::test]
 async fn where_all_endpoints_are_drained_what_is_forwarded_is_to_come_again_and_memory_answers() {
     let (fixture, relays, client) = with_client::<2>(ClientTuning::default()).await;

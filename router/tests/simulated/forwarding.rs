@@ -232,7 +232,8 @@ async fn who_a_client_asks_to_be_is_said_in_full_or_the_request_is_refused() {
     fixture.client().send("GET", &path, &[("impersonate-user", "bob"), ("impersonate-group", "ops")], "").await.ok();
 }
 
-/// What a client must be told where there is no answer, beside its code: these words, and never to come again by itself.
+/// What a client must be told where there is no answer, beside its code: these words, and never to come again by
+/// itself.
 struct Due {
     method: &'static str,
     path: String,

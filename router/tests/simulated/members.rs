@@ -1,4 +1,5 @@
-//! The shared mode: as whom members see users, which clusters there are for a request, and what others may be learned of.
+//! The shared mode: as whom members see users, which clusters there are for a request, and what others may be learned
+//! of.
 
 use std::sync::Arc;
 
@@ -466,7 +467,8 @@ async fn whom_a_client_asks_to_be_is_each_clusters_to_allow() {
     bob.send("GET", "/clusters/b/api/v1/configmaps", &[root], "").await.ok();
 }
 
-/// What no cluster is ever told of is refused in words, whatever a cluster's rules allow, and nothing of it is done without.
+/// What no cluster is ever told of is refused in words, whatever a cluster's rules allow, and nothing of it is done
+/// without.
 #[tokio::test]
 async fn who_asks_for_what_never_leaves_is_told_so() {
     let (fixture, rbac) = fixture(["a", "b"]).await;
@@ -519,8 +521,8 @@ async fn who_asks_for_what_never_leaves_is_told_so() {
     assert!(rbac.iter().all(|own| own.came().is_empty()), "no cluster is asked anything of it");
 }
 
-/// The token-review cluster's word is good everywhere. Its own groups are known to it, in what it is sent and in what memory
-/// shows of it, and are nothing in the others.
+/// The token-review cluster's word is good everywhere. Its own groups are known to it, in what it is sent and in what
+/// memory shows of it, and are nothing in the others.
 #[tokio::test]
 async fn the_token_review_cluster_knows_the_groups_that_it_said() {
     let (fixture, rbac) = fixture(["a", "b"]).await;
@@ -558,7 +560,8 @@ async fn the_token_review_cluster_knows_the_groups_that_it_said() {
     eve.get(all).await.refused(403);
 }
 
-/// A right to read is one that any cluster gives which the caller may know of, and to write one that each of these does.
+/// A right to read is one that any cluster gives which the caller may know of, and to write one that each of these
+/// does.
 #[tokio::test]
 async fn a_right_is_asked_of_the_clusters_that_one_may_know_of() {
     let (fixture, rbac) = fixture(["a", "b", "c"]).await;
@@ -601,7 +604,8 @@ async fn a_right_is_asked_of_the_clusters_that_one_may_know_of() {
     assert!(answer.warnings().is_empty() && answer.ok()["status"].get("evaluationError").is_none(), "{answer:?}");
 }
 
-/// T1: what a write is answered with carries the scope of its writer's rights, as what memory shows does, and is taken back.
+/// T1: what a write is answered with carries the scope of its writer's rights, as what memory shows does, and is taken
+/// back.
 #[tokio::test]
 async fn versions_of_written_objects_are_those_that_memory_shows() {
     let (fixture, rbac) = fixture(["a", "b"]).await;
@@ -629,7 +633,8 @@ async fn versions_of_written_objects_are_those_that_memory_shows() {
     }
 }
 
-/// A cluster of which it is not known what it allows may have what is asked for: nothing is guessed, and it is not named.
+/// A cluster of which it is not known what it allows may have what is asked for: nothing is guessed, and it is not
+/// named.
 #[tokio::test]
 async fn where_it_is_not_known_what_one_may_do_nothing_is_guessed() {
     let (fixture, rbac) = fixture(["a", "b", "c"]).await;
@@ -663,8 +668,8 @@ async fn where_it_is_not_known_what_one_may_do_nothing_is_guessed() {
     write(&root, "PUT", &format!("{SHOP}/of-a"), &named).await.ok();
 }
 
-/// T6: no ground of a write sees what its writer may not: an owner, or the records of a Helm release, in a cluster that is
-/// hidden are nowhere.
+/// T6: no ground of a write sees what its writer may not: an owner, or the records of a Helm release, in a cluster that
+/// is hidden are nowhere.
 #[tokio::test]
 async fn grounds_see_nothing_hidden() {
     let (fixture, rbac) = fixture(["a", "b", "c"]).await;
@@ -702,7 +707,8 @@ async fn grounds_see_nothing_hidden() {
     }
 }
 
-/// What memory does not hold is asked of the clusters that let the caller list it, in the caller's name, and of no others.
+/// What memory does not hold is asked of the clusters that let the caller list it, in the caller's name, and of no
+/// others.
 #[tokio::test]
 async fn a_live_list_is_of_the_clusters_that_allow_it() {
     let (fixture, rbac) = fixture(["a", "b", "c"]).await;

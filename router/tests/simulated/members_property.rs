@@ -1,5 +1,5 @@
-//! Whatever somebody with partial rights asks for, no member is asked in another name, none that they may not know of is
-//! asked at all, and each answer is the one that they would get if there were no such member.
+//! Whatever somebody with partial rights asks for, no member is asked in another name, none that they may not know of
+//! is asked at all, and each answer is the one that they would get if there were no such member.
 
 use std::sync::Arc;
 

@@ -100,8 +100,8 @@ async fn a_document_that_cannot_be_read_is_left_out() {
     assert_eq!(document("/openapi/v3/apis/apps/v1".to_owned()).await, whole);
 }
 
-/// What describes kinds for everybody is held by its hash: whoever gives another's hash to a document of its own is shown
-/// beside the others, not in their place, and is nowhere once it is gone.
+/// What describes kinds for everybody is held by its hash: whoever gives another's hash to a document of its own is
+/// shown beside the others, not in their place, and is nowhere once it is gone.
 #[tokio::test]
 async fn a_member_that_gives_its_document_anothers_hash_describes_nobody_elses() {
     const DEPLOYMENT: &str = "simulated.v1.Deployment";

@@ -192,8 +192,8 @@ async fn a_cluster_that_is_meant_says_itself_that_it_refuses() {
     until(async || names(&fixture).await == ["a/of-a"]).await;
 }
 
-/// A policy counts from the moment at which it is there: clients are told of what is no longer theirs to see, and of what
-/// has come to it.
+/// A policy counts from the moment at which it is there: clients are told of what is no longer theirs to see, and of
+/// what has come to it.
 #[tokio::test]
 async fn an_open_watch_follows_the_policies() {
     let fixture = fixture(["a", "b"]).await;

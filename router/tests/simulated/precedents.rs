@@ -114,7 +114,8 @@ async fn capsule_proxy_5_a_second_selector_widens_nothing() {
     }
 }
 
-/// Nor does any selector show a user what their rights do not: ann may read all of `a`, `shop` of `b`, and nothing of `c`.
+/// Nor does any selector show a user what their rights do not: ann may read all of `a`, `shop` of `b`, and nothing of
+/// `c`.
 #[tokio::test]
 async fn capsule_proxy_5_no_selector_widens_what_a_user_may_see() {
     const ALL: &str = "/api/v1/configmaps";

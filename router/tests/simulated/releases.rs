@@ -293,7 +293,8 @@ async fn a_decoy_of_a_record_leads_no_write() {
     }
 }
 
-/// Two members that are reached from within this process, so that time passes by leaps, and a router that holds nothing.
+/// Two members that are reached from within this process, so that time passes by leaps, and a router that holds
+/// nothing.
 async fn within_this_process() -> (Fixture, [Arc<SimulatedCluster>; 2]) {
     let members = ["a", "b"].map(|name| Arc::new(Simulator::start_in_process(config(name)).unwrap()));
     let fixture = Fixture { members: Vec::new(), router: router(placed_in_a(false)) };

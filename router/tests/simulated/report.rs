@@ -17,8 +17,8 @@ async fn verbose(fixture: &Fixture) -> String {
     String::from_utf8(fixture.get("/readyz?verbose").await.body.to_vec()).unwrap()
 }
 
-/// Members `a`, well; `b`, which forbids Services; and `c`, which is killed after it has been read. The ConfigMap `twin`
-/// is in `a` and `c`.
+/// Members `a`, well; `b`, which forbids Services; and `c`, which is killed after it has been read. The ConfigMap
+/// `twin` is in `a` and `c`.
 async fn fleet() -> Fixture {
     let fixture = Fixture::start(["a", "b", "c"]).await;
     fixture.member("b").control().reject(Some(Rejection {

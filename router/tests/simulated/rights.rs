@@ -81,8 +81,8 @@ pub(crate) fn scoped(text: &str) -> (bool, Value) {
     }
 }
 
-/// Three members with ConfigMaps `one` and `two` of `shop` and `bank` each. Ann may read all of `a`, what is in `shop` of
-/// `b`, and nothing of `c`; root everything.
+/// Three members with ConfigMaps `one` and `two` of `shop` and `bank` each. Ann may read all of `a`, what is in `shop`
+/// of `b`, and nothing of `c`; root everything.
 pub(crate) async fn ann() -> Fixture {
     let fixture = Fixture::shared(["a", "b", "c"], allow(), SharedMode::default()).await;
     for member in &fixture.members {

@@ -19,8 +19,8 @@ use crate::rights_detected::{Mode, decided, found_out};
 const SHOP: &str = "/api/v1/namespaces/shop/configmaps";
 const SECRETS: &str = "/api/v1/secrets";
 
-/// A member's authorizer, where our account has the profile `read`: it says so before it looks what the user may do, as a
-/// kube-apiserver does.
+/// A member's authorizer, where our account has the profile `read`: it says so before it looks what the user may do, as
+/// a kube-apiserver does.
 struct Read(Arc<Rbac>);
 
 impl Authorizer for Read {
@@ -126,8 +126,8 @@ pub(crate) fn observe(member: &SimulatedCluster, user: &str) {
     member.apply(binding("", &format!("{user}-observes"), ("ClusterRole", "observer"), user)).unwrap();
 }
 
-/// Two members, of which `b` does not let our account read its roles, and two users who may list what is in `a`, of whom
-/// root is an observer.
+/// Two members, of which `b` does not let our account read its roles, and two users who may list what is in `a`, of
+/// whom root is an observer.
 #[tokio::test]
 async fn whose_rights_are_not_known_is_told_to_observers_alone() {
     let mut policies = allow();
@@ -169,8 +169,8 @@ async fn whose_rights_are_not_known_is_told_to_observers_alone() {
 }
 
 /// Two members, of which nothing is known of what anybody may do in `b`; of these resources `configmaps` are held, and
-/// clusters are asked for `secrets`. Who lists them of `a` alone need not wait for what is said of `b`, and who may list
-/// them nowhere that is known is told the same of both.
+/// clusters are asked for `secrets`. Who lists them of `a` alone need not wait for what is said of `b`, and who may
+/// list them nowhere that is known is told the same of both.
 #[tokio::test]
 async fn what_is_not_known_of_a_cluster_matters_where_it_is_asked_for() {
     let mut policies = Policies { registered: Some(vec!["configmaps".parse().unwrap()]), ..allow() };
@@ -224,8 +224,8 @@ async fn a_member_that_cannot_be_asked_keeps_no_observer_from_the_report() {
     assert!(problem.contains("it answers") && problem.contains("our account needs the verb create"), "{problem}");
 }
 
-/// Bob runs `a`, and administrates one namespace of `b`, which does not let him see reports. He binds himself there to so
-/// much that nobody looks at it.
+/// Bob runs `a`, and administrates one namespace of `b`, which does not let him see reports. He binds himself there to
+/// so much that nobody looks at it.
 #[tokio::test]
 async fn whoever_makes_their_own_rights_unknown_is_told_nothing_of_all_clusters() {
     const WORDS: usize = 4_000;
@@ -246,8 +246,8 @@ async fn whoever_makes_their_own_rights_unknown_is_told_nothing_of_all_clusters(
     bob.get("/readyz?verbose").await.refused(403);
 }
 
-/// kube-apiserver quotes the name that is asked for in its 403. It is bob who lacks the right, and nobody has to be told
-/// that the account is to be mended.
+/// kube-apiserver quotes the name that is asked for in its 403. It is bob who lacks the right, and nobody has to be
+/// told that the account is to be mended.
 #[tokio::test]
 async fn a_name_does_not_make_a_refusal_the_accounts() {
     let (fixture, _chains) = found_out([Mode::Rbac, Mode::Rbac, Mode::Rbac]).await;
@@ -257,8 +257,8 @@ async fn a_name_does_not_make_a_refusal_the_accounts() {
     assert_eq!(answer.code, 403, "{}", String::from_utf8_lossy(&answer.body));
 }
 
-/// The server behind a group of one cluster does not answer: what the cluster has of it is not known, to one of many users
-/// as little as to the one person of an endpoint.
+/// The server behind a group of one cluster does not answer: what the cluster has of it is not known, to one of many
+/// users as little as to the one person of an endpoint.
 #[tokio::test]
 async fn a_cluster_whose_aggregated_server_is_silent_is_missing_from_no_list_in_silence() {
     for partial in [Partial::Allow, Partial::Deny] {

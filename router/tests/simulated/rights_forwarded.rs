@@ -1,4 +1,5 @@
-//! The shared mode: what members answer. Which of them there are for a request of somebody, and what is said of the others.
+//! The shared mode: what members answer. Which of them there are for a request of somebody, and what is said of the
+//! others.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
-//! The shared mode: what lasts of members' answers ends with what opened it, whoever gives it. What an aggregated server
-//! answers below an object (a console, a stream of frames) lasts as `exec` and `logs -f` do, and is no watch and none of
-//! the subresources that Kubernetes itself has.
+//! The shared mode: what lasts of members' answers ends with what opened it, whoever gives it. What an aggregated
+//! server answers below an object (a console, a stream of frames) lasts as `exec` and `logs -f` do, and is no watch and
+//! none of the subresources that Kubernetes itself has.
 
 use std::time::Duration;
 
@@ -76,8 +76,8 @@ async fn what_goes_on_ends_with_the_right_to_it() {
     }
 }
 
-/// A path that is no resource may be answered with a stream as well: `/logs/kube-apiserver.log`, or whatever an aggregated
-/// server has there.
+/// A path that is no resource may be answered with a stream as well: `/logs/kube-apiserver.log`, or whatever an
+/// aggregated server has there.
 #[tokio::test]
 async fn what_goes_on_at_a_path_that_is_no_resource_ends_with_the_right_to_it() {
     let fixture = ann().await;

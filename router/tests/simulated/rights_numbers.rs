@@ -1,5 +1,5 @@
-//! The shared mode: numbers that objects carry (`itemResourceVersions: Integer`). They have no room for the rights under
-//! which they were handed out, and each names a cluster by an index that anybody can count up.
+//! The shared mode: numbers that objects carry (`itemResourceVersions: Integer`). They have no room for the rights
+//! under which they were handed out, and each names a cluster by an index that anybody can count up.
 
 use serde_json::json;
 use tributary_apimachinery::ItemResourceVersions;
@@ -69,8 +69,8 @@ async fn a_number_of_one_cluster_is_no_way_past_a_right_that_was_gained_in_anoth
     assert!(is_told_of_b, "of b, which may be listed by now, nothing is told: {told:?}");
 }
 
-/// Bob may list and delete in `a` and knows nothing of `hidden-customer`, whose index is 1: its numbers are as foreign to
-/// him as those of an index that no cluster has.
+/// Bob may list and delete in `a` and knows nothing of `hidden-customer`, whose index is 1: its numbers are as foreign
+/// to him as those of an index that no cluster has.
 #[tokio::test]
 async fn a_number_names_no_cluster_that_its_sender_may_not_know_of() {
     let fixture = Fixture::shared(["a", "hidden-customer"], integers(), SharedMode::default()).await;

@@ -1,5 +1,5 @@
-//! What memory answers somebody is the union of what each member's own rights allow them, as the slow and obvious reading
-//! of kube-apiserver's code says: lists of all namespaces and of one, of one name, and gets.
+//! What memory answers somebody is the union of what each member's own rights allow them, as the slow and obvious
+//! reading of kube-apiserver's code says: lists of all namespaces and of one, of one name, and gets.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
-//! The shared mode: members of which something else than roles and bindings decides. They are asked, and memory shows what
-//! they say.
+//! The shared mode: members of which something else than roles and bindings decides. They are asked, and memory shows
+//! what they say.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -364,8 +364,8 @@ async fn a_binding_of_nobody_in_one_member_does_not_have_another_asked_anew() {
 /// meanwhile, is not taken for silent before they are all made.
 const REQUESTS: usize = 400;
 
-/// Ann asks for names of `b`, which is asked about each right and is slow for a moment, and takes each request back. What
-/// is asked for requests that are gone is bounded by what may be under way at the cluster (50 questions).
+/// Ann asks for names of `b`, which is asked about each right and is slow for a moment, and takes each request back.
+/// What is asked for requests that are gone is bounded by what may be under way at the cluster (50 questions).
 #[tokio::test]
 async fn what_nobody_waits_for_is_not_asked() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
@@ -390,8 +390,8 @@ async fn what_nobody_waits_for_is_not_asked() {
     assert!(asked <= 100, "{asked} questions were put for {REQUESTS} requests that were gone");
 }
 
-/// Bob has no right anywhere. He asks once to be somebody in as many groups as may be asked for, which is refused by the
-/// first answer, and once in more.
+/// Bob has no right anywhere. He asks once to be somebody in as many groups as may be asked for, which is refused by
+/// the first answer, and once in more.
 #[tokio::test]
 async fn who_may_be_nobody_costs_a_member_one_question_however_much_they_ask_to_be() {
     let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;

@@ -252,8 +252,8 @@ async fn a_watch_ends_with_the_rights_in_the_clusters_of_its_view() {
     assert!(told.iter().all(|event| event.starts_with("ADDED c/")), "{told:?}");
 }
 
-/// A cluster that comes to serve what is watched is told of to who may list it there, and one that does not serve it ends
-/// nothing.
+/// A cluster that comes to serve what is watched is told of to who may list it there, and one that does not serve it
+/// ends nothing.
 #[tokio::test]
 async fn a_cluster_that_comes_to_serve_the_resource_is_told_of() {
     const DEPLOYMENTS: &str = "/apis/apps/v1/deployments";

@@ -98,8 +98,8 @@ impl LogText {
 #[tokio::test]
 async fn a_trouble_is_logged_once_when_it_begins_and_once_when_it_ends() {
     let log = LogText::default();
-    // Where there is one subscriber alone, whether it wants a line is asked on the thread that has one first, which may be
-    // another test's, and remembered for all.
+    // Where there is one subscriber alone, whether it wants a line is asked on the thread that has one first, which may
+    // be another test's, and remembered for all.
     let _another = tracing::Dispatch::new(tracing_subscriber::registry());
     let writer = log.clone();
     let lines = tracing_subscriber::fmt().with_max_level(tracing::Level::INFO).with_ansi(false);
@@ -254,8 +254,8 @@ async fn a_member_that_forbids_to_ask_whether_it_is_ready_is_not_silent() {
     }
 }
 
-/// Its etcd is gone, or `/readyz` waits for that: each of two checks of a kube-apiserver for 2 s. It answers pings all the
-/// same, and what is held may be old. Nothing is cut: logs and tunnels need no etcd.
+/// Its etcd is gone, or `/readyz` waits for that: each of two checks of a kube-apiserver for 2 s. It answers pings all
+/// the same, and what is held may be old. Nothing is cut: logs and tunnels need no etcd.
 #[tokio::test]
 async fn of_a_member_that_is_not_ready_only_what_comes_is_fresh() {
     for hangs in [false, true] {

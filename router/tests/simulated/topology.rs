@@ -432,8 +432,8 @@ async fn one_cluster_at_two_addresses_is_shown_once() {
     assert_eq!(items(&fixture.get(&made()).await.ok()), ["a/x"]);
 }
 
-/// Whoever runs a member may have it say that it is another: the uid of kube-system is what it says, and whose it is is no
-/// secret.
+/// Whoever runs a member may have it say that it is another: the uid of kube-system is what it says, and whose it is is
+/// no secret.
 #[tokio::test]
 async fn a_member_that_only_says_that_it_is_another_hides_nothing_of_that() {
     let fixture = Fixture::start(["victim"]).await;

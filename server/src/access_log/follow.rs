@@ -32,8 +32,8 @@ const TIME_FORMAT: &str = "%Y-%m-%dT%H:%M:%S%.6fZ";
 /// The header that says for whom a request is.
 const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
 
-/// What is known of a request. Its line is written when this is dropped: at the end of its answer, or when its client goes
-/// away before. That may be hours later, so nothing of the request's head is kept but what is written of it.
+/// What is known of a request. Its line is written when this is dropped: at the end of its answer, or when its client
+/// goes away before. That may be hours later, so nothing of the request's head is kept but what is written of it.
 pub(crate) struct Followed {
     log: Arc<AccessLog>,
     received: SystemTime,

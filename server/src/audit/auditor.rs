@@ -70,9 +70,9 @@ impl Auditor {
         self.sinks.shut_down().await;
     }
 
-    /// The event of a request that arrived at a time with an ID; `None` where the policy says nothing of it. `head` has its
-    /// peer among its extensions. `level` is what the dispatch policy says that takes it; nobody lowers it by acting as
-    /// another, or by groups that count nowhere.
+    /// The event of a request that arrived at a time with an ID; `None` where the policy says nothing of it. `head` has
+    /// its peer among its extensions. `level` is what the dispatch policy says that takes it; nobody lowers it by
+    /// acting as another, or by groups that count nowhere.
     pub(crate) fn event(
         &self,
         (id, at): (&HeaderValue, MicroTime),

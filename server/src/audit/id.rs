@@ -36,8 +36,8 @@ pub(crate) fn given_audit_id(headers: &HeaderMap) -> Option<HeaderValue> {
     headers.get(AUDIT_ID).filter(is_well).and_then(|given| HeaderValue::from_bytes(given.as_bytes()).ok())
 }
 
-/// Tells the client a request's ID. HTTP/2 keeps headers that were sent, so that they are sent again by a number; an ID is
-/// sent once, and would only push out those that come again. Values that are called sensitive are not kept.
+/// Tells the client a request's ID. HTTP/2 keeps headers that were sent, so that they are sent again by a number; an ID
+/// is sent once, and would only push out those that come again. Values that are called sensitive are not kept.
 pub(crate) fn marked(mut response: Response<Body>, mut id: HeaderValue) -> Response<Body> {
     id.set_sensitive(true);
     response.headers_mut().insert(AUDIT_ID, id);

@@ -60,8 +60,8 @@ pub(crate) struct Received {
 }
 
 impl Received {
-    /// Takes up a request before anything is known of who sends it: gives it its audit ID. `has_certificate` says whether
-    /// its client sent a certificate.
+    /// Takes up a request before anything is known of who sends it: gives it its audit ID. `has_certificate` says
+    /// whether its client sent a certificate.
     pub(crate) fn take_up(auditor: &Arc<Auditor>, head: &mut Parts, has_certificate: bool) -> Self {
         let id = given_audit_id(&head.headers).unwrap_or_else(new_audit_id);
         let trace = RequestTrace::new(Some(id.clone()), head.extensions.remove());
@@ -71,7 +71,8 @@ impl Received {
         Self { auditor: Arc::clone(auditor), id, trace, presented, at }
     }
 
-    /// Writes that the request has been received, and follows it from there. `level` is what dispatch policies say of it. `head` has its peer among its extensions.
+    /// Writes that the request has been received, and follows it from there. `level` is what dispatch policies say of
+    /// it. `head` has its peer among its extensions.
     ///
     /// # Errors
     /// 500 where the event cannot be written, and nothing may be done that is not written.

@@ -1,8 +1,8 @@
 //! Lines of requests that end at the same time, written together.
 //!
-//! Whoever comes while nobody writes writes its line at once, on its own thread. Whoever comes meanwhile leaves its line
-//! and waits without a thread: the one who writes takes all that was left in one go, and says to each whether its line was
-//! written. So no thread waits for another's write, and of many lines few writes are made.
+//! Whoever comes while nobody writes writes its line at once, on its own thread. Whoever comes meanwhile leaves its
+//! line and waits without a thread: the one who writes takes all that was left in one go, and says to each whether its
+//! line was written. So no thread waits for another's write, and of many lines few writes are made.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

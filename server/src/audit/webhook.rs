@@ -168,7 +168,8 @@ impl Webhook {
     }
 }
 
-/// A client of the kubeconfig's current context, and the path that events are posted to: the server's, as it is written.
+/// A client of the kubeconfig's current context, and the path that events are posted to: the server's, as it is
+/// written.
 async fn client(path: &Path) -> Result<(kube::Client, Uri), String> {
     let kubeconfig = Kubeconfig::read_from(path).map_err(|error| explain(&error))?;
     let options = KubeConfigOptions::default();

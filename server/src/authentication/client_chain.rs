@@ -7,8 +7,8 @@ use tributary_authentication::{CertificateError, ClientCertificates, FrontProxyE
 /// A connection's certificates, leaf first; none where the client sent none.
 ///
 /// The handshake shows that the client has the key. Who vouches for the certificate, and whether its time is over, is
-/// asked at each request: a connection outlives both. That takes two signature checks, so the answer is remembered until
-/// the first certificate ends or the authorities are exchanged.
+/// asked at each request: a connection outlives both. That takes two signature checks, so the answer is remembered
+/// until the first certificate ends or the authorities are exchanged.
 #[derive(Debug, Default)]
 pub struct ClientChain {
     certificates: Vec<CertificateDer<'static>>,
@@ -66,8 +66,8 @@ impl ClientChain {
     }
 }
 
-/// What is remembered, else what is found now, and until when it holds. The generation is that of before the question, so that what was found
-/// while the authorities were exchanged is not believed afterwards.
+/// What is remembered, else what is found now, and until when it holds. The generation is that of before the question,
+/// so that what was found while the authorities were exchanged is not believed afterwards.
 fn remembered<T: Clone, E>(
     memory: &Mutex<Option<Remembered<T>>>,
     generation: u64,

@@ -1,7 +1,7 @@
 //! Whether a browser sends a request for a page of another site.
 //!
-//! A certificate is sent by a browser by itself, whoever's page asks: without this check any page that a user opens could
-//! write to their clusters. A token is not, so requests with one are not looked at.
+//! A certificate is sent by a browser by itself, whoever's page asks: without this check any page that a user opens
+//! could write to their clusters. A token is not, so requests with one are not looked at.
 
 use http::HeaderMap;
 use http::header::{HOST, HeaderName, ORIGIN};

@@ -1,5 +1,5 @@
-//! The files that say who vouches for clients, and by which certificate the endpoint proves itself. Read at the start, and
-//! again whenever they change.
+//! The files that say who vouches for clients, and by which certificate the endpoint proves itself. Read at the start,
+//! and again whenever they change.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -57,8 +57,8 @@ impl SharedAuthenticator {
         RequestedAuthorities { clients, proxies }
     }
 
-    /// Whether any name may be a proxy's while clients have certificates, too. Then a client whose authority is below the
-    /// proxies' own would be one: comparing the authorities would not show it.
+    /// Whether any name may be a proxy's while clients have certificates, too. Then a client whose authority is below
+    /// the proxies' own would be one: comparing the authorities would not show it.
     pub(super) fn any_client_may_be_a_proxy(&self) -> bool {
         self.certificates.is_some() && self.any_name_is_a_proxys()
     }
@@ -200,8 +200,9 @@ impl SharedAuthenticator {
     }
 }
 
-/// Whether a token would still be taken: its issuer may be configured in another way, and the cluster that has reviewed it
-/// may not know it any more. What lasts is who asks; so it is followed from the first question on, and for no other request.
+/// Whether a token would still be taken: its issuer may be configured in another way, and the cluster that has reviewed
+/// it may not know it any more. What lasts is who asks; so it is followed from the first question on, and for no other
+/// request.
 fn still_known_by_token(tokens: &Arc<TokenAuthenticator>, known: &Arc<Authenticated>, token: &[u8]) -> StillKnown {
     let (tokens, known, token) = (Arc::clone(tokens), Arc::clone(known), token.to_vec());
     let followed = OnceLock::new();
@@ -211,8 +212,8 @@ fn still_known_by_token(tokens: &Arc<TokenAuthenticator>, known: &Arc<Authentica
     })
 }
 
-/// The cluster whose own API a request addresses, by its path or by its host. A path that cannot be read addresses none,
-/// which asks nobody more.
+/// The cluster whose own API a request addresses, by its path or by its host. A path that cannot be read addresses
+/// none, which asks nobody more.
 fn addressed(head: &Parts) -> Option<ClusterName> {
     hosts::mount(head).split(head.uri.path()).ok()?.0
 }

@@ -60,8 +60,8 @@ pub struct JoinArguments {
     /// Tell the cluster these extras of users; '' for none [default: as it is there, else none]
     #[arg(long, value_name = "KEY,...", value_delimiter = ',')]
     pub impersonate_extra: Option<Vec<String>>,
-    /// Let the cluster vouch for tokens: those of its ServiceAccounts, and those that it reviews. The account may act as
-    /// anybody then, in every way (--impersonation any) [default: as it is there, else false]
+    /// Let the cluster vouch for tokens: those of its ServiceAccounts, and those that it reviews. The account may act
+    /// as anybody then, in every way (--impersonation any) [default: as it is there, else false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub tokens: Option<bool>,
     /// The namespace of the account
@@ -70,8 +70,8 @@ pub struct JoinArguments {
     /// The name of the account, its role and its binding
     #[arg(long, value_name = "NAME", default_value = "tributary")]
     pub account: String,
-    /// How long the account's token lasts, or never, if it does not end; run join again before it ends [default: as it is
-    /// there, else never]
+    /// How long the account's token lasts, or never, if it does not end; run join again before it ends [default: as it
+    /// is there, else never]
     #[arg(long, value_name = "DURATION")]
     pub token_lifetime: Option<TokenLifetime>,
     /// Print what would be done, and do nothing

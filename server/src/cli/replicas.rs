@@ -15,14 +15,14 @@ use tributary_flow_control::Replicas;
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Replicas that share the limits of flow control")]
 pub struct ReplicaArguments {
-    /// How many replicas share each limit of flow control. Each has an equal part, and what others lend it [default: one
-    /// more than --peer names]
+    /// How many replicas share each limit of flow control. Each has an equal part, and what others lend it [default:
+    /// one more than --peer names]
     #[arg(long, value_name = "N")]
     pub replica_count: Option<NonZeroU32>,
-    /// Another replica, at the address of its --peer-listen: https://HOST:PORT. Replicas lend each other what they do not
-    /// use of a limit. May be repeated. A host name may lead to several replicas, as a headless Service's does; it is
-    /// resolved every 5 seconds. Then, and where this replica itself is among them, --replica-count has to say how many
-    /// there are
+    /// Another replica, at the address of its --peer-listen: https://HOST:PORT. Replicas lend each other what they do
+    /// not use of a limit. May be repeated. A host name may lead to several replicas, as a headless Service's does; it
+    /// is resolved every 5 seconds. Then, and where this replica itself is among them, --replica-count has to say how
+    /// many there are
     #[arg(long = "peer", value_name = "URL", requires = "peer_listen")]
     pub peers: Vec<PeerUrl>,
     /// Where the other replicas ask this one, over TLS with certificates on both sides
@@ -50,7 +50,8 @@ impl ReplicaArguments {
         self.count() > NonZeroU32::MIN
     }
 
-    /// Checks that the numbers fit together. `is_one` is whether it was said that no other process serves the same clients.
+    /// Checks that the numbers fit together. `is_one` is whether it was said that no other process serves the same
+    /// clients.
     ///
     /// # Errors
     /// What does not fit, and what to do.

@@ -108,16 +108,17 @@ pub struct ServeArguments {
     /// an Integer version, only from the versions of bookmarks and lists [default: One; Several with --config alone]
     #[arg(long, value_enum, ignore_case = true, value_name = "One|Several")]
     pub replicas: Option<Replicas>,
-    /// Where the certificates, the token and what clusters served last are kept [default: $XDG_DATA_HOME/tributary, else ~/.local/share/tributary]
+    /// Where the certificates, the token and what clusters served last are kept [default: $XDG_DATA_HOME/tributary,
+    /// else ~/.local/share/tributary]
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
     /// How long requests are served as before after the signal that ends the process, while /readyz fails already, so
     /// that load balancers send clients elsewhere: 5s
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse_duration)]
     pub shutdown_delay_duration: Duration,
-    /// How likely a request over HTTP/2, a watch as any other, is the last on its connection: its client is told (GOAWAY)
-    /// and opens another, by way of the load balancer, while what is under way goes on. From 0 (never) to 0.02; 0.001
-    /// spreads clients over several replicas within some thousand requests
+    /// How likely a request over HTTP/2, a watch as any other, is the last on its connection: its client is told
+    /// (GOAWAY) and opens another, by way of the load balancer, while what is under way goes on. From 0 (never) to
+    /// 0.02; 0.001 spreads clients over several replicas within some thousand requests
     #[arg(long, value_name = "CHANCE", default_value = "0")]
     pub goaway_chance: GoawayChance,
     /// Who may connect, and how.
@@ -135,8 +136,8 @@ pub struct ServeArguments {
     /// Where a line of each request is written.
     #[command(flatten)]
     pub access_log: AccessLogArguments,
-    /// An apiserver.config.k8s.io/v1 TracingConfiguration, as kube-apiserver takes it: which requests are traced, and the
-    /// OpenTelemetry collector that spans are sent to (OTLP over gRPC)
+    /// An apiserver.config.k8s.io/v1 TracingConfiguration, as kube-apiserver takes it: which requests are traced, and
+    /// the OpenTelemetry collector that spans are sent to (OTLP over gRPC)
     #[arg(long, value_name = "FILE", help_heading = "Tracing")]
     pub tracing_config_file: Option<PathBuf>,
 }

@@ -19,7 +19,8 @@ use crate::listener::tls::{TLS_1_2, TLS_1_3, TlsVersions};
 pub struct SharedArguments {
     /// Certificates of the authorities that vouch for clients: the common name is the user, organizations are groups.
     /// With this flag, --authentication-config, --token-review-cluster, --requestheader-client-ca-file or an
-    /// UpstreamCluster with spec.secureServing.clientCAFile or clientCAData the endpoint is shared: its generated token is refused, and each user sees and does what they may in each cluster
+    /// UpstreamCluster with spec.secureServing.clientCAFile or clientCAData the endpoint is shared: its generated token
+    /// is refused, and each user sees and does what they may in each cluster
     #[arg(long, value_name = "FILE")]
     pub client_ca_file: Option<PathBuf>,
     /// The serving certificate, followed by its intermediates; without it one for loopback names is made
@@ -59,8 +60,8 @@ pub struct SharedArguments {
     /// An AuthenticationConfiguration of apiserver.config.k8s.io/v1: the issuers whose tokens are verified here
     #[arg(long, value_name = "FILE")]
     pub authentication_config: Option<PathBuf>,
-    /// The cluster that is asked (TokenReview) about tokens that are no configured issuer's and no ServiceAccount's of a
-    /// cluster. Whom it names is known in all clusters, but for names that begin with system:
+    /// The cluster that is asked (TokenReview) about tokens that are no configured issuer's and no ServiceAccount's of
+    /// a cluster. Whom it names is known in all clusters, but for names that begin with system:
     #[arg(long, value_name = "NAME")]
     pub token_review_cluster: Option<ClusterName>,
     /// How long what a cluster said of a token is remembered
@@ -69,8 +70,8 @@ pub struct SharedArguments {
     /// Audiences: a token that a cluster reviews must be for one of them; without it, for that cluster's own API
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub api_audiences: Vec<String>,
-    /// Networks of load balancers that say by the PROXY protocol, version 1 or 2, where each connection comes from; from
-    /// them a connection without it is refused, and from all others one with it
+    /// Networks of load balancers that say by the PROXY protocol, version 1 or 2, where each connection comes from;
+    /// from them a connection without it is refused, and from all others one with it
     #[arg(long, value_name = "CIDR,...", value_delimiter = ',')]
     pub proxy_protocol_from: Vec<PeerNetwork>,
     /// A DeniedUsers file: the users that it names are answered nothing, and what they have open ends
@@ -79,7 +80,8 @@ pub struct SharedArguments {
     /// Seconds for which the last known rights in a cluster hold that is cut off as a whole
     #[arg(long, value_name = "SECONDS", default_value_t = Self::default().stale_rights)]
     pub stale_rights: u64,
-    /// Seconds after which what lasts is ended: watches, logs that are followed, exec, attach, port-forward; 0 for never
+    /// Seconds after which what lasts is ended: watches, logs that are followed, exec, attach, port-forward; 0 for
+    /// never
     #[arg(long, value_name = "SECONDS", default_value_t = Self::default().max_stream_age)]
     pub max_stream_age: u64,
     /// Whether authorities of clusters' own hosts (`spec.secureServing`) vouch for clients, as the first configuration

@@ -1,4 +1,5 @@
-//! `tributary check`: validates configuration files and explains what would be served; with `--as`, what a user would see.
+//! `tributary check`: validates configuration files and explains what would be served; with `--as`, what a user would
+//! see.
 //!
 //! The findings and the explanation are the command's output. Nothing is sent to any cluster unless a user is named.
 

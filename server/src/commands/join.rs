@@ -1,5 +1,5 @@
-//! `tributary join`: makes an account for Tributary in a cluster, with the least rights that serve its purpose, after it
-//! has said what it will do; then writes what `serve --config` needs to serve the cluster.
+//! `tributary join`: makes an account for Tributary in a cluster, with the least rights that serve its purpose, after
+//! it has said what it will do; then writes what `serve --config` needs to serve the cluster.
 //!
 //! Everything that can be known is found out before anything is changed: who asks, what is there, whether the cluster
 //! would take each object (a server-side dry run), and what would be written here.
@@ -31,8 +31,8 @@ use crate::output::print;
 /// Makes the account, or says what it would do.
 ///
 /// # Errors
-/// A usage failure for a flag, a kubeconfig or a file that has to be corrected, and where nobody can be asked; a runtime
-/// failure for what the cluster refuses.
+/// A usage failure for a flag, a kubeconfig or a file that has to be corrected, and where nobody can be asked; a
+/// runtime failure for what the cluster refuses.
 pub async fn join(arguments: JoinArguments) -> Result<(), Failure> {
     let chosen = ChosenContext::open(arguments.kubeconfig.as_deref(), Some(&arguments.context)).await;
     let config = chosen.map_err(Failure::usage)?.target.config;

@@ -18,7 +18,8 @@ use crate::terminal::plain;
 /// How long an answer may take. 10 s: it is made in milliseconds, and the server may be on another continent.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
-/// The longest answer, in bytes. 64 MiB: the report of a thousand clusters, each of a hundred collections of which is behind.
+/// The longest answer, in bytes. 64 MiB: the report of a thousand clusters, each of a hundred collections of which is
+/// behind.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
 /// The longest refusal that is read, in bytes. A Status is a few hundred.
@@ -64,7 +65,8 @@ impl RunningServer {
     /// A page, as it writes it.
     ///
     /// # Errors
-    /// A runtime failure that names the address and what to do; a usage failure for a question that it does not understand.
+    /// A runtime failure that names the address and what to do; a usage failure for a question that it does not
+    /// understand.
     pub(super) async fn ask(&self, page: &Page) -> Result<String, Failure> {
         let timed_out = |_| Failure::runtime(anyhow!("{} does not answer within {ANSWER_WITHIN:?}", self.named));
         tokio::time::timeout(ANSWER_WITHIN, self.ask_patiently(page)).await.map_err(timed_out)?

@@ -42,8 +42,8 @@ pub async fn serve(arguments: ServeArguments, on_ready: impl FnOnce(&Ready<'_>))
     }
 }
 
-/// Serves until `leaving` is cancelled, for the shutdown delay beyond that, and until everything has drained. During the
-/// start `leaving` ends it at once.
+/// Serves until `leaving` is cancelled, for the shutdown delay beyond that, and until everything has drained. During
+/// the start `leaving` ends it at once.
 async fn serve_until(
     leaving: &CancellationToken,
     reload: &Notify,

@@ -176,7 +176,8 @@ mod tests {
         assert!(changes(&mut watch).await, "the file is gone");
     }
 
-    /// A volume of a pod: the kubelet writes a directory, and exchanges the link `..data` through which each file is a link.
+    /// A volume of a pod: the kubelet writes a directory, and exchanges the link `..data` through which each file is a
+    /// link.
     #[tokio::test]
     async fn an_exchanged_volume_is_noticed_and_then_the_next_one() {
         use std::os::unix::fs::symlink;

@@ -9,8 +9,8 @@ use tributary_merge::Epochs;
 
 use super::DataDirectory;
 
-/// The lists of clusters that compact resourceVersions refer to. Without them old compact versions are 410, which clients
-/// survive.
+/// The lists of clusters that compact resourceVersions refer to. Without them old compact versions are 410, which
+/// clients survive.
 pub(crate) const EPOCHS: KeptFile<Epochs> = KeptFile {
     name: "epochs.json",
     unreadable: "the kept lists of clusters cannot be read; older compact resourceVersions are answered 410",
@@ -26,8 +26,8 @@ pub(crate) const MEMBER_KEYS: KeptFile<MemberKeys> = KeptFile {
     value: PhantomData,
 };
 
-/// A value that one run keeps for later ones, as JSON. That it cannot be read is no reason not to start, and that it cannot
-/// be written is none to stop: either is logged, with what comes of it.
+/// A value that one run keeps for later ones, as JSON. That it cannot be read is no reason not to start, and that it
+/// cannot be written is none to stop: either is logged, with what comes of it.
 pub(crate) struct KeptFile<T> {
     name: &'static str,
     unreadable: &'static str,

@@ -22,9 +22,9 @@ pub(crate) fn read(directory: &DataDirectory) -> LastHeard {
     )
 }
 
-/// Keeps it for later runs, with what other processes have kept of clusters that this one does not have. Where that fails
-/// the next will know less at its start, so it is logged and served on. To be called on a
-/// thread of the runtime's that may block: others may hold the directory, for ten seconds at most.
+/// Keeps it for later runs, with what other processes have kept of clusters that this one does not have. Where that
+/// fails the next will know less at its start, so it is logged and served on. To be called on a thread of the runtime's
+/// that may block: others may hold the directory, for ten seconds at most.
 pub(crate) fn keep(directory: &DataDirectory, heard: LastHeard) {
     if let Err(error) = try_keep(directory, heard) {
         let error = tributary_apimachinery::explain(&error);

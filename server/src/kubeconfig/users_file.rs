@@ -2,8 +2,8 @@
 //! which it takes them out.
 //!
 //! A change is written to a file beside it that then takes its place, so that it is whole at any time; its owner stays,
-//! a link to it stays a link, and so does its mode, but that nobody except its owner may read a token that was put in. Others that change it are kept away as kubectl does it: by a file of its
-//! name with `.lock` behind.
+//! a link to it stays a link, and so does its mode, but that nobody except its owner may read a token that was put in.
+//! Others that change it are kept away as kubectl does it: by a file of its name with `.lock` behind.
 //!
 //! Source: client-go `tools/clientcmd/loader.go` (`lockFile`).
 

@@ -49,8 +49,8 @@ pub(crate) fn open_target(path: &Path, rotation: Rotation) -> io::Result<Box<dyn
     })
 }
 
-/// The same open file without a buffer. Rust's own of standard output takes more than it has written, so that nobody could
-/// say which lines were lost.
+/// The same open file without a buffer. Rust's own of standard output takes more than it has written, so that nobody
+/// could say which lines were lost.
 ///
 /// # Errors
 /// Where the process has too many files open.

@@ -80,8 +80,8 @@ impl Acquaintance {
         self.stranger.hold(bytes).map(Some)
     }
 
-    /// Ends when a head of which a part has come cannot be held. It is not read any further, so the connection is closed
-    /// even if somebody has become known meanwhile. Cancel: safe.
+    /// Ends when a head of which a part has come cannot be held. It is not read any further, so the connection is
+    /// closed even if somebody has become known meanwhile. Cancel: safe.
     pub(super) async fn no_room(&self) {
         self.no_room.notified().await;
     }
@@ -119,8 +119,8 @@ impl Acquaintance {
         }
     }
 
-    /// Ends when the connection is to take no more requests. Nothing that others do on a connection that is known ends it.
-    /// Cancel: safe.
+    /// Ends when the connection is to take no more requests. Nothing that others do on a connection that is known ends
+    /// it. Cancel: safe.
     pub(super) async fn refused(&self) {
         let _ = tokio::time::timeout(STRANGER_TIMEOUT, self.refused.notified()).await;
         if self.is_known() {
@@ -128,8 +128,8 @@ impl Acquaintance {
         }
     }
 
-    /// Ends when the last answers to a stranger have had their time. Who was refused first may become known by a request
-    /// that was already under way, and what is answered to that goes on until it ends. Cancel: safe.
+    /// Ends when the last answers to a stranger have had their time. Who was refused first may become known by a
+    /// request that was already under way, and what is answered to that goes on until it ends. Cancel: safe.
     pub(super) async fn taken_leave(&self) {
         tokio::time::sleep(STRANGER_FAREWELL).await;
         if self.is_known() {

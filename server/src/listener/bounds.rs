@@ -7,10 +7,10 @@ use super::unread::UNREAD_BYTES_MAX;
 /// queue.
 pub const CONNECTIONS_MAX: usize = 4096;
 
-/// What part of all connections one user may have, and what part those may have together on whom nobody is known yet: one
-/// in so many. A quarter, 1,024 of 4,096. A client holds one over HTTP/2, and one more for each exec or port-forward; and it
-/// becomes known with its first request, some milliseconds after it connects, so few are strangers at once unless somebody
-/// floods.
+/// What part of all connections one user may have, and what part those may have together on whom nobody is known yet:
+/// one in so many. A quarter, 1,024 of 4,096. A client holds one over HTTP/2, and one more for each exec or
+/// port-forward; and it becomes known with its first request, some milliseconds after it connects, so few are strangers
+/// at once unless somebody floods.
 pub(super) const CONNECTIONS_PART: usize = 4;
 
 /// What clients may have at most.

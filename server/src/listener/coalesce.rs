@@ -101,8 +101,8 @@ impl<S> Coalesce<S> {
     }
 }
 
-/// How much room is made for so many bytes. Most answers and events are short, and fit in a small buffer; what does not has
-/// more behind it.
+/// How much room is made for so many bytes. Most answers and events are short, and fit in a small buffer; what does not
+/// has more behind it.
 fn capacity_for(bytes: usize) -> usize {
     if bytes <= SHORT_BYTES { SHORT_BYTES } else { BUFFER_BYTES }
 }

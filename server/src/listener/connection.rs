@@ -1,4 +1,5 @@
-//! One client connection: a PROXY header where its peer sends one, the TLS handshake, then HTTP/2 or HTTP/1.1 with upgrades.
+//! One client connection: a PROXY header where its peer sends one, the TLS handshake, then HTTP/2 or HTTP/1.1 with
+//! upgrades.
 
 use std::io;
 use std::net::SocketAddr;
@@ -66,8 +67,8 @@ impl<H: Handler> ClientConnection<H> {
         }
     }
 
-    /// The connection after its handshake, and where it comes from; `None` where there is none, because it failed or the
-    /// server stops.
+    /// The connection after its handshake, and where it comes from; `None` where there is none, because it failed or
+    /// the server stops.
     async fn shake_hands(&self, mut stream: TcpStream) -> Option<(TlsStream<Coalesce<TcpStream>>, SocketAddr)> {
         let handshake = async {
             let client = self.proxies.client(&mut stream, self.peer).await?;
@@ -156,8 +157,8 @@ impl<H: Handler> ClientConnection<H> {
                         tracing::debug!(client = %client.address, why, "the connection is closed");
                         return;
                     }
-                    // What is under way goes on: over HTTP/2 the client is told to send nothing more (GOAWAY), and then,
-                    // once it has heard, which of its requests was the last.
+                    // What is under way goes on: over HTTP/2 the client is told to send nothing more (GOAWAY), and
+                    // then, once it has heard, which of its requests was the last.
                     connection.as_mut().graceful_shutdown();
                     told.note(&by_what);
                     interrupted = interruption(told);

@@ -11,7 +11,8 @@ use std::str::FromStr;
 use http::Version;
 use tokio::sync::Notify;
 
-/// The largest chance: one of fifty requests, as kube-apiserver allows. More would have clients shake hands all the time.
+/// The largest chance: one of fifty requests, as kube-apiserver allows. More would have clients shake hands all the
+/// time.
 const CHANCE_MAX: f64 = 0.02;
 
 /// How likely a request over HTTP/2 is the last on its connection: 0 (never) to 0.02.

@@ -1,16 +1,16 @@
-//! What requests that wait may have in their heads: of one connection, and of all together, so that nobody's memory is taken
-//! by those that are not answered yet.
+//! What requests that wait may have in their heads: of one connection, and of all together, so that nobody's memory is
+//! taken by those that are not answered yet.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The largest request head, in bytes, as HTTP/2 counts it. 256 KiB has room for the largest that is of use at once: a token
-/// and an impersonation of 64 KiB each, a selector of 1,000 values in the query, and 32 bytes for each of 1,000 headers.
-/// hyper's own 16 KiB is too small. kube-apiserver takes 1 MiB (`http.DefaultMaxHeaderBytes`); but a head takes two to three
-/// times as much memory as it counts, and is held before anybody knows who sends it.
+/// The largest request head, in bytes, as HTTP/2 counts it. 256 KiB has room for the largest that is of use at once: a
+/// token and an impersonation of 64 KiB each, a selector of 1,000 values in the query, and 32 bytes for each of 1,000
+/// headers. hyper's own 16 KiB is too small. kube-apiserver takes 1 MiB (`http.DefaultMaxHeaderBytes`); but a head
+/// takes two to three times as much memory as it counts, and is held before anybody knows who sends it.
 pub(super) const HEADER_LIST_BYTES_MAX: u32 = 256 << 10;
-/// What the requests of one connection that wait may have in their heads, in bytes. 4 MiB: as many as there are streams,
-/// with 2 KiB each, as of a controller that connects anew; tokens and groups make some larger.
+/// What the requests of one connection that wait may have in their heads, in bytes. 4 MiB: as many as there are
+/// streams, with 2 KiB each, as of a controller that connects anew; tokens and groups make some larger.
 pub(super) const HEADS_BYTES_MAX: usize = 4 << 20;
 /// The same of all connections together, but for what each has of its own.
 const ALL_HEADS_BYTES_MAX: usize = 64 << 20;
@@ -59,8 +59,8 @@ impl ConnectionHeads {
 }
 
 impl HeldHead {
-    /// Holds so many bytes from now on. Whether there is room for them, by the same rule as for a whole one; where there is
-    /// none they are counted all the same, until this is dropped.
+    /// Holds so many bytes from now on. Whether there is room for them, by the same rule as for a whole one; where
+    /// there is none they are counted all the same, until this is dropped.
     pub(super) fn resize(&mut self, bytes: usize) -> bool {
         let Some(more) = bytes.checked_sub(self.bytes).filter(|more| *more > 0) else {
             self.give_back(self.bytes - bytes);

@@ -20,8 +20,8 @@ const CONNECTION_WINDOW_BYTES: u32 = 8 << 20;
 /// What HTTP/2 takes of one answer before the socket does, in bytes. Two frames of ours keep it busy; hyper's own
 /// 400 KiB would be held for each stream of a reader that is stuck.
 const SEND_BUFFER_BYTES: usize = 128 << 10;
-/// The most headers of a request: one `Impersonate-Group` per group; hyper's own 100 of HTTP/1.1 is too few. HTTP/2 has no
-/// bound of its own, and says a header that was sent before in one byte, while each takes 100 here.
+/// The most headers of a request: one `Impersonate-Group` per group; hyper's own 100 of HTTP/1.1 is too few. HTTP/2 has
+/// no bound of its own, and says a header that was sent before in one byte, while each takes 100 here.
 pub(super) const HEADERS_MAX: usize = 1000;
 /// The quiet time after which an HTTP/2 client is pinged: a laptop that went to sleep must not hold its
 /// watches for ever.

@@ -3,8 +3,8 @@
 //! HTTP/2 takes a frame of each answer before there is room for it: a client that opens two thousand streams and reads
 //! none would have as many frames held for it, or as many whole objects. So a connection is given no more than
 //! [`Unread`] has room for, of what one may have and of what all of them together may, and an answer of which nothing
-//! is taken for a minute ([`overdue`]) is cut, whatever its client does otherwise: pings are answered by a library, and one
-//! answer that is read says nothing of another.
+//! is taken for a minute ([`overdue`]) is cut, whatever its client does otherwise: pings are answered by a library, and
+//! one answer that is read says nothing of another.
 //!
 //! HTTP/2 takes more of an answer than its client does, as far as the windows are open that the client announces: up to
 //! 128 KiB of each. So what is given is counted until the last piece of it is dropped, which is when the socket has it;

@@ -73,8 +73,8 @@ impl ProxyHeaders {
         Self { peers, are_missing: AtomicBool::new(false) }
     }
 
-    /// Where a connection comes from: takes the header off that such a peer sends, and nothing behind it. Reads without a
-    /// time limit.
+    /// Where a connection comes from: takes the header off that such a peer sends, and nothing behind it. Reads without
+    /// a time limit.
     ///
     /// # Errors
     /// There is no header, or one that cannot be read; the stream's own.
@@ -300,8 +300,8 @@ mod tests {
     #[tokio::test]
     async fn peers_that_send_none_are_told_of_once() {
         let log = Log::default();
-        // With one subscriber alone, whether a line is wanted is asked on whatever thread has one first, and remembered for
-        // all.
+        // With one subscriber alone, whether a line is wanted is asked on whatever thread has one first, and remembered
+        // for all.
         let _another = tracing::Dispatch::new(tracing_subscriber::registry());
         let writer = log.clone();
         let lines = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone());

@@ -96,8 +96,8 @@ impl ListenerRefusal {
         }
     }
 
-    /// What a connection's end says of a head that was answered without becoming a request: over HTTP/1.1. Over HTTP/2 a
-    /// head that is too large is answered 431 by the protocol's own part, which tells nobody.
+    /// What a connection's end says of a head that was answered without becoming a request: over HTTP/1.1. Over HTTP/2
+    /// a head that is too large is answered 431 by the protocol's own part, which tells nobody.
     pub(super) fn of_end(end: &(dyn std::error::Error + 'static)) -> Option<Self> {
         let error = end.downcast_ref::<Error>()?;
         match error {

@@ -47,7 +47,8 @@ impl<H: Handler> ConnectionRequests<H> {
                         drop(head);
                         self.acquaintance.note(outcome)
                     };
-                    // Boxed, so that a stream whose answer goes on for hours is not as large as the whole way of a request.
+                    // Boxed, so that a stream whose answer goes on for hours is not as large as the whole way of a
+                    // request.
                     let answer = Box::pin(self.front.call(request, &self.client, note, has_room)).await;
                     self.parting.draw(version);
                     answer

@@ -1,6 +1,6 @@
 //! Connections on which nobody is known yet: a part of all, so that whoever has no credential cannot take the room of
-//! those who have one. Nor their memory: a cluster may have to be asked who sends a request, and the heads of all that come
-//! meanwhile are held.
+//! those who have one. Nor their memory: a cluster may have to be asked who sends a request, and the heads of all that
+//! come meanwhile are held.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

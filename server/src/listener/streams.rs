@@ -1,11 +1,11 @@
 //! The streams of an HTTP/2 connection, answered on the connection's own task.
 //!
-//! hyper wants a task for each stream, beside the one that reads and writes the connection. The two wake each other for each
-//! frame, and each time the runtime wakes another thread besides, in case there is work for two: a list of 620 KB took 13
-//! waits for events and 8 wake-ups of a thread that found nothing. So a stream is polled with its connection: what one wakes
-//! of the other is looked at in the same turn, without the runtime, and neither is looked at for what the other waits for.
-//! A stream that works for long at a time goes on in a task of its own, on any thread, so that its connection's others need
-//! not wait for it.
+//! hyper wants a task for each stream, beside the one that reads and writes the connection. The two wake each other for
+//! each frame, and each time the runtime wakes another thread besides, in case there is work for two: a list of 620 KB
+//! took 13 waits for events and 8 wake-ups of a thread that found nothing. So a stream is polled with its connection:
+//! what one wakes of the other is looked at in the same turn, without the runtime, and neither is looked at for what
+//! the other waits for. A stream that works for long at a time goes on in a task of its own, on any thread, so that its
+//! connection's others need not wait for it.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,15 +24,15 @@ use tokio::task::coop;
 use tokio::time::Instant;
 
 /// The most that hyper's own part of a stream may take in memory, in bytes. 1 KiB; it takes 616 bytes, and all of
-/// it 768. There are thousands of them where thousands watch, or wait for their turn to list. hyper keeps one place for a
-/// request's future and for its answer's body, as large as the larger of them for as long as the stream lasts, so what
-/// answers a request is boxed (in `connection.rs`).
+/// it 768. There are thousands of them where thousands watch, or wait for their turn to list. hyper keeps one place for
+/// a request's future and for its answer's body, as large as the larger of them for as long as the stream lasts, so
+/// what answers a request is boxed (in `connection.rs`).
 const STREAM_BYTES_MAX: usize = 1 << 10;
-/// How long a step of a stream may take before it goes on in a task of its own. 1 ms is a thousand times what a frame takes
-/// that is at hand; it is compressing, printing and searching that take longer.
+/// How long a step of a stream may take before it goes on in a task of its own. 1 ms is a thousand times what a frame
+/// takes that is at hand; it is compressing, printing and searching that take longer.
 const LONG_STEP: Duration = Duration::from_millis(1);
-/// How often a connection and its streams are looked at again in one turn, because one has woken the other. Others of the
-/// thread have theirs in between.
+/// How often a connection and its streams are looked at again in one turn, because one has woken the other. Others of
+/// the thread have theirs in between.
 const ROUNDS_MAX: usize = 32;
 
 tokio::task_local! {
@@ -45,9 +45,9 @@ pub(super) fn stream() -> Option<AbortHandle> {
     STREAM.try_with(AbortHandle::clone).ok()
 }
 
-/// Where hyper leaves the streams that have begun. Each can be ended alone: hyper waits for a stream's window without asking
-/// the answer's body anything, so no body can end its stream; that it is dropped does: what it held goes with it, and
-/// the client is told `RST_STREAM`.
+/// Where hyper leaves the streams that have begun. Each can be ended alone: hyper waits for a stream's window without
+/// asking the answer's body anything, so no body can end its stream; that it is dropped does: what it held goes with
+/// it, and the client is told `RST_STREAM`.
 #[derive(Clone, Default)]
 pub(super) struct Begun {
     streams: Arc<Mutex<Vec<Stream>>>,
@@ -152,8 +152,8 @@ impl Streams {
 }
 
 impl Drop for Streams {
-    /// A stream has what it would begin a tunnel with, and so holds those that have begun: whoever is left there would be for
-    /// ever.
+    /// A stream has what it would begin a tunnel with, and so holds those that have begun: whoever is left there would
+    /// be for ever.
     fn drop(&mut self) {
         let left = std::mem::take(&mut *self.begun.streams.lock());
         drop(left);

@@ -141,8 +141,8 @@ impl TlsSettings {
         Ok(Self { certificates, versions, wanted, current: ArcSwap::from_pointee(current) })
     }
 
-    /// Shows these certificates to further connections that ask for a name that they are for, in the place of those that
-    /// were shown so before. A host of a cluster with a certificate of its own shows that one.
+    /// Shows these certificates to further connections that ask for a name that they are for, in the place of those
+    /// that were shown so before. A host of a cluster with a certificate of its own shows that one.
     pub fn show_named(&self, named: NamedCertificates) {
         self.certificates.named.store(Arc::new(named));
     }

@@ -1,6 +1,6 @@
-//! What has come on a connection beyond requests that are whole: a head that has not ended, and bodies. A head is held from
-//! its first byte on, while only a whole one can be counted by what is in it, so whoever never ends one would fill memory
-//! uncounted. Pure: it looks at the bytes as they pass, for as long as nobody is known on the connection.
+//! What has come on a connection beyond requests that are whole: a head that has not ended, and bodies. A head is held
+//! from its first byte on, while only a whole one can be counted by what is in it, so whoever never ends one would fill
+//! memory uncounted. Pure: it looks at the bytes as they pass, for as long as nobody is known on the connection.
 
 use super::heads::HEADER_LIST_BYTES_MAX;
 
@@ -13,19 +13,19 @@ const HEADERS: u8 = 1;
 const CONTINUATION: u8 = 9;
 const END_HEADERS: u8 = 4;
 
-/// What one byte of a block of headers may take once it is read, in bytes: a header of the static table is one byte, and 72
-/// in a `HeaderMap`, whose vector may just have doubled.
+/// What one byte of a block of headers may take once it is read, in bytes: a header of the static table is one byte,
+/// and 72 in a `HeaderMap`, whose vector may just have doubled.
 const HPACK_BYTES: usize = 144;
-/// The most that a block of headers takes, in bytes. h2 keeps what counts as [`HEADER_LIST_BYTES_MAX`], a header as 35 at
-/// least, of which 72 are held and as many may be free; and as much again of one string that has not ended.
+/// The most that a block of headers takes, in bytes. h2 keeps what counts as [`HEADER_LIST_BYTES_MAX`], a header as 35
+/// at least, of which 72 are held and as many may be free; and as much again of one string that has not ended.
 const BLOCK_BYTES_MAX: usize = 3 * HEADER_LIST_BYTES_MAX as usize;
 /// What one byte of a head takes over HTTP/1.1, in bytes: hyper doubles its buffer.
 const BUFFER_BYTES: usize = 2;
 /// What a frame of a body takes beside its bytes, in bytes: h2 keeps each by itself.
 const DATA_FRAME_BYTES: usize = 128;
-/// How much of bodies is read before it is known who sends them, in bytes. 64 KiB, as much as each connection may have in
-/// heads in any case: most bodies are shorter, and longer ones go on once their sender is known. Of a user's own there may
-/// be 8 MiB on a connection, which would be gigabytes of all strangers'.
+/// How much of bodies is read before it is known who sends them, in bytes. 64 KiB, as much as each connection may have
+/// in heads in any case: most bodies are shorter, and longer ones go on once their sender is known. Of a user's own
+/// there may be 8 MiB on a connection, which would be gigabytes of all strangers'.
 const BODY_BYTES_MAX: usize = 64 << 10;
 
 /// What has come of a head that has not ended, and of bodies.

@@ -103,8 +103,8 @@ impl Places {
         resolving.collect()
     }
 
-    /// Takes over what a name leads to. Where that is not known what it led to before stays: whoever resolves names may be
-    /// out of reach while the replicas are not.
+    /// Takes over what a name leads to. Where that is not known what it led to before stays: whoever resolves names may
+    /// be out of reach while the replicas are not.
     pub(super) fn take(&mut self, Resolved { peer, addresses }: Resolved) {
         let known = &mut self.peers[peer];
         known.is_being_resolved = false;

@@ -1,4 +1,5 @@
-//! The header `traceparent`: the trace that a client's request belongs to (<https://www.w3.org/TR/trace-context/>, version 00).
+//! The header `traceparent`: the trace that a client's request belongs to (<https://www.w3.org/TR/trace-context/>,
+//! version 00).
 
 use http::HeaderMap;
 

@@ -1,4 +1,5 @@
-//! Hosts of clusters, with certificates and authorities of their own: which request is for whom, and who is known there.
+//! Hosts of clusters, with certificates and authorities of their own: which request is for whom, and who is known
+//! there.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -58,7 +59,8 @@ impl Authority {
     }
 }
 
-/// Three hosts: `all.test` is the merged view, `eu.test` has a certificate and authorities of its own, `us.test` neither.
+/// Three hosts: `all.test` is the merged view, `eu.test` has a certificate and authorities of its own, `us.test`
+/// neither.
 struct Endpoint {
     address: SocketAddr,
     hosts: Arc<Hosts>,

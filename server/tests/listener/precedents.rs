@@ -545,8 +545,8 @@ async fn unfinished(server: &Server, alpn: &str, bytes: &[u8], at_most: i64) -> 
     opened
 }
 
-/// A head that has not ended is held before its headers can be counted: over HTTP/2 each byte may be a header that takes 72.
-/// What all of them take is bounded; others with a usual head are answered meanwhile.
+/// A head that has not ended is held before its headers can be counted: over HTTP/2 each byte may be a header that
+/// takes 72. What all of them take is bounded; others with a usual head are answered meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cve_2023_44487_heads_that_never_end_take_no_more_than_there_is_for_strangers() {
     let handler = Counting::default();
@@ -604,8 +604,8 @@ async fn cve_2023_44487_a_connection_without_the_token_is_closed_and_one_that_ha
     assert_eq!(handler.0.load(Ordering::SeqCst), 2);
 }
 
-/// A header that was sent before is one byte of HTTP/2, and takes a hundred here: a stranger's requests, which wait until
-/// it is known who sends them, would have gigabytes.
+/// A header that was sent before is one byte of HTTP/2, and takes a hundred here: a stranger's requests, which wait
+/// until it is known who sends them, would have gigabytes.
 #[tokio::test]
 async fn cve_2023_44487_a_request_of_ten_thousand_headers_is_refused_before_anybody_is_asked_who_sends_it() {
     let handler = Counting::default();

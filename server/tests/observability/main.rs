@@ -1,5 +1,5 @@
-//! The one list of metrics is what is exposed, and the table of the documents, the dashboard and the alert rules are made
-//! from it. This writes them anew:
+//! The one list of metrics is what is exposed, and the table of the documents, the dashboard and the alert rules are
+//! made from it. This writes them anew:
 //!
 //! ```text
 //! TRIBUTARY_WRITE_DOCS=1 cargo test --workspace --locked --test observability

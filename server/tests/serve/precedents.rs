@@ -1,5 +1,5 @@
-//! What went wrong in other gateways before a Kubernetes API, each with a test of its name: here what the program that runs
-//! must hold. `docs/precedents.md` lists all of them.
+//! What went wrong in other gateways before a Kubernetes API, each with a test of its name: here what the program that
+//! runs must hold. `docs/precedents.md` lists all of them.
 
 use tributary_simulator::kubeconfig;
 

@@ -53,8 +53,8 @@ async fn a_twin_that_was_out_of_reach_is_refused_when_it_comes() {
     assert_eq!(log.matches("the cluster is refused").count(), 1, "{log}");
 }
 
-/// Whoever runs one of the clusters has it say that it is another, by that one's kube-system uid, which is no secret. The
-/// endpoint serves all of them all the same, from the start, and says so.
+/// Whoever runs one of the clusters has it say that it is another, by that one's kube-system uid, which is no secret.
+/// The endpoint serves all of them all the same, from the start, and says so.
 #[tokio::test]
 async fn a_cluster_that_only_says_that_it_is_another_keeps_the_endpoint_from_nothing() {
     let directory = tempfile::tempdir().unwrap();

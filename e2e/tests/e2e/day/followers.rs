@@ -1,5 +1,5 @@
-//! Clients that follow all day: real informers and watchers, each with its ledger of what it was told. Each minute they are
-//! compared with what the clusters hold.
+//! Clients that follow all day: real informers and watchers, each with its ledger of what it was told. Each minute they
+//! are compared with what the clusters hold.
 
 use super::scene::{CLUSTERS, MAPS, SOON, Scene, VISITOR};
 use crate::clients::follower::Follower;
@@ -18,8 +18,8 @@ use tributary_e2e::Tools;
 /// Writes to each cluster in a second.
 const PACE: u32 = 25;
 
-/// How long a client may take to hold what the clusters hold once nothing fails any more: client-go waits up to 30 s before
-/// it tries again after failures, kube-rs as long, and a silent connection is noticed after 30 s.
+/// How long a client may take to hold what the clusters hold once nothing fails any more: client-go waits up to 30 s
+/// before it tries again after failures, kube-rs as long, and a silent connection is noticed after 30 s.
 const SETTLE: Duration = Duration::from_secs(120);
 
 /// All of them, and the writers whom they follow.

@@ -4,7 +4,8 @@ use parking_lot::Mutex;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long after its end a fault is still an excuse: an endpoint that was lost is dialed again at least each half minute.
+/// How long after its end a fault is still an excuse: an endpoint that was lost is dialed again at least each half
+/// minute.
 const AFTERMATH: Duration = Duration::from_secs(35);
 
 /// Whose requests a fault may have fail.

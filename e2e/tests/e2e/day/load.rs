@@ -1,6 +1,6 @@
 //! The mixed load: people who read, list, page, watch, ask for Tables, write and follow logs, at a steady pace, over
-//! connections that last, that are short, and that are idle. Whatever is answered is looked at: whose it is, and of which
-//! cluster.
+//! connections that last, that are short, and that are idle. Whatever is answered is looked at: whose it is, and of
+//! which cluster.
 
 mod person;
 mod streams;
@@ -215,8 +215,8 @@ impl Met {
 }
 
 impl Pace {
-    /// Waits until it is time to ask, and nobody pauses; `None` once the load is gone. Until what it gives is dropped, something
-    /// is under way.
+    /// Waits until it is time to ask, and nobody pauses; `None` once the load is gone. Until what it gives is dropped,
+    /// something is under way.
     async fn turn(&mut self) -> Option<Busy> {
         self.pace.tick().await;
         self.part.running.wait_for(|running| *running).await.ok()?;

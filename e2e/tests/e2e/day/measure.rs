@@ -1,5 +1,5 @@
-//! What Tributary holds at the end of each minute, once it is quiet: memory, files, connections, and what it counts of work
-//! that should be over.
+//! What Tributary holds at the end of each minute, once it is quiet: memory, files, connections, and what it counts of
+//! work that should be over.
 
 use anyhow::{Context as _, bail, ensure};
 use std::{collections::BTreeMap, fmt, fs, time::Duration};
@@ -19,8 +19,8 @@ const SLACK: f64 = (12 << 20) as f64;
 /// How many files more than after the warm-up may be open: connections to clusters that nobody uses linger for 90 s.
 const FILES_MORE: usize = 100;
 
-/// How many connections of clients, and how many requests that last, there may be more: the same clients are there all day,
-/// and one that has just come again may be counted twice.
+/// How many connections of clients, and how many requests that last, there may be more: the same clients are there all
+/// day, and one that has just come again may be counted twice.
 const CLIENTS_MORE: u64 = 12;
 
 /// At one time.

@@ -1,4 +1,5 @@
-//! What the day is played with: three clusters, the wires to them, Tributary before them with everything on, and people.
+//! What the day is played with: three clusters, the wires to them, Tributary before them with everything on, and
+//! people.
 
 use crate::context::{TestContext, eventually};
 use crate::shared_mode::grant;
@@ -356,8 +357,8 @@ impl Configuration {
         &self.tokens[number]
     }
 
-    /// Has a cluster's token be another one. Gives the Secret that the one before was bound to: when it is gone, so is that
-    /// token.
+    /// Has a cluster's token be another one. Gives the Secret that the one before was bound to: when it is gone, so is
+    /// that token.
     pub(super) async fn exchange_token(&mut self, number: usize, member: &TestCluster) -> anyhow::Result<String> {
         self.issued += 1;
         let (secret, token) = issue_token(member, self.issued).await?;

@@ -1,5 +1,5 @@
-//! Two replicas behind a load balancer are exchanged one after the other, there and back, while clients read, page, write
-//! and watch: no request is lost. `upgrade.rs` does it with two versions.
+//! Two replicas behind a load balancer are exchanged one after the other, there and back, while clients read, page,
+//! write and watch: no request is lost. `upgrade.rs` does it with two versions.
 
 use super::balancer::Balancer;
 use crate::context::{Case, TestContext, cases, eventually};
@@ -30,8 +30,8 @@ use tributary_e2e::{
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// How long a replica may take until it serves: a quarter of a second where nothing has to be asked a second time, which
-/// takes ten.
+/// How long a replica may take until it serves: a quarter of a second where nothing has to be asked a second time,
+/// which takes ten.
 const STARTED_WITHIN: Duration = Duration::from_secs(6);
 
 /// How the client names a GOAWAY with NO_ERROR (RFC 9113 §6.8) that names an earlier request as the last.
@@ -102,9 +102,9 @@ struct Met {
 }
 
 impl Met {
-    /// One request, which is to be answered with one of these statuses. It is sent once more only where its connection was
-    /// told to go away without an error, and the request was none of those that are still answered there: Go's client does
-    /// that, and the test's does not do it by itself.
+    /// One request, which is to be answered with one of these statuses. It is sent once more only where its connection
+    /// was told to go away without an error, and the request was none of those that are still answered there: Go's
+    /// client does that, and the test's does not do it by itself.
     async fn ask(&self, request: RequestBuilder, due: &[u16]) -> Option<HttpResponse> {
         let sent = match request.clone().send().await {
             Err(error) if format!("{error:#}").contains(SENT_AWAY) => request.send().await,
@@ -215,7 +215,8 @@ async fn two_replicas_are_exchanged_and_no_request_is_lost(context: TestContext)
     exchanged(&context, &program, &[&program, &program]).await
 }
 
-/// Starts two replicas of one binary, and exchanges them for each of the others while clients read, page, write and watch.
+/// Starts two replicas of one binary, and exchanges them for each of the others while clients read, page, write and
+/// watch.
 ///
 /// # Errors
 /// When a request is lost, or an informer lists more than once again.

@@ -1,5 +1,6 @@
-//! Two replicas of an earlier version are exchanged for this one's, back, and forth again, while clients go on: what one
-//! version has handed out (versions of lists and watches, `continue` tokens) or kept in its data directory, the other takes.
+//! Two replicas of an earlier version are exchanged for this one's, back, and forth again, while clients go on: what
+//! one version has handed out (versions of lists and watches, `continue` tokens) or kept in its data directory, the
+//! other takes.
 
 use super::rolling;
 use crate::context::{Case, TestContext};

@@ -1,5 +1,5 @@
-//! One endpoint of a cluster answers 500 to everything but `/readyz`, at once: from 3 s after the first it gets 2 % of the
-//! requests at most, and its share once it is well.
+//! One endpoint of a cluster answers 500 to everything but `/readyz`, at once: from 3 s after the first it gets 2 % of
+//! the requests at most, and its share once it is well.
 
 use super::load::Scene;
 use crate::context::{Case, TestContext, cases, eventually};

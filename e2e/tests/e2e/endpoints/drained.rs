@@ -1,5 +1,5 @@
-//! An endpoint is taken out of a cluster's list while clients watch and ask: what is under way there goes on, nothing new
-//! is sent there, and no request is lost.
+//! An endpoint is taken out of a cluster's list while clients watch and ask: what is under way there goes on, nothing
+//! new is sent there, and no request is lost.
 
 use super::load::Scene;
 use crate::context::{Case, TestContext, cases, eventually};

@@ -1,5 +1,5 @@
-//! The three kube-apiservers of a cluster are restarted one after the other under 200 requests a second: nothing is lost
-//! that could be sent again.
+//! The three kube-apiservers of a cluster are restarted one after the other under 200 requests a second: nothing is
+//! lost that could be sent again.
 
 use super::load::Scene;
 use crate::context::{Case, TestContext, cases, eventually};

@@ -153,8 +153,8 @@ impl Schedule {
 }
 
 fn events_of(target: Target, length: Duration, random: &mut StdRng) -> Vec<Event> {
-    // A restart takes seconds, so whole servers fail less often than connections. A member is known to be silent after 9 s:
-    // what is frozen, or silent on the wire, is so for longer than that in every other case or so.
+    // A restart takes seconds, so whole servers fail less often than connections. A member is known to be silent after
+    // 9 s: what is frozen, or silent on the wire, is so for longer than that in every other case or so.
     let (pause, longest) = match target {
         Target::Member(_) => (6.0..18.0, 16.0),
         Target::Wire(_) => (2.0..8.0, 16.0),

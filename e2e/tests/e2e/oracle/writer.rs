@@ -80,7 +80,8 @@ impl Writers {
     }
 }
 
-/// Writers of these members, with names that nobody has. `pace` is how many writes there are in a second, of each member.
+/// Writers of these members, with names that nobody has. `pace` is how many writes there are in a second, of each
+/// member.
 pub(crate) fn writers(members: &[Arc<TestCluster>], place: &Place, seed: u64, pace: u32) -> Vec<Writer> {
     let mut writers = Vec::new();
     for (index, member) in members.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! Members in which something else than roles and bindings decides: a webhook that denies, added while the member runs, and
-//! a file (ABAC). What is shown is what each answers that user itself.
+//! Members in which something else than roles and bindings decides: a webhook that denies, added while the member runs,
+//! and a file (ABAC). What is shown is what each answers that user itself.
 
 use super::{SOON, Shared, config_maps, grant, make_config_map, reads_config_maps};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -14,8 +14,8 @@ use std::{collections::BTreeSet, fs, path::Path, sync::Arc, time::Duration};
 use tokio::net::TcpListener;
 use tributary_e2e::{HttpClient, TestCluster, guard, kubeconfig, namespace};
 
-/// A member looks at its file each minute, a cluster is asked each minute what decides there, and what it said is believed
-/// for a minute.
+/// A member looks at its file each minute, a cluster is asked each minute what decides there, and what it said is
+/// believed for a minute.
 const FOUND_OUT: Duration = Duration::from_secs(200);
 
 pub(super) fn cases() -> Vec<Case> {
@@ -23,8 +23,8 @@ pub(super) fn cases() -> Vec<Case> {
     cases.into_iter().map(|case| case.patience(Duration::from_secs(600))).collect()
 }
 
-/// Denies some of what is asked of resources, by the `spec` of reviews, and has no opinion of anything else. Dropping it
-/// stops it.
+/// Denies some of what is asked of resources, by the `spec` of reviews, and has no opinion of anything else. Dropping
+/// it stops it.
 pub(super) struct DenyingWebhook {
     port: u16,
     task: tokio::task::JoinHandle<()>,
@@ -71,8 +71,8 @@ impl Drop for DenyingWebhook {
     }
 }
 
-/// An endpoint over two members, each of which asks a webhook before its roles: what `denies` makes for its name. What is
-/// given beside it has to be kept.
+/// An endpoint over two members, each of which asks a webhook before its roles: what `denies` makes for its name. What
+/// is given beside it has to be kept.
 pub(super) async fn behind_webhooks<D: Fn(&Value) -> bool + Send + Sync + 'static>(
     context: &TestContext,
     denies: impl Fn(&'static str) -> D,

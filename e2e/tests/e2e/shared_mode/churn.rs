@@ -1,5 +1,6 @@
-//! People whose rights come and go all the time, in two real members. Each answer (a list of all, of a namespace, an object,
-//! what a watch tells, and that it goes on) is one that the members themselves gave that user within the last moment.
+//! People whose rights come and go all the time, in two real members. Each answer (a list of all, of a namespace, an
+//! object, what a watch tells, and that it goes on) is one that the members themselves gave that user within the last
+//! moment.
 //!
 //! ```text
 //! rights change ─▶ until the member itself answers so ─▶ Timeline: what it said of each place, and from when to when
@@ -57,8 +58,8 @@ const SHORT: Pace =
 const LONG: Pace =
     Pace { lasts: Duration::from_secs(180), pause: Duration::from_millis(400), bound: Duration::from_secs(2) };
 
-/// Where a webhook changes its mind and no role does: what a member said is believed for a minute, and it may take 5 s to
-/// answer when it is asked again.
+/// Where a webhook changes its mind and no role does: what a member said is believed for a minute, and it may take 5 s
+/// to answer when it is asked again.
 const MINDS: Pace =
     Pace { lasts: Duration::from_secs(360), pause: Duration::from_secs(8), bound: Duration::from_secs(66) };
 
@@ -534,7 +535,8 @@ impl Churn {
         Ok(())
     }
 
-    /// Whether a watch told of nothing that was not to be seen any more, and ended when something that was listed was lost.
+    /// Whether a watch told of nothing that was not to be seen any more, and ended when something that was listed was
+    /// lost.
     fn tells_what_it_may(&self, timeline: &Timeline, watch: &Watch) -> anyhow::Result<()> {
         for (place, name, at) in &watch.told {
             let is_to_be_seen = timeline.said(*place, true, (*at, *at), self.pace.bound);

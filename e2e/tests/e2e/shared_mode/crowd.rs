@@ -51,8 +51,8 @@ async fn one_user_leaves_connections_to_others(context: TestContext) -> anyhow::
     eventually(SOON, async || ask(&HttpClient::from_kubeconfig(&user, None).await?, 200).await.map(drop)).await
 }
 
-/// What all of them may do in a member: each whose home it is may read and change a ConfigMap of their own there, and all may
-/// ask for a certificate. There are ConfigMaps of all names.
+/// What all of them may do in a member: each whose home it is may read and change a ConfigMap of their own there, and
+/// all may ask for a certificate. There are ConfigMaps of all names.
 async fn prepare(member: &TestCluster, own: &str, prefix: &str, is_home: impl Fn(usize) -> bool) -> anyhow::Result<()> {
     let api = "rbac.authorization.k8s.io";
     let role = json!({
@@ -96,8 +96,9 @@ async fn front_proxy(context: &TestContext) -> anyhow::Result<(Shared, HttpClien
     Ok((shared, http))
 }
 
-/// Each has a right in one of two clusters, to the one object of their name. All of them read, list, watch and write at once,
-/// over one connection: whoever were taken for the next, in whichever cluster, would be refused, or shown what is not theirs.
+/// Each has a right in one of two clusters, to the one object of their name. All of them read, list, watch and write at
+/// once, over one connection: whoever were taken for the next, in whichever cluster, would be refused, or shown what is
+/// not theirs.
 async fn cve_2021_25320_two_hundred_users_are_never_crossed(context: TestContext) -> anyhow::Result<()> {
     let (shared, http) = front_proxy(&context).await?;
     let own = context.namespace("crowd", &shared.members).await?;
@@ -198,8 +199,8 @@ impl Crowd {
         self.by(at, self.http.get(&path)).stream().await?.events()
     }
 
-    /// What they change: their own object, in the cluster where they may, and not that of the one after the next, who is at
-    /// home there, too.
+    /// What they change: their own object, in the cluster where they may, and not that of the one after the next, who
+    /// is at home there, too.
     async fn writes(&self, at: usize, round: usize) -> anyhow::Result<()> {
         let change = json!({"data": {"round": round.to_string()}});
         let patch = |of: usize| self.by(at, self.http.patch(&self.path(of), "merge-patch+json", &change));

@@ -1,5 +1,5 @@
-//! Clusters at hosts of their own, over two real members with the real kubectl: a kubeconfig that has such a host need not
-//! know of Tributary.
+//! Clusters at hosts of their own, over two real members with the real kubectl: a kubeconfig that has such a host need
+//! not know of Tributary.
 
 use super::{SOON, grant, make_config_map};
 use crate::context::{Case, TestContext, cases, eventually};

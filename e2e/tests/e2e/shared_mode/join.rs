@@ -108,7 +108,8 @@ async fn an_account_is_enough_to_serve_people_and_no_more_than_its_profile(conte
     ensure!(write.stdout.contains("change  ClusterRole"), "{}", write.stdout);
     eventually(SOON, async || kubectl.ok(&create).await.map(drop)).await?;
     kubectl.ok(&["--context", context_of, "get", "secrets", "-n", &own]).await?;
-    // The other cluster's account has the profile read: a list of both is refused at once, and says what asks the others.
+    // The other cluster's account has the profile read: a list of both is refused at once, and says what asks the
+    // others.
     let begun = Instant::now();
     let both = kubectl.run(&["get", "secrets", "-n", &own]).await?;
     let says = format!("cluster \"{}\" does not let this endpoint list secrets in your name", members[1].name());
@@ -148,7 +149,8 @@ fn rules_of(role: &Value) -> BTreeSet<[String; 3]> {
     rules
 }
 
-/// `join`, run again, changes what its flags say; and a real member has what the manifests say of Kubernetes' own kinds.
+/// `join`, run again, changes what its flags say; and a real member has what the manifests say of Kubernetes' own
+/// kinds.
 async fn what_is_there_is_kept(context: TestContext) -> anyhow::Result<()> {
     let [one, two] = context.fixture.pair().await?.clone();
     let (directory, account) = (guard::temporary_folder("join")?, namespace::unique_name("tributary"));

@@ -73,7 +73,8 @@ async fn what_is_answered_is_what_members_answer(context: TestContext) -> anyhow
     run(context, shared, seed).await.with_context(|| format!("seed {seed}"))
 }
 
-/// The same where each member has a webhook that denies some users some resources of some namespaces, whatever roles say.
+/// The same where each member has a webhook that denies some users some resources of some namespaces, whatever roles
+/// say.
 async fn what_is_answered_where_webhooks_deny(context: TestContext) -> anyhow::Result<()> {
     let seed = rand::random();
     let (shared, _webhooks) = behind_webhooks(&context, |member| move |asked: &Value| denies(member, asked)).await?;
@@ -317,7 +318,8 @@ impl Matrix {
         Ok(())
     }
 
-    /// A write of one object: the owner's answer where the user may get it or do this there; else it is nowhere for them.
+    /// A write of one object: the owner's answer where the user may get it or do this there; else it is nowhere for
+    /// them.
     async fn patches(&self, question: &Question, name: &str) -> anyhow::Result<()> {
         let path = format!("{}/{name}", question.path());
         let body = json!({"metadata": {"labels": {"touched": "yes"}}});

@@ -230,8 +230,8 @@ async fn rights_of_a_cluster_that_is_cut_off_end(context: TestContext) -> anyhow
     .await
 }
 
-/// While a cluster is cut off somebody loses a right there, and what they may see no longer changes. With the connection
-/// both come back, and no answer may show the one without the other.
+/// While a cluster is cut off somebody loses a right there, and what they may see no longer changes. With the
+/// connection both come back, and no answer may show the one without the other.
 async fn what_was_taken_away_meanwhile_is_never_shown(context: TestContext) -> anyhow::Result<()> {
     let (reader, wire) = behind_a_wire(&context, &[]).await?;
     let (kept, lost) = (reader.kept.as_str(), reader.lost.as_str());

@@ -1,4 +1,5 @@
-//! People and programs with bearer tokens, over two real members: an issuer's, ServiceAccounts', and what clusters review.
+//! People and programs with bearer tokens, over two real members: an issuer's, ServiceAccounts', and what clusters
+//! review.
 
 use super::{SOON, config_maps, grant, make_config_map, reads_config_maps};
 use crate::{
@@ -185,8 +186,8 @@ async fn lasts_until_the_token_ends(endpoint: &Endpoint, own: &str) -> anyhow::R
     Ok(())
 }
 
-/// The file is read again; what cannot be used changes nothing, and what was opened with a token of an issuer that is no
-/// longer there ends.
+/// The file is read again; what cannot be used changes nothing, and what was opened with a token of an issuer that is
+/// no longer there ends.
 async fn issuers_are_exchanged(endpoint: &Endpoint, token: &str, own: &str) -> anyhow::Result<()> {
     let configuration = endpoint.issuer.configuration();
     let http = endpoint.http(token).await?;
@@ -314,7 +315,8 @@ async fn clusters_review_tokens(context: TestContext) -> anyhow::Result<()> {
     let expected = ("admin".to_owned(), json!(["system:masters", "system:authenticated"]));
     ensure!(who(&kubectl).await? == expected, "{:?}", who(&kubectl).await?);
     ensure!(endpoint.status(&of_hub, &maps).await? == 403);
-    // The hub's word is good in the other cluster, whose word is good nowhere else, and asked for where it is addressed.
+    // The hub's word is good in the other cluster, whose word is good nowhere else, and asked for where it is
+    // addressed.
     ensure!(endpoint.status(&of_two, &maps).await? == UNAUTHORIZED);
     let addressed = format!("/clusters/member2{maps}");
     for token in [&of_hub, &of_two] {

@@ -155,8 +155,8 @@ async fn in_memory(request: ClientRequest<'_>, release: &Release) -> Result<Evid
     Ok(Evidence { has, may, ..Evidence::default() })
 }
 
-/// Whether a snapshot has a record. Only what has a record's name is looked at, and others have their turn in between: of
-/// what is none there may be any number.
+/// Whether a snapshot has a record. Only what has a record's name is looked at, and others have their turn in between:
+/// of what is none there may be any number.
 async fn has_record(snapshot: &Snapshot, release: &Release, resource: &GroupVersionResource) -> bool {
     let (keys, scope) = (release.keys(), Scope { namespace: Some(release.namespace()), ..Scope::default() });
     let mut after = keys.clone();
@@ -308,8 +308,8 @@ const REMEMBERED_WITHIN: Duration = Duration::from_secs(1);
 /// How many objects are looked at before others have their turn. 256, each of them a look at a few labels.
 const LOOKED_AT: usize = 256;
 
-/// The largest answer that is read, in bytes: the metadata of a hundred records, about 1 KiB each, of which annotations may
-/// take a few hundred KiB.
+/// The largest answer that is read, in bytes: the metadata of a hundred records, about 1 KiB each, of which annotations
+/// may take a few hundred KiB.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Which Helm release an object belongs to, and what the records of a release are: Secrets or ConfigMaps with labels, a name
-//! and, if they are Secrets, a type of their own.
+//! Which Helm release an object belongs to, and what the records of a release are: Secrets or ConfigMaps with labels, a
+//! name and, if they are Secrets, a type of their own.
 //!
 //! Source: `pkg/storage/driver` (`secrets.go`, `cfgmaps.go`) and `pkg/storage/storage.go` (`makeKey`) of Helm 3 and 4.
 
@@ -38,8 +38,8 @@ enum State {
 /// Source: `pkg/release` of Helm 3 and `pkg/release/common` of Helm 4 (`Status`).
 const PENDING: [&str; 4] = ["pending-install", "pending-upgrade", "pending-rollback", "uninstalling"];
 
-/// The labels of records, and of whatever else Helm writes but hooks (`pkg/action/validate.go`): only an object with one
-/// of them is looked at further.
+/// The labels of records, and of whatever else Helm writes but hooks (`pkg/action/validate.go`): only an object with
+/// one of them is looked at further.
 const MARKS: [(&str, &str); 2] = [("owner", "helm"), ("app.kubernetes.io/managed-by", "Helm")];
 
 /// How many records are asked for. One would do, were it not for objects that have the labels of a record and not its
@@ -54,8 +54,8 @@ pub(crate) fn may_be_record(request: &ResourceRequest, answer: &[u8]) -> bool {
 }
 
 impl Release {
-    /// The release that an object of this name names. A hook, which has no annotation of Helm's that does, names it by a
-    /// label that most charts give it; one that has not belongs to a release of its namespace.
+    /// The release that an object of this name names. A hook, which has no annotation of Helm's that does, names it by
+    /// a label that most charts give it; one that has not belongs to a release of its namespace.
     pub(in crate::forward) fn of(request: &ResourceRequest, name: Option<&str>, said: &ReleaseFacts) -> Option<Self> {
         let own = request.namespace.clone();
         let is_record = are_records(&request.resource) && said.record_owner.as_deref() == Some("helm");
@@ -123,8 +123,8 @@ impl Release {
         release_of(record).is_some_and(|release| self.name.as_deref().is_none_or(|own| own == release))
     }
 
-    /// Whether an object of its namespace is one of its records. What only has their labels is none: whoever may write a
-    /// ConfigMap is not Helm.
+    /// Whether an object of its namespace is one of its records. What only has their labels is none: whoever may write
+    /// a ConfigMap is not Helm.
     pub(super) fn has(&self, resource: &GroupVersionResource, object: &Object) -> bool {
         self.has_name(object.name())
             && object.label("owner") == Some("helm")

@@ -54,7 +54,8 @@ impl KnownReleases {
         self.0.lock().generation
     }
 
-    /// Keeps the answer to a question that was put at this generation, if there is room and nothing was forgotten since.
+    /// Keeps the answer to a question that was put at this generation, if there is room and nothing was forgotten
+    /// since.
     pub(super) fn keep(&self, key: ReleaseKey, asked_at: u64, evidence: Evidence) {
         let mut known = self.0.lock();
         known.answers.retain(|_, (at, _)| at.elapsed() < KEPT);

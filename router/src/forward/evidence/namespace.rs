@@ -9,8 +9,8 @@ use crate::grounds::Evidence;
 use crate::refusal::Refusal;
 use crate::request::ClientRequest;
 
-/// Which of the clusters that serve the resource have the namespace. Where the caller may not make anything in it nothing
-/// can be meant, and nobody is asked.
+/// Which of the clusters that serve the resource have the namespace. Where the caller may not make anything in it
+/// nothing can be meant, and nobody is asked.
 ///
 /// # Errors
 /// As [`of_name`].

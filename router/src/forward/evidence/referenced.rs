@@ -36,8 +36,8 @@ enum Role {
     Involved,
 }
 
-/// How many owners of an object are looked for. 16: objects have one, a Pod's volumes and shared resources a handful; each
-/// that memory does not know costs a question to each cluster, and a client may name a thousand.
+/// How many owners of an object are looked for. 16: objects have one, a Pod's volumes and shared resources a handful;
+/// each that memory does not know costs a question to each cluster, and a client may name a thousand.
 const OWNERS_MAX: usize = 16;
 
 /// Where the first of the object's owners is that is anywhere, or the object that an Event is about.
@@ -59,7 +59,8 @@ pub(in crate::forward) async fn of_references(
     Ok(found.map(|(cluster, involved)| Referenced { cluster, involved }))
 }
 
-/// The first of some owners that is anywhere. The first one alone is there most often; the others are looked for at once.
+/// The first of some owners that is anywhere. The first one alone is there most often; the others are looked for at
+/// once.
 async fn first_owner(request: ClientRequest<'_>, owners: &[Reference]) -> Result<Option<Found>, Refusal> {
     let Some((first, others)) = owners.split_first() else { return Ok(None) };
     let found = Box::pin(referenced(request, first, Role::Owner)).await?;
@@ -84,9 +85,9 @@ async fn first_owner(request: ClientRequest<'_>, owners: &[Reference]) -> Result
 /// if only one cluster has it.
 ///
 /// # Errors
-/// 409 where several clusters have an object of that name and uid. 503 where it is in no cluster that is known or answers,
-/// and some do not, or do not let the caller look: elsewhere garbage collection would take the new object for one that lost its owner. 504 where this
-/// process's own writes are not seen within 3 s.
+/// 409 where several clusters have an object of that name and uid. 503 where it is in no cluster that is known or
+/// answers, and some do not, or do not let the caller look: elsewhere garbage collection would take the new object for
+/// one that lost its owner. 504 where this process's own writes are not seen within 3 s.
 async fn referenced(request: ClientRequest<'_>, reference: &Reference, role: Role) -> Result<Option<Found>, Refusal> {
     let ClientRequest { router, resource, .. } = request;
     let Some((wanted, served)) = named(router, reference, resource) else { return Ok(None) };

@@ -225,8 +225,8 @@ impl GatheredPage {
     /// What a member said, if it serves the resource and answers.
     ///
     /// # Errors
-    /// What it says of the request itself: the others would say the same, or never hear of its token. Where a partial answer
-    /// is denied, that it does not let us ask in the client's name: that does not pass.
+    /// What it says of the request itself: the others would say the same, or never hear of its token. Where a partial
+    /// answer is denied, that it does not let us ask in the client's name: that does not pass.
     fn sort_out<T>(
         &mut self,
         cluster: &Arc<Cluster>,

@@ -20,8 +20,8 @@ use crate::request::ClientRequest;
 const PATH: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
 /// Asks the clusters that forbid to get the name whether they forbid the write, too, where one other cluster has an
-/// object of it. Those that do not, or do not say, are unknown from then on. Costs each of them one small request beside
-/// the one that it has refused; a write of a name that several have, or none, is refused without.
+/// object of it. Those that do not, or do not say, are unknown from then on. Costs each of them one small request
+/// beside the one that it has refused; a write of a name that several have, or none, is refused without.
 pub(super) async fn ask(request: ClientRequest<'_>, mut located: Located) -> Located {
     if located.found.len() != 1 || located.forbidden.is_empty() {
         return located;

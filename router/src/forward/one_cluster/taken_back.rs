@@ -32,8 +32,8 @@ pub(super) struct TakenBack<'a> {
     pub(super) resource: &'a ResourceRequest,
     /// Reads composite versions.
     pub(super) versions: Versions,
-    /// The clusters that may be told of: of one of many users at most this one, for looking at all others would cost each
-    /// request what only a mistaken one needs.
+    /// The clusters that may be told of: of one of many users at most this one, for looking at all others would cost
+    /// each request what only a mistaken one needs.
     pub(super) candidates: Candidates,
     /// What the merged view knows of the object.
     pub(super) known: Option<KnownObject>,

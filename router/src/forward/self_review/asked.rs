@@ -23,8 +23,8 @@ pub(super) struct AskedRight {
 }
 
 impl AskedRight {
-    /// What a body asks for: of a SelfSubjectRulesReview (`is_of_rules`) the namespace alone. A body that cannot be read
-    /// asks for nothing.
+    /// What a body asks for: of a SelfSubjectRulesReview (`is_of_rules`) the namespace alone. A body that cannot be
+    /// read asks for nothing.
     pub(super) fn read(format: Format, body: &[u8], is_of_rules: bool) -> Self {
         match format {
             Format::Protobuf => Self::of_protobuf(body, is_of_rules).unwrap_or_default(),

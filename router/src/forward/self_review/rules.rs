@@ -4,9 +4,9 @@ use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
-/// How many patterns are compared with one another at most, for each cluster: some 50 ms of work. The rules of people and
-/// controllers take some thousands. Beyond that only rules that both clusters spell alike are kept: more is more than
-/// anybody reads, and a member chooses how many it sends.
+/// How many patterns are compared with one another at most, for each cluster: some 50 ms of work. The rules of people
+/// and controllers take some thousands. Beyond that only rules that both clusters spell alike are kept: more is more
+/// than anybody reads, and a member chooses how many it sends.
 const COMPARISONS_MAX: usize = 4_000_000;
 
 /// One rule about resources or, where the other lists are empty, about paths.

@@ -17,8 +17,8 @@ use crate::view::{HeadWaiter, Interest, ServedAsHeld, View, Watching};
 /// and the log is held for some microseconds.
 pub(super) const EVENTS_PER_TURN: usize = 32;
 
-/// What it may cost to ask a filter of a change on behalf of a watcher ([`ObjectFilter::cost`]). A selector that is longer
-/// is asked by the watcher, in its own turn.
+/// What it may cost to ask a filter of a change on behalf of a watcher ([`ObjectFilter::cost`]). A selector that is
+/// longer is asked by the watcher, in its own turn.
 const ASKING_COST_MAX: usize = 8 * Filter::LOOK_COST;
 
 /// A watch is woken for what it may tell.

@@ -56,8 +56,8 @@ pub(super) async fn start(
 }
 
 /// Whether a version that a watch goes on from says what its client has been shown. A number has no room for the rights
-/// under which it was handed out, so of one of many users it does not: what was lost in some cluster since would never be
-/// taken away, and what was gained never be told.
+/// under which it was handed out, so of one of many users it does not: what was lost in some cluster since would never
+/// be taken away, and what was gained never be told.
 fn says_its_rights(
     request: ClientRequest<'_>,
     wanted: &ReadVersion,

@@ -130,8 +130,8 @@ impl WatchStream {
         }
     }
 
-    /// Ends the stream where the rights under which it was opened are others by now. What was about to be told by them is
-    /// not told any more: the client is to list anew.
+    /// Ends the stream where the rights under which it was opened are others by now. What was about to be told by them
+    /// is not told any more: the client is to list anew.
     fn look_at_rights(&mut self) {
         let is_ended = matches!(self.phase, StreamPhase::Ended);
         if is_ended {

@@ -121,8 +121,8 @@ impl Row<'_> {
         within.chain(unasked).collect()
     }
 
-    /// The places that roles and bindings let the user see, each with the bindings. RoleBindings give nothing of what lives
-    /// in no namespace.
+    /// The places that roles and bindings let the user see, each with the bindings. RoleBindings give nothing of what
+    /// lives in no namespace.
     fn places(&self) -> Vec<String> {
         let Visible::Part(part) = self.visible() else { return vec![format!("all, by {}", self.by("", ""))] };
         let named = part.names.iter().map(|name| format!("the one named {name}, by {}", self.by("", name)));

@@ -1,5 +1,5 @@
-//! What a user would see of each cluster, and by which binding: asked of the clusters by Tributary's own account, and decided
-//! as a server decides it.
+//! What a user would see of each cluster, and by which binding: asked of the clusters by Tributary's own account, and
+//! decided as a server decides it.
 
 use std::collections::BTreeMap;
 
@@ -187,8 +187,8 @@ async fn says(member: &Member, user: User<'_>, of: &GroupResource, namespace: &s
     review(member, "SubjectAccessReview", &spec).await
 }
 
-/// Whether the endpoint's account may hold a resource in memory, or list it in the user's name: as KEP-5284 bounds it, or in
-/// every way. ServiceAccounts it tells of themselves in the latter alone.
+/// Whether the endpoint's account may hold a resource in memory, or list it in the user's name: as KEP-5284 bounds it,
+/// or in every way. ServiceAccounts it tells of themselves in the latter alone.
 async fn is_reached(member: &Member, user: User<'_>, of: &GroupResource) -> anyhow::Result<bool> {
     let GroupResource { group, resource } = of;
     let may = async |verb: &str| {

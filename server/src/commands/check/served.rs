@@ -9,8 +9,8 @@ use crate::cli::GroupResource;
 
 /// How many that are near are named.
 const NEAR_MAX: usize = 3;
-/// How alike two names have to be, as the share of letters that they have in common, in their order. Two of three: a letter
-/// too few, too many or another is nearer, however short the name is.
+/// How alike two names have to be, as the share of letters that they have in common, in their order. Two of three: a
+/// letter too few, too many or another is nearer, however short the name is.
 const NEAR: f32 = 0.66;
 
 /// What a cluster serves.
@@ -51,8 +51,8 @@ impl Served {
     }
 }
 
-/// What is wrong with resources that no cluster serves: each with those that may have been meant. Nothing where that is not
-/// known of all clusters.
+/// What is wrong with resources that no cluster serves: each with those that may have been meant. Nothing where that is
+/// not known of all clusters.
 pub(super) fn unknown<'a>(wanted: &[GroupResource], clusters: impl Iterator<Item = Option<&'a Served>>) -> Vec<String> {
     let Some(clusters) = clusters.collect::<Option<Vec<_>>>() else { return Vec::new() };
     if clusters.is_empty() || clusters.iter().any(|served| served.is_incomplete) {

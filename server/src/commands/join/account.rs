@@ -15,14 +15,17 @@ pub(super) const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "tr
 /// The group of users, of uids and of extras.
 const AUTHENTICATION: &str = "authentication.k8s.io";
 const SECRETS: &str = "secrets";
-/// The annotation of the ClusterRole that says what the account was made for: whoever may change that may do more already.
+/// The annotation of the ClusterRole that says what the account was made for: whoever may change that may do more
+/// already.
 const RECORD: &str = "tributary.dev/join";
 /// Where a get of Kubernetes' own resources is no reading.
 const CONNECTS: [&str; 4] = ["attach", "exec", "portforward", "proxy"];
 /// What a get of other resources reads below them, as custom resources have it
-/// (apiextensions-apiserver `pkg/apiserver/customresource_handler.go`). What else other APIs have there may be a console.
+/// (apiextensions-apiserver `pkg/apiserver/customresource_handler.go`). What else other APIs have there may be a
+/// console.
 const READABLE: [&str; 2] = ["scale", "status"];
-/// APIs whose measurements have a resource and its subresource as their name (kubernetes-sigs/custom-metrics-apiserver).
+/// APIs whose measurements have a resource and its subresource as their name
+/// (kubernetes-sigs/custom-metrics-apiserver).
 const METRICS: [&str; 2] = ["custom.metrics.k8s.io", "external.metrics.k8s.io"];
 /// What everybody may get (apiserver's role `system:discovery`): the patterns are that role's own.
 const OPEN_PATHS: [&str; 11] = [

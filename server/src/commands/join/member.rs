@@ -73,7 +73,8 @@ impl Member {
         self.ask(Method::DELETE, &path(object)?, None, &[]).await.map(drop)
     }
 
-    /// Makes an object what it should be, by server-side apply, whoever wrote it last: it is one of ours, by its label; `for_real`, or to see whether that would be allowed.
+    /// Makes an object what it should be, by server-side apply, whoever wrote it last: it is one of ours, by its label;
+    /// `for_real`, or to see whether that would be allowed.
     pub(super) async fn apply(&self, object: &Value, for_real: bool) -> anyhow::Result<()> {
         let dry_run = if for_real { "" } else { "&dryRun=All" };
         let path = format!("{}?fieldManager={MANAGER}&force=true{dry_run}", path(object)?);

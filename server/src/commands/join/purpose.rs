@@ -30,8 +30,8 @@ pub(super) fn of(arguments: &JoinArguments, before: Option<&Purpose>, minor: u32
         }),
     };
     if impersonation == Impersonation::Constrained {
-        // ServiceAccounts by their names alone (`onlyUsernameSet` in apiserver's `filters/impersonation/mode.go`): what the
-        // cluster's review says of them could not be told.
+        // ServiceAccounts by their names alone (`onlyUsernameSet` in apiserver's `filters/impersonation/mode.go`): what
+        // the cluster's review says of them could not be told.
         ensure!(!tokens, "--tokens needs --impersonation any, by which the account may act as anybody");
         let plain = extra.iter().find(|key| !key.contains('/'));
         ensure!(

@@ -89,8 +89,8 @@ impl Written {
     }
 }
 
-/// Whether the UpstreamCluster of a file is of the same cluster: by its uid. One that does not say it has to be reached in
-/// the same way.
+/// Whether the UpstreamCluster of a file is of the same cluster: by its uid. One that does not say it has to be reached
+/// in the same way.
 fn is_same(present: &str, object: &Value) -> bool {
     let Ok(present) = serde_saphyr::from_str::<Value>(present) else { return false };
     match present["metadata"]["annotations"][UID].as_str() {

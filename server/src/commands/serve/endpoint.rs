@@ -42,7 +42,8 @@ pub(super) struct Endpoint {
     /// Breaks off what is open to all clusters.
     shutdown: CancellationToken,
     _denied: Option<AbortOnDropHandle<()>>,
-    /// What members say is taken in on the threads of the task that has this, and what clients ask is answered on these.
+    /// What members say is taken in on the threads of the task that has this, and what clients ask is answered on
+    /// these.
     clients: Threads,
 }
 
@@ -90,8 +91,8 @@ impl Endpoint {
         Ok(Self { running, logs, exchange, socket: Some(socket), shutdown, _denied: denied, clients })
     }
 
-    /// Begins to answer clients on their threads, and to do what goes on beside that, until `stop` is cancelled, which is so
-    /// long after `leaving` as the flags say. What is returned ends when everything has drained.
+    /// Begins to answer clients on their threads, and to do what goes on beside that, until `stop` is cancelled, which
+    /// is so long after `leaving` as the flags say. What is returned ends when everything has drained.
     ///
     /// # Errors
     /// [`Failure`] where nobody could be known, or it answers already.
@@ -139,8 +140,8 @@ impl Endpoint {
     }
 }
 
-/// Once `leaving` is cancelled, has `/readyz` fail, and cancels `stop` after the delay: whoever goes by `/readyz`, or by
-/// a list of endpoints that the process has left, sends clients here until they have noticed.
+/// Once `leaving` is cancelled, has `/readyz` fail, and cancels `stop` after the delay: whoever goes by `/readyz`, or
+/// by a list of endpoints that the process has left, sends clients here until they have noticed.
 async fn stop_after(leaving: CancellationToken, delay: Duration, router: Arc<Router>, stop: CancellationToken) {
     leaving.cancelled().await;
     router.leave();
@@ -188,8 +189,8 @@ fn router_config(directory: &DataDirectory, arguments: &ServeArguments) -> Route
 }
 
 /// Over how many connections to a member the requests of many clients spread: half of the cores encrypt and frame for
-/// members, the others for clients. Four at most, which is more than one kube-apiserver answers; one on two cores, where
-/// a second gained nothing.
+/// members, the others for clients. Four at most, which is more than one kube-apiserver answers; one on two cores,
+/// where a second gained nothing.
 fn spread_over(cores: usize) -> usize {
     (cores / 2).clamp(1, 4)
 }

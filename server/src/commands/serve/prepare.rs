@@ -1,4 +1,5 @@
-//! What is settled before anybody is connected to: flags that fit together, a first configuration, logs and an identity.
+//! What is settled before anybody is connected to: flags that fit together, a first configuration, logs and an
+//! identity.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -49,8 +50,8 @@ impl Logs {
     }
 }
 
-/// Checks the flags, reads the configuration, and opens the logs and the data directory; `None` where `leaving` is cancelled
-/// meanwhile.
+/// Checks the flags, reads the configuration, and opens the logs and the data directory; `None` where `leaving` is
+/// cancelled meanwhile.
 ///
 /// # Errors
 /// [`Failure`] of the first that cannot be used.
@@ -114,8 +115,8 @@ fn merged_kubeconfig(arguments: &ServeArguments) -> Result<Option<PathBuf>, Fail
     }
 }
 
-/// Whether the flags alone say that many users are served, or one: with `--config`, hosts of clusters may have authorities
-/// of their own.
+/// Whether the flags alone say that many users are served, or one: with `--config`, hosts of clusters may have
+/// authorities of their own.
 fn is_settled_by_flags(arguments: &ServeArguments) -> bool {
     arguments.shared.is_shared() || arguments.config.is_none()
 }

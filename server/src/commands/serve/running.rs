@@ -32,8 +32,8 @@ use crate::policies::{PolicyFlags, policies};
 /// by the partial rule, and compared when it comes.
 const FIRST_ANSWERS: Duration = Duration::from_secs(5);
 /// How long the start waits until it is known what users may do: a load balancer that finds this process ready sends it
-/// requests that are refused until then. As long as the roles of a thousand clusters take to be compiled; a cluster that
-/// is out of reach, or does not let us know, is not waited for.
+/// requests that are refused until then. As long as the roles of a thousand clusters take to be compiled; a cluster
+/// that is out of reach, or does not let us know, is not waited for.
 const FIRST_RIGHTS: Duration = Duration::from_secs(30);
 /// How often two names for one cluster are looked for, for members that were out of reach at the start.
 const SAME_CLUSTER_INTERVAL: Duration = Duration::from_secs(5);

@@ -72,7 +72,8 @@ impl ConnectionRoom {
         next.into_iter().for_each(Waker::wake);
     }
 
-    /// Whether the connection is in others' way. Wakes whoever waits, if there is room again because of other connections.
+    /// Whether the connection is in others' way. Wakes whoever waits, if there is room again because of other
+    /// connections.
     pub(super) fn look(&self) -> bool {
         let (is_in_the_way, next) = {
             let mut state = self.state.lock();

@@ -229,8 +229,8 @@ fn json_of(answer: tributary_e2e::HttpResponse) -> anyhow::Result<Value> {
     answer.json()
 }
 
-/// Whether all objects are there that all may read: those of the clusters that stay, and all of the one that comes and goes,
-/// or none of it.
+/// Whether all objects are there that all may read: those of the clusters that stay, and all of the one that comes and
+/// goes, or none of it.
 fn all_there(told: &BTreeMap<String, String>) -> Outcome {
     let mut counts = [0; CLUSTERS.len()];
     for home in told.values() {

@@ -1,5 +1,5 @@
-//! What is open for long, or for a moment: logs that are followed, a shell, clients that come for one request, and watches
-//! of what does not change.
+//! What is open for long, or for a moment: logs that are followed, a shell, clients that come for one request, and
+//! watches of what does not change.
 
 use super::{BRIEF_PACE, IDLE, IDLE_WATCHES, Outcome, Part, Trouble, due};
 use crate::context::eventually;
