@@ -138,7 +138,7 @@ mod tests {
             "spec.credentials.tokn: unknown field; allowed are clientCertificateData, clientCertificateFile, clientKeyData, \
              clientKeyFile, token, tokenFile",
             "spec.endpoint: unknown field; allowed are authorization, caData, caFile, circuitBreaker, credentials, dispatch, dispatchPolicies, \
-             endpointProbe, endpoints, flowControl, impersonation, index, insecureSkipVerify, kubeconfig, logging, proxyURL, \
+             drainedEndpoints, endpointProbe, endpoints, flowControl, impersonation, index, insecureSkipVerify, kubeconfig, logging, proxyURL, \
              secureServing, serverNames, tlsServerName, tokenPassThrough, tokenReview",
             "spec.endpoints[1]: a number is not allowed here; give a string",
             "spec.index: 10000 is out of range; allowed are 0 to 9999",
