@@ -256,7 +256,18 @@ impl MemberKeys {
             return Signer::Unsettled;
         }
         let is_first = first.since.is_some() && others.all(|(_, other)| first.is_before(other));
-        if is_first { Signer::Member(member) } else { Signer::Several }
+        if is_first && !self.is_copy_of_one_set_aside(first) { Signer::Member(member) } else { Signer::Several }
+    }
+
+    /// Whether a member that does not serve a key now, or is not served itself, was first with it, and still answered when
+    /// the other had it, too: it may only be away, or one of its servers may answer without the key. A member that came
+    /// later, as one does that is configured under another name, has its keys.
+    fn is_copy_of_one_set_aside(&self, first: &KnownKey) -> bool {
+        self.0.values().any(|member| {
+            let is_owner = |known: &KnownKey| known.key == first.key && known.since.is_some() && known.is_before(first);
+            let aside = member.keys.iter().filter(|known| !(member.is_served && known.is_served));
+            member.answered >= Some(first.seen) && aside.into_iter().any(is_owner)
+        })
     }
 
     fn served(&self) -> impl Iterator<Item = (&ClusterName, &KnownKey)> {
@@ -320,10 +331,18 @@ mod tests {
         // One of its servers has the new key alone.
         keys.take([(v.clone(), another.keys())], Answered::All, at(3));
         assert!(!keys.has_signed(&v, &token));
+        assert_eq!(keys.signer(&token), Signer::Several, "the copier is shown no token of v's meanwhile");
         keys.take([(v.clone(), keys_of(&[&of_v, &another]))], Answered::All, at(4));
         assert_eq!(keys.signer(&token), Signer::Member(&v));
         // Its configuration is taken away and put back.
         assert!(keys.retain(|member| *member != v) && !keys.know(&v));
+        assert_eq!(keys.signer(&token), Signer::Several, "the copier is shown none while v is away");
+        // It is put back under another name.
+        let renamed = cluster("w");
+        let mut as_another = keys.clone();
+        as_another.retain(|member| *member != v && *member != copier);
+        as_another.take([(renamed.clone(), of_v.keys())], Answered::All, at(5));
+        assert_eq!(as_another.signer(&token), Signer::Member(&renamed));
         keys.take([(v.clone(), of_v.keys())], Answered::All, at(5));
         assert_eq!(keys.signer(&token), Signer::Member(&v));
     }

@@ -53,7 +53,11 @@ impl TrackedStream {
         read
     }
 
-    fn noted<T>(&self, written: Poll<T>) -> Poll<T> {
+    /// Whoever is answered may be known by now, and then nothing is counted of what they send.
+    fn noted<T>(&mut self, written: Poll<T>) -> Poll<T> {
+        if self.sending.is_some() && self.acquaintance.is_known() {
+            self.sending = None;
+        }
         self.outgoing.wrote(written.is_pending());
         written
     }

@@ -33,6 +33,8 @@ const BODY_BYTES_MAX: usize = 64 << 10;
 pub(super) struct Unfinished {
     protocol: Protocol,
     head: usize,
+    /// What stays: trailers, which h2 holds for as long as their stream is open, and the buffer of HTTP/1.1.
+    kept: usize,
     body: usize,
 }
 
@@ -58,6 +60,10 @@ struct Frames {
     head_bytes: usize,
     /// How much of the payload has not come.
     left: usize,
+    /// The last stream that was opened: a client opens each with a greater number (RFC 9113, 5.1.1).
+    last_stream: u32,
+    /// Whether the block of headers that is coming are trailers.
+    are_trailers: bool,
 }
 
 /// A frame, by what becomes of its payload.
@@ -89,20 +95,26 @@ impl Unfinished {
         match &mut self.protocol {
             Protocol::Undecided(_) => {}
             Protocol::Http1 => self.head += bytes.len() * BUFFER_BYTES,
-            Protocol::Http2(frames) => frames.note(bytes, &mut self.head, &mut self.body),
+            Protocol::Http2(frames) => frames.note(bytes, &mut self.head, &mut self.kept, &mut self.body),
         }
     }
 
-    /// A head was whole, and has become a request. Over HTTP/2 its frames say so.
+    /// A head was whole, and has become a request. Over HTTP/2 its frames say so; over HTTP/1.1 the buffer in which it was
+    /// is as large as it has come to be.
     pub(super) fn head_is_whole(&mut self) {
         if matches!(self.protocol, Protocol::Http1) {
+            self.kept = self.kept.max(self.head.min(BLOCK_BYTES_MAX));
             self.head = 0;
         }
     }
 
-    /// What is held of a head that has not ended, in bytes of memory, and at most.
+    /// What is held of a head that has not ended, and of what stays, in bytes of memory, and at most.
     pub(super) fn head_bytes(&self) -> usize {
-        self.head.min(BLOCK_BYTES_MAX)
+        let head = self.head.min(BLOCK_BYTES_MAX);
+        match self.protocol {
+            Protocol::Http1 => head.max(self.kept),
+            Protocol::Undecided(_) | Protocol::Http2(_) => head + self.kept,
+        }
     }
 
     /// Whether so much of bodies has come that no more is read before it is known who sends them.
@@ -112,7 +124,7 @@ impl Unfinished {
 }
 
 impl Frames {
-    fn note(&mut self, mut bytes: &[u8], head: &mut usize, body: &mut usize) {
+    fn note(&mut self, mut bytes: &[u8], head: &mut usize, kept: &mut usize, body: &mut usize) {
         while !bytes.is_empty() {
             if self.head_bytes < FRAME_HEAD_BYTES {
                 let taken = bytes.len().min(FRAME_HEAD_BYTES - self.head_bytes);
@@ -124,12 +136,14 @@ impl Frames {
                 }
                 let [high, middle, low, ..] = self.head;
                 self.left = u32::from_be_bytes([0, high, middle, low]) as usize;
+                self.note_stream();
                 *body += if self.kind() == FrameKind::Data { DATA_FRAME_BYTES } else { 0 };
             }
             let taken = bytes.len().min(self.left);
             self.left -= taken;
             bytes = &bytes[taken..];
             match self.kind() {
+                FrameKind::Part | FrameKind::LastPart if self.are_trailers => *kept += taken * HPACK_BYTES,
                 FrameKind::Part => *head += taken * HPACK_BYTES,
                 FrameKind::Data => *body += taken,
                 FrameKind::LastPart | FrameKind::Other => {}
@@ -138,6 +152,16 @@ impl Frames {
                 *head = if self.kind() == FrameKind::LastPart { 0 } else { *head };
                 self.head_bytes = 0;
             }
+        }
+    }
+
+    /// Headers of a stream that is open already are trailers. No client of Kubernetes sends any.
+    fn note_stream(&mut self) {
+        let [.., kind, _, first, second, third, fourth] = self.head;
+        if kind == HEADERS {
+            let stream = u32::from_be_bytes([first & 0x7f, second, third, fourth]);
+            self.are_trailers = stream <= self.last_stream;
+            self.last_stream = stream.max(self.last_stream);
         }
     }
 
@@ -157,8 +181,12 @@ mod tests {
     use super::*;
 
     fn frame(kind: u8, flags: u8, payload: usize) -> Vec<u8> {
+        frame_of(1, kind, flags, payload)
+    }
+
+    fn frame_of(stream: u8, kind: u8, flags: u8, payload: usize) -> Vec<u8> {
         let length = u32::try_from(payload).unwrap().to_be_bytes();
-        let mut frame = vec![length[1], length[2], length[3], kind, flags, 0, 0, 0, 1];
+        let mut frame = vec![length[1], length[2], length[3], kind, flags, 0, 0, 0, stream];
         frame.resize(FRAME_HEAD_BYTES + payload, 0x95);
         frame
     }
@@ -183,7 +211,7 @@ mod tests {
         let then = |more: &[Vec<u8>]| after(&[begun.clone(), more.to_vec()].concat());
         assert_eq!(after(&[preface[..20].to_vec()]), (0, false));
         assert_eq!(then(&[]), (0, false));
-        assert_eq!(then(&[frame(HEADERS, END_HEADERS, 1000), frame(HEADERS, END_HEADERS | 1, 9)]), (0, false));
+        assert_eq!(then(&[frame(HEADERS, END_HEADERS, 1000), frame_of(3, HEADERS, END_HEADERS | 1, 9)]), (0, false));
         let open = frame(HEADERS, 0, 100);
         assert_eq!(then(std::slice::from_ref(&open)), (100 * HPACK_BYTES, false));
         assert_eq!(then(&[open.clone(), frame(CONTINUATION, 0, 50)]), (150 * HPACK_BYTES, false));
@@ -193,6 +221,26 @@ mod tests {
         assert_eq!(then(&[open.clone(), last]), (0, false));
         assert_eq!(then(&[open.clone(), frame(CONTINUATION, END_HEADERS, 0)]), (0, false));
         assert_eq!(then(&[frame(HEADERS, 0, 16_000), frame(CONTINUATION, 0, 16_000)]), (BLOCK_BYTES_MAX, false));
+    }
+
+    /// h2 holds them until their stream ends, which its client may never let.
+    #[test]
+    fn trailers_count_for_as_long_as_the_connection_is_a_strangers() {
+        let of = |frames: &[Vec<u8>]| after(&[&[PREFACE.to_vec()], frames].concat()).0;
+        let opened = [frame_of(1, HEADERS, END_HEADERS, 10), frame_of(3, HEADERS, END_HEADERS, 10)];
+        assert_eq!(of(&opened), 0);
+        let trailers = [
+            frame_of(1, HEADERS, END_HEADERS | 1, 100),
+            frame_of(3, HEADERS, 1, 30),
+            frame_of(3, CONTINUATION, END_HEADERS, 20),
+        ];
+        assert_eq!(of(&[&opened[..], &trailers[..]].concat()), 150 * HPACK_BYTES);
+        let more = [frame_of(5, HEADERS, END_HEADERS, 10)];
+        assert_eq!(
+            of(&[&opened[..], &trailers[..], &more[..]].concat()),
+            150 * HPACK_BYTES,
+            "another head resets nothing"
+        );
     }
 
     #[test]
@@ -210,7 +258,7 @@ mod tests {
         let mut unfinished = Unfinished::default();
         unfinished.note(text);
         unfinished.head_is_whole();
-        assert_eq!(unfinished.head_bytes(), 0);
+        assert_eq!(unfinished.head_bytes(), text.len() * BUFFER_BYTES, "its buffer stays as large");
         unfinished.note(&[b'a'; 1 << 20]);
         assert_eq!(unfinished.head_bytes(), BLOCK_BYTES_MAX);
     }
