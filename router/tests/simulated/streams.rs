@@ -297,10 +297,13 @@ async fn a_list_that_is_read_slowly_breaks_off_where_its_reader_is_denied_or_kno
     let list = begun(None, &known).await;
     known.store(false, Ordering::Relaxed);
     pods.fixture.router.authentication_changed();
+    // Many changes are told together.
+    pass(Duration::from_secs(1)).await;
     assert_eq!(end_of(list).await, Err(withdrawn.to_owned()));
     known.store(true, Ordering::Relaxed);
     let list = begun(None, &known).await;
     pods.fixture.router.deny(["ann".to_owned()].into());
+    pass(Duration::from_secs(1)).await;
     assert_eq!((end_of(list).await, end_of(of_root).await), (Err(denied.to_owned()), Ok(())));
     pods.fixture.router.deny([].into());
     let list = begun(Some(Duration::from_secs(5)), &known).await;

@@ -150,8 +150,9 @@ impl<H: Handler> ClientConnection<H> {
         let mut interrupted = interruption(told);
         let ended = loop {
             tokio::select! {
+                // What interrupts comes first: a client that sends without a pause takes all of a turn, and nothing would
+                // be asked behind it.
                 biased;
-                ended = streams.drive(connection.as_mut()) => break ended,
                 by_what = &mut interrupted => {
                     if let Interruption::Closed(why) = by_what {
                         tracing::debug!(client = %client.address, why, "the connection is closed");
@@ -163,6 +164,7 @@ impl<H: Handler> ClientConnection<H> {
                     told.note(&by_what);
                     interrupted = interruption(told);
                 }
+                ended = streams.drive(connection.as_mut()) => break ended,
             }
         };
         if let Err(error) = ended {
