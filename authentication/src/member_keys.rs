@@ -259,9 +259,9 @@ impl MemberKeys {
         if is_first && !self.is_copy_of_one_set_aside(first) { Signer::Member(member) } else { Signer::Several }
     }
 
-    /// Whether a member that does not serve a key now, or is not served itself, was first with it, and still answered when
-    /// the other had it, too: it may only be away, or one of its servers may answer without the key. A member that came
-    /// later, as one does that is configured under another name, has its keys.
+    /// Whether a member that does not serve a key now, or is not served itself, was first with it, and still answered
+    /// when the other had it, too: it may only be away, or one of its servers may answer without the key. A member that
+    /// came later, as one does that is configured under another name, has its keys.
     fn is_copy_of_one_set_aside(&self, first: &KnownKey) -> bool {
         self.0.values().any(|member| {
             let is_owner = |known: &KnownKey| known.key == first.key && known.since.is_some() && known.is_before(first);

@@ -150,8 +150,8 @@ impl<H: Handler> ClientConnection<H> {
         let mut interrupted = interruption(told);
         let ended = loop {
             tokio::select! {
-                // What interrupts comes first: a client that sends without a pause takes all of a turn, and nothing would
-                // be asked behind it.
+                // What interrupts comes first: a client that sends without a pause takes all of a turn, and nothing
+                // would be asked behind it.
                 biased;
                 by_what = &mut interrupted => {
                     if let Interruption::Closed(why) = by_what {

@@ -99,8 +99,8 @@ impl Unfinished {
         }
     }
 
-    /// A head was whole, and has become a request. Over HTTP/2 its frames say so; over HTTP/1.1 the buffer in which it was
-    /// is as large as it has come to be.
+    /// A head was whole, and has become a request. Over HTTP/2 its frames say so; over HTTP/1.1 the buffer in which it
+    /// was is as large as it has come to be.
     pub(super) fn head_is_whole(&mut self) {
         if matches!(self.protocol, Protocol::Http1) {
             self.kept = self.kept.max(self.head.min(BLOCK_BYTES_MAX));
