@@ -265,13 +265,16 @@ async fn connections_that_are_to_be_replaced_are_counted_among_those_that_there_
             () = eventually("it is asked", || Counts::of(&member.counts.held) == connections) => {}
         }
         kept.push(held);
-        for _ in 0..130 {
+        // On a busy machine some are given up before they are sent, and nothing of those is reset.
+        let expected = (connections + 1).min(2);
+        let mut given_up = 0;
+        while given_up < 130 || Counts::of(&member.counts.connections) < expected {
+            assert!(given_up < 5_000, "another is dialed");
             let request = asked("/slow", 1, &places).await;
             let _ =
                 tokio::time::timeout(Duration::from_millis(2), client.forward(request, RequestIdentity::Member)).await;
+            given_up += 1;
         }
-        let expected = (connections + 1).min(2);
-        eventually("another is dialed", || Counts::of(&member.counts.connections) >= expected).await;
         eventually("they were reset", || client.pool_statistics().short_streams == connections).await;
         let answer = client.forward(asked("/quick", 3, &places).await, RequestIdentity::Member).await.unwrap();
         assert_eq!(member::read(answer).await, "answer");

@@ -133,7 +133,7 @@ impl<H: Handler> ClientConnection<H> {
         });
         let service = service_fn(move |request| Arc::clone(&requests).answer(request));
         let (answers, known) = (Arc::clone(&outgoing), Arc::clone(&acquaintance));
-        let sending = Some(Sending::of(&known));
+        let sending = Sending::of(&known);
         let io =
             TokioIo::new(TrackedStream { stream, outgoing: answers, sending, acquaintance: known, _socket: socket });
         let begun = Begun::default();

@@ -58,6 +58,9 @@ impl Interruptions<'_> {
                 Interruption::Closed("nobody is known on it, and the last answers have had their time")
             }
             () = acquaintance.no_room() => {
+                if acquaintance.is_known() {
+                    return Interruption::Closed("its client sends more trailers than are held");
+                }
                 metrics.count_refused(ListenerRefusal::TooManyUnknown);
                 Interruption::Closed("there is no room for a head that is coming from nobody who is known")
             }

@@ -19,44 +19,18 @@ use super::sending::Sending;
 pub(super) struct TrackedStream {
     pub(super) stream: TlsStream<Coalesce<TcpStream>>,
     pub(super) outgoing: Arc<Outgoing>,
-    /// What comes, while nobody is known.
-    pub(super) sending: Option<Sending>,
+    /// What comes.
+    pub(super) sending: Sending,
     /// It counts as one of its user's as long as it is open.
     pub(super) acquaintance: Arc<Acquaintance>,
     pub(super) _socket: Permit,
 }
 
 impl TrackedStream {
-    /// Reads what somebody sends who is not known: no more than there is room for.
-    fn poll_read_unknown(
-        &mut self,
-        mut sending: Sending,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        if sending.is_body_full() {
-            self.acquaintance.register_reader(cx.waker());
-            if !self.acquaintance.is_known() {
-                self.sending = Some(sending);
-                return Poll::Pending;
-            }
-        }
-        let before = buf.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
-        let has_room = sending.note(&buf.filled()[before..], &self.acquaintance);
-        self.sending = Some(sending);
-        if !has_room {
-            // The connection is closed; nothing of it is read any more.
-            self.acquaintance.found_no_room();
-            return Poll::Pending;
-        }
-        read
-    }
-
-    /// Whoever is answered may be known by now, and then nothing is counted of what they send.
+    /// Whoever is answered may be known by now.
     fn noted<T>(&mut self, written: Poll<T>) -> Poll<T> {
-        if self.sending.is_some() && self.acquaintance.is_known() {
-            self.sending = None;
+        if self.acquaintance.is_known() {
+            self.sending.becomes_known();
         }
         self.outgoing.wrote(written.is_pending());
         written
@@ -64,11 +38,27 @@ impl TrackedStream {
 }
 
 impl AsyncRead for TrackedStream {
+    /// No more is read than there is room for.
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        match self.sending.take() {
-            Some(sending) if !self.acquaintance.is_known() => self.poll_read_unknown(sending, cx, buf),
-            _ => Pin::new(&mut self.stream).poll_read(cx, buf),
+        let Self { stream, sending, acquaintance, .. } = &mut *self;
+        if sending.is_body_full() {
+            // First: whoever becomes known from now on wakes this.
+            acquaintance.register_reader(cx.waker());
         }
+        if acquaintance.is_known() {
+            sending.becomes_known();
+        }
+        if sending.is_body_full() {
+            return Poll::Pending;
+        }
+        let before = buf.filled().len();
+        let read = Pin::new(stream).poll_read(cx, buf);
+        if !sending.note(&buf.filled()[before..], acquaintance) {
+            // The connection is closed; nothing of it is read any more.
+            acquaintance.found_no_room();
+            return Poll::Pending;
+        }
+        read
     }
 }
 

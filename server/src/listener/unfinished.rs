@@ -117,6 +117,14 @@ impl Unfinished {
         }
     }
 
+    /// What is held of trailers, in bytes of memory.
+    pub(super) fn trailer_bytes(&self) -> usize {
+        match self.protocol {
+            Protocol::Http2(_) => self.kept,
+            Protocol::Undecided(_) | Protocol::Http1 => 0,
+        }
+    }
+
     /// Whether so much of bodies has come that no more is read before it is known who sends them.
     pub(super) fn is_body_full(&self) -> bool {
         self.body > BODY_BYTES_MAX

@@ -7,6 +7,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 pub(crate) const DATA: u8 = 0;
 pub(crate) const HEADERS: u8 = 1;
 pub(crate) const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
 pub(crate) const PING: u8 = 6;
 pub(crate) const GOAWAY: u8 = 7;
 const CONTINUATION: u8 = 9;
@@ -21,6 +22,11 @@ pub(crate) const ENHANCE_YOUR_CALM: u32 = 11;
 
 /// What a client sends first: the preface and empty SETTINGS.
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+
+/// SETTINGS by which no body of an answer may be sent: `SETTINGS_INITIAL_WINDOW_SIZE` is 0 (RFC 9113 §6.5.2).
+pub(crate) fn no_window() -> Vec<u8> {
+    frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0])
+}
 
 /// A frame that was read.
 #[derive(Debug)]

@@ -555,8 +555,19 @@ async fn cve_2023_44487_heads_that_never_end_take_no_more_than_there_is_for_stra
     let small = |count| vec![0x95; count];
     let over_http2 =
         [frames::PREFACE, &frames::headers_begun(1, &small(16_000)), &frames::continuation(1, &small(14_000))].concat();
+    let authority = server.address.to_string();
+    // Trailers of a stream that stays open, because its client takes none of its answer.
+    let head = [(":method", "GET"), (":scheme", "https"), (":authority", &*authority), (":path", "/api")];
+    let head = head.map(|(name, value)| frames::literal(name, value.as_bytes())).concat();
+    let trailers = [
+        frames::PREFACE,
+        &frames::no_window(),
+        &frames::headers(1, &head, false),
+        &frames::headers(1, &small(7_400), true),
+    ];
     let over_http1 = |count| [b"GET /api HTTP/1.1\r\nHost: x\r\nX-Long: ".to_vec(), vec![b'a'; count]].concat();
     for (alpn, bytes, at_most) in [
+        ("h2", trailers.concat(), 64 * 1024 / (7_400 * 144 / 1024)),
         ("h2", over_http2, 64 * 1024 / 768),
         ("http/1.1", over_http1(240_000), 64 * 1024 / (2 * 240) + 10),
         ("http/1.1", over_http1(900_000), 0),
@@ -576,7 +587,45 @@ async fn cve_2023_44487_heads_that_never_end_take_no_more_than_there_is_for_stra
         };
         tokio::time::timeout(SOON, closed).await.expect("nothing is left of them");
     }
-    assert_eq!(handler.0.load(Ordering::SeqCst), 6);
+    assert_eq!(handler.0.load(Ordering::SeqCst), 8);
+}
+
+/// h2 holds them for as long as their stream is open, which its client may never let.
+#[tokio::test]
+async fn cve_2023_44487_a_connection_of_a_user_with_many_trailers_is_closed() {
+    let server = start(Counting::default()).await;
+    let mut stream = server.connect(&rustls::version::TLS13, "h2").await;
+    let (authority, authorization) = (server.address.to_string(), format!("Bearer {}", server.token));
+    let head = [
+        (":method", "GET"),
+        (":scheme", "https"),
+        (":authority", &*authority),
+        (":path", "/api"),
+        ("authorization", &*authorization),
+    ];
+    let head = head.map(|(name, value)| frames::literal(name, value.as_bytes())).concat();
+    let with_trailers = |number, count| {
+        [frames::headers(number, &head, false), frames::headers(number, &vec![0x95; count], true)].concat()
+    };
+    stream
+        .write_all(&[frames::PREFACE, &frames::no_window(), &frames::headers(1, &head, true)].concat())
+        .await
+        .unwrap();
+    let answered = async |stream: &mut TlsStream<TcpStream>| {
+        let answer = async {
+            loop {
+                if frames::status(&frames::Frame::read(stream).await?) == Some(200) {
+                    return std::io::Result::Ok(());
+                }
+            }
+        };
+        tokio::time::timeout(SOON, answer).await.expect("an answer or an end")
+    };
+    answered(&mut stream).await.expect("somebody is known now");
+    stream.write_all(&with_trailers(3, 100)).await.unwrap();
+    answered(&mut stream).await.expect("a few harm nobody");
+    stream.write_all(&with_trailers(5, 400)).await.unwrap();
+    while answered(&mut stream).await.is_ok() {}
 }
 
 #[tokio::test]
