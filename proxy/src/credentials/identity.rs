@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
+use tributary_apimachinery::ServiceAccount;
+
 use crate::credentials::exec_plugin::bearer;
 use crate::forward::headers::is_impersonation;
 
@@ -173,7 +175,8 @@ pub struct InvalidImpersonation {
 impl Impersonation {
     /// Turns a user into headers: `Impersonate-User`, `-Group` (repeated), `-Uid`, and `-Extra-KEY` with the key
     /// percent-escaped as client-go does it (`transport.NewImpersonatingRoundTripper`), capital letters too. The group
-    /// `system:authenticated` is left out where kube-apiserver adds it anyway.
+    /// `system:authenticated` is left out where kube-apiserver adds it anyway, and nothing else instead
+    /// (`pkg/endpoints/filters/impersonation` in k8s.io/apiserver).
     ///
     /// # Errors
     /// [`InvalidImpersonation`] for empty values, for control characters and for spaces at either end, which a header
@@ -187,7 +190,10 @@ impl Impersonation {
         let mut headers = HeaderMap::new();
         headers.insert(HeaderName::from_static("impersonate-user"), value("user", user)?);
         let groups: Vec<&str> = groups.into_iter().collect();
-        let implied = !groups.contains(&UNAUTHENTICATED_GROUP);
+        // Of a ServiceAccount for which no group is sent kube-apiserver adds those of its namespace.
+        let is_bare_account =
+            ServiceAccount::of_user(user).is_some() && groups.iter().all(|group| *group == AUTHENTICATED_GROUP);
+        let implied = !groups.contains(&UNAUTHENTICATED_GROUP) && !is_bare_account;
         for group in groups {
             if !(implied && group == AUTHENTICATED_GROUP) {
                 headers.append(HeaderName::from_static("impersonate-group"), value("group", group)?);
@@ -316,6 +322,27 @@ mod tests {
             }
             let found = GivenIdentity::of(&headers).map(|given| given.map(|given| given.headers().len()));
             assert_eq!(found, expected, "{given:?}");
+        }
+    }
+
+    /// (user, groups) → the groups that are sent. kube-apiserver gives a ServiceAccount those of its namespace where
+    /// none is sent.
+    #[test]
+    fn nobody_is_sent_as_more_than_they_are() {
+        let cases: [(&str, &[&str], &[&str]); 4] = [
+            ("jane", &["system:authenticated"], &[]),
+            ("system:serviceaccount:n:s", &["system:authenticated"], &["system:authenticated"]),
+            (
+                "system:serviceaccount:n:s",
+                &["system:serviceaccounts", "system:authenticated"],
+                &["system:serviceaccounts"],
+            ),
+            ("system:serviceaccount:n:s", &[], &[]),
+        ];
+        for (user, groups, expected) in cases {
+            let impersonation = Impersonation::new(user, groups.iter().copied(), None, []).unwrap();
+            let sent: Vec<_> = impersonation.headers().get_all("impersonate-group").iter().collect();
+            assert_eq!(sent, expected, "{user} {groups:?}");
         }
     }
 
