@@ -41,6 +41,7 @@ pub mod object;
 pub mod options;
 pub mod permit;
 pub mod policy;
+mod poll_round;
 pub mod query;
 pub mod request_info;
 pub mod resource;
@@ -77,6 +78,7 @@ pub use policy::item_resource_versions::ItemResourceVersions;
 pub use policy::names::Names;
 pub use policy::partial::Partial;
 pub use policy::resource_pattern::{InvalidResourcePattern, ResourcePattern};
+pub use poll_round::{PollRound, PollSide};
 pub use query::Query;
 pub use request_info::requested_resource::RequestedResource;
 pub use request_info::{

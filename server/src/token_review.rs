@@ -166,7 +166,7 @@ async fn round(
     let is_new = served.iter().any(|(name, own)| keys.differ(name, own));
     let are_believed_now = keys.would_believe(Answered::of(&names, keys, answers), SystemTime::now());
     if !is_new && !are_believed_now {
-        // An hour may be over.
+        // That they have answered is noted.
         return keys.take(served, Answered::Some, SystemTime::now());
     }
     served.extend(fetch(router, others, fetched).await);

@@ -9,13 +9,12 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 
 use futures::stream::{FuturesUnordered, StreamExt};
-use futures::task::AtomicWaker;
 use hyper::rt::Executor;
 use parking_lot::Mutex;
+use tributary_apimachinery::{PollRound, PollSide};
 
 /// What hyper starts for a connection.
 type Part = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -26,7 +25,10 @@ const ROUNDS_MAX: usize = 8;
 
 /// Takes what hyper starts for a connection. Clones are of the same connection.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Starter(Arc<Mutex<Started>>);
+pub(crate) struct Starter {
+    started: Arc<Mutex<Started>>,
+    round: Arc<PollRound>,
+}
 
 /// What was started and is not polled yet.
 #[derive(Default)]
@@ -44,9 +46,11 @@ impl std::fmt::Debug for Started {
 
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Starter {
     fn execute(&self, part: F) {
-        let mut started = self.0.lock();
+        let mut started = self.started.lock();
         if !started.is_over {
             started.parts.push(Box::pin(part));
+            drop(started);
+            self.round.wake(PollSide::Parts);
         }
     }
 }
@@ -57,7 +61,7 @@ pub(crate) struct ConnectionTask<C> {
     connection: Option<C>,
     starter: Starter,
     parts: FuturesUnordered<Part>,
-    turn: Arc<Turn>,
+    round: Arc<PollRound>,
     of_connection: Waker,
     of_parts: Waker,
 }
@@ -65,10 +69,10 @@ pub(crate) struct ConnectionTask<C> {
 impl<C: Future + Unpin> ConnectionTask<C> {
     /// A connection whose parts are given to this starter.
     pub(crate) fn new(connection: C, starter: Starter) -> Self {
-        let turn = Arc::new(Turn::default());
-        let of_connection = Waker::from(Arc::new(Side::<CONNECTION>(Arc::clone(&turn))));
-        let of_parts = Waker::from(Arc::new(Side::<PARTS>(Arc::clone(&turn))));
-        Self { connection: Some(connection), starter, parts: FuturesUnordered::new(), turn, of_connection, of_parts }
+        let round = Arc::clone(&starter.round);
+        let (of_connection, of_parts) = (round.waker(PollSide::Connection), round.waker(PollSide::Parts));
+        round.note(PollSide::Connection);
+        Self { connection: Some(connection), starter, parts: FuturesUnordered::new(), round, of_connection, of_parts }
     }
 
     /// The connection itself, while it takes requests.
@@ -76,37 +80,37 @@ impl<C: Future + Unpin> ConnectionTask<C> {
         self.connection.as_ref()
     }
 
-    /// Polls everything, until nothing has woken anything; the connection, not for what its parts alone wait for. Ready
-    /// once the connection takes no more requests.
+    /// Polls what was woken, until nothing has woken anything. Ready once the connection takes no more requests.
     pub(crate) fn poll_connection(&mut self, cx: &mut Context<'_>) -> Poll<C::Output> {
-        let mut woken = self.turn.begin(cx.waker());
-        let mut ended = Poll::Pending;
+        self.round.begin(cx.waker());
         for _ in 0..ROUNDS_MAX {
-            if let Some(connection) = self.connection.as_mut().filter(|_| woken != PARTS) {
-                ended = Pin::new(connection).poll(&mut Context::from_waker(&self.of_connection));
-            }
-            if ended.is_ready() {
+            if self.round.take(PollSide::Connection)
+                && let Some(connection) = &mut self.connection
+                && let Poll::Ready(ended) = Pin::new(connection).poll(&mut Context::from_waker(&self.of_connection))
+            {
                 self.connection = None;
+                self.round.leave();
+                return Poll::Ready(ended);
             }
-            self.poll_parts();
-            woken = self.turn.take();
-            if ended.is_ready() || woken == 0 {
-                break;
+            if self.round.take(PollSide::Parts) {
+                self.poll_parts();
+            }
+            if self.round.rests() {
+                return Poll::Pending;
             }
         }
         // What was woken since, by whomever, is polled in another turn.
-        if self.turn.end(woken) {
-            cx.waker().wake_by_ref();
-        }
-        ended
+        self.round.leave();
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 
     fn poll_parts(&mut self) {
         let cx = &mut Context::from_waker(&self.of_parts);
         loop {
-            self.parts.extend(std::mem::take(&mut self.starter.0.lock().parts));
+            self.parts.extend(std::mem::take(&mut self.starter.started.lock().parts));
             while let Poll::Ready(Some(())) = self.parts.poll_next_unpin(cx) {}
-            if self.starter.0.lock().parts.is_empty() {
+            if self.starter.started.lock().parts.is_empty() {
                 return;
             }
         }
@@ -127,7 +131,7 @@ impl<C> Drop for ConnectionTask<C> {
     /// What was started has a starter itself, and would keep itself.
     fn drop(&mut self) {
         let parts = {
-            let mut started = self.starter.0.lock();
+            let mut started = self.starter.started.lock();
             started.is_over = true;
             std::mem::take(&mut started.parts)
         };
@@ -135,63 +139,9 @@ impl<C> Drop for ConnectionTask<C> {
     }
 }
 
-/// Whether the connection and its parts are being polled, and which of the two was woken. Wakes the task only for what
-/// it would not see by itself: a task that is woken while it runs is put behind all others, and another thread is woken
-/// to take it over.
-#[derive(Debug, Default)]
-struct Turn {
-    state: AtomicU8,
-    task: AtomicWaker,
-}
-
-/// They are being polled.
-const POLLED: u8 = 1;
-/// The connection was woken.
-const CONNECTION: u8 = 2;
-/// One of its parts was woken.
-const PARTS: u8 = 4;
-
-impl Turn {
-    /// They are polled from now on. What was woken by now: nothing where the task was woken for something else.
-    fn begin(&self, task: &Waker) -> u8 {
-        self.task.register(task);
-        self.take()
-    }
-
-    /// What was woken by now, which is polled in the next round.
-    fn take(&self) -> u8 {
-        self.state.swap(POLLED, Ordering::SeqCst) & !POLLED
-    }
-
-    /// Whether anything was woken that has not been polled since, beside what was taken and is not.
-    fn end(&self, taken: u8) -> bool {
-        self.state.fetch_or(taken, Ordering::SeqCst);
-        self.state.fetch_and(!POLLED, Ordering::SeqCst) != POLLED
-    }
-
-    fn wake(&self, side: u8) {
-        if self.state.fetch_or(side, Ordering::SeqCst) == 0 {
-            self.task.wake();
-        }
-    }
-}
-
-/// One side of a turn, to be woken.
-struct Side<const SIDE: u8>(Arc<Turn>);
-
-impl<const SIDE: u8> Wake for Side<SIDE> {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.0.wake(SIDE);
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use futures::channel::oneshot;
     use futures::task::{ArcWake, waker};
@@ -267,7 +217,7 @@ mod tests {
         assert_eq!((polls.load(Ordering::SeqCst), woken.0.load(Ordering::SeqCst)), (1, 1));
         assert!(task.parts.is_empty());
         assert!(task.poll_connection(&mut cx).is_pending());
-        assert_eq!(polls.load(Ordering::SeqCst), 2, "whoever polls for a reason of their own polls the connection");
+        assert_eq!(polls.load(Ordering::SeqCst), 1, "nothing that it waits for was woken");
     }
 
     #[test]

@@ -169,8 +169,7 @@ impl Connections {
 
     /// As [`pick`](Self::pick), but many streams spread over `over` connections before the first of them is full: a
     /// connection's encryption and framing run on one core, and a packet that it loses holds up all of its streams.
-    /// Beyond
-    /// [`SPREAD_FROM`] streams on each the one with the fewest is taken.
+    /// Beyond [`SPREAD_FROM`] streams on each the one with the fewest is taken.
     pub(crate) fn pick_spread(&self, version: u64, here: runtime::Id, over: usize) -> Pick {
         if over <= 1 {
             return self.pick(version, here);

@@ -18,7 +18,8 @@ pub(crate) const EPOCHS: KeptFile<Epochs> = KeptFile {
     value: PhantomData,
 };
 
-/// Which member served which of its ServiceAccounts' keys first. Without it whoever is asked first is believed.
+/// Which member served which of its ServiceAccounts' keys first. Without it nobody is known to
+/// have been first, and keys are believed anew.
 pub(crate) const MEMBER_KEYS: KeptFile<MemberKeys> = KeptFile {
     name: "service-account-keys.json",
     unreadable: "the kept keys of clusters' ServiceAccounts cannot be read; they are fetched anew",
@@ -48,9 +49,10 @@ impl<T: Default + Serialize + DeserializeOwned> KeptFile<T> {
 
     /// Keeps it for later runs. Blocks.
     pub(crate) fn write(&self, directory: &DataDirectory, value: &T) {
-        let bytes = serde_json::to_vec(value).unwrap_or_default();
-        if let Err(error) = directory.write(self.name, &bytes) {
-            let error = tributary_apimachinery::explain(&error);
+        let bytes = serde_json::to_vec(value).map_err(|error| tributary_apimachinery::explain(&error));
+        let write = |bytes: Vec<u8>| directory.write(self.name, &bytes);
+        let written = bytes.and_then(|bytes| write(bytes).map_err(|error| tributary_apimachinery::explain(&error)));
+        if let Err(error) = written {
             tracing::warn!(file = self.name, error, "{}", self.not_kept);
         }
     }

@@ -9,6 +9,7 @@ use futures::task::AtomicWaker;
 use tokio::sync::Notify;
 
 use super::heads::HeldHead;
+use super::refusal::ListenerRefusal;
 use super::strangers::Stranger;
 use super::user_connections::{UserConnection, UserConnections};
 use crate::front::{AuthenticationOutcome, Room};
@@ -29,8 +30,10 @@ pub(super) struct Acquaintance {
     place: OnceLock<UserConnection>,
     /// It is to be closed, unless somebody is known on it.
     refused: Notify,
-    /// It has sent more of a head than there is room for.
+    /// It has sent more of a head, or of trailers, than there is room for.
     no_room: Notify,
+    /// Why there was none.
+    refusal: OnceLock<ListenerRefusal>,
     /// How many heads were whole.
     heads: AtomicUsize,
     /// Whoever reads on once somebody is known.
@@ -42,8 +45,8 @@ impl Acquaintance {
     pub(super) fn new(stranger: Stranger, users: Arc<UserConnections>) -> Self {
         let (known, place) = (AtomicBool::new(false), OnceLock::new());
         let (refused, no_room) = (Notify::new(), Notify::new());
-        let (heads, reader) = (AtomicUsize::new(0), AtomicWaker::new());
-        Self { stranger, known, users, place, refused, no_room, heads, reader }
+        let (heads, reader, refusal) = (AtomicUsize::new(0), AtomicWaker::new(), OnceLock::new());
+        Self { stranger, known, users, place, refused, no_room, refusal, heads, reader }
     }
 
     /// Whether somebody is known.
@@ -66,8 +69,9 @@ impl Acquaintance {
         self.reader.register(waker);
     }
 
-    /// More has come of a head than there is room for.
-    pub(super) fn found_no_room(&self) {
+    /// More has come of a head, or of trailers, than there is room for.
+    pub(super) fn found_no_room(&self, refusal: ListenerRefusal) {
+        let _the_first_counts = self.refusal.set(refusal);
         self.no_room.notify_one();
     }
 
@@ -82,8 +86,13 @@ impl Acquaintance {
 
     /// Ends when a head of which a part has come cannot be held. It is not read any further, so the connection is
     /// closed even if somebody has become known meanwhile. Cancel: safe.
-    pub(super) async fn no_room(&self) {
-        self.no_room.notified().await;
+    pub(super) async fn no_room(&self) -> ListenerRefusal {
+        loop {
+            self.no_room.notified().await;
+            if let Some(refusal) = self.refusal.get() {
+                return *refusal;
+            }
+        }
     }
 
     /// Ends when a connection on which nobody is known has to make room for another. Cancel: safe.

@@ -57,12 +57,12 @@ impl Interruptions<'_> {
             () = acquaintance.taken_leave(), if told.is_refused => {
                 Interruption::Closed("nobody is known on it, and the last answers have had their time")
             }
-            () = acquaintance.no_room() => {
-                if acquaintance.is_known() {
-                    return Interruption::Closed("its client sends more trailers than are held");
-                }
-                metrics.count_refused(ListenerRefusal::TooManyUnknown);
-                Interruption::Closed("there is no room for a head that is coming from nobody who is known")
+            refusal = acquaintance.no_room() => {
+                metrics.count_refused(refusal);
+                Interruption::Closed(match refusal {
+                    ListenerRefusal::TooManyTrailers => "its client sends more in trailers than is held",
+                    _ => "there is no room for a head that is coming from nobody who is known",
+                })
             }
             () = acquaintance.sent_away() => {
                 metrics.strangers_sent_away.inc();

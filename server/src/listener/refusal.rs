@@ -21,6 +21,8 @@ pub enum ListenerRefusal {
     TooManyHeaders,
     /// 429: too much waits on connections on which nobody is known yet.
     TooManyUnknown,
+    /// 431, which nobody reads: its connection has sent more in trailers than is held, and is closed.
+    TooManyTrailers,
     /// 429: its user has their part of all connections already. Nothing was done for it, and its connection is closed.
     TooManyConnections,
     /// 429: of what its connection was answered too much is not taken. Nothing was done for it, or it is a read.
@@ -31,11 +33,12 @@ pub enum ListenerRefusal {
 
 impl ListenerRefusal {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Malformed,
         Self::HeadTooLarge,
         Self::TooManyHeaders,
         Self::TooManyUnknown,
+        Self::TooManyTrailers,
         Self::TooManyConnections,
         Self::TooManyUnread,
         Self::CrossOrigin,
@@ -48,6 +51,7 @@ impl ListenerRefusal {
             Self::HeadTooLarge => "head_too_large",
             Self::TooManyHeaders => "too_many_headers",
             Self::TooManyUnknown => "too_many_unknown",
+            Self::TooManyTrailers => "too_many_trailers",
             Self::TooManyConnections => "too_many_connections",
             Self::TooManyUnread => "too_many_unread",
             Self::CrossOrigin => "cross_origin",
@@ -73,6 +77,9 @@ impl ListenerRefusal {
                 let message = "too many requests wait until it is known who sends them; send one over this connection \
                                first, and the others once it is answered";
                 Status::too_many_requests(message, 1)
+            }
+            Self::TooManyTrailers => {
+                Status::new(431, StatusReason::Unknown, "the connection has sent too much in trailers; send none")
             }
             Self::TooManyConnections => {
                 let message = format!(

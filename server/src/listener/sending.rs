@@ -3,11 +3,13 @@
 
 use super::acquaintance::Acquaintance;
 use super::heads::HeldHead;
+use super::refusal::ListenerRefusal;
 use super::unfinished::Unfinished;
 
-/// How much memory the trailers of a connection may take on which somebody is known, in bytes. 64 KiB, as much as each
-/// connection may have in heads in any case: no client of Kubernetes sends any, and a user's 1,024 connections have 64
-/// MiB of them then.
+/// How much memory the trailers of a connection may take on which somebody is known, in bytes, over its whole life:
+/// what is given back when their streams end is not followed. 64 KiB, some 450 bytes as they are sent, and as much as
+/// each connection may have in heads in any case: no client of Kubernetes sends any, and a user's 1,024 connections
+/// have 64 MiB of them then.
 const TRAILER_BYTES_MAX: usize = 64 << 10;
 
 /// What has come, and what is held of it.
@@ -35,17 +37,21 @@ impl Sending {
         self.held = None;
     }
 
-    /// Takes note of what has come. Whether there is room for it.
-    pub(super) fn note(&mut self, bytes: &[u8], acquaintance: &Acquaintance) -> bool {
+    /// Takes note of what has come.
+    ///
+    /// # Errors
+    /// Why there is no room for it.
+    pub(super) fn note(&mut self, bytes: &[u8], acquaintance: &Acquaintance) -> Result<(), ListenerRefusal> {
         let heads = acquaintance.whole_heads();
         if heads != self.heads {
             self.heads = heads;
             self.unfinished.head_is_whole();
         }
         self.unfinished.note(bytes);
-        match &mut self.held {
-            Some(held) => held.resize(self.unfinished.head_bytes()),
-            None => self.unfinished.trailer_bytes() <= TRAILER_BYTES_MAX,
-        }
+        let (has_room, refusal) = match &mut self.held {
+            Some(held) => (held.resize(self.unfinished.head_bytes()), ListenerRefusal::TooManyUnknown),
+            None => (self.unfinished.trailer_bytes() <= TRAILER_BYTES_MAX, ListenerRefusal::TooManyTrailers),
+        };
+        if has_room { Ok(()) } else { Err(refusal) }
     }
 }

@@ -11,22 +11,21 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures::future::{AbortHandle, abortable};
 use futures::stream::{FuturesUnordered, StreamExt};
-use futures::task::AtomicWaker;
 use hyper::rt::Executor;
 use parking_lot::Mutex;
 use tokio::task::coop;
 use tokio::time::Instant;
+use tributary_apimachinery::{PollRound, PollSide};
 
 /// The most that hyper's own part of a stream may take in memory, in bytes. 1 KiB; it takes 616 bytes, and all of
 /// it 768. There are thousands of them where thousands watch, or wait for their turn to list. hyper keeps one place for
 /// a request's future and for its answer's body, as large as the larger of them for as long as the stream lasts, so
-/// what answers a request is boxed (in `connection.rs`).
+/// what answers a request is boxed (in `request.rs`).
 const STREAM_BYTES_MAX: usize = 1 << 10;
 /// How long a step of a stream may take before it goes on in a task of its own. 1 ms is a thousand times what a frame
 /// takes that is at hand; it is compressing, printing and searching that take longer.
@@ -66,7 +65,7 @@ where
         // The client of one that was ended has been told.
         self.streams.lock().push(Stream(Some(Box::pin(async { drop(stream.await) }))));
         // A tunnel begins where its stream is answered, which may be in another task.
-        self.round.wake(STREAMS);
+        self.round.wake(PollSide::Parts);
     }
 }
 
@@ -103,15 +102,15 @@ impl Streams {
     /// Those of a connection that leaves them there.
     pub(super) fn of(begun: Begun) -> Self {
         let round = Arc::clone(&begun.round);
-        let of_connection = Waker::from(Arc::new(Side::<CONNECTION>(Arc::clone(&round))));
-        let of_streams = Waker::from(Arc::new(Side::<STREAMS>(Arc::clone(&round))));
+        let of_connection = round.waker(PollSide::Connection);
+        let of_streams = round.waker(PollSide::Parts);
         Self { begun, running: FuturesUnordered::new(), round, of_connection, of_streams }
     }
 
     /// Brings the connection and its streams forward until the connection ends. Cancel: safe, if it is called again.
     pub(super) fn drive<'a, C: Future>(&'a mut self, connection: Pin<&'a mut C>) -> Driven<'a, C> {
         // Whoever calls may have told the connection something, such as that it is to end.
-        self.round.note(CONNECTION);
+        self.round.note(PollSide::Connection);
         Driven { streams: self, connection }
     }
 
@@ -119,10 +118,10 @@ impl Streams {
     fn poll<C: Future>(&mut self, mut connection: Pin<&mut C>, cx: &mut Context<'_>) -> Poll<C::Output> {
         self.round.begin(cx.waker());
         for _ in 0..ROUNDS_MAX {
-            if self.round.take(STREAMS) {
+            if self.round.take(PollSide::Parts) {
                 self.poll_streams();
             }
-            if self.round.take(CONNECTION) {
+            if self.round.take(PollSide::Connection) {
                 let polled = connection.as_mut().poll(&mut Context::from_waker(&self.of_connection));
                 if polled.is_ready() {
                     // Once more: what a member has answered by now is written in the logs.
@@ -175,70 +174,10 @@ impl<C: Future> Future for Driven<'_, C> {
     }
 }
 
-/// Something was woken that the connection waits for.
-const CONNECTION: u8 = 1;
-/// Something was woken that one of its streams waits for, or one has begun.
-const STREAMS: u8 = 2;
-/// They are being looked at.
-const LOOKED_AT: u8 = 4;
-
-/// Takes up the wake-ups of a connection and its streams. Its task is woken only while they are not being looked at.
-#[derive(Default)]
-struct PollRound {
-    task: AtomicWaker,
-    state: AtomicU8,
-}
-
-impl PollRound {
-    /// They are looked at from now on. Until [`rests`](Self::rests) is true, or [`leave`](Self::leave).
-    fn begin(&self, task: &Waker) {
-        self.task.register(task);
-        self.state.fetch_or(LOOKED_AT, SeqCst);
-    }
-
-    /// Whether this side was woken since it was last looked at, which it is now.
-    fn take(&self, side: u8) -> bool {
-        self.state.fetch_and(!side, SeqCst) & side != 0
-    }
-
-    /// Whether neither side was woken meanwhile: then they are looked at no more, and the task is woken for what comes.
-    fn rests(&self) -> bool {
-        self.state.compare_exchange(LOOKED_AT, 0, SeqCst, SeqCst).is_ok()
-    }
-
-    /// From now on the task is woken. What came before is seen when the next turn begins, which has to follow.
-    fn leave(&self) {
-        self.state.fetch_and(!LOOKED_AT, SeqCst);
-    }
-
-    /// Has a side looked at in the next turn.
-    fn note(&self, side: u8) -> u8 {
-        self.state.fetch_or(side, SeqCst)
-    }
-
-    fn wake(&self, side: u8) {
-        if self.note(side) & LOOKED_AT == 0 {
-            self.task.wake();
-        }
-    }
-}
-
-/// One side of a turn, to be woken.
-struct Side<const SIDE: u8>(Arc<PollRound>);
-
-impl<const SIDE: u8> Wake for Side<SIDE> {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.0.wake(SIDE);
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+    use std::task::Wake;
 
     use futures::channel::mpsc;
     use futures::future::{pending, poll_fn};

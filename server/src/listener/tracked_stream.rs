@@ -53,9 +53,9 @@ impl AsyncRead for TrackedStream {
         }
         let before = buf.filled().len();
         let read = Pin::new(stream).poll_read(cx, buf);
-        if !sending.note(&buf.filled()[before..], acquaintance) {
+        if let Err(refusal) = sending.note(&buf.filled()[before..], acquaintance) {
             // The connection is closed; nothing of it is read any more.
-            acquaintance.found_no_room();
+            acquaintance.found_no_room(refusal);
             return Poll::Pending;
         }
         read

@@ -111,7 +111,7 @@ impl Places {
         let was_resolved = known.is_resolved.replace(addresses.is_ok());
         match addresses {
             Ok(addresses) => {
-                let addresses: BTreeSet<_> = addresses.into_iter().take(ADDRESSES_MAX).collect();
+                let addresses = addresses_asked(addresses);
                 if known.addresses != addresses {
                     let (peer, count) = (&known.url, addresses.len());
                     tracing::info!(%peer, addresses = count, "what is named as other replicas leads to other addresses");
@@ -125,6 +125,12 @@ impl Places {
             Err(_) => {}
         }
     }
+}
+
+/// Those of the addresses that are asked: the least, as an answer may have them in another order each time.
+fn addresses_asked(addresses: Vec<SocketAddr>) -> BTreeSet<SocketAddr> {
+    let all: BTreeSet<_> = addresses.into_iter().collect();
+    all.into_iter().take(ADDRESSES_MAX).collect()
 }
 
 #[cfg(test)]
@@ -145,6 +151,18 @@ mod tests {
 
     fn addresses(hosts: impl IntoIterator<Item = u8>) -> Vec<SocketAddr> {
         hosts.into_iter().map(|host| SocketAddr::from(([10, 0, 0, host], 7444))).collect()
+    }
+
+    #[test]
+    fn of_too_many_addresses_the_same_are_asked_in_whatever_order_they_come() {
+        let mut all = addresses(1..=100);
+        let mut first = None;
+        for _ in 0..3 {
+            let found = addresses_asked(all.clone());
+            assert_eq!(found.len(), ADDRESSES_MAX);
+            assert_eq!(first.get_or_insert_with(|| found.clone()), &found);
+            all.rotate_left(37);
+        }
     }
 
     #[tokio::test]
