@@ -42,8 +42,10 @@ Security:
   Only this machine can connect. Requests need the bearer token that is kept in the data
   directory (0600) and stands in the kubeconfig of --write-kubeconfig; only plain /healthz, /livez
   and /readyz need none. The clusters see the kubeconfig's own users.
-  With --client-ca-file or --requestheader-client-ca-file many users are served instead, from any
-  address: each sees and does what they may in each cluster, under their own name.
+  With --client-ca-file, --requestheader-client-ca-file, --authentication-config or
+  --token-review-cluster, or where a cluster's spec.secureServing has an authority for clients, many
+  users are served instead, from any address: each sees and does what they may in each cluster,
+  under their own name.
 
 Signals:
   SIGTERM, SIGINT  drain: bookmarks, GOAWAY, at most 10 s (for exec, port-forward, logs -f);
