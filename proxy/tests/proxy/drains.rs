@@ -10,7 +10,7 @@ use tributary_proxy::{
 };
 
 use crate::endpoints::{Gate, client};
-use crate::member::{Member, Options, Port, SOON, channel, eventually, full, get, read, text};
+use crate::member::{Body, Member, Options, Port, SOON, channel, eventually, full, get, read, text};
 
 /// A member whose watches stay open, and whose short answers are the path.
 async fn watchable() -> Member {
@@ -38,13 +38,8 @@ fn addresses(client: &ClusterClient) -> Vec<String> {
     client.endpoints().iter().map(|endpoint| format!("https://{}/", endpoint.address)).collect()
 }
 
-#[tokio::test]
-async fn what_is_under_way_at_one_that_goes_may_end_and_new_requests_go_to_the_others() {
-    let member = watchable().await;
-    let gates = [Gate::to(&member).await, Gate::to(&member).await, Gate::to(&member).await];
-    let client = client(&member, [&gates[0], &gates[1]]).await;
-    let tended = client.clone();
-    let tending = tokio::spawn(async move { tended.watch_over().await });
+/// Two watches that have begun.
+async fn two_watches(client: &ClusterClient) -> Vec<Body> {
     let mut watches = Vec::new();
     for _ in 0..2 {
         let watch = client.forward(get("/api/v1/pods?watch=1"), RequestIdentity::Member).await.unwrap();
@@ -52,6 +47,17 @@ async fn what_is_under_way_at_one_that_goes_may_end_and_new_requests_go_to_the_o
         body.frame().await.unwrap().unwrap();
         watches.push(body);
     }
+    watches
+}
+
+#[tokio::test]
+async fn what_is_under_way_at_one_that_goes_may_end_and_new_requests_go_to_the_others() {
+    let member = watchable().await;
+    let gates = [Gate::to(&member).await, Gate::to(&member).await, Gate::to(&member).await];
+    let client = client(&member, [&gates[0], &gates[1]]).await;
+    let tended = client.clone();
+    let tending = tokio::spawn(async move { tended.watch_over().await });
+    let mut watches = two_watches(&client).await;
     let renewals = client.renewals();
     assert!(move_to(&client, &member, &[&gates[1], &gates[2]]).await);
     assert_eq!(addresses(&client), [gates[1].url().to_string(), gates[2].url().to_string()]);
@@ -186,13 +192,7 @@ async fn one_that_is_drained_stays_in_the_list_is_asked_whether_it_is_well_and_i
     let client = client(&member, [&gates[0], &gates[1]]).await;
     let tended = client.clone();
     let tending = tokio::spawn(async move { tended.watch_over().await });
-    let mut watches = Vec::new();
-    for _ in 0..2 {
-        let watch = client.forward(get("/api/v1/pods?watch=1"), RequestIdentity::Member).await.unwrap();
-        let mut body = watch.into_body();
-        body.frame().await.unwrap().unwrap();
-        watches.push(body);
-    }
+    let mut watches = two_watches(&client).await;
     eventually("both are asked", || client.endpoints().iter().all(|endpoint| endpoint.latency.is_some())).await;
     let renewals = client.renewals();
     drain(&client, &[&gates[0]]);
