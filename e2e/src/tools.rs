@@ -45,6 +45,15 @@ impl Tools {
         Ok(run(Command::new(script()).arg("observability")).await?.into())
     }
 
+    /// The folder of `issuer`, an OpenID Connect issuer and a client that signs in there. Built when first asked for:
+    /// one test needs it.
+    ///
+    /// # Errors
+    /// When Go is missing or a build fails; the script's message is passed on.
+    pub async fn issuer(&self) -> anyhow::Result<PathBuf> {
+        Ok(run(Command::new(script()).arg("issuer")).await?.into())
+    }
+
     /// The interpreter of an environment with the Python client; `None` where there is no python3.
     /// Installed when first asked for.
     ///

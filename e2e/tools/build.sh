@@ -7,6 +7,7 @@
 #                          tributary-e2e-consistent (the first controller-runtime that reads its own writes)
 #   build.sh helm          helm3 and helm4
 #   build.sh observability promtool, and an OpenTelemetry collector of the fewest parts
+#   build.sh issuer        an OpenID Connect issuer and a client that signs in there
 #   build.sh python        the Python client in an environment of its own; an empty line where there is no python3
 #   build.sh haproxy       the program haproxy of Debian's package, unless one is installed; for the benchmarks alone
 #   build.sh specs         e2e.test (Kubernetes' own end-to-end specs) and kube-scheduler
@@ -84,6 +85,11 @@ case ${1:-servers} in
     build collector collector "" .
     echo "$bin"
     ;;
+  issuer)
+    bin=$cache/issuer-$(key issuer)
+    build issuer issuer "" .
+    echo "$bin"
+    ;;
   python)
     command -v python3 >/dev/null || { echo "tools: no python3: the Python client is left out" >&2; echo; exit 0; }
     folder=$cache/python-$(python_key)
@@ -134,10 +140,10 @@ HAPROXY
     (cd "$here/kwok" && go mod download sigs.k8s.io/kwok >&2 && echo "$(go list -m -f '{{.Dir}}' sigs.k8s.io/kwok)/kustomize/stage")
     ;;
   key)
-    echo "$(key kubernetes etcd kwok)-$(key ../clients)-$(key specs)-$(key helm)-$(key prometheus collector)-$(python_key 2>/dev/null || true)"
+    echo "$(key kubernetes etcd kwok)-$(key ../clients)-$(key specs)-$(key helm)-$(key prometheus collector)-$(key issuer)-$(python_key 2>/dev/null || true)"
     ;;
   *)
-    echo "tools: unknown argument '$1'; allowed: servers, clients, helm, observability, python, haproxy, specs, kwok-stages, key" >&2
+    echo "tools: unknown argument '$1'; allowed: servers, clients, helm, observability, issuer, python, haproxy, specs, kwok-stages, key" >&2
     exit 2
     ;;
 esac

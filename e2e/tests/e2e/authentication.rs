@@ -3,6 +3,7 @@
 
 mod certificates;
 pub(crate) mod issuer;
+mod signing_in;
 
 use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::{Context, ensure};
@@ -11,6 +12,7 @@ use certificates::ClientAuthority;
 use issuer::{Change, TestIssuer};
 use kube::config::AuthInfo;
 use serde_json::{Value, json};
+use signing_in::{Places, SignInIssuer};
 use std::{
     fs,
     path::Path,
@@ -56,12 +58,16 @@ async fn certificates_and_tokens(context: TestContext) -> anyhow::Result<()> {
     let issuer = TestIssuer::start().await?;
     let (bundle, file) = (folder.path().join("clients.crt"), folder.path().join("authentication.yaml"));
     fs::write(&bundle, authority.pem())?;
-    fs::write(&file, issuer.configuration())?;
+    let tools = context.fixture.tools().await?;
+    let sign_in = SignInIssuer::start(tools, folder.path()).await?;
+    let mut configuration: Value = serde_json::from_str(&issuer.configuration())?;
+    configuration["jwt"].as_array_mut().context("issuers")?.push(sign_in.configuration());
+    fs::write(&file, configuration.to_string())?;
     let member = TestCluster::builder("authenticating")
         .apiserver_argument(&format!("--client-ca-file={}", bundle.display()))
         .apiserver_argument(&format!("--authentication-config={}", file.display()))
         .apiserver_argument("--anonymous-auth=false")
-        .start(context.fixture.tools().await?)
+        .start(tools)
         .await?;
     let mut wrong = certificates(&member, &authority).await?;
     let tributary = Tributary::builder(&member.kubeconfig(), [member.name()]).for_many();
@@ -72,7 +78,8 @@ async fn certificates_and_tokens(context: TestContext) -> anyhow::Result<()> {
     wrong.extend(tokens(&member, &endpoint, &issuer).await?);
     wrong.extend(reviews(&member, &issuer).await?);
     ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
-    Ok(())
+    let places = Places { member: &member, endpoint: &endpoint, folder: folder.path() };
+    signing_in::people_sign_in(tools, &sign_in, &places).await
 }
 
 /// Compares the two answers; what is stricter here may be refused, and nothing more.
