@@ -14,9 +14,12 @@
 mod bearer;
 mod client_chain;
 mod cross_origin;
+pub(crate) mod denied_users;
 mod files;
+pub mod issuer_documents;
 mod requested;
 mod shared;
+pub mod token_review;
 
 use std::net::IpAddr;
 use std::sync::Arc;

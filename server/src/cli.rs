@@ -25,7 +25,7 @@ mod words;
 
 use clap::{Parser, Subcommand};
 
-use crate::log::{LogFormat, LogLevel};
+use crate::output::log::{LogFormat, LogLevel};
 pub use check::CheckArguments;
 pub use clusters::ClusterArguments;
 pub use completion::CompletionArguments;

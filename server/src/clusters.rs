@@ -1,5 +1,7 @@
 //! Makes clients of cluster descriptions, and keeps those whose description stays the same.
 
+pub mod indices;
+
 use std::collections::BTreeMap;
 
 use tokio_util::sync::CancellationToken;

@@ -4,10 +4,12 @@
 //! the old one stays.
 
 mod configuration;
+pub mod contexts;
 mod dispatch;
 mod flow_control;
 pub mod kubeconfig_source;
 mod logging;
+pub mod policies;
 mod secure_serving;
 pub mod upstream_clusters;
 pub mod watch;
@@ -17,9 +19,9 @@ use std::path::Path;
 use anyhow::Context;
 
 use crate::cli::ClusterArguments;
-use crate::contexts::ContextSelection;
 use crate::kubeconfig::KubeconfigFiles;
 pub use configuration::{ClusterSpec, LoadedConfiguration};
+use contexts::ContextSelection;
 pub use dispatch::dispatch_settings;
 use kubeconfig_source::KubeconfigSource;
 use upstream_clusters::FileSource;

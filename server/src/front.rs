@@ -1,6 +1,11 @@
 //! What every request passes before the handler: which host it is for, whether its cluster is sent anything at all,
 //! authentication, the server's own paths, WebSockets, the catching of panics, the request log, the audit log.
 
+mod drain;
+mod own_paths;
+pub mod policy_question;
+mod websocket;
+
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -16,15 +21,13 @@ use tributary_router::{ForwardedWatch, Peer, User};
 
 use crate::audit::{Auditor, Panicked, Received};
 use crate::authentication::{Authentication, Authenticator, ClientChain, anonymous_user};
-use crate::drain;
 use crate::handler::{Body, Handler};
 use crate::hosts::Hosts;
 use crate::listener::{GoawayChance, ListenerRefusal};
 use crate::metrics::ServerMetrics;
-use crate::observed::{Observed, Observers};
-use crate::own_paths::OwnPath;
+use crate::records::observed::{Observed, Observers};
 use crate::status;
-use crate::websocket;
+use own_paths::OwnPath;
 
 /// Who sends a request that is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,44 +12,25 @@
 pub mod access_log;
 pub mod audit;
 pub mod authentication;
-mod bodies;
 pub mod cli;
-pub mod cluster_indices;
 pub mod clusters;
 pub mod commands;
 pub mod config_source;
-pub mod contexts;
-pub mod core_dumps;
 pub mod credentials;
 pub mod data_directory;
-mod denied_users;
-pub mod descriptors;
-mod drain;
 pub mod exit;
 pub mod front;
 pub mod handler;
 pub mod hosts;
-pub mod issuer_documents;
 pub mod kubeconfig;
-mod line_log;
 pub mod listener;
-pub mod log;
 pub mod metrics;
-pub mod observed;
-mod output;
-mod own_paths;
-pub mod policies;
-pub mod policy_question;
-mod process_metrics;
+pub mod output;
+pub mod process;
+pub mod records;
 pub mod replicas;
-pub mod signals;
 pub mod status;
-mod terminal;
-mod text;
-pub mod threads;
-pub mod token_review;
 pub mod traces;
-mod websocket;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -102,7 +83,7 @@ impl From<Failure> for Ended {
 
 fn program(arguments: &[OsString]) -> Result<u8, Ended> {
     let cli = Cli::try_parse_from(arguments)?;
-    log::start(cli.log_format, cli.log_level);
+    output::log::start(cli.log_format, cli.log_level);
     dispatch(cli.command)?;
     Ok(exit::OK)
 }

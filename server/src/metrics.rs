@@ -13,7 +13,7 @@ use tributary_router::report::LimitReport;
 
 use crate::hosts::HostRefusal;
 use crate::listener::{Bounds, ListenerRefusal};
-use crate::process_metrics::{self, ProcessMetrics};
+use crate::process::metrics::{ProcessMetrics, resident};
 
 pub use list::{METRICS, MetricDescription, MetricKind, Section, Unit};
 
@@ -146,7 +146,7 @@ impl ServerMetrics {
     /// Adds to a report what only the listener knows: the process's memory, and its own bounds.
     pub fn add_to(&self, report: &mut Report) {
         let count = |gauge: &Gauge| u64::try_from(gauge.get()).unwrap_or_default();
-        report.resident_bytes = process_metrics::resident();
+        report.resident_bytes = resident();
         report.limits.extend([
             LimitReport::new("connections", count(&self.connections), count(&self.connections_max), None),
             LimitReport::new("unread_bytes", count(&self.unread_bytes), count(&self.unread_bytes_max), None),

@@ -1,4 +1,8 @@
-//! What the program prints on standard output.
+//! What the program prints on standard output; its own log, which goes to standard error; and what a terminal may be
+//! shown.
+
+pub mod log;
+pub(crate) mod terminal;
 
 use std::io::Write;
 

@@ -22,9 +22,9 @@ use super::line::{AccessLine, last, nearest, some};
 use super::log::AccessLog;
 use super::modes::Outcome;
 use crate::audit::{FORWARDED_FOR, REAL_IP};
-use crate::bodies::{BodyObserver, ObservedBody, at_hand};
 use crate::handler::Body;
-use crate::text::Text;
+use crate::records::bodies::{BodyObserver, ObservedBody, at_hand};
+use crate::records::text::Text;
 
 /// The time of a line: RFC 3339 in UTC, with microseconds.
 const TIME_FORMAT: &str = "%Y-%m-%dT%H:%M:%S%.6fZ";

@@ -10,7 +10,7 @@ use prometheus_client::registry::Registry;
 
 use super::modes::LoggingModes;
 use crate::cli::access_log::AccessLogArguments;
-use crate::line_log::{Batch, Losses, MEGABYTE, Output, Rotation, open_target};
+use crate::records::line_log::{Batch, Losses, MEGABYTE, Output, Rotation, open_target};
 
 /// Writes a line of each request. One per process.
 pub struct AccessLog {

@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 use tributary_audit::BODY_BYTES_MAX;
 
 use super::emission::Emission;
-use crate::bodies::{BodyObserver, ObservedBody};
 use crate::handler::{Body, BoxError};
+use crate::records::bodies::{BodyObserver, ObservedBody};
 
 /// What has passed of a body. Frames are shared with whoever they go to, not copied.
 #[derive(Debug, Default)]

@@ -10,7 +10,7 @@ use super::error::AuditError;
 use super::metrics::AuditMetrics;
 use super::together::SharedOutput;
 use crate::cli::audit::{AuditLogArguments, AuditMode};
-use crate::line_log::{Batch, MEGABYTE, Output, Rotation, Target, open_target};
+use crate::records::line_log::{Batch, MEGABYTE, Output, Rotation, Target, open_target};
 
 /// The log.
 pub(crate) enum LogSink {
@@ -80,7 +80,7 @@ mod tests {
     use parking_lot::Mutex;
 
     use super::*;
-    use crate::line_log::unbuffered;
+    use crate::records::line_log::unbuffered;
 
     /// What is written, and how many of the next writes fail, each after a few bytes.
     #[derive(Clone, Default)]

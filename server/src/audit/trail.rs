@@ -15,8 +15,8 @@ use super::auditor::Auditor;
 use super::bodies::{AuditedBody, Passed, SharedPassed, noted};
 use super::emission::Emission;
 use super::id::marked;
-use crate::bodies::at_hand;
 use crate::handler::Body;
+use crate::records::bodies::at_hand;
 
 /// Bodies above so many bytes are read, and written as JSON, by a thread for long work: at some 100 MB a second this is
 /// half a millisecond, and no client is to wait for another's events.

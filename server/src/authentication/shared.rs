@@ -17,8 +17,8 @@ use super::Authentication;
 use super::client_chain::ClientChain;
 use super::cross_origin::is_cross_origin;
 use super::requested::RequestedAuthorities;
+use crate::authentication::token_review::ReviewTroubles;
 use crate::hosts::{self, Hosts};
-use crate::token_review::ReviewTroubles;
 
 /// Who vouches for clients. Cheap to clone; its authorities are exchanged where they are.
 #[derive(Clone, Debug, Default)]
@@ -231,6 +231,7 @@ mod tests {
     use tributary_authentication::{TokenReviewer, TokenReviews};
 
     use super::*;
+    use crate::authentication::issuer_documents::IssuerDocuments;
     use crate::hosts::{ClusterHosts, HostTable, HostTls};
 
     /// An authority, a certificate of ann's that ends after so long, and the authority's own.
@@ -309,7 +310,7 @@ mod tests {
         let hub = Arc::new(Reviewing::default());
         let reviews = TokenReviews { cluster: Some(ClusterName::new("hub").unwrap()), ..TokenReviews::default() };
         let reviewer = Arc::new(Reviewer(Arc::clone(&hub)));
-        let tokens = TokenAuthenticator::new(reviews, Arc::new(crate::issuer_documents::IssuerDocuments), reviewer);
+        let tokens = TokenAuthenticator::new(reviews, Arc::new(IssuerDocuments), reviewer);
         let tokens = Arc::new(tokens);
         let authenticator = SharedAuthenticator { tokens: Some(Arc::clone(&tokens)), ..SharedAuthenticator::default() };
         let chain = Arc::new(ClientChain::new(&[]));

@@ -15,10 +15,10 @@ use tributary_crds::{ConfigurationObjects, Credentials, ResourceRegistry, Severi
 
 use crate::authentication::read_issuers;
 use crate::cli::CheckArguments;
+use crate::config_source::policies::{KnownClusters, PolicyFlags, policies};
 use crate::config_source::upstream_clusters::{FileSource, cluster_spec};
 use crate::exit::Failure;
 use crate::output::print;
-use crate::policies::{KnownClusters, PolicyFlags, policies};
 
 /// What a check found.
 #[derive(Default)]

@@ -16,7 +16,7 @@ use crate::data_directory::{DataDirectory, write_private};
 use crate::exit::Failure;
 use crate::listener::GoawayChance;
 use crate::output::print;
-use crate::threads::Threads;
+use crate::process::threads::Threads;
 
 /// Pods per simulated node: Kubernetes supports up to 110.
 const PODS_PER_NODE: u32 = 50;

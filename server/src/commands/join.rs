@@ -23,7 +23,7 @@ use self::resources::KnownResources;
 use self::written::Written;
 use super::member::Member;
 use crate::cli::{JoinArguments, Profile, TokenLifetime};
-use crate::contexts::cluster_name;
+use crate::config_source::contexts::cluster_name;
 use crate::exit::Failure;
 use crate::kubeconfig::ChosenContext;
 use crate::output::print;

@@ -6,8 +6,8 @@ use super::running_server::{Page, RunningServer};
 use crate::cli::PolicyTestArguments;
 use crate::config_source::dispatch_settings;
 use crate::exit::Failure;
-use crate::policy_question::{self, PolicyQuestion, QuestionResource, QuestionTarget};
-use crate::terminal::plain_json;
+use crate::front::policy_question::{self, PolicyQuestion, QuestionResource, QuestionTarget};
+use crate::output::terminal::plain_json;
 
 /// Says which rule takes the request.
 ///

@@ -13,7 +13,7 @@ use tributary_proxy::{ClientTuning, ClusterClient, ForwardError, RequestIdentity
 
 use crate::exit::Failure;
 use crate::kubeconfig::ChosenContext;
-use crate::terminal::plain;
+use crate::output::terminal::plain;
 
 /// How long an answer may take. 10 s: it is made in milliseconds, and the server may be on another continent.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);

@@ -17,10 +17,10 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::ServeArguments;
-use crate::core_dumps;
-use crate::descriptors;
 use crate::exit::Failure;
-use crate::signals::Signals;
+use crate::process::core_dumps;
+use crate::process::descriptors;
+use crate::process::signals::Signals;
 use endpoint::Endpoint;
 use prepare::prepare;
 pub use running::Ready;

@@ -14,7 +14,7 @@ use super::running_server::{Page, RunningServer};
 use crate::cli::{OutputFormat, StatusArguments};
 use crate::exit::Failure;
 use crate::output::print;
-use crate::terminal::{cut, plain, plain_json};
+use crate::output::terminal::{cut, plain, plain_json};
 use screen::{COLUMNS_MAX, render};
 
 /// How often a live screen is made anew. 2 s, as `watch` does: often enough to follow what happens, and a report costs

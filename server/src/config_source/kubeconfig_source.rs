@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tributary_router::{ClusterAddress, ClusterAuthorization, MemberRules};
 
-use crate::contexts::{ContextSelection, ContextsError, SelectedContext};
+use crate::config_source::contexts::{ContextSelection, ContextsError, SelectedContext};
 use crate::hosts::ClusterHosts;
 use crate::kubeconfig::{ContextProblem, ContextTarget, KubeconfigFiles, KubeconfigLoadError, Kubeconfigs};
 

@@ -13,7 +13,7 @@ use tributary_router::{RequestReading, RequestTrace, TraceContext, TracedStage};
 
 use super::parent::Parent;
 use super::tracer::Tracer;
-use crate::text::Text;
+use crate::records::text::Text;
 
 /// What is known of a request that is sampled.
 pub(crate) struct Traced {

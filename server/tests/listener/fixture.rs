@@ -34,7 +34,7 @@ use tributary_server::listener::{
     self, Bounds, Drained, GoawayChance, ListenAddress, ListenerRefusal, ProxyProtocolPeers,
 };
 use tributary_server::metrics::RefusalLabels;
-use tributary_server::observed::Observers;
+use tributary_server::records::observed::Observers;
 use tributary_simulator::{SimulatedCluster, Simulator, SimulatorConfig};
 
 /// How long a test waits for what has to come: a limit for what never comes, not for how fast the machine is.

@@ -7,15 +7,15 @@ use tributary_apimachinery::ClusterName;
 use tributary_authentication::TokenAuthenticator;
 use tributary_router::Router;
 
+use crate::authentication::issuer_documents::IssuerDocuments;
+use crate::authentication::token_review::{ClusterReviewer, follow_member_keys, review_followed_tokens};
 use crate::authentication::{AuthenticationFiles, AuthenticationFilesError, Authenticator, SharedAuthenticator};
 use crate::cli::SharedArguments;
 use crate::config_source::watch::FileWatch;
 use crate::data_directory::DataDirectory;
 use crate::exit::Failure;
 use crate::hosts::{HostTable, Hosts};
-use crate::issuer_documents::IssuerDocuments;
 use crate::listener::tls::{ServingCertificate, TlsSettings};
-use crate::token_review::{ClusterReviewer, follow_member_keys, review_followed_tokens};
 
 /// Who vouches for clients, the files that say so, and what the handshake asks for.
 pub(super) struct SharedClients {

@@ -16,19 +16,19 @@ use super::clients::SharedClients;
 use super::prepare::{Logs, Prepared};
 use super::running::Running;
 use crate::authentication::Authenticator;
+use crate::authentication::denied_users::{DeniedUsersFile, DeniedUsersFileError};
 use crate::cli::ServeArguments;
 use crate::clusters::Clusters;
 use crate::config_source::watch::FileWatch;
 use crate::data_directory::{DataDirectory, EPOCHS, last_heard};
-use crate::denied_users::{DeniedUsersFile, DeniedUsersFileError};
-use crate::descriptors;
 use crate::exit::Failure;
 use crate::front::Front;
 use crate::hosts::Hosts;
 use crate::listener::tls::TlsSettings;
 use crate::listener::{self, Drained, ProxyProtocolPeers};
+use crate::process::descriptors;
+use crate::process::threads::{Threads, cores};
 use crate::replicas::Exchange;
-use crate::threads::{Threads, cores};
 
 /// What serves, from the moment that it has its port.
 pub(super) struct Endpoint {

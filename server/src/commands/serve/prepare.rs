@@ -15,7 +15,7 @@ use crate::config_source::{ConfigurationSources, LoadedConfiguration};
 use crate::exit::Failure;
 use crate::kubeconfig::users_file;
 use crate::kubeconfig::write::check_replaceable;
-use crate::observed::Observers;
+use crate::records::observed::Observers;
 use crate::traces::{Tracer, TracingConfiguration};
 
 /// What an endpoint is made of.

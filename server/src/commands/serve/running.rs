@@ -15,8 +15,9 @@ use super::identity::ServingIdentity;
 use super::reload_cause::ReloadCause;
 use crate::access_log::AccessLog;
 use crate::cli::ServeArguments;
-use crate::cluster_indices;
 use crate::clusters::Clusters;
+use crate::clusters::indices;
+use crate::config_source::policies::{PolicyFlags, policies};
 use crate::config_source::watch::FileWatch;
 use crate::config_source::{ClusterSpec, ConfigurationSources, LoadedConfiguration};
 use crate::data_directory::DataDirectory;
@@ -26,7 +27,6 @@ use crate::kubeconfig::users_file;
 use crate::kubeconfig::write::{ALL, ClientKubeconfig};
 use crate::listener::tls::TlsSettings;
 use crate::output::print;
-use crate::policies::{PolicyFlags, policies};
 
 /// How long the start waits for the members' first answers. Longer would not help: what is out of reach now is served
 /// by the partial rule, and compared when it comes.
@@ -96,7 +96,7 @@ impl Running {
         let known = configuration.clusters.iter().map(|spec| (spec.name.clone(), spec.labels.clone())).collect();
         let policies = policies(&PolicyFlags::from(&self.arguments), &configuration.registries, &known)?;
         if policies.any_integer() {
-            cluster_indices::assign(&self.identity.directory, &mut configuration.clusters).await?;
+            indices::assign(&self.identity.directory, &mut configuration.clusters).await?;
         }
         self.review_tokens_of(&configuration.clusters)?;
         // Before the policies that name its schemas; what it refuses, all else is still unchanged for.

@@ -7,7 +7,7 @@ use tributary_router::report::{
     ClusterCondition, ClusterReport, CollectionReport, CollectionState, LimitReport, ResourceReport,
 };
 
-use crate::terminal::{cut, plain, width};
+use crate::output::terminal::{cut, plain, width};
 
 /// The widest line, in columns: as the program's help.
 pub(super) const COLUMNS_MAX: usize = 110;

@@ -15,8 +15,8 @@ use super::counted::CountedPieces;
 use super::overdue::AnswersUnderWay;
 use super::pieces::Pieces;
 use super::room::{ConnectionRoom, RoomWaiter};
-use crate::bodies::BegunBody;
 use crate::handler::BoxError;
+use crate::records::bodies::BegunBody;
 
 /// What is held of one answer. Released when dropped.
 pub(super) struct OutgoingBody {

@@ -8,10 +8,10 @@ use http::request::Parts;
 use http::{HeaderValue, Method, Response};
 use tributary_router::report;
 
+use crate::front::policy_question::{self, PolicyQuestion};
 use crate::handler::{Body, Handler, full};
 use crate::hosts;
 use crate::metrics::{self, ServerMetrics};
-use crate::policy_question::{self, PolicyQuestion};
 use crate::status;
 
 /// Where the metrics stand, in Prometheus' text.

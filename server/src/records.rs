@@ -1,0 +1,6 @@
+//! What the records of requests have in common: the audit log, the access log and the spans.
+
+pub(crate) mod bodies;
+pub(crate) mod line_log;
+pub mod observed;
+pub(crate) mod text;
