@@ -433,7 +433,8 @@ fn different_users(resource: &GroupVersionResource, users: &[(ClusterName, Strin
 fn not_named(resource: &GroupVersionResource, name: &str, clusters: &[ClusterName]) -> Status {
     let typed = |cluster| typed_for(resource, name, cluster);
     let first = clusters.first().map_or_else(|| "kubectl --context <name> …".to_owned(), typed);
-    let other = if clusters.len() > 1 { format!(", or another of {}", listed(clusters)) } else { String::new() };
+    let others = clusters.get(1..).filter(|others| !others.is_empty());
+    let other = others.map(|others| format!(" (or {})", listed(others))).unwrap_or_default();
     Status::bad_request(format!(
         "{first}{other}: nothing says in which cluster to create {}; or set the annotation {CLUSTER_ANNOTATION}, or \
          use the path /clusters/<name>, or set a default: --create-in, or placement of a ResourceRegistry",

@@ -276,7 +276,7 @@ fn a_new_object_is_told_how_to_name_its_cluster() {
     let ways = "; or set the annotation tributary.dev/cluster, or use the path /clusters/<name>, or set a default: \
                 --create-in, or placement of a ResourceRegistry";
     for (name, count, expected) in [
-        ("p", 2, "kubectl --context c0 …, or another of c0, c1: nothing says in which cluster to create pods \"p\""),
+        ("p", 2, "kubectl --context c0 … (or c1): nothing says in which cluster to create pods \"p\""),
         ("", 1, "kubectl --context c0 …: nothing says in which cluster to create pods"),
         ("", 0, "kubectl --context <name> …: nothing says in which cluster to create pods"),
     ] {
@@ -287,8 +287,11 @@ fn a_new_object_is_told_how_to_name_its_cluster() {
     let secrets = || GroupVersionResource::new("", "v1", "secrets");
     let (clusters, path) = (names()[..2].to_vec(), "/api/v1/namespaces/n/secrets/s".to_owned());
     for (name, expected) in [
-        ("sh.helm.release.v1.web.v1", ["helm --kube-context c0 …, or another of", "helm --kube-context c0 … or helm"]),
-        ("web", ["kubectl --context c0 …, or another of", "kubectl --context c0 … or kubectl"]),
+        (
+            "sh.helm.release.v1.web.v1",
+            ["helm --kube-context c0 … (or c1): nothing", "helm --kube-context c0 … or helm"],
+        ),
+        ("web", ["kubectl --context c0 … (or c1): nothing", "kubectl --context c0 … or kubectl"]),
     ] {
         let (name, clusters, path) = (|| name.to_owned(), clusters.clone(), path.clone());
         let not_named =

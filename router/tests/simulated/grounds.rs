@@ -185,7 +185,7 @@ async fn a_new_object_goes_where_alone_it_can_be() {
     };
     assert_eq!(cluster(&fixture.write("POST", pods, &pod("p", "node-x")).await.ok()), "a");
     let message = fixture.write("POST", pods, &pod("q", "nobody's")).await.refused(400);
-    let expected = "kubectl --context a …, or another of a, b: nothing says in which cluster to create pods \"q\"; or ";
+    let expected = "kubectl --context a … (or b): nothing says in which cluster to create pods \"q\"; or ";
     assert!(message.starts_with(expected), "{message}");
 }
 

@@ -118,7 +118,7 @@ async fn debug_in_a_copy(context: TestContext) -> anyhow::Result<()> {
     let refused = debug("twin", "copy", &[]).await?.failure()?;
     ensure!(first_line(&refused).starts_with(&format!("Error from server (BadRequest): {EITHER}")), "{refused}");
     let refused = debug("only", "copy", &[]).await?.failure()?;
-    let expected = "Error from server (BadRequest): kubectl --context member1 …, or another of member1, member2: nothing says \
+    let expected = "Error from server (BadRequest): kubectl --context member1 … (or member2): nothing says \
         in which cluster to create pods \"copy\"";
     ensure!(first_line(&refused).starts_with(expected), "{refused}");
     for member in [0, 1] {
