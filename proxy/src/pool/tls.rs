@@ -173,24 +173,24 @@ pub(crate) fn remedy(error: &std::io::Error) -> &'static str {
     };
     match error {
         Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
-            "the member's certificate is not signed by the configured authority: check certificate-authority-data"
+            "the server's certificate is not signed by the configured authority: check certificate-authority-data"
         }
         Error::InvalidCertificate(
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-        ) => "the member's certificate is for other names: set tls-server-name to one of them",
+        ) => "the server's certificate is for other names: set tls-server-name to one of them",
         Error::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. }) => {
-            "the member's certificate has expired, or the clock here is wrong"
+            "the server's certificate has expired, or the clock here is wrong"
         }
         Error::InvalidCertificate(CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. }) => {
-            "the member's certificate is not valid yet, or the clock here is wrong"
+            "the server's certificate is not valid yet, or the clock here is wrong"
         }
         // webpki's own error, which rustls hands on without a type that we can see.
         Error::InvalidCertificate(CertificateError::Other(other))
             if other.to_string().contains("CaUsedAsEndEntity") =>
         {
-            "the member shows a certificate authority's own certificate: give it one that the authority has signed"
+            "the server shows a certificate authority's own certificate: give it one that the authority has signed"
         }
-        Error::InvalidCertificate(_) => "the member's certificate cannot be trusted: check certificate-authority-data",
+        Error::InvalidCertificate(_) => "the server's certificate cannot be trusted: check certificate-authority-data",
         Error::AlertReceived(alert) => alert_remedy(&format!("{ALERT}{alert:?}")).unwrap_or(OTHER),
         Error::InvalidMessage(_) => NOT_TLS,
         _ => OTHER,
@@ -206,11 +206,11 @@ pub(crate) fn alert_remedy(text: &str) -> Option<&'static str> {
     let (_, alert) = text.split_once(ALERT)?;
     Some(match alert.split(|end: char| !end.is_ascii_alphanumeric()).next().unwrap_or_default() {
         "CertificateRequired" => {
-            "the member wants a client certificate: set client-certificate-data and client-key-data"
+            "the server wants a client certificate: set client-certificate-data and client-key-data"
         }
-        "CertificateExpired" => "the member says that the client certificate has expired: renew it",
+        "CertificateExpired" => "the server says that the client certificate has expired: renew it",
         "UnknownCA" | "BadCertificate" | "CertificateUnknown" | "DecryptError" => {
-            "the member rejects the client certificate: check client-certificate-data"
+            "the server rejects the client certificate: check client-certificate-data"
         }
         _ => OTHER,
     })
@@ -229,6 +229,27 @@ mod tests {
         let error = rustls::Error::AlertReceived(rustls::AlertDescription::UnknownCA);
         assert!(remedy_of(error).contains("rejects the client certificate"));
         assert!(remedy_of(rustls::CertificateError::Expired.into()).contains("clock"));
+    }
+
+    /// The same is said of a member, and by a command that asks a running Tributary.
+    #[test]
+    fn what_to_do_is_said_of_any_server() {
+        let ca = rustls::OtherError(Arc::new(std::io::Error::other("CaUsedAsEndEntity")));
+        let certificates = [
+            rustls::CertificateError::Other(ca),
+            rustls::CertificateError::UnknownIssuer,
+            rustls::CertificateError::NotValidForName,
+            rustls::CertificateError::Expired,
+            rustls::CertificateError::NotValidYet,
+            rustls::CertificateError::Revoked,
+        ];
+        let mut told: Vec<_> = certificates.map(|error| remedy_of(error.into())).into();
+        assert!(told[0].contains("authority's own certificate"), "{told:?}");
+        let alerts = ["CertificateRequired", "CertificateExpired", "UnknownCA"];
+        told.extend(alerts.map(|alert| alert_remedy(&format!("{ALERT}{alert}")).unwrap()));
+        for remedy in told {
+            assert!(remedy.starts_with("the server"), "{remedy}");
+        }
     }
 
     fn remedy_of(error: rustls::Error) -> &'static str {

@@ -76,7 +76,7 @@ impl RunningServer {
         let uri = format!("{}?{}", page.path, page.query);
         let request = Request::get(uri.trim_end_matches('?')).body(body::empty()).map_err(Failure::runtime)?;
         let answer = self.client.forward(request, RequestIdentity::Member).await;
-        let answer = answer.map_err(|error| self.unanswered(&error))?;
+        let answer = answer.map_err(|error| unanswered(&self.named, &error))?;
         match answer.status() {
             StatusCode::OK => {}
             StatusCode::TOO_MANY_REQUESTS => {
@@ -95,25 +95,29 @@ impl RunningServer {
         String::from_utf8(whole.to_bytes().to_vec()).map_err(|_| self.is_another("its answer is no text"))
     }
 
-    fn unanswered(&self, error: &ForwardError) -> Failure {
-        let named = &self.named;
-        Failure::runtime(match error {
-            ForwardError::Dial { source, .. } => anyhow!(
-                "nothing answers at {named}: {}; start it by `tributary serve`, or {REMEDY}",
-                plain(&explain(&**source))
-            ),
-            ForwardError::Unauthorized { .. } => anyhow!(
-                "{named} does not take this context's token (401 Unauthorized); it may have another data directory by \
-                 now: {REMEDY}"
-            ),
-            error => anyhow!("{named} cannot be asked: {}", plain(&explain(error))),
-        })
-    }
-
     /// What answers there is not a Tributary that gives such answers.
     pub(super) fn is_another(&self, why: &str) -> Failure {
         Failure::runtime(anyhow!("{} is no Tributary, or an older one: {why}; {REMEDY}", self.named))
     }
+}
+
+/// Why there is no answer. The error is worded for clusters, and this server is none.
+fn unanswered(named: &str, error: &ForwardError) -> Failure {
+    Failure::runtime(match error {
+        ForwardError::Dial { source, .. } => anyhow!(
+            "nothing answers at {named}: {}; start it by `tributary serve`, or {REMEDY}",
+            plain(&explain(&**source))
+        ),
+        ForwardError::Tls { server_name, source, remedy, .. } => anyhow!(
+            "{named} cannot be asked: TLS failed for server name {server_name}: {}; {remedy}",
+            plain(&explain(&**source))
+        ),
+        ForwardError::Unauthorized { .. } => anyhow!(
+            "{named} does not take this context's token (401 Unauthorized); it may have another data directory by \
+             now: {REMEDY}"
+        ),
+        error => anyhow!("{named} cannot be asked: {}", plain(&explain(error))),
+    })
 }
 
 /// What a refusal says.
@@ -160,6 +164,22 @@ mod tests {
             "https://host/ (context \"fleet\" of k) does not let you see its report: forbidden: User \"ann\" cannot get path \
              \"/tributary/status\"; each of its clusters has to let you get /tributary/status (docs/shared-mode.md); where it is no \
              Tributary, name its kubeconfig (serve --write-kubeconfig) by --kubeconfig, or its context by --context"
+        );
+    }
+
+    #[test]
+    fn a_server_whose_certificate_is_refused_is_called_no_cluster() {
+        let error = ForwardError::Tls {
+            cluster: ClusterName::new("tributary").unwrap(),
+            address: "127.0.0.1:7443".into(),
+            server_name: "127.0.0.1".into(),
+            source: std::sync::Arc::new(std::io::Error::other("CaUsedAsEndEntity")),
+            remedy: "the server shows a certificate authority's own certificate",
+        };
+        assert_eq!(
+            unanswered("https://127.0.0.1:7443/ (context \"all\" of k)", &error).to_string(),
+            "https://127.0.0.1:7443/ (context \"all\" of k) cannot be asked: TLS failed for server name 127.0.0.1: \
+             CaUsedAsEndEntity; the server shows a certificate authority's own certificate"
         );
     }
 
