@@ -56,9 +56,9 @@ async fn serve_until(
     let Some(started) = leaving.run_until_cancelled(starting).await else { return Ok(()) };
     started?;
     let stop = CancellationToken::new();
-    let serving = endpoint.answer(leaving, &stop)?;
-    endpoint.running.write_kubeconfigs().await.map_err(Failure::runtime)?;
-    endpoint.running.announce(on_ready);
-    stop.run_until_cancelled(endpoint.running.keep_up(reload)).await;
-    endpoint.shut_down(serving).await
+    let mut answering = endpoint.answer(leaving, &stop)?;
+    answering.running.write_kubeconfigs().await.map_err(Failure::runtime)?;
+    answering.running.announce(on_ready);
+    stop.run_until_cancelled(answering.running.keep_up(reload)).await;
+    answering.shut_down().await
 }

@@ -30,15 +30,29 @@ use crate::process::descriptors;
 use crate::process::threads::{Threads, cores};
 use crate::replicas::Exchange;
 
-/// What serves, from the moment that it has its port.
+/// What has its port, and answers nobody yet.
 pub(super) struct Endpoint {
     /// What changes while it serves.
     pub(super) running: Running,
-    logs: Logs,
-    /// What replicas are told, until that begins.
+    /// What replicas are told, where there are others.
     exchange: Option<Exchange>,
-    /// Where clients connect, until they are answered.
-    socket: Option<TcpListener>,
+    /// Where clients connect.
+    socket: TcpListener,
+    parts: Parts,
+}
+
+/// What answers clients.
+pub(super) struct Answering {
+    /// What changes while it serves.
+    pub(super) running: Running,
+    /// Ends when everything has drained.
+    serving: JoinHandle<Drained>,
+    parts: Parts,
+}
+
+/// What lasts as long as an endpoint does.
+struct Parts {
+    logs: Logs,
     /// Breaks off what is open to all clusters.
     shutdown: CancellationToken,
     _denied: Option<AbortOnDropHandle<()>>,
@@ -88,20 +102,17 @@ impl Endpoint {
             address,
             refused: None,
         };
-        Ok(Self { running, logs, exchange, socket: Some(socket), shutdown, _denied: denied, clients })
+        Ok(Self { running, exchange, socket, parts: Parts { logs, shutdown, _denied: denied, clients } })
     }
 
     /// Begins to answer clients on their threads, and to do what goes on beside that, until `stop` is cancelled, which
-    /// is so long after `leaving` as the flags say. What is returned ends when everything has drained.
+    /// is so long after `leaving` as the flags say.
     ///
     /// # Errors
-    /// [`Failure`] where nobody could be known, or it answers already.
-    pub(super) fn answer(
-        &mut self,
-        leaving: &CancellationToken,
-        stop: &CancellationToken,
-    ) -> Result<JoinHandle<Drained>, Failure> {
-        let Running { router, arguments, identity, clients, .. } = &self.running;
+    /// [`Failure`] where nobody could be known.
+    pub(super) fn answer(self, leaving: &CancellationToken, stop: &CancellationToken) -> Result<Answering, Failure> {
+        let Self { running, exchange, socket, parts } = self;
+        let Running { router, arguments, identity, clients, .. } = &running;
         let delay = arguments.shutdown_delay_duration;
         tokio::spawn(stop_after(leaving.clone(), delay, Arc::clone(router), stop.clone()));
         if let Some(clients) = clients {
@@ -109,32 +120,35 @@ impl Endpoint {
             tokio::spawn(stop.clone().run_until_cancelled_owned(keys));
             tokio::spawn(stop.clone().run_until_cancelled_owned(clients.review_followed_tokens(router)));
         }
-        if let Some(exchange) = self.exchange.take() {
+        if let Some(exchange) = exchange {
             tokio::spawn(exchange.run(stop.clone()));
         }
-        let socket = self.socket.take().context("clients are answered already").map_err(Failure::runtime)?;
-        let front = Front::new(Arc::new(Arc::clone(router)), known_clients(&self.running)?, stop.clone());
-        let Logs { audit, observers } = self.logs.clone();
-        let front = front.audited(audit).observed(observers).at(Arc::clone(&self.running.hosts));
+        let front = Front::new(Arc::new(Arc::clone(router)), known_clients(&running)?, stop.clone());
+        let Logs { audit, observers } = parts.logs.clone();
+        let front = front.audited(audit).observed(observers).at(Arc::clone(&running.hosts));
         let front = Arc::new(front.sending_away(arguments.goaway_chance));
         let limits = &arguments.limits;
         let connections = descriptors::for_clients(limits.max_connections);
         let bounds = listener::Bounds { connections, unread_bytes: limits.max_unread_bytes };
         let proxies = ProxyProtocolPeers(arguments.shared.proxy_protocol_from.clone());
-        Ok(self.clients.spawn(listener::serve(socket, Arc::clone(&self.running.tls), front, bounds, proxies)))
+        let serving = parts.clients.spawn(listener::serve(socket, Arc::clone(&running.tls), front, bounds, proxies));
+        Ok(Answering { running, serving, parts })
     }
+}
 
+impl Answering {
     /// Waits until everything has drained, cuts what is left, and writes the logs' last lines.
     ///
     /// # Errors
     /// [`Failure`] where the listener has ended by itself.
-    pub(super) async fn shut_down(self, serving: JoinHandle<Drained>) -> Result<(), Failure> {
-        let drained = serving.await.context("the listener ended").map_err(Failure::runtime)?;
+    pub(super) async fn shut_down(self) -> Result<(), Failure> {
+        let Parts { logs, shutdown, clients, _denied } = self.parts;
+        let drained = self.serving.await.context("the listener ended").map_err(Failure::runtime)?;
         // What is still open is cut now, so that the logs have the last lines of it.
-        self.clients.end().await;
+        clients.end().await;
         self.running.router.last_heard_is_kept().await;
-        self.shutdown.cancel();
-        self.logs.shut_down().await;
+        shutdown.cancel();
+        logs.shut_down().await;
         tracing::info!(cut = drained.cut, "stopped");
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! What is settled before anybody is connected to: flags that fit together, a first configuration, logs and an
 //! identity.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
@@ -64,7 +64,8 @@ pub(super) async fn prepare(
     }
     let is_one = arguments.replicas == Some(Replicas::One);
     arguments.sharing.check(is_one).map_err(Failure::Usage)?;
-    let (sources, merged_kubeconfig) = (sources(&arguments)?, merged_kubeconfig(&arguments)?);
+    let merged_kubeconfig = merged_kubeconfig(&arguments)?;
+    let sources = sources(&arguments, merged_kubeconfig.as_deref())?;
     let Some(configuration) = leaving.run_until_cancelled(sources.read()).await else { return Ok(None) };
     let configuration = configuration.map_err(Failure::usage)?;
     // From here on it is settled whether many users are served.
@@ -93,15 +94,16 @@ fn observers(arguments: &ServeArguments) -> Result<Observers, Failure> {
     Ok(Observers { access_log, tracer })
 }
 
-/// Where the configuration is read from, none of which is the kubeconfig that is to be written.
-fn sources(arguments: &ServeArguments) -> Result<ConfigurationSources, Failure> {
+/// Where the configuration is read from, none of which is a kubeconfig that is to be written. Contexts can be put into
+/// `merged_kubeconfig`.
+fn sources(arguments: &ServeArguments, merged_kubeconfig: Option<&Path>) -> Result<ConfigurationSources, Failure> {
     let sources = ConfigurationSources::new(arguments.clusters()).map_err(Failure::usage)?;
     if let Some(path) = &arguments.write_kubeconfig {
         sources.check_not_read(path).map_err(Failure::usage)?;
         check_replaceable(path).map(drop).map_err(Failure::usage)?;
     }
-    if let Some(path) = merged_kubeconfig(arguments)? {
-        users_file::check(&path).map_err(Failure::usage)?;
+    if let Some(path) = merged_kubeconfig {
+        users_file::check(path).map_err(Failure::usage)?;
     }
     Ok(sources)
 }
