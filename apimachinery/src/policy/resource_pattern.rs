@@ -41,6 +41,14 @@ impl ResourcePattern {
         }
     }
 
+    /// The plural name that it has; `*` for every resource.
+    pub fn resource_name(&self) -> &str {
+        match self {
+            Self::All => "*",
+            Self::Resource { resource, .. } => resource,
+        }
+    }
+
     /// Whether there may be a resource that both patterns mean.
     pub fn overlaps(&self, other: &Self) -> bool {
         match (self, other) {

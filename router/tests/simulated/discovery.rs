@@ -42,6 +42,30 @@ async fn documents_have_tags() {
     assert_eq!(fixture.get("/version").await.ok()["minor"], "36");
 }
 
+/// While a cluster has not said what it serves, it may serve anything.
+#[tokio::test]
+async fn what_all_clusters_serve_is_known_once_each_has_said_it() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    until(async || fixture.router.served_resources().is_some()).await;
+    let served = fixture.router.served_resources().unwrap();
+    let has = |text: &str| served.has(&text.parse().unwrap());
+    assert!(has("pods") && has("deployments.apps") && has("apps/v1/deployments") && has("*"));
+    assert!(!has("deployments") && !has("apps/v2/deployments") && !has("podss"));
+    let names = served.iter().find(|(resource, _)| *resource.resource == *"pods").map(|(_, names)| names.collect());
+    let names: Vec<_> = names.unwrap();
+    assert!(names.contains(&"Pod"), "{names:?}");
+    // One that never answered since it was configured.
+    fixture.member("b").control().stop_listening().await;
+    fixture.set_clusters(&["a"]).await;
+    until(async || fixture.router.served_resources().is_some()).await;
+    fixture.set_clusters(&["a", "b"]).await;
+    assert!(fixture.router.served_resources().is_none());
+    fixture.out_of_reach("b").await;
+    assert!(fixture.router.served_resources().is_none());
+    fixture.set_clusters(&[""; 0]).await;
+    assert!(fixture.router.served_resources().is_none());
+}
+
 /// The hashes of stored versions are asked for live; without them the document is still of use.
 #[tokio::test]
 async fn a_legacy_document_needs_no_answer_of_a_member() {

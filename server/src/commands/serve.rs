@@ -10,6 +10,7 @@ mod identity;
 mod prepare;
 mod reload_cause;
 mod running;
+mod unserved;
 
 use std::sync::Arc;
 

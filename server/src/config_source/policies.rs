@@ -93,6 +93,37 @@ pub fn policies(
     Ok(Policies { default, rules: named_first(rules), registered, ..Policies::default() })
 }
 
+/// A resource that the command line or a registry names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedResource {
+    /// The flag, or the registry's field.
+    pub field: String,
+    /// What it says.
+    pub pattern: ResourcePattern,
+}
+
+/// The resources that flags and registries name, each as often as it is named. `*` names none.
+///
+/// # Errors
+/// A name of resources that is none.
+pub fn named_resources(
+    flags: &PolicyFlags,
+    registries: &[ResourceRegistry],
+) -> Result<Vec<NamedResource>, PolicyError> {
+    let registered = registries.iter().map(|registry| (field_of(registry, "resources"), &registry.spec.resources));
+    let mut named = Vec::new();
+    for (field, texts) in std::iter::once(("--resources".to_owned(), &flags.resources)).chain(registered) {
+        let own = patterns(&field, texts)?.into_iter().filter(|pattern| *pattern != ResourcePattern::All);
+        named.extend(own.map(|pattern| NamedResource { field: field.clone(), pattern }));
+    }
+    Ok(named)
+}
+
+fn field_of(registry: &ResourceRegistry, field: &str) -> String {
+    let name = registry.metadata.name.as_deref().unwrap_or_default();
+    format!("ResourceRegistry {name}: spec.{field}")
+}
+
 /// Puts `*` behind whatever names resources, in the same registry and in others: a registry for all is no reason to
 /// leave out what another one says of one of them.
 fn named_first(rules: Vec<RegistryPolicy>) -> Vec<RegistryPolicy> {
@@ -116,11 +147,9 @@ fn rule(
     default: &Policy,
     clusters: &KnownClusters,
 ) -> Result<RegistryPolicy, PolicyError> {
-    let name = registry.metadata.name.as_deref().unwrap_or_default();
     let spec = &registry.spec;
-    let field = |field: &str| format!("ResourceRegistry {name}: spec.{field}");
     let placement = match &spec.placement {
-        Some(cluster) => Some(known_cluster(&field("placement"), cluster, clusters)?),
+        Some(cluster) => Some(known_cluster(&field_of(registry, "placement"), cluster, clusters)?),
         None => default.placement.clone(),
     };
     let selected = clusters.iter().filter(|(name, labels)| spec.clusters.selects_labeled(name.as_str(), labels));
@@ -136,7 +165,7 @@ fn rule(
         names: spec.names,
         placement,
     };
-    Ok((patterns(&field("resources"), &spec.resources)?, policy))
+    Ok((patterns(&field_of(registry, "resources"), &spec.resources)?, policy))
 }
 
 fn known_cluster(field: &str, cluster: &str, clusters: &KnownClusters) -> Result<ClusterName, PolicyError> {
@@ -238,6 +267,16 @@ mod tests {
         assert_eq!(all.namespaces, Some(["a".to_owned(), "b".to_owned()].into()));
         let named = policy(serde_json::json!({"resources": ["pods"], "clusters": {"names": ["eu", "us"]}}));
         assert_eq!(named.clusters.unwrap().len(), 2, "a cluster that comes later is not selected");
+    }
+
+    #[test]
+    fn what_is_named_is_told_with_where() {
+        let rest = registry(serde_json::json!({"resources": ["*", "apps/v1/deployments"]}));
+        let named = named_resources(&arguments("--resources pods,services"), &[rest]).unwrap();
+        let told: Vec<_> = named.iter().map(|own| format!("{} {}", own.field, own.pattern)).collect();
+        let registered = "ResourceRegistry main: spec.resources apps/v1/deployments";
+        assert_eq!(told, ["--resources pods", "--resources services", registered]);
+        assert_eq!(named_resources(&arguments("--resources *"), &[]).unwrap(), []);
     }
 
     #[test]

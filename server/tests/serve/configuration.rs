@@ -28,6 +28,41 @@ async fn configuration_files_are_served_and_followed() {
     assert_eq!(program.end().await.code(), Some(0));
 }
 
+/// A name that is mistyped is told of once, but not while a cluster that may serve it has not answered yet.
+#[tokio::test]
+async fn a_resource_that_no_cluster_serves_is_told_of_once() {
+    const TOLD: &str = "no cluster serves a resource that is named";
+    let directory = tempfile::tempdir().unwrap();
+    let (one, two) = (member("one").await, member("two").await);
+    let config = directory.path().join("config");
+    std::fs::create_dir(&config).unwrap();
+    write_upstream_cluster(&config, &one);
+    write_upstream_cluster(&config, &two);
+    two.control().stop_listening().await;
+    let registry = "apiVersion: tributary.dev/v1alpha1\nkind: ResourceRegistry\nmetadata: { name: main }\nspec: { \
+                    resources: [services, xylophones.example] }\n";
+    std::fs::write(config.join("registry.yaml"), registry).unwrap();
+    let arguments = ["serve", "--config", config.to_str().unwrap(), "--listen", "127.0.0.1:0"];
+    let resources = ["--resources", "pods,deploments.apps"];
+    let mut program = Program::start(&[&arguments[..], &resources].concat(), directory.path());
+    program.ready().await;
+    assert!(!program.log.lock().unwrap().contains(TOLD), "the other may serve it");
+    std::fs::remove_file(config.join("two.yaml")).unwrap();
+    program.logged(TOLD, 2).await;
+    program.signal("HUP");
+    program.logged("configuration reloaded", 2).await;
+    program.signal("TERM");
+    assert_eq!(program.end().await.code(), Some(0));
+    let log = program.errors().await;
+    let told: Vec<_> = log.lines().filter(|line| line.contains(TOLD)).collect();
+    let [flag, registry] = &told[..] else { panic!("{log}") };
+    for part in ["--resources", "deploments.apps", "did_you_mean", "deployments.apps"] {
+        assert!(flag.contains(part), "{part} in {flag}");
+    }
+    assert!(registry.contains("ResourceRegistry main: spec.resources"), "{registry}");
+    assert!(registry.contains("xylophones.example") && !registry.contains("did_you_mean"), "{registry}");
+}
+
 #[tokio::test]
 async fn the_cluster_that_reviews_tokens_is_one_that_is_served() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,25 +1,19 @@
 //! Which resources clusters serve, and what somebody may have meant who names one that none does. Pure.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use kube::core::discovery::v2::APIGroupDiscoveryList;
-use similar::get_close_matches;
 
 use crate::cli::GroupResource;
-
-/// How many that are near are named.
-const NEAR_MAX: usize = 3;
-/// How alike two names have to be, as the share of letters that they have in common, in their order. Two of three: a
-/// letter too few, too many or another is nearer, however short the name is.
-const NEAR: f32 = 0.66;
+use crate::commands::resource_names::ResourceNames;
 
 /// What a cluster serves.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Served {
     /// Each resource, and whether its objects live in namespaces.
     by_resource: BTreeMap<String, bool>,
-    /// The names of each that are not its plural: kind, singular and short ones.
-    by_other_name: BTreeMap<String, BTreeSet<String>>,
+    /// The names of each.
+    names: ResourceNames,
     /// Whether there may be more: the servers behind some groups do not answer the cluster.
     is_incomplete: bool,
 }
@@ -34,12 +28,10 @@ impl Served {
             for own in group.versions.iter().flat_map(|version| &version.resources) {
                 let resource = own.resource.clone().unwrap_or_default();
                 let full = GroupResource { group: name.clone(), resource: resource.clone() }.to_string();
-                served.by_resource.insert(full.clone(), own.scope.as_deref() == Some("Namespaced"));
-                let kind = own.response_kind.as_ref().and_then(|kind| kind.kind.clone());
-                let others = own.short_names.iter().cloned().chain(own.singular_resource.clone()).chain(kind);
-                for other in others.chain([resource]) {
-                    served.by_other_name.entry(other.to_lowercase()).or_default().insert(full.clone());
-                }
+                served.by_resource.insert(full, own.scope.as_deref() == Some("Namespaced"));
+                let kind = own.response_kind.as_ref().and_then(|kind| kind.kind.as_deref());
+                let others = own.short_names.iter().map(String::as_str).chain(own.singular_resource.as_deref());
+                served.names.add(&name, &resource, others.chain(kind));
             }
         }
         served
@@ -60,29 +52,13 @@ pub(super) fn unknown<'a>(wanted: &[GroupResource], clusters: impl Iterator<Item
     }
     let is_nowhere = |resource: &&GroupResource| clusters.iter().all(|own| own.is_namespaced(resource).is_none());
     let nowhere = wanted.iter().filter(is_nowhere);
-    let told = nowhere.map(|resource| match &near(resource, &clusters)[..] {
-        [] => format!("{resource} is served by no cluster"),
-        near => format!("{resource} is served by no cluster; did you mean {}?", near.join(" or ")),
+    let mut names = ResourceNames::default();
+    clusters.iter().for_each(|own| names.extend(&own.names));
+    let told = nowhere.map(|wanted| {
+        let meant = names.did_you_mean(&wanted.resource);
+        format!("{wanted} is served by no cluster{meant}")
     });
     told.collect()
-}
-
-/// The resources whose names are nearest: those that have the name as another of theirs first.
-fn near(wanted: &GroupResource, clusters: &[&Served]) -> Vec<String> {
-    let known: BTreeSet<_> =
-        clusters.iter().flat_map(|served| served.by_other_name.keys()).map(String::as_str).collect();
-    let known: Vec<_> = known.into_iter().collect();
-    let names = get_close_matches(wanted.resource.as_str(), &known, NEAR_MAX, NEAR);
-    let mut near: Vec<String> = Vec::new();
-    for name in names {
-        for full in clusters.iter().filter_map(|served| served.by_other_name.get(name)).flatten() {
-            if !near.contains(full) {
-                near.push(full.clone());
-            }
-        }
-    }
-    near.truncate(NEAR_MAX);
-    near
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use tributary_router::{Policies, Router, RouterConfig};
 use super::clients::SharedClients;
 use super::prepare::{Logs, Prepared};
 use super::running::Running;
+use super::unserved::Unserved;
 use crate::authentication::Authenticator;
 use crate::authentication::denied_users::{DeniedUsersFile, DeniedUsersFileError};
 use crate::cli::ServeArguments;
@@ -100,6 +101,7 @@ impl Endpoint {
             arguments,
             merged_kubeconfig,
             address,
+            unserved: Unserved::default(),
             refused: None,
         };
         Ok(Self { running, exchange, socket, parts: Parts { logs, shutdown, _denied: denied, clients } })

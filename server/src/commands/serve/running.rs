@@ -13,11 +13,12 @@ use tributary_router::Router;
 use super::clients::SharedClients;
 use super::identity::ServingIdentity;
 use super::reload_cause::ReloadCause;
+use super::unserved::Unserved;
 use crate::access_log::AccessLog;
 use crate::cli::ServeArguments;
 use crate::clusters::Clusters;
 use crate::clusters::indices;
-use crate::config_source::policies::{PolicyFlags, policies};
+use crate::config_source::policies::{PolicyFlags, named_resources, policies};
 use crate::config_source::watch::FileWatch;
 use crate::config_source::{ClusterSpec, ConfigurationSources, LoadedConfiguration};
 use crate::data_directory::DataDirectory;
@@ -35,8 +36,9 @@ const FIRST_ANSWERS: Duration = Duration::from_secs(5);
 /// requests that are refused until then. As long as the roles of a thousand clusters take to be compiled; a cluster
 /// that is out of reach, or does not let us know, is not waited for.
 const FIRST_RIGHTS: Duration = Duration::from_secs(30);
-/// How often two names for one cluster are looked for, for members that were out of reach at the start.
-const SAME_CLUSTER_INTERVAL: Duration = Duration::from_secs(5);
+/// How often two names for one cluster, and resources that no cluster serves, are looked for: for members that were out
+/// of reach at the start.
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 /// How often a configuration that was refused, or a cluster without a client, is tried anew: a file that it names may
 /// have come back where nothing watches.
 const RETRY_INTERVAL: Duration = Duration::from_secs(30);
@@ -73,6 +75,8 @@ pub(super) struct Running {
     pub(super) hosts: Arc<Hosts>,
     /// Where this endpoint listens.
     pub(super) address: SocketAddr,
+    /// Which resources are named that no cluster serves.
+    pub(super) unserved: Unserved,
     /// Why the configuration that was read last is not the one that is served.
     pub(super) refused: Option<String>,
 }
@@ -83,6 +87,7 @@ impl Running {
         self.apply(configuration).await.map_err(Failure::Usage)?;
         self.router.asked_once(FIRST_ANSWERS).await;
         self.router.rights_found_once(FIRST_RIGHTS).await;
+        self.unserved.look(self.router.served_resources().as_ref());
         match self.router.same_cluster_twice() {
             None => Ok(()),
             Some((first, second)) => Err(Failure::Usage(self.same_cluster(&first, &second))),
@@ -94,7 +99,9 @@ impl Running {
         let hosts = self.hosts_of(&configuration)?;
         different_from(self.address, &hosts, &configuration.clusters)?;
         let known = configuration.clusters.iter().map(|spec| (spec.name.clone(), spec.labels.clone())).collect();
-        let policies = policies(&PolicyFlags::from(&self.arguments), &configuration.registries, &known)?;
+        let flags = PolicyFlags::from(&self.arguments);
+        let policies = policies(&flags, &configuration.registries, &known)?;
+        let named = named_resources(&flags, &configuration.registries)?;
         if policies.any_integer() {
             indices::assign(&self.identity.directory, &mut configuration.clusters).await?;
         }
@@ -109,6 +116,7 @@ impl Running {
             log.set_modes(configuration.logging);
         }
         self.router.set_policies(policies);
+        self.unserved.set(named);
         self.router.set_clusters(self.clusters.setups());
         self.serve_hosts(hosts)
     }
@@ -176,8 +184,8 @@ impl Running {
 
     /// Follows changes until cancelled.
     pub(super) async fn keep_up(&mut self, reload: &Notify) {
-        let mut same_cluster = tokio::time::interval(SAME_CLUSTER_INTERVAL);
-        same_cluster.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut look = tokio::time::interval(LOOK_INTERVAL);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut certificate = tokio::time::interval(CERTIFICATE_INTERVAL);
         // The first tick is at once, and the start has just done it.
         certificate.reset();
@@ -191,7 +199,10 @@ impl Running {
                     self.reload_clients();
                     self.reload(ReloadCause::Hangup).await;
                 }
-                _ = same_cluster.tick() => self.refuse_same_clusters(),
+                _ = look.tick() => {
+                    self.refuse_same_clusters();
+                    self.unserved.look(self.router.served_resources().as_ref());
+                }
                 _ = certificate.tick() => self.renew_certificate().await,
                 _ = retry.tick() => if self.refused.is_some() || self.clusters.any_failed() {
                     self.reload(ReloadCause::Retry).await;

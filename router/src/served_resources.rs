@@ -1,0 +1,43 @@
+//! What all clusters serve, for whoever looks whether a resource that is named is there.
+
+use std::sync::Arc;
+
+use tributary_apimachinery::{GroupVersionResource, ResourcePattern};
+
+use crate::Router;
+use crate::discovery::Union;
+use crate::discovery::model::STALE;
+
+/// What all clusters serve, once that is known of each.
+#[derive(Clone, Debug)]
+pub struct ServedResources(Arc<Union>);
+
+impl ServedResources {
+    /// Whether a cluster serves a resource that the pattern means. Cost: a walk over the resources.
+    pub fn has(&self, pattern: &ResourcePattern) -> bool {
+        self.0.resources().any(|served| pattern.matches(&served.resource))
+    }
+
+    /// The resources, each with what it is called beside its plural: its singular, its kind and its short names.
+    pub fn iter(&self) -> impl Iterator<Item = (&GroupVersionResource, impl Iterator<Item = &str>)> {
+        self.0.resources().map(|served| {
+            let own = &served.description;
+            let others = own.short_names.iter().map(String::as_str);
+            (&served.resource, others.chain([&*own.singular_resource, own.kind()]))
+        })
+    }
+}
+
+impl Router {
+    /// What the clusters serve; `None` while that is not known of one of them: it has not answered since it was
+    /// configured, or does not know it of a server behind it. Cost: a walk over the groups of each cluster.
+    pub fn served_resources(&self) -> Option<ServedResources> {
+        let (clusters, union) = (self.fleet.clusters(), self.fleet.union());
+        let is_known = clusters.values().all(|cluster| {
+            let Some(discovery) = cluster.discovery() else { return false };
+            let mut versions = discovery.named.items.iter().flat_map(|group| &group.versions);
+            union.tells_of(cluster.name()) && !versions.any(|version| version.freshness == STALE)
+        });
+        (is_known && !clusters.is_empty()).then_some(ServedResources(union))
+    }
+}

@@ -1,0 +1,92 @@
+//! Tells of resources that flags and registries name and that no cluster serves: such a name is most often mistyped.
+
+use tributary_router::ServedResources;
+
+use crate::commands::resource_names::ResourceNames;
+use crate::config_source::policies::NamedResource;
+
+/// The resources that are named, and those of them that it has been told no cluster serves.
+#[derive(Debug, Default)]
+pub(super) struct Unserved {
+    named: Vec<NamedResource>,
+    told: Vec<NamedResource>,
+}
+
+impl Unserved {
+    /// Takes over what is named now.
+    pub(super) fn set(&mut self, named: Vec<NamedResource>) {
+        self.told.retain(|own| named.contains(own));
+        self.named = named;
+    }
+
+    /// Looks at what is served, and logs of each resource once when no cluster serves it, and when one does again.
+    /// `None` is what is not known of all clusters: one of them may serve anything.
+    pub(super) fn look(&mut self, served: Option<&ServedResources>) {
+        let Some(served) = served else { return };
+        let (begun, ended) = self.news(|named| served.has(&named.pattern));
+        for named in ended {
+            tracing::info!(named_by = named.field, resource = %named.pattern, "a cluster serves the resource that is named now");
+        }
+        if begun.is_empty() {
+            return;
+        }
+        let names = names_of(served);
+        for named in begun {
+            let near = names.near(named.pattern.resource_name());
+            let did_you_mean = (!near.is_empty()).then(|| near.join(" or "));
+            tracing::warn!(named_by = named.field, resource = %named.pattern, did_you_mean, "no cluster serves a resource that is named");
+        }
+    }
+
+    /// What is served by nobody since the last look, and what is by somebody again.
+    fn news(&mut self, is_served: impl Fn(&NamedResource) -> bool) -> (Vec<NamedResource>, Vec<NamedResource>) {
+        let unserved: Vec<_> = self.named.iter().filter(|named| !is_served(named)).cloned().collect();
+        let begun = unserved.iter().filter(|own| !self.told.contains(own)).cloned().collect();
+        let ended = self.told.iter().filter(|own| !unserved.contains(own)).cloned().collect();
+        self.told = unserved;
+        (begun, ended)
+    }
+}
+
+fn names_of(served: &ServedResources) -> ResourceNames {
+    let mut names = ResourceNames::default();
+    for (resource, others) in served.iter() {
+        names.add(&resource.group, &resource.resource, others);
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(text: &str) -> NamedResource {
+        NamedResource { field: "--resources".to_owned(), pattern: text.parse().unwrap() }
+    }
+
+    #[test]
+    fn each_is_told_when_it_begins_and_when_it_ends() {
+        let (pods, carts) = (named("pods"), named("carts.shop.example"));
+        let mut unserved = Unserved::default();
+        unserved.set(vec![pods.clone(), carts.clone()]);
+        let before = |own: &NamedResource| *own == pods;
+        assert_eq!(unserved.news(before), (vec![carts.clone()], vec![]));
+        assert_eq!(unserved.news(before), (vec![], vec![]), "once");
+        // A reload that names the same is no news.
+        unserved.set(vec![carts.clone(), pods.clone()]);
+        assert_eq!(unserved.news(before), (vec![], vec![]));
+        assert_eq!(unserved.news(|_| true), (vec![], vec![carts.clone()]));
+        assert_eq!(unserved.news(before), (vec![carts.clone()], vec![]), "its CustomResourceDefinition is gone");
+        // What is no longer named is not told of.
+        unserved.set(vec![pods.clone()]);
+        assert_eq!(unserved.news(before), (vec![], vec![]));
+    }
+
+    #[test]
+    fn nothing_is_told_while_a_cluster_may_serve_it() {
+        let mut unserved = Unserved::default();
+        unserved.set(vec![named("pods")]);
+        unserved.look(None);
+        assert!(unserved.told.is_empty());
+    }
+}
