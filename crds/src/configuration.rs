@@ -14,6 +14,11 @@ pub struct ConfigurationObjects {
 }
 
 impl ConfigurationObjects {
+    /// Whether there is no object at all.
+    pub fn is_empty(&self) -> bool {
+        self.clusters.is_empty() && self.registries.is_empty() && self.merged_endpoints.is_empty()
+    }
+
     /// The cluster of a name.
     pub fn cluster(&self, name: &str) -> Option<&UpstreamCluster> {
         self.clusters.iter().find(|cluster| cluster.metadata.name.as_deref() == Some(name))

@@ -185,7 +185,6 @@ mod tests {
             "tributary serve --peer-key-file a",
             "tributary demo --clusters 0",
             "tributary demo --churn -1",
-            "tributary check",
             "tributary convert",
             "tributary policy test --config x --user ann --verb get",
             "tributary policy test --config x --user ann --verb get --path / --resource pods",

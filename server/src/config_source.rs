@@ -93,11 +93,24 @@ impl ConfigurationSources {
             configuration.files.extend(more.files);
         }
         different_names(&configuration.clusters)?;
-        anyhow::ensure!(
-            !configuration.clusters.is_empty(),
-            "there are no clusters to serve; add UpstreamClusters, or contexts by --kubeconfig"
-        );
+        if configuration.clusters.is_empty() {
+            anyhow::bail!(no_clusters(self.files.as_ref().map(FileSource::path)));
+        }
         Ok(configuration)
+    }
+}
+
+/// What is said where there is nothing to serve, by where configuration objects were looked for.
+fn no_clusters(config: Option<&Path>) -> String {
+    match config {
+        None => {
+            "there are no clusters to serve; add contexts by --kubeconfig, or UpstreamClusters by --config".to_owned()
+        }
+        Some(path) => format!(
+            "there are no clusters to serve: --config {} has no UpstreamCluster; write one there (tributary check --help \
+             shows one), have one written by tributary join CONTEXT --config DIR, or name contexts by --contexts",
+            path.display()
+        ),
     }
 }
 

@@ -257,6 +257,20 @@ fn configurations_are_checked() {
     let (code, message) = refused(&["serve", "--config", path.to_str().unwrap()], &[("HOME", directory.path())]);
     assert_eq!(code, Some(2));
     assert!(message.contains("spec.endpoint"), "{message}");
+    // Where there is nothing, it is said where, and what to do.
+    let empty = directory.path().join("empty");
+    std::fs::create_dir(&empty).unwrap();
+    let empty = empty.to_str().unwrap();
+    let (code, message) = refused(&["serve", "--config", empty], &[("HOME", directory.path())]);
+    assert_eq!(code, Some(2));
+    for part in [empty, "has no UpstreamCluster", "tributary join CONTEXT"] {
+        assert!(message.contains(part), "{part} in {message}");
+    }
+    let output = tributary(&["check", "--config", empty], &[]);
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.code() == Some(2) && said.starts_with(&format!("error: {empty} has no .yaml")), "{said}");
+    let (code, message) = refused(&["check"], &[]);
+    assert!(code == Some(2) && message.starts_with("error: there is nothing to check; name"), "{message}");
     let registry = "---\napiVersion: tributary.dev/v1alpha1\nkind: ResourceRegistry\nmetadata: { name: r }\nspec:\n  \
                     resources: [pods]\n  namespaces: [a]\n  consistency: Quorum\n";
     std::fs::write(&path, format!("{good}{registry}")).unwrap();

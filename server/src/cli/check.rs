@@ -34,7 +34,7 @@ Exit codes: 0 valid, 1 a cluster cannot be asked, 2 there are errors.";
 #[derive(Args, Clone, Debug)]
 pub struct CheckArguments {
     /// A YAML file, or a directory with .yaml, .yml and .json files
-    #[arg(long, value_name = "FILE|DIR", required_unless_present_any = ["as_user", "authentication_config"])]
+    #[arg(long, value_name = "FILE|DIR")]
     pub config: Option<PathBuf>,
     /// The file of serve --authentication-config, to be checked as well
     #[arg(long, value_name = "FILE")]
@@ -60,4 +60,11 @@ pub struct CheckArguments {
     /// The contexts of the clusters [default: as for serve]
     #[arg(long, value_name = "LIST", requires = "as_user")]
     pub contexts: Option<String>,
+}
+
+impl CheckArguments {
+    /// Whether there is anything to check.
+    pub fn names_anything(&self) -> bool {
+        self.config.is_some() || self.authentication_config.is_some() || self.as_user.is_some()
+    }
 }

@@ -16,9 +16,14 @@ use tributary_crds::{ConfigurationObjects, Credentials, ResourceRegistry, Severi
 use crate::authentication::read_issuers;
 use crate::cli::CheckArguments;
 use crate::config_source::policies::{KnownClusters, PolicyFlags, policies};
-use crate::config_source::upstream_clusters::{FileSource, cluster_spec};
+use crate::config_source::upstream_clusters::{FileSource, cluster_spec, nothing_in};
 use crate::exit::Failure;
 use crate::output::print;
+
+/// What is said where nothing is named.
+const NOTHING_TO_CHECK: &str = "there is nothing to check; name a configuration file or directory by --config, the file \
+    of serve --authentication-config by --authentication-config, or a user by --as, of whom the clusters are asked; \
+    tributary check --help has examples";
 
 /// What a check found.
 #[derive(Default)]
@@ -34,6 +39,9 @@ struct Findings {
 /// # Errors
 /// A usage failure (exit code 2) if the configuration could not be used; the findings have been printed by then.
 pub async fn check(arguments: CheckArguments) -> Result<(), Failure> {
+    if !arguments.names_anything() {
+        return Err(Failure::usage(anyhow::anyhow!(NOTHING_TO_CHECK)));
+    }
     let mut findings = match &arguments.config {
         Some(path) => examine(path).await,
         None => Findings::default(),
@@ -63,6 +71,9 @@ async fn examine(path: &Path) -> Findings {
             return Findings { errors, warnings: Vec::new(), explanation: String::new() };
         }
     };
+    if objects.is_empty() {
+        return Findings { errors: vec![nothing_in(path)], ..Findings::default() };
+    }
     let (mut errors, mut warnings) = (Vec::new(), Vec::new());
     for problem in objects.validate() {
         let list = if problem.severity == Severity::Error { &mut errors } else { &mut warnings };
@@ -257,6 +268,27 @@ mod tests {
             assert!(text.contains(part), "{part} in {text}");
         }
         assert!(!text.contains("hunter2"));
+    }
+
+    #[tokio::test]
+    async fn where_there_is_no_configuration_it_is_said_where() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = directory.path().display().to_string();
+        let is_refused = async |path: &Path, expected: &str| {
+            let found = examine(path).await;
+            let [error] = &found.errors[..] else { panic!("{:?}", found.errors) };
+            assert!(error.starts_with(&at) && error.contains(expected), "{error}");
+            assert!(error.contains("tributary join CONTEXT --config"), "{error}");
+            assert!(!found.render().contains("would be served"), "{error}");
+        };
+        is_refused(directory.path(), "no .yaml, .yml or .json file").await;
+        std::fs::write(directory.path().join("eu.yaml.txt"), CLUSTER).unwrap();
+        is_refused(directory.path(), "no .yaml, .yml or .json file").await;
+        let file = directory.path().join("empty.yaml");
+        std::fs::write(&file, "# nothing\n---\n").unwrap();
+        is_refused(&file, "no configuration object").await;
+        std::fs::write(directory.path().join("eu.yaml"), CLUSTER).unwrap();
+        assert_eq!(examine(directory.path()).await.errors, Vec::<String>::new());
     }
 
     #[tokio::test]

@@ -107,6 +107,19 @@ impl FileSource {
     }
 }
 
+/// What is said of a file or directory without a configuration object: where, and what to do.
+pub fn nothing_in(path: &Path) -> String {
+    let (at, directory) = match path.is_dir() {
+        true => (format!("{} has no .yaml, .yml or .json file with a configuration object", path.display()), path),
+        false => (format!("{} has no configuration object", path.display()), path.parent().unwrap_or(Path::new("."))),
+    };
+    format!(
+        "{at}; write an UpstreamCluster there (tributary check --help shows one), or have one written by tributary join \
+         CONTEXT --config {}",
+        directory.display()
+    )
+}
+
 /// What is wrong or doubtful about objects, where `contexts` are clusters beside them.
 fn problems(objects: &tributary_crds::ConfigurationObjects, contexts: &[ClusterSpec]) -> Vec<ValidationProblem> {
     // Contexts are given the numbers that they need later; here they have any that are free.
