@@ -95,6 +95,11 @@ pub fn built_in(group: &str, resource: &str) -> Option<(&'static str, bool)> {
     Some((kind, namespaced))
 }
 
+/// Group, name and kind of each of Kubernetes' own resources.
+pub fn all_built_in() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    BUILT_IN.iter().map(|(group, resource, kind, _)| (*group, *resource, *kind))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -237,6 +237,31 @@ fn the_plugins_name_makes_it_a_plugin() {
 }
 
 #[test]
+fn a_question_to_policies_that_cannot_be_meant_is_not_answered_as_any_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("policies.yaml");
+    std::fs::write(
+        &path,
+        "{apiVersion: tributary.dev/v1alpha1, kind: MergedEndpoint, metadata: {name: all}, spec: {}}\n",
+    )
+    .unwrap();
+    let asked = |verb: &str, resource: &str| {
+        let file = path.to_str().unwrap();
+        tributary(&["policy", "test", "--config", file, "--user", "ann", "--verb", verb, "--resource", resource], &[])
+    };
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    let refused = asked("gett", "pods");
+    let errors = text(&refused.stderr);
+    assert!(refused.status.code() == Some(2) && errors.contains("it is one of get, list, watch"), "{errors}");
+    let doubted = asked("get", "podss");
+    let said = text(&doubted.stdout);
+    assert_eq!(doubted.status.code(), Some(0), "{said}");
+    assert!(said.starts_with("warning: ") && said.contains("did you mean pods?\nMergedEndpoint all:\n"), "{said}");
+    let said = text(&asked("get", "pods").stdout);
+    assert!(said.starts_with("MergedEndpoint all:\n"), "{said}");
+}
+
+#[test]
 fn configurations_are_checked() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("clusters.yaml");

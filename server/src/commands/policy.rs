@@ -1,5 +1,7 @@
 //! `tributary policy test`: which rule takes a request, and why, by configuration files or by a running server's own.
 
+mod doubts;
+
 use tributary_crds::{ConfigurationObjects, Severity};
 
 use super::running_server::{Page, RunningServer};
@@ -9,21 +11,27 @@ use crate::exit::Failure;
 use crate::front::policy_question::{self, PolicyQuestion, QuestionResource, QuestionTarget};
 use crate::output::terminal::plain_json;
 
-/// Says which rule takes the request.
+/// Says which rule takes the request. A resource that Kubernetes does not have is warned of first.
 ///
 /// # Errors
 /// A usage failure for files, flags or a kubeconfig that have to be corrected, a runtime failure if the server does not
 /// answer.
 pub async fn test(arguments: &PolicyTestArguments) -> Result<String, Failure> {
     let question = question(arguments);
-    let Some(config) = &arguments.config else { return of_server(arguments, &question).await };
+    doubts::check_verb(&question).map_err(Failure::usage)?;
+    let told = told(arguments, &question).await?;
+    Ok(doubts::warning(&question).unwrap_or_default() + &told)
+}
+
+async fn told(arguments: &PolicyTestArguments, question: &PolicyQuestion) -> Result<String, Failure> {
+    let Some(config) = &arguments.config else { return of_server(arguments, question).await };
     let objects = tributary_crds::load(config).map_err(Failure::usage)?;
     let errors: Vec<_> = objects.validate().into_iter().filter(|problem| problem.severity == Severity::Error).collect();
     if !errors.is_empty() {
         let lines = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
         return Err(Failure::usage(anyhow::anyhow!("{} has errors:\n{lines}", config.display())));
     }
-    told_of(&objects, &question).map_err(Failure::usage)
+    told_of(&objects, question).map_err(Failure::usage)
 }
 
 fn told_of(objects: &ConfigurationObjects, question: &PolicyQuestion) -> anyhow::Result<String> {

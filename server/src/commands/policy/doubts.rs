@@ -1,0 +1,105 @@
+//! What cannot be meant, or hardly, by a question to policies. They themselves take any word. Pure.
+
+use anyhow::ensure;
+use tributary_apimachinery::Verb;
+use tributary_apimachinery::built_in::{all_built_in, built_in};
+
+use crate::commands::join::resources::KnownResources;
+use crate::commands::resource_names::ResourceNames;
+use crate::front::policy_question::{PolicyQuestion, QuestionResource, QuestionTarget};
+
+/// The verbs that requests for resources have.
+const VERBS: [Verb; 8] =
+    [Verb::Get, Verb::List, Verb::Watch, Verb::Create, Verb::Update, Verb::Patch, Verb::Delete, Verb::DeleteCollection];
+
+/// Checks that there are requests for a resource by the verb. Of a path it is found out otherwise.
+///
+/// # Errors
+/// The verb, and those that there are.
+pub(super) fn check_verb(question: &PolicyQuestion) -> anyhow::Result<()> {
+    let verbs = VERBS.map(Verb::as_str);
+    let is_one = matches!(question.target, QuestionTarget::Path(_)) || verbs.contains(&&*question.verb);
+    ensure!(is_one, "--verb {}: no request for a resource has it; it is one of {}", question.verb, verbs.join(", "));
+    Ok(())
+}
+
+/// A line for whoever asks about a resource that Kubernetes does not have. Of groups that are not its own nothing is
+/// known, and nothing said.
+pub(super) fn warning(question: &PolicyQuestion) -> Option<String> {
+    let QuestionTarget::Resource(QuestionResource { group, resource, subresource, .. }) = &question.target else {
+        return None;
+    };
+    all_built_in().find(|(own, ..)| own == group)?;
+    if built_in(group, resource).is_none() {
+        let mut names = ResourceNames::default();
+        for (group, resource, kind) in all_built_in() {
+            names.add(group, resource, [kind]);
+        }
+        let meant = names.did_you_mean(resource);
+        let place = if group.is_empty() {
+            format!("its core group (of another group it is written {resource}.GROUP)")
+        } else {
+            group.clone()
+        };
+        return Some(format!("warning: Kubernetes has no resource {resource:?} in {place}{meant}\n"));
+    }
+    let known = KnownResources::usual();
+    let below = format!("{resource}/");
+    let of_group = known.iter().filter(|(own, ..)| own == group);
+    let subresources: Vec<_> = of_group.filter_map(|(_, name, _)| name.strip_prefix(&below)).collect();
+    if subresource.is_empty() || subresources.contains(&&**subresource) {
+        return None;
+    }
+    let has = if subresources.is_empty() { "none".to_owned() } else { subresources.join(", ") };
+    Some(format!("warning: Kubernetes' {resource} have no subresource {subresource:?}; known are: {has}\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn question(verb: &str, resource: &str) -> PolicyQuestion {
+        let (name, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+        let (resource, group) = name.split_once('.').unwrap_or((name, ""));
+        let [group, resource, subresource] = [group, resource, subresource].map(str::to_owned);
+        let target = QuestionResource { group, resource, subresource, ..QuestionResource::default() };
+        PolicyQuestion { verb: verb.to_owned(), target: QuestionTarget::Resource(target), ..PolicyQuestion::default() }
+    }
+
+    #[test]
+    fn a_verb_that_no_request_has_is_refused_with_those_that_there_are() {
+        for verb in ["gett", "GET", "post", "*", ""] {
+            let error = check_verb(&question(verb, "pods")).unwrap_err().to_string();
+            assert!(error.ends_with("get, list, watch, create, update, patch, delete, deletecollection"), "{error}");
+        }
+        assert!(check_verb(&question("deletecollection", "pods")).is_ok());
+        let path = PolicyQuestion { target: QuestionTarget::Path("/".to_owned()), ..question("post", "pods") };
+        assert!(check_verb(&path).is_ok());
+    }
+
+    #[test]
+    fn a_resource_that_kubernetes_does_not_have_is_warned_of() {
+        for (resource, expected) in [
+            ("pods", ""),
+            ("pods/exec", ""),
+            ("deployments.apps/scale", ""),
+            ("carts.shop.example", ""),
+            ("pods.metrics.k8s.io", ""),
+            (
+                "pod",
+                "no resource \"pod\" in its core group (of another group it is written pod.GROUP); did you mean pods",
+            ),
+            ("deployments", "did you mean deployments.apps"),
+            ("deploymens.apps", "no resource \"deploymens\" in apps; did you mean deployments.apps"),
+            ("carts", "no resource \"carts\" in its core group (of another group it is written carts.GROUP)"),
+            (
+                "pods/exce",
+                "Kubernetes' pods have no subresource \"exce\"; known are: attach, binding, ephemeralcontainers",
+            ),
+            ("configmaps/status", "configmaps have no subresource \"status\"; known are: none"),
+        ] {
+            let told = warning(&question("get", resource)).unwrap_or_default();
+            assert!(told.contains(expected) && told.is_empty() == expected.is_empty(), "{resource}: {told}");
+        }
+    }
+}
