@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::listener::{ListenAddress, ListenAddressError};
+use crate::listener::ListenAddress;
 
 pub(super) const EXAMPLES: &str = "Examples:
   tributary demo
@@ -35,6 +35,30 @@ fn parse_rate(text: &str) -> Result<f64, String> {
     }
 }
 
-fn loopback(text: &str) -> Result<ListenAddress, ListenAddressError> {
-    text.parse::<ListenAddress>()?.for_one_person()
+/// The demo has no flags by which others could be let in, so that what `serve` advises is no advice here.
+fn loopback(text: &str) -> Result<ListenAddress, String> {
+    let address = text.parse::<ListenAddress>().map_err(|error| error.to_string())?;
+    let port = address.socket_address().port();
+    address.for_one_person().map_err(|_| {
+        format!(
+            "{address} is not a loopback address, and the demo is for this machine alone; listen on 127.0.0.1:{port}, and \
+             reach it from elsewhere by `ssh -L {port}:127.0.0.1:{port} HOST`"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use crate::cli::{Cli, Command};
+
+    #[test]
+    fn what_is_advised_the_demo_has() {
+        let parse = |listen: &str| Cli::try_parse_from(["tributary", "demo", "--listen", listen]);
+        assert!(matches!(parse("127.0.0.1:0").unwrap().command, Command::Demo(_)));
+        let said = parse("0.0.0.0:7443").unwrap_err().to_string();
+        assert!(said.contains("listen on 127.0.0.1:7443") && said.contains("ssh -L"), "{said}");
+        assert!(!said.contains("client-ca-file") && !said.contains("kubeconfig"), "{said}");
+    }
 }
