@@ -9,6 +9,7 @@ mod member;
 mod plan;
 mod purpose;
 pub mod resources;
+mod wait;
 mod written;
 
 use std::io::{IsTerminal, Write};
@@ -44,14 +45,15 @@ pub async fn join(arguments: JoinArguments) -> Result<(), Failure> {
     };
     let member = Member::new(config.clone()).map_err(Failure::usage)?;
     let minor = member.minor().await.map_err(Failure::runtime)?;
+    let discovered = member.discovery().await.map_err(Failure::runtime)?;
+    let mut known = KnownResources::of(&discovered);
+    known.has_roles().with_context(|| member.url.clone()).map_err(Failure::runtime)?;
     let role = member.role(&arguments.account).await.map_err(Failure::runtime)?;
     let before = Before::of(role.as_ref());
     let purpose = purpose::of(&arguments, before.recorded(), minor).map_err(Failure::usage)?;
     let account = Account { name: arguments.account.clone(), namespace: arguments.namespace.clone(), purpose };
-    let (discovered, user, uid) =
-        futures::try_join!(member.discovery(), member.user(), member.uid()).map_err(Failure::runtime)?;
+    let (user, uid) = futures::try_join!(member.user(), member.uid()).map_err(Failure::runtime)?;
     let written = Written::plan(&arguments.config, (&name, &uid), &config, &account.purpose).map_err(Failure::usage)?;
-    let mut known = KnownResources::of(&discovered);
     known.take_from(role.as_ref().unwrap_or(&Value::Null));
     let steps = steps(&member, &account, &known).await?;
     print(&said(&arguments, (minor, &user, &config), (&before, &account), &known, &steps, &written));

@@ -7,6 +7,7 @@ mod demo;
 mod fixture;
 mod hosts;
 mod indices;
+mod join;
 mod kubeconfig;
 mod lifecycle;
 mod policies;

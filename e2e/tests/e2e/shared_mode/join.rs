@@ -196,7 +196,8 @@ async fn what_has_no_token_is_taken_back(context: TestContext) -> anyhow::Result
     let join = ["join", bare.name(), "--kubeconfig", &kubeconfig, "--config", &folder, "--yes"];
     let said = tributary::run(&[&join[..], &["--account", &account, "--namespace", &account]].concat()).await?;
     ensure!(said.code == Some(1) && said.stderr.contains("was deleted again"), "{said:?}");
-    ensure!(said.stderr.contains("kube-controller-manager"), "{said:?}");
+    ensure!(said.stderr.contains("kube-controller-manager") && said.stderr.contains("--token-lifetime"), "{said:?}");
+    ensure!(said.stdout.contains("Waiting until the cluster's kube-controller-manager"), "{said:?}");
     bare.http().get(&format!("/api/v1/namespaces/{account}/secrets/{account}")).send().await?.expect(404)?;
     ensure!(directory.path().read_dir()?.next().is_none(), "nothing is written");
     Ok(())

@@ -1,27 +1,21 @@
 //! What `join` asks a cluster: with the rights of whoever joins it, and then with the account's.
 
-use std::time::Duration;
-
 use anyhow::{Context, bail};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::{Method, StatusCode};
 use secrecy::SecretString;
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
 use tributary_apimachinery::text::printable;
 
 use super::account::{Account, Impersonation};
+use super::wait::{SETTLED_WITHIN, until_there};
 use crate::cli::TokenLifetime;
 use crate::commands::member::{Member, Refused};
+use crate::output::print;
 
 /// Whose fields these are, as the cluster's `managedFields` say.
 const MANAGER: &str = "tributary-join";
-/// How long the cluster may take over filling in a token, and its authorizer over learning of a role: seconds, where it
-/// is well.
-const SETTLED_WITHIN: Duration = Duration::from_secs(30);
-/// The pause between two looks.
-const PAUSE: Duration = Duration::from_millis(500);
 /// As whom it is tried whether the account may act as somebody: nobody has this name.
 const NOBODY: &str = "tributary.dev:nobody";
 
@@ -94,33 +88,27 @@ impl Member {
             return Ok(token.to_owned().into());
         }
         let path = format!("/api/v1/namespaces/{namespace}/secrets/{name}");
-        let until = Instant::now() + SETTLED_WITHIN;
-        loop {
+        let what = format!("the cluster's kube-controller-manager has put a token into Secret {namespace}/{name}");
+        let token = until_there(&what, print, async || {
             let secret = self.ask(Method::GET, &path, None, &[]).await?;
-            if let Some(data) = secret["data"]["token"].as_str() {
-                let bytes = STANDARD.decode(data).context("the token of the Secret is no base64")?;
-                return Ok(String::from_utf8(bytes).context("the token of the Secret is no text")?.into());
-            }
-            if Instant::now() >= until {
-                bail!(
-                    "the cluster has put no token into Secret {namespace}/{name} within {} s; does its \
-                     kube-controller-manager run? --token-lifetime asks for one that ends",
-                    SETTLED_WITHIN.as_secs()
-                );
-            }
-            sleep(PAUSE).await;
-        }
+            Ok(secret["data"]["token"].as_str().map(str::to_owned))
+        });
+        let Some(data) = token.await? else { bail!(no_token(account)) };
+        let bytes = STANDARD.decode(data).context("the token of the Secret is no base64")?;
+        Ok(String::from_utf8(bytes).context("the token of the Secret is no text")?.into())
     }
 
     /// Waits until the cluster lets this account do what it is for: its authorizer learns of a role a moment later.
     pub(super) async fn may_all(&self, account: &Account) -> anyhow::Result<()> {
-        let until = Instant::now() + SETTLED_WITHIN;
-        loop {
-            match self.tried(account).await {
-                Ok(()) => return Ok(()),
-                Err(error) if Instant::now() >= until => return Err(error),
-                Err(_) => sleep(PAUSE).await,
-            }
+        let mut refused = None;
+        let tried = until_there("the cluster lets the account do what it is for", print, async || {
+            refused = self.tried(account).await.err();
+            Ok(refused.is_none().then_some(()))
+        });
+        let tried = tried.await?;
+        match (tried, refused) {
+            (None, Some(error)) => Err(error),
+            _ => Ok(()),
         }
     }
 
@@ -151,6 +139,15 @@ impl Member {
         }
         Ok(())
     }
+}
+
+/// What is to be done where nobody puts a token into the account's Secret.
+fn no_token(Account { name, namespace, .. }: &Account) -> String {
+    format!(
+        "the cluster has put no token into Secret {namespace}/{name} within {} s; start its kube-controller-manager, which \
+         does that, or run join again with --token-lifetime 8760h: that token kube-apiserver makes by itself, and it ends",
+        SETTLED_WITHIN.as_secs()
+    )
 }
 
 /// The path of an object of an account.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use anyhow::ensure;
 use kube::core::discovery::v2::APIGroupDiscoveryList;
 use serde_json::Value;
 
@@ -10,6 +11,9 @@ pub(super) const READS: [&str; 3] = ["get", "list", "watch"];
 
 /// By which verb an account may do something in users' names (KEP-5284).
 pub(super) const ON_BEHALF: &str = "impersonate-on:user-info:";
+
+/// The group of roles and bindings.
+const RBAC: &str = "rbac.authorization.k8s.io";
 
 /// How a kube-apiserver marks a version whose aggregated server does not answer it.
 const STALE: &str = "Stale";
@@ -55,6 +59,21 @@ impl KnownResources {
     /// The groups of which not all is known.
     pub fn stale(&self) -> impl Iterator<Item = &str> {
         self.stale.iter().map(String::as_str)
+    }
+
+    /// Whether an account can be given rights by a role.
+    ///
+    /// # Errors
+    /// What the cluster lacks, and what to do.
+    pub(super) fn has_roles(&self) -> anyhow::Result<()> {
+        let has = |resource: &str| self.by_name.contains_key(&(RBAC.to_owned(), resource.to_owned()));
+        ensure!(
+            has("clusterroles") && has("clusterrolebindings"),
+            "the cluster serves no {RBAC}, by which join gives an account its rights; start its kube-apiserver with \
+             --authorization-mode=Node,RBAC and without --runtime-config that turns the API off, or write an UpstreamCluster \
+             with credentials of another kind yourself (docs/configuration.md)"
+        );
+        Ok(())
     }
 
     /// Takes from the rules that a role has what is not known of [stale](Self::stale) groups, so that it keeps them.
@@ -173,6 +192,17 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_cluster_without_rbac_is_told_what_join_needs() {
+        assert!(KnownResources::usual().has_roles().is_ok());
+        let mut without = KnownResources::usual();
+        without.by_name.retain(|(group, _), _| group != RBAC);
+        let said = without.has_roles().unwrap_err().to_string();
+        for part in ["serves no rbac.authorization.k8s.io", "--authorization-mode=Node,RBAC", "UpstreamCluster"] {
+            assert!(said.contains(part), "{said}");
+        }
+    }
 
     /// Of an aggregated server that does not answer a kube-apiserver knows nothing, or what it said before.
     #[test]

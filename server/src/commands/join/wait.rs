@@ -1,0 +1,68 @@
+//! Waiting for what a cluster does by itself. Whoever sits at the terminal is told what is waited for.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+/// How long the cluster may take over filling in a token, and its authorizer over learning of a role: seconds, where it
+/// is well.
+pub(super) const SETTLED_WITHIN: Duration = Duration::from_secs(30);
+/// The pause between two looks.
+const PAUSE: Duration = Duration::from_millis(500);
+/// How often it is said that it is still waited for.
+const TOLD_EVERY: Duration = Duration::from_secs(5);
+
+/// Looks again and again until there is something, for [`SETTLED_WITHIN`]; `None` where there is nothing then. `say` is
+/// told `what` is waited for, every [`TOLD_EVERY`].
+///
+/// # Errors
+/// What `look` fails with. Cancel: safe wherever `look` is.
+pub(super) async fn until_there<T>(
+    what: &str,
+    say: impl Fn(&str),
+    mut look: impl AsyncFnMut() -> anyhow::Result<Option<T>>,
+) -> anyhow::Result<Option<T>> {
+    let begun = Instant::now();
+    let mut told = begun;
+    loop {
+        if let Some(found) = look().await? {
+            return Ok(Some(found));
+        }
+        if begun.elapsed() >= SETTLED_WITHIN {
+            return Ok(None);
+        }
+        if told.elapsed() >= TOLD_EVERY {
+            told = Instant::now();
+            let (gone, all) = (begun.elapsed().as_secs(), SETTLED_WITHIN.as_secs());
+            say(&format!("Waiting until {what}: {gone} s of at most {all} s\n"));
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_long_is_told_what_for() {
+        let told = RefCell::new(Vec::new());
+        let say = |line: &str| told.borrow_mut().push(line.to_owned());
+        let begun = Instant::now();
+        let found = until_there("it is there", say, async || Ok(None::<()>)).await.unwrap();
+        assert_eq!((found, begun.elapsed()), (None, SETTLED_WITHIN));
+        let told = told.into_inner();
+        assert_eq!(told.len(), 5, "{told:?}");
+        assert_eq!(told[0], "Waiting until it is there: 5 s of at most 30 s\n");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_comes_at_once_is_not_talked_about() {
+        let begun = Instant::now();
+        let look = async || Ok((begun.elapsed() >= Duration::from_secs(2)).then_some(1));
+        let found = until_there("it is there", |line| panic!("{line}"), look).await.unwrap();
+        assert_eq!(found, Some(1));
+    }
+}
