@@ -17,6 +17,7 @@ mod governed;
 mod grounds;
 mod harness;
 mod held;
+mod hidden;
 mod informer;
 mod integers;
 mod lagging;

@@ -1,0 +1,265 @@
+//! The shared mode: which clusters there are for a request, and what may be learned of others.
+
+use serde_json::{Value, json};
+
+use crate::harness::{Answer, Client, allow, config_map, until};
+use crate::members::{ALL_VERBS, SHOP, allow_to, fixture, write};
+use crate::rights::{config_map_of, listed};
+
+/// T6: whatever is where the caller may not look is nowhere, in words and in what is asked.
+#[tokio::test]
+async fn what_is_hidden_is_nowhere() {
+    let (with, rbac) = fixture(["a", "b", "c"]).await;
+    let (without, _) = fixture(["a", "b"]).await;
+    for member in &with.members {
+        member.apply(config_map_of("shop", "same")).unwrap();
+    }
+    without.member("a").apply(config_map_of("shop", "same")).unwrap();
+    without.member("b").apply(config_map_of("shop", "same")).unwrap();
+    for fixture in [&with, &without] {
+        let root = fixture.user("root", &[]);
+        until(async || root.get(&format!("{SHOP}/same")).await.code == 409).await;
+    }
+    rbac.iter().for_each(|own| drop(own.came()));
+    let patch = |client: &Client, path: &str| {
+        let (client, path) = (client.clone(), path.to_owned());
+        async move {
+            let kind = [("content-type", "application/merge-patch+json")];
+            client.send("PATCH", &path, &kind, r#"{"data":{"k":"v"}}"#).await
+        }
+    };
+    let told = |answer: &Answer| (answer.code, String::from_utf8_lossy(&answer.body).into_owned(), answer.warnings());
+    for name in ["of-c", "nothing", "same"] {
+        let path = format!("{SHOP}/{name}");
+        let mut said = Vec::new();
+        for fixture in [&with, &without] {
+            let ann = fixture.user("ann", &[]);
+            let answers = [
+                ann.get(&path).await,
+                ann.get(&format!("{path}/status")).await,
+                ann.send("DELETE", &path, &[], "").await,
+                patch(&ann, &path).await,
+                write(&ann, "PUT", &path, &config_map(name, "v")).await,
+            ];
+            said.push(answers.iter().map(told).collect::<Vec<_>>());
+        }
+        assert_eq!(said[0], said[1], "{name}");
+        assert!(rbac[2].came().is_empty(), "{name}");
+    }
+    // A name that is hidden costs what one costs that is nowhere.
+    let ann = with.user("ann", &[]);
+    let mut asked = Vec::new();
+    rbac.iter().for_each(|own| drop(own.came()));
+    for name in ["of-c", "none"] {
+        ann.get(&format!("{SHOP}/{name}")).await.refused(404);
+        ann.send("DELETE", &format!("{SHOP}/{name}"), &[], "").await.refused(404);
+        asked.push(rbac.iter().map(|own| own.came().len()).collect::<Vec<_>>());
+    }
+    assert_eq!(asked[0], asked[1]);
+}
+
+/// What names clusters names those alone that there are for the caller, also where a hidden one is out of reach.
+#[tokio::test]
+async fn nothing_names_a_hidden_cluster() {
+    let (with, _rbac) = fixture(["a", "b", "c"]).await;
+    let ann = with.user("ann", &[]);
+    let new = config_map_of("shop", "new");
+    let mut said = Vec::new();
+    for _ in 0..2 {
+        said.push(write(&ann, "POST", SHOP, &new).await.refused(400));
+        let mut annotated = new.clone();
+        annotated["metadata"]["annotations"] = json!({"tributary.dev/cluster": "c"});
+        let refused = write(&ann, "POST", SHOP, &annotated).await.refused(400);
+        assert_eq!(refused.replace("\"c\"", "\"x\""), {
+            annotated["metadata"]["annotations"] = json!({"tributary.dev/cluster": "x"});
+            write(&ann, "POST", SHOP, &annotated).await.refused(400)
+        });
+        let mut elsewhere = Vec::new();
+        for named in ["c", "x"] {
+            annotated["metadata"]["annotations"] = json!({"tributary.dev/cluster": named});
+            let refused = write(&ann, "POST", &format!("/clusters/a{SHOP}"), &annotated).await.refused(409);
+            elsewhere.push(refused.replace(&format!("\"{named}\""), "\"?\""));
+        }
+        assert_eq!(elsewhere[0], elsewhere[1]);
+        said.push(ann.get(&format!("{SHOP}/nothing")).await.refused(404));
+        said.push(ann.send("DELETE", &format!("{SHOP}/nothing"), &[], "").await.refused(404));
+        with.member("c").control().stop_listening().await;
+        with.out_of_reach("c").await;
+    }
+    assert!(said[0].contains('a') && !said.iter().any(|text| text.contains("cluster c") || text.contains("\"c\"")));
+    assert_eq!(said[..3], said[3..]);
+    let answer = ann.get("/api/v1/configmaps").await;
+    answer.ok();
+    assert!(answer.warnings().iter().all(|warning| !warning.contains(" c")), "{:?}", answer.warnings());
+    ann.send("DELETE", SHOP, &[], "").await.refused(403);
+}
+
+/// A right to read is one that any cluster gives which the caller may know of, and to write one that each of these
+/// does.
+#[tokio::test]
+async fn a_right_is_asked_of_the_clusters_that_one_may_know_of() {
+    let (fixture, rbac) = fixture(["a", "b", "c"]).await;
+    let ann = fixture.user("ann", &[]);
+    let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    for (namespace, verb, user, allowed, asked, reason) in [
+        ("shop", "get", "ann", true, [1, 1, 0], "simulated"),
+        ("bank", "list", "ann", true, [1, 0, 0], "simulated"),
+        ("", "watch", "ann", true, [1, 0, 0], "simulated"),
+        ("shop", "delete", "ann", false, [1, 1, 0], "not allowed in b: simulated"),
+        ("bank", "delete", "ann", true, [1, 0, 0], "simulated"),
+        ("shop", "get", "eve", false, [0, 0, 0], ""),
+        ("shop", "create", "eve", false, [0, 0, 0], ""),
+    ] {
+        rbac.iter().for_each(|own| drop(own.came()));
+        let review = json!({"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1",
+            "spec": {"resourceAttributes": {"namespace": namespace, "verb": verb, "resource": "configmaps"}}});
+        let answer = write(&fixture.user(user, &[]), "POST", path, &review).await;
+        let status = &answer.ok()["status"];
+        let said = (status["allowed"].as_bool(), status["reason"].as_str().unwrap_or_default());
+        assert_eq!(said, (Some(allowed), reason), "{user} {verb} {namespace}");
+        assert_eq!(rbac.iter().map(|own| own.came().len()).collect::<Vec<_>>(), asked, "{user} {verb} {namespace}");
+    }
+    let path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
+    for (user, namespace, asked, rules) in
+        [("ann", "shop", [1, 1, 0], 1), ("ann", "bank", [1, 0, 0], 1), ("eve", "shop", [0; 3], 0)]
+    {
+        let review = json!({"kind": "SelfSubjectRulesReview", "apiVersion": "authorization.k8s.io/v1",
+            "spec": {"namespace": namespace}});
+        let answer = write(&fixture.user(user, &[]), "POST", path, &review).await.ok();
+        assert_eq!(answer["status"]["resourceRules"].as_array().map_or(0, Vec::len).min(1), rules, "{answer}");
+        assert_eq!(rbac.iter().map(|own| own.came().len()).collect::<Vec<_>>(), asked, "{user} {namespace}");
+    }
+    // A hidden cluster that is out of reach is not named.
+    fixture.member("c").control().stop_listening().await;
+    fixture.out_of_reach("c").await;
+    let review = json!({"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1",
+        "spec": {"resourceAttributes": {"namespace": "shop", "verb": "get", "resource": "configmaps"}}});
+    let answer = write(&ann, "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", &review).await;
+    assert!(answer.warnings().is_empty() && answer.ok()["status"].get("evaluationError").is_none(), "{answer:?}");
+}
+
+/// T1: what a write is answered with carries the scope of its writer's rights, as what memory shows does, and is taken
+/// back.
+#[tokio::test]
+async fn versions_of_written_objects_are_those_that_memory_shows() {
+    let (fixture, rbac) = fixture(["a", "b"]).await;
+    for (member, rbac) in fixture.members.iter().zip(&rbac) {
+        allow_to(member, "shop", "carl", ALL_VERBS);
+        rbac.learn(member);
+        listed(&fixture, member.name(), "carl", "shop").await;
+    }
+    let carl = fixture.user("carl", &[]);
+    let path = format!("{SHOP}/of-b");
+    for client in [carl, fixture.user("root", &[])] {
+        let mut object = client.get(&path).await.ok();
+        let mut seen = Vec::new();
+        for value in ["1", "2"] {
+            object["data"] = json!({ "k": value });
+            object = write(&client, "PUT", &path, &object).await.ok();
+            seen.push(crate::harness::version(&object));
+            assert_eq!(crate::harness::version(&client.get(&path).await.ok()), seen[seen.len() - 1]);
+        }
+        object["metadata"]["resourceVersion"] = seen[0].clone().into();
+        write(&client, "PUT", &path, &object).await.refused(409);
+        write(&client, "PUT", &format!("/clusters/b{path}"), &object).await.refused(409);
+        object["metadata"]["resourceVersion"] = seen[1].clone().into();
+        write(&client, "PUT", &format!("/clusters/b{path}"), &object).await.ok();
+    }
+}
+
+/// A cluster of which it is not known what it allows may have what is asked for: nothing is guessed, and it is not
+/// named.
+#[tokio::test]
+async fn where_it_is_not_known_what_one_may_do_nothing_is_guessed() {
+    let (fixture, rbac) = fixture(["a", "b", "c"]).await;
+    let root = fixture.user("root", &[]);
+    fixture.router.set_policies(tributary_router::Policies::default());
+    crate::rights::refuse_rbac(fixture.member("c"), true);
+    fixture.member("c").control().cut_streams();
+    until(async || {
+        let report = fixture.router.report().await;
+        report.clusters[2].rights == Some(tributary_router::report::RightsCondition::Behind)
+    })
+    .await;
+    crate::harness::pass(std::time::Duration::from_secs(5 * 60 + 30)).await;
+    rbac.iter().for_each(|own| drop(own.came()));
+    let unknown = |name: &str| format!("configmaps{name}: what you may read in some clusters is not known yet");
+    for (name, code) in [("of-a", 503), ("nothing", 503), ("of-c", 503)] {
+        let path = format!("{SHOP}/{name}");
+        assert_eq!(root.send("DELETE", &path, &[], "").await.refused(code), unknown(&format!(" \"{name}\"")));
+    }
+    for name in ["nothing", "of-c"] {
+        assert_eq!(root.get(&format!("{SHOP}/{name}")).await.refused(503), unknown(&format!(" \"{name}\"")));
+    }
+    assert_eq!(root.send("DELETE", SHOP, &[], "").await.refused(429), unknown(""));
+    assert!(rbac.iter().all(|own| own.came().iter().all(|own| own.line.starts_with("GET "))));
+    assert!(rbac[2].came().is_empty());
+    // Who says where is not in doubt.
+    root.get(&format!("{SHOP}/of-a")).await.ok();
+    root.get(&format!("{SHOP}/of-a/nothing")).await.refused(404);
+    let mut named = config_map_of("shop", "of-a");
+    named["metadata"]["annotations"] = json!({"tributary.dev/cluster": "a"});
+    write(&root, "PUT", &format!("{SHOP}/of-a"), &named).await.ok();
+}
+
+/// T6: no ground of a write sees what its writer may not: an owner, or the records of a Helm release, in a cluster that
+/// is hidden are nowhere.
+#[tokio::test]
+async fn grounds_see_nothing_hidden() {
+    let (fixture, rbac) = fixture(["a", "b", "c"]).await;
+    let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
+    let mut record = config_map_of("shop", "sh.helm.release.v1.web.v1");
+    record["metadata"]["labels"] = json!({"owner": "helm", "name": "web", "status": "deployed"});
+    fixture.member("c").apply(record).unwrap();
+    until(async || root.get(&format!("{SHOP}/sh.helm.release.v1.web.v1")).await.code == 200).await;
+    let uid = |name: &str| fixture.member("c").get("configmaps", "shop", name).unwrap()["metadata"]["uid"].clone();
+    let owned = |name: &str, uid: &Value| {
+        let mut object = config_map_of("shop", "new");
+        object["metadata"]["ownerReferences"] =
+            json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uid}]);
+        object
+    };
+    let released = |release: &str| {
+        let mut object = config_map_of("shop", "new");
+        object["metadata"]["annotations"] =
+            json!({"meta.helm.sh/release-name": release, "meta.helm.sh/release-namespace": "shop"});
+        object
+    };
+    let pairs = [[owned("of-c", &uid("of-c")), owned("nothing", &json!("0-0-0"))], [released("web"), released("none")]];
+    for pair in pairs {
+        // Whoever may look is sent there.
+        let made = write(&root, "POST", &format!("{SHOP}?dryRun=All"), &pair[0]).await.ok();
+        assert_eq!(crate::harness::cluster(&made), "c");
+        rbac.iter().for_each(|own| drop(own.came()));
+        let mut said = Vec::new();
+        for object in &pair {
+            let message = write(&ann, "POST", &format!("{SHOP}?dryRun=All"), object).await.refused(400);
+            said.push((message, rbac.iter().map(|own| own.came().len()).collect::<Vec<_>>()));
+        }
+        assert_eq!(said[0], said[1]);
+        assert_eq!(said[0].1[2], 0, "{said:?}");
+    }
+}
+
+/// What memory does not hold is asked of the clusters that let the caller list it, in the caller's name, and of no
+/// others.
+#[tokio::test]
+async fn a_live_list_is_of_the_clusters_that_allow_it() {
+    let (fixture, rbac) = fixture(["a", "b", "c"]).await;
+    fixture.router.set_policies(tributary_router::Policies { registered: Some(Vec::new()), ..allow() });
+    fixture.member("c").control().stop_listening().await;
+    fixture.out_of_reach("c").await;
+    let ann = fixture.user("ann", &[]);
+    for (path, expected) in [("/api/v1/configmaps", &["a"][..]), (SHOP, &["a", "b"])] {
+        rbac.iter().for_each(|own| drop(own.came()));
+        let answer = ann.get(path).await;
+        let listed = answer.ok();
+        let mut shown: Vec<_> = listed["items"].as_array().unwrap().iter().map(crate::harness::cluster).collect();
+        shown.dedup();
+        assert_eq!(shown, expected, "{path}");
+        assert!(answer.warnings().is_empty(), "{:?}", answer.warnings());
+        let asked: Vec<_> = rbac.iter().map(|own| own.came().len()).collect();
+        assert_eq!(asked, [1, expected.len() - 1, 0], "{path}");
+    }
+    fixture.user("eve", &[]).get("/api/v1/configmaps").await.refused(403);
+}
