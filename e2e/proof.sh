@@ -88,8 +88,13 @@ upgrade() {
 # As those, telling of each minute as it ends.
 day() { cargo test --workspace --locked --test e2e -- --ignored --nocapture day::proof; }
 
+all=(property model fleet specs reads bookmarks silence oracle authorization races rights faults container upgrade day fuzz)
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(property model fleet specs reads bookmarks silence oracle authorization races rights faults container upgrade day fuzz)
+[ ${#parts[@]} -gt 0 ] || parts=("${all[@]}")
+# Before anything is built, which takes minutes.
+for name in "${parts[@]}"; do
+  [[ " ${all[*]} " == *" $name "* ]] || { echo "no such part: $name; there are: ${all[*]}" >&2; exit 2; }
+done
 cargo build --workspace --bin tributary --locked || exit 1
 for name in "${parts[@]}"; do
   case $name in
@@ -104,12 +109,11 @@ for name in "${parts[@]}"; do
     authorization) part authorization "TRIBUTARY_AUTHORIZATION=$TRIBUTARY_AUTHORIZATION cargo test --test e2e -- --ignored authorization::proof" e2e authorization::proof ;;
     races) part races 'cargo test --test e2e -- --ignored shared_mode::races::proof' e2e shared_mode::races::proof ;;
     rights) part rights 'cargo test --test e2e -- --ignored shared_mode::churn::proof; … shared_mode::tokens::proof' e2e shared_mode::churn::proof shared_mode::tokens::proof ;;
-    faults) part faults 'cargo test -p tributary-server --test serve -- --ignored' cargo test --workspace --locked --test serve -- --ignored ;;
-    container) part container 'cargo test --test e2e -- --ignored deployment::container' e2e deployment::container::proof ;;
+    faults) part faults 'cargo test --test serve -- --ignored' cargo test --workspace --locked --test serve -- --ignored ;;
+    container) part container 'cargo test --test e2e -- --ignored deployment::container::proof' e2e deployment::container::proof ;;
     upgrade) part upgrade "TRIBUTARY_UPGRADE_FROM=$upgrade_from cargo test --test e2e -- --ignored deployment::upgrade::proof" upgrade ;;
     day) part day "TRIBUTARY_DAY_MINUTES=$TRIBUTARY_DAY_MINUTES cargo test --test e2e -- --ignored day::proof" day ;;
     fuzz) part fuzz "cargo fuzz run, $fuzz_seconds s each" fuzz ;;
-    *) echo "no such part: $name" >&2; exit 2 ;;
   esac
 done
 exit "$failed"
