@@ -11,7 +11,7 @@ use tributary_authorization::{Attributes, RbacKind, ResourceAttributes, User};
 use tributary_router::SharedMode;
 use tributary_simulator::{Authorizer, SimulatedCluster};
 
-use crate::harness::{Answer, Client, Fixture, allow, config_map, setup, until};
+use crate::harness::{Answer, Client, Fixture, allow, setup, until};
 use crate::reference::{Object, Reference};
 use crate::rights::{RBAC, binding, config_map_of, listed, role};
 
