@@ -51,7 +51,8 @@ async fn numbers_outlive_clusters_and_restarts() {
                  kubeconfig: { path: members.kubeconfig, context: three } }\n---\napiVersion: tributary.dev/v1alpha1\nkind: \
                  ResourceRegistry\nmetadata: { name: r }\nspec: { resources: ['*'], itemResourceVersions: Integer }\n";
     std::fs::write(&config, taken).unwrap();
-    let mut program = Program::start(&["serve", "--config", config.to_str().unwrap()], directory.path());
+    let arguments = ["serve", "--config", config.to_str().unwrap(), "--listen", "127.0.0.1:0"];
+    let mut program = Program::start(&arguments, directory.path());
     assert_eq!(program.end().await.code(), Some(2));
     let errors = program.errors().await;
     assert!(errors.contains("UpstreamCluster new: spec.index: 1 was given to cluster two before"), "{errors}");
