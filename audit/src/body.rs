@@ -2,8 +2,9 @@
 
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
-use tributary_apimachinery::rewrite::{BodyKind, Facts, Format, read};
+use tributary_apimachinery::rewrite::{BodyKind, Facts, Format, read, status_of_protobuf};
 
+use crate::response_status::ResponseStatus;
 use crate::secrets;
 
 /// The longest body that is written, in bytes: the longest that kube-apiserver takes.
@@ -66,7 +67,12 @@ impl AuditBody<'_> {
                 let text = std::str::from_utf8(bytes).map_err(|_| Omitted::Malformed)?;
                 serde_saphyr::from_str(text).map_err(|_| Omitted::Malformed)
             }
-            Some(Format::Protobuf) | None => Err(Omitted::Form),
+            // What is not read by a schema is not known but for this: what went wrong.
+            Some(Format::Protobuf) => {
+                let status = status_of_protobuf(bytes).ok_or(Omitted::Form)?;
+                serde_json::to_value(status).map_err(|_| Omitted::Malformed)
+            }
+            None => Err(Omitted::Form),
         }
     }
 
@@ -92,13 +98,14 @@ impl AuditBody<'_> {
         format.and_then(|format| read(format, BodyKind::Object, bytes).ok()).unwrap_or_default()
     }
 
-    /// The bytes of a body in JSON.
-    pub(crate) fn json(&self) -> Option<&[u8]> {
-        match self {
-            Self::Whole { content_type, bytes } => {
-                (Format::from_content_type(content_type) == Some(Format::Json)).then_some(*bytes)
-            }
-            Self::TooLong => None,
+    /// The Status that a body is, in whichever form; `None` where it is none.
+    pub(crate) fn status(&self) -> Option<ResponseStatus> {
+        let Self::Whole { content_type, bytes } = self else { return None };
+        match Format::from_content_type(content_type)? {
+            Format::Json => ResponseStatus::read(bytes),
+            Format::Protobuf => ResponseStatus::read(&status_of_protobuf(bytes)?.to_json()),
+            Format::Yaml => ResponseStatus::read(self.tree().ok()?.to_string().as_bytes()),
+            _ => None,
         }
     }
 }

@@ -48,6 +48,22 @@ pub struct AuditDecision {
     pub omit_managed_fields: bool,
 }
 
+impl AuditDecision {
+    /// What is written where either says so: the higher level, and left out only what both leave out.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        match (self.level, other.level) {
+            (Level::None, _) => other,
+            (_, Level::None) => self,
+            (own, others) => Self {
+                level: own.max(others),
+                omit_stages: self.omit_stages.intersection(other.omit_stages),
+                omit_managed_fields: self.omit_managed_fields && other.omit_managed_fields,
+            },
+        }
+    }
+}
+
 impl Policy {
     /// What is written of a request: as the first rule that matches it says; nothing where none does. Costs a few
     /// comparisons of texts for each rule.

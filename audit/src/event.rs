@@ -2,7 +2,6 @@
 
 mod annotation;
 mod object_reference;
-mod response_status;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,11 +12,11 @@ use tributary_apimachinery::{RequestInfo, Verb};
 
 use crate::body::{AuditBody, Omitted};
 use crate::checker::{AuditAttributes, AuditDecision};
+use crate::response_status::ResponseStatus;
 use crate::{Level, MicroTime, Stage, without_tokens};
 use crate::{json, secrets};
 pub use annotation::Annotation;
 pub use object_reference::ObjectReference;
-pub use response_status::ResponseStatus;
 
 /// The longest name of a client's program that is written, in bytes.
 const USER_AGENT_MAX: usize = 1024;
@@ -209,6 +208,17 @@ impl Event {
         self.response_status.get_or_insert_default().message = message;
     }
 
+    /// Notes that nobody knows who asks: kube-apiserver's Status, with what was tried for its message.
+    pub fn set_unauthorized(&mut self, message: String) {
+        self.response_status = Some(ResponseStatus {
+            status: "Failure".to_owned(),
+            reason: "Unauthorized".to_owned(),
+            message,
+            code: 401,
+            ..ResponseStatus::default()
+        });
+    }
+
     /// Notes the answer of a handler that panicked, in kube-apiserver's words but for what the panic said: it may quote
     /// what nobody may read.
     pub fn set_panicked(&mut self) {
@@ -223,7 +233,7 @@ impl Event {
 
     /// Notes the body of the answer. Of what holds Secrets not even its message is written: it may quote them.
     pub fn set_response_body(&mut self, body: &AuditBody<'_>) {
-        if let Some(status) = body.json().and_then(ResponseStatus::read) {
+        if let Some(status) = body.status() {
             let code = self.response_status.as_ref().map_or(status.code, |own| own.code);
             let (message, details) = match self.holds_secrets {
                 true => (String::new(), None),

@@ -50,6 +50,12 @@ impl Stages {
     pub fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
+
+    /// Those of both.
+    #[must_use]
+    pub fn intersection(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
 }
 
 impl FromIterator<Stage> for Stages {

@@ -14,15 +14,17 @@ mod json;
 mod level;
 mod micro_time;
 mod policy;
+mod response_status;
 mod secrets;
 mod source_ips;
 
 pub use body::{AuditBody, BODY_BYTES_MAX};
 pub use checker::{AuditAttributes, AuditDecision, decoded};
-pub use event::{Annotation, AuditedUser, Event, ObjectReference, RequestFacts, ResponseStatus, event_list};
+pub use event::{Annotation, AuditedUser, Event, ObjectReference, RequestFacts, event_list};
 pub use level::{Stage, Stages};
 pub use micro_time::MicroTime;
 pub use policy::{GroupResources, InvalidPolicy, Policy, PolicyRule};
+pub use response_status::ResponseStatus;
 pub use secrets::without_tokens;
 pub use source_ips::source_ips;
 /// How much is written of a request.

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tributary_apimachinery::ClusterName;
 
-use crate::user::{AUTHENTICATED_GROUP, Authority, Reach, UserInfo};
+use crate::user::{ANONYMOUS_USER, AUTHENTICATED_GROUP, Authority, Reach, UNAUTHENTICATED_GROUP, UserInfo};
+use crate::verifier_name::VerifierName;
 
 /// Names that mean something in each cluster by themselves.
 pub(crate) const SYSTEM: &str = "system:";
@@ -15,7 +16,7 @@ const NODE: &str = "system:node:";
 /// names.
 const NEVER_SENT: [&str; 2] = ["system:masters", "system:nodes"];
 /// Users whom no verifier names, and groups that would take `system:authenticated` away.
-const ANONYMOUS: [&str; 2] = ["system:anonymous", "system:unauthenticated"];
+const ANONYMOUS: [&str; 2] = [ANONYMOUS_USER, UNAUTHENTICATED_GROUP];
 
 /// What one member is told of users whom others vouch for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -88,8 +89,11 @@ fn told(user: &UserInfo, own: bool, rules: &MemberRules) -> Result<UserInfo, Not
 
 /// The name and groups by which a user may be anybody in some member. What no member is told gives no right, and is to
 /// give no other privilege here: an issuer may let its users choose a group of the system. A name that is told to none
-/// is empty.
+/// is empty. Whoever has no credentials is called so by this endpoint itself, and chose nothing.
 pub fn identity_that_counts<'a>(user: &'a UserInfo, authority: &Authority) -> (&'a str, Cow<'a, [String]>) {
+    if authority.verifier == VerifierName::anonymous() {
+        return (&user.username, Cow::Borrowed(&user.groups));
+    }
     let own = authority.reach.home().is_some();
     let name = sent_name(&user.username, own).unwrap_or_default();
     let groups = match user.groups.iter().all(|group| is_sent_group(group, own)) {
@@ -225,6 +229,16 @@ mod tests {
             let who = user(name, groups);
             let (name, groups) = identity_that_counts(&who, &authority);
             assert_eq!((name, groups.iter().map(String::as_str).collect()), (expected.0, expected.1.to_vec()));
+        }
+        // Nobody but this endpoint calls somebody so.
+        let nobody = UserInfo::anonymous();
+        for (verifier, expected) in [
+            (VerifierName::anonymous(), ("system:anonymous", vec!["system:unauthenticated".to_owned()])),
+            (VerifierName::client_certificates(), ("", Vec::new())),
+        ] {
+            let authority = Authority { verifier, reach: Reach::Everywhere };
+            let (name, groups) = identity_that_counts(&nobody, &authority);
+            assert_eq!((name, groups.into_owned()), expected);
         }
     }
 

@@ -3,13 +3,18 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use tributary_apimachinery::ClusterName;
+use tributary_apimachinery::{ClusterName, ServiceAccount};
 
 use crate::verifier_name::VerifierName;
 
 /// The group of everybody whom a verifier knows. kube-apiserver adds it by itself, and it gives nothing that another
 /// user lacks.
 pub const AUTHENTICATED_GROUP: &str = "system:authenticated";
+
+/// The name of whoever has no credentials.
+pub(crate) const ANONYMOUS_USER: &str = "system:anonymous";
+/// The group of whoever has no credentials. Beside it kube-apiserver adds no [`AUTHENTICATED_GROUP`].
+pub(crate) const UNAUTHENTICATED_GROUP: &str = "system:unauthenticated";
 
 /// Keys of extras under which kube-apiserver notes which credential was used.
 pub(crate) const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
@@ -32,6 +37,12 @@ pub struct UserInfo {
 }
 
 impl UserInfo {
+    /// Whoever has no credentials, as kube-apiserver knows them (apiserver `pkg/authentication/request/anonymous`).
+    pub fn anonymous() -> Self {
+        let groups = vec![UNAUTHENTICATED_GROUP.to_owned()];
+        Self { username: ANONYMOUS_USER.to_owned(), groups, ..Self::default() }
+    }
+
     /// Adds the group `system:authenticated`, as kube-apiserver does for each user that a verifier knows
     /// (apiserver `pkg/authentication/group`).
     #[must_use]
@@ -40,6 +51,24 @@ impl UserInfo {
             self.groups.push(AUTHENTICATED_GROUP.to_owned());
         }
         self
+    }
+
+    /// Adds the groups that kube-apiserver adds to whom a client asks to be: to a ServiceAccount for which no group is
+    /// named those of its namespace, and to all the one that says whether somebody knows them
+    /// (apiserver `pkg/endpoints/filters/impersonation/mode.go`).
+    #[must_use]
+    pub fn impersonated(mut self) -> Self {
+        if let Some(account) = ServiceAccount::of_user(&self.username).filter(|_| self.groups.is_empty()) {
+            self.groups.extend(account.groups());
+        }
+        if self.groups.iter().any(|group| group == UNAUTHENTICATED_GROUP) {
+            return self;
+        }
+        if self.username == ANONYMOUS_USER {
+            self.groups.push(UNAUTHENTICATED_GROUP.to_owned());
+            return self;
+        }
+        self.authenticated()
     }
 }
 
@@ -77,4 +106,29 @@ pub struct Authority {
     pub verifier: VerifierName,
     /// Where that is good.
     pub reach: Reach,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whom_a_client_asks_to_be_has_the_groups_that_kube_apiserver_adds() {
+        let account = "system:serviceaccount:shop:robot";
+        let cases: [(&str, &[&str], &[&str]); 8] = [
+            ("ann", &[], &["system:authenticated"]),
+            ("ann", &["dev", "ops"], &["dev", "ops", "system:authenticated"]),
+            ("ann", &["system:authenticated", "dev"], &["system:authenticated", "dev"]),
+            ("ann", &["system:unauthenticated"], &["system:unauthenticated"]),
+            (account, &[], &["system:serviceaccounts", "system:serviceaccounts:shop", "system:authenticated"]),
+            (account, &["dev"], &["dev", "system:authenticated"]),
+            ("system:anonymous", &[], &["system:unauthenticated"]),
+            ("system:anonymous", &["dev"], &["dev", "system:unauthenticated"]),
+        ];
+        for (name, groups, expected) in cases {
+            let groups = groups.iter().map(|&group| group.to_owned()).collect();
+            let asked = UserInfo { username: name.to_owned(), groups, ..UserInfo::default() };
+            assert_eq!(asked.impersonated().groups, expected, "{name}");
+        }
+    }
 }

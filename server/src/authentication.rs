@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use http::Method;
 use http::request::Parts;
-use tributary_authentication::VerifierName;
+use tributary_authentication::{Authority, Reach, UserInfo, VerifierName};
 use tributary_router::User;
 
 use crate::credentials::TokenDigest;
@@ -44,7 +44,8 @@ pub fn personal_user() -> User {
 
 /// Nobody in particular: what plain health checks are answered to.
 pub fn anonymous_user() -> User {
-    User::named(VerifierName::anonymous(), "system:anonymous")
+    let authority = Authority { verifier: VerifierName::anonymous(), reach: Reach::Everywhere };
+    User { info: UserInfo::anonymous(), authority }
 }
 
 /// What a request turned out to be.

@@ -3,6 +3,8 @@
 //! Field numbers are those of `generated.proto` in apimachinery and api 0.36. A field that occurs twice is treated
 //! twice: embedded messages merge and of a string the last one holds. Unknown fields stay byte for byte.
 
+mod status;
+
 use super::{
     BodyKind, Facts, HOOK_ANNOTATION, INSTANCE_LABEL, LISTED_MAX, RECORD_NAME_LABEL, RECORD_OWNER_LABEL,
     RELEASE_NAME_ANNOTATION, RELEASE_NAMESPACE_ANNOTATION, Reference, Translate, VersionOf, translate,
@@ -10,6 +12,7 @@ use super::{
 use crate::Status;
 use crate::object::CLUSTER_ANNOTATION;
 use crate::wire::{self, Field, put_varint};
+pub(super) use status::status;
 
 /// What every protobuf body begins with.
 const MAGIC: &[u8] = b"k8s\0";
@@ -61,8 +64,6 @@ mod number {
     pub(super) const TARGET: u64 = 2;
     /// `Eviction.deleteOptions`.
     pub(super) const DELETE_OPTIONS: u64 = 2;
-    /// `Status.message`.
-    pub(super) const STATUS_MESSAGE: u64 = 3;
     /// `Status.details`, and of that `uid`.
     pub(super) const STATUS_DETAILS: u64 = 5;
     pub(super) const DETAILS_UID: u64 = 6;
@@ -172,14 +173,6 @@ pub(super) fn read(shape: BodyKind, body: &[u8]) -> Result<Facts, Status> {
 /// Whether a body is in this form.
 pub(super) fn is_protobuf(body: &[u8]) -> bool {
     body.starts_with(MAGIC)
-}
-
-/// `message` of a body that is a Status; `None` where it is none.
-pub(super) fn status_message(body: &[u8]) -> Option<String> {
-    let unknown = unknown(body).ok()?;
-    let kind = last_string(last(unknown, number::TYPE_META).ok()??, number::KIND).ok()??;
-    let status = last(unknown, number::RAW).ok()?.filter(|_| kind == "Status")?;
-    last_string(status, number::STATUS_MESSAGE).ok()?
 }
 
 /// `details.uid` of an answer that is a Status.

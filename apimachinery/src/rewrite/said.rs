@@ -3,6 +3,7 @@
 use serde::Deserialize;
 
 use super::{protobuf, yaml};
+use crate::Status;
 
 /// The message of the Status that a body is, in JSON, YAML or protobuf; `None` where it is none.
 pub fn status_message(body: &[u8]) -> Option<String> {
@@ -12,10 +13,15 @@ pub fn status_message(body: &[u8]) -> Option<String> {
         message: String,
     }
     if protobuf::is_protobuf(body) {
-        return protobuf::status_message(body);
+        return protobuf::status(body).map(|status| status.message).filter(|message| !message.is_empty());
     }
     let said: Said = serde_json::from_slice(&yaml::to_json(body).ok()?).ok()?;
     (said.kind == "Status").then_some(said.message)
+}
+
+/// The Status that a body in protobuf is; `None` where it is none.
+pub fn status_of_protobuf(body: &[u8]) -> Option<Status> {
+    protobuf::status(body)
 }
 
 #[cfg(test)]

@@ -128,6 +128,29 @@ fn an_error_is_written_as_its_status() {
     assert_eq!(written(&mut event, Stage::Panic)["responseStatus"]["code"], 500);
 }
 
+/// Clients in Go prefer protobuf, and a person may ask for YAML.
+#[test]
+fn an_error_is_written_in_whichever_form_the_client_reads_it() {
+    let yaml =
+        "apiVersion: v1\nkind: Status\nmetadata: {}\nstatus: Failure\nmessage: gone\nreason: NotFound\ncode: 404\n";
+    let status = b"\x0a\x00\x12\x07Failure\x1a\x04gone\x22\x08NotFound\x30\x94\x03";
+    let meta = b"\x0a\x0c\x0a\x02v1\x12\x06Status";
+    let mut protobuf = [b"k8s\0", &meta[..], b"\x12"].concat();
+    protobuf.push(u8::try_from(status.len()).unwrap());
+    protobuf.extend_from_slice(status);
+    let expected = json!({"metadata": {}, "status": "Failure", "message": "gone", "reason": "NotFound", "code": 404});
+    for (content_type, bytes) in
+        [("application/yaml", yaml.as_bytes()), ("application/vnd.kubernetes.protobuf", &protobuf)]
+    {
+        let mut event = event(Level::RequestResponse, "GET", "/api/v1/namespaces/n/pods/x").unwrap();
+        event.set_response_code(404);
+        event.set_response_body(&AuditBody::Whole { content_type, bytes });
+        let line = written(&mut event, Stage::ResponseComplete);
+        assert_eq!(line["responseStatus"], expected, "{content_type}");
+        assert_eq!(line["responseObject"]["message"], "gone", "{content_type}");
+    }
+}
+
 #[test]
 fn secrets_and_tokens_are_never_written() {
     let canary = "Q0FOQVJZ";

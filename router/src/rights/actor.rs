@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 
 use tributary_apimachinery::{ClusterName, ServiceAccount};
 use tributary_authentication::{
-    AUTHENTICATED_GROUP, Authority, MemberRules, NotSent, Reach, UserInfo, asked_identity, identity_elsewhere,
-    identity_for,
+    Authority, MemberRules, NotSent, Reach, UserInfo, asked_identity, identity_elsewhere, identity_for,
 };
 use tributary_authorization::{Attributes, ResourceAttributes, User};
 use tributary_proxy::{GivenIdentity, GivenPart, InvalidGivenIdentity};
@@ -239,14 +238,7 @@ fn impersonated(given: &UserInfo) -> impl Iterator<Item = Impersonated<'_>> {
 
 /// The groups by which a member judges somebody whom it is told of: it adds its own, as kube-apiserver's filter does.
 fn judged_groups(told: UserInfo) -> Vec<String> {
-    let mut groups = told.groups;
-    if let Some(account) = ServiceAccount::of_user(&told.username).filter(|_| groups.is_empty()) {
-        groups.extend(account.groups());
-    }
-    if !groups.iter().any(|group| group == AUTHENTICATED_GROUP) {
-        groups.push(AUTHENTICATED_GROUP.to_owned());
-    }
-    groups
+    told.impersonated().groups
 }
 
 /// All texts that say who a user is.

@@ -72,7 +72,7 @@ impl Auditor {
 
     /// The event of a request that arrived at a time with an ID; `None` where the policy says nothing of it. `head` has
     /// its peer among its extensions. `level` is what the dispatch policy says that takes it; nobody lowers it by
-    /// acting as another, or by groups that count nowhere.
+    /// acting as another, or by a name or groups that count nowhere. These only have more written.
     pub(crate) fn event(
         &self,
         (id, at): (&HeaderValue, MicroTime),
@@ -85,13 +85,18 @@ impl Auditor {
         // Rules that leave somebody out are for those who are it: nobody is to choose a group of theirs.
         let counts = user.map(|user| identity_that_counts(&user.info, &user.authority));
         let who = counts.as_ref().map(|(name, groups)| (*name, &**groups));
+        let said = user.map(|user| (user.info.username.as_str(), &user.info.groups[..]));
         let attributes = match info {
             Some(info) => AuditAttributes::of(info, who),
             None => AuditAttributes { user: who, verb: &method, path: decoded(head.uri.path()), resource: None },
         };
         let mut decision = self.policy.decide(&attributes);
-        if let (Some(level), Some(user)) = (level, user) {
-            let is_itself = who == Some((user.info.username.as_str(), &user.info.groups[..]));
+        let is_itself = who == said;
+        if !is_itself {
+            // Rules that have more written are for whoever says that they are it, as well.
+            decision = decision.or(self.policy.decide(&AuditAttributes { user: said, ..attributes.clone() }));
+        }
+        if let Some(level) = level {
             let may_lower = is_itself && !head.headers.contains_key("impersonate-user");
             decision.level = if may_lower { level } else { level.max(decision.level) };
         }
@@ -137,7 +142,7 @@ fn audited(user: &UserInfo) -> AuditedUser<'_> {
     AuditedUser { username: &user.username, uid: &user.uid, groups: &user.groups, extra: &user.extra }
 }
 
-/// Whom the client asks to be, as authentication.k8s.io/v1 `UserInfo`.
+/// Whom the client asks to be, as authentication.k8s.io/v1 `UserInfo`, with the groups that clusters add.
 fn impersonated(headers: &HeaderMap) -> Option<Box<RawValue>> {
     // What no cluster would take for somebody is refused, and nobody acts as such.
     let given = GivenIdentity::of(headers).ok()??;
@@ -151,7 +156,7 @@ fn impersonated(headers: &HeaderMap) -> Option<Box<RawValue>> {
             GivenPart::Extra(key, value) => user.extra.entry(text(&key)).or_default().push(text(value)),
         }
     }
-    to_raw_value(&user).ok()
+    to_raw_value(&user.impersonated()).ok()
 }
 
 #[cfg(test)]
@@ -193,6 +198,56 @@ mod tests {
             let at = (&HeaderValue::from_static("one"), MicroTime::of(SystemTime::now()));
             let written = auditor.event(at, &head, Some(&info), Some(&user), None).is_some();
             assert_eq!(written, expected, "{name} of {group}");
+        }
+    }
+
+    /// No cluster is told of masters, nor of a name of the system by another's word; a rule may mean them all the same.
+    #[tokio::test]
+    async fn a_group_that_counts_nowhere_has_more_written() {
+        let policy = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [
+            {"level": "RequestResponse", "userGroups": ["system:masters"], "omitStages": ["RequestReceived"]},
+            {"level": "Request", "users": ["system:kube-proxy"], "omitStages": ["RequestReceived"]},
+            {"level": "None", "userGroups": ["system:nodes", "robots"]},
+            {"level": "Metadata", "omitStages": ["ResponseComplete"]}]}"#;
+        let auditor = auditor(policy).await;
+        let written = |name: &str, groups: &[&str]| {
+            let mut user = User::named("https://issuer", name);
+            user.info.groups = groups.iter().map(|&group| group.to_owned()).collect();
+            let (head, ()) = http::Request::delete("/api/v1/namespaces/n/pods/p").body(()).unwrap().into_parts();
+            let info = RequestInfo::parse("DELETE", head.uri.path(), None).unwrap();
+            let at = (&HeaderValue::from_static("one"), MicroTime::of(SystemTime::now()));
+            let event = auditor.event(at, &head, Some(&info), Some(&user), None)?;
+            let line = event.line(Stage::ResponseComplete, MicroTime::of(SystemTime::now()));
+            let line: serde_json::Value = serde_json::from_slice(line.as_ref()).unwrap();
+            let stages = [Stage::RequestReceived, Stage::ResponseComplete].map(|stage| event.has(stage));
+            Some((line["level"].as_str().unwrap().to_owned(), stages))
+        };
+        let is = |level: &str, stages| Some((level.to_owned(), stages));
+        assert_eq!(written("eve", &["people"]), is("Metadata", [true, false]));
+        // What one of the two rules has written is written.
+        assert_eq!(written("eve", &["system:masters"]), is("RequestResponse", [true, true]));
+        assert_eq!(written("system:kube-proxy", &["people"]), is("Request", [true, true]));
+        assert_eq!(written("eve", &["system:nodes"]), is("Metadata", [true, false]));
+        assert_eq!(written("eve", &["robots"]), None);
+        assert_eq!(written("eve", &["robots", "system:masters"]), is("RequestResponse", [false, true]));
+    }
+
+    /// Many a policy leaves health checks of whoever has no credentials out, and this endpoint alone calls them so.
+    #[tokio::test]
+    async fn a_policy_names_whoever_has_no_credentials() {
+        for rule in [r#""users": ["system:anonymous"]"#, r#""userGroups": ["system:unauthenticated"]"#] {
+            let kind = r#""apiVersion": "audit.k8s.io/v1", "kind": "Policy""#;
+            let rules = format!(r#"{{"level": "None", {rule}}}, {{"level": "Metadata"}}"#);
+            let auditor = auditor(&format!("{{{kind}, \"rules\": [{rules}]}}")).await;
+            let mut eve = User::named("https://issuer", "system:anonymous");
+            eve.info.groups = vec!["system:unauthenticated".to_owned()];
+            for (user, expected) in [(crate::authentication::anonymous_user(), false), (eve, true)] {
+                let (head, ()) = http::Request::get("/healthz").body(()).unwrap().into_parts();
+                let info = RequestInfo::parse("GET", head.uri.path(), None).unwrap();
+                let at = (&HeaderValue::from_static("one"), MicroTime::of(SystemTime::now()));
+                let written = auditor.event(at, &head, Some(&info), Some(&user), None).is_some();
+                assert_eq!(written, expected, "{user:?} by {rule}");
+            }
         }
     }
 
@@ -262,8 +317,7 @@ mod tests {
             ("impersonate-extra-acme%2fproject", "one"),
             ("impersonate-extra-%41%zz", "two"),
         ]));
-        let expected =
-            r#"{"username":"jane","uid":"u","groups":["g","h"],"extra":{"%41%zz":["two"],"acme/project":["one"]}}"#;
+        let expected = r#"{"username":"jane","uid":"u","groups":["g","h","system:authenticated"],"extra":{"%41%zz":["two"],"acme/project":["one"]}}"#;
         assert_eq!(read.unwrap().get(), expected);
     }
 }

@@ -102,8 +102,7 @@ impl Received {
         let reading = RequestReading::of_head(head);
         let event = self.auditor.event((&self.id, self.at), head, reading.info().ok(), None, None);
         if let Some(mut event) = event.filter(|event| event.has(Stage::ResponseStarted)) {
-            event.set_response_message(self.presented.message());
-            event.set_response_code(401);
+            event.set_unauthorized(self.presented.message());
             self.auditor.write(&event, Stage::ResponseStarted).await;
         }
         marked(status::unauthorized(), self.id)

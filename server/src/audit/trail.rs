@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use futures::FutureExt;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http_body_util::BodyExt;
 use hyper::upgrade::OnUpgrade;
 use tokio::sync::oneshot;
 use tributary_apimachinery::{Permit, permit::TunnelPermit};
@@ -15,7 +17,7 @@ use super::auditor::Auditor;
 use super::bodies::{AuditedBody, Passed, SharedPassed, noted};
 use super::emission::Emission;
 use super::id::marked;
-use crate::handler::Body;
+use crate::handler::{Body, empty, full};
 use crate::records::bodies::at_hand;
 
 /// Bodies above so many bytes are read, and written as JSON, by a thread for long work: at some 100 MB a second this is
@@ -123,7 +125,7 @@ impl Trail {
             return response;
         }
         if self.is_long_running {
-            self.write(Stage::ResponseStarted).await;
+            response = self.started(response).await;
         }
         if code == StatusCode::SWITCHING_PROTOCOLS {
             tokio::spawn(self.follow_tunnel());
@@ -148,6 +150,32 @@ impl Trail {
             return response;
         }
         response.map(|body| self.followed(body, true))
+    }
+
+    /// Writes that the answer has begun. Of a refusal that is all there it says why, as kube-apiserver does, which has
+    /// made its answer by then.
+    async fn started(&mut self, response: Response<Body>) -> Response<Body> {
+        let (head, body) = response.into_parts();
+        let is_error = head.status.is_client_error() || head.status.is_server_error();
+        let form = BodyForm::of_response(&head.headers);
+        let body = match body {
+            body if !is_error || form.is_compressed => body,
+            body => match at_hand(body).map(BodyExt::collect).map(FutureExt::now_or_never) {
+                Ok(Some(Ok(refusal))) => {
+                    let refusal = refusal.to_bytes();
+                    if let Some(event) = &mut self.event {
+                        event
+                            .set_response_body(&AuditBody::Whole { content_type: &form.content_type, bytes: &refusal });
+                    }
+                    full(refusal)
+                }
+                // What is at hand is there.
+                Ok(_) => empty(),
+                Err(body) => body,
+            },
+        };
+        self.write(Stage::ResponseStarted).await;
+        Response::from_parts(head, body)
     }
 
     /// The body of the answer, at whose end it is written that there is no more.
@@ -269,7 +297,6 @@ mod tests {
     use super::super::received::Received;
     use super::*;
     use crate::cli::audit::{AuditArguments, AuditMode};
-    use crate::handler::empty;
 
     /// As at the end of the process, which waits for nobody's shell.
     #[test]

@@ -32,7 +32,7 @@ impl Handler for StandIn {
     async fn handle(&self, mut request: Request<Body>, _user: User) -> Response<Body> {
         match request.uri().path() {
             "/api/v1/namespaces/n/pods/panic" => panic!("a handler's fault"),
-            "/api/v1/namespaces/n/pods/gone" => {
+            "/api/v1/namespaces/n/pods/gone" | "/api/v1/namespaces/n/pods/gone/log" => {
                 let status = json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "message": "gone", "code": 404});
                 let mut response = Response::new(full(status.to_string()));
                 *response.status_mut() = StatusCode::NOT_FOUND;
@@ -220,13 +220,35 @@ async fn who_is_not_known_is_written_of_once_and_never_by_the_credential() {
         );
         let [event] = &audited.events(id)[..] else { panic!("one event: {:?}", audited.stages(id)) };
         assert_eq!((&event["stage"], &event["user"]), (&json!("ResponseStarted"), &json!({})));
-        assert_eq!(event["responseStatus"], json!({"metadata": {}, "message": message, "code": 401}));
+        let unauthorized = json!({
+            "metadata": {}, "status": "Failure", "reason": "Unauthorized", "message": message, "code": 401,
+        });
+        assert_eq!(event["responseStatus"], unauthorized);
     }
     assert!(!std::fs::read_to_string(&audited.log).unwrap().contains("CANARY"));
     let health = ended(server.bare("/healthz"), "health");
     server.http2().await.send_request(health).await.unwrap();
     audited.eventually_has("health", &[("ResponseComplete", 200)]).await;
-    assert_eq!(audited.events("health")[0]["user"]["username"], "system:anonymous");
+    let nobody = json!({"username": "system:anonymous", "groups": ["system:unauthenticated"]});
+    assert_eq!(audited.events("health")[0]["user"], nobody);
+}
+
+/// kube-apiserver has made its answer by then.
+#[tokio::test]
+async fn why_a_long_running_request_is_refused_is_written_when_its_answer_begins() {
+    let audited = Audited::start(None, AuditMode::Blocking).await;
+    let server = &audited.server;
+    let log = server.request("/api/v1/namespaces/n/pods/gone/log?follow=true");
+    let response = server.http2().await.send_request(ended(log, "refused")).await.unwrap();
+    assert!(text(response).await.contains("NotFound"), "the answer is whole");
+    let stages = [("RequestReceived", 0), ("ResponseStarted", 404), ("ResponseComplete", 404)];
+    audited.eventually_has("refused", &stages).await;
+    for event in &audited.events("refused")[1..] {
+        assert_eq!(
+            (&event["responseStatus"]["reason"], &event["responseStatus"]["message"]),
+            (&json!("NotFound"), &json!("gone"))
+        );
+    }
 }
 
 #[tokio::test]

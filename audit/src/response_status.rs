@@ -11,28 +11,28 @@ use crate::json;
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub struct ResponseStatus {
-    pub(super) metadata: Metadata,
+    pub(crate) metadata: Metadata,
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub(super) status: String,
+    pub(crate) status: String,
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub(super) message: String,
+    pub(crate) message: String,
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub(super) reason: String,
+    pub(crate) reason: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) details: Option<Box<RawValue>>,
+    pub(crate) details: Option<Box<RawValue>>,
     /// The HTTP status.
-    pub(super) code: u16,
+    pub(crate) code: u16,
 }
 
 impl ResponseStatus {
     /// That of an answer's body; `None` where that is another kind.
-    pub(super) fn read(json: &[u8]) -> Option<Self> {
+    pub(crate) fn read(json: &[u8]) -> Option<Self> {
         let Kind { kind } = serde_json::from_slice(json).ok()?;
         (kind == "Status").then(|| serde_json::from_slice(json).ok()).flatten()
     }
 
     /// Adds it as JSON.
-    pub(super) fn write_to(&self, line: &mut Vec<u8>) {
+    pub(crate) fn write_to(&self, line: &mut Vec<u8>) {
         let says_more = !self.status.is_empty() || !self.message.is_empty() || !self.reason.is_empty();
         if says_more || self.details.is_some() || self.code >= 1000 {
             return json::any(line, self);
@@ -45,7 +45,7 @@ impl ResponseStatus {
 
 /// A Status's metadata, which is always there and says nothing.
 #[derive(Debug, Default, Deserialize, Serialize)]
-pub(super) struct Metadata {}
+pub(crate) struct Metadata {}
 
 /// The kind of a body that may be a Status.
 #[derive(Default, Deserialize)]
