@@ -172,8 +172,17 @@ impl RequestBuilder {
     /// and are left out, which its assertion then shows.
     #[must_use]
     pub fn header(mut self, name: &str, value: &str) -> Self {
-        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::from_bytes(value.as_bytes())) {
             self.headers.insert(name, value);
+        }
+        self
+    }
+
+    /// Adds a header beside those of that name; what HTTP forbids is left out, as by [`header`](Self::header).
+    #[must_use]
+    pub fn header_beside(mut self, name: &str, value: &str) -> Self {
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::from_bytes(value.as_bytes())) {
+            self.headers.append(name, value);
         }
         self
     }

@@ -2,7 +2,8 @@
 //! temporary folder.
 
 use crate::{
-    Access, HttpClient, Process, Tools, certificates::TestCertificates, guard, kubeconfig, kwok, ports, process,
+    Access, HttpClient, PeopleAuthority, Process, Tools, certificates::TestCertificates, guard, kubeconfig, kwok,
+    ports, process,
 };
 use anyhow::{Context, bail};
 use rustix::process::Signal;
@@ -123,6 +124,8 @@ impl MemberBuilder {
         let folder = guard::temporary_folder(&self.name)?;
         let certificates = TestCertificates::generate(&self.name)?;
         certificates.write(folder.path())?;
+        let people = PeopleAuthority::new(&format!("the people of {}", self.name))?;
+        std::fs::write(folder.path().join("people.crt"), people.pem()).context("write the people's authority")?;
         let token = format!("{:032x}", rand::random::<u128>());
         std::fs::write(folder.path().join("tokens.csv"), format!("{token},admin,admin,\"system:masters\"\n"))
             .context("write the token file")?;
@@ -152,6 +155,7 @@ impl MemberBuilder {
             ports,
             access,
             http,
+            people,
             processes: Mutex::default(),
         };
         member.start_again().await?;
@@ -193,6 +197,7 @@ pub struct TestCluster {
     ports: Ports,
     access: Access,
     http: HttpClient,
+    people: PeopleAuthority,
 }
 
 impl TestCluster {
@@ -240,6 +245,26 @@ impl TestCluster {
     #[must_use]
     pub fn http(&self) -> &HttpClient {
         &self.http
+    }
+
+    /// A client of its kube-apiserver for somebody with a certificate, of this name and in these groups.
+    ///
+    /// # Errors
+    /// When the certificate cannot be made.
+    pub async fn http_of(&self, name: &str, groups: &[&str]) -> anyhow::Result<HttpClient> {
+        let folder = guard::temporary_folder("person")?;
+        let path = folder.path().join("kubeconfig");
+        self.write_kubeconfig_of(&path, name, groups)?;
+        HttpClient::from_kubeconfig(&path, None).await
+    }
+
+    /// Writes a kubeconfig for somebody with a certificate, of this name and in these groups.
+    ///
+    /// # Errors
+    /// When the certificate cannot be made, or the file not be written.
+    pub fn write_kubeconfig_of(&self, path: &Path, name: &str, groups: &[&str]) -> anyhow::Result<()> {
+        let user = self.people.user(name, groups)?;
+        kubeconfig::write_entries(path, &[kubeconfig::Entries { user, ..self.access.entries() }])
     }
 
     /// A kube client of its kube-apiserver.
@@ -586,7 +611,7 @@ impl TestCluster {
         command.args([
             "--bind-address=127.0.0.1",
             "--token-auth-file=tokens.csv",
-            "--client-ca-file=ca.crt",
+            "--client-ca-file=people.crt",
             "--tls-cert-file=serving.crt",
             "--tls-private-key-file=serving.key",
             "--service-account-issuer=https://kubernetes.default.svc",

@@ -3,16 +3,18 @@
 mod beside;
 mod generated;
 mod policies;
+mod shared;
 
 use crate::context::{Case, cases};
 use anyhow::Context;
 use beside::beside_members;
 use policies::policies;
 use serde_json::Value;
+use shared::beside_a_real_server_for_many_users;
 use std::{fs, path::Path};
 
 pub(crate) fn cases() -> Vec<Case> {
-    cases!["audit"; policies, beside_members]
+    cases!["audit"; policies, beside_members, beside_a_real_server_for_many_users]
 }
 
 /// The events of an audit log: its whole lines, for the last one may be half written.

@@ -1,6 +1,7 @@
 //! Many users of one endpoint over two real members, each known by a certificate: what they see, what they do, and what
 //! they are refused.
 
+mod acting_as;
 mod authorizers;
 mod churn;
 mod crowd;
@@ -31,6 +32,7 @@ const SOON: Duration = Duration::from_secs(30);
 
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = cases!["shared_mode"; people_act_as_themselves, authorities_are_exchanged];
+    cases.extend(acting_as::cases());
     cases.extend(authorizers::cases());
     cases.extend(churn::cases());
     cases.extend(crowd::cases());
