@@ -161,13 +161,15 @@ impl<H: Handler> Front<H> {
     /// The request log is at debug level: method, path, status and time to the head of the answer; never the query
     /// (exec's holds commands), headers, bodies or tokens. `note` is told before the answer is begun who asked, and
     /// says whether there is room for them; a health check says nothing about that. Once that is known, a request is
-    /// refused before anything is done where there is none, or none for an answer (`has_room`).
+    /// refused before anything is done where there is none, or none for an answer (`has_room`). By the time that there
+    /// is an answer there may be no room for it any more: `withhold` gives it back, or why it is to be refused after
+    /// all.
     pub async fn call(
         &self,
         request: Request<Incoming>,
         client: &Client,
         note: impl FnOnce(AuthenticationOutcome<'_>) -> Room,
-        has_room: bool,
+        (has_room, withhold): (bool, impl FnOnce(Response<Body>) -> Result<Response<Body>, ListenerRefusal>),
     ) -> Response<Body> {
         let start = Instant::now();
         let line = tracing::enabled!(tracing::Level::DEBUG)
@@ -175,7 +177,7 @@ impl<H: Handler> Front<H> {
         let mut observed = self.observers.begin(&request, client.address);
         let mut request = tributary_proxy::received(request);
         request.extensions_mut().insert(Peer(client.address));
-        let response = self.answer(request, client, note, has_room, &mut observed).await;
+        let response = self.answer(request, client, note, (has_room, withhold), &mut observed).await;
         if let Some((method, path)) = line {
             let latency_ms = start.elapsed().as_secs_f64() * 1e3;
             tracing::debug!(%method, path, status = response.status().as_u16(), latency_ms, "request");
@@ -206,7 +208,7 @@ impl<H: Handler> Front<H> {
         request: Request<Body>,
         client: &Client,
         note: impl FnOnce(AuthenticationOutcome<'_>) -> Room,
-        has_room: bool,
+        (has_room, withhold): (bool, impl FnOnce(Response<Body>) -> Result<Response<Body>, ListenerRefusal>),
         observed: &mut Observed,
     ) -> Response<Body> {
         let (mut head, body) = request.into_parts();
@@ -249,14 +251,16 @@ impl<H: Handler> Front<H> {
             });
             room = if noted == Room::Enough { room } else { noted };
         }
-        let Some(received) = received else { return self.respond(head, body, user, sender, room).await };
+        // Before anything is written of it.
+        let given = |answer| withhold(answer).unwrap_or_else(|refusal| self.refused(refusal));
+        let Some(received) = received else { return given(self.respond(head, body, user, sender, room).await) };
         let level = |head: &Parts, info: &RequestInfo| match OwnPath::of(head) {
             // It passes no policies.
             Some(_) => None,
             None => self.handler.audit_level(head, info, &user),
         };
         match received.begin(&mut head, body, &user, level).await {
-            Ok((trail, body)) => trail.finish(self.respond(head, body, user, sender, room).await).await,
+            Ok((trail, body)) => trail.finish(given(self.respond(head, body, user, sender, room).await)).await,
             Err(refusal) => *refusal,
         }
     }

@@ -28,6 +28,7 @@ mod room;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::{Method, Response};
 use http_body::Body as _;
 use http_body_util::BodyExt;
@@ -72,36 +73,45 @@ impl Outgoing {
         self.room.answer_room(method)
     }
 
-    /// Meters the body of the answer to a request with this method. One that is in memory as a whole, as an object is,
-    /// is held from now on to its end. A length alone says nothing: that of a member's answer is what the member says,
-    /// and its bytes come when they come.
+    /// The answer to a request with this method, unless it is to be withheld: a large one that is in memory as a whole,
+    /// as an object is, and for which there is no room. There was when the request came; many that came together, and
+    /// waited for the same, may find none. What was read for them is dropped, and they are told to come again. What a
+    /// write is answered is never withheld; see [`Self::answer_room`].
     ///
-    /// There was room when the request came; many that came together, and waited for the same, may find none. What was
-    /// read for them is dropped, and they are told to come again. What a write is answered is never withheld;
-    /// see [`Self::answer_room`].
+    /// To be asked before anything is written of the answer, which is another one then.
     ///
     /// # Errors
     /// [`ListenerRefusal::TooManyUnread`], which is the answer in place of this one.
-    pub(super) fn meter(
+    pub(super) fn withhold(
         &self,
         method: &Method,
         response: Response<Body>,
-        stream: OpenStream,
     ) -> Result<Response<Body>, ListenerRefusal> {
+        let exact = response.body().size_hint().exact();
+        let may_be_large = exact.is_some_and(|bytes| bytes >= PIECE_BYTES as u64);
+        if !may_be_large || !is_read(method) || self.room.has_room() {
+            return Ok(response);
+        }
+        let (head, body) = response.into_parts();
+        let mut body = BegunBody::begin(body);
+        match take_whole(&mut body, exact) {
+            Some(_dropped) => Err(ListenerRefusal::TooManyUnread),
+            None => Ok(Response::from_parts(head, body.into_body())),
+        }
+    }
+
+    /// Meters the body of an answer. One that is in memory as a whole is held from now on to its end.
+    pub(super) fn meter(&self, response: Response<Body>, stream: OpenStream) -> Response<Body> {
         let lasts = response.extensions().get() == Some(&RequestClass::Opaque);
         let (head, body) = response.into_parts();
         let exact = body.size_hint().exact();
         if exact == Some(0) {
-            return Ok(Response::from_parts(head, body));
+            return Response::from_parts(head, body);
         }
         let mut body = if exact.is_some() { BegunBody::begin(body) } else { BegunBody::of(body) };
-        let whole = body.take_data(|data| Some(data.len() as u64) == exact);
-        let is_large = whole.as_ref().is_some_and(|whole| whole.len() >= PIECE_BYTES);
-        if is_read(method) && is_large && !self.room.has_room() {
-            return Err(ListenerRefusal::TooManyUnread);
-        }
+        let whole = take_whole(&mut body, exact);
         let answer = OutgoingBody::new(&self.room, &self.answers, lasts, stream);
-        Ok(Response::from_parts(head, Metered::new(body, answer, whole).boxed_unsync()))
+        Response::from_parts(head, Metered::new(body, answer, whole).boxed_unsync())
     }
 
     /// Notes whether the socket took what was to be written.
@@ -126,9 +136,14 @@ impl Outgoing {
     }
 }
 
+/// All of a body that has been begun and has exactly so many bytes, if it is there. A length alone says nothing: that
+/// of a member's answer is what the member says, and its bytes come when they come.
+fn take_whole(body: &mut BegunBody, exact: Option<u64>) -> Option<Bytes> {
+    body.take_data(|data| Some(data.len() as u64) == exact)
+}
+
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
     use http_body_util::StreamBody;
     use hyper::body::Frame;
     use prometheus_client::metrics::gauge::Gauge;
@@ -144,8 +159,7 @@ mod tests {
         let unread = Gauge::default();
         let outgoing = Outgoing::new(Unread::new(unread.clone(), UNREAD_BYTES_MAX));
         let mut given = Vec::new();
-        let metered = outgoing.meter(&Method::GET, Response::new(body), OpenStreams::default().open());
-        let mut metered = metered.unwrap().into_body();
+        let mut metered = outgoing.meter(Response::new(body), OpenStreams::default().open()).into_body();
         while let Some(frame) = metered.frame().await {
             given.push(frame.unwrap().into_data().unwrap());
         }

@@ -47,15 +47,15 @@ impl<H: Handler> ConnectionRequests<H> {
                         drop(head);
                         self.acquaintance.note(outcome)
                     };
+                    let withhold = |answer| self.outgoing.withhold(&method, answer);
                     // Boxed, so that a stream whose answer goes on for hours is not as large as the whole way of a
                     // request.
-                    let answer = Box::pin(self.front.call(request, &self.client, note, has_room)).await;
+                    let answer = Box::pin(self.front.call(request, &self.client, note, (has_room, withhold))).await;
                     self.parting.draw(version);
                     answer
                 }
             };
-            let metered = self.outgoing.meter(&method, answer, open);
-            Ok(metered.unwrap_or_else(|refusal| self.front.refused(refusal)))
+            Ok(self.outgoing.meter(answer, open))
         }
     }
 

@@ -130,7 +130,8 @@ impl BegunBody {
         }
     }
 
-    fn into_body(self) -> Body {
+    /// The same as any other body.
+    pub(crate) fn into_body(self) -> Body {
         match self.first {
             First::Passed => self.rest,
             _ => self.boxed_unsync(),

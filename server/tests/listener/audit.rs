@@ -151,7 +151,7 @@ impl Audited {
     }
 }
 
-fn events(log: &Path) -> Vec<Value> {
+pub(crate) fn events(log: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(log).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }

@@ -46,18 +46,18 @@ const SHORT_FRAMES: usize = 8;
 
 /// Answers more than anybody reads.
 #[derive(Clone, Default)]
-struct Talker(Arc<Made>);
+pub(crate) struct Talker(pub(crate) Arc<Made>);
 
 /// What has been made of answers.
 #[derive(Default)]
-struct Made {
+pub(crate) struct Made {
     bytes: AtomicUsize,
     objects: AtomicUsize,
     /// Objects that are there now.
     held: AtomicUsize,
     /// Requests that wait for `go`, or for their bodies.
-    late: AtomicUsize,
-    go: Notify,
+    pub(crate) late: AtomicUsize,
+    pub(crate) go: Notify,
     /// Answers without an end whose bodies are there.
     open: AtomicUsize,
 }
@@ -256,7 +256,7 @@ impl Handler for Talker {
 }
 
 /// A client that gives each answer room for one byte as long as it does not read it.
-async fn reluctant<B>(server: &Server) -> SendRequest<B>
+pub(crate) async fn reluctant<B>(server: &Server) -> SendRequest<B>
 where
     B: http_body::Body<Data: Send, Error: Into<BoxError>> + Unpin + Send + 'static,
 {
@@ -274,7 +274,7 @@ async fn text_or_error(response: Response<Incoming>) -> Result<usize, hyper::Err
     Ok(collected.await.expect("it ends")?.to_bytes().len())
 }
 
-fn get(server: &Server, path: &str) -> Request<Empty<Bytes>> {
+pub(crate) fn get(server: &Server, path: &str) -> Request<Empty<Bytes>> {
     server.request(path).body(Empty::new()).unwrap()
 }
 
@@ -290,7 +290,7 @@ async fn pass(time: Duration) {
 }
 
 /// Waits until something holds.
-async fn until(holds: impl Fn() -> bool) {
+pub(crate) async fn until(holds: impl Fn() -> bool) {
     let waited = async {
         while !holds() {
             tokio::time::sleep(Duration::from_millis(10)).await;

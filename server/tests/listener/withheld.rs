@@ -1,0 +1,45 @@
+//! Answers that are withheld for want of room: what is written of them is what their clients were told.
+
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use futures::future::join_all;
+use http::StatusCode;
+use serde_json::json;
+use tributary_server::cli::audit::AuditMode;
+
+use crate::access_log::LogFile;
+use crate::audit::{auditor, events};
+use crate::fixture::{SOON, start_furnished};
+use crate::slow_readers::{Talker, get, reluctant, until};
+
+/// How many answers were refused as too many, as the audit log has it.
+fn audited(log: &Path) -> usize {
+    let is_refusal = |event: &serde_json::Value| event["responseStatus"]["code"] == json!(429);
+    events(log).iter().filter(|event| is_refusal(event)).count()
+}
+
+#[tokio::test]
+async fn what_is_withheld_is_written_as_its_client_is_told() {
+    const WAITING: usize = 60;
+    let (talker, file, folder) = (Talker::default(), LogFile::open(), tempfile::tempdir().unwrap());
+    let log = folder.path().join("audit.log");
+    let auditor = auditor(folder.path(), log.clone(), AuditMode::Blocking).await;
+    let furnished = |front: tributary_server::front::Front<_>| front.observed(file.observers()).audited(auditor);
+    let server = start_furnished(talker.clone(), furnished).await;
+    let mut stuck = reluctant(&server).await;
+    let asked: Vec<_> = (0..WAITING).map(|_| stuck.send_request(get(&server, "/late"))).collect();
+    let asked = tokio::spawn(join_all(asked));
+    until(|| talker.0.late.load(Ordering::SeqCst) == WAITING).await;
+    talker.0.go.notify_waiters();
+    let answers = tokio::time::timeout(SOON, asked).await.expect("all are answered").unwrap();
+    let answers: Vec<_> = answers.into_iter().map(Result::unwrap).collect();
+    let refused = answers.iter().filter(|answer| answer.status() == StatusCode::TOO_MANY_REQUESTS).count();
+    assert!(refused > WAITING / 2, "{refused} find no room");
+    // Those that are given have no lines while nobody reads them.
+    for line in file.lines(refused).await {
+        assert_eq!((&line["status"], &line["decision"]), (&json!(429), &json!("limited")), "{line}");
+        assert!(line["bytes"].as_u64().is_some_and(|bytes| bytes < 1000), "what was dropped was not sent: {line}");
+    }
+    until(|| audited(&log) == refused).await;
+}
