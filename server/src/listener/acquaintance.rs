@@ -6,7 +6,8 @@ use std::task::Waker;
 use std::time::Duration;
 
 use futures::task::AtomicWaker;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 
 use super::heads::HeldHead;
 use super::refusal::ListenerRefusal;
@@ -19,6 +20,9 @@ use crate::front::{AuthenticationOutcome, Room};
 const STRANGER_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long the last answers to a stranger may take once its connection is being closed: it may not read them.
 const STRANGER_FAREWELL: Duration = Duration::from_secs(5);
+/// How long it may take then to find out who sends the other requests that are under way. 30 s, as for whoever was not
+/// refused: a cluster may have to be asked, and it is not known yet whether one of them is somebody's.
+const STRANGERS_ASKED: Duration = STRANGER_TIMEOUT;
 
 /// Whether a connection has had one authenticated request. One that never had is closed: after a 401, as kube-apiserver
 /// does it against floods of requests that cost the sender nothing (CVE-2023-44487), or after a while.
@@ -36,8 +40,22 @@ pub(super) struct Acquaintance {
     refusal: OnceLock<ListenerRefusal>,
     /// How many heads were whole.
     heads: AtomicUsize,
+    /// Of how many requests it is being found out who sends them.
+    asked: Arc<watch::Sender<usize>>,
     /// Whoever reads on once somebody is known.
     reader: AtomicWaker,
+}
+
+/// A request of which it is being found out who sends it, until this is dropped.
+pub(super) struct UnknownSender {
+    _head: HeldHead,
+    asked: Arc<watch::Sender<usize>>,
+}
+
+impl Drop for UnknownSender {
+    fn drop(&mut self) {
+        self.asked.send_modify(|asked| *asked -= 1);
+    }
 }
 
 impl Acquaintance {
@@ -46,7 +64,8 @@ impl Acquaintance {
         let (known, place) = (AtomicBool::new(false), OnceLock::new());
         let (refused, no_room) = (Notify::new(), Notify::new());
         let (heads, reader, refusal) = (AtomicUsize::new(0), AtomicWaker::new(), OnceLock::new());
-        Self { stranger, known, users, place, refused, no_room, refusal, heads, reader }
+        let asked = Arc::default();
+        Self { stranger, known, users, place, refused, no_room, refusal, heads, asked, reader }
     }
 
     /// Whether somebody is known.
@@ -76,12 +95,14 @@ impl Acquaintance {
     }
 
     /// Holds the head of a request, as far as nobody is known yet. `None` where there is no room for it.
-    pub(super) fn hold(&self, bytes: usize) -> Option<Option<HeldHead>> {
+    pub(super) fn hold(&self, bytes: usize) -> Option<Option<UnknownSender>> {
         if self.is_known() {
             return Some(None);
         }
         self.heads.fetch_add(1, Ordering::Relaxed);
-        self.stranger.hold(bytes).map(Some)
+        let head = self.stranger.hold(bytes)?;
+        self.asked.send_modify(|asked| *asked += 1);
+        Some(Some(UnknownSender { _head: head, asked: Arc::clone(&self.asked) }))
     }
 
     /// Ends when a head of which a part has come cannot be held. It is not read any further, so the connection is
@@ -138,11 +159,97 @@ impl Acquaintance {
     }
 
     /// Ends when the last answers to a stranger have had their time. Who was refused first may become known by a
-    /// request that was already under way, and what is answered to that goes on until it ends. Cancel: safe.
+    /// request that was already under way, and what is answered to that goes on until it ends. So it is waited for
+    /// those of which it is being found out who sends them, and for the answers to these, too. Cancel: begins anew.
     pub(super) async fn taken_leave(&self) {
-        tokio::time::sleep(STRANGER_FAREWELL).await;
-        if self.is_known() {
-            std::future::pending().await
+        let asked_until = Instant::now() + STRANGERS_ASKED;
+        let mut asked = self.asked.subscribe();
+        loop {
+            tokio::time::sleep(STRANGER_FAREWELL).await;
+            if self.is_known() {
+                std::future::pending().await
+            }
+            if *asked.borrow_and_update() == 0 || Instant::now() >= asked_until {
+                return;
+            }
+            let _one_is_found_out = tokio::time::timeout_at(asked_until, asked.changed()).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::super::strangers::Strangers;
+    use super::*;
+
+    const KNOWN: AuthenticationOutcome<'_> = AuthenticationOutcome::Known { user: None };
+
+    fn acquaintance() -> Acquaintance {
+        Acquaintance::new(Strangers::of(8).admit(), UserConnections::of(8))
+    }
+
+    async fn pass(seconds: u64) {
+        tokio::time::advance(Duration::from_secs(seconds)).await;
+    }
+
+    /// A request under way while another is refused.
+    fn under_way(own: &Acquaintance) -> UnknownSender {
+        let request = own.hold(100).unwrap().unwrap();
+        own.note(AuthenticationOutcome::Unauthorized);
+        request
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_becomes_known_late_is_not_cut_for_another_who_was_refused() {
+        let own = acquaintance();
+        let request = under_way(&own);
+        let mut leave = Box::pin(own.taken_leave());
+        for _ in 0..4 {
+            assert!(leave.as_mut().now_or_never().is_none());
+            pass(5).await;
+        }
+        drop(request);
+        own.note(KNOWN);
+        for _ in 0..20 {
+            assert!(leave.as_mut().now_or_never().is_none(), "its answer goes on");
+            pass(5).await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_who_is_refused_has_time_for_the_answer_and_who_is_never_found_out_ends_too() {
+        let own = acquaintance();
+        let request = under_way(&own);
+        let mut leave = Box::pin(own.taken_leave());
+        assert!(leave.as_mut().now_or_never().is_none());
+        pass(12).await;
+        assert!(leave.as_mut().now_or_never().is_none());
+        drop(request);
+        own.note(AuthenticationOutcome::Unauthorized);
+        assert!(leave.as_mut().now_or_never().is_none());
+        pass(4).await;
+        assert!(leave.as_mut().now_or_never().is_none(), "its answer may be on its way");
+        pass(1).await;
+        assert!(leave.as_mut().now_or_never().is_some());
+
+        let own = acquaintance();
+        let _request = under_way(&own);
+        let mut leave = Box::pin(own.taken_leave());
+        assert!(leave.as_mut().now_or_never().is_none());
+        pass(5).await;
+        assert!(leave.as_mut().now_or_never().is_none());
+        pass(25).await;
+        assert!(leave.as_mut().now_or_never().is_none());
+        pass(5).await;
+        assert!(leave.as_mut().now_or_never().is_some());
+
+        let own = acquaintance();
+        drop(under_way(&own));
+        let mut leave = Box::pin(own.taken_leave());
+        assert!(leave.as_mut().now_or_never().is_none());
+        pass(5).await;
+        assert!(leave.as_mut().now_or_never().is_some(), "nobody else is asked for");
     }
 }

@@ -7,10 +7,9 @@ use std::sync::Arc;
 use http::{Request, Response};
 use hyper::body::Incoming;
 
-use super::acquaintance::Acquaintance;
+use super::acquaintance::{Acquaintance, UnknownSender};
 use super::coalesce::OpenStreams;
 use super::goaway::Parting;
-use super::heads::HeldHead;
 use super::http_settings::HEADERS_MAX;
 use super::outgoing::Outgoing;
 use super::refusal::ListenerRefusal;
@@ -44,8 +43,10 @@ impl<H: Handler> ConnectionRequests<H> {
                     let has_room = self.outgoing.room(head_bytes).await;
                     request.extensions_mut().insert(self.outgoing.answer_room(&method));
                     let note = |outcome: AuthenticationOutcome<'_>| {
+                        let room = self.acquaintance.note(outcome);
+                        // Afterwards: whoever waits for it finds who is known.
                         drop(head);
-                        self.acquaintance.note(outcome)
+                        room
                     };
                     let withhold = |answer| self.outgoing.withhold(&method, answer);
                     // Boxed, so that a stream whose answer goes on for hours is not as large as the whole way of a
@@ -60,7 +61,7 @@ impl<H: Handler> ConnectionRequests<H> {
     }
 
     /// Holds the head of a request until it is known whose it is, and says how many bytes it has.
-    fn admit(&self, request: &Request<Incoming>) -> Result<(Option<HeldHead>, usize), ListenerRefusal> {
+    fn admit(&self, request: &Request<Incoming>) -> Result<(Option<UnknownSender>, usize), ListenerRefusal> {
         if request.headers().len() > HEADERS_MAX {
             return Err(ListenerRefusal::TooManyHeaders);
         }
