@@ -14,6 +14,7 @@ pub mod address;
 mod bounds;
 mod coalesce;
 mod connection;
+mod conversation;
 mod goaway;
 mod heads;
 mod http_settings;

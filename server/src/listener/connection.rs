@@ -15,13 +15,14 @@ use tokio::net::TcpStream;
 use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
-use tributary_apimachinery::{HostName, Permit, WhenWoken};
+use tributary_apimachinery::{HostName, Permit};
 
 use super::acquaintance::Acquaintance;
 use super::coalesce::Coalesce;
+use super::conversation::converse;
 use super::goaway::Parting;
 use super::http_settings;
-use super::interruption::{Interruption, Interruptions, Told};
+use super::interruption::{Interruptions, Told};
 use super::outgoing::Outgoing;
 use super::proxy_protocol::ProxyHeaders;
 use super::refusal::ListenerRefusal;
@@ -139,32 +140,19 @@ impl<H: Handler> ClientConnection<H> {
         let begun = Begun::default();
         let builder = http_settings::builder(begun.clone());
         let mut connection = pin!(builder.serve_connection_with_upgrades(io, service));
-        let mut streams = Streams::of(begun);
-        // Looked at only when it is woken itself, not for each frame.
         let interruption = |told: Told| {
             let by =
                 Interruptions { stop: &self.stop, parting: &parting, acquaintance: &acquaintance, outgoing: &outgoing };
-            WhenWoken::new(Box::pin(by.next(told, front.own_metrics())))
+            by.next(told, front.own_metrics())
         };
-        let mut told = Told::default();
-        let mut interrupted = interruption(told);
-        let ended = loop {
-            tokio::select! {
-                // What interrupts comes first: a client that sends without a pause takes all of a turn, and nothing
-                // would be asked behind it.
-                biased;
-                by_what = &mut interrupted => {
-                    if let Interruption::Closed(why) = by_what {
-                        tracing::debug!(client = %client.address, why, "the connection is closed");
-                        return;
-                    }
-                    // What is under way goes on: over HTTP/2 the client is told to send nothing more (GOAWAY), and
-                    // then, once it has heard, which of its requests was the last.
-                    connection.as_mut().graceful_shutdown();
-                    told.note(&by_what);
-                    interrupted = interruption(told);
-                }
-                ended = streams.drive(connection.as_mut()) => break ended,
+        let conversation = converse(connection.as_mut(), Streams::of(begun), interruption, |connection| {
+            connection.graceful_shutdown()
+        });
+        let ended = match conversation.await {
+            Ok(ended) => ended,
+            Err(why) => {
+                tracing::debug!(client = %client.address, why, "the connection is closed");
+                return;
             }
         };
         if let Err(error) = ended {
