@@ -109,6 +109,20 @@ impl ClusterClient {
         Self::new(name, config, &[], tuning, Some(connector)).await
     }
 
+    /// As [`connect_through`](Self::connect_through), to a member that can be reached at further addresses as well.
+    ///
+    /// # Errors
+    /// [`ConnectError`] for a configuration that cannot work.
+    pub async fn connect_to_all_through(
+        connector: Connector,
+        name: ClusterName,
+        config: kube::Config,
+        further: &[Address],
+        tuning: ClientTuning,
+    ) -> Result<Self, ConnectError> {
+        Self::new(name, config, further, tuning, Some(connector)).await
+    }
+
     /// Has users' own tokens passed on ([`RequestIdentity::Own`]), by connections of their own. Arguments as those that
     /// this client was made with; of the user nothing is used.
     ///

@@ -43,6 +43,7 @@ use crate::endpoints::breaker::Admission;
 use crate::endpoints::destination::{Destination, EndpointSubset};
 use crate::endpoints::endpoint::{Endpoint, EndpointRequest, EndpointStatus};
 use crate::endpoints::failures::{Failures, are_lost, none_can_be_reached};
+use crate::endpoints::probe::ANSWER_WITHIN;
 use crate::endpoints::reachability::{Observer, Reachability, ReachabilityState};
 use crate::error::ForwardError;
 use crate::places::Asker;
@@ -51,6 +52,10 @@ use crate::pool::LaneKind;
 /// How long a request waits for a connection to one endpoint while another may have one. Longer than the handshakes
 /// with a member on another continent take; a client waits that long once, after which the endpoint is left out.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// So many times as long as the last connection took a request waits, where that is longer: handshakes that are known to
+/// take long are no fault. 2: they take longer at one time than at another.
+const TIMES_AS_LONG: u32 = 2;
 
 /// How long what is under way at an endpoint that is drained may go on. 1 h: the longest that a
 /// kube-apiserver lets a watch last, twice its `--min-request-timeout`.
@@ -337,7 +342,8 @@ impl Endpoints {
             let endpoint = left.swap_remove(at);
             let another = left.iter().chain(&last).any(|other| may_be_asked(other));
             let (begun, dialed) = (Instant::now(), endpoint.pool.dialed());
-            match timeout(if another { PATIENCE } else { Duration::MAX }, begin(endpoint)).await {
+            let patience = patience(endpoint.pool.last_dial_took());
+            match timeout(if another { patience } else { Duration::MAX }, begin(endpoint)).await {
                 Ok(Ok(opened)) => return Ok(opened),
                 Ok(Err(error)) if error.is_of_endpoint() => failures.note(endpoint, error),
                 Ok(Err(error)) => return Err(error),
@@ -346,8 +352,8 @@ impl Endpoints {
                     // switched, or speaks HTTP/1.1, may be slow while others carry answers.
                     let was_heard = endpoint.observer.heard_at().is_some_and(|heard| heard >= begun);
                     if !was_heard && endpoint.pool.dialed() == dialed {
-                        let (address, patience) = (&endpoint.target.address, PATIENCE.as_secs());
-                        endpoint.observer.unreachable(format!("no connection to {address} within {patience} s"));
+                        let (address, patience) = (&endpoint.target.address, patience.as_secs_f32());
+                        endpoint.observer.unreachable(format!("no connection to {address} within {patience:.1} s"));
                     }
                     last.push(endpoint);
                 }
@@ -442,6 +448,12 @@ impl Endpoints {
             (!endpoint.is_first_choice(), endpoint.lets_pass(turn, now), endpoint.outstanding(kind))
         })
     }
+}
+
+/// How long a request waits for a connection to an endpoint, to which the last one took so long, while another may have
+/// one. No longer than a question of our own may take: what takes longer is known to be lost by that.
+fn patience(last_dial_took: Duration) -> Duration {
+    (last_dial_took * TIMES_AS_LONG).clamp(PATIENCE, ANSWER_WITHIN)
 }
 
 /// Waits until nothing is under way any longer at an endpoint that is sent nothing new, closes its connections then,

@@ -195,6 +195,8 @@ pub(crate) struct Pool {
     /// Whether the last connection negotiated HTTP/1.1.
     speaks_http1: AtomicBool,
     next_id: AtomicU64,
+    /// How long it took to open the last, in milliseconds; 0 before the first.
+    dial_took: AtomicU64,
     /// Connections that were opened, those over HTTP/1.1 among them.
     dialed: AtomicU64,
 }
@@ -222,6 +224,7 @@ impl Pool {
             watches: Connections::default(),
             readers: Readers::default(),
             tuning,
+            dial_took: AtomicU64::new(0),
             http1: Arc::default(),
             speaks_http1: AtomicBool::new(false),
             next_id: AtomicU64::new(0),
@@ -366,14 +369,19 @@ impl Pool {
 
     /// Dials a connection of its own for an upgrade: HTTP/1.1, in nobody's list, so that no windows are used.
     pub(crate) async fn dial_http1(&self, credentials: &Current) -> Result<Dialed, ForwardError> {
-        let dialed = self.dialer.dial(Protocols::Http1, Http2Use::Any(self.tuning.client_windows), credentials).await;
-        self.noted(dialed)
+        self.dial(Protocols::Http1, Http2Use::Any(self.tuning.client_windows), credentials).await
     }
 
-    /// Counts a connection that was opened, or tells that it could not be.
-    fn noted(&self, dialed: Result<Dialed, ForwardError>) -> Result<Dialed, ForwardError> {
+    /// Opens a connection and counts it, or tells that it could not be opened.
+    async fn dial(&self, protocols: Protocols, http2: Http2Use, credentials: &Current) -> Result<Dialed, ForwardError> {
+        let begun = Instant::now();
+        let dialed = self.dialer.dial(protocols, http2, credentials).await;
         match &dialed {
-            Ok(_) => _ = self.dialed.fetch_add(1, Ordering::Relaxed),
+            Ok(_) => {
+                let took = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+                self.dial_took.store(took, Ordering::Relaxed);
+                self.dialed.fetch_add(1, Ordering::Relaxed);
+            }
             Err(error) => self.not_dialed(error),
         }
         dialed
@@ -504,6 +512,11 @@ impl Pool {
         self.next_id.load(Ordering::Relaxed)
     }
 
+    /// How long it took to open the last of them; zero before the first.
+    pub(crate) fn last_dial_took(&self) -> Duration {
+        Duration::from_millis(self.dial_took.load(Ordering::Relaxed))
+    }
+
     /// How many connections were opened so far, over HTTP/1.1 or HTTP/2, tunnels' among them.
     pub(crate) fn dialed(&self) -> u64 {
         self.dialed.load(Ordering::Relaxed)
@@ -603,8 +616,7 @@ impl Pool {
     /// an HTTP/1.1 one to the caller.
     async fn open(self: &Arc<Self>, claim: Claim, credentials: &Current) -> Result<Option<Checkout>, ForwardError> {
         let (version, runtime) = (credentials.version, Handle::current().id());
-        let dialed = self.dialer.dial(Protocols::Http2OrHttp1, self.http2_use(claim), credentials).await;
-        match self.noted(dialed)? {
+        match self.dial(Protocols::Http2OrHttp1, self.http2_use(claim), credentials).await? {
             Dialed::Http1(sender, connection) => {
                 self.speaks_http1.store(true, Ordering::Relaxed);
                 let cluster = self.cluster.clone();

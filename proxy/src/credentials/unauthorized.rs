@@ -17,7 +17,7 @@ use tokio::time::{Duration, Instant, timeout};
 use crate::credentials::Current;
 use crate::credentials::last_question::LastCheck;
 use crate::endpoints::endpoint::Endpoint;
-use crate::endpoints::own_question::ask;
+use crate::endpoints::own_question::{Answered, ask};
 use crate::forward::speaker::Speaker;
 use crate::member::ClientInner;
 
@@ -92,7 +92,7 @@ impl ClientInner {
     async fn ask_for_ourselves(self: &Arc<Self>, endpoint: &Arc<Endpoint>) -> Option<(StatusCode, Arc<Current>)> {
         let user = self.user.load_full();
         let with = self.credentials(&user).await.ok()?;
-        let status = ask(self, endpoint, &with, &user, &Uri::from_static(OWN_PATH)).await.ok()?;
+        let Answered { status, .. } = ask(self, endpoint, &with, &user, &Uri::from_static(OWN_PATH)).await.ok()?;
         endpoint.spoke(Speaker::of(status));
         endpoint.gave(status);
         Some((status, with))

@@ -29,7 +29,7 @@ use tokio::time::{Duration, Instant, sleep, sleep_until, timeout, timeout_at};
 use crate::credentials::Current;
 use crate::credentials::user::MemberUser;
 use crate::endpoints::endpoint::Endpoint;
-use crate::endpoints::own_question::ask;
+use crate::endpoints::own_question::{Answered, ask};
 use crate::endpoints::probe::{INTERVAL, Probe, Streak};
 use crate::endpoints::reachability::ReachabilityState;
 use crate::endpoints::suspicion;
@@ -246,19 +246,18 @@ async fn ask_both(
     user: &MemberUser,
 ) -> Result<Verdict, ForwardError> {
     let probe = &member.tuning.probe;
-    let asked = Instant::now();
     let ready = async {
-        let status = ask(member, endpoint, credentials, user, &probe.uri()).await?;
-        endpoint.answered_within(asked.elapsed());
-        if member.endpoints.is_slow(endpoint, asked.elapsed()) {
+        let Answered { status, took } = ask(member, endpoint, credentials, user, &probe.uri()).await?;
+        endpoint.answered_within(took);
+        if member.endpoints.is_slow(endpoint, took) {
             endpoint.suspect();
         }
         Ok(of_status(status, member.passes_tokens, probe))
     };
     let ping = async {
         sleep(probe.ping_after()).await;
-        let status = ask(member, endpoint, credentials, user, &Uri::from_static(PING)).await;
-        match status.map(|status| of_status(status, member.passes_tokens, probe)) {
+        let answered = ask(member, endpoint, credentials, user, &Uri::from_static(PING)).await;
+        match answered.map(|answered| of_status(answered.status, member.passes_tokens, probe)) {
             Ok(Verdict::Answered { .. }) => Verdict::Answered { ready: false },
             Ok(verdict) => verdict,
             // What is wrong is for the other question to say.

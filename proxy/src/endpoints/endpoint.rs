@@ -73,8 +73,7 @@ pub struct EndpointStatus {
     pub requests: u64,
     /// Answers that clients followed (logs, watches of the member's own view) and tunnels that broke since the start.
     pub broken: u64,
-    /// How long its last answer to our own `/readyz` took, a handshake included where there was no connection; `None`
-    /// before the first.
+    /// How long its last answer to our own `/readyz` took once there was a connection; `None` before the first.
     pub latency: Option<Duration>,
     /// Whether it answers our own questions with errors, so that it is asked only where no other is left. Of a member's
     /// only endpoint never.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use http::{Method, Request, StatusCode, Uri};
 use http_body_util::BodyExt;
+use tokio::time::{Duration, Instant};
 use tributary_apimachinery::body::{self, Body};
 
 use crate::credentials::Current;
@@ -22,14 +23,23 @@ const TRIES: usize = 2;
 /// How much of an answer is read, in bytes; a connection is good for more once its answer is at its end.
 const ANSWER_LIMIT: usize = 4096;
 
-/// The status of the endpoint's answer.
+/// How a question was answered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answered {
+    pub(crate) status: StatusCode,
+    /// How long the endpoint took for it once there was a connection: a handshake that takes long says nothing of how
+    /// the endpoint answers, and over HTTP/1.1 it may come before each question.
+    pub(crate) took: Duration,
+}
+
+/// The endpoint's answer.
 pub(crate) async fn ask(
     member: &Arc<ClientInner>,
     endpoint: &Arc<Endpoint>,
     credentials: &Arc<Current>,
     user: &MemberUser,
     path: &Uri,
-) -> Result<StatusCode, ForwardError> {
+) -> Result<Answered, ForwardError> {
     let claim = Claim { lane: LaneKind::Short, asker: Asker::Ourselves, peer: None };
     // The caller's own limit is not longer.
     let limit = Some(member.tuning.head_timeout.max(member.tuning.probe.answer_within));
@@ -43,11 +53,12 @@ pub(crate) async fn ask(
         credentials.authorize(request.headers_mut());
         let held = endpoint.hold(LaneKind::Short);
         let connection = endpoint.pool.acquire(claim, credentials).await?;
+        let asked = Instant::now();
         match member.send(held, connection, request, path, limit, claim).await {
             Ok(response) => {
                 let status = response.status();
                 read(response.into_body()).await;
-                return Ok(status);
+                return Ok(Answered { status, took: asked.elapsed() });
             }
             Err(failed) if tries == 0 || !matches!(failed.error, ForwardError::Send { .. }) => return Err(failed.error),
             Err(_) => {}

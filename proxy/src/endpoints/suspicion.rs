@@ -15,7 +15,7 @@ use tokio::time::{Duration, Instant, sleep_until, timeout};
 
 use crate::endpoints::endpoint::Endpoint;
 use crate::endpoints::outlier::{Change, QUESTION_INTERVAL, is_suspicious};
-use crate::endpoints::own_question::ask;
+use crate::endpoints::own_question::{Answered, ask};
 use crate::endpoints::probe::ANSWER_WITHIN;
 use crate::error::ForwardError;
 use crate::member::ClientInner;
@@ -66,14 +66,14 @@ struct Answers {
 async fn ask_both(member: &Arc<ClientInner>, endpoint: &Arc<Endpoint>) -> Option<Answers> {
     let user = member.user.load_full();
     let credentials = member.credentials(&user).await.ok()?;
-    let asked = Instant::now();
-    let mut took = None;
+    let mut first_took = None;
     for path in [member.tuning.probe.uri(), Uri::from_static(OBJECT)] {
-        let answered = ask(member, endpoint, &credentials, &user, &path).await;
-        let took = *took.get_or_insert_with(|| asked.elapsed());
-        let fault = match answered {
-            Ok(status) if is_suspicious(status) => format!("{path} is answered {status}"),
-            Ok(_) => continue,
+        let fault = match ask(member, endpoint, &credentials, &user, &path).await {
+            Ok(Answered { status, .. }) if is_suspicious(status) => format!("{path} is answered {status}"),
+            Ok(Answered { took, .. }) => {
+                first_took.get_or_insert(took);
+                continue;
+            }
             // Nobody else's requests are on that connection.
             Err(error @ ForwardError::Send { .. }) => {
                 endpoint.breaker.failed();
@@ -81,9 +81,9 @@ async fn ask_both(member: &Arc<ClientInner>, endpoint: &Arc<Endpoint>) -> Option
             }
             Err(_) => return None,
         };
-        return Some(Answers { fault: Some(fault), took });
+        return Some(Answers { fault: Some(fault), took: first_took.unwrap_or_default() });
     }
-    Some(Answers { fault: None, took: took.unwrap_or_default() })
+    Some(Answers { fault: None, took: first_took.unwrap_or_default() })
 }
 
 fn note(member: &ClientInner, endpoint: &Endpoint, fault: Option<&str>) {

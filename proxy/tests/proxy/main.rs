@@ -11,6 +11,7 @@ mod member;
 mod network;
 mod outliers;
 mod own_token;
+mod paused;
 mod plugins;
 mod pool;
 mod precedents;

@@ -370,8 +370,8 @@ pub const METRICS: &[MetricDescription] = &[
         unit: Some(Unit::Seconds),
         labels: &["cluster", "endpoint"],
         help: "Time that an endpoint's last answer to our own /readyz took",
-        meaning: "How long the endpoint's last answer to our own `/readyz`, or what `endpointProbe` says, took; \
-         asked every 5 s, or as that says.",
+        meaning: "How long the endpoint's last answer to our own `/readyz`, or what `endpointProbe` says, took once there was \
+         a connection; asked every 5 s, or as that says.",
         shown_by: &["cluster", "endpoint"],
         is_objective: false,
     },

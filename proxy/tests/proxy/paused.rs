@@ -1,0 +1,183 @@
+//! Several endpoints of a member in this process, under paused time: what takes seconds, or an hour.
+
+use std::time::Duration;
+
+use futures::FutureExt;
+use http::{Request, Response, StatusCode, Uri};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::DuplexStream;
+use tokio::time::sleep;
+use tokio_rustls::TlsAcceptor;
+use tributary_apimachinery::ClusterName;
+use tributary_apimachinery::body::BoxError;
+use tributary_proxy::{
+    Address, BoxIo, ClientTuning, ClusterClient, Connector, EndpointSubset, ReachabilityState, RequestIdentity,
+};
+
+use crate::member::{Authority, Body, Options, channel, full, get, server_config};
+
+/// The endpoints' URLs but for the scheme.
+const ENDPOINTS: [&str; 2] = ["first.example", "second.example"];
+
+/// How an endpoint takes a connection.
+#[derive(Clone)]
+enum Takes {
+    /// HTTP/2 without TLS, at once.
+    Plain,
+    /// HTTP/1.1 alone, one request on each connection, after a handshake of so long.
+    Http1(TlsAcceptor, Duration),
+}
+
+/// Watches stay open, and all else is answered with the path.
+async fn answer(request: Request<Incoming>) -> Result<Response<Body>, BoxError> {
+    if !request.uri().query().is_some_and(|query| query.contains("watch")) {
+        return Ok(Response::new(full(request.uri().path().to_owned())));
+    }
+    let (sender, body) = channel();
+    sender.send("{}\n".into())?;
+    tokio::spawn(async move { sender.closed().await });
+    Ok(Response::new(body))
+}
+
+async fn serve(takes: Takes, stream: DuplexStream) {
+    match takes {
+        Takes::Plain => {
+            let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+            let _ended = server.serve_connection(TokioIo::new(stream), service_fn(answer)).await;
+        }
+        Takes::Http1(acceptor, handshake) => {
+            sleep(handshake).await;
+            let Ok(stream) = acceptor.accept(stream).await else { return };
+            let mut server = hyper::server::conn::http1::Builder::new();
+            let server = server.keep_alive(false).serve_connection(TokioIo::new(stream), service_fn(answer));
+            let _ended = server.await;
+        }
+    }
+}
+
+/// A client of endpoints that take connections so.
+async fn client(scheme: &str, authority: &Authority, takes: [Takes; 2], tuning: ClientTuning) -> ClusterClient {
+    let connector = tower::service_fn(move |uri: Uri| {
+        let at = ENDPOINTS.iter().position(|host| uri.host() == Some(host)).unwrap();
+        let takes = takes[at].clone();
+        async move {
+            let (near, far) = tokio::io::duplex(1 << 20);
+            tokio::spawn(serve(takes, far));
+            Ok::<BoxIo, BoxError>(Box::new(near))
+        }
+    });
+    let [first, second] = ENDPOINTS.map(|host| format!("{scheme}://{host}").parse::<Uri>().unwrap());
+    let mut config = kube::Config::new(first);
+    config.root_cert = Some(vec![authority.der.to_vec()]);
+    // The servers' certificate is for it.
+    config.tls_server_name = Some("127.0.0.1".to_owned());
+    let (name, further) = (ClusterName::new("c1").unwrap(), [Address::from(second)]);
+    let connector = Connector::new(connector);
+    ClusterClient::connect_to_all_through(connector, name, config, &further, tuning).await.unwrap()
+}
+
+/// How often each endpoint was found to be there after it was not, the first time included.
+fn recoveries(client: &ClusterClient) -> Vec<u64> {
+    client.endpoints().iter().map(|endpoint| endpoint.reachability.recoveries).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_over_http1_that_is_idle_is_sound_however_long_its_handshakes_take() {
+    let authority = Authority::new();
+    let options = Options { alpn: vec!["http/1.1"], ..Options::default() };
+    let acceptor = TlsAcceptor::from(server_config(&authority, &options));
+    let takes = [0, 1_800].map(|handshake| Takes::Http1(acceptor.clone(), Duration::from_millis(handshake)));
+    let client = client("https", &authority, takes, ClientTuning::default()).await;
+    let tended = client.clone();
+    let tending = tokio::spawn(async move { tended.watch_over().await });
+    // Both have been asked whether they are well.
+    sleep(Duration::from_secs(15)).await;
+    let (asked_before, before) = (client.endpoints()[1].requests, recoveries(&client));
+    for _ in 0..20 {
+        // Nothing is heard of it for seconds.
+        sleep(Duration::from_secs(3)).await;
+        let answered = client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+        assert_eq!(answered.status(), StatusCode::OK);
+        answered.into_body().collect().await.unwrap();
+        for endpoint in client.endpoints() {
+            assert!(matches!(endpoint.reachability.state, ReachabilityState::Reachable), "{endpoint:?}");
+            assert!(endpoint.left_out.is_none() && endpoint.ejections == 0, "{endpoint:?}");
+        }
+    }
+    assert_eq!(recoveries(&client), before);
+    assert!(client.endpoints()[1].requests - asked_before >= 8, "it has its part: {:?}", client.endpoints());
+    tending.abort();
+}
+
+/// A watch that has begun at each endpoint.
+async fn watches(client: &ClusterClient) -> Vec<Body> {
+    let mut watches = Vec::new();
+    for _ in ENDPOINTS {
+        let watch = client.forward(get("/api/v1/pods?watch=1"), RequestIdentity::Member).await.unwrap();
+        let mut body = watch.into_body();
+        body.frame().await.unwrap().unwrap();
+        watches.push(body);
+    }
+    assert!(client.endpoints().iter().all(|endpoint| endpoint.outstanding == 1), "{:?}", client.endpoints());
+    watches
+}
+
+/// How many of these go on.
+fn under_way(watches: &mut [Body]) -> usize {
+    watches.iter_mut().filter_map(|watch| watch.frame().now_or_never().is_none().then_some(())).count()
+}
+
+/// The longest that a kube-apiserver lets a watch last.
+const HOUR: Duration = Duration::from_secs(3600);
+
+#[tokio::test(start_paused = true)]
+async fn what_is_under_way_at_one_that_is_drained_breaks_off_after_an_hour_and_no_sooner() {
+    let client = client("http", &Authority::new(), [Takes::Plain, Takes::Plain], ClientTuning::default()).await;
+    let mut watches = watches(&client).await;
+    client.set_drained(&EndpointSubset::new(&[format!("http://{}", ENDPOINTS[0])]));
+    sleep(HOUR - Duration::from_secs(2)).await;
+    assert_eq!(under_way(&mut watches), 2);
+    sleep(Duration::from_secs(4)).await;
+    let mut broken = Vec::new();
+    for watch in &mut watches {
+        broken.extend(watch.frame().now_or_never());
+    }
+    assert!(matches!(broken[..], [Some(Err(_))]), "one of them is told that it broke off: {broken:?}");
+    sleep(HOUR).await;
+    assert_eq!(under_way(&mut watches), 1, "the other goes on");
+    assert_eq!(client.endpoints()[0].outstanding, 0);
+    // What is asked for anew goes to the other.
+    let watch = client.forward(get("/api/v1/pods?watch=1"), RequestIdentity::Member).await.unwrap();
+    assert_eq!(client.endpoints()[1].outstanding, 2);
+    drop(watch);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_is_drained_no_longer_within_the_hour_keeps_what_is_under_way() {
+    let client = client("http", &Authority::new(), [Takes::Plain, Takes::Plain], ClientTuning::default()).await;
+    let mut watches = watches(&client).await;
+    client.set_drained(&EndpointSubset::new(&[format!("http://{}", ENDPOINTS[0])]));
+    sleep(HOUR / 2).await;
+    client.set_drained(&EndpointSubset::default());
+    sleep(HOUR).await;
+    assert_eq!(under_way(&mut watches), 2);
+    // The hour begins anew.
+    client.set_drained(&EndpointSubset::new(&[format!("http://{}", ENDPOINTS[0])]));
+    sleep(HOUR - Duration::from_secs(2)).await;
+    assert_eq!(under_way(&mut watches), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_under_way_at_one_that_has_left_breaks_off_after_an_hour_too() {
+    let client = client("http", &Authority::new(), [Takes::Plain, Takes::Plain], ClientTuning::default()).await;
+    let mut watches = watches(&client).await;
+    let config = kube::Config::new(format!("http://{}", ENDPOINTS[1]).parse().unwrap());
+    assert!(client.set_addresses(&config, &[]).await.unwrap());
+    sleep(HOUR - Duration::from_secs(2)).await;
+    assert_eq!((under_way(&mut watches), client.leaving_endpoints().len()), (2, 1));
+    sleep(Duration::from_secs(4)).await;
+    assert_eq!(under_way(&mut watches), 1);
+}
