@@ -186,7 +186,6 @@ impl ClusterClient {
             certificate: &certificate,
             proofs: &proofs,
             connector: connector.as_ref(),
-            waiting: &waiting,
             member: &observer,
             is_one_of_several: !further.is_empty(),
         };

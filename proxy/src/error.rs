@@ -270,6 +270,12 @@ pub enum ForwardError {
 }
 
 impl ForwardError {
+    /// All places of those that wait for a connection to a cluster are taken.
+    pub(crate) fn too_many_wait(cluster: &ClusterName, limit: usize) -> Self {
+        let what = "places for requests that wait for a connection to it";
+        Self::Full { cluster: cluster.clone(), what, limit }
+    }
+
     /// The cluster that the request was for.
     pub fn cluster(&self) -> &ClusterName {
         match self {

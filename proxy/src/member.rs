@@ -88,7 +88,6 @@ impl ClientInner {
             certificate: user.credentials.configured_certificate(),
             proofs: &self.proofs,
             connector: None,
-            waiting: &self.waiting,
             member: &self.observer,
             is_one_of_several: true,
         };

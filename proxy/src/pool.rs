@@ -50,7 +50,7 @@ use crate::endpoints::breaker::Breaker;
 use crate::endpoints::reachability::Observer;
 use crate::error::{ConnectError, ForwardError};
 use crate::peer::Peer;
-use crate::places::{Asker, Places, SharedPlaces};
+use crate::places::{Asker, SharedPlaces, WaitingPlace};
 use crate::pool::connection_task::ConnectionTask;
 use crate::pool::connections::{Connections, Dial, Pick, Sender, SharedDial, Slot, StreamPermit};
 use crate::pool::dial::{Dialed, Dialer, Http2Use, Streams};
@@ -180,8 +180,6 @@ pub(crate) struct Pool {
     dialer: Dialer,
     observer: Arc<Observer>,
     breaker: Arc<Breaker>,
-    /// For requests of clients that wait for a connection to the member.
-    waiting: Places,
     tuning: ClientTuning,
     short: Lane,
     long: Lane,
@@ -195,10 +193,10 @@ pub(crate) struct Pool {
     /// Whether the last connection negotiated HTTP/1.1.
     speaks_http1: AtomicBool,
     next_id: AtomicU64,
-    /// How long it took to open the last, in milliseconds; 0 before the first.
-    dial_took: AtomicU64,
     /// Connections that were opened, those over HTTP/1.1 among them.
     dialed: AtomicU64,
+    /// How long it took to open the last, in milliseconds; 0 before the first.
+    dial_took: AtomicU64,
 }
 
 impl Pool {
@@ -207,7 +205,6 @@ impl Pool {
         cluster: ClusterName,
         dialer: Dialer,
         (observer, breaker): (Arc<Observer>, Arc<Breaker>),
-        waiting: Places,
         tuning: ClientTuning,
     ) -> Arc<Self> {
         // An interval of zero is not allowed.
@@ -217,18 +214,17 @@ impl Pool {
             dialer,
             observer,
             breaker,
-            waiting,
             short: Lane::new(&tuning),
             long: Lane::new(&tuning),
             clients: Connections::default(),
             watches: Connections::default(),
             readers: Readers::default(),
             tuning,
-            dial_took: AtomicU64::new(0),
             http1: Arc::default(),
             speaks_http1: AtomicBool::new(false),
             next_id: AtomicU64::new(0),
             dialed: AtomicU64::new(0),
+            dial_took: AtomicU64::new(0),
         });
         let weak = Arc::downgrade(&pool);
         tokio::spawn(async move {
@@ -251,7 +247,8 @@ impl Pool {
     /// A place for one request, on a connection made with these credentials, whether or not they were
     /// renewed meanwhile.
     ///
-    /// Waits for a dial only where no connection has room. Cancelling leaves the dial running for others.
+    /// Waits for a dial only where no connection has room, and in `waiting`, which may be taken already. Cancelling
+    /// leaves the dial running for others.
     ///
     /// # Errors
     /// Of the dial; `Full` where every allowed connection is, or as many wait as may.
@@ -259,9 +256,9 @@ impl Pool {
         self: &Arc<Self>,
         claim: Claim,
         credentials: &Arc<Current>,
+        waiting: &WaitingPlace<'_>,
     ) -> Result<Connection, ForwardError> {
         let Claim { lane: kind, asker, .. } = claim;
-        let mut waiting = None;
         let here = Handle::current().id();
         // Each round, others may take what a dial has brought; so many rounds fill every connection.
         for _ in 0..=self.connections_for(claim) {
@@ -275,12 +272,7 @@ impl Pool {
                 }
                 Pick::Full => {}
             }
-            let mut wait = || {
-                if waiting.is_none() && asker == Asker::Client {
-                    waiting = Some(self.waiting.take().ok_or_else(|| self.too_many_wait())?);
-                }
-                Ok(())
-            };
+            let wait = || waiting.take().map_err(|limit| ForwardError::too_many_wait(&self.cluster, limit));
             if self.speaks_http1() {
                 let place = self.lane(kind).http1_places.take(asker).ok_or_else(|| self.http1_is_full(claim))?;
                 if let Some(checkout) = self.http1.take(credentials.version, here) {
@@ -512,14 +504,14 @@ impl Pool {
         self.next_id.load(Ordering::Relaxed)
     }
 
-    /// How long it took to open the last of them; zero before the first.
-    pub(crate) fn last_dial_took(&self) -> Duration {
-        Duration::from_millis(self.dial_took.load(Ordering::Relaxed))
-    }
-
     /// How many connections were opened so far, over HTTP/1.1 or HTTP/2, tunnels' among them.
     pub(crate) fn dialed(&self) -> u64 {
         self.dialed.load(Ordering::Relaxed)
+    }
+
+    /// How long it took to open the last of them; zero before the first.
+    pub(crate) fn last_dial_took(&self) -> Duration {
+        Duration::from_millis(self.dial_took.load(Ordering::Relaxed))
     }
 
     /// Whether the last connection negotiated HTTP/1.1.
@@ -567,11 +559,6 @@ impl Pool {
             Asker::Ourselves => "own connections to it",
         };
         ForwardError::Full { cluster: self.cluster.clone(), what, limit: self.connections_for(claim) }
-    }
-
-    fn too_many_wait(&self) -> ForwardError {
-        let what = "places for requests that wait for a connection to it";
-        ForwardError::Full { cluster: self.cluster.clone(), what, limit: self.waiting.all() }
     }
 
     fn http1_is_full(&self, Claim { lane, asker, .. }: Claim) -> ForwardError {

@@ -10,7 +10,6 @@ use crate::endpoints::breaker::Breaker;
 use crate::endpoints::endpoint::Endpoint;
 use crate::endpoints::reachability::Observer;
 use crate::error::ConnectError;
-use crate::places::Places;
 use crate::pool::Pool;
 use crate::pool::dial::{Connector, Dialer};
 use crate::pool::proofs::ServerProofs;
@@ -26,8 +25,6 @@ pub(crate) struct EndpointMaker<'a> {
     pub(crate) certificate: &'a Certificate,
     pub(crate) proofs: &'a Arc<ServerProofs>,
     pub(crate) connector: Option<&'a Connector>,
-    /// For requests of clients that wait for a connection.
-    pub(crate) waiting: &'a Places,
     /// What is known of the member.
     pub(crate) member: &'a Arc<Observer>,
     /// Whether there may be others: what is known of the endpoint is not what is known of the member then.
@@ -62,8 +59,8 @@ impl EndpointMaker<'_> {
             false => (self.member.clone(), None),
         };
         let breaker = Arc::new(Breaker::new(self.tuning.breaker.clone()));
-        let (known, waiting) = ((observer.clone(), breaker.clone()), self.waiting.clone());
-        let pool = Pool::new(cluster.clone(), dialer, known, waiting, self.tuning.clone());
+        let known = (observer.clone(), breaker.clone());
+        let pool = Pool::new(cluster.clone(), dialer, known, self.tuning.clone());
         Ok(Arc::new(Endpoint::new((server, proxy), host, pool, (observer, breaker), of)))
     }
 }

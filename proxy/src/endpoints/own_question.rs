@@ -14,7 +14,7 @@ use crate::credentials::user::MemberUser;
 use crate::endpoints::endpoint::Endpoint;
 use crate::error::ForwardError;
 use crate::member::ClientInner;
-use crate::places::Asker;
+use crate::places::{Asker, WaitingPlace};
 use crate::pool::{Claim, LaneKind};
 
 /// How often a question is put whose connection broke: once more, on another connection.
@@ -52,7 +52,7 @@ pub(crate) async fn ask(
         member.set_identity(request.headers_mut(), &RequestIdentity::Member, user)?;
         credentials.authorize(request.headers_mut());
         let held = endpoint.hold(LaneKind::Short);
-        let connection = endpoint.pool.acquire(claim, credentials).await?;
+        let connection = endpoint.pool.acquire(claim, credentials, &WaitingPlace::beside()).await?;
         let asked = Instant::now();
         match member.send(held, connection, request, path, limit, claim).await {
             Ok(response) => {

@@ -26,7 +26,7 @@ use crate::forward::member_body::{BodySource, MemberAnswer, MemberBody, Reader};
 use crate::forward::retry_budget::Cause;
 use crate::forward::speaker::Speaker;
 use crate::member::ClientInner;
-use crate::places::Asker;
+use crate::places::{Asker, WaitingPlace};
 use crate::pool::connections::Sender;
 use crate::pool::stream_counts::SentStream;
 use crate::pool::{Claim, Connection, LaneKind};
@@ -117,14 +117,20 @@ impl ClientInner {
                 Err(error) => return busy.ok_or(error),
             };
             credentials.authorize(request.headers_mut());
+            let waiting = WaitingPlace::of(claim.asker, &self.waiting);
             let open = |endpoint: Arc<Endpoint>| {
-                let credentials = credentials.clone();
-                async move { endpoint.pool.acquire(claim, &credentials).await }
+                let (credentials, waiting) = (credentials.clone(), &waiting);
+                async move { endpoint.pool.acquire(claim, &credentials, waiting).await }
             };
             let (held, connection) = match self.endpoints.open(of, destination, &tried, open).await {
                 Ok(opened) => opened,
-                Err(error) => return busy.ok_or(error),
+                Err(error) => {
+                    // Whatever is wrong with some endpoints, there was no room to wait for the others.
+                    let too_many_wait = |limit| ForwardError::too_many_wait(&self.name, limit);
+                    return busy.ok_or_else(|| waiting.refused().map_or(error, too_many_wait));
+                }
             };
+            drop(waiting);
             let endpoint = held.endpoint.clone();
             if let Some(place) = &place {
                 request.extensions_mut().insert(place.clone());

@@ -1,5 +1,6 @@
 //! Several endpoints of a member in this process, under paused time: what takes seconds, or an hour.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -8,13 +9,15 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use parking_lot::Mutex;
 use tokio::io::DuplexStream;
 use tokio::time::sleep;
 use tokio_rustls::TlsAcceptor;
 use tributary_apimachinery::ClusterName;
 use tributary_apimachinery::body::BoxError;
 use tributary_proxy::{
-    Address, BoxIo, ClientTuning, ClusterClient, Connector, EndpointSubset, ReachabilityState, RequestIdentity,
+    Address, BoxIo, ClientTuning, ClusterClient, Connector, EndpointSubset, ForwardError, ReachabilityState,
+    RequestIdentity, Sent,
 };
 
 use crate::member::{Authority, Body, Options, channel, full, get, server_config};
@@ -27,8 +30,14 @@ const ENDPOINTS: [&str; 2] = ["first.example", "second.example"];
 enum Takes {
     /// HTTP/2 without TLS, at once.
     Plain,
+    /// The same, after so long.
+    Late(Duration),
     /// HTTP/1.1 alone, one request on each connection, after a handshake of so long.
     Http1(TlsAcceptor, Duration),
+    /// It is refused.
+    Refuses,
+    /// Nothing comes.
+    Hangs,
 }
 
 /// Watches stay open, and all else is answered with the path.
@@ -44,7 +53,7 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Body>, BoxError> 
 
 async fn serve(takes: Takes, stream: DuplexStream) {
     match takes {
-        Takes::Plain => {
+        Takes::Plain | Takes::Late(_) => {
             let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
             let _ended = server.serve_connection(TokioIo::new(stream), service_fn(answer)).await;
         }
@@ -55,15 +64,33 @@ async fn serve(takes: Takes, stream: DuplexStream) {
             let server = server.keep_alive(false).serve_connection(TokioIo::new(stream), service_fn(answer));
             let _ended = server.await;
         }
+        Takes::Refuses | Takes::Hangs => std::future::pending().await,
     }
 }
 
 /// A client of endpoints that take connections so.
 async fn client(scheme: &str, authority: &Authority, takes: [Takes; 2], tuning: ClientTuning) -> ClusterClient {
+    client_of(scheme, authority, &Arc::new(Mutex::new(takes)), tuning).await
+}
+
+/// A client of endpoints that take connections as is said at that moment.
+async fn client_of(
+    scheme: &str,
+    authority: &Authority,
+    takes: &Arc<Mutex<[Takes; 2]>>,
+    tuning: ClientTuning,
+) -> ClusterClient {
+    let takes = Arc::clone(takes);
     let connector = tower::service_fn(move |uri: Uri| {
         let at = ENDPOINTS.iter().position(|host| uri.host() == Some(host)).unwrap();
-        let takes = takes[at].clone();
+        let takes = takes.lock()[at].clone();
         async move {
+            match takes {
+                Takes::Refuses => return Err(BoxError::from("connection refused")),
+                Takes::Hangs => std::future::pending::<()>().await,
+                Takes::Late(after) => sleep(after).await,
+                Takes::Plain | Takes::Http1(..) => {}
+            }
             let (near, far) = tokio::io::duplex(1 << 20);
             tokio::spawn(serve(takes, far));
             Ok::<BoxIo, BoxError>(Box::new(near))
@@ -180,4 +207,41 @@ async fn what_is_under_way_at_one_that_has_left_breaks_off_after_an_hour_too() {
     assert_eq!((under_way(&mut watches), client.leaving_endpoints().len()), (2, 1));
     sleep(Duration::from_secs(4)).await;
     assert_eq!(under_way(&mut watches), 1);
+}
+
+/// A client of which one request may wait.
+async fn client_that_lets_one_wait(takes: &Arc<Mutex<[Takes; 2]>>) -> ClusterClient {
+    let tuning = ClientTuning { max_waiting_requests: 1, connect_timeout: HOUR, ..ClientTuning::default() };
+    client_of("http", &Authority::new(), takes, tuning).await
+}
+
+async fn ask(client: &ClusterClient) -> Result<StatusCode, ForwardError> {
+    client.forward(get("/api"), RequestIdentity::Member).await.map(|answer| answer.status())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_waits_in_one_place_however_many_endpoints_it_waits_for() {
+    let late = || Takes::Late(Duration::from_millis(500));
+    for then in [[Takes::Hangs, late()], [late(), Takes::Hangs]] {
+        let takes = Arc::new(Mutex::new([Takes::Refuses, Takes::Refuses]));
+        let client = client_that_lets_one_wait(&takes).await;
+        ask(&client).await.unwrap_err();
+        // Both are known to be lost, so that both are tried at once.
+        *takes.lock() = then;
+        assert_eq!(ask(&client).await.unwrap(), StatusCode::OK, "the other kept its place");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_no_place_to_wait_is_left_that_is_the_answer_whatever_is_wrong_with_other_endpoints() {
+    let takes = Arc::new(Mutex::new([Takes::Refuses, Takes::Hangs]));
+    let client = client_that_lets_one_wait(&takes).await;
+    client.set_drained(&EndpointSubset::new(&[format!("http://{}", ENDPOINTS[0])]));
+    let mut waiting = Box::pin(ask(&client));
+    assert!(waiting.as_mut().now_or_never().is_none());
+    let refused = ask(&client).await.unwrap_err();
+    assert_eq!((refused.status_code(), refused.sent()), (StatusCode::TOO_MANY_REQUESTS, Sent::No), "{refused}");
+    let told = "cluster c1: all 1 places for requests that wait for a connection to it are in use";
+    assert!(refused.to_string().starts_with(told), "{refused}");
+    assert!(waiting.as_mut().now_or_never().is_none());
 }
