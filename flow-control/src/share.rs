@@ -38,6 +38,18 @@ impl Replicas {
         (rank < count.get()).then_some(Self { count, rank: Some(rank) })
     }
 
+    /// The same where so many answer, this one among them: as many as there are more than are counted share each limit
+    /// with the others. Where fewer answer nothing changes: who is cut off is not alone.
+    #[must_use]
+    pub fn of_whom_answer(self, answering: u32) -> Self {
+        NonZeroU32::new(answering).filter(|answering| *answering > self.count).map_or(self, Self::of)
+    }
+
+    /// How many.
+    pub fn count(self) -> NonZeroU32 {
+        self.count
+    }
+
     /// This replica's part of a limit.
     pub fn part(self, limit: u32) -> u32 {
         let count = self.count.get();
@@ -108,6 +120,15 @@ mod tests {
         assert_eq!(three.share(&schema, &loans, now).kind, own(40, 400));
         loans.borrow((ReplicaId(2), u32::MAX), now, now);
         assert_eq!(three.share(&schema, &loans, now).kind, own(100, 1_000), "no more than all");
+    }
+
+    #[test]
+    fn who_is_there_beside_those_that_are_counted_has_a_part_too() {
+        let two = Replicas::ranked(NonZeroU32::new(2).unwrap(), 0).unwrap();
+        for (answering, expected) in [(0, 2), (1, 2), (2, 2), (3, 3), (7, 7)] {
+            assert_eq!(two.of_whom_answer(answering).count().get(), expected);
+        }
+        assert_eq!((two.of_whom_answer(2).part(101), two.of_whom_answer(3).part(101)), (51, 33));
     }
 
     #[test]

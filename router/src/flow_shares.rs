@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::mem::discriminant;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -36,9 +37,18 @@ type SchemaAt = (Option<ClusterName>, Arc<str>);
 /// What is this replica's of all limits. One per process.
 #[derive(Debug)]
 pub struct FlowShares {
-    replicas: Replicas,
     governed: Arc<ArcSwap<GovernedPlaces>>,
-    limits: Mutex<BTreeMap<SchemaAt, OwnShare>>,
+    own: Mutex<OwnShares>,
+}
+
+/// This replica's of all limits.
+#[derive(Debug)]
+struct OwnShares {
+    /// Those that are configured.
+    configured: Replicas,
+    /// The same, or more, where more answer.
+    replicas: Replicas,
+    limits: BTreeMap<SchemaAt, OwnShare>,
 }
 
 /// One limit.
@@ -56,7 +66,29 @@ struct OwnShare {
 impl FlowShares {
     /// Of this many replicas; no schemas yet.
     pub(crate) fn new(replicas: Replicas, governed: Arc<ArcSwap<GovernedPlaces>>) -> Self {
-        Self { replicas, governed, limits: Mutex::default() }
+        let own = OwnShares { configured: replicas, replicas, limits: BTreeMap::new() };
+        Self { governed, own: Mutex::new(own) }
+    }
+
+    /// So many replicas answer now, this one among them. Where those are more than are configured, as while one takes
+    /// the place of another, each has its part of so many, so that all together have no more than the limit.
+    pub fn answering(&self, count: u32) {
+        let mut own = self.own.lock();
+        let replicas = own.configured.of_whom_answer(count);
+        if std::mem::replace(&mut own.replicas, replicas) == replicas {
+            return;
+        }
+        let (now, governed) = (Instant::now(), self.governed.load());
+        for ((cluster, name), limit) in &own.limits {
+            if let Some(schema) = governed.schema(cluster.as_ref(), name) {
+                limit.apply(schema, replicas, now);
+            }
+        }
+    }
+
+    /// How many replicas share each limit now.
+    pub fn count(&self) -> NonZeroU32 {
+        self.own.lock().replicas.count()
     }
 
     /// Takes over other schemas: this replica has its part of each, by what is lent and borrowed of those that stay.
@@ -65,13 +97,14 @@ impl FlowShares {
     /// [`FlowSettingsError`]; then nothing is changed.
     pub(crate) fn set(&self, settings: FlowSettings) -> Result<(), FlowSettingsError> {
         let now = Instant::now();
-        let mut limits = self.limits.lock();
+        let mut own = self.own.lock();
+        let OwnShares { replicas, limits, .. } = &mut *own;
         let mut next = BTreeMap::new();
         let mut share = |cluster: Option<&ClusterName>, place: PlaceSchemas| {
             let own = place.schemas.into_iter().map(|whole| {
                 let at = (cluster.cloned(), Arc::clone(&whole.name));
                 let limit = OwnShare::next(limits.get(&at), whole);
-                let own = self.replicas.share(&limit.whole, &limit.loans, now);
+                let own = replicas.share(&limit.whole, &limit.loans, now);
                 next.insert(at, limit);
                 own
             });
@@ -89,7 +122,7 @@ impl FlowShares {
         for (at, own) in limits.iter_mut().filter(|(at, _)| !next.contains_key(at)) {
             own.loans.give_up_borrowed();
             if let Some(schema) = before.schema(at.0.as_ref(), &at.1) {
-                own.apply(schema, self.replicas, now);
+                own.apply(schema, *replicas, now);
             }
         }
         *limits = next;
@@ -100,12 +133,13 @@ impl FlowShares {
     /// a second: what was refused or waits since the last call says whether more is wanted than is used.
     pub fn wanted(&self) -> Vec<LimitShare> {
         let governed = self.governed.load();
-        let mut limits = self.limits.lock();
+        let mut own = self.own.lock();
+        let OwnShares { replicas, limits, .. } = &mut *own;
         let wanted = limits.iter_mut().filter_map(|(at, own)| {
             let (schema, limit) = (governed.schema(at.0.as_ref(), &at.1)?, own.whole.kind.amount()?);
             own.look_at(schema);
             let needed = if own.is_short { limit } else { with_headroom(schema.used_most()).min(limit) };
-            let amount = needed.checked_sub(self.replicas.part(limit)).filter(|amount| *amount > 0)?;
+            let amount = needed.checked_sub(replicas.part(limit)).filter(|amount| *amount > 0)?;
             let (cluster, schema) = at.clone();
             Some(LimitShare { cluster, schema, limit, amount })
         });
@@ -116,9 +150,9 @@ impl FlowShares {
     /// has never answered.
     pub fn asked_of(&self, other: Option<ReplicaId>, wanted: &[LimitShare]) -> Vec<LimitShare> {
         let now = Instant::now();
-        let limits = self.limits.lock();
+        let all = self.own.lock();
         let asked = wanted.iter().filter_map(|wish| {
-            let own = limits.get(&wish.at())?;
+            let own = all.limits.get(&wish.at())?;
             let amount = own.loans.asked_of(other, wish.amount, now);
             (amount > 0).then(|| LimitShare { amount, ..wish.clone() })
         });
@@ -130,17 +164,17 @@ impl FlowShares {
     pub fn lend(&self, other: ReplicaId, asked: &[LimitShare]) -> Vec<LimitShare> {
         let now = Instant::now();
         let governed = self.governed.load();
-        let mut limits = self.limits.lock();
+        let mut own = self.own.lock();
+        let OwnShares { replicas, limits, .. } = &mut *own;
         let lent = asked.iter().filter_map(|wish| {
             let own = limits.get_mut(&wish.at()).filter(|own| own.whole.kind.amount() == Some(wish.limit))?;
-            let (schema, part) =
-                (governed.schema(wish.cluster.as_ref(), &wish.schema)?, self.replicas.part(wish.limit));
+            let (schema, part) = (governed.schema(wish.cluster.as_ref(), &wish.schema)?, replicas.part(wish.limit));
             let needed = match own.is_short || own.is_short_now(schema) {
                 true => part,
                 false => with_headroom(schema.used_most()),
             };
             let amount = own.loans.lend(part, needed, (other, wish.amount), now);
-            own.apply(schema, self.replicas, now);
+            own.apply(schema, *replicas, now);
             (amount > 0).then(|| LimitShare { amount, ..wish.clone() })
         });
         lent.collect()
@@ -150,14 +184,15 @@ impl FlowShares {
     pub fn borrow(&self, other: ReplicaId, lent: &[LimitShare], asked: Instant) {
         let now = Instant::now();
         let governed = self.governed.load();
-        let mut limits = self.limits.lock();
+        let mut own = self.own.lock();
+        let OwnShares { replicas, limits, .. } = &mut *own;
         for LimitShare { cluster, schema, limit, amount } in lent {
             let own = limits.get_mut(&(cluster.clone(), Arc::clone(schema)));
             if let Some(own) = own.filter(|own| own.whole.kind.amount() == Some(*limit))
                 && let Some(schema) = governed.schema(cluster.as_ref(), schema)
             {
                 own.loans.borrow((other, *amount), asked, now);
-                own.apply(schema, self.replicas, now);
+                own.apply(schema, *replicas, now);
             }
         }
     }
@@ -166,9 +201,9 @@ impl FlowShares {
     pub fn settle(&self) -> Option<Instant> {
         let now = Instant::now();
         let governed = self.governed.load();
-        let limits = self.limits.lock();
-        let ends = limits.iter().filter_map(|((cluster, name), own)| {
-            own.apply(governed.schema(cluster.as_ref(), name)?, self.replicas, now);
+        let all = self.own.lock();
+        let ends = all.limits.iter().filter_map(|((cluster, name), own)| {
+            own.apply(governed.schema(cluster.as_ref(), name)?, all.replicas, now);
             own.loans.next_end(now)
         });
         ends.min()
@@ -221,7 +256,6 @@ impl OwnShare {
 
 #[cfg(test)]
 mod tests {
-    use std::num::NonZeroU32;
     use std::time::Duration;
 
     use tributary_flow_control::{LOAN, Limited, MaxRequestsInflight, SchemaKind, TokenBucket};
@@ -301,6 +335,43 @@ mod tests {
             own.settle();
         }
         assert_eq!((first.has(), second.has()), (50, 50));
+    }
+
+    /// As in a rolling update, while the new pod is there and the old one is still.
+    #[tokio::test(start_paused = true)]
+    async fn a_surplus_replica_makes_the_parts_smaller_as_long_as_it_is_there() {
+        let [first, second, surplus] = [(); 3].map(|()| replica(slots(100)));
+        let all = || first.has() + second.has() + surplus.has();
+        let held = fill(&first).await;
+        ask((&first, FIRST), (&second, SECOND));
+        assert_eq!((first.has(), second.has(), all()), (75, 25, 150), "nobody has heard of it yet");
+        for own in [&first, &second, &surplus] {
+            own.answering(3);
+        }
+        assert_eq!((first.has(), second.has(), surplus.has()), (58, 8, 33));
+        tokio::time::advance(LOAN).await;
+        for own in [&first, &second] {
+            own.settle();
+        }
+        assert_eq!((first.has(), second.has(), surplus.has()), (33, 33, 33));
+        // They lend each other what they do not use, as before.
+        let _more = fill(&first).await;
+        for other in [(&second, SECOND), (&surplus, ReplicaId(3))] {
+            ask((&first, FIRST), other);
+        }
+        assert!(first.has() > 50 && all() <= 100, "{} of {}", first.has(), all());
+        drop(held);
+        tokio::time::advance(LOAN).await;
+        for own in [&first, &second] {
+            own.settle();
+            own.answering(2);
+        }
+        assert_eq!((first.has(), second.has()), (50, 50), "it has gone");
+        first.answering(1);
+        assert_eq!(first.has(), 50, "who hears of nobody is not alone");
+        first.answering(3);
+        first.set(slots(10)).unwrap();
+        assert_eq!((first.has(), first.count().get()), (3, 3), "of another limit, too");
     }
 
     #[tokio::test(start_paused = true)]

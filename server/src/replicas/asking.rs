@@ -185,19 +185,24 @@ impl Asking {
         self.count_reached();
     }
 
-    /// How many others answer. More of them than are counted let in more together than a limit says.
+    /// How many others answer. Where those are more than are counted, each has a smaller part of every limit.
     fn count_reached(&mut self) {
         let reached = self.others.values().filter(|other| other.is_reached == Some(true)).filter_map(|other| other.id);
         let reached = reached.filter(|id| *id != self.own).collect::<BTreeSet<_>>().len();
         self.metrics.reached.set(i64::try_from(reached).unwrap_or(i64::MAX));
-        let are_too_many = reached >= usize::try_from(self.count.get()).unwrap_or(usize::MAX);
-        if are_too_many && !self.are_too_many {
-            let (replicas, count) = (reached + 1, self.count.get());
-            tracing::warn!(
+        let replicas = u32::try_from(reached).unwrap_or(u32::MAX).saturating_add(1);
+        self.router.flow_shares().answering(replicas);
+        let (count, are_too_many) = (self.count.get(), replicas > self.count.get());
+        match (self.are_too_many, are_too_many) {
+            (false, true) => tracing::warn!(
                 replicas,
                 count,
-                "there are more replicas than --replica-count says; each limit is exceeded by the parts of those beyond"
-            );
+                "there are more replicas than --replica-count says, as while one takes the place of another; each has a smaller part of every limit"
+            ),
+            (true, false) => {
+                tracing::info!(replicas, count, "there are no more replicas than --replica-count says");
+            }
+            _ => {}
         }
         self.are_too_many = are_too_many;
     }
@@ -290,7 +295,7 @@ mod tests {
             Some(path)
         };
         ReplicaArguments {
-            replica_count: NonZeroU32::new(3),
+            replica_count: NonZeroU32::new(2),
             peers: vec![format!("https://{NAME}:{port}").parse().unwrap()],
             peer_listen: None,
             peer_ca_file: file("ca.crt", authority_pem),
@@ -327,7 +332,8 @@ mod tests {
         let reached = asking.metrics.reached.clone();
         let asking = tokio::spawn(asking.run());
         // Of the three it is one itself.
-        for (now, expected) in [(&addresses[..], 2), (&addresses[..2], 1), (&addresses[..], 2)] {
+        // Two are counted: the third is the surplus of a rolling update.
+        for (now, expected, sharing) in [(&addresses[..], 2, 3), (&addresses[..2], 1, 2), (&addresses[..], 2, 3)] {
             *names.0.lock() = now.to_vec();
             let comes = async {
                 while reached.get() != expected {
@@ -335,6 +341,7 @@ mod tests {
                 }
             };
             timeout(SOON, comes).await.unwrap_or_else(|_| panic!("{} of {expected} are reached", reached.get()));
+            assert_eq!(router.flow_shares().count().get(), sharing);
         }
         asking.abort();
     }
