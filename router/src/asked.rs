@@ -7,7 +7,7 @@ use tributary_apimachinery::{ClusterName, Verb};
 use tributary_authorization::{Attributes, ResourceAttributes};
 
 use crate::caller::Caller;
-use crate::rights::Candidates;
+use crate::rights::{CallerRights, Candidates};
 use crate::topology::Cluster;
 
 /// The clusters that there are for what a request refers to: where its caller may do this with it.
@@ -20,11 +20,14 @@ pub(crate) async fn candidates_of<'a>(
     let found = match caller.rights() {
         None => Candidates::default(),
         Some(rights) => {
-            rights
-                .settled(|rights| {
-                    rights.candidates(clusters.clone(), &[Attributes::Resource(attributes(resource, verb))])
-                })
-                .await
+            let asked = [Attributes::Resource(attributes(resource, verb))];
+            let decide = |rights: &CallerRights| rights.candidates(clusters.clone(), &asked);
+            let found = rights.settled(decide).await;
+            // Of those that have just joined it is known in a moment.
+            match found.is_one_unknown() && rights.joined().await {
+                true => rights.settled(decide).await,
+                false => found,
+            }
         }
     };
     match &caller.dispatched {

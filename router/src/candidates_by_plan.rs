@@ -18,7 +18,7 @@ use crate::rights::{CallerRights, Candidates};
 /// # Errors
 /// 403 where there are none, in kube-apiserver's words, or in those of a policy where it is policies that leave none;
 /// 503, or 429 of a collection, where that may only be because it is not known what the caller may do in some, and
-/// clusters that cannot be asked are not to be left out.
+/// clusters that cannot be asked are not to be left out. For those that have just joined it is waited first.
 pub(crate) async fn candidates_by_plan(
     configuration: &ConfigurationSnapshot,
     caller: &Caller,
@@ -28,7 +28,18 @@ pub(crate) async fn candidates_by_plan(
 ) -> Result<Candidates, Refusal> {
     let found = match caller.rights() {
         None => Candidates::default(),
-        Some(rights) => rights.settled(|rights| decide(configuration, rights, info, resource, plan)).await?,
+        Some(rights) => {
+            let decide = |rights: &CallerRights| decide(configuration, rights, info, resource, plan);
+            let found = rights.settled(decide).await;
+            let is_one_unknown = match &found {
+                Ok(candidates) => candidates.is_one_unknown(),
+                Err(refusal) => refusal.is_of_unknown_rights(),
+            };
+            match is_one_unknown && !is_in_part(configuration, resource, plan) && rights.joined().await {
+                true => rights.settled(decide).await?,
+                false => found?,
+            }
+        }
     };
     let Some(denied) = caller.denied_clusters() else { return Ok(found) };
     let looked_at = looked_at(resource, plan);
@@ -42,6 +53,12 @@ pub(crate) async fn candidates_by_plan(
         Some(refusal) if !is_somewhere => Err(refusal),
         _ => Ok(left),
     }
+}
+
+/// Whether a list may leave out the clusters of which it is not known what may be listed there: as reads from memory, it
+/// says what those clusters say of which it is known.
+fn is_in_part(configuration: &ConfigurationSnapshot, resource: &ResourceRequest, plan: ResourcePlan) -> bool {
+    plan == ResourcePlan::ListLive && configuration.policy(&resource.resource).partial == Partial::Allow
 }
 
 /// What a cluster has to let somebody do to be there for a request which it refuses: then it is found to be the one
@@ -100,10 +117,7 @@ fn decide(
     if let Some(refusal) = rights.nobody(clusters) {
         return Err(refusal);
     }
-    // As reads from memory, a list in part says what those clusters say of which it is known.
-    let is_in_part =
-        plan == ResourcePlan::ListLive && configuration.policy(&resource.resource).partial == Partial::Allow;
-    if candidates.is_one_unknown() && !is_in_part {
+    if candidates.is_one_unknown() && !is_in_part(configuration, resource, plan) {
         let (resource, name) = (resource.resource.clone(), resource.name.clone().unwrap_or_default());
         return Err(ClusterRefusal::rights_unknown(resource, name).into());
     }

@@ -73,6 +73,12 @@ impl CallerRights {
         decide(self)
     }
 
+    /// Waits until it is known what may be done in clusters that have just joined, where there are such: what was
+    /// decided without them is to be decided anew then. Cancelling is safe.
+    pub(crate) async fn joined(&self) -> bool {
+        self.mirror.joined().await
+    }
+
     /// Asks clusters what they have not said.
     pub(super) async fn ask(&self, questions: HashSet<(Question, u64)>) {
         self.mirror.reviews().ask(self.actor.holder(), questions).await;

@@ -34,6 +34,11 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 /// How often a start looks whether rights are known: short against the second that it takes to read them.
 const FOUND_INTERVAL: Duration = Duration::from_millis(20);
 
+/// How long a cluster counts as one that joins, if it is not known yet what users may do there: whoever has to know it
+/// waits as long. 3 s: discovery and the reading of its roles take less where nothing is wrong, and a client that needs
+/// the answer of a cluster waits as long for that, too.
+const JOINS_WITHIN: Duration = Duration::from_secs(3);
+
 /// Within which time watches are opened anew after the credentials were renewed. What they let us read is the same
 /// roles and bindings or none, so this is of no hurry.
 const REOPENED_WITHIN: Duration = Duration::from_secs(50);
@@ -284,6 +289,25 @@ impl RightsMirror {
             }
         };
         let _the_others_are_served_around = tokio::time::timeout(within, found).await;
+    }
+
+    /// Waits until of each cluster that has just joined it is known what users may do there, or what keeps us from
+    /// knowing it, or it joins no longer. Gives whether there was one. Cancelling is safe.
+    pub(super) async fn joined(&self) -> bool {
+        let mut joining = self.clusters();
+        joining.retain(|cluster| self.joins(cluster));
+        let is_one = !joining.is_empty();
+        while !joining.is_empty() {
+            tokio::time::sleep(FOUND_INTERVAL).await;
+            joining.retain(|cluster| self.joins(cluster));
+        }
+        is_one
+    }
+
+    /// Whether a cluster has just been configured, and it may soon be known what users may do there.
+    fn joins(&self, cluster: &ClusterName) -> bool {
+        let is_new = || self.cluster(cluster).is_some_and(|own| own.age() < JOINS_WITHIN && own.problem().is_none());
+        self.decides(cluster).is_none() && is_new() && !self.is_found(cluster)
     }
 
     /// Whether it is known what users may do in a cluster, or that it is not for want of time alone.

@@ -47,6 +47,7 @@ mod rights;
 mod rights_bounded;
 mod rights_detected;
 mod rights_forwarded;
+mod rights_joining;
 mod rights_lasting;
 mod rights_numbers;
 mod rights_property;

@@ -1,0 +1,51 @@
+//! The shared mode while a cluster joins: nobody knows for a moment what users may do there.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::harness::{Fixture, pass, until};
+use crate::rights::{ann, binding, role};
+
+const PATH: &str = "/api/v1/namespaces/shop/configmaps/one-c";
+
+/// Has `c` join, which answers nothing yet. Root may read and delete what is there.
+async fn joining() -> Fixture {
+    let fixture = ann().await;
+    let (c, root) = (fixture.member("c"), fixture.user("root", &[]));
+    c.apply(role("", "deleter", [&["delete"], &[""], &["configmaps"], &[]])).unwrap();
+    c.apply(binding("", "root-deletes", ("ClusterRole", "deleter"), "root")).unwrap();
+    fixture.set_clusters(&["a", "b"]).await;
+    until(async || root.get(PATH).await.code == 404).await;
+    c.control().hold_requests(true);
+    fixture.set_clusters(&["a", "b", "c"]).await;
+    fixture
+}
+
+#[tokio::test]
+async fn what_rests_on_a_cluster_that_joins_waits_until_its_rights_are_known() {
+    for method in ["GET", "DELETE"] {
+        let fixture = joining().await;
+        let root = fixture.user("root", &[]);
+        let asked = tokio::spawn(async move { root.send(method, PATH, &[], "").await });
+        pass(Duration::from_millis(200)).await;
+        assert!(!asked.is_finished(), "{method}");
+        fixture.member("c").control().hold_requests(false);
+        let answer = asked.await.unwrap();
+        assert_eq!(answer.code, 200, "{method}: {}", String::from_utf8_lossy(&answer.body));
+    }
+}
+
+/// A cluster that does not say it when it should keeps nobody waiting for longer.
+#[tokio::test]
+async fn what_rests_on_a_cluster_that_says_nothing_is_refused_once_that_has_had_its_time() {
+    let fixture = joining().await;
+    let root = fixture.user("root", &[]);
+    let words = "configmaps \"one-c\": what you may read in some clusters is not known yet";
+    assert_eq!(root.get(PATH).await.refused(503), words);
+    let began = Instant::now();
+    assert_eq!(root.get(PATH).await.refused(503), words);
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    // What another cluster answers does not wait for it.
+    root.get("/api/v1/namespaces/shop/configmaps/one-a").await.ok();
+}
