@@ -425,9 +425,9 @@ impl Endpoints {
         if self.are_of_a_list {
             let all = self.all.load();
             // Where all are drained nobody has said that he is not ready.
-            let are_drained = all.iter().all(|endpoint| endpoint.is_drained());
+            let are_drained = all.iter().all(|endpoint| !endpoint.takes_requests());
             let is_ready = |endpoint: &Arc<Endpoint>| endpoint.is_usable() && endpoint.observer.is_ready();
-            member.ready(are_drained || all.iter().any(|endpoint| !endpoint.is_drained() && is_ready(endpoint)));
+            member.ready(are_drained || all.iter().any(|endpoint| endpoint.takes_requests() && is_ready(endpoint)));
         }
     }
 
@@ -511,7 +511,7 @@ impl Tended {
     fn lost(&self, reason: &str, is_told: bool) {
         let Some(all) = self.all.upgrade() else { return };
         let all = all.load();
-        let others = all.iter().filter(|endpoint| endpoint.is_usable() && !endpoint.is_drained()).count();
+        let others = all.iter().filter(|endpoint| endpoint.is_usable() && endpoint.takes_requests()).count();
         if !is_told {
             let endpoint = &self.address;
             tracing::warn!(cluster = %self.cluster, %endpoint, reason, others, "an endpoint cannot be reached; the others are used");

@@ -20,11 +20,24 @@ use crate::forward::speaker::Speaker;
 use crate::pool::{LaneKind, Pool};
 use crate::target::{ServerUrl, Target};
 
-/// What is said of one that is no longer the member's.
-const HAS_LEFT: &str = "it is no longer one of the cluster's endpoints";
+/// Why an endpoint is sent nothing new.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum DrainCause {
+    /// It is no longer one of the member's.
+    Left,
+    /// The configuration drains it.
+    Configured,
+}
 
-/// What is said of one that the configuration drains.
-const IS_DRAINED: &str = "the configuration drains it";
+impl DrainCause {
+    /// What is said of it.
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Left => "it is no longer one of the cluster's endpoints",
+            Self::Configured => "the configuration drains it",
+        }
+    }
+}
 
 /// One address of a member.
 pub(crate) struct Endpoint {
@@ -120,12 +133,18 @@ impl Endpoint {
         self.target.comparable == address.server.comparable && self.proxy == address.proxy
     }
 
-    /// Whether it is sent nothing new, and why: it is no longer one of the member's, or the configuration drains it.
-    fn drain_cause(&self) -> Option<&'static str> {
+    /// Why it is sent nothing new, where it is not.
+    fn drain_cause(&self) -> Option<DrainCause> {
         match self.gone.is_cancelled() {
-            true => Some(HAS_LEFT),
-            false => self.is_drained().then_some(IS_DRAINED),
+            true => Some(DrainCause::Left),
+            false => self.is_drained().then_some(DrainCause::Configured),
         }
+    }
+
+    /// Whether it may be sent something new, as far as that is not for what is known of it to say: it is the member's,
+    /// and is not drained.
+    pub(crate) fn takes_requests(&self) -> bool {
+        self.drain_cause().is_none()
     }
 
     /// Whether the configuration drains it: it is asked whether it is well, and is sent nothing else.
@@ -153,9 +172,10 @@ impl Endpoint {
     /// That it may not.
     pub(crate) fn check_drain(&self, cluster: &ClusterName, is_to_it: bool) -> Result<(), ForwardError> {
         match self.drain_cause() {
-            Some(IS_DRAINED) if is_to_it => Ok(()),
+            Some(DrainCause::Configured) if is_to_it => Ok(()),
             Some(cause) => {
-                let left_out = Arc::new([(self.target.address.clone(), LeftOut::new(LeftOutReason::Drain, cause))]);
+                let why = LeftOut::new(LeftOutReason::Drain, cause.as_str());
+                let left_out = Arc::new([(self.target.address.clone(), why)]);
                 let cluster = cluster.clone();
                 Err(ForwardError::NoEndpoint { cluster, is_chosen: false, left_out, retry_after: Duration::ZERO })
             }
@@ -176,7 +196,7 @@ impl Endpoint {
     /// Whether nothing at all is known against it: it can be reached, is ready, answers questions of our own well, and
     /// is not drained.
     pub(crate) fn is_first_choice(&self) -> bool {
-        self.is_usable() && !self.is_drained() && self.observer.is_ready() && !self.is_ejected()
+        self.is_usable() && self.takes_requests() && self.observer.is_ready() && !self.is_ejected()
     }
 
     /// How many requests of this kind are in flight.
@@ -205,7 +225,7 @@ impl Endpoint {
     pub(crate) fn left_out(&self) -> Option<LeftOut> {
         let unreachable = self.observer.unreachable_for().map(|(_, reason)| reason);
         if let Some(cause) = self.drain_cause() {
-            return Some(self.left_out_by_drain(cause, unreachable));
+            return Some(self.left_out_by_drain(cause.as_str(), unreachable));
         }
         if self.breaker.closed_for().is_some() {
             return Some(self.left_out_by_breaker(unreachable));
@@ -328,7 +348,7 @@ impl Endpoint {
     /// nothing new does not say that anything new can be asked of a member that is lost.
     fn observers(&self) -> impl Iterator<Item = &Observer> {
         let member = self.member.as_deref();
-        let member = member.filter(|member| !member.is_unreachable() || self.drain_cause().is_none());
+        let member = member.filter(|member| !member.is_unreachable() || self.takes_requests());
         std::iter::once(&*self.observer).chain(member)
     }
 

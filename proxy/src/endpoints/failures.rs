@@ -95,7 +95,7 @@ pub(crate) fn full(cluster: &ClusterName, endpoint: &Endpoint) -> ForwardError {
 /// Whether none of those that may be sent requests can be reached. Not where there are none: what is drained is not
 /// lost.
 pub(crate) fn are_lost(all: &[Arc<Endpoint>]) -> bool {
-    let mut asked = all.iter().filter(|endpoint| !endpoint.is_drained()).peekable();
+    let mut asked = all.iter().filter(|endpoint| endpoint.takes_requests()).peekable();
     asked.peek().is_some() && asked.all(|endpoint| !endpoint.is_usable())
 }
 
