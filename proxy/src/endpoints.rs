@@ -12,6 +12,7 @@
 //! cluster has, a look at each one's counter is as cheap as its choice of two, and takes the better one always.
 
 pub(crate) mod breaker;
+pub(crate) mod candidates;
 pub(crate) mod checks;
 pub(crate) mod destination;
 pub(crate) mod endpoint;
@@ -40,6 +41,7 @@ use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::ClusterName;
 
 use crate::endpoints::breaker::Admission;
+use crate::endpoints::candidates::{Candidates, Tried, Wanted};
 use crate::endpoints::destination::{Destination, EndpointSubset};
 use crate::endpoints::endpoint::{Endpoint, EndpointRequest, EndpointStatus};
 use crate::endpoints::failures::{Failures, are_lost, none_can_be_reached};
@@ -63,27 +65,6 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(3600);
 
 /// How often it is looked whether anything is still under way there.
 const DRAIN_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Where a request was sent before.
-#[derive(Clone, Default)]
-pub(crate) enum Tried {
-    #[default]
-    Nowhere,
-    /// It failed there: it is sent there again only where no other is left.
-    Failed(Arc<Endpoint>),
-    /// It was answered there, and is asked of others alone.
-    Answered(Arc<Endpoint>),
-}
-
-impl Tried {
-    fn has_failed_at(&self, endpoint: &Arc<Endpoint>) -> bool {
-        matches!(self, Self::Failed(before) if Arc::ptr_eq(before, endpoint))
-    }
-
-    fn was_answered_at(&self, endpoint: &Arc<Endpoint>) -> bool {
-        matches!(self, Self::Answered(before) if Arc::ptr_eq(before, endpoint))
-    }
-}
 
 /// The endpoints in the order of the configuration; at least one.
 type List = Arc<ArcSwap<Vec<Arc<Endpoint>>>>;
@@ -260,14 +241,15 @@ impl Endpoints {
     /// Of the only endpoint that there is; [`ForwardError::NoEndpoint`] where there are others, or a policy chooses.
     pub(crate) async fn open<T, F: Future<Output = Result<T, ForwardError>>>(
         &self,
-        of: (LaneKind, Asker),
+        (kind, asker): (LaneKind, Asker),
         destination: &Destination,
         tried: &Tried,
         open: impl Fn(Arc<Endpoint>) -> F,
     ) -> Result<(EndpointRequest, T), ForwardError> {
+        let wanted = Wanted { kind, asker, destination, tried };
         loop {
             let all = self.all();
-            match self.open_among(&all, of, destination, tried, &open).await {
+            match self.open_among(&all, wanted, &open).await {
                 // Others have taken their place meanwhile.
                 Err(_) if !Arc::ptr_eq(&all, &self.all()) => {}
                 opened => return opened,
@@ -279,35 +261,17 @@ impl Endpoints {
     async fn open_among<T, F: Future<Output = Result<T, ForwardError>>>(
         &self,
         all: &Arc<Vec<Arc<Endpoint>>>,
-        (kind, asker): (LaneKind, Asker),
-        destination: &Destination,
-        tried: &Tried,
+        wanted: Wanted<'_>,
         open: &impl Fn(Arc<Endpoint>) -> F,
     ) -> Result<(EndpointRequest, T), ForwardError> {
-        let is_gated = asker != Asker::Ourselves;
-        if is_gated {
-            self.check_load(all, kind)?;
+        if wanted.is_gated() {
+            self.check_load(all, wanted.kind)?;
         }
-        let is_to_one = matches!(destination, Destination::At(_));
-        let begin = |endpoint: &Arc<Endpoint>| {
-            let endpoint = endpoint.clone();
-            let admission = if is_gated { endpoint.breaker.admit() } else { Some(Admission::Free) };
-            let opening = admission.map(|admission| (endpoint.hold_admitted(kind, admission), open(endpoint.clone())));
-            async move {
-                let Some((held, opening)) = opening else {
-                    return Err(failures::open_breaker(&self.cluster, &endpoint, all.len()));
-                };
-                // It is in flight already, so that one that leaves from now on is not cut before this has ended.
-                endpoint.check_drain(&self.cluster, is_to_one)?;
-                let opened = opening.await?;
-                endpoint.check_drain(&self.cluster, is_to_one)?;
-                Ok((held, opened))
-            }
-        };
+        let begin = |endpoint| self.begin(endpoint, all.len(), wanted, open);
         let mut failures = Failures::new(&self.cluster);
-        let candidates = match (destination, all.as_slice()) {
-            (Destination::Any | Destination::At(_), [only]) if !tried.was_answered_at(only) => {
-                return match !is_gated || only.has_room(kind) {
+        match (wanted.destination, all.as_slice()) {
+            (Destination::Any | Destination::At(_), [only]) if !wanted.tried.was_answered_at(only) => {
+                return match wanted.has_room_at(only) {
                     true => begin(only).await,
                     false => Err(failures::full(&self.cluster, only)),
                 };
@@ -320,59 +284,47 @@ impl Endpoints {
                     failures.into_error(&self.all.load(), &self.member, false)
                 });
             }
-            (Destination::Any | Destination::Chosen(_), all) => {
-                all.iter().filter(|one| destination.includes(&one.target) && !tried.was_answered_at(one))
-            }
-        };
-        let candidates = candidates.filter(|endpoint| match endpoint.check_drain(&self.cluster, is_to_one) {
-            Ok(()) => true,
-            Err(error) => {
-                failures.note(endpoint, error);
-                false
-            }
-        });
-        let (candidates, full): (Vec<_>, Vec<_>) =
-            candidates.partition(|endpoint| !is_gated || endpoint.has_room(kind));
-        full.into_iter().for_each(|endpoint| failures.note(endpoint, failures::full(&self.cluster, endpoint)));
-        let (mut last, mut left): (Vec<_>, Vec<_>) =
-            candidates.into_iter().partition(|endpoint| tried.has_failed_at(endpoint));
-        let may_be_asked =
-            |endpoint: &Endpoint| endpoint.is_usable() && !(is_gated && endpoint.breaker.closed_for().is_some());
-        while let Some(at) = self.best(&left, kind, may_be_asked) {
-            let endpoint = left.swap_remove(at);
-            let another = left.iter().chain(&last).any(|other| may_be_asked(other));
-            let (begun, dialed) = (Instant::now(), endpoint.pool.dialed());
-            let patience = patience(endpoint.pool.last_dial_took());
-            match timeout(if another { patience } else { Duration::MAX }, begin(endpoint)).await {
-                Ok(Ok(opened)) => return Ok(opened),
-                Ok(Err(error)) if error.is_of_endpoint() => failures.note(endpoint, error),
-                Ok(Err(error)) => return Err(error),
-                Err(_) => {
-                    // Where many wait, connections are made one after the other; and the handshake of one that is to be
-                    // switched, or speaks HTTP/1.1, may be slow while others carry answers.
-                    let was_heard = endpoint.observer.heard_at().is_some_and(|heard| heard >= begun);
-                    if !was_heard && endpoint.pool.dialed() == dialed {
-                        let (address, patience) = (&endpoint.target.address, patience.as_secs_f32());
-                        endpoint.observer.unreachable(format!("no connection to {address} within {patience:.1} s"));
-                    }
-                    last.push(endpoint);
-                }
+            (Destination::Any | Destination::Chosen(_), _) => {}
+        }
+        let mut candidates = Candidates::among(all, wanted, &self.cluster, &mut failures);
+        while let Some((endpoint, has_another)) = candidates.next(self.turn.fetch_add(1, Ordering::Relaxed)) {
+            match opened_in_time(endpoint, has_another, begin(endpoint)).await {
+                Some(Ok(opened)) => return Ok(opened),
+                Some(Err(error)) if error.is_of_endpoint() => failures.note(endpoint, error),
+                Some(Err(error)) => return Err(error),
+                None => candidates.postpone(endpoint),
             }
         }
-        last.extend(left);
-        if !Arc::ptr_eq(all, &self.all.load()) {
-            // The others are better asked than those that are left.
-            last.clear();
-        }
+        // Where others have taken their place, those are better asked than what is left.
+        let rest = if Arc::ptr_eq(all, &self.all.load()) { candidates.rest() } else { Vec::new() };
         let mut tries: FuturesUnordered<_> =
-            last.into_iter().map(|endpoint| begin(endpoint).map(move |opened| (endpoint, opened))).collect();
+            rest.into_iter().map(|endpoint| begin(endpoint).map(move |opened| (endpoint, opened))).collect();
         while let Some((endpoint, opened)) = tries.next().await {
             match opened {
                 Ok(opened) => return Ok(opened),
                 Err(error) => failures.note(endpoint, error),
             }
         }
-        Err(failures.into_error(&self.all.load(), &self.member, matches!(destination, Destination::Chosen(_))))
+        let is_chosen = matches!(wanted.destination, Destination::Chosen(_));
+        Err(failures.into_error(&self.all.load(), &self.member, is_chosen))
+    }
+
+    /// Opens something at one of so many endpoints, if its breaker lets the request in.
+    async fn begin<T, F: Future<Output = Result<T, ForwardError>>>(
+        &self,
+        endpoint: &Arc<Endpoint>,
+        count: usize,
+        wanted: Wanted<'_>,
+        open: &impl Fn(Arc<Endpoint>) -> F,
+    ) -> Result<(EndpointRequest, T), ForwardError> {
+        let admission = if wanted.is_gated() { endpoint.breaker.admit() } else { Some(Admission::Free) };
+        let admission = admission.ok_or_else(|| failures::open_breaker(&self.cluster, endpoint, count))?;
+        let held = endpoint.hold_admitted(wanted.kind, admission);
+        // It is in flight already, so that one that leaves from now on is not cut before this has ended.
+        endpoint.check_drain(&self.cluster, wanted.is_to_one())?;
+        let opened = open(Arc::clone(endpoint)).await?;
+        endpoint.check_drain(&self.cluster, wanted.is_to_one())?;
+        Ok((held, opened))
     }
 
     /// Whether there is another endpoint that such a request may be sent to now, and nothing is known against it.
@@ -430,24 +382,31 @@ impl Endpoints {
             member.ready(are_drained || all.iter().any(|endpoint| endpoint.takes_requests() && is_ready(endpoint)));
         }
     }
+}
 
-    /// The place of the endpoint with the least to do, of those that may be asked. One against which something is known
-    /// is the last choice: where all are, the least loaded of them is asked as before.
-    fn best(
-        &self,
-        among: &[&Arc<Endpoint>],
-        kind: LaneKind,
-        may_be_asked: impl Fn(&Endpoint) -> bool,
-    ) -> Option<usize> {
-        let count = among.len();
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        let now = Instant::now();
-        let places = (0..count).map(|step| turn.wrapping_add(step) % count);
-        places.filter(|at| may_be_asked(among[*at])).min_by_key(|at| {
-            let endpoint = among[*at];
-            (!endpoint.is_first_choice(), endpoint.lets_pass(turn, now), endpoint.outstanding(kind))
-        })
+/// Waits for what is opened at an endpoint, and no longer than its patience where there is another. `None` where that is
+/// over: then it is known to be out of reach, unless something was heard of it meanwhile.
+async fn opened_in_time<T>(
+    endpoint: &Endpoint,
+    has_another: bool,
+    opening: impl Future<Output = Result<T, ForwardError>>,
+) -> Option<Result<T, ForwardError>> {
+    if !has_another {
+        return Some(opening.await);
     }
+    let (begun, dialed) = (Instant::now(), endpoint.pool.dialed());
+    let patience = patience(endpoint.pool.last_dial_took());
+    if let Ok(opened) = timeout(patience, opening).await {
+        return Some(opened);
+    }
+    // Where many wait, connections are made one after the other; and the handshake of one that is to be switched, or
+    // speaks HTTP/1.1, may be slow while others carry answers.
+    let was_heard = endpoint.observer.heard_at().is_some_and(|heard| heard >= begun);
+    if !was_heard && endpoint.pool.dialed() == dialed {
+        let (address, patience) = (&endpoint.target.address, patience.as_secs_f32());
+        endpoint.observer.unreachable(format!("no connection to {address} within {patience:.1} s"));
+    }
+    None
 }
 
 /// How long a request waits for a connection to an endpoint, to which the last one took so long, while another may have

@@ -15,7 +15,7 @@ use tributary_apimachinery::{Permit, explain};
 use crate::credentials::Current;
 use crate::credentials::unauthorized::note_endpoint;
 use crate::credentials::user::MemberUser;
-use crate::endpoints::Tried;
+use crate::endpoints::candidates::Tried;
 use crate::endpoints::destination::Destination;
 use crate::endpoints::endpoint::{Endpoint, EndpointRequest};
 use crate::error::{ForwardError, Sent};

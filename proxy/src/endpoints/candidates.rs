@@ -1,0 +1,200 @@
+//! Which of a member's endpoints a request is sent to, one after the other, and which are left for the end: a decision
+//! by what is known of each at that moment, apart from whoever sends (`endpoints.rs`).
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+use tributary_apimachinery::ClusterName;
+
+use crate::endpoints::destination::Destination;
+use crate::endpoints::endpoint::Endpoint;
+use crate::endpoints::failures::{self, Failures};
+use crate::places::Asker;
+use crate::pool::LaneKind;
+
+/// Where a request was sent before.
+#[derive(Clone, Default)]
+pub(crate) enum Tried {
+    #[default]
+    Nowhere,
+    /// It failed there: it is sent there again only where no other is left.
+    Failed(Arc<Endpoint>),
+    /// It was answered there, and is asked of others alone.
+    Answered(Arc<Endpoint>),
+}
+
+impl Tried {
+    fn has_failed_at(&self, endpoint: &Arc<Endpoint>) -> bool {
+        matches!(self, Self::Failed(before) if Arc::ptr_eq(before, endpoint))
+    }
+
+    pub(crate) fn was_answered_at(&self, endpoint: &Arc<Endpoint>) -> bool {
+        matches!(self, Self::Answered(before) if Arc::ptr_eq(before, endpoint))
+    }
+}
+
+/// What of a request decides where it may be sent.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) kind: LaneKind,
+    pub(crate) asker: Asker,
+    pub(crate) destination: &'a Destination,
+    pub(crate) tried: &'a Tried,
+}
+
+impl Wanted<'_> {
+    /// Whether bounds and breakers count. What this process asks for itself is asked in any case.
+    pub(crate) fn is_gated(self) -> bool {
+        self.asker != Asker::Ourselves
+    }
+
+    /// Whether it is for one endpoint alone, which may be drained.
+    pub(crate) fn is_to_one(self) -> bool {
+        matches!(self.destination, Destination::At(_))
+    }
+
+    /// Whether an endpoint has room for it.
+    pub(crate) fn has_room_at(self, endpoint: &Endpoint) -> bool {
+        !self.is_gated() || endpoint.has_room(self.kind)
+    }
+
+    /// Whether an endpoint may be asked before the end: it can be reached, as far as is known, and lets it in.
+    fn may_be_asked_of(self, endpoint: &Endpoint) -> bool {
+        endpoint.is_usable() && !(self.is_gated() && endpoint.breaker.closed_for().is_some())
+    }
+}
+
+/// The endpoints that are left for a request.
+pub(crate) struct Candidates<'a> {
+    wanted: Wanted<'a>,
+    /// To be tried one after the other.
+    left: Vec<&'a Arc<Endpoint>>,
+    /// To be tried at the end: those at which it failed before, and those that gave no connection in time.
+    last: Vec<&'a Arc<Endpoint>>,
+}
+
+impl<'a> Candidates<'a> {
+    /// Those of a member's endpoints that it may be sent to. Why it may not be sent to others is noted.
+    pub(crate) fn among(
+        all: &'a [Arc<Endpoint>],
+        wanted: Wanted<'a>,
+        cluster: &ClusterName,
+        failures: &mut Failures,
+    ) -> Self {
+        let Wanted { destination, tried, .. } = wanted;
+        let mut candidates = Self { wanted, left: Vec::new(), last: Vec::new() };
+        let named = all.iter().filter(|one| destination.includes(&one.target) && !tried.was_answered_at(one));
+        for endpoint in named {
+            match endpoint.check_drain(cluster, wanted.is_to_one()) {
+                Err(error) => failures.note(endpoint, error),
+                Ok(()) if !wanted.has_room_at(endpoint) => failures.note(endpoint, failures::full(cluster, endpoint)),
+                Ok(()) if tried.has_failed_at(endpoint) => candidates.last.push(endpoint),
+                Ok(()) => candidates.left.push(endpoint),
+            }
+        }
+        candidates
+    }
+
+    /// Takes the best of those that may be asked, and says whether there is another one; `None` where none of them is
+    /// left. Which of equals that is goes by the `turn`.
+    pub(crate) fn next(&mut self, turn: usize) -> Option<(&'a Arc<Endpoint>, bool)> {
+        let endpoint = self.left.swap_remove(self.best(turn)?);
+        let mut others = self.left.iter().chain(&self.last);
+        Some((endpoint, others.any(|other| self.wanted.may_be_asked_of(other))))
+    }
+
+    /// The place of the endpoint with the least to do, of those that may be asked. One against which something is known
+    /// is the last choice: where all are, the least loaded of them is asked as before.
+    fn best(&self, turn: usize) -> Option<usize> {
+        let (count, now) = (self.left.len(), Instant::now());
+        let places = (0..count).map(|step| turn.wrapping_add(step) % count);
+        places.filter(|at| self.wanted.may_be_asked_of(self.left[*at])).min_by_key(|at| {
+            let endpoint = self.left[*at];
+            (!endpoint.is_first_choice(), endpoint.lets_pass(turn, now), endpoint.outstanding(self.wanted.kind))
+        })
+    }
+
+    /// This one gave no connection in time: it is tried again at the end.
+    pub(crate) fn postpone(&mut self, endpoint: &'a Arc<Endpoint>) {
+        self.last.push(endpoint);
+    }
+
+    /// All that are left, to be tried at once.
+    pub(crate) fn rest(mut self) -> Vec<&'a Arc<Endpoint>> {
+        self.last.append(&mut self.left);
+        self.last
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Uri;
+    use kube::config::AuthInfo;
+
+    use super::*;
+    use crate::credentials::certificate::Certificate;
+    use crate::endpoints::endpoint_maker::EndpointMaker;
+    use crate::endpoints::reachability::Observer;
+    use crate::target::{Address, targets};
+    use crate::tuning::ClientTuning;
+
+    /// Three endpoints of which nothing is known.
+    async fn endpoints(cluster: &ClusterName) -> Vec<Arc<Endpoint>> {
+        let [first, second, third] = [1, 2, 3].map(|port| format!("http://127.0.0.1:{port}").parse::<Uri>().unwrap());
+        let config = kube::Config::new(first);
+        let maker = EndpointMaker {
+            cluster,
+            config: &config,
+            tuning: &ClientTuning::default(),
+            certificate: &Certificate::configured(&AuthInfo::default()),
+            proofs: &Arc::default(),
+            connector: None,
+            member: &Arc::new(Observer::new(cluster.clone())),
+            is_one_of_several: true,
+        };
+        let mut all = Vec::new();
+        for target in targets(cluster, &config, &[second, third].map(Address::from)).unwrap() {
+            all.push(maker.make(target).await.unwrap());
+        }
+        all
+    }
+
+    /// The places in which a request is tried, and those that are left for the end.
+    fn order(all: &[Arc<Endpoint>], cluster: &ClusterName, asker: Asker, tried: &Tried) -> (Vec<usize>, Vec<usize>) {
+        let wanted = Wanted { kind: LaneKind::Short, asker, destination: &Destination::Any, tried };
+        let mut candidates = Candidates::among(all, wanted, cluster, &mut Failures::new(cluster));
+        let at = |endpoint: &Arc<Endpoint>| all.iter().position(|one| Arc::ptr_eq(one, endpoint)).unwrap();
+        let mut tries = Vec::new();
+        while let Some((endpoint, has_another)) = candidates.next(0) {
+            let others = candidates.left.iter().chain(&candidates.last);
+            let are_usable = others.filter(|other| other.is_usable() && other.breaker.closed_for().is_none()).count();
+            assert!(has_another == (are_usable > 0) || !wanted.is_gated());
+            tries.push(at(endpoint));
+        }
+        (tries, candidates.rest().into_iter().map(at).collect())
+    }
+
+    #[tokio::test]
+    async fn the_best_come_first_and_those_against_which_something_is_known_last() {
+        let cluster = ClusterName::new("a").unwrap();
+        let order_of = |all: &[Arc<Endpoint>], tried: &Tried| order(all, &cluster, Asker::Client, tried);
+        let all = endpoints(&cluster).await;
+        let held = [all[0].hold(LaneKind::Short), all[0].hold(LaneKind::Short), all[1].hold(LaneKind::Short)];
+        assert_eq!(order_of(&all, &Tried::Nowhere), (vec![2, 1, 0], vec![]), "the least loaded first");
+        assert_eq!(order_of(&all, &Tried::Failed(all[2].clone())), (vec![1, 0], vec![2]));
+        assert_eq!(order_of(&all, &Tried::Answered(all[2].clone())), (vec![1, 0], vec![]));
+        all[2].ready(false);
+        assert_eq!(order_of(&all, &Tried::Nowhere), (vec![1, 0, 2], vec![]), "not ready is the last choice");
+        all[1].observer.unreachable("refused".to_owned());
+        assert_eq!(order_of(&all, &Tried::Nowhere), (vec![0, 2], vec![1]), "what cannot be reached is left");
+        for _ in 0..5 {
+            all[0].breaker.failed();
+        }
+        assert_eq!(order_of(&all, &Tried::Nowhere), (vec![2], vec![0, 1]), "nor is an open breaker asked");
+        let (own, rest) = order(&all, &cluster, Asker::Ourselves, &Tried::Nowhere);
+        assert_eq!((own, rest), (vec![0, 2], vec![1]), "by ourselves it is");
+        all[2].set_drained(true);
+        assert_eq!(order_of(&all, &Tried::Nowhere), (vec![], vec![0, 1]), "one that is drained is none of them");
+        drop(held);
+    }
+}
