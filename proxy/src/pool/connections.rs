@@ -157,7 +157,7 @@ impl Connections {
     /// Room on one of them.
     pub(crate) fn pick(&self, version: u64, here: runtime::Id) -> Pick {
         let slots = self.slots.load();
-        let fresh = || slots.iter().filter(|slot| slot.is_usable(version) && !slot.is_worn());
+        let fresh = || fresh(&slots, version);
         let ours = || fresh().filter(|slot| slot.runtime == here);
         if let Some(permit) = ours().find_map(|slot| slot.reserve(80)) {
             return Pick::Room(permit);
@@ -175,7 +175,7 @@ impl Connections {
             return self.pick(version, here);
         }
         let slots = self.slots.load();
-        let fresh = || slots.iter().filter(|slot| slot.is_usable(version) && !slot.is_worn());
+        let fresh = || fresh(&slots, version);
         let ours = || fresh().filter(|slot| slot.runtime == here);
         let quiet = ours().find(|slot| slot.streams() < SPREAD_FROM.min(slot.allowed()));
         if let Some(permit) = quiet.and_then(|slot| slot.reserve(80)) {
@@ -193,8 +193,7 @@ impl Connections {
     /// where a new one should be dialed, for those who come before it is there.
     pub(crate) fn pick_first(&self, version: u64) -> Pick {
         let slots = self.slots.load();
-        let mut fresh = slots.iter().filter(|slot| slot.is_usable(version) && !slot.is_worn());
-        match fresh.find_map(|slot| slot.reserve(100)).or_else(|| least_worn(&slots, version)) {
+        match fresh(&slots, version).find_map(|slot| slot.reserve(100)).or_else(|| least_worn(&slots, version)) {
             Some(permit) if self.has_spare(version) => Pick::Room(permit),
             Some(permit) => Pick::Tight(permit),
             None => Pick::Full,
@@ -204,7 +203,7 @@ impl Connections {
     /// Whether all of them together have room for a fifth of what the last one carries.
     pub(crate) fn has_spare(&self, version: u64) -> bool {
         let slots = self.slots.load();
-        let fresh = || slots.iter().filter(|slot| slot.is_usable(version) && !slot.is_worn());
+        let fresh = || fresh(&slots, version);
         let room: usize = fresh().map(|slot| slot.allowed().saturating_sub(slot.streams())).sum();
         fresh().next_back().is_some_and(|last| room >= (last.allowed() / 5).max(1))
     }
@@ -310,6 +309,11 @@ impl Connections {
         let slots = self.slots.load();
         (slots.len(), slots.iter().map(|slot| slot.streams()).sum())
     }
+}
+
+/// Those with credentials of this version that are not to be replaced.
+fn fresh(slots: &[Arc<Slot>], version: u64) -> impl DoubleEndedIterator<Item = &Arc<Slot>> {
+    slots.iter().filter(move |slot| slot.is_usable(version) && !slot.is_worn())
 }
 
 /// A stream on the connection on which the fewest broke off, where those that are not to be replaced are full: who
