@@ -1,7 +1,8 @@
 //! Text that may come from members, where a terminal shows it: names, reasons and messages are theirs, and a terminal
-//! obeys characters.
+//! obeys characters. And bytes as text.
 
 use std::borrow::Cow;
+use std::fmt::Write;
 
 /// Whether a terminal obeys a character, or it changes how others are read: control characters, separators of lines,
 /// marks of the direction of writing, and what has no shape of its own. Line feeds are among them.
@@ -36,6 +37,15 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
+/// Bytes as hexadecimal digits, in lower case: two of each.
+pub fn hex(bytes: impl AsRef<[u8]>) -> String {
+    let bytes = bytes.as_ref();
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        let _infallible = write!(text, "{byte:02x}");
+        text
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -47,5 +57,10 @@ mod tests {
             "a: ä\n- \\u{1b}[31mred\\u{d}\\u{9b}\\u{202e}\n\\u{2066}\\u{e0041}"
         );
         assert!(matches!(printable("größer\n集群 e\u{301}"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn bytes_are_two_digits_each() {
+        assert_eq!((hex([]), hex([0, 0x0a, 0xff])), (String::new(), "000aff".to_owned()));
     }
 }

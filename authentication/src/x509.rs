@@ -1,7 +1,6 @@
 //! Client certificates (apiserver `pkg/authentication/request/x509`).
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,6 +10,7 @@ use rustls::crypto::aws_lc_rs;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, TrustAnchor, UnixTime};
 use sha2::{Digest, Sha256};
+use tributary_apimachinery::text::hex;
 use webpki::{EndEntityCert, KeyUsage, VerifiedPath};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::ExtendedKeyUsage;
@@ -286,10 +286,7 @@ fn text(attribute: &AttributeTypeAndValue<'_>) -> Result<String, CertificateErro
 }
 
 fn fingerprint(certificate: &CertificateDer<'_>) -> String {
-    Sha256::digest(certificate).iter().fold("X509SHA256=".to_owned(), |mut text, byte| {
-        let _infallible = write!(text, "{byte:02x}");
-        text
-    })
+    format!("X509SHA256={}", hex(Sha256::digest(certificate)))
 }
 
 #[cfg(test)]

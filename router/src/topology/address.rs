@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use tributary_apimachinery::text::hex;
 
 /// How a cluster is reached, as a digest. What one cluster said is not taken for the words of another that is given its
 /// name; a renewed credential makes no other cluster of it, and neither does what is told to it, or decided for it.
@@ -13,7 +14,6 @@ pub struct ClusterAddress(Arc<str>);
 impl ClusterAddress {
     /// That of a description that says by which servers the cluster is reached, and how it is known to be the one.
     pub fn of(description: &str) -> Self {
-        let digest: String = Sha256::digest(description).iter().map(|byte| format!("{byte:02x}")).collect();
-        Self(digest.into())
+        Self(hex(Sha256::digest(description)).into())
     }
 }

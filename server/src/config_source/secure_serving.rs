@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
+use tributary_apimachinery::text::hex;
 use tributary_authentication::ClientCertificates;
 use tributary_crds::{SecretText, SecureServing, UpstreamClusterSpec};
 
@@ -42,7 +43,7 @@ pub(super) fn cluster_hosts(
         fingerprint.update(bytes);
     }
     let tls = HostTls {
-        fingerprint: fingerprint.finalize().iter().map(|byte| format!("{byte:02x}")).collect(),
+        fingerprint: hex(fingerprint.finalize()),
         serving: serving_key(certificate, key)?,
         client_authorities: client_ca.map(|bundle| client_authorities(&bundle)).transpose()?,
     };

@@ -9,6 +9,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
+use tributary_apimachinery::text::hex;
 
 use rcgen::{
     BasicConstraints, CertificateParams, CidrSubnet, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
@@ -195,7 +196,7 @@ fn sign_authority(key: &KeyPair, now: Duration, end: Duration) -> Result<StoredC
 fn authority_parameters(key: &KeyPair) -> CertificateParams {
     use sha2::Digest;
     let digest = sha2::Sha256::digest(key.public_key_raw());
-    let serial: String = digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+    let serial = hex(&digest[..4]);
     let mut parameters = CertificateParams::default();
     parameters.distinguished_name = name(&format!("tributary personal authority {serial}"));
     parameters.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));

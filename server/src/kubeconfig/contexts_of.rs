@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use kube::config::{AuthInfo, Cluster, Context, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use secrecy::ExposeSecret;
 use sha2::{Digest, Sha256};
+use tributary_apimachinery::text::hex;
 use tributary_proxy::without_user_info;
 
 use super::files::KubeconfigFiles;
@@ -436,5 +437,5 @@ fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
         hash.update((part.len() as u64).to_le_bytes());
         hash.update(part);
     }
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(hash.finalize())
 }
