@@ -32,6 +32,12 @@ const BODY_BYTES_MAX: usize = 64 << 10;
 #[derive(Debug, Default)]
 pub(super) struct Unfinished {
     protocol: Protocol,
+    held: Held,
+}
+
+/// What is held of it, in bytes of memory.
+#[derive(Debug, Default)]
+struct Held {
     head: usize,
     /// What stays: trailers, which h2 holds for as long as their stream is open, and the buffer of HTTP/1.1.
     kept: usize,
@@ -88,14 +94,14 @@ impl Unfinished {
                 self.protocol = Protocol::Http2(Frames::default());
                 bytes = &bytes[same..];
             } else if same < bytes.len() {
-                self.head += (*matched - same) * BUFFER_BYTES;
+                self.held.head += (*matched - same) * BUFFER_BYTES;
                 self.protocol = Protocol::Http1;
             }
         }
         match &mut self.protocol {
             Protocol::Undecided(_) => {}
-            Protocol::Http1 => self.head += bytes.len() * BUFFER_BYTES,
-            Protocol::Http2(frames) => frames.note(bytes, &mut self.head, &mut self.kept, &mut self.body),
+            Protocol::Http1 => self.held.head += bytes.len() * BUFFER_BYTES,
+            Protocol::Http2(frames) => frames.note(bytes, &mut self.held),
         }
     }
 
@@ -103,36 +109,36 @@ impl Unfinished {
     /// was is as large as it has come to be.
     pub(super) fn head_is_whole(&mut self) {
         if matches!(self.protocol, Protocol::Http1) {
-            self.kept = self.kept.max(self.head.min(BLOCK_BYTES_MAX));
-            self.head = 0;
+            self.held.kept = self.held.kept.max(self.held.head.min(BLOCK_BYTES_MAX));
+            self.held.head = 0;
         }
     }
 
     /// What is held of a head that has not ended, and of what stays, in bytes of memory, and at most.
     pub(super) fn head_bytes(&self) -> usize {
-        let head = self.head.min(BLOCK_BYTES_MAX);
+        let head = self.held.head.min(BLOCK_BYTES_MAX);
         match self.protocol {
-            Protocol::Http1 => head.max(self.kept),
-            Protocol::Undecided(_) | Protocol::Http2(_) => head + self.kept,
+            Protocol::Http1 => head.max(self.held.kept),
+            Protocol::Undecided(_) | Protocol::Http2(_) => head + self.held.kept,
         }
     }
 
     /// What is held of trailers, in bytes of memory.
     pub(super) fn trailer_bytes(&self) -> usize {
         match self.protocol {
-            Protocol::Http2(_) => self.kept,
+            Protocol::Http2(_) => self.held.kept,
             Protocol::Undecided(_) | Protocol::Http1 => 0,
         }
     }
 
     /// Whether so much of bodies has come that no more is read before it is known who sends them.
     pub(super) fn is_body_full(&self) -> bool {
-        self.body > BODY_BYTES_MAX
+        self.held.body > BODY_BYTES_MAX
     }
 }
 
 impl Frames {
-    fn note(&mut self, mut bytes: &[u8], head: &mut usize, kept: &mut usize, body: &mut usize) {
+    fn note(&mut self, mut bytes: &[u8], held: &mut Held) {
         while !bytes.is_empty() {
             if self.head_bytes < FRAME_HEAD_BYTES {
                 let taken = bytes.len().min(FRAME_HEAD_BYTES - self.head_bytes);
@@ -145,19 +151,19 @@ impl Frames {
                 let [high, middle, low, ..] = self.head;
                 self.left = u32::from_be_bytes([0, high, middle, low]) as usize;
                 self.note_stream();
-                *body += if self.kind() == FrameKind::Data { DATA_FRAME_BYTES } else { 0 };
+                held.body += if self.kind() == FrameKind::Data { DATA_FRAME_BYTES } else { 0 };
             }
             let taken = bytes.len().min(self.left);
             self.left -= taken;
             bytes = &bytes[taken..];
             match self.kind() {
-                FrameKind::Part | FrameKind::LastPart if self.are_trailers => *kept += taken * HPACK_BYTES,
-                FrameKind::Part => *head += taken * HPACK_BYTES,
-                FrameKind::Data => *body += taken,
+                FrameKind::Part | FrameKind::LastPart if self.are_trailers => held.kept += taken * HPACK_BYTES,
+                FrameKind::Part => held.head += taken * HPACK_BYTES,
+                FrameKind::Data => held.body += taken,
                 FrameKind::LastPart | FrameKind::Other => {}
             }
             if self.left == 0 {
-                *head = if self.kind() == FrameKind::LastPart { 0 } else { *head };
+                held.head = if self.kind() == FrameKind::LastPart { 0 } else { held.head };
                 self.head_bytes = 0;
             }
         }
