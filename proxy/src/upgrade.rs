@@ -16,7 +16,7 @@ use hyper::client::conn::http1;
 use hyper::upgrade::OnUpgrade;
 use tributary_apimachinery::body::{self, Body};
 use tributary_apimachinery::permit::TunnelPermit;
-use tributary_apimachinery::{Permit, explain};
+use tributary_apimachinery::{Permit, explain, or_never};
 
 use crate::credentials::Current;
 use crate::credentials::unauthorized::About;
@@ -137,7 +137,7 @@ fn join(
         let _permit = permit;
         tokio::select! {
             () = shutdown.cancelled() => {}
-            () = async { match end { Some(end) => end.come().await, None => std::future::pending().await } } => {}
+            () = or_never(end.as_ref().map(TunnelEnd::come)) => {}
             ended = joined(client, upgraded, Arc::clone(&endpoint)) => {
                 if let Some(error) = ended {
                     endpoint.broke_off(&cluster, &error);

@@ -8,6 +8,8 @@ use tributary_authentication::{Authority, Reach, UserInfo, VerifierName};
 use tributary_flow_control::AdmittedRequest;
 use tributary_proxy::{ClusterClient, GivenIdentity, Impersonation, OwnToken, Peer, RequestIdentity};
 
+use tributary_apimachinery::or_never;
+
 use crate::answer_room::AnswerRoom;
 use crate::authenticated::AuthenticatedUntil;
 use crate::awaited::Awaited;
@@ -91,13 +93,11 @@ async fn gone(rights: Option<CallerRights>) -> StreamOver {
 
 /// Ends when time is over that somebody has for what lasts.
 pub(crate) async fn passed(end: Option<(Instant, StreamOver)>) -> StreamOver {
-    match end {
-        Some((at, why)) => {
-            sleep_until(at).await;
-            why
-        }
-        None => std::future::pending().await,
-    }
+    let passed = async |(at, why): (Instant, StreamOver)| {
+        sleep_until(at).await;
+        why
+    };
+    or_never(end.map(passed)).await
 }
 
 impl Caller {

@@ -12,6 +12,8 @@ use hyper::body::Frame;
 use tokio::sync::mpsc;
 use tokio::time::Sleep;
 
+use tributary_apimachinery::or_never;
+
 use crate::control::{Faults, WriteAnswers};
 
 pub(crate) use tributary_apimachinery::body::{Body, BoxError, full};
@@ -113,19 +115,13 @@ fn streamed_within(faults: &Arc<Faults>, limit: Option<Duration>) -> (mpsc::Send
     let body = Streamed {
         chunks,
         cut: Box::pin(async move {
-            let over = async {
-                match limit {
-                    Some(limit) => tokio::time::sleep(limit).await,
-                    None => std::future::pending().await,
-                }
-            };
             let cut = async {
                 if cut.changed().await.is_err() {
                     std::future::pending::<()>().await;
                 }
             };
             tokio::select! {
-                () = over => {}
+                () = or_never(limit.map(tokio::time::sleep)) => {}
                 () = cut => {}
             }
         }),

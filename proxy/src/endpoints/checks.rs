@@ -26,6 +26,8 @@ use http::{StatusCode, Uri};
 use rand::Rng;
 use tokio::time::{Duration, Instant, sleep, sleep_until, timeout, timeout_at};
 
+use tributary_apimachinery::or_never;
+
 use crate::credentials::Current;
 use crate::credentials::user::MemberUser;
 use crate::endpoints::endpoint::Endpoint;
@@ -100,15 +102,11 @@ pub(crate) async fn run(member: Arc<ClientInner>) {
 /// Asks one endpoint for as long as it is the member's.
 async fn follow_both(member: Arc<ClientInner>, endpoint: Arc<Endpoint>) {
     let gone = endpoint.gone.clone();
-    let suspected = async {
-        match member.endpoints.are_of_a_list() {
-            true => suspicion::follow(Arc::clone(&member), Arc::clone(&endpoint)).await,
-            false => std::future::pending().await,
-        }
-    };
+    let are_several = member.endpoints.are_of_a_list();
+    let suspected = are_several.then(|| suspicion::follow(Arc::clone(&member), Arc::clone(&endpoint)));
     tokio::select! {
         () = follow(Arc::clone(&member), Arc::clone(&endpoint)) => {}
-        () = suspected => {}
+        () = or_never(suspected) => {}
         () = gone.cancelled() => {}
     }
 }

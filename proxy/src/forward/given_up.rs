@@ -17,8 +17,8 @@ use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 use tokio::runtime::Handle;
 use tokio::time::Duration;
-use tributary_apimachinery::Permit;
 use tributary_apimachinery::body::Body;
+use tributary_apimachinery::{Permit, or_never};
 
 use crate::pool::stream_counts::SentStream;
 
@@ -97,10 +97,7 @@ impl<F: Future<Output = Answer> + Send + 'static> Asked<F> {
 
     /// Waits for the answer to begin; to be called until it has. Cancel: safe, the next call waits on.
     pub(crate) async fn answer(&mut self) -> Answer {
-        let answer = match &mut self.waiting {
-            Some(waiting) => waiting.await,
-            None => std::future::pending().await,
-        };
+        let answer = or_never(self.waiting.as_mut()).await;
         self.waiting = None;
         if answer.as_ref().is_err_and(|failed| failed.message().is_some())
             && let Some(unsent) = self.occupied.take()

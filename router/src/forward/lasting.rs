@@ -21,7 +21,7 @@ use futures::future::BoxFuture;
 use http::{Request, Response, StatusCode, header};
 use http_body::Body as _;
 use tokio::time::sleep;
-use tributary_apimachinery::{ClusterName, RequestClass, RequestInfo, Verb};
+use tributary_apimachinery::{ClusterName, RequestClass, RequestInfo, Verb, or_never};
 use tributary_proxy::{TunnelEnd, TunnelEnder};
 
 use super::media_type::content_type;
@@ -113,8 +113,8 @@ fn over(caller: &Caller, cluster: &Cluster, info: &RequestInfo) -> Option<BoxFut
     Some(Box::pin(async move {
         tokio::select! {
             why = passed(end) => why,
-            why = lost(&mut grant) => why,
-            why = refused(dispatched, &name) => why,
+            why = or_never(grant.as_mut().map(FollowedGrant::lost)) => why,
+            why = or_never(dispatched.map(|dispatched| refused(dispatched, &name))) => why,
         }
     }))
 }
@@ -133,21 +133,9 @@ fn judged_verbs(info: &RequestInfo, version: Option<(u64, u64, u64)>) -> impl It
     std::iter::once(info.verb.as_str()).chain(create.then_some(Verb::Create.as_str()))
 }
 
-async fn lost(grant: &mut Option<FollowedGrant>) -> StreamOver {
-    match grant {
-        Some(grant) => grant.lost().await,
-        None => std::future::pending().await,
-    }
-}
-
-async fn refused(dispatched: Option<Arc<Dispatched>>, cluster: &ClusterName) -> StreamOver {
-    match dispatched {
-        Some(dispatched) => {
-            dispatched.refused(cluster).await;
-            StreamOver::Policy
-        }
-        None => std::future::pending().await,
-    }
+async fn refused(dispatched: Arc<Dispatched>, cluster: &ClusterName) -> StreamOver {
+    dispatched.refused(cluster).await;
+    StreamOver::Policy
 }
 
 /// Whether a stream of events has each in a line of its own.

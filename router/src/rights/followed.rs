@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep_until};
-use tributary_apimachinery::{ClusterName, ClusterSelector};
+use tributary_apimachinery::{ClusterName, ClusterSelector, or_never};
 
 use super::caller_rights::CallerRights;
 use super::mirror::RightsStamp;
@@ -134,9 +134,8 @@ impl FollowedRights {
             None => due.into_iter().chain(self.until).min(),
             Some(_) => due,
         };
-        let asking = self.asking.as_mut();
         tokio::select! {
-            () = async { match asking { Some(asking) => drop(asking.await), None => std::future::pending().await } } => {
+            _answered = or_never(self.asking.as_mut()) => {
                 // It is judged with the next look.
                 (self.asking, self.until) = (None, Some(Instant::now()));
             }
@@ -148,7 +147,7 @@ impl FollowedRights {
                 self.clusters.mark_changed();
                 let _is_looked_at_either_way = changed;
             }
-            () = async { match due { Some(at) => sleep_until(at).await, None => std::future::pending().await } } => {}
+            () = or_never(due.map(sleep_until)) => {}
         }
     }
 

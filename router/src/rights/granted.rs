@@ -3,7 +3,7 @@
 
 use tokio::sync::watch;
 use tokio::time::sleep_until;
-use tributary_apimachinery::{ClusterName, RequestInfo};
+use tributary_apimachinery::{ClusterName, RequestInfo, or_never};
 use tributary_authorization::{Attributes, ResourceAttributes};
 
 use super::actor::Whom;
@@ -74,10 +74,9 @@ impl FollowedGrant {
             }
             let (rights, is_to_be_asked) = (self.rights.clone(), !open.is_empty());
             let asked_or_over = async {
-                match (is_to_be_asked, until) {
-                    (true, _) => rights.ask(open).await,
-                    (false, Some(until)) => sleep_until(until).await,
-                    (false, None) => std::future::pending().await,
+                match is_to_be_asked {
+                    true => rights.ask(open).await,
+                    false => or_never(until.map(sleep_until)).await,
                 }
             };
             tokio::select! {

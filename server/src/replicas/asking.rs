@@ -12,7 +12,7 @@ use futures::{FutureExt, future::BoxFuture};
 use http::{Request, StatusCode};
 use rustls::ServerConfig;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
-use tributary_apimachinery::explain;
+use tributary_apimachinery::{explain, or_never};
 use tributary_flow_control::{LOAN, ReplicaId};
 use tributary_router::{LimitShare, Router};
 
@@ -93,14 +93,8 @@ impl Asking {
         loop {
             // What is borrowed is over when it is, whoever is being asked then.
             let end = self.router.flow_shares().settle();
-            let over = async {
-                match end {
-                    Some(end) => sleep_until(end).await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
-                () = over => {}
+                () = or_never(end.map(sleep_until)) => {}
                 _ = resolve.tick() => resolving.extend(self.places.resolve()),
                 Some(resolved) = resolving.next() => {
                     self.places.take(resolved);

@@ -22,6 +22,8 @@ use super::bookmarks::{BookmarkSchedule, Due};
 use super::followed_policies::FollowedPolicies;
 use super::joined::FrameJoiner;
 use super::source::LogPosition;
+use tributary_apimachinery::or_never;
+
 use crate::flow::long_answers::AnswerTurn;
 use crate::refusal::{Refusal, RequestRefusal, VersionRefusal};
 use crate::response::watch::{EventWriter, Prepared};
@@ -174,8 +176,8 @@ impl WatchStream {
             biased;
             () = self.source.advanced() => Wake::Head,
             () = &mut self.timer => Wake::Timer,
-            () = news(&mut self.rights), if self.rights.is_some() => Wake::Rights,
-            () = policy_news(&mut self.policies), if self.policies.is_some() => Wake::Rights,
+            () = or_never(self.rights.as_mut().map(FollowedRights::news)) => Wake::Rights,
+            () = or_never(self.policies.as_mut().map(FollowedPolicies::news)) => Wake::Rights,
             refusal = over(&mut self.ahead), if self.ahead.is_some() => Wake::Caught(refusal),
         }
     }
@@ -329,22 +331,6 @@ impl WatchStream {
         let version = if may_look && self.source.is_at_end() { self.source.vector() } else { told };
         self.bookmark(version, false);
         self.phase = StreamPhase::Ended;
-    }
-}
-
-/// Ends when there may be something to look at.
-async fn news(rights: &mut Option<FollowedRights>) {
-    match rights {
-        Some(rights) => rights.news().await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Ends when there may be something to look at.
-async fn policy_news(policies: &mut Option<FollowedPolicies>) {
-    match policies {
-        Some(policies) => policies.news().await,
-        None => std::future::pending().await,
     }
 }
 

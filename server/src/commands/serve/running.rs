@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::MissedTickBehavior;
-use tributary_apimachinery::ClusterName;
+use tributary_apimachinery::{ClusterName, or_never};
 use tributary_router::Router;
 
 use super::clients::SharedClients;
@@ -194,7 +194,8 @@ impl Running {
         loop {
             tokio::select! {
                 () = self.watch.changed() => self.reload(ReloadCause::FilesChanged).await,
-                () = changed(&mut self.clients) => self.reload_clients(),
+                // Files of the shared mode.
+                () = or_never(self.clients.as_mut().map(SharedClients::changed)) => self.reload_clients(),
                 () = reload.notified() => {
                     self.reload_clients();
                     self.reload(ReloadCause::Hangup).await;
@@ -312,14 +313,6 @@ impl Running {
     /// The URL of the merged view.
     fn url(&self) -> String {
         format!("https://{}", self.address)
-    }
-}
-
-/// Waits until files of the shared mode have changed; for ever where there are none.
-async fn changed(clients: &mut Option<SharedClients>) {
-    match clients {
-        Some(clients) => clients.changed().await,
-        None => std::future::pending().await,
     }
 }
 
