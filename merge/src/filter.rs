@@ -38,8 +38,9 @@ pub trait ObjectFilter {
         None
     }
 
-    /// Whether every object of the namespace of [`scope`](Self::scope) matches, in every cluster. Only then can the
-    /// rest of a list be counted without looking at it.
+    /// Whether every object of the namespace of [`scope`](Self::scope) matches, in every cluster that it
+    /// [wants](Self::wants_cluster). Only then can the rest of a list be counted without looking at it, and is none of
+    /// its objects asked about.
     fn is_whole_namespace(&self) -> bool {
         false
     }

@@ -167,6 +167,40 @@ impl ObjectFilter for Within {
     }
 }
 
+/// Wants one namespace whole, in all clusters but one, and is not to be asked about objects.
+struct Whole;
+
+impl ObjectFilter for Whole {
+    fn matches(&self, _: &ClusterName, object: &Object) -> bool {
+        panic!("asked about {}", object.key())
+    }
+
+    fn wants_cluster(&self, cluster: &ClusterName) -> bool {
+        cluster.as_str() != CLUSTERS[1]
+    }
+
+    fn scope(&self) -> Scope<'_> {
+        Scope { namespace: Some("a"), ..Scope::default() }
+    }
+
+    fn is_whole_namespace(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn of_a_whole_namespace_clusters_are_asked_about_and_objects_are_not() {
+    let clusters = CLUSTERS.map(|name| ClusterName::new(name).unwrap());
+    // Two names in each namespace.
+    let history: History =
+        (0..NAMESPACES.len()).flat_map(|namespace| [(namespace, 1, Some(0)), (namespace, 2, Some(1))]).collect();
+    let heads: Heads = Arc::new(clusters.iter().map(|cluster| (cluster.clone(), snapshot(&history))).collect());
+    let mut cursor = ListCursor::new(heads, Whole, ListPage::default());
+    let mut listed = Vec::new();
+    while cursor.next_chunk(1, |cluster, object| listed.push(format!("{cluster} {}", object.key()))) {}
+    assert_eq!(listed, ["c1 a/01", "c1 a/02", "c3 a/01", "c3 a/02"]);
+}
+
 proptest! {
     #[test]
     fn who_leaps_finds_what_is_wanted(
