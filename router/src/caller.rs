@@ -18,7 +18,7 @@ use crate::flow::holder::Holder;
 use crate::own_credential::OwnCredential;
 use crate::refusal::{Refusal, RequestRefusal};
 use crate::request_trace::{BegunStage, RequestTrace};
-use crate::rights::{self, Actor, CallerRights, RightsMirror, given_user};
+use crate::rights::{self, Actor, CallerRights, RememberedActor, RightsMirror, given_user};
 use crate::stream_over::StreamOver;
 use crate::topology::ClusterSetup;
 
@@ -125,10 +125,11 @@ impl Caller {
                 }
                 let given = given.as_ref().map(given_user).transpose().map_err(RequestRefusal::Impersonation)?;
                 given.as_ref().map_or(Ok(()), rights::bounded)?;
-                let User { info, authority } = user.clone();
-                let who = Who::User(
-                    CallerRights::new(mirror, Actor::new(info, authority, given)).of(extensions.get().cloned()),
-                );
+                let actor = match (given, extensions.get::<RememberedActor>()) {
+                    (None, Some(remembered)) => remembered.of(&user.info, &user.authority),
+                    (given, _) => Arc::new(Actor::new(user.info.clone(), user.authority.clone(), given)),
+                };
+                let who = Who::User(CallerRights::new(mirror, actor).of(extensions.get().cloned()));
                 (who, Holder::user(user.authority.verifier.as_str(), &user.info.username))
             }
         };

@@ -77,7 +77,7 @@ pub use metrics::{ClientClass, Decision, Metrics};
 pub use own_credential::OwnCredential;
 pub use policy::{Policies, Policy};
 pub use report::Report;
-pub use rights::SharedMode;
+pub use rights::{RememberedActor, SharedMode};
 pub use served_resources::ServedResources;
 pub use stages::{TraceContext, TracedStage};
 pub use topology::{ClusterAddress, ClusterSetup, SetupRevision};

@@ -38,6 +38,7 @@ mod obstacle;
 mod read_place;
 mod readable;
 mod readable_cache;
+mod remembered_actor;
 mod reviewed;
 mod reviews;
 mod subject;
@@ -57,6 +58,7 @@ pub(crate) use namespaces::NamespaceRights;
 pub(crate) use read_place::ReadPlace;
 pub(crate) use readable::Readable;
 pub(crate) use readable_cache::ReadableCache;
+pub use remembered_actor::RememberedActor;
 
 /// What serves many users beyond one: memory answers each with what they may read.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -17,7 +17,7 @@ use hyper::body::Incoming;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::{HostName, RequestInfo};
-use tributary_router::{ForwardedWatch, Peer, User};
+use tributary_router::{ForwardedWatch, Peer, RememberedActor, User};
 
 use crate::audit::{Auditor, Panicked, Received};
 use crate::authentication::{Authentication, Authenticator, ClientChain, anonymous_user};
@@ -72,6 +72,8 @@ pub struct Client {
     pub chain: Arc<ClientChain>,
     /// The host that it asked for in TLS (SNI).
     pub server_name: Option<HostName>,
+    /// Who sent its last request, as members see them.
+    pub actor: RememberedActor,
 }
 
 /// The front of the server: one per process, shared by all connections.
@@ -177,6 +179,7 @@ impl<H: Handler> Front<H> {
         let mut observed = self.observers.begin(&request, client.address);
         let mut request = tributary_proxy::received(request);
         request.extensions_mut().insert(Peer(client.address));
+        request.extensions_mut().insert(client.actor.clone());
         let response = self.answer(request, client, note, (has_room, withhold), &mut observed).await;
         if let Some((method, path)) = line {
             let latency_ms = start.elapsed().as_secs_f64() * 1e3;

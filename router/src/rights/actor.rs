@@ -2,6 +2,8 @@
 //! sent and what memory shows both go by it, so that nobody reads what they could not ask for.
 
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::sync::LazyLock;
 
 use tributary_apimachinery::{ClusterName, ServiceAccount};
 use tributary_authentication::{
@@ -20,9 +22,14 @@ const AUTHENTICATION: &str = "authentication.k8s.io";
 /// The version in which kube-apiserver asks whether somebody may be impersonated (1.36: `impersonation/mode.go`).
 const IMPERSONATED_VERSION: &str = "v1";
 
+/// By keys of this process, so that nobody can ask for many actors of one hash.
+static HASHES: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+
 /// Who sends a request, and whom they ask to be, if anybody else. Equal for those whom members cannot tell apart.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Actor {
+    /// Of all that follows. An actor is looked up several times for each request.
+    hash: u64,
     user: UserInfo,
     authority: Authority,
     /// Whom the client asks to be, in its own `Impersonate-*` headers.
@@ -95,7 +102,13 @@ impl Actor {
         };
         let at_home = own.filter(|(_, own)| *own != told).and_then(|(home, own)| Some((home.clone(), own.ok()?)));
         let (groups, not_sent) = told.map_or_else(|why| (JudgedGroups::default(), Some(why)), |groups| (groups, None));
-        Self { user, authority, given, groups, at_home, not_sent }
+        let hash = HASHES.hash_one((&user, &authority, &given, &groups, &at_home, &not_sent));
+        Self { hash, user, authority, given, groups, at_home, not_sent }
+    }
+
+    /// Whether it is this user, who asks to be nobody else.
+    pub(super) fn is_of(&self, user: &UserInfo, authority: &Authority) -> bool {
+        self.given.is_none() && self.user == *user && self.authority == *authority
     }
 
     /// Whether a member is told of it, as far as that is not the member's own choice.
@@ -214,6 +227,12 @@ impl Actor {
     /// The first thing that the user asks to be and may not, by what `allows` says, and which of all it is.
     pub(crate) fn refused(&self, allows: impl Fn(&Attributes<'_>) -> bool) -> Option<(usize, Impersonated<'_>)> {
         self.impersonated().enumerate().find(|(_, own)| !allows(&own.attributes()))
+    }
+}
+
+impl Hash for Actor {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
     }
 }
 

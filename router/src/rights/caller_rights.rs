@@ -38,8 +38,8 @@ pub(crate) struct CallerRights {
 
 impl CallerRights {
     /// Those of whoever acts.
-    pub(crate) fn new(mirror: &Arc<RightsMirror>, actor: Actor) -> Self {
-        Self { mirror: Arc::clone(mirror), actor: Arc::new(actor), still_known: None, needed: None }
+    pub(crate) fn new(mirror: &Arc<RightsMirror>, actor: impl Into<Arc<Actor>>) -> Self {
+        Self { mirror: Arc::clone(mirror), actor: actor.into(), still_known: None, needed: None }
     }
 
     /// The same, of somebody who is known as long as this says so.
@@ -116,7 +116,9 @@ impl CallerRights {
 
     /// What tells the rights of one moment from those of another. Costs a lookup for each group.
     pub(super) fn stamp(&self) -> RightsStamp {
-        self.mirror.stamp([Whom::Acting, Whom::User].map(|whom| self.actor.judged_by_any(whom)))
+        let judged = |whom| self.actor.judged_by_any(whom);
+        // Nearly all ask to be nobody else.
+        self.mirror.stamp(judged(Whom::Acting), self.actor.given().map(|_| judged(Whom::User)))
     }
 
     /// The clusters that are configured now.

@@ -246,10 +246,11 @@ impl RightsMirror {
     }
 
     /// What tells what may be done now, by the rights of these users, from what may at another moment.
-    pub(super) fn stamp(&self, users: [User<'_>; 2]) -> RightsStamp {
+    pub(super) fn stamp(&self, acting: User<'_>, user: Option<User<'_>>) -> RightsStamp {
         // Before the mirrors: what is read anew is compiled before it is known.
         let compiled = self.compiled.now();
-        let generations = users.map(|user| compiled.generation_of(user));
+        let acting = compiled.generation_of(acting);
+        let generations = [acting, user.map_or(acting, |user| compiled.generation_of(user))];
         drop(compiled);
         RightsStamp { generations, mirrors: self.mirrors.load_full() }
     }

@@ -16,6 +16,7 @@ use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::{HostName, Permit};
+use tributary_router::RememberedActor;
 
 use super::acquaintance::Acquaintance;
 use super::coalesce::Coalesce;
@@ -168,7 +169,8 @@ impl<H: Handler> ClientConnection<H> {
 fn client(stream: &TlsStream<Coalesce<TcpStream>>, address: SocketAddr) -> Client {
     let shaken = stream.get_ref().1;
     let chain = Arc::new(ClientChain::new(shaken.peer_certificates().unwrap_or_default()));
-    Client { address, chain, server_name: shaken.server_name().and_then(host_name) }
+    let server_name = shaken.server_name().and_then(host_name);
+    Client { address, chain, server_name, actor: RememberedActor::default() }
 }
 
 /// The host that a client asks for in TLS; a name that nobody can be configured with is none.

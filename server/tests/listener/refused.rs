@@ -11,7 +11,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::ClusterName;
-use tributary_router::{DispatchSettings, PlacePolicies};
+use tributary_router::{DispatchSettings, PlacePolicies, RememberedActor};
 use tributary_server::authentication::Authenticator;
 use tributary_server::cli::audit::AuditMode;
 use tributary_server::credentials::BearerToken;
@@ -74,7 +74,7 @@ async fn what_waits_on_strangers_connections_beyond_its_bound_is_counted_and_log
     let front = Front::new(handler, Authenticator::Personal(token.digest()), CancellationToken::new());
     let front = front.observed(file.observers());
     let address: SocketAddr = ([192, 0, 2, 1], 1).into();
-    let client = Client { address, chain: Arc::default(), server_name: None };
+    let client = Client { address, chain: Arc::default(), server_name: None, actor: RememberedActor::default() };
     let request = Request::get("/api/v1/pods").body(()).unwrap();
     let answer = front.refuse(request, &client, ListenerRefusal::TooManyUnknown);
     assert!(answer.status() == StatusCode::TOO_MANY_REQUESTS && answer.body().size_hint().exact() > Some(0));
