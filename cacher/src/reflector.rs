@@ -43,7 +43,8 @@ impl Reflector {
             };
             let input = done.unwrap_or_else(|ResetAsked| self.went_back());
             self.show_state();
-            tracing::trace!(?input, "reflector");
+            // Of a target of its own, which one level more writes: see the server's `log.rs`.
+            tracing::debug!(target: "tributary_cacher::events", ?input, "reflector");
             (self.machine, action) = self.machine.clone().step(input);
         }
     }

@@ -40,15 +40,22 @@ pub enum LogLevel {
     Trace,
 }
 
+/// What the lines of single events are written under.
+const EVENTS: &str = "tributary_cacher::events";
+
 impl LogLevel {
-    fn filter(self) -> LevelFilter {
-        match self {
-            Self::Error => LevelFilter::ERROR,
-            Self::Warn => LevelFilter::WARN,
-            Self::Info => LevelFilter::INFO,
-            Self::Debug => LevelFilter::DEBUG,
-            Self::Trace => LevelFilter::TRACE,
-        }
+    /// Which lines are written. Those of events are debug lines of a target of their own: what is less than debug is
+    /// left out of releases (`tracing`'s `release_max_level_debug`), as libraries look at each of theirs.
+    fn filter(self) -> Targets {
+        let (level, events) = match self {
+            Self::Error => (LevelFilter::ERROR, LevelFilter::OFF),
+            Self::Warn => (LevelFilter::WARN, LevelFilter::OFF),
+            Self::Info => (LevelFilter::INFO, LevelFilter::OFF),
+            Self::Debug => (LevelFilter::DEBUG, LevelFilter::OFF),
+            Self::Trace => (LevelFilter::DEBUG, LevelFilter::DEBUG),
+        };
+        let others = level.min(LevelFilter::WARN);
+        Targets::new().with_target("tributary", level).with_target(EVENTS, events).with_default(others)
     }
 }
 
@@ -56,9 +63,7 @@ impl LogLevel {
 ///
 /// Panics are logged with their place alone: a panic's message may quote the bytes of an object.
 pub fn start(format: LogFormat, level: LogLevel) {
-    let level = level.filter();
-    let others = level.min(LevelFilter::WARN);
-    let filter = Targets::new().with_target("tributary", level).with_default(others);
+    let filter = level.filter();
     let layer = match format {
         LogFormat::Text => text_layer(ansi(), io::stderr).with_filter(filter).boxed(),
         LogFormat::Json => fmt::layer().json().flatten_event(true).with_writer(io::stderr).with_filter(filter).boxed(),
@@ -133,6 +138,25 @@ mod tests {
     use std::cell::RefCell;
 
     use super::*;
+
+    #[test]
+    fn each_level_adds_its_lines_and_libraries_only_warn() {
+        use tracing::Level;
+        let lines = [
+            ("tributary_server", Level::ERROR),
+            ("tributary_server", Level::WARN),
+            ("tributary_server", Level::INFO),
+            ("tributary_server::front", Level::DEBUG),
+            (EVENTS, Level::DEBUG),
+        ];
+        let levels = [LogLevel::Error, LogLevel::Warn, LogLevel::Info, LogLevel::Debug, LogLevel::Trace];
+        for (level, written) in levels.into_iter().zip(1..) {
+            let filter = level.filter();
+            let own = lines.iter().filter(|(target, level)| filter.would_enable(target, level)).count();
+            assert_eq!(own, written, "{level:?}");
+            assert!(!filter.would_enable("h2::codec", &Level::INFO) && filter.would_enable("h2::codec", &Level::ERROR));
+        }
+    }
 
     thread_local! {
         static WRITTEN: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
