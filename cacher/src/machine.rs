@@ -112,6 +112,13 @@ pub(crate) enum Action {
     Wait { failures: u32, at_least: Option<Duration> },
 }
 
+impl Action {
+    /// Whether the collection is listed from its beginning.
+    pub(crate) fn begins_list(&self) -> bool {
+        matches!(self, Self::Open(request) if request.begins_list())
+    }
+}
+
 /// The reflector's state of mind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Machine {

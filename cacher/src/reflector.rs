@@ -45,7 +45,10 @@ impl Reflector {
             self.show_state();
             // Of a target of its own, which one level more writes: see the server's `log.rs`.
             tracing::debug!(target: "tributary_cacher::events", ?input, "reflector");
-            (self.machine, action) = self.machine.clone().step(input);
+            (self.machine, action) = self.machine.clone().step(input.clone());
+            if action.begins_list() && self.store.is_some() {
+                tracing::debug!(?input, held = %self.version(), "the collection is to be listed anew");
+            }
         }
     }
 

@@ -23,6 +23,9 @@ impl Reflector {
         let before = self.store.replace(store);
         let counts = &self.shared.counts;
         counts.relists.add(usize::from(before.is_some()));
+        if let Some(before) = &before {
+            tracing::debug!(before = %before.version(), after = %version, "the collection was listed anew");
+        }
         self.health.heard(Instant::now());
         self.health.synced();
         let update = match before {

@@ -5,6 +5,7 @@
 //! A run prints its seed; `TRIBUTARY_ORACLE_SEED` and `TRIBUTARY_ORACLE_SECONDS` choose another one and another length.
 
 use self::{
+    calm::Calm,
     faults::{Schedule, Server, World},
     observer::{KubeRs, Observer, RESOURCES, Seen, Union},
     writer::{Place, SEQUENCE, Writers},
@@ -24,6 +25,7 @@ use tokio::{sync::Mutex, time::Instant};
 use tributary_e2e::{HttpClient, TestCluster, Tools, Tributary, guard, kubeconfig, namespace};
 use tributary_simulator::Relay;
 
+mod calm;
 mod faults;
 mod ledger;
 pub(crate) mod observer;
@@ -66,6 +68,7 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::new("oracle::one_minute", |context| run(context, Duration::from_secs(35), Mode::Unique)).patience(AROUND),
         Case::new("oracle::reads_own_writes", reads_own_writes),
+        Case::new("oracle::a_change_that_deletes_is_no_state", writer::a_change_that_deletes_is_no_state),
         proof("oracle::proof_unique_names", Mode::Unique),
         proof("oracle::proof_twins", Mode::Twins),
         proof("oracle::proof_integer", Mode::Integer),
@@ -97,7 +100,8 @@ impl Mode {
     fn arguments(self) -> Vec<String> {
         // Under Allow a list from scratch may lack a cluster that this process has not seen yet, and says so in a
         // warning that informers do not read.
-        let mut arguments = vec!["--partial=Deny".to_owned()];
+        // What became of a collection says the log, but only so.
+        let mut arguments = vec!["--partial=Deny".to_owned(), "--log-level=debug".to_owned()];
         if self.has_integers() {
             arguments.push("--item-resource-versions=Integer".to_owned());
         }
@@ -276,6 +280,7 @@ impl Run {
         self.recovered(healed).await.context("after the faults")?;
         println!("oracle: Tributary follows the members again {:.1} s later", healed.elapsed().as_secs_f64());
 
+        let calm = Calm::begin(&self.world, &self.place.namespace).await.context("before the calm")?;
         let writers = Writers::start(writers);
         tokio::time::sleep(CALM).await;
         println!("oracle: {} writes in {CALM:?} without faults", writers.written());
@@ -295,7 +300,10 @@ impl Run {
                 ));
             }
         }
-        ensure!(problems.is_empty(), "{}", problems.join("\n  "));
+        if !problems.is_empty() {
+            problems.extend(calm.explain(&self.world).await);
+            bail!("{}", problems.join("\n  "));
+        }
         self.same_content().await
     }
 

@@ -205,7 +205,14 @@ impl KubeRs {
         }));
     }
 
-    fn look(&self) -> anyhow::Result<Seen> {
+    /// Whether it has listed every resource.
+    pub(crate) fn has_listed(&self) -> bool {
+        let has_listed = |ledger: &Arc<Mutex<Ledger>>| ledger.lock().is_ok_and(|ledger| ledger.lists > 0);
+        self.ledgers.iter().all(|(_, ledger)| has_listed(ledger))
+    }
+
+    /// What it holds and saw so far.
+    pub(crate) fn look(&self) -> anyhow::Result<Seen> {
         let mut seen = Seen::default();
         ensure!(self.tasks.iter().all(|task| !task.is_finished()), "{}: a watcher ended", self.name);
         for (resource, ledger) in &self.ledgers {

@@ -1,6 +1,7 @@
 //! Writers that change one member at a steady pace through its faults, so that each name's sequence grows by one with
 //! each write that took effect, whatever became of the answers.
 
+use crate::context::TestContext;
 use anyhow::{Context, ensure};
 use http::StatusCode;
 use rand::{Rng, SeedableRng, rngs::StdRng};
@@ -245,11 +246,23 @@ impl Slot {
     }
 
     /// What a change or a create came to.
+    ///
+    /// A change may have deleted the object instead. A kube-apiserver deletes a pod in two writes: one that says in the
+    /// pod that it is to go, and the deletion. Where it is killed between them, the next change of the pod, whatever it
+    /// is, completes that, and is answered 200 with what the pod would have become: a state that nobody is ever told of
+    /// (`Delete`, `ShouldDeleteDuringUpdate` and `deleteWithoutFinalizers` in apiserver's
+    /// `pkg/registry/generic/registry/store.go`).
     fn take(&mut self, answer: Option<tributary_e2e::HttpResponse>) -> anyhow::Result<Outcome> {
         match answer {
             Some(answer) if answer.status.is_success() => {
+                let object = answer.json()?;
+                if !object["metadata"]["deletionTimestamp"].is_null() {
+                    tracing::info!(target: "e2e", "{} completed a deletion", answer.request);
+                    self.state = State::Uncertain;
+                    return Ok(Outcome::Written);
+                }
                 self.sequence += 1;
-                self.read(&answer.json()?)?;
+                self.read(&object)?;
                 Ok(Outcome::Written)
             }
             Some(answer) => {
@@ -294,4 +307,45 @@ fn annotations(sequence: u64, length: usize) -> Value {
         SEQUENCE: sequence.to_string(),
         PAYLOAD: format!("{sequence}:{length}:{}", "x".repeat(length)),
     }})
+}
+
+/// A change that completes a deletion is no state of the pod: the number that it was to have is the next one's, so that
+/// whoever follows the member sees each.
+pub(crate) async fn a_change_that_deletes_is_no_state(context: TestContext) -> anyhow::Result<()> {
+    let member = context.fixture.pair().await?.first().context("no member")?.clone();
+    let http = member.http();
+    let namespace = context.namespace("half", std::slice::from_ref(&member)).await?;
+    let collection = format!("/api/v1/namespaces/{namespace}/pods");
+    let list = http.get(&collection).send().await?.expect(200)?.json()?;
+    let from = list["metadata"]["resourceVersion"].as_str().context("the list has no version")?.to_owned();
+    let mut slot = Slot::new("pods", "half".to_owned());
+    slot.create(http, &collection, 1).await?;
+    let path = format!("{collection}/{}", slot.name);
+    // A finalizer holds up what a kill would: that it is to go is written, and the deletion is not.
+    let patch = |metadata: Value| http.patch(&path, "merge-patch+json", &json!({"metadata": metadata}));
+    patch(json!({"finalizers": ["oracle.tributary.dev/held"]})).send().await?.expect(200)?;
+    http.delete(&path).json(&json!({"gracePeriodSeconds": 0})).send().await?.expect(200)?;
+    slot.look(http, &path).await?;
+    let mut change = annotations(slot.sequence + 1, 1);
+    change["finalizers"] = Value::Null;
+    let answer = patch(change).send().await?.expect(200)?;
+    ensure!(
+        answer.json()?["metadata"]["annotations"][SEQUENCE] == "2",
+        "the answer shows what is not: {}",
+        answer.text()
+    );
+    slot.take(Some(answer))?;
+    slot.look(http, &path).await?;
+    slot.create(http, &collection, 1).await?;
+    let watch = format!("{collection}?watch=1&resourceVersion={from}&timeoutSeconds=2");
+    let events = http.get(&watch).send().await?.expect(200)?.text();
+    let mut told = Vec::new();
+    for event in events.lines() {
+        let event: Value = serde_json::from_str(event).context("read an event")?;
+        told.push(
+            format!("{} {}", event["type"], event["object"]["metadata"]["annotations"][SEQUENCE]).replace('"', ""),
+        );
+    }
+    ensure!(told == ["ADDED 1", "MODIFIED 1", "MODIFIED 1", "DELETED 1", "ADDED 2"], "the member tells {told:?}");
+    Ok(())
 }

@@ -1,0 +1,95 @@
+//! Whose doing it is where clients miss a state while nothing fails: the member's, a list that Tributary took anew,
+//! or an event that was lost in it.
+//!
+//! A kube-apiserver tells its own clients every state of an object as long as their watch lasts: one of each member
+//! follows it beside those of Tributary. Where that one missed the same, the member never told of it, or the writer
+//! counts a state that never was.
+
+use super::{
+    SYNC,
+    faults::World,
+    observer::{KubeRs, Seen},
+    union,
+};
+use crate::context::eventually;
+use anyhow::{Context, ensure};
+use kube::runtime::watcher;
+use std::sync::Arc;
+use tributary_e2e::TestCluster;
+
+/// Most lines of Tributary's log that are shown.
+const LINES_MAX: usize = 40;
+
+/// A time without faults.
+pub(super) struct Calm {
+    members: Vec<OwnClient>,
+    namespace: String,
+    /// How long Tributary's log was when it began, in bytes.
+    log_before: usize,
+}
+
+/// A client of a member itself.
+struct OwnClient {
+    member: Arc<TestCluster>,
+    client: KubeRs,
+    /// What it had seen when the calm began.
+    before: Seen,
+}
+
+impl Calm {
+    /// It begins now.
+    ///
+    /// # Errors
+    /// Where a member cannot be followed.
+    pub(super) async fn begin(world: &World, namespace: &str) -> anyhow::Result<Self> {
+        let mut members = Vec::new();
+        for member in &world.members {
+            let config = watcher::Config::default();
+            let client = KubeRs::start(member.name(), &member.kubeconfig(), namespace, &config).await?;
+            let has_listed = async || {
+                ensure!(client.has_listed(), "a client of {} itself has not listed", member.name());
+                Ok(())
+            };
+            eventually(SYNC, has_listed).await?;
+            let before = client.look()?;
+            members.push(OwnClient { member: Arc::clone(member), client, before });
+        }
+        let log_before = world.server.lock().await.log().len();
+        Ok(Self { members, namespace: namespace.to_owned(), log_before })
+    }
+
+    /// What is known of states that clients of Tributary have missed since it began.
+    pub(super) async fn explain(&self, world: &World) -> Vec<String> {
+        let mut lines = Vec::new();
+        for own in &self.members {
+            let name = own.member.name();
+            lines.push(match own.missed(&self.namespace).await {
+                Ok(missed) if missed.is_empty() => format!("a client of {name} itself missed none"),
+                Ok(missed) => format!("a client of {name} itself missed states, too: {}", missed.join("; ")),
+                Err(error) => format!("a client of {name} itself cannot say what it missed: {error:#}"),
+            });
+        }
+        let log = world.server.lock().await.log();
+        let since = log.get(self.log_before..).unwrap_or(&log);
+        let of_cachers: Vec<_> = since.lines().filter(|line| line.contains("cacher{")).collect();
+        lines.push(match of_cachers.len() {
+            0 => "Tributary opened no list and no watch of a member meanwhile".to_owned(),
+            _ => "what Tributary's log says of its collections meanwhile:".to_owned(),
+        });
+        lines.extend(of_cachers.into_iter().take(LINES_MAX).map(|line| format!("  {line}")));
+        lines
+    }
+}
+
+impl OwnClient {
+    /// The states that it has missed since the calm began, once it holds what the member holds.
+    async fn missed(&self, namespace: &str) -> anyhow::Result<Vec<String>> {
+        let holds_all = async || {
+            let union = union(std::slice::from_ref(&self.member), namespace).await?;
+            self.client.look()?.is(&union)
+        };
+        eventually(SYNC, holds_all).await.context("wait until it holds what the member holds")?;
+        let now = self.client.look()?;
+        Ok(now.skipped.into_iter().filter(|gap| !self.before.skipped.contains(gap)).collect())
+    }
+}
