@@ -45,9 +45,62 @@ impl WriteResult {
     }
 }
 
+/// The uid of the object that a member's answer in JSON shows, where that says that the object is gone.
+///
+/// A change of an object that is to be deleted and that nothing holds up any more (the last finalizer goes with the
+/// change, say) deletes it, and is answered with what the object would have become, in the version that it had:
+/// `ShouldDeleteDuringUpdate` and `deleteWithoutFinalizers` in apiserver's `pkg/registry/generic/registry/store.go`. A
+/// namespace is held up by its `spec.finalizers` as well (`ShouldDeleteNamespaceDuringUpdate`).
+pub fn deleted_by_change(body: &[u8]) -> Option<String> {
+    let last = |path: &[&str]| json_body::values_at(body, 0, path).pop().and_then(|range| body.get(range));
+    let is_nothing = |value: Option<&[u8]>| matches!(value, None | Some(b"null"));
+    let is_empty = |path: &[&str]| {
+        let place = json_body::values_at(body, 0, path).pop();
+        place.is_none_or(|place| json_body::elements(body, place.start).next().is_none())
+    };
+    if is_nothing(last(&["metadata", "deletionTimestamp"])) {
+        return None;
+    }
+    let grace = last(&["metadata", "deletionGracePeriodSeconds"]);
+    let is_over = is_nothing(grace) || grace == Some(b"0");
+    let is_held = !(is_over && is_empty(&["metadata", "finalizers"]) && is_empty(&["spec", "finalizers"]));
+    json_body::last_string(body, 0, &["metadata", "uid"]).filter(|_| !is_held)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_change_that_takes_away_what_held_up_a_deletion_completes_it() {
+        let of = |metadata: &str, rest: &str| {
+            deleted_by_change(
+                format!(r#"{{"metadata":{{"uid":"u","resourceVersion":"7"{metadata}}}{rest}}}"#).as_bytes(),
+            )
+        };
+        const TIME: &str = r#","deletionTimestamp":"2026-01-01T00:00:00Z""#;
+        for gone in [
+            "",
+            r#","finalizers":[]"#,
+            r#","finalizers": [ ] "#,
+            r#","finalizers":null"#,
+            r#","deletionGracePeriodSeconds":0"#,
+            r#","deletionGracePeriodSeconds":null"#,
+            r#","finalizers":["a"],"finalizers":[]"#,
+        ] {
+            assert_eq!(of(&format!("{TIME}{gone}"), ""), Some("u".to_owned()), "{gone}");
+        }
+        for held in [r#","finalizers":["a"]"#, r#","deletionGracePeriodSeconds":30"#] {
+            assert_eq!(of(&format!("{TIME}{held}"), ""), None, "{held}");
+        }
+        assert_eq!(of(TIME, r#","spec":{"finalizers":["kubernetes"]}"#), None);
+        assert_eq!(of(TIME, r#","spec":{"finalizers":[]}"#), Some("u".to_owned()));
+        assert_eq!(of("", ""), None, "nobody deletes it");
+        assert_eq!(of(r#","deletionTimestamp":null"#, ""), None, "nobody deletes it");
+        for nothing in ["", "{", "[1]", r#"{"metadata":{"deletionTimestamp":"t"}}"#, r#"{"metadata":7}"#] {
+            assert_eq!(deleted_by_change(nothing.as_bytes()), None, "{nothing}");
+        }
+    }
 
     #[test]
     fn answers_in_json() {

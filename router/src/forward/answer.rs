@@ -7,9 +7,9 @@ use bytes::Bytes;
 use http::response::Parts;
 use http::{HeaderMap, Response, header};
 use tributary_apimachinery::object::CLUSTER_ANNOTATION;
-use tributary_apimachinery::rewrite::WriteResult;
+use tributary_apimachinery::rewrite::{WriteResult, deleted_by_change};
 use tributary_apimachinery::{
-    GroupVersionResource, ObjectDecodeError, ObjectDecoder, ObjectKey, ResourceRequest, unmark_object,
+    GroupVersionResource, ObjectDecodeError, ObjectDecoder, ObjectKey, ResourceRequest, json, unmark_object,
 };
 use tributary_printers::Printer;
 
@@ -263,6 +263,7 @@ pub(crate) fn note(
             || union.get(&request.resource).is_none_or(|served| served.description.answers_with(request, kind))
     };
     let Some(written) = WriteResult::read(content_type(headers), text, is_written) else { return };
+    let deleted = deleted_by_change(text).filter(|_| !may_lack_finalizers(&request.resource, text));
     let namespaced =
         request.namespace.as_deref().map(|namespace| router.views().get(&request.resource, Some(namespace)));
     let key = |name: &str| ObjectKey::new(request.namespace.as_deref().unwrap_or_default(), name).as_str().to_owned();
@@ -272,6 +273,9 @@ pub(crate) fn note(
             (WriteResult::At { version, name }, asked) => {
                 let key = asked.as_deref().or(name.as_deref()).map(key);
                 view.fences.wrote(writer, cluster.name(), key.as_deref(), *version);
+                if let (Some(key), Some(uid)) = (key, deleted.clone()) {
+                    view.fences.deleted(writer, cluster.name(), [Deletion { key, uid, before: None }]);
+                }
             }
             (WriteResult::Gone { uid }, Some(name)) if request.subresource.is_none() => {
                 let deletion = Deletion { key: key(name), uid: uid.clone(), before: None };
@@ -280,6 +284,12 @@ pub(crate) fn note(
             (WriteResult::Gone { .. }, _) => {}
         }
     }
+}
+
+/// Whether more may hold up the deletion of the object than an answer shows: of a namespace, finalizers in its spec.
+fn may_lack_finalizers(resource: &GroupVersionResource, text: &[u8]) -> bool {
+    let is_namespace = resource.group.is_empty() && &*resource.resource == "namespaces";
+    is_namespace && json::find(text, 0, &["spec"]).is_none_or(|spec| text.get(spec.start) != Some(&b'{'))
 }
 
 fn changes_discovery(resource: &GroupVersionResource) -> bool {
@@ -322,19 +332,7 @@ mod tests {
 
     #[tokio::test]
     async fn whose_an_answer_is_no_member_says_itself() {
-        let router = Router::new(RouterConfig::default());
-        let name = ClusterName::new("a").unwrap();
-        let client = Err("a test".to_owned());
-        router.set_clusters(vec![ClusterSetup {
-            name: name.clone(),
-            client,
-            client_generation: 0,
-            address: ClusterAddress::of(""),
-            index: None,
-            impersonation: MemberRules::default(),
-            authorization: ClusterAuthorization::Auto,
-        }]);
-        let cluster = router.fleet().cluster(&name).unwrap();
+        let (_router, cluster) = router_of_one();
         let passed = |text: &str| unmarked(&cluster, text.to_owned().into()).map(|text| text.to_vec());
         // No versions: these are no objects to us, and pass.
         let victim = r#"{"kind":"K","metadata":{"name":"p","annotations":{"tributary.dev\/cluster":"b"}}}"#;
@@ -352,8 +350,42 @@ mod tests {
         }
     }
 
+    /// A change that takes the last finalizer is answered with the object, in the version before.
     #[tokio::test]
-    async fn a_write_that_waits_for_its_turn_is_noted() {
+    async fn reads_wait_until_an_object_is_gone_whose_deletion_a_change_completes() {
+        let (router, cluster) = router_of_one();
+        for (resource, object, is_gone) in [
+            ("configmaps", r#""kind":"ConfigMap""#, true),
+            ("configmaps", r#""kind":"PartialObjectMetadata""#, true),
+            ("namespaces", r#""kind":"Namespace","spec":{}"#, true),
+            ("namespaces", r#""kind":"Namespace","spec":{"finalizers":["kubernetes"]}"#, false),
+            ("namespaces", r#""kind":"PartialObjectMetadata""#, false),
+        ] {
+            let served = served(&cluster, resource);
+            let view = router.views().get_or_start(&served, None).await;
+            let text = format!(
+                r#"{{{object},"metadata":{{"name":"x","uid":"u","resourceVersion":"7","deletionTimestamp":"t"}}}}"#
+            );
+            let request = ResourceRequest {
+                resource: served.resource.clone(),
+                namespace: None,
+                name: Some("x".to_owned()),
+                subresource: None,
+                rest: None,
+                selected_name: None,
+            };
+            note(&router, Holder::Unknown, &cluster, &request, &HeaderMap::new(), &text.clone().into());
+            let key = ObjectKey::new("", "x");
+            let noted = view.fences.pending_of(crate::view::WrittenBy::Anybody, key.as_str());
+            let gone = Deletion { key: key.as_str().to_owned(), uid: "u".to_owned(), before: None };
+            let expected: Vec<_> = is_gone.then_some(gone).into_iter().collect();
+            assert_eq!(noted[0].1.deletions, expected, "{text}");
+            view.fences.forget(cluster.name());
+        }
+    }
+
+    /// A router with one cluster.
+    fn router_of_one() -> (Arc<Router>, Arc<Cluster>) {
         let router = Router::new(RouterConfig::default());
         let name = ClusterName::new("a").unwrap();
         let client = Err("a test".to_owned());
@@ -367,14 +399,26 @@ mod tests {
             authorization: ClusterAuthorization::Auto,
         }]);
         let cluster = router.fleet().cluster(&name).unwrap();
-        let described = r#"{"resource": "configmaps", "scope": "Namespaced"}"#;
-        let served = ServedResource {
-            resource: GroupVersionResource::new("", "v1", "configmaps"),
-            description: serde_json::from_str::<Resource>(described).unwrap(),
+        (router, cluster)
+    }
+
+    /// A resource that a cluster serves.
+    fn served(cluster: &Cluster, resource: &str) -> ServedResource {
+        let described = format!(r#"{{"resource": "{resource}", "scope": "Namespaced"}}"#);
+        let name = cluster.name();
+        ServedResource {
+            resource: GroupVersionResource::new("", "v1", resource),
+            description: serde_json::from_str::<Resource>(&described).unwrap(),
             clusters: [name.clone()].into(),
-            cacheable: [name].into(),
+            cacheable: [name.clone()].into(),
             otherwise: Vec::new(),
-        };
+        }
+    }
+
+    #[tokio::test]
+    async fn a_write_that_waits_for_its_turn_is_noted() {
+        let (router, cluster) = router_of_one();
+        let served = served(&cluster, "configmaps");
         let view = router.views().get_or_start(&served, None).await;
 
         let ask =

@@ -14,7 +14,7 @@ pub(super) fn cases() -> Vec<Conformance> {
         update_fresh, update_stale, update_unconditional, update_missing, update_of_another_name, update_garbage_version,
         update_with_the_list_items_version, update_after_watching, merge_patch, merge_patch_stale, strategic_patch,
         json_patch, json_patch_test_of_the_version, json_patch_test_of_an_old_version, json_patch_annotations,
-        unknown_patch_type, apply_creates, apply_conflict, apply_stale, apply_missing, delete, delete_missing, delete_by_body_version,
+        unknown_patch_type, apply_creates, apply_conflict, apply_stale, apply_missing, delete, delete_by_a_patch, delete_missing, delete_by_body_version,
         delete_by_body_uid, delete_by_query_version, delete_collection, delete_dry_run, annotation_is_not_stored, errors_in_yaml,
     ]
 }
@@ -322,6 +322,26 @@ async fn delete(target: Target) -> anyhow::Result<()> {
     ensure!(answer["kind"] == "Status" && answer["status"] == "Success", "{answer}");
     ensure!(answer["details"]["name"] == "one" && answer["details"]["uid"].is_string(), "{answer}");
     target.http.get(&target.map("one")).send().await?.expect(404)?;
+    Ok(())
+}
+
+/// The patch that takes the last finalizer of an object that is to be deleted deletes it, and is answered with it.
+async fn delete_by_a_patch(target: Target) -> anyhow::Result<()> {
+    let finalizers = |list: Value| json!({"metadata": {"finalizers": list}});
+    let patch =
+        async |body: Value| target.http.patch(&target.map("one"), "merge-patch+json", &body).send().await?.expect(200);
+    for _ in 0..5 {
+        target.create_map("one", &[]).await?;
+        patch(finalizers(json!(["example.com/held"]))).await?;
+        target.delete_map("one").await?;
+        let held = target.read(&target.map("one")).await?;
+        ensure!(held["metadata"]["deletionTimestamp"].is_string(), "{held}");
+        let answer = patch(finalizers(Value::Null)).await?.json()?;
+        ensure!(version_of(&answer) == version_of(&held), "it is shown in the version before: {answer}");
+        target.http.get(&target.map("one")).send().await?.expect(404)?;
+        let list = target.read(&target.maps("")).await?;
+        ensure!(names_of(&list).is_empty(), "{list}");
+    }
     Ok(())
 }
 
