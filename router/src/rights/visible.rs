@@ -35,6 +35,17 @@ pub(super) enum Extent {
 }
 
 impl ReadPlace {
+    /// The namespaces of which something of this place is shown, where not all of it is. Names that are allowed and not
+    /// asked for are no matter of it.
+    fn namespaces_in<'a>(&'a self, visible: &'a Visible) -> impl Iterator<Item = &'a str> {
+        let part = match visible {
+            Visible::Part(part) => Some(&**part),
+            Visible::Whole => None,
+        };
+        let all = part.into_iter().flat_map(|part| part.namespaces.iter().chain(part.names_within.keys()));
+        all.map(|namespace| &**namespace).filter(|namespace| visible.allows(namespace, &self.name))
+    }
+
     pub(super) fn extent(&self, visible: &Visible) -> Extent {
         if visible.allows(&self.namespace, &self.name) {
             return Extent::All;
@@ -151,7 +162,9 @@ pub(super) fn covers(watched: &VisibleClusters, listed: &VisibleClusters, place:
         let Some(watched) = watched.by_name.get(cluster) else { return false };
         match extent {
             Extent::All => place.extent(watched) == Extent::All,
-            Extent::Some | Extent::Nothing => watched.covers(listed),
+            Extent::Some | Extent::Nothing => {
+                place.namespaces_in(listed).all(|namespace| watched.allows(namespace, &place.name))
+            }
         }
     })
 }

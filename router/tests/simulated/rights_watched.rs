@@ -6,7 +6,7 @@ use serde_json::json;
 use tokio::time::{Instant, timeout};
 use tributary_router::{Policies, Policy};
 
-use crate::harness::{Events, allow, brief, pass, version};
+use crate::harness::{Events, allow, brief, pass, until, version};
 use crate::rights::{RBAC, ann, binding, config_map_of, grant, listed, lists, role, scoped};
 
 const ALL: &str = "/api/v1/configmaps?watch=1";
@@ -64,6 +64,26 @@ async fn each_watch_tells_what_its_client_may_list_in_its_own_words() {
     let mut one = ann.watch(&format!("{path}&resourceVersion={}", version(&object))).await;
     fixture.member("b").delete("configmaps", "shop", "more").unwrap();
     assert_eq!(one.brief().await, "DELETED b/more");
+}
+
+/// Of a name that somebody may list and not watch a watch of all names tells nothing.
+#[tokio::test]
+async fn a_watch_is_refused_for_what_it_would_tell_alone() {
+    let fixture = ann().await;
+    let (b, ann) = (fixture.member("b"), fixture.user("ann", &[]));
+    b.apply(role("", "one", [&["list"], &[""], &["configmaps"], &["one-b"]])).unwrap();
+    b.apply(binding("bank", "ann-lists-one", ("ClusterRole", "one"), "ann")).unwrap();
+    let one = "fieldSelector=metadata.name%3Done-b";
+    let bank = "/api/v1/namespaces/bank/configmaps";
+    until(async || ann.get(&format!("{bank}?{one}")).await.code == 200).await;
+    for path in [format!("{ALL}&{one}"), format!("{bank}?watch=1&{one}")] {
+        let message = ann.get(&path).await.refused(403);
+        assert!(message.contains("cannot watch resource \"configmaps\""), "{path}: {message}");
+    }
+    let mut of_ann = watch(&ann).await;
+    b.apply(config_map_of("bank", "hidden")).unwrap();
+    b.apply(config_map_of("shop", "shown")).unwrap();
+    assert_eq!(of_ann.brief().await, "ADDED b/shown");
 }
 
 #[tokio::test]
