@@ -95,7 +95,8 @@ fn unknown(request: ClientRequest<'_>, wanted: &ClusterSelector) -> Vec<Trouble>
 /// A collection of which the caller may not delete a part that they see is not touched.
 ///
 /// # Errors
-/// 403 that names the clusters which do not allow it; 503 where that is not known of some.
+/// 403 that names the clusters which do not allow it, and none where there is none for the caller; 503 where that is
+/// not known of some.
 async fn all_allow(request: ClientRequest<'_>, clusters: &[Arc<Cluster>]) -> Result<(), Refusal> {
     let ClientRequest { caller, resource, .. } = request;
     let Some(rights) = caller.rights() else { return Ok(()) };
@@ -106,7 +107,8 @@ async fn all_allow(request: ClientRequest<'_>, clusters: &[Arc<Cluster>]) -> Res
         return Err(ClusterRefusal::rights_unknown(resource.resource.clone(), String::new()).into());
     }
     let refusing: Vec<_> = names().filter(|cluster| !allowing.has(cluster)).cloned().collect();
-    if refusing.is_empty() {
+    // Of what is asked for nothing may be there for the caller, as in a list of it.
+    if refusing.is_empty() && !clusters.is_empty() {
         return Ok(());
     }
     Err(rights.forbids(ForbiddenRequest {
