@@ -48,19 +48,28 @@ impl Located {
         object.clone()
     }
 
+    /// Whether it cannot be said of the object of a request that it is nowhere: a cluster forbids to look, or was not
+    /// asked.
+    pub(crate) fn leaves_open(&self, request: ClientRequest<'_>) -> bool {
+        self.is_refused() && (self.not_put.is_some() || !is_known_nowhere(request))
+    }
+
     /// Why there is no owner, as the client is told: that a cluster was not asked, which is worth to try again; or in
     /// the words of one that forbids to ask.
     pub(crate) fn refuse(&self, request: ClientRequest<'_>, none: NoOwner) -> Refusal {
-        // Of many users it is known what they may do, and of what is held that it is nowhere: that somebody may not get
-        // what they may write is no answer to a write.
-        let is_known = request.caller.rights().is_some() && request.is_held() && request.info.verb != Verb::Get;
-        let denied = self.denied.as_ref().filter(|_| !is_known);
+        let denied = self.denied.as_ref().filter(|_| !is_known_nowhere(request));
         match (none, &self.not_put, denied) {
             (NoOwner::Nowhere | NoOwner::Unknown(_) | NoOwner::Unsure { .. }, Some(not_put), _) => not_put.clone(),
             (NoOwner::Nowhere, None, Some(denied)) => denied.clone(),
             (none, ..) => none.refusal(request, &self.told),
         }
     }
+}
+
+/// Whether memory is believed that has no object of the name. Of many users it is known what they may do, and of what is
+/// held that it is nowhere: that somebody may not get what they may write is no answer to a write.
+fn is_known_nowhere(request: ClientRequest<'_>) -> bool {
+    request.caller.rights().is_some() && request.is_held() && request.info.verb != Verb::Get
 }
 
 /// How an object is looked for: by what its place is needed for.

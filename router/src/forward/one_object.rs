@@ -19,6 +19,7 @@ use crate::negotiate::ResponseKind;
 use crate::plan::OwnerRequest;
 use crate::refusal::{PreconditionRefusal, Refusal};
 use crate::request::ClientRequest;
+use crate::topology::Cluster;
 use crate::versions::ClientVersion;
 use crate::view::standing;
 
@@ -206,14 +207,29 @@ async fn target_of_new(
     // An update of what was in a cluster that has left finds nothing.
     let has_left = |cluster: &ClusterName| request.cluster(cluster).is_none();
     let is_left = verb == Verb::Update && seen.iter().filter_map(ClientVersion::only_cluster).any(has_left);
-    if !makes_objects || is_left || located.is_refused() {
+    if !makes_objects || is_left || located.leaves_open(request) {
         return Err(located.refuse(request, NoOwner::Nowhere));
     }
     of_known_cluster(request, held)?;
-    meant::of_new(request, held, seen).await?.ok_or_else(|| match verb {
-        Verb::Update => located.refuse(request, NoOwner::Nowhere),
-        _ => meant::not_named(request, held).into(),
-    })
+    match meant::of_new(request, held, seen).await? {
+        Some(meant) if may_be_elsewhere(request, located, &meant).await => {
+            Err(located.refuse(request, NoOwner::Nowhere))
+        }
+        Some(meant) => Ok(meant),
+        None if verb == Verb::Update => Err(located.refuse(request, NoOwner::Nowhere)),
+        None => Err(meant::not_named(request, held).into()),
+    }
+}
+
+/// Whether another cluster than the one that is meant may have been given an object of the name a moment ago: its
+/// client may write it there, and not look for it.
+async fn may_be_elsewhere(request: ClientRequest<'_>, located: &Located, meant: &Meant) -> bool {
+    if !located.is_denied() {
+        return false;
+    }
+    let shown = request.candidates_of(request.resource, "get").await;
+    let is_hidden = |cluster: &Arc<Cluster>| !shown.has(cluster.name());
+    request.clusters().iter().any(|own| own.name() != meant.target.cluster.name() && is_hidden(own))
 }
 
 /// The object behind a request that passes untouched.

@@ -83,6 +83,60 @@ async fn a_collection_of_which_a_part_may_not_be_deleted_is_not_touched() {
     let of_a = format!("{SHOP}?labelSelector=tributary.dev%2Fcluster%3Da");
     ann.send("DELETE", &of_a, &[], "").await.ok();
     assert_eq!((of_shop(&fixture, "a"), of_shop(&fixture, "b")), (0, 2));
+    // What is not there for her is not deleted, and she is told so as of a cluster that there is not.
+    for nowhere in ["c", "nobodys"] {
+        let path = format!("{SHOP}?labelSelector=tributary.dev%2Fcluster%3D{nowhere}");
+        let message = ann.send("DELETE", &path, &[], "").await.refused(403);
+        let words = "cannot deletecollection resource \"configmaps\" in API group \"\" in the namespace \"shop\"";
+        assert!(message.ends_with(words), "{message}");
+    }
+}
+
+/// Whoever may make what they may not look for is answered by the cluster in which they may.
+#[tokio::test]
+async fn what_its_client_may_not_look_for_is_made_where_it_is_meant() {
+    let (fixture, chains) = found_out([Mode::Rbac, Mode::Rbac, Mode::Rbac]).await;
+    let let_dan = |at: usize, rules: &[(&str, &[&str])]| {
+        let member = &fixture.members[at];
+        for (resource, verbs) in rules {
+            let name = format!("dan-{}-{}", resource.replace('/', "-"), verbs.join("-"));
+            member.apply(role("", &name, [verbs, &[""], &[resource], &[]])).unwrap();
+            member.apply(binding("", &name, ("ClusterRole", &name), "dan")).unwrap();
+        }
+        chains[at].learn(member);
+    };
+    for (at, name) in ["a", "b", "c"].into_iter().enumerate() {
+        decided(&fixture, name, RightsDecider::Rbac).await;
+        let namespace = json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "shop"}});
+        fixture.members[at].apply(namespace).unwrap();
+    }
+    let dan = fixture.user("dan", &[]);
+    let new = |name: &str| (format!("{SHOP}/{name}"), config_map_of("shop", name));
+    let apply = async |name: &str| {
+        let (path, object) = new(name);
+        let headers = [("content-type", "application/apply-patch+yaml")];
+        dan.send("PATCH", &format!("{path}?fieldManager=dan"), &headers, &object.to_string()).await
+    };
+    // There is one cluster for him: it judges what he sends.
+    let_dan(0, &[("configmaps", &["create", "patch", "update"]), ("namespaces", &["get"])]);
+    let (path, object) = new("none");
+    until(async || write(&dan, "PUT", &path, &object).await.code == 404).await;
+    assert!(fixture.member("a").control().request_log().iter().any(|line| line.starts_with("PUT")));
+    // There are two, and he would see an object of the name in the other.
+    let_dan(1, &[("configmaps", &["get", "patch"])]);
+    until(async || dan.get(&format!("{SHOP}/one-b")).await.code == 200).await;
+    assert_eq!(apply("new").await.code, 201);
+    assert_eq!((of_shop(&fixture, "a"), of_shop(&fixture, "b")), (3, 2));
+    dan.get(&format!("{SHOP}/new")).await.refused(404);
+    // The third may have been given one a moment ago that he may change and not look for.
+    let_dan(2, &[("configmaps", &["patch"])]);
+    let attempt = std::cell::Cell::new(0);
+    until(async || {
+        attempt.set(attempt.get() + 1);
+        apply(&format!("newer-{}", attempt.get())).await.code == 404
+    })
+    .await;
+    assert_eq!(of_shop(&fixture, "c"), 2);
 }
 
 /// Lets bob make ConfigMaps anywhere in a and b, and look at things in a alone.

@@ -48,7 +48,12 @@ impl Located {
 
     /// Whether a cluster forbids to look, or was not asked: then that is told in the place of 404.
     pub(in crate::forward) fn is_refused(&self) -> bool {
-        self.denied.is_some() || self.not_put.is_some()
+        self.is_denied() || self.not_put.is_some()
+    }
+
+    /// Whether a cluster was asked for it and forbids that.
+    pub(in crate::forward) fn is_denied(&self) -> bool {
+        self.denied.is_some()
     }
 
     fn add(&mut self, cluster: Arc<Cluster>, object: Option<Arc<Object>>, room: Portion) {
