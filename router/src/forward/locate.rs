@@ -66,10 +66,12 @@ impl Located {
     }
 }
 
-/// Whether memory is believed that has no object of the name. Of many users it is known what they may do, and of what is
-/// held that it is nowhere: that somebody may not get what they may write is no answer to a write.
+/// Whether memory is believed that has no object of the name. Of many users it is known what they may do, and of what
+/// is held that it is nowhere: that somebody may not get what they may write, or a part of which they may get, is no
+/// answer to that.
 fn is_known_nowhere(request: ClientRequest<'_>) -> bool {
-    request.caller.rights().is_some() && request.is_held() && request.info.verb != Verb::Get
+    let is_get = request.info.verb == Verb::Get && request.resource.subresource.is_none();
+    request.caller.rights().is_some() && request.is_held() && !is_get
 }
 
 /// How an object is looked for: by what its place is needed for.

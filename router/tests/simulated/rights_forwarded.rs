@@ -122,6 +122,9 @@ async fn what_its_client_may_not_look_for_is_made_where_it_is_meant() {
     let (path, object) = new("none");
     until(async || write(&dan, "PUT", &path, &object).await.code == 404).await;
     assert!(fixture.member("a").control().request_log().iter().any(|line| line.starts_with("PUT")));
+    // So it does where he may get a part of what he may not get.
+    let_dan(0, &[("pods/status", &["get"])]);
+    until(async || dan.get("/api/v1/namespaces/shop/pods/none/status").await.code == 404).await;
     // There are two, and he would see an object of the name in the other.
     let_dan(1, &[("configmaps", &["get", "patch"])]);
     until(async || dan.get(&format!("{SHOP}/one-b")).await.code == 200).await;
