@@ -108,7 +108,7 @@ for name in "${parts[@]}"; do
     oracle) part oracle 'cargo test --test e2e -- --ignored oracle::proof' e2e oracle::proof ;;
     authorization) part authorization "TRIBUTARY_AUTHORIZATION=$TRIBUTARY_AUTHORIZATION cargo test --test e2e -- --ignored authorization::proof" e2e authorization::proof ;;
     races) part races 'cargo test --test e2e -- --ignored shared_mode::races::proof' e2e shared_mode::races::proof ;;
-    rights) part rights 'cargo test --test e2e -- --ignored shared_mode::churn::proof; … shared_mode::tokens::proof' e2e shared_mode::churn::proof shared_mode::tokens::proof ;;
+    rights) part rights 'cargo test --test e2e -- --ignored shared_mode::churn::proof; … shared_mode::matrix::proof; … shared_mode::tokens::proof' e2e shared_mode::churn::proof shared_mode::matrix::proof shared_mode::tokens::proof ;;
     faults) part faults 'cargo test --test serve -- --ignored' cargo test --workspace --locked --test serve -- --ignored ;;
     container) part container 'cargo test --test e2e -- --ignored deployment::container::proof' e2e deployment::container::proof ;;
     upgrade) part upgrade "TRIBUTARY_UPGRADE_FROM=$upgrade_from cargo test --test e2e -- --ignored deployment::upgrade::proof" upgrade ;;

@@ -1,0 +1,157 @@
+//! Writes that are carried out, of objects that are made for them: what members have afterwards says where each went.
+
+use super::{
+    kinds::{KINDS, Kind},
+    oracle::{Expected, Oracle, Told},
+    question::{Ask, Question, Selector, Side, Verb},
+    world::World,
+};
+use crate::{context::eventually, shared_mode::SOON};
+use anyhow::ensure;
+use rand::{Rng, rngs::StdRng};
+use serde_json::{Value, json};
+
+/// How many members have an object of a name, and what it is like there.
+type State = [Option<Value>; 2];
+
+/// Somebody writes an object, and deletes a collection, in a namespace that both members have.
+pub(super) async fn change(world: &World, random: &mut StdRng) -> anyhow::Result<()> {
+    let namespaced: Vec<_> = KINDS.iter().filter(|kind| kind.namespaced).collect();
+    let writer = Writer {
+        world,
+        person: random.random_range(0..world.people.len()),
+        kind: namespaced[random.random_range(0..namespaced.len())],
+        place: &world.places[random.random_range(0..2)],
+        owner: random.random_range(0..2),
+    };
+    let named = [None, Some(0), Some(1)][random.random_range(0..3)];
+    writer.creates(named).await?;
+    for verb in [Verb::Update, Verb::Patch, Verb::Delete] {
+        writer.writes(verb).await?;
+    }
+    writer.deletes_collection([None, Some(0), Some(1)][random.random_range(0..3)]).await
+}
+
+/// Somebody who writes objects of a kind.
+struct Writer<'a> {
+    world: &'a World,
+    person: usize,
+    kind: &'static Kind,
+    place: &'a str,
+    /// The member that has what is written.
+    owner: usize,
+}
+
+impl Writer<'_> {
+    fn question(&self, ask: Ask) -> Question {
+        Question { person: self.person, kind: self.kind, place: self.place.to_owned(), ask }
+    }
+
+    fn path(&self, name: &str) -> String {
+        format!("{}/{name}", self.kind.path(self.place))
+    }
+
+    async fn state(&self, name: &str) -> anyhow::Result<State> {
+        let mut state = State::default();
+        for (member, own) in state.iter_mut().enumerate() {
+            let answer = self.world.member(member).http().get(&self.path(name)).send().await?;
+            if answer.status == 200 {
+                *own = Some(answer.json()?);
+            }
+        }
+        Ok(state)
+    }
+
+    /// Does it for real: gives what was due, and the status of the answer, which is the one that is due.
+    async fn done(&self, question: &Question) -> anyhow::Result<(Told, u16)> {
+        let told = Oracle::new(self.world).tells(question).await?;
+        let due = match &told.expected {
+            Expected::Of(_, said) => said.status.as_u16(),
+            Expected::Refused(status, _) => *status,
+            Expected::Ambiguous => 409,
+            _ => 200,
+        };
+        let request = question.request(self.world, Side::Endpoint).for_real();
+        let answer = request.of(&self.world.people[self.person].http).send().await?;
+        let what = || format!("{} instead of {due}, {told:?}: {}", answer.status, answer.text());
+        ensure!(answer.status == due, "{} {question:?}: {}", request.path, what());
+        Ok((told, due))
+    }
+
+    /// A new object, in the cluster that it names or that is meant. It is gone afterwards.
+    async fn creates(&self, named: Option<usize>) -> anyhow::Result<()> {
+        let question = self.question(Ask::Create(named));
+        let (told, status) = self.done(&question).await?;
+        let name = question.new_name(self.world);
+        let state = self.state(&name).await?;
+        let target = match told.expected {
+            Expected::Of(member, _) if status == 201 => Some(member),
+            _ => None,
+        };
+        for (member, object) in state.iter().enumerate() {
+            let is_there = object.is_some();
+            ensure!(is_there == (target == Some(member)), "{question:?} made it in {member}: {is_there}; {told:?}");
+        }
+        self.clean_up(&name).await
+    }
+
+    /// A write of an object that one member has. What is refused changes nothing.
+    async fn writes(&self, verb: Verb) -> anyhow::Result<()> {
+        let name = format!("written-{}", verb.word());
+        self.world.make(self.owner, self.kind, self.place, &name, &json!({})).await?;
+        let question = self.question(Ask::Write(verb, name.clone()));
+        let is_touched = |object: &Value| object["metadata"]["labels"]["touched"] == "yes";
+        // Whoever may not look for it is told that it is nowhere until memory knows it.
+        eventually(SOON, async || {
+            let (told, status) = self.done(&question).await?;
+            let changed = match told.expected {
+                Expected::Of(member, _) if status < 300 => Some(member),
+                _ => None,
+            };
+            let state = self.state(&name).await?;
+            for (member, object) in state.iter().enumerate() {
+                // In the other member it may have been made, by who does not know that it is there.
+                let is_changed = match member == self.owner {
+                    true => object.as_ref().is_none_or(is_touched),
+                    false => object.is_some(),
+                };
+                let is_due = changed == Some(member);
+                ensure!(is_changed == is_due, "{question:?} is answered {status}, and in {member} it is {object:?}");
+            }
+            Ok(())
+        })
+        .await?;
+        self.clean_up(&name).await
+    }
+
+    async fn clean_up(&self, name: &str) -> anyhow::Result<()> {
+        for (member, object) in self.state(name).await?.iter().enumerate() {
+            if object.is_some() {
+                self.world.member(member).http().delete(&self.path(name)).send().await?.expect(200)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A deletion of a collection that both members have a part of.
+    async fn deletes_collection(&self, wanted: Option<usize>) -> anyhow::Result<()> {
+        let names = ["set-a", "set-b"];
+        for member in 0..2 {
+            for name in names {
+                self.world.make(member, self.kind, self.place, name, &json!({"set": "yes"})).await?;
+            }
+        }
+        let question = self.question(Ask::DeleteCollection(Selector::of_set(wanted)));
+        let (told, status) = self.done(&question).await?;
+        for name in names {
+            let state = self.state(name).await?;
+            for (member, object) in state.iter().enumerate() {
+                let is_wanted = told.known[member] && wanted.is_none_or(|only| only == member);
+                let is_deleted = status == 200 && is_wanted;
+                ensure!(object.is_none() == is_deleted, "{question:?}: {name} in {member} with {status}: {told:?}");
+            }
+            self.clean_up(name).await?;
+        }
+        Ok(())
+    }
+}

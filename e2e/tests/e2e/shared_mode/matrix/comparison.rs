@@ -1,0 +1,223 @@
+//! Asks the endpoint what was asked of the members, and compares.
+
+use super::{
+    answer::{self, Objects},
+    oracle::{Expected, Oracle, Told},
+    question::{Ask, ListForm, ObjectForm, Question, Request, Side},
+    world::World,
+};
+use crate::shared_mode::SOON;
+use anyhow::{Context, bail, ensure};
+use serde_json::Value;
+use tributary_e2e::{HttpResponse, http::RequestBuilder};
+
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+const METADATA_LIST_IN_PROTOBUF: &str =
+    "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+
+/// How something was answered, and whether anything was shown.
+pub(super) struct Outcome {
+    pub(super) status: u16,
+    pub(super) objects: usize,
+}
+
+/// Whether the endpoint answers as is due.
+pub(super) async fn compare(oracle: &Oracle<'_>, question: &Question) -> anyhow::Result<Outcome> {
+    let told = oracle.tells(question).await?;
+    let asked = Asked { world: oracle.world, question, request: question.request(oracle.world, Side::Endpoint) };
+    asked.compare(&told).await.with_context(|| format!("{} of {question:?}", asked.request.path))
+}
+
+/// A question to the endpoint.
+struct Asked<'a> {
+    world: &'a World,
+    question: &'a Question,
+    request: Request,
+}
+
+impl Asked<'_> {
+    fn here(&self) -> RequestBuilder {
+        self.request.of(&self.world.people[self.question.person].http)
+    }
+
+    async fn compare(&self, told: &Told) -> anyhow::Result<Outcome> {
+        match (&self.question.ask, &told.expected) {
+            (Ask::List(form, _), Expected::Objects(objects)) => {
+                self.list(*form, objects, told).await?;
+                Ok(Outcome { status: 200, objects: objects.len() })
+            }
+            (Ask::Watch(_), Expected::Objects(objects)) => {
+                self.watch(objects, told).await?;
+                Ok(Outcome { status: 200, objects: objects.len() })
+            }
+            (Ask::Get(form, _), _) => {
+                let accept = match form {
+                    ObjectForm::Whole => "application/json",
+                    ObjectForm::Table => TABLE,
+                    ObjectForm::Metadata => METADATA,
+                };
+                self.answered(*form, self.here().accept(accept).send().await?, told)
+            }
+            _ => self.answered(ObjectForm::Whole, self.here().send().await?, told),
+        }
+    }
+
+    /// One answer.
+    fn answered(&self, form: ObjectForm, answer: HttpResponse, told: &Told) -> anyhow::Result<Outcome> {
+        self.tells_of_known(&answer, told)?;
+        let status = answer.status.as_u16();
+        let due = |due: u16| {
+            ensure!(status == due, "{status} instead of {due}: {} ({:?})", answer.text(), told.known);
+            Ok(())
+        };
+        match &told.expected {
+            Expected::Object(identity, object) => {
+                due(200)?;
+                let mut shown = answer.json()?;
+                if form == ObjectForm::Table {
+                    let rows = shown["rows"].as_array().context("no rows")?;
+                    ensure!(rows.len() == 1, "{} rows", rows.len());
+                    shown = rows[0]["object"].clone();
+                }
+                let one = |(identity, object)| Objects::from([(identity, object)]);
+                let mut expected = one((identity.clone(), (**object).clone()));
+                if form != ObjectForm::Whole {
+                    expected = answer::metadata(&expected);
+                }
+                same(&one(answer::object(&shown, None)?), &expected)?;
+            }
+            Expected::Of(member, said) => {
+                due(said.status.as_u16())?;
+                let owner = &answer.json()?["metadata"]["annotations"]["tributary.dev/cluster"];
+                let is_owner = owner.as_str().is_none_or(|owner| owner == self.world.member_names()[*member]);
+                ensure!(is_owner, "{owner} answers instead of {member}");
+            }
+            Expected::Refused(code, words) => {
+                due(*code)?;
+                let message = answer.json()?["message"].as_str().unwrap_or_default().to_owned();
+                let is_said = words.iter().any(|words| words.starts_with(&message) || message.contains(words));
+                ensure!(words.is_empty() || is_said, "{message:?} instead of {words:?}");
+            }
+            Expected::Ambiguous => {
+                due(409)?;
+                let [one, other] = self.world.member_names();
+                let message = answer.text();
+                ensure!(message.contains(one) && message.contains(other), "{message}");
+            }
+            Expected::Deleted => due(200)?,
+            Expected::May(allowed) => {
+                due(201)?;
+                let said = answer.json()?["status"]["allowed"].as_bool();
+                ensure!(said == Some(*allowed), "{said:?} instead of {allowed}: {}", answer.text());
+            }
+            Expected::Objects(_) => bail!("a collection is due: {}", answer.text()),
+        }
+        Ok(Outcome { status, objects: usize::from(status == 200) })
+    }
+
+    /// What its user may not know of is not named.
+    fn tells_of_known(&self, answer: &HttpResponse, told: &Told) -> anyhow::Result<()> {
+        for (name, known) in self.world.member_names().into_iter().zip(told.known) {
+            let is_named = answer::names(answer, name) && !self.is_echo(answer, name);
+            ensure!(known || !is_named, "{name} is named: {} {:?}", answer.text(), answer.headers);
+        }
+        Ok(())
+    }
+
+    /// Whether a refusal has a cluster's name because the client has named it: any other name is told the same.
+    fn is_echo(&self, answer: &HttpResponse, name: &str) -> bool {
+        let said = format!("cannot be created in cluster \\\"{name}\\\": ");
+        let named = matches!(self.question.ask, Ask::Create(Some(_)));
+        named && answer.status == 400 && !answer::text_names(&answer.text().replacen(&said, "", 1), name)
+    }
+
+    async fn list(&self, form: ListForm, due: &Objects, told: &Told) -> anyhow::Result<()> {
+        let accept = match form {
+            ListForm::Whole => "application/json",
+            ListForm::Pages => return self.pages(due, told).await,
+            ListForm::Table => TABLE,
+            ListForm::Metadata => METADATA_LIST,
+            ListForm::MetadataInProtobuf => METADATA_LIST_IN_PROTOBUF,
+        };
+        let answer = self.here().accept(accept).send().await?.expect(200)?;
+        self.tells_of_known(&answer, told)?;
+        if form == ListForm::MetadataInProtobuf {
+            let (shown, due) =
+                (answer::in_protobuf(self.world, &answer.body)?, due.keys().cloned().collect::<Vec<_>>());
+            ensure!(shown == due, "{shown:?} instead of {due:?}");
+            return Ok(());
+        }
+        let mut list = answer.json()?;
+        let items = match form {
+            ListForm::Table => {
+                let rows = list["rows"].as_array().context("no rows")?;
+                rows.iter().map(|row| row["object"].clone()).collect()
+            }
+            _ => list["items"].take(),
+        };
+        let shown = answer::objects(self.world, &items, None)?;
+        if form == ListForm::Whole { same(&shown, due) } else { same(&shown, &answer::metadata(due)) }
+    }
+
+    /// Three by three.
+    async fn pages(&self, due: &Objects, told: &Told) -> anyhow::Result<()> {
+        let (mut shown, mut left) = (Objects::new(), None);
+        let (mut next, mut seen) = (String::new(), 0);
+        let (http, path) = (&self.world.people[self.question.person].http, &self.request.path);
+        let and = if path.contains('?') { '&' } else { '?' };
+        loop {
+            let page = http.get(&format!("{path}{and}limit=3&continue={next}")).send().await?.expect(200)?;
+            self.tells_of_known(&page, told)?;
+            let mut page = page.json()?;
+            let items = page["items"].take();
+            seen += items.as_array().context("no items")?.len();
+            shown.extend(answer::objects(self.world, &items, None)?);
+            // What is said to be left is what comes.
+            let says = page["metadata"]["remainingItemCount"].as_u64().map(|remaining| (seen, remaining));
+            left = left.or(says);
+            next = page["metadata"]["continue"].as_str().unwrap_or_default().to_owned();
+            if next.is_empty() {
+                break;
+            }
+        }
+        if let Some((before, remaining)) = left {
+            ensure!(before as u64 + remaining == seen as u64, "{remaining} are left after {before} of {seen}");
+        }
+        same(&shown, due).context("pages")
+    }
+
+    /// The initial events of a watch.
+    async fn watch(&self, due: &Objects, told: &Told) -> anyhow::Result<()> {
+        let mut events = self.here().stream().await?.events()?;
+        let mut items = Vec::new();
+        loop {
+            let mut event = events.next(SOON).await?.context("the watch ended before its bookmark")?;
+            let text = event.to_string();
+            for (name, known) in self.world.member_names().into_iter().zip(told.known) {
+                ensure!(known || !answer::text_names(&text, name), "{name} is named: {text}");
+            }
+            match event["type"].as_str() {
+                Some("ADDED") => items.push(event["object"].take()),
+                Some("BOOKMARK") => break,
+                _ => bail!("{event}"),
+            }
+        }
+        same(&answer::objects(self.world, &Value::Array(items), None)?, due).context("a watch")
+    }
+}
+
+/// Whether the same objects are shown, and nothing else of each.
+fn same(shown: &Objects, due: &Objects) -> anyhow::Result<()> {
+    for (identity, object) in due {
+        match shown.get(identity) {
+            None => bail!("{identity:?} is missing: {:?} instead of {:?}", shown.keys(), due.keys()),
+            Some(own) => ensure!(own == object, "{own} instead of {object}"),
+        }
+    }
+    match shown.keys().find(|identity| !due.contains_key(*identity)) {
+        None => Ok(()),
+        Some(more) => bail!("{more:?} is not to be seen: {:?} instead of {:?}", shown.keys(), due.keys()),
+    }
+}

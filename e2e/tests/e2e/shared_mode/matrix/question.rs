@@ -1,0 +1,370 @@
+//! What is asked: every verb that discovery names of a kind, of every namespace, name, subresource and selector, by
+//! everybody.
+
+use super::{
+    kinds::Kind,
+    world::{SHARED_NAME, Served, World},
+};
+use anyhow::bail;
+use http::Method;
+use serde_json::{Value, json};
+use tributary_e2e::{HttpClient, http::RequestBuilder};
+
+/// One question of somebody about one kind.
+#[derive(Clone, Debug)]
+pub(super) struct Question {
+    pub(super) person: usize,
+    pub(super) kind: &'static Kind,
+    /// The namespace; empty for all, and for what has none.
+    pub(super) place: String,
+    pub(super) ask: Ask,
+}
+
+/// What is asked.
+#[derive(Clone, Debug)]
+pub(super) enum Ask {
+    List(ListForm, Selector),
+    Watch(Selector),
+    Get(ObjectForm, String),
+    /// A verb on a subresource.
+    Below(Verb, String, String),
+    /// A write of an object. Nothing is persisted.
+    Write(Verb, String),
+    /// A new object, for this member or none in particular. Nothing is persisted.
+    Create(Option<usize>),
+    /// A deletion that is not carried out.
+    DeleteCollection(Selector),
+    /// Whether somebody may do something, with a name or without one: a SelfSubjectAccessReview.
+    May(String, String),
+}
+
+/// How a list is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ListForm {
+    Whole,
+    Pages,
+    Table,
+    Metadata,
+    MetadataInProtobuf,
+}
+
+/// How an object is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ObjectForm {
+    Whole,
+    Table,
+    Metadata,
+}
+
+/// What is done with an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verb {
+    Get,
+    Create,
+    Update,
+    Patch,
+    /// A patch that makes the object where there is none.
+    Apply,
+    Delete,
+}
+
+/// What of a collection is asked for.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Selector {
+    labels: &'static str,
+    fields: String,
+    /// The one member that is asked.
+    pub(super) member: Option<usize>,
+}
+
+/// Whom a request is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    Endpoint,
+    Member,
+}
+
+/// A request, without whoever sends it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Request {
+    pub(super) method: Method,
+    pub(super) path: String,
+    body: Option<(&'static str, String)>,
+}
+
+impl Request {
+    pub(super) fn get(path: impl Into<String>) -> Self {
+        Self { method: Method::GET, path: path.into(), body: None }
+    }
+
+    pub(super) fn with(method: Method, path: impl Into<String>, content_type: &'static str, body: &Value) -> Self {
+        Self { method, path: path.into(), body: Some((content_type, body.to_string())) }
+    }
+
+    /// The same, carried out.
+    pub(super) fn for_real(self) -> Self {
+        let path = self.path.replace("dryRun=All&", "").replace("?dryRun=All", "");
+        Self { path, ..self }
+    }
+
+    pub(super) fn of(&self, http: &HttpClient) -> RequestBuilder {
+        let request = http.request(self.method.clone(), &self.path);
+        match &self.body {
+            Some((content_type, text)) => request.body(content_type, text.clone()),
+            None => request,
+        }
+    }
+}
+
+impl Ask {
+    /// What is asked, in a word.
+    pub(super) fn what(&self) -> &'static str {
+        match self {
+            Self::List(..) => "list",
+            Self::Watch(_) => "watch",
+            Self::Get(..) => "get",
+            Self::Below(..) => "below",
+            Self::Write(verb, _) => verb.word(),
+            Self::Create(_) => "create",
+            Self::DeleteCollection(_) => "deletecollection",
+            Self::May(..) => "may",
+        }
+    }
+}
+
+impl Verb {
+    /// In the words of roles.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::Create => "create",
+            Self::Update => "update",
+            Self::Patch | Self::Apply => "patch",
+            Self::Delete => "delete",
+        }
+    }
+
+    fn of_word(word: &str) -> anyhow::Result<Self> {
+        let all = [Self::Get, Self::Create, Self::Update, Self::Patch, Self::Delete];
+        match all.into_iter().find(|verb| verb.word() == word) {
+            Some(verb) => Ok(verb),
+            None => bail!("nothing is asked about {word}"),
+        }
+    }
+}
+
+impl Selector {
+    /// What is labelled as one set, in one member or all.
+    pub(super) fn of_set(member: Option<usize>) -> Self {
+        Self { labels: "set=yes", member, ..Self::default() }
+    }
+
+    /// The parameters of a query; a member knows nothing of members.
+    fn query(&self, world: &World, side: Side) -> String {
+        let mut labels = self.labels.to_owned();
+        if let (Some(member), Side::Endpoint) = (self.member, side) {
+            let comma = if labels.is_empty() { "" } else { "," };
+            labels = format!("{labels}{comma}tributary.dev/cluster={}", world.member(member).name());
+        }
+        let parts = [("labelSelector", &labels), ("fieldSelector", &self.fields)];
+        let parts = parts.into_iter().filter(|(_, value)| !value.is_empty());
+        parts.map(|(name, value)| format!("{name}={}", escaped(value))).collect::<Vec<_>>().join("&")
+    }
+
+    /// Those of a collection of a kind.
+    fn all(world: &World, kind: &Kind) -> Vec<Self> {
+        let name = world.name(kind, SHARED_NAME);
+        let of_fields = |fields: String| Self { fields, ..Self::default() };
+        let mut all = vec![
+            Self::default(),
+            Self { labels: "of=both", ..Self::default() },
+            Self { labels: "owners in (1),of!=of-two", ..Self::default() },
+            Self { labels: "!of", ..Self::default() },
+            Self { member: Some(0), ..Self::default() },
+            Self { member: Some(1), labels: "of", ..Self::default() },
+            of_fields(format!("metadata.name={name}")),
+            of_fields(format!("metadata.name={}", world.name(kind, "of-one"))),
+            of_fields(format!("metadata.name!={name}")),
+            Self { labels: "of!=both", fields: format!("metadata.name={name}"), member: None },
+        ];
+        if kind.namespaced {
+            let place = &world.places[0];
+            all.push(of_fields(format!("metadata.namespace={place}")));
+            all.push(of_fields(format!("metadata.name={name},metadata.namespace={place}")));
+        }
+        all
+    }
+}
+
+/// What may stand in a query as it is stays.
+fn escaped(text: &str) -> String {
+    let escape = |byte: u8| match byte {
+        b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' => char::from(byte).to_string(),
+        _ => format!("%{byte:02X}"),
+    };
+    text.bytes().map(escape).collect()
+}
+
+impl Question {
+    /// All questions.
+    ///
+    /// # Errors
+    /// Where members serve a verb that nothing is asked about.
+    pub(super) fn all(world: &World) -> anyhow::Result<Vec<Self>> {
+        let mut all = Vec::new();
+        for served in &world.served {
+            let kind = served.kind;
+            let mut places = vec![String::new()];
+            places.extend(world.places.iter().filter(|_| kind.namespaced).cloned());
+            for place in places {
+                let asks = asks(world, served, &place)?;
+                let of = |person| {
+                    asks.iter().map(move |ask| (person, ask.clone())).map(|(person, ask)| (person, place.clone(), ask))
+                };
+                let all_of = (0..world.people.len()).flat_map(of);
+                all.extend(all_of.map(|(person, place, ask)| Self { person, kind, place, ask }));
+            }
+        }
+        Ok(all)
+    }
+
+    /// The path of the collection, or of an object of this name.
+    fn path(&self, name: &str) -> String {
+        let slash = if name.is_empty() { "" } else { "/" };
+        format!("{}{slash}{name}", self.kind.path(&self.place))
+    }
+
+    /// The request by which it is asked.
+    pub(super) fn request(&self, world: &World, side: Side) -> Request {
+        let with = |path: String, query: &str| if query.is_empty() { path } else { format!("{path}?{query}") };
+        match &self.ask {
+            Ask::List(_, selector) => Request::get(with(self.path(""), &selector.query(world, side))),
+            Ask::Watch(selector) => {
+                let options = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan\
+                               &allowWatchBookmarks=true&timeoutSeconds=20";
+                let selected = selector.query(world, side);
+                let and = if selected.is_empty() { "" } else { "&" };
+                Request::get(format!("{}?{options}{and}{selected}", self.path("")))
+            }
+            Ask::Get(_, name) => Request::get(self.path(name)),
+            Ask::Below(verb, below, name) => {
+                let object = self.kind.below(below, name, &self.place);
+                written(*verb, &format!("{}/{below}", self.path(name)), &object)
+            }
+            Ask::Write(verb, name) => {
+                written(*verb, &self.path(name), &self.kind.object(name, &json!({"touched": "yes"})))
+            }
+            Ask::Create(member) => {
+                let mut object = self.kind.object(&self.new_name(world), &json!({}));
+                if let (Some(member), Side::Endpoint) = (member, side) {
+                    object["metadata"]["annotations"] = json!({"tributary.dev/cluster": world.member(*member).name()});
+                }
+                written(Verb::Create, &self.path(""), &object)
+            }
+            Ask::DeleteCollection(selector) => {
+                let selected = selector.query(world, side);
+                let and = if selected.is_empty() { "" } else { "&" };
+                Request {
+                    method: Method::DELETE,
+                    ..Request::get(format!("{}?dryRun=All{and}{selected}", self.path("")))
+                }
+            }
+            Ask::May(verb, name) => self.review(verb, "", name),
+        }
+    }
+
+    /// The name of an object that nobody has made.
+    pub(super) fn new_name(&self, world: &World) -> String {
+        world.name(self.kind, "new")
+    }
+
+    /// A question whether the person may do something with the kind here.
+    pub(super) fn review(&self, verb: &str, below: &str, name: &str) -> Request {
+        // A request for a namespace itself is judged as one in it, and one for a collection as one for all of them.
+        let is_named_namespace = self.kind.resource == "namespaces" && !name.is_empty();
+        let place = if is_named_namespace { name } else { &self.place };
+        review(json!({"verb": verb, "group": self.kind.group, "version": "v1", "resource": self.kind.resource,
+            "subresource": below, "namespace": place, "name": name}))
+    }
+}
+
+/// A SelfSubjectAccessReview.
+pub(super) fn review(attributes: Value) -> Request {
+    let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes}});
+    let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    Request::with(Method::POST, path, "application/json", &review)
+}
+
+fn written(verb: Verb, path: &str, object: &Value) -> Request {
+    let path = if verb == Verb::Get { path.to_owned() } else { format!("{path}?dryRun=All") };
+    let with = |method, content_type, body| Request::with(method, &*path, content_type, body);
+    match verb {
+        Verb::Get => Request::get(path),
+        Verb::Create => with(Method::POST, "application/json", object),
+        Verb::Update => with(Method::PUT, "application/json", object),
+        Verb::Patch => {
+            let patch = json!({"metadata": {"labels": {"touched": "yes"}}});
+            with(Method::PATCH, "application/merge-patch+json", &patch)
+        }
+        Verb::Apply => {
+            let path = format!("{path}&fieldManager=matrix&force=true");
+            Request::with(Method::PATCH, path, "application/apply-patch+yaml", object)
+        }
+        Verb::Delete => Request { method: Method::DELETE, ..Request::get(path) },
+    }
+}
+
+/// What is asked of a kind in a namespace, or of all of it.
+fn asks(world: &World, Served { kind, verbs, below }: &Served, place: &str) -> anyhow::Result<Vec<Ask>> {
+    let names = world.names(kind);
+    let is_of_all = kind.namespaced && place.is_empty();
+    let each = |ask: &dyn Fn(String) -> Ask| -> Vec<Ask> { names.iter().cloned().map(ask).collect() };
+    let mut all = Vec::new();
+    for verb in verbs {
+        all.extend([String::new(), names[2].clone()].map(|name| Ask::May(verb.clone(), name)));
+        match &**verb {
+            "list" => {
+                let forms = [ListForm::Whole, ListForm::Pages, ListForm::Table];
+                let more_forms = [ListForm::Metadata, ListForm::MetadataInProtobuf];
+                for selector in Selector::all(world, kind) {
+                    let forms = forms.iter().chain(&more_forms);
+                    all.extend(forms.map(|form| Ask::List(*form, selector.clone())));
+                }
+            }
+            "watch" => all.extend(Selector::all(world, kind).into_iter().map(Ask::Watch)),
+            // Of what has namespaces the rest is asked of one alone.
+            _ if is_of_all => {}
+            "get" => {
+                for form in [ObjectForm::Whole, ObjectForm::Table, ObjectForm::Metadata] {
+                    all.extend(each(&|name| Ask::Get(form, name)));
+                }
+            }
+            "create" => all.extend([None, Some(0), Some(1)].map(Ask::Create)),
+            "deletecollection" => {
+                // Whatever else is deleted is not this run's.
+                let selectors = [
+                    Selector { labels: "of=both", ..Selector::default() },
+                    Selector { labels: "of", fields: format!("metadata.name={}", names[2]), member: None },
+                    Selector { labels: "of", member: Some(1), ..Selector::default() },
+                ];
+                all.extend(selectors.map(Ask::DeleteCollection));
+            }
+            "patch" => {
+                all.extend(each(&|name| Ask::Write(Verb::Patch, name)));
+                all.extend(each(&|name| Ask::Write(Verb::Apply, name)));
+            }
+            verb => {
+                let verb = Verb::of_word(verb)?;
+                all.extend(each(&|name| Ask::Write(verb, name)));
+            }
+        }
+    }
+    for (below, verbs) in below.iter().filter(|_| !is_of_all) {
+        for verb in verbs {
+            let verb = Verb::of_word(verb)?;
+            all.extend(each(&|name| Ask::Below(verb, below.clone(), name)));
+        }
+    }
+    Ok(all)
+}

@@ -1,0 +1,148 @@
+//! The people and objects of one run.
+
+use super::kinds::{KINDS, Kind};
+use crate::shared_mode::Shared;
+use anyhow::Context;
+use serde_json::{Value, json};
+use tributary_e2e::{HttpClient, TestCluster, namespace};
+
+/// How many people there are, and in how many groups they are.
+pub(super) const PEOPLE: usize = 8;
+const GROUPS: usize = 3;
+
+/// The clusters that have objects of each name.
+const NAMES: [(&str, &[usize]); 4] = [("of-one", &[0]), ("of-two", &[1]), ("both", &[0, 1]), ("nowhere", &[])];
+
+/// The name of which both members have an object.
+pub(super) const SHARED_NAME: &str = "both";
+
+/// The people and objects of one run.
+pub(super) struct World {
+    pub(super) shared: Shared,
+    pub(super) people: Vec<Person>,
+    /// The namespaces: two in both members, and one that the first has alone.
+    pub(super) places: [String; 3],
+    /// What they are made of, in the order of [`KINDS`].
+    pub(super) served: Vec<Served>,
+    /// What the names of this run begin with.
+    pub(super) prefix: String,
+}
+
+pub(super) struct Person {
+    pub(super) name: String,
+    pub(super) group: String,
+    pub(super) http: HttpClient,
+}
+
+/// What members serve of a kind.
+pub(super) struct Served {
+    pub(super) kind: &'static Kind,
+    pub(super) verbs: Vec<String>,
+    /// Its subresources, with the verbs of each.
+    pub(super) below: Vec<(String, Vec<String>)>,
+}
+
+impl World {
+    pub(super) async fn start(shared: Shared) -> anyhow::Result<Self> {
+        let prefix = namespace::unique_name("p");
+        let places = ["both", "more", "of-one"].map(|place| format!("{prefix}-{place}"));
+        let mut people = Vec::new();
+        for at in 0..PEOPLE {
+            let (name, group) = (format!("{prefix}-{at}"), format!("{prefix}-group{}", at % GROUPS));
+            people.push(Person { http: shared.http(&name, &[&group]).await?, name, group });
+        }
+        let served = served(&shared.members[0]).await?;
+        let world = Self { shared, people, places, served, prefix };
+        for member in 0..2 {
+            world.make_all(member).await?;
+        }
+        Ok(world)
+    }
+
+    /// Makes the objects of a member.
+    async fn make_all(&self, member: usize) -> anyhow::Result<()> {
+        let namespaces = KINDS.iter().find(|kind| kind.resource == "namespaces").context("namespaces")?;
+        self.make(member, namespaces, "", &self.places[1], &json!({})).await?;
+        for kind in KINDS.iter().rev() {
+            for (name, owners) in NAMES.iter().filter(|(_, owners)| owners.contains(&member)) {
+                let labels = json!({"of": name, "owners": owners.len().to_string()});
+                let name = self.name(kind, name);
+                match kind.namespaced {
+                    false => self.make(member, kind, "", &name, &labels).await?,
+                    true => {
+                        for place in self.places_in(member) {
+                            self.make(member, kind, place, &name, &labels).await?;
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes an object in a member.
+    pub(super) async fn make(
+        &self,
+        member: usize,
+        kind: &Kind,
+        place: &str,
+        name: &str,
+        labels: &Value,
+    ) -> anyhow::Result<()> {
+        let made = self.shared.members[member].http().post(&kind.path(place), &kind.object(name, labels));
+        made.send().await?.expect(201).map(drop)
+    }
+
+    /// The namespaces that a member has.
+    pub(super) fn places_in(&self, member: usize) -> &[String] {
+        if member == 0 { &self.places } else { &self.places[..2] }
+    }
+
+    /// Names of objects of a kind: in one member, in the other, in both, in none.
+    pub(super) fn names(&self, kind: &Kind) -> [String; 4] {
+        NAMES.map(|(name, _)| self.name(kind, name))
+    }
+
+    /// A name of an object of a kind. Without a namespace it has to be this run's alone.
+    pub(super) fn name(&self, kind: &Kind, name: &str) -> String {
+        if kind.namespaced { name.to_owned() } else { format!("{}-{name}", self.prefix) }
+    }
+
+    pub(super) fn member(&self, at: usize) -> &TestCluster {
+        &self.shared.members[at]
+    }
+
+    pub(super) fn member_names(&self) -> [&str; 2] {
+        [self.member(0).name(), self.member(1).name()]
+    }
+
+    /// Whether an object is one of this run's. What controllers make comes when it comes.
+    pub(super) fn is_own(&self, namespace: &str, name: &str) -> bool {
+        let is_here = if namespace.is_empty() {
+            name.starts_with(&self.prefix)
+        } else {
+            self.places.iter().any(|place| place == namespace)
+        };
+        is_here && name != "default" && name != "kube-root-ca.crt"
+    }
+}
+
+/// What a member serves of the kinds.
+async fn served(member: &TestCluster) -> anyhow::Result<Vec<Served>> {
+    let mut all = Vec::new();
+    for kind in &KINDS {
+        let document = member.http().get(&kind.root()).send().await?.expect(200)?.json()?;
+        let resources = document["resources"].as_array().context("no resources")?;
+        let verbs = |resource: &Value| -> Vec<String> {
+            let verbs = resource["verbs"].as_array().into_iter().flatten();
+            verbs.filter_map(|verb| verb.as_str().map(str::to_owned)).collect()
+        };
+        let own = resources.iter().find(|resource| resource["name"] == kind.resource).context("not served")?;
+        let below = resources.iter().filter_map(|resource| {
+            let (of, below) = resource["name"].as_str()?.split_once('/')?;
+            (of == kind.resource).then(|| (below.to_owned(), verbs(resource)))
+        });
+        all.push(Served { kind, verbs: verbs(own), below: below.collect() });
+    }
+    Ok(all)
+}
