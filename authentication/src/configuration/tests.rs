@@ -46,6 +46,26 @@ fn what_is_wrong_is_said_in_kube_apiservers_words() {
             r#"jwt[0].claimMappings.username.expression: Invalid value: "claims.sub": CEL expressions"#,
         ),
         (r#"{"claim": "hd", "requiredValue": "x"}"#, r#"{"expression": "true"}"#, "claimValidationRules[0].expression"),
+        (
+            r#"{"claim": "g", "prefix": ""}"#,
+            r#"{"expression": "claims.g"}"#,
+            r#"jwt[0].claimMappings.groups.expression: Invalid value: "claims.g": CEL expressions"#,
+        ),
+        (
+            r#""claim": "sub", "prefix": "p:"}"#,
+            r#""claim": "sub", "prefix": "p:"}, "uid": {"expression": "claims.u"}"#,
+            r#"jwt[0].claimMappings.uid.expression: Invalid value: "claims.u": CEL expressions"#,
+        ),
+        (
+            r#""claim": "sub", "prefix": "p:"}"#,
+            r#""claim": "sub", "prefix": "p:"}, "extra": [{"key": "x.io/k", "valueExpression": "claims.k"}]"#,
+            "jwt[0].claimMappings.extra: Forbidden: CEL expressions",
+        ),
+        (
+            r#""issuer": {"#,
+            r#""userValidationRules": [{"expression": "true"}], "issuer": {"#,
+            "jwt[0].userValidationRules: Forbidden: CEL expressions",
+        ),
         (r#""jwt""#, r#""anonymous": {"enabled": true}, "jwt""#, "anonymous.enabled: Forbidden"),
         ("config.k8s.io/v1", "config.k8s.io/v2", "expected apiserver.config.k8s.io/v1"),
         (r#""jwt""#, r#""jwts": [], "jwt""#, "jwts"),
