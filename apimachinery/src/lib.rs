@@ -84,7 +84,8 @@ pub use poll_round::{PollRound, PollSide};
 pub use query::Query;
 pub use request_info::requested_resource::RequestedResource;
 pub use request_info::{
-    RequestClass, RequestInfo, RequestTarget, ResourceRequest, Verb, is_namespace_name, is_path_segment_name,
+    RequestClass, RequestInfo, RequestTarget, ResourceRequest, Verb, is_dns_subdomain, is_namespace_name,
+    is_path_segment_name,
 };
 pub use resource::{GroupVersion, GroupVersionResource};
 pub use resource_version::{InvalidResourceVersion, ResourceVersion};

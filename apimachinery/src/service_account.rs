@@ -1,6 +1,6 @@
 //! The user that a ServiceAccount is.
 
-use crate::request_info::is_namespace_name;
+use crate::request_info::{is_dns_subdomain, is_namespace_name};
 
 /// What begins the name of the user that a ServiceAccount is; namespace and name follow
 /// (`ServiceAccountUsernamePrefix` in apiserver's `pkg/authentication/serviceaccount/util.go`).
@@ -23,23 +23,13 @@ impl<'a> ServiceAccount<'a> {
     /// (`SplitUsername` in apiserver's `pkg/authentication/serviceaccount/util.go`). Allocates nothing.
     pub fn of_user(username: &'a str) -> Option<Self> {
         let (namespace, name) = username.strip_prefix(SERVICE_ACCOUNT_USERNAME_PREFIX)?.split_once(':')?;
-        (is_namespace_name(namespace) && is_service_account_name(name)).then_some(Self { namespace, name })
+        (is_namespace_name(namespace) && is_dns_subdomain(name)).then_some(Self { namespace, name })
     }
 
     /// The groups that it is in by its name (`MakeGroupNames` in the same file).
     pub fn groups(&self) -> [String; 2] {
         [ALL_SERVICE_ACCOUNTS.to_owned(), format!("{ALL_SERVICE_ACCOUNTS}:{}", self.namespace)]
     }
-}
-
-/// Whether a text can be the name of a ServiceAccount: a DNS-1123 subdomain (`ValidateServiceAccountName` in
-/// apimachinery's `pkg/api/validation/generic.go`).
-fn is_service_account_name(text: &str) -> bool {
-    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    let is_label = |label: &str| {
-        !label.is_empty() && label.bytes().all(is_inner) && !label.starts_with('-') && !label.ends_with('-')
-    };
-    text.len() <= 253 && text.split('.').all(is_label)
 }
 
 #[cfg(test)]

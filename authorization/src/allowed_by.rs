@@ -1,6 +1,8 @@
-//! By what RBAC allows a request: the words after kube-apiserver's `RBAC: allowed by`.
+//! By what RBAC allows a request, and what keeps it from allowing one: the words after kube-apiserver's `RBAC:`.
 
 use std::fmt;
+
+use tributary_apimachinery::status::go_quote;
 
 use crate::object::{Binding, Subject};
 
@@ -10,17 +12,17 @@ pub enum AllowedBy<'a> {
     /// A group that is allowed everything, whatever the roles say.
     Masters,
     /// A binding, and the first of its subjects that the user is.
-    Binding(AllowingBinding<'a>),
+    Binding(UserBinding<'a>),
 }
 
 /// A binding of a user. Shown in the words of kube-apiserver's `RBAC: allowed by …`.
 #[derive(Clone, Copy, Debug)]
-pub struct AllowingBinding<'a> {
+pub struct UserBinding<'a> {
     pub(crate) binding: &'a Binding,
     pub(crate) subject: &'a Subject,
 }
 
-impl<'a> AllowingBinding<'a> {
+impl<'a> UserBinding<'a> {
     /// The namespace of a RoleBinding; empty for a ClusterRoleBinding.
     pub fn namespace(&self) -> &'a str {
         &self.binding.place.namespace
@@ -29,6 +31,13 @@ impl<'a> AllowingBinding<'a> {
     /// The binding's name.
     pub fn name(&self) -> &'a str {
         &self.binding.place.name
+    }
+
+    /// That the role which it gives is not there, as kube-apiserver says it (`NewNotFound` of the lister's resource).
+    pub fn role_not_found(&self) -> String {
+        let Some(role) = &self.binding.role else { return "unsupported role reference kind".to_owned() };
+        let resource = if role.namespace.is_empty() { "clusterrole" } else { "role" };
+        format!("{resource}.rbac.authorization.k8s.io {} not found", go_quote(&role.name))
     }
 }
 
@@ -41,7 +50,7 @@ impl fmt::Display for AllowedBy<'_> {
     }
 }
 
-impl fmt::Display for AllowingBinding<'_> {
+impl fmt::Display for UserBinding<'_> {
     /// As kube-apiserver describes it: of a RoleBinding the name comes before the namespace.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Binding { place, role, .. } = self.binding;

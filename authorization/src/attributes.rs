@@ -68,6 +68,21 @@ impl<'a> Attributes<'a> {
         }
     }
 
+    /// The verb.
+    pub fn verb(&self) -> &str {
+        match self {
+            Self::Resource(ResourceAttributes { verb, .. }) | Self::NonResource { verb, .. } => verb,
+        }
+    }
+
+    /// The same, asked with another verb.
+    pub fn with_verb<'b>(&'b self, verb: &'b str) -> Attributes<'b> {
+        match self {
+            Self::Resource(own) => Attributes::Resource(ResourceAttributes { verb, ..*own }),
+            Self::NonResource { path, .. } => Attributes::NonResource { verb, path: Cow::Borrowed(path) },
+        }
+    }
+
     /// The namespace whose RoleBindings count; empty where only ClusterRoleBindings do.
     pub(crate) fn namespace(&self) -> &str {
         match self {

@@ -70,7 +70,7 @@ mod share;
 mod shared_parts;
 pub mod visible;
 
-pub use allowed_by::AllowedBy;
+pub use allowed_by::{AllowedBy, UserBinding};
 pub use attributes::{Attributes, ResourceAttributes, User};
 pub use fleet::Fleet;
 pub use member::NAMED_SUBJECTS_MAX;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use imbl::HashMap as SharedMap;
 use tributary_apimachinery::ClusterName;
 
-use crate::allowed_by::{AllowedBy, AllowingBinding};
+use crate::allowed_by::{AllowedBy, UserBinding};
 use crate::attributes::{Attributes, ResourceAttributes, User};
 use crate::object::{Binding, Subject};
 use crate::rule::{Marks, Rule, Rules};
@@ -34,6 +34,8 @@ pub struct FleetRights {
     next_index: ClusterIndex,
     /// Of how many subjects more is granted than is looked at, in the clusters that have such.
     beyond: BTreeMap<ClusterIndex, usize>,
+    /// How many subjects have a binding whose role is not there, in the clusters that have such.
+    without_role: BTreeMap<ClusterIndex, usize>,
     /// The clusters whose bindings name more subjects than are compiled: nobody has anything there.
     unknown: BTreeSet<ClusterIndex>,
     users: SharedMap<Arc<str>, Arc<Shares>>,
@@ -200,8 +202,11 @@ impl FleetRights {
         if before.map(Arc::as_ptr) == share.as_ref().map(Arc::as_ptr) {
             return;
         }
-        let was_beyond = before.is_some_and(|share| share.is_beyond());
-        self.count_beyond(index, was_beyond, share.as_ref().is_some_and(|share| share.is_beyond()));
+        let (before, after) = (before.map(|share| &**share), share.as_deref());
+        let [beyond, without_role] = [Share::is_beyond, Share::lacks_role]
+            .map(|is_so: fn(&Share) -> bool| [before, after].map(|share| share.is_some_and(is_so)));
+        count(&mut self.beyond, index, beyond);
+        count(&mut self.without_role, index, without_role);
         let now = self.touch();
         let (map, name) = match principal {
             Principal::User(name) => (&mut self.users, name),
@@ -243,12 +248,13 @@ impl FleetRights {
         self.touched = true;
         self.generation + 1
     }
+}
 
-    fn count_beyond(&mut self, index: ClusterIndex, before: bool, now: bool) {
-        let subjects = self.beyond.remove(&index).unwrap_or_default() + usize::from(now) - usize::from(before);
-        if subjects > 0 {
-            self.beyond.insert(index, subjects);
-        }
+/// Counts a subject that was, or is now, one of those that are counted in a cluster.
+fn count(counted: &mut BTreeMap<ClusterIndex, usize>, index: ClusterIndex, [before, now]: [bool; 2]) {
+    let subjects = counted.remove(&index).unwrap_or_default() + usize::from(now) - usize::from(before);
+    if subjects > 0 {
+        counted.insert(index, subjects);
     }
 }
 
@@ -374,10 +380,39 @@ impl FleetRights {
         }
         let allowed_by = |binding: &'a Binding| {
             let subject = binding.subjects.iter().find(|subject| Principal::of(subject).is(user))?;
-            Some(AllowedBy::Binding(AllowingBinding { binding, subject }))
+            Some(AllowedBy::Binding(UserBinding { binding, subject }))
         };
         let masters = is_master(user).then_some(AllowedBy::Masters);
         masters.into_iter().chain(bindings.into_values().filter_map(allowed_by)).collect()
+    }
+
+    /// The bindings of a user that count in a namespace and name a role that is not there, each once and in order: those
+    /// of all namespaces where it is `None`. For people: it costs the whole of the user's grants there.
+    pub fn without_role<'a>(
+        &'a self,
+        cluster: &ClusterName,
+        user: User<'_>,
+        namespace: Option<&str>,
+    ) -> Vec<UserBinding<'a>> {
+        // Most clusters have none.
+        let Some(index) = self.index(cluster).filter(|index| self.without_role.contains_key(index)) else {
+            return Vec::new();
+        };
+        let mut bindings = BTreeMap::new();
+        let shares = self.shares_of(user).filter_map(|shares| shares.get(index));
+        for share in shares.filter(|share| share.lacks_role()) {
+            let counts = |grant: &&Grant| {
+                let own = &*grant.binding.place.namespace;
+                namespace.is_none_or(|namespace| own.is_empty() || own == namespace)
+            };
+            let without = share.looked_at().iter().filter(|grant| grant.rules.is_none()).filter(counts);
+            bindings.extend(without.map(|grant| (&grant.binding.place, &*grant.binding)));
+        }
+        let of_user = |binding: &'a Binding| {
+            let subject = binding.subjects.iter().find(|subject| Principal::of(subject).is(user))?;
+            Some(UserBinding { binding, subject })
+        };
+        bindings.into_values().filter_map(of_user).collect()
     }
 
     fn shares_of(&self, user: User<'_>) -> impl Iterator<Item = &Shares> {

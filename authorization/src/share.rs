@@ -60,6 +60,8 @@ pub(crate) struct Share {
     places: usize,
     /// Whether they are more than is looked at.
     is_beyond: bool,
+    /// Whether one of them names a role that is not there.
+    lacks_role: bool,
 }
 
 impl Share {
@@ -74,7 +76,8 @@ impl Share {
         let names = |grant: &Grant| 1 + grant.rules.as_ref().map_or(0, |rules| rules.names());
         let places: usize = grants.iter().map(names).sum();
         let is_beyond = words.max(places) > GRANTED_WORDS_MAX;
-        Self { grants, everywhere, places, is_beyond }
+        let lacks_role = grants.iter().any(|grant| grant.rules.is_none());
+        Self { grants, everywhere, places, is_beyond, lacks_role }
     }
 
     /// How much what may be seen by it is made of.
@@ -85,6 +88,11 @@ impl Share {
     /// Whether there is more than is looked at. It is as if there were nothing, and is not known to be.
     pub(crate) fn is_beyond(&self) -> bool {
         self.is_beyond
+    }
+
+    /// Whether a binding of it names a role that is not there.
+    pub(crate) fn lacks_role(&self) -> bool {
+        self.lacks_role
     }
 
     /// Every grant that is looked at.

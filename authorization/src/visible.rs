@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::share::GRANTED_WORDS_MAX;
+
 /// In which namespaces, and with which names, somebody may do one thing (get, list, …) with one resource of one
 /// cluster.
 ///
@@ -52,6 +54,30 @@ impl Part {
             || self.names_within.get(namespace).is_some_and(|names| names.contains(name))
     }
 
+    /// What both allow; `None` where that is made of more namespaces and names than are looked at: what one allows in a
+    /// namespace as a whole, and the other for names in every namespace, comes once for each of both.
+    fn within(&self, other: &Self) -> Option<Self> {
+        let pairs = |one: &Self, other: &Self| one.namespaces.len().saturating_mul(other.names.len());
+        if pairs(self, other).max(pairs(other, self)) > GRANTED_WORDS_MAX {
+            return None;
+        }
+        let mut part = Self {
+            namespaces: self.namespaces.intersection(&other.namespaces).cloned().collect(),
+            names: self.names.intersection(&other.names).cloned().collect(),
+            names_within: BTreeMap::new(),
+        };
+        for (one, other) in [(self, other), (other, self)] {
+            let of_both = other.names_within.iter().flat_map(|(namespace, names)| {
+                names.iter().filter(|name| one.allows(namespace, name)).map(move |name| (namespace, name))
+            });
+            let everywhere = one.namespaces.iter().flat_map(|own| other.names.iter().map(move |name| (own, name)));
+            for (namespace, name) in of_both.chain(everywhere) {
+                part.names_within.entry(Arc::clone(namespace)).or_default().insert(Arc::clone(name));
+            }
+        }
+        Some(part.simplified())
+    }
+
     fn covers(&self, other: &Self) -> bool {
         let within = |(namespace, names): (&Arc<str>, &BTreeSet<Arc<str>>)| {
             names.iter().all(|name| self.allows(namespace, name))
@@ -94,6 +120,15 @@ impl Visible {
             (Self::Whole, _) => true,
             (Self::Part(_), Self::Whole) => false,
             (Self::Part(own), Self::Part(other)) => own.covers(other),
+        }
+    }
+
+    /// What both this and `other` allow; `None` where that is made of more namespaces and names than are looked at
+    /// ([`GRANTED_WORDS_MAX`]).
+    pub fn within(&self, other: &Self) -> Option<Self> {
+        match (self, other) {
+            (Self::Whole, one) | (one, Self::Whole) => Some(one.clone()),
+            (Self::Part(own), Self::Part(other)) => own.within(other).map(|part| Self::Part(Arc::new(part))),
         }
     }
 
@@ -158,6 +193,36 @@ mod tests {
             let change = visible(before).change(&visible(now));
             assert_eq!(change, VisibleChange { gains, losses }, "{before:?} {now:?}");
         }
+    }
+
+    #[test]
+    fn what_two_allow_is_what_each_allows() {
+        let words = ["", "*", "n", "n m", "/a", "n/a", "n/b m/a", "n /a", "m/a /b", "n m/b /a"];
+        for (one, other) in words.iter().flat_map(|one| words.iter().map(move |other| (one, other))) {
+            let (one, other) = (visible(one), visible(other));
+            let both = one.within(&other).unwrap();
+            for (namespace, name) in
+                ["", "n", "m", "o"].into_iter().flat_map(|own| ["", "a", "b", "c"].map(|name| (own, name)))
+            {
+                let expected = one.allows(namespace, name) && other.allows(namespace, name);
+                assert_eq!(both.allows(namespace, name), expected, "{one:?} {other:?}: {namespace}/{name}");
+            }
+            let simplified = |own: &Visible| match own {
+                Visible::Part(part) => Visible::Part(Arc::new(Part::clone(part).simplified())),
+                Visible::Whole => Visible::Whole,
+            };
+            assert_eq!(both, simplified(&both));
+        }
+    }
+
+    #[test]
+    fn what_two_allow_takes_no_more_than_what_one_does() {
+        let many = |letter: &str| (0..300).map(|it| format!("{letter}{it}").into()).collect();
+        let namespaces = Visible::Part(Arc::new(Part { namespaces: many("n"), ..Part::default() }));
+        let names = Visible::Part(Arc::new(Part { names: many("a"), ..Part::default() }));
+        assert_eq!((namespaces.within(&names), names.within(&namespaces)), (None, None));
+        assert_eq!(namespaces.within(&Visible::Whole), Some(namespaces.clone()));
+        assert_eq!(namespaces.within(&namespaces), Some(namespaces.clone()));
     }
 
     #[test]
