@@ -16,8 +16,10 @@ mod log;
 mod metrics;
 mod received;
 mod sinks;
+mod throttle;
 mod together;
 mod trail;
+mod truncation;
 mod webhook;
 
 pub use auditor::Auditor;

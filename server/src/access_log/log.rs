@@ -42,6 +42,7 @@ impl AccessLog {
             max_bytes: arguments.access_log_maxsize.saturating_mul(MEGABYTE),
             max_backups: arguments.access_log_maxbackup,
             max_age_days: arguments.access_log_maxage,
+            compress: false,
         };
         let losses = Losses::new("access log");
         let opened = open_target(&path, rotation).and_then(|target| {

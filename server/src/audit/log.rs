@@ -37,6 +37,7 @@ impl LogSink {
             max_bytes: arguments.audit_log_maxsize.saturating_mul(MEGABYTE),
             max_backups: arguments.audit_log_maxbackup,
             max_age_days: arguments.audit_log_maxage,
+            compress: arguments.audit_log_compress,
         };
         let target = open_target(path, rotation).map_err(failed)?;
         let (mode, buffer) = (arguments.audit_log_mode, arguments.audit_log_batch_buffer_size);

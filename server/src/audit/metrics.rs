@@ -13,7 +13,7 @@ use crate::records::line_log::Losses;
 /// Where events were lost.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct PluginLabels {
-    /// `log`, `webhook`, or `buffered` where the buffer before either was full.
+    /// `log`, `webhook`, `buffered` where the buffer before either was full, or `truncate` where an event was too long.
     pub(crate) plugin: &'static str,
 }
 
@@ -41,7 +41,7 @@ impl AuditMetrics {
     /// Adds the counters to a registry.
     pub(crate) fn register(&self, registry: &mut Registry) {
         // An alert sees the first one only where there was a zero before.
-        for plugin in ["log", "webhook", "buffered"] {
+        for plugin in ["log", "webhook", "buffered", "truncate"] {
             drop(self.errors.get_or_create(&PluginLabels { plugin }));
         }
         for level in Level::ALL {

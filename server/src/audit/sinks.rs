@@ -8,6 +8,7 @@ use super::emission::Emission;
 use super::error::AuditError;
 use super::log::LogSink;
 use super::metrics::AuditMetrics;
+use super::truncation::Truncation;
 use super::webhook::WebhookSink;
 use crate::cli::audit::AuditArguments;
 
@@ -15,6 +16,9 @@ use crate::cli::audit::AuditArguments;
 pub(crate) struct Sinks {
     log: Option<LogSink>,
     webhook: Option<WebhookSink>,
+    /// How long the events of each may be.
+    truncations: [Option<Truncation>; 2],
+    metrics: Arc<AuditMetrics>,
 }
 
 impl Sinks {
@@ -25,7 +29,8 @@ impl Sinks {
     pub(crate) async fn open(arguments: &AuditArguments, metrics: &Arc<AuditMetrics>) -> Result<Self, AuditError> {
         let log = LogSink::open(&arguments.log, metrics)?;
         let webhook = WebhookSink::open(&arguments.webhook, metrics).await?;
-        Ok(Self { log, webhook })
+        let truncations = [Truncation::of_log(&arguments.log), Truncation::of_webhook(&arguments.webhook)];
+        Ok(Self { log, webhook, truncations, metrics: Arc::clone(metrics) })
     }
 
     /// Whether there are none.
@@ -35,11 +40,30 @@ impl Sinks {
 
     /// Gives a line to each.
     pub(crate) fn write(&self, line: Bytes) -> Emission {
-        let logged = self.log.as_ref().map_or(Emission::Done(true), |log| log.write(&line));
-        let sent = self.webhook.as_ref().map_or(Emission::Done(true), |webhook| webhook.write(line));
+        let [of_log, of_webhook] = self.truncations;
+        let logged = match (&self.log, of_log) {
+            (None, _) => Emission::Done(true),
+            (Some(log), None) => log.write(&line),
+            (Some(log), of_log) => self.cut(of_log, line.clone(), |line| log.write(&line)),
+        };
+        let sent = match &self.webhook {
+            None => Emission::Done(true),
+            Some(webhook) => self.cut(of_webhook, line, |line| webhook.write(line)),
+        };
         match (logged, sent) {
             (Emission::Done(logged), Emission::Done(sent)) => Emission::Done(logged && sent),
             (logged, sent) => Emission::waiting(async { logged.await & sent.await }),
+        }
+    }
+
+    /// Gives a line away as it may be. One that is too long in any case is counted, and keeps no request.
+    fn cut(&self, truncation: Option<Truncation>, line: Bytes, write: impl FnOnce(Bytes) -> Emission) -> Emission {
+        match truncation.map_or(Some(line.clone()), |own| own.cut(line)) {
+            Some(line) => write(line),
+            None => {
+                self.metrics.count_lost("truncate", 1);
+                Emission::Done(true)
+            }
         }
     }
 

@@ -17,6 +17,8 @@ use tributary_audit::event_list;
 use super::emission::Emission;
 use super::error::AuditError;
 use super::metrics::AuditMetrics;
+use super::throttle::Throttle;
+use super::truncation::Truncation;
 use crate::cli::audit::{AuditMode, AuditWebhookArguments};
 
 /// How long the webhook may take to answer, as kube-apiserver gives it (apiserver `pkg/util/webhook`).
@@ -25,7 +27,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// (`DefaultRetryBackoffWithInitialDelay`).
 const TRIES: u32 = 5;
 const BACKOFF_FACTOR: f64 = 1.5;
-/// Lists on their way at once: kube-apiserver sends up to 15 at once, and 10 a second.
+/// Lists on their way at once, however many may be sent in a second.
 const IN_FLIGHT: usize = 15;
 /// How long what waits at the end may take. The drain of the connections comes before, within a kubelet's 30 s.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -65,13 +67,19 @@ impl WebhookSink {
             client(path).await.map_err(|problem| AuditError::Webhook { path: path.clone(), problem })?;
         let (backoff, metrics) = (arguments.audit_webhook_initial_backoff, Arc::clone(metrics));
         let webhook = Arc::new(Webhook { client, target, backoff, metrics });
+        let truncation = Truncation::of_webhook(arguments);
         let mode = match arguments.audit_webhook_mode {
             AuditMode::Blocking => Mode::Blocking { strict: false },
             AuditMode::BlockingStrict => Mode::Blocking { strict: true },
             AuditMode::Batch => {
                 let (sender, receiver) = mpsc::channel(arguments.audit_webhook_batch_buffer_size);
                 let (size, wait) = (arguments.audit_webhook_batch_max_size, arguments.audit_webhook_batch_max_wait);
-                let task = tokio::spawn(gather(Arc::clone(&webhook), receiver, size, wait));
+                let throttle = arguments.audit_webhook_batch_throttle_enable.then(|| {
+                    let burst = arguments.audit_webhook_batch_throttle_burst;
+                    Throttle::new(arguments.audit_webhook_batch_throttle_qps, burst)
+                });
+                let lists = Lists { size, wait, truncation, throttle };
+                let task = tokio::spawn(gather(Arc::clone(&webhook), receiver, lists));
                 Mode::Batch { sender: Mutex::new(Some(sender)), task: Mutex::new(Some(task)) }
             }
         };
@@ -107,8 +115,19 @@ impl WebhookSink {
     }
 }
 
+/// How events are sent together.
+struct Lists {
+    /// So many at most.
+    size: usize,
+    /// How long one waits for others.
+    wait: Duration,
+    truncation: Option<Truncation>,
+    throttle: Option<Throttle>,
+}
+
 /// Gathers events and sends them, until nobody gives any.
-async fn gather(webhook: Arc<Webhook>, mut events: mpsc::Receiver<Bytes>, size: usize, wait: Duration) {
+async fn gather(webhook: Arc<Webhook>, mut events: mpsc::Receiver<Bytes>, lists: Lists) {
+    let Lists { size, wait, truncation, mut throttle } = lists;
     let places = Arc::new(Semaphore::new(IN_FLIGHT));
     while let Some(first) = events.recv().await {
         let mut lines = vec![first];
@@ -119,13 +138,22 @@ async fn gather(webhook: Arc<Webhook>, mut events: mpsc::Receiver<Bytes>, size: 
                 Ok(None) | Err(_) => break,
             }
         }
-        // It is never closed.
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-        let webhook = Arc::clone(&webhook);
-        tokio::spawn(async move {
-            webhook.deliver(lines).await;
-            drop(place);
-        });
+        let parts = match truncation {
+            Some(own) => own.parts(lines),
+            None => vec![lines],
+        };
+        for lines in parts {
+            if let Some(throttle) = &mut throttle {
+                throttle.take().await;
+            }
+            // It is never closed.
+            let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+            let webhook = Arc::clone(&webhook);
+            tokio::spawn(async move {
+                webhook.deliver(lines).await;
+                drop(place);
+            });
+        }
     }
     // Until the last has been taken or given up.
     let _ = places.acquire_many(u32::try_from(IN_FLIGHT).unwrap_or(u32::MAX)).await;
@@ -202,6 +230,7 @@ mod tests {
 
     use super::*;
     use crate::audit::metrics::PluginLabels;
+    use crate::cli::audit::AuditArguments;
 
     /// A webhook that refuses as many requests as it is told, and keeps the others: path and number of events.
     async fn webhook(refusals: usize) -> (String, mpsc::UnboundedReceiver<(String, usize)>) {
@@ -252,6 +281,7 @@ mod tests {
             audit_webhook_batch_max_size: size,
             audit_webhook_batch_max_wait: Duration::from_millis(50),
             audit_webhook_initial_backoff: Duration::from_millis(1),
+            ..AuditArguments::default().webhook
         };
         let metrics = Arc::new(AuditMetrics::default());
         (WebhookSink::open(&arguments, &metrics).await.unwrap().unwrap(), metrics)

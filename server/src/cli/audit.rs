@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::RangedU64ValueParser;
-use clap::{Args, ValueEnum};
+use clap::{ArgAction, Args, ValueEnum};
 use tributary_apimachinery::duration;
 
 /// What is written of requests, and where.
@@ -37,6 +37,15 @@ pub struct AuditLogArguments {
     /// Rotated audit logs that are kept; 0 keeps all
     #[arg(long, value_name = "N", default_value_t = 100)]
     pub audit_log_maxbackup: usize,
+    /// Compress rotated audit logs (gzip)
+    #[arg(long)]
+    pub audit_log_compress: bool,
+    /// The format of the log; there is no other
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "json")]
+    pub audit_log_format: AuditFormat,
+    /// The API version of the log's events; there is no other
+    #[arg(long, value_enum, value_name = "VERSION", default_value = "audit.k8s.io/v1")]
+    pub audit_log_version: AuditVersion,
     /// How events are written: each before its answer goes on (blocking); so, and a request whose first event cannot be
     /// written is refused (blocking-strict); or behind the answers, from a buffer that drops what it has no room for
     /// (batch)
@@ -45,7 +54,19 @@ pub struct AuditLogArguments {
     /// Events that wait to be written, in batch mode
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = count())]
     pub audit_log_batch_buffer_size: usize,
+    /// Leave the bodies out of events that are longer than --audit-log-truncate-max-event-size, and events that are
+    /// longer without
+    #[arg(long)]
+    pub audit_log_truncate_enabled: bool,
+    /// Bytes that an event in the log may have, where longer ones are truncated
+    #[arg(long, value_name = "BYTES", default_value_t = EVENT_BYTES, value_parser = count())]
+    pub audit_log_truncate_max_event_size: usize,
 }
+
+/// Bytes of an event, and of a list of events, where they are truncated and nothing else is said
+/// (`NewAuditTruncateOptions`).
+const EVENT_BYTES: usize = 100 << 10;
+const LIST_BYTES: usize = 10 << 20;
 
 /// The audit webhook.
 #[derive(Args, Clone, Debug)]
@@ -65,10 +86,50 @@ pub struct AuditWebhookArguments {
     /// How long an event may wait for others to be sent with, in batch mode
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_duration)]
     pub audit_webhook_batch_max_wait: Duration,
+    /// Send no more lists than --audit-webhook-batch-throttle-qps says, in batch mode
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
+        default_value = "true", action = ArgAction::Set)]
+    pub audit_webhook_batch_throttle_enable: bool,
+    /// Lists that are sent in a second on average at most, in batch mode
+    #[arg(long, value_name = "N", default_value_t = 10.0, value_parser = rate)]
+    pub audit_webhook_batch_throttle_qps: f64,
+    /// Lists that are sent at once where few were sent before, in batch mode
+    #[arg(long, value_name = "N", default_value_t = 15, value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
+    pub audit_webhook_batch_throttle_burst: u32,
+    /// Leave the bodies out of events that are longer than --audit-webhook-truncate-max-event-size, and events that are
+    /// longer without; send longer lists than --audit-webhook-truncate-max-batch-size in parts
+    #[arg(long)]
+    pub audit_webhook_truncate_enabled: bool,
+    /// Bytes that an event may have that is sent, where longer ones are truncated
+    #[arg(long, value_name = "BYTES", default_value_t = EVENT_BYTES, value_parser = count())]
+    pub audit_webhook_truncate_max_event_size: usize,
+    /// Bytes of events that are sent together at most, where longer ones are truncated
+    #[arg(long, value_name = "BYTES", default_value_t = LIST_BYTES, value_parser = count())]
+    pub audit_webhook_truncate_max_batch_size: usize,
+    /// The API version of the events that are sent; there is no other
+    #[arg(long, value_enum, value_name = "VERSION", default_value = "audit.k8s.io/v1")]
+    pub audit_webhook_version: AuditVersion,
     /// How long after a failure events are sent again, for the first time; each further time it is half as long again,
     /// up to five in all
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
     pub audit_webhook_initial_backoff: Duration,
+}
+
+/// How a line of the log is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum AuditFormat {
+    /// An object for each event.
+    #[default]
+    Json,
+}
+
+/// Of which API version events are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum AuditVersion {
+    /// The one that kube-apiserver writes, too.
+    #[default]
+    #[value(name = "audit.k8s.io/v1")]
+    V1,
 }
 
 /// How events are written.
@@ -88,6 +149,15 @@ fn count() -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new().range(1..)
 }
 
+/// A number above 0, which may have a fraction.
+fn rate(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(rate) if rate.is_finite() && rate > 0.0 => Ok(rate),
+        Ok(_) => Err("must be above 0".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 fn parse_duration(text: &str) -> Result<Duration, String> {
     match duration::parse(text) {
         Ok(duration) if duration.is_zero() => Err("must be above 0".to_owned()),
@@ -104,8 +174,13 @@ impl Default for AuditArguments {
             audit_log_maxsize: 100,
             audit_log_maxage: 366,
             audit_log_maxbackup: 100,
+            audit_log_compress: false,
+            audit_log_format: AuditFormat::Json,
+            audit_log_version: AuditVersion::V1,
             audit_log_mode: AuditMode::Blocking,
             audit_log_batch_buffer_size: 10_000,
+            audit_log_truncate_enabled: false,
+            audit_log_truncate_max_event_size: EVENT_BYTES,
         };
         let webhook = AuditWebhookArguments {
             audit_webhook_config_file: None,
@@ -113,6 +188,13 @@ impl Default for AuditArguments {
             audit_webhook_batch_buffer_size: 10_000,
             audit_webhook_batch_max_size: 400,
             audit_webhook_batch_max_wait: Duration::from_secs(30),
+            audit_webhook_batch_throttle_enable: true,
+            audit_webhook_batch_throttle_qps: 10.0,
+            audit_webhook_batch_throttle_burst: 15,
+            audit_webhook_truncate_enabled: false,
+            audit_webhook_truncate_max_event_size: EVENT_BYTES,
+            audit_webhook_truncate_max_batch_size: LIST_BYTES,
+            audit_webhook_version: AuditVersion::V1,
             audit_webhook_initial_backoff: Duration::from_secs(10),
         };
         Self { audit_policy_file: None, log, webhook }

@@ -748,8 +748,8 @@ pub const METRICS: &[MetricDescription] = &[
         unit: None,
         labels: &["plugin"],
         help: "Audit events that failed to be audited properly, by the part that lost them",
-        meaning: "Audit events that were lost: by the `log`, by the `webhook`, or because the buffer before \
-         either was full (`buffered`).",
+        meaning: "Audit events that were lost: by the `log`, by the `webhook`, because the buffer before \
+         either was full (`buffered`), or because they were too long without their bodies, too (`truncate`).",
         shown_by: &["plugin"],
         is_objective: false,
     },

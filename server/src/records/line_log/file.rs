@@ -3,13 +3,18 @@
 //!
 //! By hand, because no crate has lumberjack's names, and its bounds by number and by age together.
 
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
@@ -28,7 +33,12 @@ pub(crate) struct Rotation {
     pub(crate) max_backups: usize,
     /// For how many days.
     pub(crate) max_age_days: u32,
+    /// Whether they are compressed.
+    pub(crate) compress: bool,
 }
+
+/// What ends the name of a rotated file that is compressed.
+const COMPRESSED: &str = ".gz";
 
 /// A file that lines are added to. Lines that are written together are never split between two files, nor is one.
 pub(crate) struct LogFile {
@@ -36,6 +46,8 @@ pub(crate) struct LogFile {
     rotation: Rotation,
     file: File,
     bytes: u64,
+    /// Compresses the files that were put aside, in the background.
+    compressing: Option<JoinHandle<()>>,
 }
 
 /// What lines of a path go to; `-` is standard output, which others rotate.
@@ -69,7 +81,10 @@ impl LogFile {
         }
         let file = open(path)?;
         let bytes = file.metadata()?.len();
-        Ok(Self { path: path.to_owned(), rotation, file, bytes })
+        let mut log = Self { path: path.to_owned(), rotation, file, bytes, compressing: None };
+        // What an earlier process has put aside, too.
+        log.compress_aside();
+        Ok(log)
     }
 
     /// Whether so many bytes more may be added.
@@ -89,28 +104,58 @@ impl LogFile {
         let aside = (0..1000)
             .filter_map(|later| now.checked_add(SignedDuration::from_millis(later)).ok())
             .map(|time| name_of(&self.path, time))
-            .find(|path| !path.exists())
+            .find(|path| !path.exists() && !compressed(path).exists())
             .ok_or(io::ErrorKind::AlreadyExists)?;
         fs::rename(&self.path, aside)?;
         self.file = open(&self.path)?;
         self.bytes = 0;
         self.remove_old(now);
+        self.compress_aside();
         Ok(())
+    }
+
+    /// The files that were put aside, and when.
+    fn aside(&self) -> Vec<(Timestamp, PathBuf)> {
+        let parent = self.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let entries = fs::read_dir(parent).into_iter().flatten().flatten();
+        entries.filter_map(|entry| Some((time_of(&self.path, &entry.file_name())?, entry.path()))).collect()
+    }
+
+    /// Compresses what was put aside, on a thread of its own: 100 MB take a second, and lines go on. What is put aside
+    /// meanwhile waits for the next time.
+    fn compress_aside(&mut self) {
+        if !self.rotation.compress || self.compressing.as_ref().is_some_and(|thread| !thread.is_finished()) {
+            return;
+        }
+        let plain = |path: &PathBuf| !path.to_string_lossy().ends_with(COMPRESSED);
+        let aside: Vec<_> = self.aside().into_iter().map(|(_, path)| path).filter(plain).collect();
+        if aside.is_empty() {
+            return;
+        }
+        let compress_all = move || {
+            for path in aside {
+                // One that was removed meanwhile is not missed.
+                if let Err(error) = compress(&path)
+                    && path.exists()
+                {
+                    tracing::warn!(path = %path.display(), %error, "an old log cannot be compressed");
+                }
+            }
+        };
+        self.compressing = std::thread::Builder::new().name("log-compress".to_owned()).spawn(compress_all).ok();
     }
 
     /// Removes the rotated files that are too many or too old. What cannot be removed is tried again the next time.
     fn remove_old(&self, now: Timestamp) {
         let Rotation { max_backups, max_age_days, .. } = self.rotation;
-        let parent = self.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let entries = fs::read_dir(parent).into_iter().flatten().flatten();
-        let mut backups: Vec<_> =
-            entries.filter_map(|entry| Some((time_of(&self.path, &entry.file_name())?, entry.path()))).collect();
-        backups.sort();
-        backups.reverse();
+        let backups = self.aside();
+        // One that is being compressed is there twice, and is one.
+        let newest: BTreeSet<_> = backups.iter().map(|(time, _)| Reverse(*time)).collect();
         let oldest =
             now.checked_sub(SignedDuration::from_hours(24 * i64::from(max_age_days))).unwrap_or(Timestamp::MIN);
-        for (number, (time, path)) in backups.iter().enumerate() {
-            let is_too_many = max_backups > 0 && number >= max_backups;
+        let first_too_many = newest.iter().nth(max_backups).filter(|_| max_backups > 0);
+        for (time, path) in &backups {
+            let is_too_many = first_too_many.is_some_and(|Reverse(first)| time <= first);
             let is_too_old = max_age_days > 0 && *time < oldest;
             if (is_too_many || is_too_old)
                 && let Err(error) = fs::remove_file(path)
@@ -151,6 +196,31 @@ fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().append(true).create(true).mode(0o600).open(path)
 }
 
+/// The path of a file that was put aside once it is compressed.
+fn compressed(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(COMPRESSED);
+    name.into()
+}
+
+/// Compresses a file (gzip), and removes it then. Cut short, it is there still, and is compressed anew.
+fn compress(path: &Path) -> io::Result<()> {
+    let (mut plain, target) = (File::open(path)?, compressed(path));
+    // What is there is not known to be nobody else's to read.
+    let _not_there = fs::remove_file(&target);
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&target)?;
+    let mut writer = GzEncoder::new(file, Compression::default());
+    let written = io::copy(&mut plain, &mut writer).and_then(|_| writer.finish()).and_then(|file| file.sync_all());
+    match written {
+        Ok(()) => fs::remove_file(path),
+        Err(error) => {
+            // Half of it is of no use.
+            let _ = fs::remove_file(target);
+            Err(error)
+        }
+    }
+}
+
 /// The name's part before the time, and the one after it.
 fn parts(path: &Path) -> (String, String) {
     let text = |part: Option<&OsStr>| part.map(|part| part.to_string_lossy().into_owned()).unwrap_or_default();
@@ -168,7 +238,8 @@ fn name_of(path: &Path, time: Timestamp) -> PathBuf {
 /// When a file was put aside; `None` for a file that was not.
 fn time_of(path: &Path, name: &OsStr) -> Option<Timestamp> {
     let (before, after) = parts(path);
-    let time = name.to_str()?.strip_prefix(&before)?.strip_suffix(&after)?;
+    let name = name.to_str()?;
+    let time = name.strip_suffix(COMPRESSED).unwrap_or(name).strip_prefix(&before)?.strip_suffix(&after)?;
     DateTime::strptime(TIME_FORMAT, time).ok()?.to_zoned(TimeZone::UTC).ok().map(|time| time.timestamp())
 }
 
@@ -178,7 +249,7 @@ mod tests {
 
     use super::*;
 
-    const NO_BOUNDS: Rotation = Rotation { max_bytes: 0, max_backups: 0, max_age_days: 0 };
+    const NO_BOUNDS: Rotation = Rotation { max_bytes: 0, max_backups: 0, max_age_days: 0, compress: false };
 
     fn time(text: &str) -> Timestamp {
         text.parse().unwrap()
@@ -250,6 +321,42 @@ mod tests {
         log.write_all(b"ond and long\n").unwrap();
         let texts: Vec<_> = files(folder.path()).into_iter().map(|(_, text)| text).collect();
         assert_eq!(texts, ["a first\n", "second and long\n"]);
+    }
+
+    #[test]
+    fn what_is_put_aside_is_compressed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.log");
+        let rotation = Rotation { max_bytes: 10, max_backups: 2, compress: true, ..NO_BOUNDS };
+        // What an earlier process was stopped at.
+        let aside = name_of(&path, time("2020-11-23T12:00:00Z"));
+        fs::write(&aside, "earlier\n").unwrap();
+        fs::write(compressed(&aside), "half").unwrap();
+        let mut log = LogFile::open(&path, rotation).unwrap();
+        let wait = |log: &mut LogFile| log.compressing.take().unwrap().join().unwrap();
+        wait(&mut log);
+        let texts = || {
+            let entries = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+            let mut aside: Vec<_> = entries.filter(|own| *own != path).collect();
+            aside.sort();
+            let text = |path: PathBuf| {
+                assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+                let mut text = String::new();
+                let file = File::open(path).unwrap();
+                io::Read::read_to_string(&mut flate2::read::GzDecoder::new(file), &mut text).unwrap();
+                text
+            };
+            aside.into_iter().map(text).collect::<Vec<_>>()
+        };
+        assert_eq!(texts(), ["earlier\n"]);
+        for line in ["one one\n", "two two\n", "three\n"] {
+            add(&mut log, line);
+            if let Some(compressing) = log.compressing.take() {
+                compressing.join().unwrap();
+            }
+        }
+        assert_eq!(texts(), ["one one\n", "two two\n"], "as many as are kept");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "three\n");
     }
 
     #[test]
