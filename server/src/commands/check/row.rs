@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tributary_apimachinery::text::printable;
 use tributary_apimachinery::{ClusterAuthorization, ClusterName};
-use tributary_authorization::{Attributes, Fleet, ResourceAttributes, User, Visible};
+use tributary_authorization::{Attributes, Fleet, ResourceAttributes, User, UserBinding, Visible};
 
 use crate::cli::GroupResource;
 
@@ -138,6 +138,18 @@ impl Row<'_> {
     }
 }
 
+/// The lines of bindings of a user whose role is not there: they give nothing until it is made.
+pub(super) fn without_role(fleet: &Fleet, cluster: &ClusterName, user: User<'_>) -> String {
+    let bindings = fleet.without_role(cluster, user, None);
+    let line = |binding: &UserBinding<'_>| format!("{binding} gives nothing: {}", binding.role_not_found());
+    let mut lines: Vec<_> = bindings.iter().take(PLACES_MAX).map(line).collect();
+    let more = bindings.len() - lines.len();
+    if more > 0 {
+        lines.push(format!("and {more} bindings more give nothing"));
+    }
+    lines.iter().map(|line| format!("  {}\n", printable(line))).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -212,6 +224,27 @@ mod tests {
             let told = lines(who, resource, Auto, &said(all));
             assert!(told.contains(expected), "{told}");
         }
+    }
+
+    #[test]
+    fn a_binding_whose_role_is_not_there_is_told() {
+        let mut fleet = fleet();
+        let subjects = json!([{"kind": "User", "name": "eve", "apiGroup": RBAC}]);
+        for (kind, namespace, role) in
+            [(RbacKind::ClusterRoleBinding, None, "ClusterRole"), (RbacKind::RoleBinding, Some("n00"), "Role")]
+        {
+            let reference = json!({"kind": role, "name": "no-such", "apiGroup": RBAC});
+            let metadata = json!({"name": "a", "namespace": namespace});
+            let object = json!({"metadata": metadata, "roleRef": reference, "subjects": subjects});
+            fleet.upsert(&eu(), RbacObject::parse(kind, object.to_string().as_bytes()).unwrap());
+        }
+        let told = |name| without_role(&fleet, &eu(), User { name, groups: &[] });
+        let expected = [
+            r#"ClusterRoleBinding "a" of ClusterRole "no-such" to User "eve" gives nothing: clusterrole.rbac.authorization.k8s.io "no-such" not found"#,
+            r#"RoleBinding "a/n00" of Role "no-such" to User "eve" gives nothing: role.rbac.authorization.k8s.io "no-such" not found"#,
+        ];
+        assert_eq!(told("eve"), expected.map(|line| format!("  {line}\n")).concat());
+        assert_eq!(told("ann"), "");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use tributary_apimachinery::{ClusterAuthorization, ServiceAccount};
 use tributary_authentication::{Authority, Reach, UserInfo, VerifierName, identity_for};
 use tributary_authorization::{Fleet, RbacKind, RbacObject, User};
 
-use super::row::{PLACES_MAX, Row, Said};
+use super::row::{self, PLACES_MAX, Row, Said};
 use super::served::{self, Served};
 use crate::cli::{CheckArguments, ClusterArguments, GroupResource};
 use crate::commands::member::{Member, Refused};
@@ -135,6 +135,7 @@ impl<'a> Asked<'a> {
             };
             text.push_str(&row.lines(&said));
         }
+        text.push_str(&row::without_role(&fleet, &cluster.name, user));
         Ok(text)
     }
 
