@@ -386,8 +386,8 @@ impl FleetRights {
         masters.into_iter().chain(bindings.into_values().filter_map(allowed_by)).collect()
     }
 
-    /// The bindings of a user that count in a namespace and name a role that is not there, each once and in order: those
-    /// of all namespaces where it is `None`. For people: it costs the whole of the user's grants there.
+    /// The bindings of a user that count in a namespace and name a role that is not there, each once and in order; of
+    /// all namespaces where it is `None`. For people: it costs the whole of the user's grants there.
     pub fn without_role<'a>(
         &'a self,
         cluster: &ClusterName,

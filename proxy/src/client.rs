@@ -325,6 +325,17 @@ impl ClusterClient {
         &self.member.proofs
     }
 
+    /// As [`transport_to`](Self::transport_to), as [nobody of a name](RequestIdentity::Nameless).
+    pub fn nameless_to(&self, endpoint: usize) -> Transport {
+        let client = self.clone();
+        BoxCloneSyncService::new(tower::service_fn(move |mut request: Request<Body>| {
+            let client = client.clone();
+            request.extensions_mut().insert(AtEndpoint(endpoint));
+            request.extensions_mut().insert(Asker::Ourselves);
+            async move { client.forward(request, RequestIdentity::Nameless).await.map_err(BoxError::from) }
+        }))
+    }
+
     fn transport_for(&self, asker: Asker) -> Transport {
         let client = self.clone();
         BoxCloneSyncService::new(tower::service_fn(move |mut request: Request<Body>| {

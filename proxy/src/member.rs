@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use tributary_apimachinery::ClusterName;
 
 use crate::credentials::Current;
-use crate::credentials::identity::{GivenIdentity, Impersonation, RequestIdentity};
+use crate::credentials::identity::{GivenIdentity, Impersonation, NAMELESS_UID, RequestIdentity};
 use crate::credentials::last_question::LastQuestion;
 use crate::credentials::user::{CurrentUser, MemberUser};
 use crate::endpoints::Endpoints;
@@ -60,6 +60,10 @@ impl ClientInner {
                 return Err(ForwardError::ImpersonationConflict { cluster: self.name.clone() });
             }
             RequestIdentity::Impersonate(user) => append(headers, user.headers()),
+            RequestIdentity::Nameless => {
+                let uid = HeaderName::from_static("impersonate-uid");
+                headers.append(uid, HeaderValue::from_static(NAMELESS_UID));
+            }
             RequestIdentity::Own(token) => append(headers, token.given.iter().flat_map(GivenIdentity::headers)),
         }
         Ok(())

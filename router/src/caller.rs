@@ -18,7 +18,7 @@ use crate::flow::holder::Holder;
 use crate::own_credential::OwnCredential;
 use crate::refusal::{Refusal, RequestRefusal};
 use crate::request_trace::{BegunStage, RequestTrace};
-use crate::rights::{self, Actor, CallerRights, RememberedActor, RightsMirror, given_user};
+use crate::rights::{self, Actor, CallerRights, RememberedActor, RightsMirror, SentRequest, given_user};
 use crate::stream_over::StreamOver;
 use crate::topology::ClusterSetup;
 
@@ -234,11 +234,15 @@ impl Caller {
         }
     }
 
-    /// In whose name a cluster sees the request: the one place where that is decided.
+    /// In whose name a cluster sees a request that it is `sent`: the one place where that is decided.
     ///
     /// # Errors
     /// Why the cluster must not be sent it at all, of one of many users.
-    pub(crate) async fn identity(&self, cluster: &ClusterSetup) -> Result<RequestIdentity, Refusal> {
+    pub(crate) async fn identity(
+        &self,
+        cluster: &ClusterSetup,
+        sent: &SentRequest<'_>,
+    ) -> Result<RequestIdentity, Refusal> {
         let rights = match &self.who {
             Who::Owner(given) => return Ok(given.clone().map_or(RequestIdentity::Member, RequestIdentity::AsGiven)),
             Who::User(rights) => rights,
@@ -247,7 +251,7 @@ impl Caller {
             return Ok(RequestIdentity::Own(own));
         }
         let UserInfo { username, uid, groups, extra } =
-            rights.settled(|rights| rights.identity(&cluster.name, &cluster.impersonation)).await?;
+            rights.settled(|rights| rights.identity(&cluster.name, &cluster.impersonation, sent)).await?;
         let groups = groups.iter().map(String::as_str);
         let values = |(key, values): (&'_ String, &'_ Vec<String>)| -> Vec<(String, String)> {
             values.iter().map(|value| (key.clone(), value.clone())).collect()

@@ -86,13 +86,14 @@ fn decide(
         subresource: resource.subresource.as_deref().unwrap_or_default(),
         ..attributes(resource, "")
     };
+    let request = Attributes::Resource(asked);
     let candidates = |asked: &[ResourceAttributes<'_>]| {
         let asked: Vec<_> = asked.iter().copied().map(Attributes::Resource).collect();
         rights.candidates(clusters.clone(), &asked)
     };
     // Where the caller may do it. Everybody may ask about themselves.
     let doing = match plan {
-        ResourcePlan::SelfReview if is_of_oneself(resource) => rights.existing(clusters.clone()),
+        ResourcePlan::SelfReview if is_of_oneself(resource) => rights.existing(clusters.clone(), &request),
         _ => candidates(&[asked]),
     };
     let candidates = match plan {
@@ -114,7 +115,7 @@ fn decide(
     if is_who || (!candidates.is_empty() && may_ask(doing)) {
         return Ok(candidates);
     }
-    if let Some(refusal) = rights.nobody(clusters) {
+    if let Some(refusal) = rights.nobody(clusters, &request) {
         return Err(refusal);
     }
     if candidates.is_one_unknown() && !is_in_part(configuration, resource, plan) {

@@ -7,6 +7,7 @@ mod churn;
 mod crowd;
 mod governed;
 mod hosts;
+mod impersonation;
 mod informers;
 mod join;
 mod matrix;
@@ -38,6 +39,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.extend(crowd::cases());
     cases.extend(governed::cases());
     cases.extend(hosts::cases());
+    cases.extend(impersonation::cases());
     cases.extend(informers::cases());
     cases.extend(join::cases());
     cases.extend(matrix::cases());

@@ -16,6 +16,9 @@ const AUTHENTICATED_GROUP: &str = "system:authenticated";
 /// Keeps kube-apiserver from adding `system:authenticated`.
 const UNAUTHENTICATED_GROUP: &str = "system:unauthenticated";
 
+/// The uid that is asked for without a name. It is nobody's.
+pub(crate) const NAMELESS_UID: &str = "tributary.dev:nobody";
+
 /// What begins the name of a header of an extra; its key follows.
 const EXTRA: &str = "impersonate-extra-";
 
@@ -32,6 +35,10 @@ pub enum RequestIdentity {
     Impersonate(Impersonation),
     /// The user, by a token of their own, which the caller knows to be the member's to judge.
     Own(OwnToken),
+    /// The kubeconfig's own user, who asks to have a uid and says not whose: nobody acts so. A kube-apiserver refuses
+    /// it before it looks who may do what, in words that tell which impersonation it has. Our own `as` fields are not
+    /// sent.
+    Nameless,
 }
 
 /// Whom a client asks to be, in headers of its own that every kube-apiserver reads alike: one `Impersonate-User`, at

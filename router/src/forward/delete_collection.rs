@@ -119,6 +119,7 @@ async fn all_allow(request: ClientRequest<'_>, clusters: &[Arc<Cluster>]) -> Res
         namespace: asked.namespace.to_owned(),
         name: String::new(),
         clusters: refusing,
+        reason: String::new(),
     }))
 }
 

@@ -11,6 +11,7 @@ use crate::body::{self, Body};
 use crate::caller::Caller;
 use crate::limits::REFUSAL_BYTES_MAX;
 use crate::refusal::{Beyond, MemberRefusal, NotLet, Refusal};
+use crate::rights::SentRequest;
 use crate::topology::Cluster;
 
 /// What is said to be refused to our account.
@@ -27,6 +28,9 @@ enum Lacking {
 /// Which user a cluster takes somebody for. Each profile of `tributary join` lets every user ask.
 const WHO: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 const WHO_BODY: &[u8] = br#"{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1"}"#;
+
+/// The request that asks it.
+const WHO_ASKS: SentRequest<'_> = SentRequest { method: &Method::POST, path: WHO, query: None };
 
 /// What a cluster was asked in a client's name.
 pub(super) struct Question<'a> {
@@ -161,7 +165,7 @@ async fn not_let(
 async fn lets_act(cluster: &Arc<Cluster>, caller: &Caller) -> bool {
     if !cluster.lets_act()
         && let Ok(client) = &cluster.setup.client
-        && let Ok(identity) = caller.identity(&cluster.setup).await
+        && let Ok(identity) = caller.identity(&cluster.setup, &WHO_ASKS).await
         && let Ok(request) = Request::post(WHO)
             .header(header::CONTENT_TYPE, "application/json")
             .body(body::full(Bytes::from_static(WHO_BODY)))

@@ -15,6 +15,7 @@ use http::{HeaderValue, Request, Response, StatusCode, header};
 use serde_json::Value;
 use tributary_apimachinery::Verb;
 use tributary_apimachinery::rewrite::Rewritten;
+use tributary_authorization::Attributes;
 
 use self::asked::AskedRight;
 use self::join::{Joining, ReviewResult};
@@ -86,7 +87,8 @@ impl ReviewScope {
             return Self { asked, candidates: None, joining: Joining::Each };
         };
         let clusters = request.configuration.clusters.keys();
-        let with_rules = || rights.settled(|rights| rights.with_rules(clusters.clone(), &asked.namespace));
+        let itself = Attributes::of(request.info);
+        let with_rules = || rights.settled(|rights| rights.with_rules(clusters.clone(), &asked.namespace, &itself));
         let where_allowed = || rights.settled(|rights| rights.candidates(clusters.clone(), &asked.attributes()));
         let (candidates, joining) = match () {
             () if is_of_rules => (Some(with_rules().await), Joining::AnyRead),

@@ -15,6 +15,7 @@ use crate::body::{self, Body};
 use crate::caller::Caller;
 use crate::refusal::{MemberRefusal, Refusal, RequestRefusal};
 use crate::request_trace::BegunStage;
+use crate::rights::SentRequest;
 use crate::topology::Cluster;
 
 /// Sends a request to one cluster, and its answer back, both streamed. Its path and `query` take the place of the
@@ -52,7 +53,8 @@ async fn answered(
     info: &RequestInfo,
     query: Option<&str>,
 ) -> Result<Response<Body>, Refusal> {
-    let identity = caller.identity(&cluster.setup).await?;
+    let sent = SentRequest { method: request.method(), path: &info.path, query };
+    let identity = caller.identity(&cluster.setup, &sent).await?;
     let client = addressed(cluster, &mut request, &info.path, query)?;
     let question = Question { method: request.method().clone(), path: &info.path, query };
     let place = RequestPermit::from(place(cluster, caller, &request)?);
@@ -83,7 +85,8 @@ pub(crate) async fn ask(
     mut request: Request<Body>,
     path: &str,
 ) -> Result<Response<Body>, Refusal> {
-    let identity = caller.identity(&cluster.setup).await?;
+    let sent = SentRequest { method: request.method(), path, query: None };
+    let identity = caller.identity(&cluster.setup, &sent).await?;
     if let Some(dispatched) = &caller.dispatched {
         dispatched.may_ask(cluster.name())?;
     }

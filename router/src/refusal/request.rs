@@ -101,8 +101,12 @@ pub(crate) enum RequestRefusal {
 pub(crate) struct ForbiddenPath {
     /// Who asks.
     pub(crate) user: String,
+    /// For what: `get`.
+    pub(crate) verb: Cow<'static, str>,
     /// The path.
     pub(crate) path: String,
+    /// What is said of it beyond that; empty for nothing.
+    pub(crate) reason: String,
 }
 
 /// A request that is not allowed.
@@ -122,6 +126,8 @@ pub(crate) struct ForbiddenRequest {
     pub(crate) name: String,
     /// Those of several clusters that do not allow it; empty where none does.
     pub(crate) clusters: Vec<ClusterName>,
+    /// What is said of it beyond that; empty for nothing.
+    pub(crate) reason: String,
 }
 
 impl RequestRefusal {
@@ -154,9 +160,7 @@ impl RequestRefusal {
             Self::NotAcceptable(none) => not_acceptable(none),
             Self::ReadForAnother { resource } => read_for_another(resource),
             Self::NotSent(why) => Status::forbidden(None, "", &format!("no cluster can be asked for you: {why}")),
-            Self::ForbiddenPath(it) => {
-                Status::forbidden(None, "", &format!("User {:?} cannot get path {:?}", it.user, it.path))
-            }
+            Self::ForbiddenPath(it) => forbidden_path(it),
             Self::Over(StreamOver::Expired | StreamOver::Withdrawn) => Status::unauthorized(),
             Self::Over(why) => Status::forbidden(None, "", &why.to_string()),
             Self::NotExpressible(why) => {
@@ -186,7 +190,7 @@ fn read_for_another(resource: &GroupVersionResource) -> Status {
 
 /// kube-apiserver's own words (`forbiddenMessage` in apiserver's `endpoints/handlers/responsewriters/errors.go`).
 fn forbidden(request: &ForbiddenRequest) -> Status {
-    let ForbiddenRequest { user, verb, resource, subresource, namespace, name, clusters } = request;
+    let ForbiddenRequest { user, verb, resource, subresource, namespace, name, clusters, reason } = request;
     let place = match &**namespace {
         "" => "at the cluster scope".to_owned(),
         namespace => format!("in the namespace {}", go_quote(namespace)),
@@ -196,7 +200,8 @@ fn forbidden(request: &ForbiddenRequest) -> Status {
         below => format!("{}/{below}", resource.resource),
     };
     let (user, of, group) = (go_quote(user), go_quote(&of), go_quote(&resource.group));
-    let mut cause = format!("User {user} cannot {verb} resource {of} in API group {group} {place}");
+    let cause = format!("User {user} cannot {verb} resource {of} in API group {group} {place}");
+    let mut cause = explained(&cause, reason);
     if !clusters.is_empty() {
         let clusters = listed(clusters);
         cause.push_str(&format!(
@@ -204,6 +209,22 @@ fn forbidden(request: &ForbiddenRequest) -> Status {
         ));
     }
     Status::forbidden(Some(resource), name, &cause)
+}
+
+/// The same of what is no resource.
+fn forbidden_path(refused: &ForbiddenPath) -> Status {
+    let ForbiddenPath { user, verb, path, reason } = refused;
+    let cause = format!("User {} cannot {verb} path {}", go_quote(user), go_quote(path));
+    Status::forbidden(None, "", &explained(&cause, reason))
+}
+
+/// Who may not do what, without what a browser could take for HTML, and the reason, as it is (`ForbiddenStatusError`).
+fn explained(cause: &str, reason: &str) -> String {
+    let cause = cause.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    match reason {
+        "" => cause,
+        reason => format!("{cause}: {reason}"),
+    }
 }
 
 fn only_watched(request: &ForbiddenRequest, clusters: &[ClusterName]) -> Status {

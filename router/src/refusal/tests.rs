@@ -28,6 +28,31 @@ fn results_stay_small() {
     assert!(size_of::<Refusal>() <= 16, "{}", size_of::<Refusal>());
 }
 
+/// As kube-apiserver's `sanitizer`: who may not do what could not be taken for HTML; why, and the name before it, are
+/// as they are.
+#[test]
+fn a_refusal_holds_nothing_that_a_browser_takes_for_html() {
+    let request = ForbiddenRequest {
+        user: "<b>&\"".to_owned(),
+        verb: "get".into(),
+        resource: pods(),
+        subresource: "<i>".to_owned(),
+        namespace: "a&b".to_owned(),
+        name: "<x>".to_owned(),
+        clusters: Vec::new(),
+        reason: "RBAC: role.rbac.authorization.k8s.io \"<r>\" not found".to_owned(),
+    };
+    let refused = status(RequestRefusal::Forbidden(Box::new(request)));
+    assert_eq!(
+        refused.message,
+        "pods \"<x>\" is forbidden: User \"&lt;b&gt;&amp;\\\"\" cannot get resource \"pods/&lt;i&gt;\" in API group \"\" in the \
+         namespace \"a&amp;b\": RBAC: role.rbac.authorization.k8s.io \"<r>\" not found"
+    );
+    let (user, path, reason) = ("ann".to_owned(), "/metrics/<x>&".to_owned(), String::new());
+    let refused = status(RequestRefusal::ForbiddenPath(ForbiddenPath { user, verb: "get".into(), path, reason }));
+    assert_eq!(refused.message, "forbidden: User \"ann\" cannot get path \"/metrics/&lt;x&gt;&amp;\"");
+}
+
 #[test]
 fn clusters_are_named() {
     let clusters = names();

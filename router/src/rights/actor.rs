@@ -5,22 +5,17 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::sync::LazyLock;
 
-use tributary_apimachinery::{ClusterName, ServiceAccount};
+use tributary_apimachinery::ClusterName;
 use tributary_authentication::{
     Authority, MemberRules, NotSent, Reach, UserInfo, asked_identity, identity_elsewhere, identity_for,
 };
-use tributary_authorization::{Attributes, ResourceAttributes, User};
+use tributary_authorization::User;
 use tributary_proxy::{GivenIdentity, GivenPart, InvalidGivenIdentity};
 
 use super::subject::Subject;
 use crate::flow::holder::Holder;
 use crate::limits::{IMPERSONATED_BYTES, IMPERSONATED_VALUES};
 use crate::refusal::RequestRefusal;
-
-/// The group of uids and extras that somebody asks to have.
-const AUTHENTICATION: &str = "authentication.k8s.io";
-/// The version in which kube-apiserver asks whether somebody may be impersonated (1.36: `impersonation/mode.go`).
-const IMPERSONATED_VERSION: &str = "v1";
 
 /// By keys of this process, so that nobody can ask for many actors of one hash.
 static HASHES: LazyLock<RandomState> = LazyLock::new(RandomState::new);
@@ -67,26 +62,6 @@ pub(super) enum Whom {
     User,
     /// Whoever they ask to be, or themselves.
     Acting,
-}
-
-/// One thing that somebody must be allowed to impersonate: kube-apiserver asks for each by itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Impersonated<'a> {
-    pub(crate) group: &'static str,
-    pub(crate) resource: &'static str,
-    /// The key of an extra.
-    pub(crate) subresource: &'a str,
-    /// Of a ServiceAccount.
-    pub(crate) namespace: &'a str,
-    pub(crate) name: &'a str,
-}
-
-impl<'a> Impersonated<'a> {
-    fn attributes(&self) -> Attributes<'a> {
-        let Self { group, resource, subresource, namespace, name } = *self;
-        let (verb, version) = ("impersonate", IMPERSONATED_VERSION);
-        Attributes::Resource(ResourceAttributes { verb, group, version, resource, subresource, namespace, name })
-    }
 }
 
 impl Actor {
@@ -211,48 +186,12 @@ impl Actor {
         let judged = judged.flat_map(|groups| groups.user.iter().chain(&groups.acting));
         users.flat_map(texts).chain(judged).map(String::len).sum()
     }
-
-    /// What a cluster must let the user do so that they may act as whom they ask to be: each thing by itself, who that
-    /// is first. Nothing for most.
-    pub(super) fn asks_to_be(&self) -> impl Iterator<Item = Attributes<'_>> {
-        self.impersonated().map(|own| own.attributes())
-    }
-
-    /// What the user asks to impersonate, each thing by itself; nothing for most.
-    /// (apiserver `pkg/endpoints/filters/impersonation`, `buildImpersonationRequests`)
-    fn impersonated(&self) -> impl Iterator<Item = Impersonated<'_>> {
-        self.given.iter().flat_map(impersonated)
-    }
-
-    /// The first thing that the user asks to be and may not, by what `allows` says, and which of all it is.
-    pub(crate) fn refused(&self, allows: impl Fn(&Attributes<'_>) -> bool) -> Option<(usize, Impersonated<'_>)> {
-        self.impersonated().enumerate().find(|(_, own)| !allows(&own.attributes()))
-    }
 }
 
 impl Hash for Actor {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.hash);
     }
-}
-
-fn impersonated(given: &UserInfo) -> impl Iterator<Item = Impersonated<'_>> {
-    let core = |resource, namespace, name| Impersonated { group: "", resource, subresource: "", namespace, name };
-    let of_authentication = |resource, subresource, name| {
-        let (group, namespace) = (AUTHENTICATION, "");
-        Impersonated { group, resource, subresource, namespace, name }
-    };
-    let user = match ServiceAccount::of_user(&given.username) {
-        Some(ServiceAccount { namespace, name }) => core("serviceaccounts", namespace, name),
-        None => core("users", "", &given.username),
-    };
-    let groups = given.groups.iter().map(move |group| core("groups", "", group));
-    let uid = Some(&*given.uid).filter(|uid| !uid.is_empty()).map(|uid| of_authentication("uids", "", uid));
-    let extras = given
-        .extra
-        .iter()
-        .flat_map(move |(key, values)| values.iter().map(move |value| of_authentication("userextras", key, value)));
-    std::iter::once(user).chain(groups).chain(extras).chain(uid)
 }
 
 /// The groups by which a member judges somebody whom it is told of: it adds its own, as kube-apiserver's filter does.
@@ -271,7 +210,9 @@ fn texts(user: &UserInfo) -> impl Iterator<Item = &String> {
 /// # Errors
 /// 431 that names the bound.
 pub(crate) fn bounded(given: &UserInfo) -> Result<(), RequestRefusal> {
-    let (values, bytes) = (impersonated(given).count(), texts(given).map(String::len).sum());
+    let extras: usize = given.extra.values().map(Vec::len).sum();
+    let values = 1 + given.groups.len() + usize::from(!given.uid.is_empty()) + extras;
+    let bytes = texts(given).map(String::len).sum();
     for (what, given, max) in [("values", values, IMPERSONATED_VALUES), ("bytes", bytes, IMPERSONATED_BYTES)] {
         if given > max {
             return Err(RequestRefusal::ImpersonatesTooMuch { what, given, max });
@@ -409,34 +350,6 @@ mod tests {
         assert_eq!(groups(&as_bob, "hub", Whom::User), strings(&all));
         // Whom no group sets apart is one, wherever the word is from.
         assert_eq!(actor(user("ann", &["dev"]), hub(), None).at_home, None);
-    }
-
-    #[test]
-    fn each_thing_that_is_asked_for_is_to_be_allowed() {
-        let mut given = user("system:serviceaccount:n:s", &["dev", "ops"]);
-        given.uid = "u".to_owned();
-        given.extra.insert("scope".to_owned(), strings(&["x", "y"]));
-        let actor = actor(user("ann", &[]), Reach::Everywhere, Some(given));
-        let asked = [
-            "serviceaccounts n/s",
-            "groups /dev",
-            "groups /ops",
-            "userextras/scope /x",
-            "userextras/scope /y",
-            "uids /u",
-        ];
-        for (place, refused) in asked.into_iter().enumerate() {
-            let named = |attributes: &Attributes<'_>| {
-                let Attributes::Resource(own) = attributes else { panic!("{attributes:?}") };
-                let of_core = matches!(own.resource, "users" | "groups" | "serviceaccounts");
-                assert_eq!((own.verb, own.group.is_empty()), ("impersonate", of_core));
-                let below = if own.subresource.is_empty() { String::new() } else { format!("/{}", own.subresource) };
-                format!("{}{below} {}/{}", own.resource, own.namespace, own.name)
-            };
-            let found = actor.refused(|attributes| named(attributes) != refused);
-            assert_eq!(found.map(|(place, _)| place), Some(place), "{refused}");
-        }
-        assert_eq!(actor.refused(|_| true), None);
     }
 
     #[test]

@@ -20,10 +20,11 @@ use super::reviews::Question;
 use crate::authenticated::StillKnown;
 use crate::stream_over::StreamOver;
 
-/// How often clusters are asked before a decision is made by what is known then. Five: first whether one may be
-/// somebody else, then in which groups, then for a whole cluster, then for its namespaces, and once more where rights
-/// changed meanwhile.
-const ROUNDS_MAX: usize = 5;
+/// How often clusters are asked before a decision is made by what is known then. Nine: first whether one may be
+/// somebody else, then in which groups, both once more for constrained impersonation, where many groups and many extras
+/// are asked about one by one after all of them, then for a whole cluster, then for its namespaces, and once more where
+/// rights changed meanwhile.
+const ROUNDS_MAX: usize = 9;
 
 /// The rights of whoever sends a request. Cheap to clone.
 #[derive(Clone)]

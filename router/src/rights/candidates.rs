@@ -10,7 +10,8 @@ use tributary_authorization::{Attributes, FleetRights, User};
 
 use super::actor::Whom;
 use super::caller_rights::CallerRights;
-use super::existence::Existence;
+use super::existence::{Existence, both, does_in};
+use super::impersonation::Mode;
 use super::mirror::Decides;
 
 /// The clusters that there are for one request.
@@ -89,59 +90,85 @@ impl CallerRights {
     ) -> Candidates {
         let fleet = self.mirror.compiled();
         let allowing = fleet.allowing(self.actor.judged(Whom::Acting), asked);
-        let acting = self.judged(&fleet, Whom::Acting);
-        self.those(&fleet, clusters, |cluster| match self.mirror.decides(cluster)? {
-            Decides::Rules if self.actor.is_vouched_by(cluster) => {
+        let [user, acting] = [Whom::User, Whom::Acting].map(|whom| self.judged(&fleet, whom));
+        self.those(&fleet, clusters, |cluster, mode| match (self.mirror.decides(cluster)?, mode) {
+            (Decides::Rules, None) if self.actor.is_vouched_by(cluster) => {
                 Some(asked.iter().any(|asked| fleet.allows(cluster, acting.user(cluster), asked)))
             }
-            Decides::Rules => Some(allowing.contains(cluster)),
-            Decides::Reviews | Decides::Live => any(asked.iter().map(|asked| acting.says(cluster, asked))),
+            (Decides::Rules, None) => Some(allowing.contains(cluster)),
+            (Decides::Reviews | Decides::Live, None) => any(asked.iter().map(|asked| acting.says(cluster, asked))),
+            (_, Some(mode)) => any(asked.iter().map(|asked| {
+                let does = does_in(&user, mode, cluster, asked);
+                both(does, acting.allows(cluster, asked))
+            })),
         })
     }
 
-    /// The clusters that are there for the caller at all.
-    pub(crate) fn existing<'a>(&self, clusters: impl IntoIterator<Item = &'a ClusterName>) -> Candidates {
-        self.those(&self.mirror.compiled(), clusters, |_| Some(true))
+    /// The clusters that are there for a request of the caller at all.
+    pub(crate) fn existing<'a>(
+        &self,
+        clusters: impl IntoIterator<Item = &'a ClusterName>,
+        request: &Attributes<'_>,
+    ) -> Candidates {
+        let fleet = self.mirror.compiled();
+        self.those(&fleet, clusters, |cluster, mode| self.is_there_in(&fleet, cluster, mode, request))
     }
 
-    /// The clusters that give the caller rules in a namespace which not everybody has there. Of one that is asked that
-    /// is taken from its roles and bindings as well: nobody can ask it for a list of another's.
+    /// Whether a cluster that is there in this mode, if in any, is there for a request; `None` where that is not known.
+    fn is_there_in(
+        &self,
+        fleet: &FleetRights,
+        cluster: &ClusterName,
+        mode: Option<Mode>,
+        request: &Attributes<'_>,
+    ) -> Option<bool> {
+        mode.map_or(Some(true), |mode| does_in(&self.judged(fleet, Whom::User), mode, cluster, request))
+    }
+
+    /// The clusters that give the caller rules in a namespace which not everybody has there, and are there for the
+    /// request that asks for them. Of one that is asked that is taken from its roles and bindings as well: nobody can
+    /// ask it for a list of another's.
     pub(crate) fn with_rules<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
         namespace: &str,
+        request: &Attributes<'_>,
     ) -> Candidates {
         let (fleet, everybody) = (self.mirror.compiled(), [AUTHENTICATED_GROUP.to_owned()]);
         let anybody = User { name: "", groups: &everybody };
         let rules = |cluster: &ClusterName, user| fleet.rules(cluster, user, namespace).len();
-        self.those(&fleet, clusters, |cluster| {
+        self.those(&fleet, clusters, |cluster, mode| {
             let acting = self.actor.judged_by(cluster, Whom::Acting);
             let has_own = rules(cluster, acting) > rules(cluster, anybody);
-            match self.mirror.decides(cluster)? {
+            let has_own_known = match self.mirror.decides(cluster)? {
                 Decides::Rules => Some(has_own),
                 // What else decides there may give what no role does.
                 Decides::Reviews | Decides::Live => has_own.then_some(true),
-            }
+            };
+            both(self.is_there_in(&fleet, cluster, mode, request), has_own_known)
         })
     }
 
-    /// Those of some clusters that are there for the caller and are wanted.
+    /// Those of some clusters that are there for the caller and are wanted, by the mode in which they are, if they are
+    /// in one alone.
     fn those<'a>(
         &self,
         fleet: &FleetRights,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
-        is_wanted: impl Fn(&ClusterName) -> Option<bool>,
+        is_wanted: impl Fn(&ClusterName, Option<Mode>) -> Option<bool>,
     ) -> Candidates {
         let (mut only, mut unknown) = (BTreeSet::new(), BTreeSet::new());
         for cluster in clusters {
-            match self.existence(fleet, cluster) {
-                Existence::Unknown => drop(unknown.insert(cluster.clone())),
-                Existence::Nowhere => {}
-                Existence::There => match is_wanted(cluster) {
-                    None => drop(unknown.insert(cluster.clone())),
-                    Some(true) => drop(only.insert(cluster.clone())),
-                    Some(false) => {}
-                },
+            let is_wanted = match self.existence(fleet, cluster) {
+                Existence::Unknown => None,
+                Existence::Nowhere => Some(false),
+                Existence::There => is_wanted(cluster, None),
+                Existence::ThereFor(mode) => is_wanted(cluster, Some(mode)),
+            };
+            match is_wanted {
+                None => drop(unknown.insert(cluster.clone())),
+                Some(true) => drop(only.insert(cluster.clone())),
+                Some(false) => {}
             }
         }
         Candidates::these(only, unknown)

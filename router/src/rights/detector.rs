@@ -224,7 +224,7 @@ fn found_nothing(answered: Instant, asked: Instant) -> bool {
 }
 
 /// The endpoints that requests go to.
-fn well(endpoints: &[EndpointStatus]) -> Vec<usize> {
+pub(super) fn well(endpoints: &[EndpointStatus]) -> Vec<usize> {
     let is_well = |endpoint: &EndpointStatus| {
         endpoint.is_ready && !matches!(endpoint.reachability.state, ReachabilityState::Unreachable { .. })
     };

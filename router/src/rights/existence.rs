@@ -1,20 +1,35 @@
-//! Whether a cluster is there for a caller: it is told who acts, and lets the user act as whom they ask to be.
+//! Whether a cluster is there for a caller: it is told who acts, and lets the user act as whom they ask to be, for
+//! whatever that one may do or for what the user is allowed themselves in a mode of constrained impersonation.
 
 use tributary_apimachinery::ClusterName;
-use tributary_authorization::FleetRights;
+use tributary_authorization::{Attributes, FleetRights};
 
 use super::actor::Whom;
 use super::caller_rights::CallerRights;
+use super::impersonation::{LetsBe, Mode, lets_be};
+use super::judged::Judged;
 
 /// Whether a cluster is there for somebody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Existence {
     /// It is told who acts, and lets them act as whom they ask to be.
     There,
+    /// The same, for each request that they are [allowed in this mode](does_in), too.
+    ThereFor(Mode),
     /// It is not, or does not.
     Nowhere,
     /// What it allows is not known.
     Unknown,
+}
+
+impl From<LetsBe> for Existence {
+    fn from(lets_be: LetsBe) -> Self {
+        match lets_be {
+            LetsBe::Anything => Self::There,
+            LetsBe::InMode(mode) => Self::ThereFor(mode),
+            LetsBe::Nothing => Self::Nowhere,
+        }
+    }
 }
 
 impl CallerRights {
@@ -27,25 +42,48 @@ impl CallerRights {
         if self.mirror.decides(cluster).is_none() || users.into_iter().any(|user| fleet.is_beyond(cluster, user)) {
             return Existence::Unknown;
         }
-        match self.lets_be(fleet, cluster) {
-            Some(true) => Existence::There,
-            Some(false) => Existence::Nowhere,
-            None => Existence::Unknown,
+        self.lets_be(fleet, cluster).map_or(Existence::Unknown, Existence::from)
+    }
+
+    /// Whether a cluster is there for a request of the caller, and something `is_so` there; `None` where that is not
+    /// known. The latter is looked at only where the caller may be whom they ask to be.
+    pub(super) fn there_for(
+        &self,
+        fleet: &FleetRights,
+        cluster: &ClusterName,
+        request: &Attributes<'_>,
+        is_so: impl FnOnce() -> Option<bool>,
+    ) -> Option<bool> {
+        match self.existence(fleet, cluster) {
+            Existence::There => is_so(),
+            // Both are looked at, so that both are asked at once.
+            Existence::ThereFor(mode) => {
+                both(does_in(&self.judged(fleet, Whom::User), mode, cluster, request), is_so())
+            }
+            Existence::Nowhere => Some(false),
+            Existence::Unknown => None,
         }
     }
 
-    /// Whether a cluster lets the user act as whom they ask to be; `None` where that is not known. It is asked first
-    /// who that is, and the rest of it together once that is allowed: who may be nobody costs it one question.
-    fn lets_be(&self, fleet: &FleetRights, cluster: &ClusterName) -> Option<bool> {
-        let (user, mut is_known) = (self.judged(fleet, Whom::User), true);
-        for (place, asked) in self.actor.asks_to_be().enumerate() {
-            match user.allows(cluster, &asked) {
-                Some(true) => {}
-                Some(false) => return Some(false),
-                None if place == 0 => return None,
-                None => is_known = false,
-            }
-        }
-        is_known.then_some(true)
+    /// For what a cluster lets the user act as whom they ask to be; `None` where that is not known.
+    fn lets_be(&self, fleet: &FleetRights, cluster: &ClusterName) -> Option<LetsBe> {
+        let Some(given) = self.actor.given() else { return Some(LetsBe::Anything) };
+        let user = self.judged(fleet, Whom::User);
+        lets_be(given, self.mirror.impersonation_filter(cluster), |asked| user.allows(cluster, asked))
+    }
+}
+
+/// Whether a cluster lets a user do something in a mode of constrained impersonation; `None` where that is not known.
+/// Whom they ask to be has to be allowed it as well.
+pub(super) fn does_in(user: &Judged<'_>, mode: Mode, cluster: &ClusterName, request: &Attributes<'_>) -> Option<bool> {
+    user.allows(cluster, &request.with_verb(&mode.on(request.verb())))
+}
+
+/// Whether both are so; `None` where that depends on one that is not known.
+pub(super) fn both(one: Option<bool>, other: Option<bool>) -> Option<bool> {
+    match (one, other) {
+        (Some(false), _) | (_, Some(false)) => Some(false),
+        (Some(true), Some(true)) => Some(true),
+        _ => None,
     }
 }

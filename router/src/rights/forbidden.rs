@@ -4,18 +4,38 @@ use tributary_apimachinery::{ClusterName, GroupVersionResource, RequestInfo};
 use tributary_authentication::NotSent;
 use tributary_authorization::{Attributes, FleetRights, ResourceAttributes};
 
-use super::actor::{Impersonated, Whom};
+use super::actor::Whom;
 use super::caller_rights::CallerRights;
-use super::existence::Existence;
+use super::existence::{Existence, does_in};
+use super::impersonation::{ImpersonationFilter, Refused, refused};
+use super::mirror::Decides;
 use super::read_place::ReadPlace;
 use crate::refusal::{ForbiddenPath, ForbiddenRequest, Refusal, RequestRefusal};
+
+/// How many roles that are not there a refusal names. A namespace's administrator may bind any number.
+const MISSING_MAX: usize = 10;
+
+fn forbidden_request(user: String, asked: &ResourceAttributes<'_>, reason: String) -> Refusal {
+    let ResourceAttributes { verb, group, version, resource, subresource, namespace, name } = *asked;
+    RequestRefusal::Forbidden(Box::new(ForbiddenRequest {
+        user,
+        verb: verb.to_owned().into(),
+        resource: GroupVersionResource::new(group, version, resource),
+        subresource: subresource.to_owned(),
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        clusters: Vec::new(),
+        reason,
+    }))
+    .into()
+}
 
 impl CallerRights {
     /// What a cluster would say to the caller itself, where it does not let them do what is asked; `None` where it
     /// does, or that is not known.
     pub(crate) fn refused_by(&self, cluster: &ClusterName, info: &RequestInfo) -> Option<Refusal> {
         let asked = Attributes::of(info);
-        if self.grants(cluster, &asked) != Some(false) {
+        if self.grants(cluster, &asked, &asked) != Some(false) {
             return None;
         }
         match (asked, info.resource()) {
@@ -26,47 +46,72 @@ impl CallerRights {
     }
 
     /// 403 for somebody for whom no cluster is there, if that is why nothing is allowed: no member is told who acts, or
-    /// none lets the user act as whom they ask to be. In kube-apiserver's words.
-    pub(crate) fn nobody<'a>(&self, clusters: impl IntoIterator<Item = &'a ClusterName>) -> Option<Refusal> {
+    /// none lets the user act as whom they ask to be for this request. In kube-apiserver's words.
+    pub(crate) fn nobody<'a>(
+        &self,
+        clusters: impl IntoIterator<Item = &'a ClusterName>,
+        request: &Attributes<'_>,
+    ) -> Option<Refusal> {
         let fleet = self.mirror.compiled();
         let clusters: Vec<_> = clusters.into_iter().collect();
-        let is_there = |cluster: &&ClusterName| self.existence(&fleet, cluster) != Existence::Nowhere;
+        let is_there = |cluster: &&ClusterName| self.there_for(&fleet, cluster, request, || Some(true)) != Some(false);
         if clusters.iter().any(is_there) {
             return None;
         }
         let sent = clusters.iter().map(|cluster| self.actor.reaches(cluster));
         match sent.reduce(|first, other| if first.is_ok() { first } else { other }) {
             Some(Err(why)) => Some(RequestRefusal::NotSent(why).into()),
-            _ if self.actor.given().is_some() => Some(self.not_let(&fleet, clusters)),
+            _ if self.actor.given().is_some() => Some(self.not_let(&fleet, clusters, request)),
             _ => None,
         }
     }
 
-    /// 403: what none of these clusters lets the user act as.
+    /// 403: what none of these clusters lets the user act as, or do as that one.
     pub(super) fn not_let<'a>(
         &self,
         fleet: &FleetRights,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
+        request: &Attributes<'_>,
     ) -> Refusal {
-        let reached = clusters.into_iter().filter(|cluster| self.actor.reaches(cluster).is_ok());
+        let Some(given) = self.actor.given() else { return RequestRefusal::NotSent(NotSent::NoName).into() };
+        let reached: Vec<_> = clusters.into_iter().filter(|cluster| self.actor.reaches(cluster).is_ok()).collect();
         let user = self.judged(fleet, Whom::User);
-        let refused =
-            reached.filter_map(|cluster| self.actor.refused(|asked| user.allows(cluster, asked).unwrap_or(true)));
+        let of_cluster = |cluster: &&ClusterName| {
+            let filter = self.mirror.impersonation_filter(cluster);
+            let does = |mode| does_in(&user, mode, cluster, request).unwrap_or(true);
+            refused(given, filter, does, |asked| user.allows(cluster, asked).unwrap_or(true))
+        };
         // What the most willing cluster says. Where nobody is asked it is as if one refused the first.
-        let refused = refused.max_by_key(|(place, _)| *place).or_else(|| self.actor.refused(|_| false));
-        let Some((_, Impersonated { group, resource, subresource, namespace, name })) = refused else {
+        let by_cluster = reached.iter().filter_map(of_cluster).max_by_key(|(place, _)| *place);
+        let nothing = || refused(given, ImpersonationFilter::Legacy, |_| false, |_| false);
+        let Some((_, refused)) = by_cluster.or_else(nothing) else {
             return RequestRefusal::NotSent(NotSent::NoName).into();
         };
-        RequestRefusal::Forbidden(Box::new(ForbiddenRequest {
-            user: self.actor.name(Whom::User).to_owned(),
-            verb: "impersonate".into(),
-            resource: GroupVersionResource::new(group, "v1", resource),
-            subresource: subresource.to_owned(),
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-            clusters: Vec::new(),
-        }))
-        .into()
+        let user = self.actor.name(Whom::User).to_owned();
+        match refused {
+            Refused::ToBe(own, why) => {
+                let asked = own.attributes();
+                let reason = match why.is_empty() {
+                    true => self.missing_roles(fleet, reached, Whom::User, asked.namespace),
+                    false => why,
+                };
+                forbidden_request(user, &asked, reason)
+            }
+            Refused::ToDo(mode) => {
+                let verb = mode.on(request.verb());
+                match request.with_verb(&verb) {
+                    Attributes::Resource(asked) => {
+                        let reason = self.missing_roles(fleet, reached, Whom::User, asked.namespace);
+                        forbidden_request(user, &asked, reason)
+                    }
+                    Attributes::NonResource { verb, path } => {
+                        let reason = self.missing_roles(fleet, reached, Whom::User, "");
+                        let (verb, path) = (verb.to_owned().into(), path.into_owned());
+                        RequestRefusal::ForbiddenPath(ForbiddenPath { user, verb, path, reason }).into()
+                    }
+                }
+            }
+        }
     }
 
     /// 403, in kube-apiserver's words.
@@ -77,7 +122,8 @@ impl CallerRights {
     pub(super) fn forbidden_request(&self, verb: &'static str, place: &ReadPlace) -> ForbiddenRequest {
         let ReadPlace { resource, namespace, name, .. } = place.clone();
         let (user, subresource) = (self.acting_name().to_owned(), String::new());
-        ForbiddenRequest { user, verb: verb.into(), resource, subresource, namespace, name, clusters: Vec::new() }
+        let (reason, clusters) = (self.reason_in(&namespace), Vec::new());
+        ForbiddenRequest { user, verb: verb.into(), resource, subresource, namespace, name, clusters, reason }
     }
 
     /// 403: nobody lets the caller do what is asked of this resource.
@@ -90,17 +136,56 @@ impl CallerRights {
             namespace: asked.namespace.to_owned(),
             name: asked.name.to_owned(),
             clusters: Vec::new(),
+            reason: String::new(),
         })
     }
 
     /// 403: nobody lets the caller see what is at this path, which is no resource.
     pub(crate) fn forbids_path(&self, path: String) -> Refusal {
-        RequestRefusal::ForbiddenPath(ForbiddenPath { user: self.acting_name().to_owned(), path }).into()
+        let (user, reason) = (self.acting_name().to_owned(), self.reason_in(""));
+        RequestRefusal::ForbiddenPath(ForbiddenPath { user, verb: "get".into(), path, reason }).into()
     }
 
-    /// 403: no cluster that is there for the caller allows it. The user is filled in here.
+    /// 403: no cluster that is there for the caller allows it. The user and the reason are filled in here.
     pub(crate) fn forbids(&self, request: ForbiddenRequest) -> Refusal {
-        let user = self.acting_name().to_owned();
-        RequestRefusal::Forbidden(Box::new(ForbiddenRequest { user, ..request })).into()
+        let (user, reason) = (self.acting_name().to_owned(), self.reason_in(&request.namespace));
+        RequestRefusal::Forbidden(Box::new(ForbiddenRequest { user, reason, ..request })).into()
+    }
+
+    /// What the clusters that are there for the caller say of a refusal in a namespace, beyond that it is one.
+    fn reason_in(&self, namespace: &str) -> String {
+        let fleet = self.mirror.compiled();
+        let clusters = self.clusters();
+        let there = clusters
+            .iter()
+            .filter(|cluster| matches!(self.existence(&fleet, cluster), Existence::There | Existence::ThereFor(_)));
+        self.missing_roles(&fleet, there, Whom::Acting, namespace)
+    }
+
+    /// Which roles are not there that bindings of one of the two name in clusters whose roles decide: each says so to
+    /// that one itself, in these words (`RBACAuthorizer.Authorize`). It is told once of all of them, and of no more
+    /// than [`MISSING_MAX`] roles.
+    fn missing_roles<'a>(
+        &self,
+        fleet: &FleetRights,
+        clusters: impl IntoIterator<Item = &'a ClusterName>,
+        whom: Whom,
+        namespace: &str,
+    ) -> String {
+        let by_roles = clusters.into_iter().filter(|cluster| self.mirror.decides(cluster) == Some(Decides::Rules));
+        let mut missing: Vec<String> = Vec::new();
+        for cluster in by_roles {
+            for binding in fleet.without_role(cluster, self.actor.judged_by(cluster, whom), Some(namespace)) {
+                let said = binding.role_not_found();
+                if missing.len() < MISSING_MAX && !missing.contains(&said) {
+                    missing.push(said);
+                }
+            }
+        }
+        match &*missing {
+            [] => String::new(),
+            [one] => format!("RBAC: {one}"),
+            several => format!("RBAC: [{}]", several.join(", ")),
+        }
     }
 }

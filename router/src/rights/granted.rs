@@ -4,24 +4,24 @@
 use tokio::sync::watch;
 use tokio::time::sleep_until;
 use tributary_apimachinery::{ClusterName, RequestInfo, or_never};
-use tributary_authorization::{Attributes, ResourceAttributes};
+use tributary_authorization::Attributes;
 
 use super::actor::Whom;
 use super::caller_rights::CallerRights;
-use super::existence::Existence;
 use super::needed::Needed;
 use crate::stream_over::StreamOver;
 
 impl CallerRights {
-    /// Whether a cluster lets the caller do something, by its roles and bindings or by its word; `None` where that is
-    /// not known.
-    pub(super) fn grants(&self, cluster: &ClusterName, asked: &Attributes<'_>) -> Option<bool> {
+    /// Whether a cluster lets the caller do something with a request, by its roles and bindings or by its word; `None`
+    /// where that is not known.
+    pub(super) fn grants(
+        &self,
+        cluster: &ClusterName,
+        request: &Attributes<'_>,
+        asked: &Attributes<'_>,
+    ) -> Option<bool> {
         let fleet = self.mirror.compiled();
-        match self.existence(&fleet, cluster) {
-            Existence::Unknown => None,
-            Existence::Nowhere => Some(false),
-            Existence::There => self.judged(&fleet, Whom::Acting).allows(cluster, asked),
-        }
+        self.there_for(&fleet, cluster, request, || self.judged(&fleet, Whom::Acting).allows(cluster, asked))
     }
 }
 
@@ -97,18 +97,10 @@ impl FollowedGrant {
         rights.decided(|rights| {
             // All are looked at, so that all are asked at once.
             verbs.iter_mut().fold(false, |is_lost, FollowedVerb { verb, is_seen }| {
-                let granted = rights.grants(cluster, &with_verb(&asked, verb));
+                let granted = rights.grants(cluster, &asked, &asked.with_verb(verb));
                 let was_seen = std::mem::replace(is_seen, *is_seen || granted == Some(true));
                 is_lost || (granted == Some(false) && was_seen)
             })
         })
-    }
-}
-
-/// The same, asked with another verb.
-fn with_verb<'a>(asked: &'a Attributes<'_>, verb: &'a str) -> Attributes<'a> {
-    match asked {
-        Attributes::Resource(own) => Attributes::Resource(ResourceAttributes { verb, ..*own }),
-        Attributes::NonResource { path, .. } => Attributes::NonResource { verb, path: (&**path).into() },
     }
 }

@@ -21,6 +21,8 @@ use super::confirmation;
 use super::decider::{Decider, ReviewCause};
 use super::detector::{self, MirroredRules};
 use super::feed::MirrorFeed;
+use super::impersonation::ImpersonationFilter;
+use super::impersonation_probe::{self, ImpersonationSeen};
 use super::mirror_state::MirrorState;
 use super::obstacle::Obstacle;
 use super::reviews::Reviews;
@@ -65,6 +67,8 @@ pub(crate) struct RightsMirror {
 #[derive(Default)]
 struct MirrorStates {
     by_name: BTreeMap<ClusterName, KnownRights>,
+    /// The clusters of which it is known that they have constrained impersonation.
+    constrained: BTreeSet<ClusterName>,
     /// When one of them next ceases to hold.
     until: Option<Instant>,
 }
@@ -119,13 +123,29 @@ impl RightsStamp {
 #[derive(Default)]
 struct MirroredClusters {
     by_name: BTreeMap<ClusterName, MirroredCluster>,
+    /// What finds out which impersonation clusters have, those of which nothing is mirrored included.
+    probes: BTreeMap<ClusterName, ImpersonationProbe>,
     /// Those of which what is known counted when it was last looked.
     known: BTreeSet<ClusterName>,
     /// What was said last to be in the way of knowing it of others.
     obstacles: BTreeMap<ClusterName, Obstacle>,
 }
 
+/// Which impersonation a cluster has, as it was found last.
+struct ImpersonationProbe {
+    /// Of which cluster it is found: one whose configuration changes is another one.
+    cluster: Arc<Cluster>,
+    filter: ImpersonationFilter,
+    _stop: Option<DropGuard>,
+}
+
 impl MirroredClusters {
+    /// The clusters that have constrained impersonation.
+    fn constrained(&self) -> BTreeSet<ClusterName> {
+        let probes = self.probes.iter().filter(|(_, probe)| probe.filter == ImpersonationFilter::Constrained);
+        probes.map(|(name, _)| name.clone()).collect()
+    }
+
     /// Says what comes before objects where these are the rights that count.
     fn set_precedence(&self, known: &BTreeSet<ClusterName>, mirrors: &BTreeMap<ClusterName, KnownRights>) {
         for (name, member) in &self.by_name {
@@ -227,6 +247,14 @@ impl RightsMirror {
             Decider::Rbac => Some(Decides::Rules),
             Decider::Review(_) => Some(Decides::Reviews),
             Decider::Undecided => None,
+        }
+    }
+
+    /// Which impersonation a cluster has, as far as that is known.
+    pub(super) fn impersonation_filter(&self, cluster: &ClusterName) -> ImpersonationFilter {
+        match self.mirrors.load().constrained.contains(cluster) {
+            true => ImpersonationFilter::Constrained,
+            false => ImpersonationFilter::Legacy,
         }
     }
 
@@ -383,7 +411,9 @@ impl RightsMirror {
             }
             stays
         });
+        members.probes.retain(|name, probe| clusters.get(name).is_some_and(|own| Arc::ptr_eq(own, &probe.cluster)));
         for (name, cluster) in clusters.iter() {
+            self.probe(&mut members, name, cluster);
             match is_live(cluster) {
                 true => self.forget(&mut members.by_name, name),
                 false => self.follow(&mut members.by_name, name, cluster),
@@ -397,6 +427,19 @@ impl RightsMirror {
         mirrors.iter().for_each(|(name, known)| members.tell_obstacle(name, known));
         members.obstacles.retain(|name, _| clusters.contains_key(name));
         self.publish(&mut members, mirrors);
+    }
+
+    /// Begins to find out which impersonation a cluster has. Until it is found it is the older one.
+    fn probe(self: &Arc<Self>, members: &mut MirroredClusters, name: &ClusterName, cluster: &Arc<Cluster>) {
+        members.probes.entry(name.clone()).or_insert_with(|| {
+            let _of_members = self.fleet.enter();
+            let seen: Weak<dyn ImpersonationSeen> = Arc::<Self>::downgrade(self);
+            ImpersonationProbe {
+                cluster: Arc::clone(cluster),
+                filter: ImpersonationFilter::default(),
+                _stop: impersonation_probe::start(seen, cluster),
+            }
+        });
     }
 
     /// Mirrors a cluster, or tells what mirrors it what is new.
@@ -523,7 +566,9 @@ impl RightsMirror {
         let known = mirrors.iter().filter(|(_, known)| known.counts(now)).map(|(cluster, _)| cluster.clone());
         let known: BTreeSet<_> = known.collect();
         members.set_precedence(&known, &mirrors);
-        if members.known == known && self.mirrors.load().by_name == mirrors {
+        let constrained = members.constrained();
+        let before = self.mirrors.load();
+        if members.known == known && before.by_name == mirrors && before.constrained == constrained {
             return;
         }
         for cluster in known.difference(&members.known) {
@@ -534,7 +579,7 @@ impl RightsMirror {
         }
         members.known = known;
         let until = mirrors.values().filter_map(|known| known.state.ends()).filter(|end| *end > now).min();
-        self.mirrors.store(Arc::new(MirrorStates { by_name: mirrors, until }));
+        self.mirrors.store(Arc::new(MirrorStates { by_name: mirrors, constrained, until }));
         self.compiled.note();
     }
 
@@ -589,6 +634,17 @@ impl MirroredRules for RightsMirror {
         }
         member.decider = decider;
         self.state_changed_of(&mut members, name);
+    }
+}
+
+impl ImpersonationSeen for RightsMirror {
+    fn found_impersonation(&self, cluster: &Arc<Cluster>, filter: ImpersonationFilter) {
+        let mut members = self.members.lock();
+        let probe = members.probes.get_mut(cluster.name()).filter(|own| Arc::ptr_eq(&own.cluster, cluster));
+        let Some(probe) = probe.filter(|own| own.filter != filter) else { return };
+        probe.filter = filter;
+        let mirrors = self.mirrors.load().by_name.clone();
+        self.publish(&mut members, mirrors);
     }
 }
 

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tributary_apimachinery::{ClusterName, Partial};
+use tributary_apimachinery::{ClusterName, GroupVersionResource, Partial};
+use tributary_authorization::{Attributes, ResourceAttributes};
 
 use super::audience::Audience;
 use super::caller_rights::CallerRights;
@@ -83,10 +84,15 @@ impl CallerRights {
         }
         let only: BTreeSet<_> = shown.extents(place).map(|(cluster, ..)| cluster.clone()).collect();
         let only_watched = only_watched(verb, &own, &listed, place);
+        let nobody = || {
+            let GroupVersionResource { group, version, resource } = &place.resource;
+            let (namespace, name) = (&*place.namespace, &*place.name);
+            let asked = ResourceAttributes { verb, group, version, resource, subresource: "", namespace, name };
+            self.nobody(&self.clusters(), &Attributes::Resource(asked))
+        };
         if only.is_empty() {
             let is_unknown = !own.unknown.is_empty() && verb == "get";
-            let clusters = self.clusters();
-            return Err(match self.nobody(&clusters) {
+            return Err(match nobody() {
                 Some(refusal) => refusal,
                 None if is_unknown => unknown().into(),
                 None if !only_watched.is_empty() => {
@@ -97,7 +103,7 @@ impl CallerRights {
             });
         }
         if verb == "watch" && !covers(&own, &listed, place) {
-            return Err(self.forbidden(verb, place));
+            return Err(nobody().unwrap_or_else(|| self.forbidden(verb, place)));
         }
         let is_all = shown.extents(place).all(|(.., extent)| extent == Extent::All);
         let by_namespace = (!is_all).then(|| {

@@ -9,7 +9,8 @@ use tributary_authorization::{Attributes, ResourceAttributes, Visible};
 use super::actor::Whom;
 use super::audience::Audience;
 use super::caller_rights::CallerRights;
-use super::existence::Existence;
+use super::existence::{Existence, both, does_in};
+use super::impersonation::Mode;
 use super::judged::Judged;
 use super::mirror::Decides;
 use super::read_place::ReadPlace;
@@ -81,12 +82,13 @@ impl CallerRights {
     ) -> VisibleClusters {
         let mut visible = VisibleClusters::default();
         let fleet = self.mirror.compiled();
-        let acting = self.judged(&fleet, Whom::Acting);
+        let [user, acting] = [Whom::User, Whom::Acting].map(|whom| self.judged(&fleet, whom));
         for cluster in clusters {
             let rights = match self.existence(&fleet, cluster) {
                 Existence::Nowhere => continue,
                 Existence::Unknown => None,
-                Existence::There => self.rights_in(&acting, cluster, verb, place),
+                Existence::There => self.rights_in(&acting, None, cluster, verb, place),
+                Existence::ThereFor(mode) => self.rights_in(&acting, Some((&user, mode)), cluster, verb, place),
             };
             match rights {
                 None => drop(visible.unknown.insert(cluster.clone())),
@@ -134,17 +136,34 @@ impl CallerRights {
         listed
     }
 
-    /// What may be done with a place of a cluster that is there; `None` where that is not known.
-    fn rights_in(&self, acting: &Judged<'_>, cluster: &ClusterName, verb: &str, place: &ReadPlace) -> Option<Visible> {
+    /// What may be done with a place of a cluster that is there; `None` where that is not known. Where it is there in a
+    /// `mode` alone, the user has to be allowed it in that mode as well.
+    fn rights_in(
+        &self,
+        acting: &Judged<'_>,
+        mode: Option<(&Judged<'_>, Mode)>,
+        cluster: &ClusterName,
+        verb: &str,
+        place: &ReadPlace,
+    ) -> Option<Visible> {
         let GroupVersionResource { group, version, resource } = &place.resource;
         let by_rules = acting.fleet.rights(cluster, acting.user(cluster), verb, group, resource);
         match self.mirror.decides(cluster)? {
-            Decides::Rules => Some(by_rules),
+            Decides::Rules => match mode {
+                None => Some(by_rules),
+                Some((user, mode)) => {
+                    let own = user.fleet.rights(cluster, user.user(cluster), &mode.on(verb), group, resource);
+                    by_rules.within(&own)
+                }
+            },
             Decides::Live => None,
             // Versions speak of what may be listed.
             Decides::Reviews => reviewed::visible(&by_rules, place, verb != "get", |namespace, name| {
                 let asked = ResourceAttributes { verb, group, version, resource, subresource: "", namespace, name };
-                acting.says(cluster, &Attributes::Resource(asked))
+                let asked = Attributes::Resource(asked);
+                let does = mode.map_or(Some(true), |(user, mode)| does_in(user, mode, cluster, &asked));
+                // Both are looked at, so that both are asked at once.
+                both(does, acting.says(cluster, &asked))
             }),
         }
     }

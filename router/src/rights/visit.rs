@@ -6,6 +6,7 @@ use tributary_authorization::{Attributes, FleetRights};
 use super::actor::Whom;
 use super::caller_rights::CallerRights;
 use super::existence::Existence;
+use super::impersonation::{LetsBe, lets_be};
 use super::mirror::Decides;
 
 impl CallerRights {
@@ -18,19 +19,22 @@ impl CallerRights {
         let acting = self.judged(&fleet, Whom::Acting);
         let (mut is_one_known, mut is_allowed) = (false, true);
         for cluster in &self.clusters() {
-            match self.existence(&fleet, cluster) {
+            let existence = self.existence(&fleet, cluster);
+            match existence {
                 Existence::Unknown => is_allowed &= self.may_visit_unknown(&fleet, cluster, &asked),
                 Existence::Nowhere => is_allowed = false,
-                Existence::There => match acting.allows(cluster, &asked) {
-                    Some(allowed) => {
-                        is_one_known = true;
-                        is_allowed &= allowed;
+                Existence::There | Existence::ThereFor(_) => {
+                    match self.there_for(&fleet, cluster, &asked, || acting.allows(cluster, &asked)) {
+                        Some(allowed) => {
+                            is_one_known = true;
+                            is_allowed &= allowed;
+                        }
+                        // Nothing is known of one that answers itself, and does not answer. Another is asked, and does
+                        // not answer: its roles are known.
+                        None if self.mirror.decides(cluster) == Some(Decides::Live) => {}
+                        None => is_allowed &= self.may_visit_by_roles(&fleet, existence, cluster, &asked),
                     }
-                    // Nothing is known of one that answers itself, and does not answer. Another is asked, and does not
-                    // answer: its roles are known.
-                    None if self.mirror.decides(cluster) == Some(Decides::Live) => {}
-                    None => is_allowed &= fleet.allows(cluster, acting.user(cluster), &asked),
-                },
+                }
             }
         }
         is_one_known && is_allowed
@@ -47,9 +51,33 @@ impl CallerRights {
             // Its roles are known, though it does not say whom it lets the user be.
             Some(Decides::Rules | Decides::Reviews) => {
                 let is_beyond = [user, acting].into_iter().any(|user| fleet.is_beyond(cluster, user));
-                let lets_be = || self.actor.refused(|asked| fleet.allows(cluster, user, asked)).is_none();
-                !is_beyond && lets_be() && fleet.allows(cluster, acting, asked)
+                let existence = match self.actor.given() {
+                    None => Some(LetsBe::Anything),
+                    Some(given) => {
+                        let filter = self.mirror.impersonation_filter(cluster);
+                        lets_be(given, filter, |asked| Some(fleet.allows(cluster, user, asked)))
+                    }
+                };
+                let existence = existence.map_or(Existence::Unknown, Existence::from);
+                !is_beyond && self.may_visit_by_roles(fleet, existence, cluster, asked)
             }
         }
+    }
+
+    /// Whether a cluster's roles and bindings let the caller see it, where the cluster is there for them so far.
+    fn may_visit_by_roles(
+        &self,
+        fleet: &FleetRights,
+        existence: Existence,
+        cluster: &ClusterName,
+        asked: &Attributes<'_>,
+    ) -> bool {
+        let [user, acting] = [Whom::User, Whom::Acting].map(|whom| self.actor.judged_by(cluster, whom));
+        let is_there = match existence {
+            Existence::There => true,
+            Existence::ThereFor(mode) => fleet.allows(cluster, user, &asked.with_verb(&mode.on(asked.verb()))),
+            Existence::Nowhere | Existence::Unknown => false,
+        };
+        is_there && fleet.allows(cluster, acting, asked)
     }
 }

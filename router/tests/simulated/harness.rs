@@ -372,7 +372,12 @@ impl Client {
 
     /// Opens a watch, which must begin with 200.
     pub(crate) async fn watch(&self, path: &str) -> Events {
-        let response = self.call("GET", path, &[], "").await;
+        self.watch_as(path, &[]).await
+    }
+
+    /// The same, with these headers.
+    pub(crate) async fn watch_as(&self, path: &str, headers: &[(&str, &str)]) -> Events {
+        let response = self.call("GET", path, headers, "").await;
         assert_eq!(response.status(), 200, "{path}: {response:?}");
         Events::of(response)
     }

@@ -18,6 +18,7 @@ mod grounds;
 mod harness;
 mod held;
 mod hidden;
+mod impersonated;
 mod informer;
 mod integers;
 mod lagging;

@@ -17,7 +17,7 @@ use std::{
 use tributary_e2e::{HttpClient, Kubectl, TestCluster, Tributary, guard, kubeconfig, namespace};
 
 /// The keys of members are looked for each 30 s while they are not known.
-const KEYS_PATIENCE: Duration = Duration::from_secs(90);
+pub(super) const KEYS_PATIENCE: Duration = Duration::from_secs(90);
 /// A token by which something lasts is reviewed again each minute.
 const REVIEWED_AGAIN: Duration = Duration::from_secs(100);
 /// What somebody is answered whom nobody knows.
@@ -31,16 +31,16 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 /// An endpoint that knows people by tokens alone. `member1` reviews what nobody claims, `member2` what addresses it.
-struct Endpoint {
+pub(super) struct Endpoint {
     tributary: Arc<Tributary>,
     issuer: TestIssuer,
     issuers: PathBuf,
-    members: [Arc<TestCluster>; 2],
+    pub(super) members: [Arc<TestCluster>; 2],
     folder: tempfile::TempDir,
 }
 
 impl Endpoint {
-    async fn start(context: &TestContext) -> anyhow::Result<Self> {
+    pub(super) async fn start(context: &TestContext) -> anyhow::Result<Self> {
         let token = context.fixture.pair().await?[1].access().token;
         Self::start_as(context, &token, &json!({})).await
     }
@@ -74,7 +74,7 @@ impl Endpoint {
         Ok(path)
     }
 
-    async fn http(&self, token: &str) -> anyhow::Result<HttpClient> {
+    pub(super) async fn http(&self, token: &str) -> anyhow::Result<HttpClient> {
         HttpClient::from_kubeconfig(&self.kubeconfig(&json!({"token": token}))?, None).await
     }
 
@@ -119,7 +119,12 @@ async fn who(kubectl: &Kubectl) -> anyhow::Result<(String, Value)> {
 }
 
 /// A ServiceAccount's token; without audiences it is for the member itself.
-async fn token_of(member: &TestCluster, namespace: &str, name: &str, audiences: &[&str]) -> anyhow::Result<String> {
+pub(super) async fn token_of(
+    member: &TestCluster,
+    namespace: &str,
+    name: &str,
+    audiences: &[&str],
+) -> anyhow::Result<String> {
     let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token");
     let spec = json!({"audiences": audiences, "expirationSeconds": 600});
     let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec});

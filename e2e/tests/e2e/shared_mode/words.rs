@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use tributary_e2e::{HttpClient, namespace};
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["shared_mode::words"; who_may_not_is_told_so_in_the_members_words, who_is_not_known_is_told_so_in_the_members_words]
+    cases!["shared_mode::words"; who_may_not_is_told_so_in_the_members_words, who_lacks_a_role_is_told_so_in_the_members_words,
+        who_is_not_known_is_told_so_in_the_members_words]
 }
 
 /// What a client goes by: code, reason, message, details.
@@ -18,7 +19,8 @@ fn told(code: u16, status: &Value) -> Value {
 
 async fn who_may_not_is_told_so_in_the_members_words(context: TestContext) -> anyhow::Result<()> {
     let shared = Shared::start(&context).await?;
-    let (member, name) = (&shared.members[0], namespace::unique_name("eve"));
+    // What a browser could take for HTML is told otherwise.
+    let (member, name) = (&shared.members[0], format!("{}<b>&amp", namespace::unique_name("eve")));
     let own = context.namespace("words", &shared.members).await?;
     let through = shared.http(&name, &["dev"]).await?;
     let pods = format!("/api/v1/namespaces/{own}/pods");
@@ -68,6 +70,47 @@ async fn who_may_not_is_told_so_in_the_members_words(context: TestContext) -> an
         }
     }
     ensure!(differing.is_empty(), "{}", differing.join("\n"));
+    Ok(())
+}
+
+/// A binding names a role that is not there: the refusal says so.
+async fn who_lacks_a_role_is_told_so_in_the_members_words(context: TestContext) -> anyhow::Result<()> {
+    let shared = Shared::start(&context).await?;
+    let (member, name) = (&shared.members[0], namespace::unique_name("eve"));
+    let own = context.namespace("words", &shared.members).await?;
+    let (rbac, of_role) = ("rbac.authorization.k8s.io", namespace::unique_name("no-such"));
+    for (kind, role, place) in
+        [("ClusterRoleBinding", "ClusterRole", String::new()), ("RoleBinding", "Role", format!("/namespaces/{own}"))]
+    {
+        let binding = json!({"apiVersion": format!("{rbac}/v1"), "kind": kind, "metadata": {"name": of_role},
+            "subjects": [{"apiGroup": rbac, "kind": "User", "name": name}],
+            "roleRef": {"apiGroup": rbac, "kind": role, "name": of_role}});
+        let path = format!("/apis/{rbac}/v1{place}/{}s", kind.to_lowercase());
+        member.http().post(&path, &binding).send().await?.expect(201)?;
+    }
+    let through = shared.http(&name, &[]).await?;
+    let pods = format!("/api/v1/namespaces/{own}/pods");
+    for (path, missing) in [
+        ("/api/v1/pods".to_owned(), 1),
+        (pods.clone(), 2),
+        (format!("{pods}/x"), 2),
+        ("/api/v1/namespaces/default/pods".to_owned(), 1),
+        ("/metrics".to_owned(), 1),
+        (format!("/clusters/{}{pods}", member.name()), 2),
+    ] {
+        crate::context::eventually(super::SOON, async || {
+            let own = path.strip_prefix(&format!("/clusters/{}", member.name())).unwrap_or(&path);
+            let directly = member.http().get(own).header("impersonate-user", &name).send().await?;
+            let directly = told(directly.status.as_u16(), &directly.json().unwrap_or_default());
+            let merged = through.get(&path).send().await?;
+            let merged = told(merged.status.as_u16(), &merged.json().unwrap_or_default());
+            let said = directly["message"].as_str().unwrap_or_default();
+            ensure!(said.matches(&format!("{of_role:?} not found")).count() == missing, "{said}");
+            ensure!(merged == directly, "{path}:\n  member    {directly}\n  tributary {merged}");
+            Ok(())
+        })
+        .await?;
+    }
     Ok(())
 }
 

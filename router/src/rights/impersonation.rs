@@ -1,0 +1,488 @@
+//! What a cluster has to let a user do so that they may act as whom they ask to be: a pure decision, so that tables can
+//! test it. It is kube-apiserver's own (apiserver `pkg/endpoints/filters/impersonation` of 1.36).
+//!
+//! One that has constrained impersonation (KEP-5284) tries the modes of it, in which the user has to be allowed the
+//! request itself by a verb of its own, and then `impersonate`, which is for whatever the other may do. Whichever lets
+//! the user, they act as the same one, so the order matters for the words of a refusal alone.
+
+use tributary_apimachinery::status::go_quote;
+use tributary_apimachinery::{FieldError, ServiceAccount, is_dns_subdomain};
+use tributary_authentication::UserInfo;
+use tributary_authorization::{Attributes, ResourceAttributes};
+
+/// The group of uids and extras that somebody asks to have, and in constrained impersonation of names and groups.
+const AUTHENTICATION: &str = "authentication.k8s.io";
+/// The version in which kube-apiserver asks whether somebody may be impersonated (`mode.go`).
+const VERSION: &str = "v1";
+/// The group of all who may do everything (`user.SystemPrivilegedGroup`).
+const MASTERS: &str = "system:masters";
+/// From how many groups, or values of extras, on it is first asked whether all are allowed
+/// (`manyAuthorizationChecksInLoop`).
+const MANY: usize = 4;
+
+/// What of a kube-apiserver judges impersonation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum ImpersonationFilter {
+    /// The verb `impersonate` alone (`WithImpersonation`), and whatever is not known to be the other.
+    #[default]
+    Legacy,
+    /// Constrained impersonation first (`WithConstrainedImpersonation`).
+    Constrained,
+}
+
+/// A mode of constrained impersonation. Those of nodes are none here: nobody acts as a node through this endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// A ServiceAccount, by its name alone.
+    ServiceAccount,
+    /// Whoever is neither a node nor a ServiceAccount.
+    UserInfo,
+}
+
+/// For what a user may act as whom they ask to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LetsBe {
+    /// For nothing.
+    Nothing,
+    /// For each request that they are allowed in this mode, too: [`Mode::on`].
+    InMode(Mode),
+    /// For whatever the other may do.
+    Anything,
+}
+
+/// One thing that somebody must be allowed to impersonate: kube-apiserver asks for each by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Impersonated<'a> {
+    verb: &'static str,
+    group: &'static str,
+    resource: &'static str,
+    /// The key of an extra.
+    subresource: &'a str,
+    /// Of a ServiceAccount.
+    namespace: &'a str,
+    name: &'a str,
+}
+
+/// What is asked in one step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Check<'a> {
+    Each(Impersonated<'a>),
+    /// All of it at once, or else each.
+    AllOrEach(Impersonated<'a>, Vec<Impersonated<'a>>),
+    /// What is refused whoever asks, and why.
+    Never(Impersonated<'a>, String),
+}
+
+/// What a user is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Refused<'a> {
+    /// To impersonate something; with a reason where it is refused to everybody.
+    ToBe(Impersonated<'a>, String),
+    /// To do what is asked in this mode.
+    ToDo(Mode),
+}
+
+impl<'a> Impersonated<'a> {
+    pub(super) fn attributes(&self) -> ResourceAttributes<'a> {
+        let Self { verb, group, resource, subresource, namespace, name } = *self;
+        ResourceAttributes { verb, group, version: VERSION, resource, subresource, namespace, name }
+    }
+}
+
+impl Mode {
+    /// The one that can be for whom somebody asks to be; `None` where there is none.
+    pub(super) fn of(given: &UserInfo) -> Option<Self> {
+        let is_name_alone = given.uid.is_empty() && given.groups.is_empty() && given.extra.is_empty();
+        match ServiceAccount::of_user(&given.username) {
+            Some(_) => is_name_alone.then_some(Self::ServiceAccount),
+            // No cluster is told of them. Of a name that is none of a node it is user-info there.
+            None if given.username.starts_with("system:node:") => None,
+            None => Some(Self::UserInfo),
+        }
+    }
+
+    /// What has to be allowed of a request, beside the request itself: its verb in this mode.
+    pub(super) fn on(self, verb: &str) -> String {
+        let mode = match self {
+            Self::ServiceAccount => "serviceaccount",
+            Self::UserInfo => "user-info",
+        };
+        format!("impersonate-on:{mode}:{verb}")
+    }
+
+    fn verb(self) -> &'static str {
+        match self {
+            Self::ServiceAccount => "impersonate:serviceaccount",
+            Self::UserInfo => "impersonate:user-info",
+        }
+    }
+}
+
+/// For what a user may act as whom they ask to be, where a cluster `allows` this (`None`: that is not known); `None`
+/// where that is not known. It is asked first who that is, and the rest of it together once that is allowed: who may be
+/// nobody costs a cluster that is asked one question, and another one where it has constrained impersonation.
+pub(super) fn lets_be(
+    given: &UserInfo,
+    filter: ImpersonationFilter,
+    allows: impl Fn(&Attributes<'_>) -> Option<bool>,
+) -> Option<LetsBe> {
+    if all(&legacy(given, filter), &allows)? {
+        return Some(LetsBe::Anything);
+    }
+    let Some(mode) = mode_of(given, filter) else { return Some(LetsBe::Nothing) };
+    let lets_be = all(&constrained(given, mode), &allows)?;
+    Some(if lets_be { LetsBe::InMode(mode) } else { LetsBe::Nothing })
+}
+
+/// What a user is refused first who asks to be somebody for a request, and how far they came; `None` where nothing is.
+/// Who may be that one, only not for this, came furthest. `does` says whether they may do in a mode what is asked.
+pub(super) fn refused<'a>(
+    given: &'a UserInfo,
+    filter: ImpersonationFilter,
+    does: impl Fn(Mode) -> bool,
+    allows: impl Fn(&Attributes<'_>) -> bool,
+) -> Option<(usize, Refused<'a>)> {
+    let first = |checks: &[Check<'a>]| {
+        let refused = checks.iter().enumerate().find_map(|(place, check)| Some((place, check.refused(&allows)?)));
+        refused.map(|(place, (what, why))| (place + 1, Refused::ToBe(what, why)))
+    };
+    let by_legacy = first(&legacy(given, filter))?;
+    let Some(mode) = mode_of(given, filter) else { return Some(by_legacy) };
+    let to_be = first(&constrained(given, mode));
+    match does(mode) {
+        // The request itself was the first step.
+        true => to_be.map(|(place, refused)| (place + 1, refused)),
+        false => Some((if to_be.is_none() { usize::MAX } else { 0 }, Refused::ToDo(mode))),
+    }
+}
+
+fn mode_of(given: &UserInfo, filter: ImpersonationFilter) -> Option<Mode> {
+    match filter {
+        ImpersonationFilter::Legacy => None,
+        ImpersonationFilter::Constrained => Mode::of(given),
+    }
+}
+
+/// Whether all of it is allowed; `None` where that is not known.
+fn all(checks: &[Check<'_>], allows: &impl Fn(&Attributes<'_>) -> Option<bool>) -> Option<bool> {
+    let mut is_known = true;
+    for (place, check) in checks.iter().enumerate() {
+        match check.allowed(allows) {
+            Some(true) => {}
+            Some(false) => return Some(false),
+            None if place == 0 => return None,
+            // All are looked at, so that all are asked at once.
+            None => is_known = false,
+        }
+    }
+    is_known.then_some(true)
+}
+
+impl<'a> Check<'a> {
+    fn allowed(&self, allows: &impl Fn(&Attributes<'_>) -> Option<bool>) -> Option<bool> {
+        let allows = |own: &Impersonated<'_>| allows(&Attributes::Resource(own.attributes()));
+        match self {
+            Self::Each(own) => allows(own),
+            Self::Never(..) => Some(false),
+            // A no to all of it says nothing of each; where it is not known yet nothing else is asked.
+            Self::AllOrEach(all, _) if allows(all)? => Some(true),
+            Self::AllOrEach(_, each) => {
+                let each: Vec<_> = each.iter().map(allows).collect();
+                match each.contains(&Some(false)) {
+                    true => Some(false),
+                    false => (!each.contains(&None)).then_some(true),
+                }
+            }
+        }
+    }
+
+    fn refused(&self, allows: &impl Fn(&Attributes<'_>) -> bool) -> Option<(Impersonated<'a>, String)> {
+        let refuses = |own: &Impersonated<'_>| !allows(&Attributes::Resource(own.attributes()));
+        match self {
+            Self::Each(own) => refuses(own).then(|| (*own, String::new())),
+            Self::Never(own, why) => Some((*own, why.clone())),
+            Self::AllOrEach(all, each) if refuses(all) => {
+                each.iter().find(|own| refuses(own)).map(|own| (*own, String::new()))
+            }
+            Self::AllOrEach(..) => None,
+        }
+    }
+}
+
+/// What the verb `impersonate` is asked for. The two filters do not ask in one order.
+fn legacy(given: &UserInfo, filter: ImpersonationFilter) -> Vec<Check<'_>> {
+    let (verb, group) = ("impersonate", "");
+    let groups = given.groups.iter().map(|name| Check::Each(group_named(verb, group, name)));
+    let (name, uid) = (Check::Each(user(verb, group, given)), uid(verb, given));
+    let extras = extras(verb, given).map(Check::Each);
+    let named = std::iter::once(name);
+    match filter {
+        ImpersonationFilter::Legacy => named.chain(groups).chain(extras).chain(uid).collect(),
+        ImpersonationFilter::Constrained => named.chain(uid).chain(groups).chain(extras).collect(),
+    }
+}
+
+/// What a mode is asked for (`impersonationModeState.check`).
+fn constrained(given: &UserInfo, mode: Mode) -> Vec<Check<'_>> {
+    let (verb, group) = (mode.verb(), AUTHENTICATION);
+    let mut checks = vec![Check::Each(user(verb, group, given))];
+    checks.extend(uid(verb, given));
+    let a_group = group_named(verb, group, "");
+    if given.groups.iter().any(String::is_empty) {
+        checks.push(Check::Never(a_group, "impersonating the empty string group is not allowed".to_owned()));
+    }
+    if given.groups.iter().any(|own| own == MASTERS) {
+        let masters = Impersonated { name: MASTERS, ..a_group };
+        checks.push(Check::Never(masters, "impersonating the system:masters group is not allowed".to_owned()));
+    }
+    let groups = given.groups.iter().map(|name| Impersonated { name, ..a_group }).collect();
+    checks.extend(many_or_each(Impersonated { name: "*", ..a_group }, groups, given.groups.len() >= MANY));
+    let an_extra = extra(verb, "", "");
+    let invalid = given.extra.iter().find_map(|(key, values)| invalid_extra(key, values));
+    checks.extend(invalid.map(|why| Check::Never(an_extra, why)));
+    let extras: Vec<_> = extras(verb, given).collect();
+    let are_many = extras.len().max(given.extra.len()) >= MANY;
+    checks.extend(many_or_each(extra(verb, "*", "*"), extras, are_many));
+    checks
+}
+
+fn many_or_each<'a>(all: Impersonated<'a>, each: Vec<Impersonated<'a>>, are_many: bool) -> Vec<Check<'a>> {
+    match are_many {
+        true => vec![Check::AllOrEach(all, each)],
+        false => each.into_iter().map(Check::Each).collect(),
+    }
+}
+
+fn user<'a>(verb: &'static str, group: &'static str, given: &'a UserInfo) -> Impersonated<'a> {
+    let (resource, namespace, name) = match ServiceAccount::of_user(&given.username) {
+        Some(ServiceAccount { namespace, name }) => ("serviceaccounts", namespace, name),
+        None => ("users", "", &*given.username),
+    };
+    Impersonated { verb, group, resource, subresource: "", namespace, name }
+}
+
+fn group_named<'a>(verb: &'static str, group: &'static str, name: &'a str) -> Impersonated<'a> {
+    Impersonated { verb, group, resource: "groups", subresource: "", namespace: "", name }
+}
+
+fn uid<'a>(verb: &'static str, given: &'a UserInfo) -> Option<Check<'a>> {
+    let (group, resource, name) = (AUTHENTICATION, "uids", &*given.uid);
+    let uid = Impersonated { verb, group, resource, subresource: "", namespace: "", name };
+    (!name.is_empty()).then_some(Check::Each(uid))
+}
+
+fn extra<'a>(verb: &'static str, key: &'a str, value: &'a str) -> Impersonated<'a> {
+    let (group, resource) = (AUTHENTICATION, "userextras");
+    Impersonated { verb, group, resource, subresource: key, namespace: "", name: value }
+}
+
+fn extras<'a>(verb: &'static str, given: &'a UserInfo) -> impl Iterator<Item = Impersonated<'a>> {
+    given.extra.iter().flat_map(move |(key, values)| values.iter().map(move |value| extra(verb, key, value)))
+}
+
+/// Why an extra is not one that a mode allows, whoever asks (`validateExtra`).
+fn invalid_extra(key: &str, values: &[String]) -> Option<String> {
+    let what = match () {
+        () if key.is_empty() => "the empty string key in extra is not allowed".to_owned(),
+        () if !is_domain_prefixed_path(key) => {
+            let must = "must be a domain-prefixed path (such as \"acme.io/foo\")";
+            format!("an invalid key in extra is not allowed: {}", FieldError::invalid("extra.key", key, must))
+        }
+        () if key != key.to_lowercase() => format!("a non-lowercase key in extra is not allowed: {}", go_quote(key)),
+        () if values.is_empty() => "empty values in extra is not allowed".to_owned(),
+        () if values.iter().any(String::is_empty) => "the empty string value in extra is not allowed".to_owned(),
+        () => return None,
+    };
+    Some(format!("impersonating {what}"))
+}
+
+/// A domain, and a path below it (apimachinery `validation.IsDomainPrefixedPath`).
+fn is_domain_prefixed_path(key: &str) -> bool {
+    let Some((domain, path)) = key.split_once('/') else { return false };
+    let is_path = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&byte);
+    is_dns_subdomain(domain) && !path.is_empty() && path.bytes().all(is_path)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    /// `name`, and words `group=…`, `uid=…` and `KEY:VALUE`.
+    fn given(text: &str) -> UserInfo {
+        let mut words = text.split(' ');
+        let username = words.next().unwrap_or_default().to_owned();
+        let mut given = UserInfo { username, uid: String::new(), groups: Vec::new(), extra: BTreeMap::new() };
+        for word in words {
+            match (word.split_once('='), word.rsplit_once(':')) {
+                (Some(("group", group)), _) => given.groups.push(group.to_owned()),
+                (Some(("uid", uid)), _) => given.uid = uid.to_owned(),
+                (_, Some((key, value))) => given.extra.entry(key.to_owned()).or_default().push(value.to_owned()),
+                _ => panic!("{word}"),
+            }
+        }
+        given
+    }
+
+    /// `users bob`, and of constrained impersonation `c users bob`; below a namespace `serviceaccounts n/s`.
+    fn described(asked: &Attributes<'_>) -> String {
+        let Attributes::Resource(asked) = asked else { panic!("{asked:?}") };
+        let ResourceAttributes { verb, group, version, resource, subresource, namespace, name } = *asked;
+        assert_eq!(version, "v1");
+        let mode = match verb {
+            "impersonate" => "",
+            "impersonate:user-info" => "c ",
+            "impersonate:serviceaccount" => "s ",
+            _ => panic!("{verb}"),
+        };
+        let of_core = mode.is_empty() && !["uids", "userextras"].contains(&resource);
+        assert_eq!(group, if of_core { "" } else { AUTHENTICATION }, "{resource}");
+        let below = if subresource.is_empty() { String::new() } else { format!("/{subresource}") };
+        let within = if namespace.is_empty() { String::new() } else { format!("{namespace}/") };
+        format!("{mode}{resource}{below} {within}{name}")
+    }
+
+    #[test]
+    fn a_user_is_let_as_kube_apiserver_lets_them() {
+        use ImpersonationFilter::{Constrained, Legacy};
+        use LetsBe::{Anything, InMode, Nothing};
+        let (user_info, account) = (InMode(Mode::UserInfo), InMode(Mode::ServiceAccount));
+        let robot = "system:serviceaccount:n:s";
+        for (filter, who, allowed, expected) in [
+            (Legacy, "bob", "users bob", Anything),
+            (Legacy, "bob", "c users bob", Nothing),
+            (Constrained, "bob", "users bob", Anything),
+            (Constrained, "bob", "c users bob", user_info),
+            (Constrained, "bob", "s users bob", Nothing),
+            // The one is not a part of the other.
+            (Constrained, "bob group=a", "users bob, c groups a", Nothing),
+            (Constrained, "bob group=a", "c users bob, groups a", Nothing),
+            (Constrained, "bob group=a", "c users bob", Nothing),
+            (Constrained, "bob group=a", "c users bob, c groups a", user_info),
+            (Constrained, "bob group=a group=b", "c users bob, c groups a", Nothing),
+            (Constrained, "bob uid=u", "c users bob", Nothing),
+            (Constrained, "bob uid=u", "c users bob, c uids u", user_info),
+            (Constrained, "bob x.io/k:v", "c users bob, c userextras/x.io/k v", user_info),
+            (Constrained, "bob x.io/k:v", "c users bob, c userextras/x.io/k w", Nothing),
+            // Of many it is first asked whether all are allowed.
+            (Constrained, "bob group=a group=b group=c", "c users bob, c groups *", Nothing),
+            (Constrained, "bob group=a group=b group=c group=d", "c users bob, c groups *", user_info),
+            (
+                Constrained,
+                "bob group=a group=b group=c group=d",
+                "c users bob, c groups a, c groups b, c groups c, c groups d",
+                user_info,
+            ),
+            (
+                Constrained,
+                "bob group=a group=b group=c group=d",
+                "c users bob, c groups a, c groups b, c groups c",
+                Nothing,
+            ),
+            (Constrained, "bob group=a group=b group=c group=d", "users bob, groups *", Nothing),
+            (Constrained, "bob x/a:1 x/a:2 x/a:3 x/a:4", "c users bob, c userextras/* *", user_info),
+            (Constrained, "bob x/a:1 x/b:2 x/c:3 x/d:4", "c users bob, c userextras/* *", user_info),
+            (Constrained, "bob x/a:1 x/b:2 x/c:3", "c users bob, c userextras/* *", Nothing),
+            // What no mode allows, and `impersonate` does.
+            (Constrained, "bob group=system:masters", "c users bob, c groups system:masters", Nothing),
+            (Constrained, "bob group=", "c users bob, c groups ", Nothing),
+            (Constrained, "bob k:v", "c users bob, c userextras/k v", Nothing),
+            (Constrained, "bob k:v", "users bob, userextras/k v", Anything),
+            (Constrained, "bob x.io/K:v", "c users bob, c userextras/x.io/K v", Nothing),
+            (Constrained, "bob X.io/k:v", "c users bob, c userextras/X.io/k v", Nothing),
+            (Constrained, "bob x.io/:v", "c users bob, c userextras/x.io/ v", Nothing),
+            (Constrained, "bob x.io/k:", "c users bob, c userextras/x.io/k ", Nothing),
+            (Constrained, "bob x/a:1 x/b:2 x/c:3 d:4", "c users bob, c userextras/* *", Nothing),
+            // ServiceAccounts by their names alone.
+            (Legacy, robot, "serviceaccounts n/s", Anything),
+            (Constrained, robot, "serviceaccounts n/s", Anything),
+            (Constrained, robot, "s serviceaccounts n/s", account),
+            (Constrained, robot, "c serviceaccounts n/s, c users system:serviceaccount:n:s", Nothing),
+            (Constrained, "system:serviceaccount:n:s group=a", "s serviceaccounts n/s, s groups a", Nothing),
+            (Constrained, "system:serviceaccount:n:s uid=u", "s serviceaccounts n/s, s uids u", Nothing),
+            // A name that is none of a ServiceAccount is anybody's.
+            (Constrained, "system:serviceaccount:n", "c users system:serviceaccount:n", user_info),
+            (Constrained, "system:node:n", "c users system:node:n, c nodes n", Nothing),
+        ] {
+            let words: Vec<_> = allowed.split(", ").collect();
+            let given = given(who);
+            let allows = |asked: &Attributes<'_>| words.contains(&&*described(asked));
+            assert_eq!(lets_be(&given, filter, |asked| Some(allows(asked))), Some(expected), "{who}: {allowed}");
+            // Whoever is let is refused nothing, and whoever is not is told what.
+            let is_refused = refused(&given, filter, |_| true, allows).is_some();
+            assert_eq!(is_refused, expected == Nothing, "{who}: {allowed}");
+        }
+    }
+
+    #[test]
+    fn what_is_refused_first_is_what_kube_apiserver_refuses_first() {
+        use ImpersonationFilter::{Constrained, Legacy};
+        let bob = "bob group=a group=b uid=u x.io/k:v";
+        for (filter, who, does, allowed, expected) in [
+            (Legacy, bob, false, "", "users bob"),
+            (Legacy, bob, false, "users bob, groups a, uids u, userextras/x.io/k v", "groups b"),
+            (Legacy, bob, false, "users bob, groups a, groups b", "userextras/x.io/k v"),
+            (Legacy, bob, false, "users bob, groups a, groups b, userextras/x.io/k v", "uids u"),
+            // Of constrained impersonation the request itself comes first.
+            (Constrained, bob, false, "", "UserInfo"),
+            (Constrained, bob, false, "users bob, groups a, c users bob", "UserInfo"),
+            (Constrained, bob, true, "", "c users bob"),
+            (Constrained, bob, true, "users bob", "c users bob"),
+            (Constrained, bob, true, "c users bob", "c uids u"),
+            (Constrained, bob, true, "c users bob, c uids u", "c groups a"),
+            (Constrained, bob, true, "c users bob, c uids u, c groups a, c groups b", "c userextras/x.io/k v"),
+            (
+                Constrained,
+                "bob k:v",
+                true,
+                "c users bob",
+                "c userextras : impersonating an invalid key in extra is not allowed: extra.key: Invalid value: \"k\": must be a domain-prefixed path (such as \"acme.io/foo\")",
+            ),
+            (Constrained, "system:serviceaccount:n:s", false, "", "ServiceAccount"),
+            (Constrained, "system:serviceaccount:n:s", true, "", "s serviceaccounts n/s"),
+            // Where no mode can be, it is `impersonate`, in the order of the modes.
+            (Constrained, "system:serviceaccount:n:s group=a uid=u", true, "serviceaccounts n/s", "uids u"),
+            (Legacy, "system:serviceaccount:n:s group=a uid=u", true, "serviceaccounts n/s", "groups a"),
+        ] {
+            let (words, given): (Vec<_>, _) = (allowed.split(", ").collect(), given(who));
+            let allows = |asked: &Attributes<'_>| words.contains(&&*described(asked));
+            let told = match refused(&given, filter, |_| does, allows) {
+                Some((0 | usize::MAX, Refused::ToDo(mode))) => format!("{mode:?}"),
+                Some((_, Refused::ToBe(own, why))) if why.is_empty() => {
+                    described(&Attributes::Resource(own.attributes()))
+                }
+                Some((_, Refused::ToBe(own, why))) => {
+                    format!("{}: {why}", described(&Attributes::Resource(own.attributes())))
+                }
+                other => format!("{other:?}"),
+            };
+            assert_eq!(told, expected, "{who}: {allowed}");
+        }
+    }
+
+    #[test]
+    fn who_may_be_nobody_costs_few_questions() {
+        use ImpersonationFilter::{Constrained, Legacy};
+        let given = given("bob group=a group=b uid=u");
+        for (filter, known, expected, asked) in [
+            (Legacy, "", None, "users bob"),
+            (Legacy, "-users bob", Some(LetsBe::Nothing), "users bob"),
+            (Legacy, "users bob", None, "users bob, groups a, groups b, uids u"),
+            (Constrained, "", None, "users bob"),
+            (Constrained, "-users bob", None, "users bob, c users bob"),
+            (Constrained, "-users bob, -c users bob", Some(LetsBe::Nothing), "users bob, c users bob"),
+            (Constrained, "-users bob, c users bob", None, "users bob, c users bob, c uids u, c groups a, c groups b"),
+        ] {
+            let (words, said): (Vec<_>, _) = (known.split(", ").collect(), RefCell::new(Vec::new()));
+            let found = lets_be(&given, filter, |asked| {
+                let asked = described(asked);
+                said.borrow_mut().push(asked.clone());
+                let (yes, no) = (words.contains(&&*asked), words.contains(&&*format!("-{asked}")));
+                (yes || no).then_some(yes)
+            });
+            assert_eq!((found, &*said.into_inner().join(", ")), (expected, asked), "{known}");
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! The shared mode: members that have constrained impersonation (KEP-5284), and users who may be others for some
+//! requests alone.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderMap, Method};
+use serde_json::{Value, json};
+use tributary_apimachinery::Status;
+use tributary_router::SharedMode;
+use tributary_router::report::RightsDecider;
+use tributary_simulator::{Authorizer, SimulatedCluster};
+
+use crate::harness::{Answer, Client, Fixture, allow, items, pass, until};
+use crate::members::{Rbac, allow_to};
+use crate::rights::{binding, config_map_of, listed, role};
+use crate::rights_detected::{Chain, Mode, decided, found_out};
+
+const SHOP: &str = "/api/v1/namespaces/shop/configmaps";
+const BANK: &str = "/api/v1/namespaces/bank/configmaps";
+const ALL: &str = "/api/v1/configmaps";
+const ROOT: (&str, &str) = ("impersonate-user", "root");
+const AUTHENTICATION: &str = "authentication.k8s.io";
+
+/// A member is asked each minute which impersonation it has, and what it says of rights is believed as long.
+const FOUND_WITHIN: Duration = Duration::from_secs(70);
+const BELIEVED_FOR: Duration = Duration::from_secs(70);
+
+/// A member's authorizer behind constrained impersonation, as its words tell.
+struct Constrained<A>(Arc<A>);
+
+impl<A: Authorizer> Authorizer for Constrained<A> {
+    fn refusal(&self, headers: &HeaderMap, method: &Method, target: &str) -> Option<Status> {
+        match headers.get("impersonate-uid") {
+            Some(uid) if !headers.contains_key("impersonate-user") => Some(Status::bad_request(format!(
+                "requested &user.DefaultInfo{{Name:\"\", UID:{uid:?}, Groups:[]string(nil), \
+                 Extra:map[string][]string(nil)}} without impersonating a user name"
+            ))),
+            _ => self.0.refusal(headers, method, target),
+        }
+    }
+
+    fn allows(&self, headers: &HeaderMap, attributes: &Value) -> bool {
+        self.0.allows(headers, attributes)
+    }
+
+    fn rules(&self, headers: &HeaderMap, namespace: &str) -> Option<Value> {
+        self.0.rules(headers, namespace)
+    }
+
+    fn reviewed(&self, spec: &Value) -> Option<bool> {
+        self.0.reviewed(spec)
+    }
+}
+
+/// Lets ann be root for whatever she may do in this mode.
+fn be_root(member: &SimulatedCluster) {
+    let verbs: &[&str] = &["impersonate:user-info"];
+    member.apply(role("", "root-info", [verbs, &[AUTHENTICATION], &["users"], &["root"]])).unwrap();
+    member.apply(binding("", "ann-is-root", ("ClusterRole", "root-info"), "ann")).unwrap();
+}
+
+/// Members `a` and `b`, of which the former has constrained impersonation. Root may do everything; in both ann may be
+/// root, and do these things as root with the ConfigMaps of `shop`.
+async fn fixture(verbs: &[&str]) -> (Fixture, Vec<Arc<Rbac>>) {
+    let fixture = Fixture::shared(["a", "b"], allow(), SharedMode::default()).await;
+    for member in &fixture.members {
+        for namespace in ["shop", "bank"] {
+            member.apply(json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": namespace}})).unwrap();
+            member.apply(config_map_of(namespace, &format!("{namespace}-of-{}", member.name()))).unwrap();
+        }
+        allow_to(member, "", "root", &["*"]);
+        be_root(member);
+        let verbs: Vec<_> = verbs.iter().map(|verb| format!("impersonate-on:user-info:{verb}")).collect();
+        let verbs: Vec<_> = verbs.iter().map(String::as_str).collect();
+        member.apply(role("", "as-root", [&verbs, &[""], &["configmaps"], &[]])).unwrap();
+        member.apply(binding("shop", "ann-as-root", ("ClusterRole", "as-root"), "ann")).unwrap();
+    }
+    let rbac: Vec<_> = fixture.members.iter().map(Rbac::judge).collect();
+    fixture.member("a").control().authorize(Some(Arc::new(Constrained(Arc::clone(&rbac[0])))));
+    for member in &fixture.members {
+        listed(&fixture, member.name(), "root", "all").await;
+    }
+    pass(FOUND_WITHIN).await;
+    (fixture, rbac)
+}
+
+async fn as_root(client: &Client, method: &str, path: &str) -> Answer {
+    client.send(method, path, &[ROOT], "").await
+}
+
+/// What is told of a request that the user may not do as another.
+fn words(verb: &str, namespace: &str) -> String {
+    format!(
+        "configmaps is forbidden: User \"ann\" cannot impersonate-on:user-info:{verb} resource \"configmaps\" in API group \"\" in \
+         the namespace \"{namespace}\""
+    )
+}
+
+/// Who may be another for a request alone reads what both may, where the member has that, and nothing elsewhere.
+#[tokio::test]
+async fn whoever_may_be_another_for_some_requests_reads_by_these() {
+    let (fixture, _rbac) = fixture(&["list", "get"]).await;
+    let ann = fixture.user("ann", &[]);
+    until(async || as_root(&ann, "GET", SHOP).await.code == 200).await;
+    for path in [SHOP, ALL, &format!("/clusters/a{SHOP}")] {
+        let listed = as_root(&ann, "GET", path).await.ok();
+        let names: Vec<_> = items(&listed).iter().map(|item| item.rsplit('/').next().unwrap().to_owned()).collect();
+        assert_eq!(names, ["shop-of-a"], "{path}");
+    }
+    as_root(&ann, "GET", &format!("{SHOP}/shop-of-a")).await.ok();
+    as_root(&ann, "GET", &format!("{SHOP}/shop-of-b")).await.refused(404);
+    as_root(&ann, "GET", &format!("/clusters/b{SHOP}")).await.refused(403);
+    assert_eq!(as_root(&ann, "GET", BANK).await.refused(403), words("list", "bank"));
+    assert_eq!(as_root(&ann, "GET", &format!("/clusters/a{BANK}")).await.refused(403), words("list", "bank"));
+    // Of the list of one cluster its own API tells nothing in part.
+    let everywhere = as_root(&ann, "GET", &format!("/clusters/a{ALL}")).await.refused(403);
+    assert!(
+        everywhere.contains("impersonate-on:user-info:list") && everywhere.contains("cluster scope"),
+        "{everywhere}"
+    );
+    // Another verb, another user, and more of the same user.
+    for path in [format!("{SHOP}?watch=1"), format!("/clusters/a{SHOP}?watch=1")] {
+        assert_eq!(as_root(&ann, "GET", &path).await.refused(403), words("watch", "shop"));
+    }
+    let not_bob = "users.authentication.k8s.io \"bob\" is forbidden: User \"ann\" cannot impersonate:user-info resource \"users\" in \
+                   API group \"authentication.k8s.io\" at the cluster scope";
+    assert_eq!(ann.send("GET", SHOP, &[("impersonate-user", "bob")], "").await.refused(403), not_bob);
+    let in_group = ann.send("GET", SHOP, &[ROOT, ("impersonate-group", "dev")], "").await.refused(403);
+    assert!(in_group.contains("cannot impersonate:user-info resource \"groups\""), "{in_group}");
+    // Whoever does not ask to be another is nobody else.
+    ann.get(SHOP).await.refused(403);
+}
+
+/// What is sent on is what the user may do as the other: each request by its own verb, object and subresource.
+#[tokio::test]
+async fn whoever_may_be_another_for_some_requests_sends_these() {
+    let (fixture, rbac) = fixture(&["get", "delete"]).await;
+    let ann = fixture.user("ann", &[]);
+    until(async || as_root(&ann, "GET", &format!("/clusters/a{SHOP}/shop-of-a")).await.code == 200).await;
+    rbac.iter().for_each(|own| drop(own.came()));
+    for (method, path) in [
+        ("GET", format!("/clusters/a{SHOP}")),
+        ("GET", format!("/clusters/a{SHOP}/shop-of-a/status")),
+        ("PUT", format!("/clusters/a{SHOP}/shop-of-a")),
+        ("DELETE", format!("/clusters/a{SHOP}")),
+        ("DELETE", format!("/clusters/a{BANK}/bank-of-a")),
+        ("DELETE", format!("/clusters/b{SHOP}/shop-of-b")),
+        ("DELETE", format!("{BANK}/bank-of-a")),
+        ("GET", "/clusters/a/api/v1/namespaces/shop/pods/p/log".to_owned()),
+        ("GET", "/clusters/a/metrics".to_owned()),
+    ] {
+        let answer = as_root(&ann, method, &path).await;
+        assert!([403, 404].contains(&answer.code), "{method} {path}: {}", answer.code);
+    }
+    assert!(rbac.iter().all(|own| own.came().is_empty()));
+    // What she may not know of is nowhere.
+    as_root(&ann, "DELETE", &format!("{SHOP}/shop-of-b")).await.refused(404);
+    drop(rbac[0].came());
+    as_root(&ann, "DELETE", &format!("{SHOP}/shop-of-a")).await.ok();
+    let told = rbac[0].came();
+    let told: Vec<_> = told.iter().map(|own| (own.user.as_deref(), &*own.line)).collect();
+    assert_eq!(told, [(Some("root"), &*format!("DELETE {SHOP}/shop-of-a"))]);
+    assert!(rbac[1].came().is_empty());
+}
+
+/// A watch of what both may see ends when the user may not do that as the other any more.
+#[tokio::test]
+async fn a_watch_as_another_ends_with_the_right_to_it() {
+    let (fixture, rbac) = fixture(&["list", "watch"]).await;
+    let (ann, a) = (fixture.user("ann", &[]), fixture.member("a"));
+    until(async || as_root(&ann, "GET", SHOP).await.code == 200).await;
+    let mut events = ann.watch_as(&format!("{SHOP}?watch=1"), &[ROOT]).await;
+    assert_eq!(events.soon().await["object"]["metadata"]["name"], "shop-of-a");
+    a.apply(config_map_of("bank", "hidden")).unwrap();
+    a.apply(config_map_of("shop", "shown")).unwrap();
+    assert_eq!(events.soon().await["object"]["metadata"]["name"], "shown");
+    a.delete("rolebindings.rbac.authorization.k8s.io", "shop", "ann-as-root").unwrap();
+    rbac[0].learn(a);
+    let last = events.soon().await;
+    assert_eq!((&last["type"], &last["object"]["code"]), (&"ERROR".into(), &410.into()), "{last}");
+    assert_eq!(as_root(&ann, "GET", SHOP).await.refused(403), words("list", "shop"));
+}
+
+/// A member that something else than roles decides for is asked for both: what the other may do, and what the user may
+/// do as the other.
+#[tokio::test]
+async fn a_member_that_is_asked_is_asked_for_both() {
+    let (fixture, chains) = found_out([Mode::Rbac, Mode::Webhook("ann", "bank"), Mode::Rbac]).await;
+    decided(&fixture, "b", RightsDecider::Review).await;
+    let (b, chain) = (fixture.member("b"), &chains[1]);
+    be_root(b);
+    let verbs: &[&str] = &["impersonate-on:user-info:list", "impersonate-on:user-info:get"];
+    b.apply(role("", "as-root", [verbs, &[""], &["configmaps"], &[]])).unwrap();
+    b.apply(binding("", "ann-as-root", ("ClusterRole", "as-root"), "ann")).unwrap();
+    chain.learn(b);
+    b.control().authorize(Some(Arc::new(Constrained(Arc::<Chain>::clone(chain)))));
+    pass(FOUND_WITHIN).await;
+    let ann = fixture.user("ann", &[]);
+    until(async || as_root(&ann, "GET", SHOP).await.code == 200).await;
+    // The webhook denies what ann does in `bank`, as whomever.
+    assert_eq!(as_root(&ann, "GET", BANK).await.refused(403), words("list", "bank"));
+    as_root(&ann, "GET", &format!("/clusters/b{BANK}")).await.refused(403);
+    as_root(&ann, "GET", &format!("/clusters/b{SHOP}")).await.ok();
+    as_root(&ann, "DELETE", &format!("/clusters/b{SHOP}/one-b")).await.refused(403);
+    chain.set(Mode::Webhook("root", "shop"));
+    pass(BELIEVED_FOR).await;
+    let refused = as_root(&ann, "GET", SHOP).await.refused(403);
+    assert!(refused.contains("User \"root\" cannot list"), "{refused}");
+}
