@@ -7,7 +7,10 @@ use crate::context::{Case, TestContext, cases, eventually};
 use anyhow::ensure;
 use http::Method;
 use serde_json::{Value, json};
-use std::{cell::Cell, time::Duration};
+use std::{
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    time::Duration,
+};
 use tributary_e2e::{HttpClient, TestCluster, namespace};
 
 /// How many differences are told at once.
@@ -151,19 +154,19 @@ async fn whoever_is_another_may_what_the_member_lets_them(context: TestContext) 
             for (method, path) in &requests {
                 let with_token = [headers.clone(), vec![("authorization", &*bearer)]].concat();
                 let through_path = format!("/clusters/{}{path}", member.name());
-                let was_refused = Cell::new(false);
+                let was_refused = AtomicBool::new(false);
                 // The rights of each are known with those of the first.
                 let patience = if differing.is_empty() && number == 0 { SOON } else { Duration::from_secs(1) };
                 let same = eventually(patience, async || {
                     let expected = comparable(told(&directly, (method, path), &with_token).await?);
-                    was_refused.set(expected["code"] == 403);
+                    was_refused.store(expected["code"] == 403, Relaxed);
                     let found = comparable(told(&through, (method, &through_path), headers).await?);
                     let who = format!("{account} as {number} {method} {path}");
                     ensure!(found == expected, "{who}:\n  member    {expected}\n  tributary {found}");
                     Ok(())
                 });
                 differing.extend(same.await.err().map(|error| format!("{error:#}")));
-                if was_refused.get() {
+                if was_refused.load(Relaxed) {
                     refused += 1;
                 } else {
                     allowed += 1;
@@ -175,7 +178,8 @@ async fn whoever_is_another_may_what_the_member_lets_them(context: TestContext) 
             for path in [&maps, &one] {
                 let expected = comparable(told(&directly, (&Method::GET, path), &with_token).await?);
                 let found = comparable(told(&through, (&Method::GET, path), headers).await?);
-                let words = format!("{account} as {number} merged {path}:\n  member    {expected}\n  tributary {found}");
+                let words =
+                    format!("{account} as {number} merged {path}:\n  member    {expected}\n  tributary {found}");
                 differing.extend((found != expected).then_some(words));
             }
         }
