@@ -131,8 +131,8 @@ async fn whoever_is_another_may_what_the_member_lets_them(context: TestContext) 
     ];
     let (mut differing, mut allowed, mut refused) = (Vec::new(), 0, 0);
     for (account, token) in tokens.iter().enumerate() {
-        // A kube-apiserver first tries what let somebody last, and refuses in the words of that. So of whoever may be bob
-        // for everything, what it says depends on what it was asked before.
+        // A kube-apiserver first tries what let somebody last, and refuses in the words of that. So of whoever may be
+        // bob for everything, what it says depends on what it was asked before.
         let comparable = |mut told: Value| {
             if account == 1 && told["code"] == 403 {
                 told = json!({"code": 403});
