@@ -343,7 +343,8 @@ impl RightsMirror {
     fn is_found(&self, cluster: &ClusterName) -> bool {
         let Some(known) = self.mirrors.load().by_name.get(cluster).cloned() else { return false };
         let obstacle = self.members.lock().obstacle_of(cluster, &known).map(|obstacle| obstacle.is_trouble());
-        obstacle.unwrap_or_else(|| self.knows(cluster))
+        // One that answers everything itself has no obstacle, and nothing of it is ever read.
+        obstacle.unwrap_or_else(|| self.decides(cluster).is_some())
     }
 
     /// Whether a cluster has more roles or bindings than are held: whoever administrates a namespace there can bring

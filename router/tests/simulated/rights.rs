@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures::FutureExt;
 use serde_json::{Value, json};
 use tributary_apimachinery::{ClusterName, Filtered, GroupVersionResource};
 use tributary_authorization::{GRANTED_WORDS_MAX, NAMED_SUBJECTS_MAX, RbacKind, User, Visible};
@@ -10,7 +11,7 @@ use tributary_router::report::RightsCondition;
 use tributary_router::{ClusterSetup, Policies, SharedMode, testing};
 use tributary_simulator::{Rejection, RequestKind, SimulatedCluster};
 
-use crate::harness::{Fixture, allow, config_map, items, pass, until, vector, version};
+use crate::harness::{Fixture, SOON, allow, config_map, items, pass, until, vector, version};
 use crate::rights_bounded::observe;
 
 pub(crate) const RBAC: &str = "rbac.authorization.k8s.io";
@@ -389,6 +390,20 @@ async fn nothing_of_a_live_member_is_shown_from_memory_and_its_own_path_forwards
     // What it answers itself is its own to judge.
     root.get("/clusters/c/api/v1/namespaces/shop/configmaps/one-c").await.ok();
     assert_eq!(root.get("/clusters/c/api/v1/configmaps").await.ok()["items"].as_array().map(Vec::len), Some(4));
+}
+
+/// What users may do in such a member is never read, so there is nothing to wait for.
+#[tokio::test]
+async fn a_start_does_not_wait_for_the_rights_of_a_live_member() {
+    let fixture = Fixture::shared(["a", "b"], allow(), SharedMode::default()).await;
+    let mut setups = Vec::new();
+    for (member, authorization) in fixture.members.iter().zip([Rbac, Live]) {
+        let own = crate::harness::setup(member, member.name()).await;
+        setups.push(ClusterSetup { authorization, ..own });
+    }
+    fixture.router.set_clusters(setups);
+    until(async || conditions(&fixture).await[1] == Some(RightsCondition::Live)).await;
+    until(async || fixture.router.rights_found_once(SOON).now_or_never().is_some()).await;
 }
 
 #[tokio::test]
