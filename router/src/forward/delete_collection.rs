@@ -47,9 +47,10 @@ pub(crate) async fn delete_collection(
     }
     let held = BufferedRequest::read(request, Verb::DeleteCollection, message, DELETE_OPTIONS_BYTES_MAX).await?;
     let shared = held.for_all()?;
-    let clusters = wanted_clusters(request, &wanted);
-    all_allow(request, &clusters).await?;
-    all_in_reach(request, &clusters, unknown(request, &wanted))?;
+    let (clusters, unknown) = (wanted_clusters(request, &wanted), unknown(request, &wanted));
+    let is_nowhere = clusters.is_empty() && unknown.is_empty();
+    all_allow(request, &clusters, is_nowhere).await?;
+    all_in_reach(request, &clusters, unknown)?;
     // Without it a deletion might not be noted that was made.
     let reserve = Reserve::take(router, request.caller, until)?;
     let asked: Vec<BoxFuture<'_, _>> = clusters
@@ -92,12 +93,13 @@ fn unknown(request: ClientRequest<'_>, wanted: &ClusterSelector) -> Vec<Trouble>
     undiscovered.chain(stale).collect()
 }
 
-/// A collection of which the caller may not delete a part that they see is not touched.
+/// A collection of which the caller may not delete a part that they see is not touched. `is_nowhere`: no cluster that
+/// is there for the caller has what is asked for, nor may have it.
 ///
 /// # Errors
-/// 403 that names the clusters which do not allow it, and none where there is none for the caller; 503 where that is
-/// not known of some.
-async fn all_allow(request: ClientRequest<'_>, clusters: &[Arc<Cluster>]) -> Result<(), Refusal> {
+/// 403 that names the clusters which do not allow it, and none where it is nowhere; 503 where that is not known of
+/// some.
+async fn all_allow(request: ClientRequest<'_>, clusters: &[Arc<Cluster>], is_nowhere: bool) -> Result<(), Refusal> {
     let ClientRequest { caller, resource, .. } = request;
     let Some(rights) = caller.rights() else { return Ok(()) };
     let asked = attributes(resource, Verb::DeleteCollection.as_str());
@@ -108,7 +110,7 @@ async fn all_allow(request: ClientRequest<'_>, clusters: &[Arc<Cluster>]) -> Res
     }
     let refusing: Vec<_> = names().filter(|cluster| !allowing.has(cluster)).cloned().collect();
     // Of what is asked for nothing may be there for the caller, as in a list of it.
-    if refusing.is_empty() && !clusters.is_empty() {
+    if refusing.is_empty() && !is_nowhere {
         return Ok(());
     }
     Err(rights.forbids(ForbiddenRequest {

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
+use tributary_simulator::{Rejection, RequestKind};
 
 use crate::harness::{Fixture, pass, until};
-use crate::rights::{ann, binding, role};
+use crate::rights::{ann, binding, listed, role};
 
 const PATH: &str = "/api/v1/namespaces/shop/configmaps/one-c";
 
@@ -48,4 +49,24 @@ async fn what_rests_on_a_cluster_that_says_nothing_is_refused_once_that_has_had_
     assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
     // What another cluster answers does not wait for it.
     root.get("/api/v1/namespaces/shop/configmaps/one-a").await.ok();
+}
+
+/// Whether it has the collection is not known, so nobody who may delete it there is refused for good.
+#[tokio::test]
+async fn a_collection_of_a_cluster_that_has_not_said_what_it_serves_is_asked_for_again() {
+    let fixture = ann().await;
+    let (c, root, ann) = (fixture.member("c"), fixture.user("root", &[]), fixture.user("ann", &[]));
+    c.apply(role("", "clearer", [&["deletecollection"], &[""], &["configmaps"], &[]])).unwrap();
+    c.apply(binding("", "root-clears", ("ClusterRole", "clearer"), "root")).unwrap();
+    fixture.set_clusters(&["a", "b"]).await;
+    until(async || root.get(PATH).await.code == 404).await;
+    c.control().reject(Some(Rejection { kinds: vec![RequestKind::Discovery], ..Rejection::all(503) }));
+    fixture.set_clusters(&["a", "b", "c"]).await;
+    listed(&fixture, "c", "root", "all").await;
+    until(async || root.get("/api/v1/namespaces/shop/configmaps/one-a").await.code == 200).await;
+    let of_c = "/api/v1/namespaces/shop/configmaps?labelSelector=tributary.dev%2Fcluster%3Dc";
+    let message = root.send("DELETE", of_c, &[], "").await.refused(503);
+    assert!(message.starts_with("nothing is deleted while these clusters cannot be asked: c"), "{message}");
+    // For whom it is not there at all, that stays a refusal.
+    ann.send("DELETE", of_c, &[], "").await.refused(403);
 }
