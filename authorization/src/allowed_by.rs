@@ -33,12 +33,18 @@ impl<'a> UserBinding<'a> {
         &self.binding.place.name
     }
 
-    /// That the role which it gives is not there, as kube-apiserver says it (`NewNotFound` of the lister's resource).
+    /// That the role which it gives is not there, as kube-apiserver says it.
     pub fn role_not_found(&self) -> String {
-        let Some(role) = &self.binding.role else { return "unsupported role reference kind".to_owned() };
-        let resource = if role.namespace.is_empty() { "clusterrole" } else { "role" };
-        format!("{resource}.rbac.authorization.k8s.io {} not found", go_quote(&role.name))
+        role_not_found(self.binding)
     }
+}
+
+/// That the role which a binding gives is not there, as kube-apiserver says it (`NewNotFound` of the lister's
+/// resource).
+pub(crate) fn role_not_found(binding: &Binding) -> String {
+    let Some(role) = &binding.role else { return "unsupported role reference kind".to_owned() };
+    let resource = if role.namespace.is_empty() { "clusterrole" } else { "role" };
+    format!("{resource}.rbac.authorization.k8s.io {} not found", go_quote(&role.name))
 }
 
 impl fmt::Display for AllowedBy<'_> {

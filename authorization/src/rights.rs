@@ -6,7 +6,7 @@ use std::sync::Arc;
 use imbl::HashMap as SharedMap;
 use tributary_apimachinery::ClusterName;
 
-use crate::allowed_by::{AllowedBy, UserBinding};
+use crate::allowed_by::{AllowedBy, UserBinding, role_not_found};
 use crate::attributes::{Attributes, ResourceAttributes, User};
 use crate::object::{Binding, Subject};
 use crate::rule::{Marks, Rule, Rules};
@@ -386,26 +386,12 @@ impl FleetRights {
         masters.into_iter().chain(bindings.into_values().filter_map(allowed_by)).collect()
     }
 
-    /// The bindings of a user that count in a namespace and name a role that is not there, each once and in order; of
-    /// all namespaces where it is `None`. For people: it costs the whole of the user's grants there.
-    pub fn without_role<'a>(
-        &'a self,
-        cluster: &ClusterName,
-        user: User<'_>,
-        namespace: Option<&str>,
-    ) -> Vec<UserBinding<'a>> {
-        // Most clusters have none.
-        let Some(index) = self.index(cluster).filter(|index| self.without_role.contains_key(index)) else {
-            return Vec::new();
-        };
+    /// The bindings of a user that name a role which is not there, in all namespaces, each once and in order. For
+    /// people: it costs the whole of the user's grants.
+    pub fn without_role<'a>(&'a self, cluster: &ClusterName, user: User<'_>) -> Vec<UserBinding<'a>> {
         let mut bindings = BTreeMap::new();
-        let shares = self.shares_of(user).filter_map(|shares| shares.get(index));
-        for share in shares.filter(|share| share.lacks_role()) {
-            let counts = |grant: &&Grant| {
-                let own = &*grant.binding.place.namespace;
-                namespace.is_none_or(|namespace| own.is_empty() || own == namespace)
-            };
-            let without = share.looked_at().iter().filter(|grant| grant.rules.is_none()).filter(counts);
+        for share in self.shares_without_role(cluster, user) {
+            let without = share.looked_at().iter().filter(|grant| grant.rules.is_none());
             bindings.extend(without.map(|grant| (&grant.binding.place, &*grant.binding)));
         }
         let of_user = |binding: &'a Binding| {
@@ -413,6 +399,34 @@ impl FleetRights {
             Some(UserBinding { binding, subject })
         };
         bindings.into_values().filter_map(of_user).collect()
+    }
+
+    /// Which roles are not there that bindings of a user name which count in a namespace, as kube-apiserver says it:
+    /// each once, in the order of the bindings, and of no more than `most` roles. Costs a look at each of those
+    /// bindings, and a text for each role that is told.
+    pub fn roles_not_found(&self, cluster: &ClusterName, user: User<'_>, namespace: &str, most: usize) -> Vec<String> {
+        let shares = self.shares_without_role(cluster, user);
+        let grants = shares.flat_map(|share| share.within(namespace)).filter(|grant| grant.rules.is_none());
+        let mut naming: Vec<&Binding> = Vec::new();
+        for grant in grants {
+            if naming.len() == most {
+                break;
+            }
+            let binding: &Binding = &grant.binding;
+            if !naming.iter().any(|other| other.role == binding.role) {
+                naming.push(binding);
+            }
+        }
+        naming.sort_unstable_by(|one, other| one.place.cmp(&other.place));
+        naming.into_iter().map(role_not_found).collect()
+    }
+
+    /// What a user and their groups have in a cluster that has bindings whose role is not there.
+    fn shares_without_role(&self, cluster: &ClusterName, user: User<'_>) -> impl Iterator<Item = &Arc<Share>> {
+        // Most clusters have none.
+        let index = self.index(cluster).filter(|index| self.without_role.contains_key(index));
+        let of_cluster = move |index| self.shares_of(user).filter_map(move |shares| shares.get(index));
+        index.into_iter().flat_map(of_cluster).filter(|share| share.lacks_role())
     }
 
     fn shares_of(&self, user: User<'_>) -> impl Iterator<Item = &Shares> {

@@ -207,3 +207,31 @@ fn what_everybody_is_given_costs_each_question_little() {
         drop(visible);
     }
 }
+
+/// Whoever is refused something is told of roles that are not there, and a namespace's administrator may bind any
+/// number.
+#[test]
+fn of_roles_that_are_not_there_no_more_is_written_than_is_told() {
+    const BINDINGS: usize = 49_000;
+    const MOST_BYTES: u64 = 16 << 10;
+    let group = ["system:authenticated".to_owned()];
+    let ann = User { name: "ann", groups: &group };
+    let binding = |number: usize, role: usize| {
+        let text = json!({"metadata": {"namespace": "n", "name": format!("b{number:05}")},
+            "subjects": [{"kind": "Group", "name": "system:authenticated"}],
+            "roleRef": {"kind": "ClusterRole", "name": format!("r{role}")}});
+        read(RbacKind::RoleBinding, &text.to_string())
+    };
+    let not_found = |role: usize| format!("clusterrole.rbac.authorization.k8s.io \"r{role}\" not found");
+    // How many bindings name each role, and how many roles are told.
+    for (each, told) in [(1, 10), (2, 10), (BINDINGS, 1)] {
+        let (mut fleet, own) = (Fleet::default(), name("eu"));
+        fleet.replace(&own, (0..BINDINGS).map(|number| binding(number, number / each)));
+        let mut said = Vec::new();
+        let taken = measure(|| said = fleet.roles_not_found(&own, ann, "n", 10));
+        assert_eq!(said, (0..told).map(not_found).collect::<Vec<_>>());
+        assert!(taken.bytes_total <= MOST_BYTES, "{each}: {} bytes", taken.bytes_total);
+        assert!(fleet.roles_not_found(&own, ann, "other", 10).is_empty());
+        assert_eq!(fleet.without_role(&own, ann).len(), BINDINGS);
+    }
+}

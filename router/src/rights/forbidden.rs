@@ -175,8 +175,11 @@ impl CallerRights {
         let by_roles = clusters.into_iter().filter(|cluster| self.mirror.decides(cluster) == Some(Decides::Rules));
         let mut missing: Vec<String> = Vec::new();
         for cluster in by_roles {
-            for binding in fleet.without_role(cluster, self.actor.judged_by(cluster, whom), Some(namespace)) {
-                let said = binding.role_not_found();
+            if missing.len() == MISSING_MAX {
+                break;
+            }
+            let user = self.actor.judged_by(cluster, whom);
+            for said in fleet.roles_not_found(cluster, user, namespace, MISSING_MAX) {
                 if missing.len() < MISSING_MAX && !missing.contains(&said) {
                     missing.push(said);
                 }

@@ -140,7 +140,7 @@ impl Row<'_> {
 
 /// The lines of bindings of a user whose role is not there: they give nothing until it is made.
 pub(super) fn without_role(fleet: &Fleet, cluster: &ClusterName, user: User<'_>) -> String {
-    let bindings = fleet.without_role(cluster, user, None);
+    let bindings = fleet.without_role(cluster, user);
     let line = |binding: &UserBinding<'_>| format!("{binding} gives nothing: {}", binding.role_not_found());
     let mut lines: Vec<_> = bindings.iter().take(PLACES_MAX).map(line).collect();
     let more = bindings.len() - lines.len();
