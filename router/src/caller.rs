@@ -228,7 +228,7 @@ impl Caller {
     pub(crate) async fn may_visit(&self, path: &str) -> Result<(), Refusal> {
         match self.rights() {
             Some(rights) if !rights.settled(|rights| rights.may_visit(path)).await => {
-                Err(rights.forbids_path(path.to_owned()))
+                Err(rights.forbids_visit(path.to_owned()))
             }
             _ => Ok(()),
         }

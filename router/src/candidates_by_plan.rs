@@ -2,12 +2,14 @@
 //! at its object.
 
 use tributary_apimachinery::request_info::{RequestInfo, ResourceRequest};
-use tributary_apimachinery::{ClusterName, Partial};
+use tributary_apimachinery::{ClusterName, ClusterSelector, ListOptions, Partial};
 use tributary_authorization::{Attributes, ResourceAttributes};
 
 use crate::asked::{attributes, is_of_oneself, proxied_name};
 use crate::caller::Caller;
 use crate::configuration::ConfigurationSnapshot;
+use crate::dispatch::DeniedClusters;
+use crate::limits;
 use crate::plan::ResourcePlan;
 use crate::refusal::{ClusterRefusal, Refusal};
 use crate::rights::{CallerRights, Candidates};
@@ -22,14 +24,15 @@ use crate::rights::{CallerRights, Candidates};
 pub(crate) async fn candidates_by_plan(
     configuration: &ConfigurationSnapshot,
     caller: &Caller,
-    info: &RequestInfo,
+    (info, query): (&RequestInfo, Option<&str>),
     resource: &ResourceRequest,
     plan: ResourcePlan,
 ) -> Result<Candidates, Refusal> {
     let found = match caller.rights() {
         None => Candidates::default(),
         Some(rights) => {
-            let decide = |rights: &CallerRights| decide(configuration, rights, info, resource, plan);
+            let denied = caller.denied_clusters();
+            let decide = |rights: &CallerRights| decide(configuration, rights, (info, query), resource, plan, denied);
             let found = rights.settled(decide).await;
             let is_one_unknown = match &found {
                 Ok(candidates) => candidates.is_one_unknown(),
@@ -73,12 +76,25 @@ fn looked_at(resource: &ResourceRequest, plan: ResourcePlan) -> Option<ResourceA
     }
 }
 
+/// The clusters of which a collection is wanted, or all; `None` where that cannot be read.
+fn wanted(plan: ResourcePlan, query: Option<&str>) -> Option<ClusterSelector> {
+    match plan {
+        ResourcePlan::ListLive | ResourcePlan::DeleteCollection => {
+            let options = ListOptions::parse(query, limits::SELECTOR).ok()?;
+            let (_, wanted) = ClusterSelector::split(&options.label_selector).ok()?;
+            Some(wanted)
+        }
+        _ => Some(ClusterSelector::default()),
+    }
+}
+
 fn decide(
     configuration: &ConfigurationSnapshot,
     rights: &CallerRights,
-    info: &RequestInfo,
+    (info, query): (&RequestInfo, Option<&str>),
     resource: &ResourceRequest,
     plan: ResourcePlan,
+    denied: Option<&DeniedClusters>,
 ) -> Result<Candidates, Refusal> {
     let clusters = configuration.clusters.keys();
     let asked = ResourceAttributes {
@@ -122,5 +138,10 @@ fn decide(
         let (resource, name) = (resource.resource.clone(), resource.name.clone().unwrap_or_default());
         return Err(ClusterRefusal::rights_unknown(resource, name).into());
     }
-    Err(rights.forbids_asked(&asked, &resource.resource))
+    // Those that are not wanted, or whose policies refuse it, are not asked, and nothing is told of them.
+    let wanted = wanted(plan, query);
+    let is_wanted = |cluster: &ClusterName| wanted.as_ref().is_some_and(|wanted| wanted.matches(cluster));
+    let is_denied = |cluster: &ClusterName| denied.is_some_and(|denied| denied.has(cluster));
+    let asked_of = configuration.clusters.keys().filter(|cluster| is_wanted(cluster) && !is_denied(cluster));
+    Err(rights.forbids_asked(asked_of, &asked, &resource.resource))
 }

@@ -113,7 +113,7 @@ async fn all_allow(request: ClientRequest<'_>, clusters: &[Arc<Cluster>], is_now
     if refusing.is_empty() && !is_nowhere {
         return Ok(());
     }
-    Err(rights.forbids(ForbiddenRequest {
+    let refused = ForbiddenRequest {
         user: String::new(),
         verb: asked.verb.to_owned().into(),
         resource: resource.resource.clone(),
@@ -122,7 +122,8 @@ async fn all_allow(request: ClientRequest<'_>, clusters: &[Arc<Cluster>], is_now
         name: String::new(),
         clusters: refusing,
         reason: String::new(),
-    }))
+    };
+    Err(rights.forbids(names(), refused))
 }
 
 /// A collection that would certainly not be deleted as a whole is not touched. `unknown`: what keeps others from being

@@ -105,7 +105,7 @@ impl Router {
             ResourcePlan::Get { .. } | ResourcePlan::List | ResourcePlan::Watch => Candidates::default(),
             _ => {
                 let _authorizing = caller.stage("authorize");
-                candidates_by_plan(configuration, caller, info, resource, plan).await?
+                candidates_by_plan(configuration, caller, (info, query), resource, plan).await?
             }
         };
         let (router, candidates) = (self, &candidates);
@@ -163,8 +163,8 @@ impl Router {
         message: Request<Body>,
         plan: ResourcePlan,
     ) -> Result<Response<Body>, Refusal> {
-        let ClientRequest { configuration, caller, info, resource, served, .. } = request;
-        let candidates = candidates_by_plan(configuration, caller, info, resource, plan).await?;
+        let ClientRequest { configuration, caller, info, query, resource, served, .. } = request;
+        let candidates = candidates_by_plan(configuration, caller, (info, query), resource, plan).await?;
         let request = request.about(resource, served, &candidates);
         forward::one_object::to_owner(request, message, OwnerRequest::Object).await
     }

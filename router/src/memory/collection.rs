@@ -118,7 +118,7 @@ impl ClientRequest<'_> {
         }
         let readable = found?;
         if policy.filtered == Filtered::Deny && verb != "get" && readable.by_namespace.is_some() {
-            return Err(rights.forbidden(verb, &place));
+            return Err(rights.forbidden(clusters, verb, &place));
         }
         Ok(Some(readable))
     }

@@ -39,8 +39,10 @@ impl CallerRights {
             return None;
         }
         match (asked, info.resource()) {
-            (Attributes::Resource(asked), Some(request)) => Some(self.forbids_asked(&asked, &request.resource)),
-            (Attributes::NonResource { verb: "get", path }, _) => Some(self.forbids_path(path.into_owned())),
+            (Attributes::Resource(asked), Some(request)) => {
+                Some(self.forbids_asked([cluster], &asked, &request.resource))
+            }
+            (Attributes::NonResource { verb: "get", path }, _) => Some(self.forbids_path([cluster], path.into_owned())),
             _ => None,
         }
     }
@@ -114,21 +116,36 @@ impl CallerRights {
         }
     }
 
-    /// 403, in kube-apiserver's words.
-    pub(crate) fn forbidden(&self, verb: &'static str, place: &ReadPlace) -> Refusal {
-        RequestRefusal::Forbidden(Box::new(self.forbidden_request(verb, place))).into()
+    /// 403 of what is asked of these clusters, in kube-apiserver's words.
+    pub(crate) fn forbidden<'a>(
+        &self,
+        clusters: impl IntoIterator<Item = &'a ClusterName>,
+        verb: &'static str,
+        place: &ReadPlace,
+    ) -> Refusal {
+        RequestRefusal::Forbidden(Box::new(self.forbidden_request(clusters, verb, place))).into()
     }
 
-    pub(super) fn forbidden_request(&self, verb: &'static str, place: &ReadPlace) -> ForbiddenRequest {
+    pub(super) fn forbidden_request<'a>(
+        &self,
+        clusters: impl IntoIterator<Item = &'a ClusterName>,
+        verb: &'static str,
+        place: &ReadPlace,
+    ) -> ForbiddenRequest {
         let ReadPlace { resource, namespace, name, .. } = place.clone();
         let (user, subresource) = (self.acting_name().to_owned(), String::new());
-        let (reason, clusters) = (self.reason_in(&namespace), Vec::new());
+        let (reason, clusters) = (self.reason_in(clusters, &namespace), Vec::new());
         ForbiddenRequest { user, verb: verb.into(), resource, subresource, namespace, name, clusters, reason }
     }
 
-    /// 403: nobody lets the caller do what is asked of this resource.
-    pub(crate) fn forbids_asked(&self, asked: &ResourceAttributes<'_>, resource: &GroupVersionResource) -> Refusal {
-        self.forbids(ForbiddenRequest {
+    /// 403: none of these clusters lets the caller do what is asked of this resource.
+    pub(crate) fn forbids_asked<'a>(
+        &self,
+        clusters: impl IntoIterator<Item = &'a ClusterName>,
+        asked: &ResourceAttributes<'_>,
+        resource: &GroupVersionResource,
+    ) -> Refusal {
+        let request = ForbiddenRequest {
             user: String::new(),
             verb: asked.verb.to_owned().into(),
             resource: resource.clone(),
@@ -137,27 +154,36 @@ impl CallerRights {
             name: asked.name.to_owned(),
             clusters: Vec::new(),
             reason: String::new(),
-        })
+        };
+        self.forbids(clusters, request)
     }
 
-    /// 403: nobody lets the caller see what is at this path, which is no resource.
-    pub(crate) fn forbids_path(&self, path: String) -> Refusal {
-        let (user, reason) = (self.acting_name().to_owned(), self.reason_in(""));
+    /// 403: these clusters do not let the caller see what is at this path, which is no resource.
+    pub(super) fn forbids_path<'a>(
+        &self,
+        clusters: impl IntoIterator<Item = &'a ClusterName>,
+        path: String,
+    ) -> Refusal {
+        let (user, reason) = (self.acting_name().to_owned(), self.reason_in(clusters, ""));
         RequestRefusal::ForbiddenPath(ForbiddenPath { user, verb: "get".into(), path, reason }).into()
     }
 
-    /// 403: no cluster that is there for the caller allows it. The user and the reason are filled in here.
-    pub(crate) fn forbids(&self, request: ForbiddenRequest) -> Refusal {
-        let (user, reason) = (self.acting_name().to_owned(), self.reason_in(&request.namespace));
+    /// 403: none of these clusters that is there for the caller allows it. The user and the reason are filled in here.
+    pub(crate) fn forbids<'a>(
+        &self,
+        clusters: impl IntoIterator<Item = &'a ClusterName>,
+        request: ForbiddenRequest,
+    ) -> Refusal {
+        let (user, reason) = (self.acting_name().to_owned(), self.reason_in(clusters, &request.namespace));
         RequestRefusal::Forbidden(Box::new(ForbiddenRequest { user, reason, ..request })).into()
     }
 
-    /// What the clusters that are there for the caller say of a refusal in a namespace, beyond that it is one.
-    fn reason_in(&self, namespace: &str) -> String {
+    /// What those of these clusters that are there for the caller say of a refusal in a namespace, beyond that it is
+    /// one. They are those that are asked: what the bindings of another one name is not told.
+    fn reason_in<'a>(&self, clusters: impl IntoIterator<Item = &'a ClusterName>, namespace: &str) -> String {
         let fleet = self.mirror.compiled();
-        let clusters = self.clusters();
         let there = clusters
-            .iter()
+            .into_iter()
             .filter(|cluster| matches!(self.existence(&fleet, cluster), Existence::There | Existence::ThereFor(_)));
         self.missing_roles(&fleet, there, Whom::Acting, namespace)
     }

@@ -66,11 +66,11 @@ impl CallerRights {
         partial: Partial,
     ) -> Result<Readable, Refusal> {
         let (own, listed) = match verb {
-            "watch" => self.followed(clusters, place),
+            "watch" => self.followed(clusters.clone(), place),
             _ => {
                 let own = self.visible(clusters.clone(), verb, place);
                 let listed = match verb {
-                    "get" => self.listed_of(clusters, place),
+                    "get" => self.listed_of(clusters.clone(), place),
                     _ => own.clone(),
                 };
                 (own, listed)
@@ -96,14 +96,14 @@ impl CallerRights {
                 Some(refusal) => refusal,
                 None if is_unknown => unknown().into(),
                 None if !only_watched.is_empty() => {
-                    let request = Box::new(self.forbidden_request("list", place));
+                    let request = Box::new(self.forbidden_request(clusters, "list", place));
                     RequestRefusal::OnlyWatched { request, clusters: only_watched }.into()
                 }
-                None => self.forbidden(verb, place),
+                None => self.forbidden(clusters, verb, place),
             });
         }
         if verb == "watch" && !covers(&own, &listed, place) {
-            return Err(nobody().unwrap_or_else(|| self.forbidden(verb, place)));
+            return Err(nobody().unwrap_or_else(|| self.forbidden(clusters, verb, place)));
         }
         let is_all = shown.extents(place).all(|(.., extent)| extent == Extent::All);
         let by_namespace = (!is_all).then(|| {

@@ -8,6 +8,7 @@ use super::caller_rights::CallerRights;
 use super::existence::Existence;
 use super::impersonation::{LetsBe, lets_be};
 use super::mirror::Decides;
+use crate::refusal::Refusal;
 
 impl CallerRights {
     /// Whether the caller may see what is told of all clusters at once: metrics, the report, a detailed health check.
@@ -38,6 +39,11 @@ impl CallerRights {
             }
         }
         is_one_known && is_allowed
+    }
+
+    /// 403: the clusters do not let the caller see what is at this path, which tells of all of them.
+    pub(crate) fn forbids_visit(&self, path: String) -> Refusal {
+        self.forbids_path(&self.clusters(), path)
     }
 
     /// Whether the caller may see that although it is not known whether a cluster is there for them. Of one that gives

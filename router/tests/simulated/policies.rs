@@ -9,7 +9,7 @@ use tributary_policy::{Action, Mode, Outcome, Policy, Rule};
 use tributary_router::{DispatchSettings, PlacePolicies, Router, RouterConfig, User};
 
 use crate::harness::{CONFIG_MAPS, Events, Fixture, SOON, config_map, config_map_in, items, until, vector, version};
-use crate::rights::ann as anns;
+use crate::rights::{ann as anns, binding};
 
 /// How soon what is refused leaves what is open.
 const REFUSED_WITHIN: Duration = Duration::from_secs(2);
@@ -351,6 +351,21 @@ async fn of_many_users_each_is_shown_what_policies_and_rights_let_them() {
     assert_eq!(items(&ann.get(all).await.ok()), before);
     let events = ann.get(&format!("{all}?labelSelector=tributary.dev%2Fcluster%3Dc")).await;
     assert!(!events.refused(403).contains("nobody"), "{events:?}");
+}
+
+/// For the request it is as if the cluster were not there, also where rights alone would refuse it.
+#[tokio::test]
+async fn a_refusal_tells_of_no_missing_role_of_a_cluster_whose_policies_refuse_the_request() {
+    let fixture = anns().await;
+    let (bob, all) = (fixture.user("bob", &[]), "/api/v1/configmaps");
+    let merger = ("ClusterRole", "acme-merger-reader");
+    fixture.member("c").apply(binding("", "early", merger, "bob")).unwrap();
+    until(async || bob.get(all).await.refused(403).contains("merger")).await;
+    fixture.router.set_dispatch(no_config_maps("c"));
+    for (method, path) in [("GET", all), ("DELETE", "/api/v1/namespaces/shop/configmaps")] {
+        let message = bob.send(method, path, &[], "").await.refused(403);
+        assert!(!message.contains("merger"), "{method}: {message}");
+    }
 }
 
 /// What a policy says of the audit log holds where the request comes in: the merged view's policies and a cluster's own

@@ -343,6 +343,33 @@ async fn what_is_allowed_nowhere_is_refused_in_kube_apiservers_words() {
     assert_eq!(crate::harness::cluster(&ann.get(same).await.ok()), "a");
 }
 
+/// A name of a role tells what somebody is about to do in a cluster.
+#[tokio::test]
+async fn a_refusal_tells_of_missing_roles_of_those_clusters_alone_that_are_asked() {
+    let fixture = Fixture::shared(["a", "b"], allow(), SharedMode::default()).await;
+    let merger = ("ClusterRole", "acme-merger-reader");
+    fixture.member("b").apply(binding("", "early", merger, "bob")).unwrap();
+    listed(&fixture, "a", "bob", "none").await;
+    let bob = fixture.user("bob", &[]);
+    let words = "RBAC: clusterrole.rbac.authorization.k8s.io \"acme-merger-reader\" not found";
+    until(async || bob.get(ALL).await.refused(403).ends_with(words)).await;
+    let (shop, secrets) = ("/api/v1/namespaces/shop/configmaps", "/api/v1/secrets");
+    let selected = |cluster: &str| format!("labelSelector=tributary.dev%2Fcluster%3D{cluster}");
+    for (method, path) in [
+        ("GET", format!("{ALL}?")),
+        ("GET", format!("{ALL}?watch=1&")),
+        // Members are asked.
+        ("GET", format!("{secrets}?")),
+        ("DELETE", format!("{shop}?")),
+    ] {
+        for (cluster, is_told) in [("a", false), ("b", true)] {
+            let message = bob.send(method, &format!("{path}{}", selected(cluster)), &[], "").await.refused(403);
+            assert_eq!(message.ends_with(words), is_told, "{method} {path} of {cluster}: {message}");
+            assert_eq!(message.contains("merger"), is_told, "{method} {path} of {cluster}: {message}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_member_whose_rights_are_not_known_is_unknown_to_its_users_and_not_named() {
     let fixture = ann().await;
