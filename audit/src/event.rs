@@ -116,6 +116,8 @@ pub struct Event {
     is_object: bool,
     /// Whether the answer may be a Status although it is a success.
     is_write: bool,
+    /// Whether a workload answers, whose words are none of the API's.
+    is_for_workload: bool,
 }
 
 impl Event {
@@ -156,6 +158,7 @@ impl Event {
             holds_secrets,
             is_object,
             is_write: request.is_some_and(|request| !request.is_opaque()) && verb.is_some_and(|verb| !verb.is_read()),
+            is_for_workload: facts.info.is_some_and(RequestInfo::is_for_workload),
         })
     }
 
@@ -170,9 +173,10 @@ impl Event {
     }
 
     /// Whether the event says something of the body of an answer with this status: the body itself, or the message in
-    /// it. Not asked of what is long-running.
+    /// it. Not asked of what is long-running. Of what a workload answers nothing is said but its code.
     pub fn wants_response_body(&self, code: u16) -> bool {
-        self.has_object && (self.level == Level::RequestResponse || code >= 400 || self.is_write) || code >= 400
+        let says_more = self.has_object && (self.level == Level::RequestResponse || self.is_write);
+        !self.is_for_workload && (says_more || code >= 400)
     }
 
     /// Notes the body of the request.
@@ -231,8 +235,12 @@ impl Event {
         });
     }
 
-    /// Notes the body of the answer. Of what holds Secrets not even its message is written: it may quote them.
+    /// Notes the body of the answer. Of what holds Secrets not even its message is written: it may quote them. A
+    /// workload's is not looked at: it may say whatever it likes, in the form of a Status, too.
     pub fn set_response_body(&mut self, body: &AuditBody<'_>) {
+        if self.is_for_workload {
+            return;
+        }
         if let Some(status) = body.status() {
             let code = self.response_status.as_ref().map_or(status.code, |own| own.code);
             let (message, details) = match self.holds_secrets {

@@ -115,6 +115,27 @@ fn which_bodies_are_looked_at() {
 }
 
 #[test]
+fn of_what_a_workload_answers_the_code_alone_is_written() {
+    let status = r#"{"kind":"Status","status":"Failure","message":"a canary","reason":"Gone","code":410}"#;
+    for (uri, is_written) in [
+        ("/api/v1/namespaces/n/services/s/proxy/x", false),
+        ("/api/v1/namespaces/n/pods/p/proxy", false),
+        ("/api/v1/nodes/m/proxy/metrics", false),
+        ("/api/v1/namespaces/n/pods/p/log", true),
+    ] {
+        for level in [Level::Metadata, Level::RequestResponse] {
+            let mut event = event(level, "GET", uri).unwrap();
+            event.set_response_code(410);
+            assert_eq!(event.wants_response_body(410), is_written, "{level:?} {uri}");
+            event.set_response_body(&json_body(status));
+            let line = written(&mut event, Stage::ResponseComplete);
+            assert_eq!(line["responseStatus"]["code"], 410, "{line}");
+            assert_eq!(line.to_string().contains("a canary"), is_written, "{line}");
+        }
+    }
+}
+
+#[test]
 fn an_error_is_written_as_its_status() {
     let status = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"no","reason":"NotFound","details":{"name":"x"},"code":404}"#;
     let mut event = event(Level::Metadata, "GET", "/api/v1/namespaces/n/pods/x").unwrap();

@@ -32,7 +32,9 @@ impl Handler for StandIn {
     async fn handle(&self, mut request: Request<Body>, _user: User) -> Response<Body> {
         match request.uri().path() {
             "/api/v1/namespaces/n/pods/panic" => panic!("a handler's fault"),
-            "/api/v1/namespaces/n/pods/gone" | "/api/v1/namespaces/n/pods/gone/log" => {
+            "/api/v1/namespaces/n/pods/gone"
+            | "/api/v1/namespaces/n/pods/gone/log"
+            | "/api/v1/namespaces/n/services/s/proxy/gone" => {
                 let status = json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "message": "gone", "code": 404});
                 let mut response = Response::new(full(status.to_string()));
                 *response.status_mut() = StatusCode::NOT_FOUND;
@@ -248,6 +250,21 @@ async fn why_a_long_running_request_is_refused_is_written_when_its_answer_begins
             (&event["responseStatus"]["reason"], &event["responseStatus"]["message"]),
             (&json!("NotFound"), &json!("gone"))
         );
+    }
+}
+
+/// It may say whatever it likes, in the form of a Status, too.
+#[tokio::test]
+async fn of_an_error_of_a_workload_the_code_alone_is_written() {
+    let audited = Audited::start(None, AuditMode::Blocking).await;
+    let server = &audited.server;
+    let request = ended(server.request("/api/v1/namespaces/n/services/s/proxy/gone"), "workload");
+    let response = server.http2().await.send_request(request).await.unwrap();
+    assert!(text(response).await.contains("NotFound"), "its client is told all of it");
+    let stages = [("RequestReceived", 0), ("ResponseStarted", 404), ("ResponseComplete", 404)];
+    audited.eventually_has("workload", &stages).await;
+    for event in &audited.events("workload")[1..] {
+        assert_eq!(event["responseStatus"], json!({"metadata": {}, "code": 404}), "{event}");
     }
 }
 
