@@ -1,4 +1,5 @@
-//! The flags of the audit log: kube-apiserver's names, defaults and words (apiserver `pkg/server/options/audit.go`).
+//! The flags of the audit log: kube-apiserver's names, defaults and words (apiserver `pkg/server/options/audit.go`),
+//! but that the webhook's lists are throttled only where that is asked for.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -88,7 +89,7 @@ pub struct AuditWebhookArguments {
     pub audit_webhook_batch_max_wait: Duration,
     /// Send no more lists than --audit-webhook-batch-throttle-qps says, in batch mode
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
-        default_value = "true", action = ArgAction::Set)]
+        default_value = "false", action = ArgAction::Set)]
     pub audit_webhook_batch_throttle_enable: bool,
     /// Lists that are sent in a second on average at most, in batch mode
     #[arg(long, value_name = "N", default_value_t = 10.0, value_parser = rate)]
@@ -188,7 +189,7 @@ impl Default for AuditArguments {
             audit_webhook_batch_buffer_size: 10_000,
             audit_webhook_batch_max_size: 400,
             audit_webhook_batch_max_wait: Duration::from_secs(30),
-            audit_webhook_batch_throttle_enable: true,
+            audit_webhook_batch_throttle_enable: false,
             audit_webhook_batch_throttle_qps: 10.0,
             audit_webhook_batch_throttle_burst: 15,
             audit_webhook_truncate_enabled: false,
@@ -198,5 +199,30 @@ impl Default for AuditArguments {
             audit_webhook_initial_backoff: Duration::from_secs(10),
         };
         Self { audit_policy_file: None, log, webhook }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        audit: AuditArguments,
+    }
+
+    /// A throttle would let one client's cheap requests fill the buffer, from which another's write is then dropped.
+    #[test]
+    fn the_webhook_is_throttled_only_where_that_is_asked_for() {
+        let flag = "--audit-webhook-batch-throttle-enable";
+        let (on, off) = (format!("{flag}=true"), format!("{flag}=false"));
+        for (given, expected) in [(None, false), (Some(flag), true), (Some(&*on), true), (Some(&*off), false)] {
+            let line = Line::parse_from(["serve"].into_iter().chain(given));
+            assert_eq!(line.audit.webhook.audit_webhook_batch_throttle_enable, expected, "{given:?}");
+        }
+        assert!(!AuditArguments::default().webhook.audit_webhook_batch_throttle_enable, "without a command line");
     }
 }
