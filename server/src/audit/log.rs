@@ -65,6 +65,11 @@ impl LogSink {
         }
     }
 
+    /// Whether what is not written is not done.
+    pub(crate) fn is_strict(&self) -> bool {
+        matches!(self, Self::Blocking { strict: true, .. })
+    }
+
     /// Writes what waits.
     pub(crate) async fn shut_down(&self) {
         match self {

@@ -44,11 +44,11 @@ impl Sinks {
         let logged = match (&self.log, of_log) {
             (None, _) => Emission::Done(true),
             (Some(log), None) => log.write(&line),
-            (Some(log), of_log) => self.cut(of_log, line.clone(), |line| log.write(&line)),
+            (Some(log), of_log) => self.cut((of_log, log.is_strict()), line.clone(), |line| log.write(&line)),
         };
         let sent = match &self.webhook {
             None => Emission::Done(true),
-            Some(webhook) => self.cut(of_webhook, line, |line| webhook.write(line)),
+            Some(webhook) => self.cut((of_webhook, webhook.is_strict()), line, |line| webhook.write(line)),
         };
         match (logged, sent) {
             (Emission::Done(logged), Emission::Done(sent)) => Emission::Done(logged && sent),
@@ -56,13 +56,23 @@ impl Sinks {
         }
     }
 
-    /// Gives a line away as it may be. One that is too long in any case is counted, and keeps no request.
-    fn cut(&self, truncation: Option<Truncation>, line: Bytes, write: impl FnOnce(Bytes) -> Emission) -> Emission {
-        match truncation.map_or(Some(line.clone()), |own| own.cut(line)) {
+    /// Gives a line away as it may be. One that is too long in any case is counted, and keeps no request but in a
+    /// strict mode.
+    fn cut(
+        &self,
+        (truncation, is_strict): (Option<Truncation>, bool),
+        line: Bytes,
+        write: impl FnOnce(Bytes) -> Emission,
+    ) -> Emission {
+        let cut = match truncation {
+            Some(own) => own.cut(line),
+            None => Some(line),
+        };
+        match cut {
             Some(line) => write(line),
             None => {
                 self.metrics.count_lost("truncate", 1);
-                Emission::Done(true)
+                Emission::Done(!is_strict)
             }
         }
     }
@@ -74,6 +84,33 @@ impl Sinks {
         }
         if let Some(webhook) = &self.webhook {
             webhook.shut_down().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::audit::AuditMode;
+
+    #[tokio::test]
+    async fn what_is_too_long_in_any_case_is_done_but_in_the_strict_mode() {
+        let folder = tempfile::tempdir().unwrap();
+        for (mode, bytes, goes_on) in [
+            (AuditMode::Blocking, 10, true),
+            (AuditMode::BlockingStrict, 10, false),
+            (AuditMode::BlockingStrict, 100, true),
+            (AuditMode::Batch, 10, true),
+        ] {
+            let mut arguments = AuditArguments::default();
+            arguments.log.audit_log_path = Some(folder.path().join("audit.log"));
+            arguments.log.audit_log_mode = mode;
+            arguments.log.audit_log_truncate_enabled = true;
+            arguments.log.audit_log_truncate_max_event_size = bytes;
+            let sinks = Sinks::open(&arguments, &Arc::default()).await.unwrap();
+            let line = Bytes::from_static(b"{\"requestURI\":\"/api/v1/pods\"}\n");
+            assert_eq!(sinks.write(line).await, goes_on, "{mode:?} with {bytes} bytes");
+            sinks.shut_down().await;
         }
     }
 }

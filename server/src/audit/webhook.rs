@@ -102,6 +102,11 @@ impl WebhookSink {
         }
     }
 
+    /// Whether what is not taken is not done.
+    pub(crate) fn is_strict(&self) -> bool {
+        matches!(self.mode, Mode::Blocking { strict: true })
+    }
+
     /// Sends what waits, for some seconds.
     pub(crate) async fn shut_down(&self) {
         let Mode::Batch { sender, task } = &self.mode else { return };

@@ -55,8 +55,8 @@ pub struct AuditLogArguments {
     /// Events that wait to be written, in batch mode
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = count())]
     pub audit_log_batch_buffer_size: usize,
-    /// Leave the bodies out of events that are longer than --audit-log-truncate-max-event-size, and events that are
-    /// longer without
+    /// Leave the bodies out of events that are longer than --audit-log-truncate-max-event-size, and cut texts and lists
+    /// of those that are longer without
     #[arg(long)]
     pub audit_log_truncate_enabled: bool,
     /// Bytes that an event in the log may have, where longer ones are truncated
@@ -97,8 +97,8 @@ pub struct AuditWebhookArguments {
     /// Lists that are sent at once where few were sent before, in batch mode
     #[arg(long, value_name = "N", default_value_t = 15, value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
     pub audit_webhook_batch_throttle_burst: u32,
-    /// Leave the bodies out of events that are longer than --audit-webhook-truncate-max-event-size, and events that are
-    /// longer without; send longer lists than --audit-webhook-truncate-max-batch-size in parts
+    /// Leave the bodies out of events that are longer than --audit-webhook-truncate-max-event-size, and cut texts and
+    /// lists of those that are longer without; send longer lists than --audit-webhook-truncate-max-batch-size in parts
     #[arg(long)]
     pub audit_webhook_truncate_enabled: bool,
     /// Bytes that an event may have that is sent, where longer ones are truncated

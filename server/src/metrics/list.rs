@@ -749,7 +749,7 @@ pub const METRICS: &[MetricDescription] = &[
         labels: &["plugin"],
         help: "Audit events that failed to be audited properly, by the part that lost them",
         meaning: "Audit events that were lost: by the `log`, by the `webhook`, because the buffer before \
-         either was full (`buffered`), or because they were too long without their bodies, too (`truncate`).",
+         either was full (`buffered`), or because they were too long however much they were cut (`truncate`).",
         shown_by: &["plugin"],
         is_objective: false,
     },
