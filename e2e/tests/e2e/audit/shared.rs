@@ -24,6 +24,10 @@ use tributary_e2e::{HttpClient, PeopleAuthority, TestCluster, Tributary, guard, 
 /// How long rights, keys and lines may take.
 const SOON: Duration = Duration::from_secs(60);
 const AT_ONCE: usize = 8;
+/// How many bodies of requests, and how many requests that came to the member through the endpoint, are compared at
+/// least: most of the writes are.
+const BODIES_MIN: usize = 8;
+const THROUGH_MIN: usize = 12;
 /// What a collection is named by in most requests.
 const MAPS: &str = "/api/v1/namespaces/one/configmaps";
 /// The member's own paths.
@@ -256,7 +260,7 @@ impl Audited {
     /// What differs between the events of the two.
     fn compare(&self, questions: &[Question]) -> anyhow::Result<Vec<String>> {
         let (ours, theirs) = (self.by_id("ours")?, self.by_id("theirs")?);
-        let mut unlike = Vec::new();
+        let (mut unlike, mut bodies, mut through_endpoint) = (Vec::new(), 0, 0);
         for (at, question) in questions.iter().enumerate() {
             let of = |all: &BTreeMap<String, Vec<Value>>, id: &str| {
                 all.get(&format!("{id}-{at}")).cloned().unwrap_or_default()
@@ -269,6 +273,14 @@ impl Audited {
                 continue;
             }
             for (here, there) in here.iter().zip(&there) {
+                // No field of it is lost; beside the real server's event those that it adds are left out.
+                let sent = serde_json::from_str::<Value>(&question.body);
+                if let (Some(object), Ok(sent)) = (here.get("requestObject"), sent) {
+                    bodies += 1;
+                    differences("/requestObject", object, &sent, &mut |_, what| {
+                        unlike.push(format!("{asked} beside what was sent: {what}"));
+                    });
+                }
                 let (here, there) = (comparable(here, Some(there)), comparable(there, None));
                 differences("", &here, &there, &mut |place, what| {
                     if !question.unlike.iter().any(|unlike| place.starts_with(unlike)) {
@@ -279,6 +291,7 @@ impl Audited {
             // The member sees them as if they had come to it themselves.
             let through = of(&theirs, "ours");
             if let (Some(through), Some(direct)) = (through.last(), there.last()) {
+                through_endpoint += 1;
                 let own = if question.acts_as_another() { "impersonatedUser" } else { "user" };
                 let (seen, mut direct) = (as_seen(&through["impersonatedUser"]), as_seen(&direct[own]));
                 if question.who == Who::OfIssuer && own == "user" {
@@ -288,6 +301,8 @@ impl Audited {
                 differences("", &seen, &direct, &mut |_, what| unlike.push(format!("{asked} in the member: {what}")));
             }
         }
+        ensure!(bodies >= BODIES_MIN, "{bodies} bodies of requests were compared");
+        ensure!(through_endpoint >= THROUGH_MIN, "{through_endpoint} requests came to the member through the endpoint");
         Ok(unlike)
     }
 
