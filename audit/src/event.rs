@@ -6,6 +6,7 @@ mod object_reference;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::ops::Range;
 
 use serde_json::value::RawValue;
 use tributary_apimachinery::{RequestInfo, Verb};
@@ -24,6 +25,8 @@ const USER_AGENT_MAX: usize = 1024;
 const TRUNCATED_SUFFIX: &str = "...TRUNCATED";
 /// Said of an event whose bodies were too long, by kube-apiserver (`plugin/pkg/audit/truncate`) and here.
 const TRUNCATED_ANNOTATION: &str = "audit.k8s.io/truncated";
+/// The key of whom somebody asks to be.
+const IMPERSONATED_USER: &[u8] = br#","impersonatedUser":"#;
 
 /// How many bytes of an event are known from its beginning, as a rule, so that its text is not moved while it grows.
 const KNOWN_BYTES: usize = 768;
@@ -100,6 +103,8 @@ pub struct Event {
     known: Vec<u8>,
     /// Where in them the stage belongs.
     stage_at: usize,
+    /// Where whom the user asks to be is among them; empty where nobody is, or nobody lets them.
+    impersonated_at: Range<usize>,
     /// Whether the request is about a resource.
     has_object: bool,
     /// The object, where the body of the request may say more of it; else it is among what is known.
@@ -137,7 +142,7 @@ impl Event {
         let verb = facts.info.map(|info| info.verb);
         let is_object =
             request.is_some_and(|request| !request.is_opaque()) && matches!(verb, Some(Verb::Create | Verb::Update));
-        let (mut known, stage_at) = known(level, attributes.verb, facts);
+        let (mut known, stage_at, impersonated_at) = known(level, attributes.verb, facts);
         let mut object_ref = request.map(ObjectReference::of);
         if let Some(reference) = object_ref.take_if(|_| !is_object) {
             known.extend_from_slice(br#","objectRef":"#);
@@ -147,6 +152,7 @@ impl Event {
             level,
             known,
             stage_at,
+            impersonated_at,
             has_object: request.is_some(),
             object_ref: object_ref.map(|reference| Box::new(reference.into_owned())),
             response_status: None,
@@ -210,6 +216,18 @@ impl Event {
     /// Notes what an answer says that is no Status of the API, or before there is one.
     pub fn set_response_message(&mut self, message: String) {
         self.response_status.get_or_insert_default().message = message;
+    }
+
+    /// Notes that nobody lets the user act as whom they ask to be. As in kube-apiserver they are not said to have: an
+    /// annotation says whom they asked for.
+    pub fn set_not_let(&mut self) {
+        let place = std::mem::take(&mut self.impersonated_at);
+        if place.is_empty() {
+            return;
+        }
+        let field: Vec<u8> = self.known.drain(place).collect();
+        let asked = String::from_utf8_lossy(&field[IMPERSONATED_USER.len()..]);
+        self.annotate(Annotation::Impersonation, format!("refused: {asked}"));
     }
 
     /// Notes that nobody knows who asks: kube-apiserver's Status, with what was tried for its message.
@@ -320,8 +338,8 @@ impl Event {
     }
 }
 
-/// What does not change of an event, and where in it the stage belongs.
-fn known(level: Level, verb: &str, facts: &RequestFacts<'_>) -> (Vec<u8>, usize) {
+/// What does not change of an event, where in it the stage belongs, and where whom the user asks to be is.
+fn known(level: Level, verb: &str, facts: &RequestFacts<'_>) -> (Vec<u8>, usize, Range<usize>) {
     let mut known = Vec::with_capacity(KNOWN_BYTES);
     json::word(&mut known, r#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"#, level.as_str());
     json::field(&mut known, r#","auditID":"#, &facts.audit_id);
@@ -337,10 +355,12 @@ fn known(level: Level, verb: &str, facts: &RequestFacts<'_>) -> (Vec<u8>, usize)
         // Who could not say who they are.
         None => known.extend_from_slice(br#","user":{}"#),
     }
+    let impersonated_from = known.len();
     if let Some(user) = &facts.impersonated_user {
-        known.extend_from_slice(br#","impersonatedUser":"#);
+        known.extend_from_slice(IMPERSONATED_USER);
         known.extend_from_slice(user.get().as_bytes());
     }
+    let impersonated_at = impersonated_from..known.len();
     known.extend_from_slice(br#","sourceIPs":["#);
     for (at, address) in facts.source_ips.iter().enumerate() {
         if at > 0 {
@@ -352,7 +372,7 @@ fn known(level: Level, verb: &str, facts: &RequestFacts<'_>) -> (Vec<u8>, usize)
     if !facts.user_agent.is_empty() {
         json::field(&mut known, r#","userAgent":"#, &shortened(facts.user_agent));
     }
-    (known, stage_at)
+    (known, stage_at, impersonated_at)
 }
 
 /// An `EventList` of these lines, as webhooks get it.

@@ -90,6 +90,11 @@ impl Refusal {
         RequestRefusal::Malformed(status).into()
     }
 
+    /// Whether it says that the user may not act as whom they ask to be.
+    pub(crate) fn is_of_acting(&self) -> bool {
+        matches!(self, Self::Request(refusal) if refusal.is_of_acting())
+    }
+
     /// What the client is told. It may quote a member; nothing in it is obeyed by a terminal.
     pub(crate) fn status(&self) -> Status {
         let mut status = match self {

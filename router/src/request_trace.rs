@@ -43,6 +43,7 @@ struct Found {
     asked: BTreeSet<ClusterName>,
     policies: Vec<String>,
     log_mode: Option<LogMode>,
+    not_let: bool,
     /// Of a request that is sampled: what it asks for, if some member serves that.
     served_resource: Option<String>,
     decision: Option<Decision>,
@@ -120,6 +121,16 @@ impl RequestTrace {
     /// Notes what the policy says of the access log that took the request where it came in.
     pub(crate) fn note_log_mode(&self, mode: Option<LogMode>) {
         self.0.found.lock().log_mode = mode;
+    }
+
+    /// Whether it was refused because nobody lets the user act as whom they ask to be.
+    pub fn is_not_let(&self) -> bool {
+        self.0.found.lock().not_let
+    }
+
+    /// Notes that it is.
+    pub(crate) fn note_not_let(&self) {
+        self.0.found.lock().not_let = true;
     }
 
     /// Notes what became of it.

@@ -9,7 +9,7 @@ pub enum Annotation {
     AnsweredBy,
     /// Which dispatch policies took the request, and what they did.
     DispatchPolicy,
-    /// Whose decision an impersonation is.
+    /// Whose decision an impersonation is; where nobody lets the user, whom they asked to be.
     Impersonation,
     /// Why the body of the request is not there.
     RequestObject,

@@ -115,6 +115,36 @@ fn which_bodies_are_looked_at() {
 }
 
 #[test]
+fn whom_nobody_lets_the_user_be_is_said_in_an_annotation_alone() {
+    let info = RequestInfo::parse("GET", "/api/v1/pods", None).unwrap();
+    let decision = AuditDecision { level: Level::Metadata, omit_stages: Stages::default(), omit_managed_fields: true };
+    let facts = RequestFacts {
+        audit_id: "one".into(),
+        uri: "/api/v1/pods",
+        info: Some(&info),
+        user: None,
+        impersonated_user: Some(RawValue::from_string(r#"{"username":"bob"}"#.to_owned()).unwrap()),
+        source_ips: Vec::new(),
+        user_agent: "kubectl",
+        received: time(1),
+    };
+    let mut event = Event::received(decision, &AuditAttributes::of(&info, None), &facts).unwrap();
+    let asked = written(&mut event, Stage::RequestReceived);
+    assert_eq!(asked["impersonatedUser"], json!({"username": "bob"}));
+    // It is noted at each stage.
+    for stage in [Stage::ResponseStarted, Stage::ResponseComplete] {
+        event.set_not_let();
+        let refused = written(&mut event, stage);
+        let mut expected = asked.clone();
+        expected.as_object_mut().unwrap().remove("impersonatedUser");
+        expected["stage"] = stage.as_str().into();
+        expected["stageTimestamp"] = refused["stageTimestamp"].clone();
+        expected["annotations"] = json!({"tributary.dev/impersonation": r#"refused: {"username":"bob"}"#});
+        assert_eq!(refused, expected);
+    }
+}
+
+#[test]
 fn of_what_a_workload_answers_the_code_alone_is_written() {
     let status = r#"{"kind":"Status","status":"Failure","message":"a canary","reason":"Gone","code":410}"#;
     for (uri, is_written) in [

@@ -56,6 +56,9 @@ pub(super) fn counted(
     trace.note_source(source);
     let decision = decision(source, refusal, &trace.asked());
     trace.note_decision(decision);
+    if refusal.is_some_and(Refusal::is_of_acting) {
+        trace.note_not_let();
+    }
     let cluster = counted_cluster(info, configuration, trace.asked());
     let followed = FollowedRequest { cluster, verb: info.verb.as_str(), decision, client };
     (RequestLabels::of(info, &configuration.union, source), followed)

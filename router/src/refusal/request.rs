@@ -131,6 +131,17 @@ pub(crate) struct ForbiddenRequest {
 }
 
 impl RequestRefusal {
+    /// Whether it says that the user may not act as whom they ask to be: by a verb that no request has, or because no
+    /// member is told of that one.
+    pub(super) fn is_of_acting(&self) -> bool {
+        match self {
+            Self::NotSent(_) | Self::NotExpressible(_) | Self::ImpersonatesTooMuch { .. } => true,
+            Self::Forbidden(request) => request.verb.starts_with("impersonate"),
+            Self::ForbiddenPath(request) => request.verb.starts_with("impersonate"),
+            _ => false,
+        }
+    }
+
     pub(super) fn status(&self) -> Status {
         match self {
             Self::Malformed(status) => status.clone(),

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, Method};
+use http::{HeaderMap, Method, Request};
 use serde_json::{Value, json};
-use tributary_apimachinery::Status;
-use tributary_router::SharedMode;
+use tributary_apimachinery::{Status, body};
 use tributary_router::report::RightsDecider;
+use tributary_router::{RequestTrace, SharedMode};
 use tributary_simulator::{Authorizer, SimulatedCluster};
 
 use crate::harness::{Answer, Client, Fixture, allow, items, pass, until};
@@ -130,6 +130,30 @@ async fn whoever_may_be_another_for_some_requests_reads_by_these() {
     assert!(in_group.contains("cannot impersonate:user-info resource \"groups\""), "{in_group}");
     // Whoever does not ask to be another is nobody else.
     ann.get(SHOP).await.refused(403);
+}
+
+/// The audit log says of nobody that they acted as another, where nobody let them.
+#[tokio::test]
+async fn what_nobody_lets_the_user_do_as_another_is_told_apart() {
+    let (fixture, _rbac) = fixture(&["list", "get"]).await;
+    let ann = fixture.user("ann", &[]);
+    until(async || as_root(&ann, "GET", SHOP).await.code == 200).await;
+    let of_b = format!("/clusters/b{SHOP}");
+    for ((name, value), path, code, is_not_let) in [
+        (ROOT, SHOP, 200, false),
+        (ROOT, BANK, 403, true),
+        (ROOT, &*of_b, 403, true),
+        (("impersonate-user", "bob"), SHOP, 403, true),
+        (("impersonate-user", "system:anonymous"), SHOP, 403, true),
+        // She may not do it herself, and asks for nobody.
+        (("accept", "application/json"), SHOP, 403, false),
+    ] {
+        let trace = RequestTrace::default();
+        let mut request = Request::get(path).header(name, value).body(body::empty()).unwrap();
+        request.extensions_mut().insert(trace.clone());
+        let answer = ann.router.handle(request, &ann.user).await;
+        assert_eq!((answer.status().as_u16(), trace.is_not_let()), (code, is_not_let), "{path} {name}: {value}");
+    }
 }
 
 /// What is sent on is what the user may do as the other: each request by its own verb, object and subresource.

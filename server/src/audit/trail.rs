@@ -75,6 +75,9 @@ struct NotedRequest {
 
 /// Has an event say what the router knows alone.
 fn told(event: &mut Event, trace: &RequestTrace) {
+    if trace.is_not_let() {
+        event.set_not_let();
+    }
     event.annotate(Annotation::AnsweredBy, trace.answered_by());
     if let Some(policies) = trace.dispatched_by() {
         event.annotate(Annotation::DispatchPolicy, policies);

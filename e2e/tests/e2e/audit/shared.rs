@@ -487,7 +487,6 @@ fn as_seen(user: &Value) -> Value {
 /// What is compared of an event: one of ours with the real server's beside it, or that.
 fn comparable(event: &Value, beside: Option<&Value>) -> Value {
     let mut event = event.clone();
-    let code = event["responseStatus"]["code"].clone();
     let Some(fields) = event.as_object_mut() else { return event };
     for own in ["auditID", "requestReceivedTimestamp", "stageTimestamp", "annotations"] {
         fields.remove(own);
@@ -497,7 +496,7 @@ fn comparable(event: &Value, beside: Option<&Value>) -> Value {
     }
     let Some(beside) = beside else { return event };
     // Whom somebody asks to be is known from the beginning here, and there once it is allowed.
-    if beside["impersonatedUser"].is_null() && (event["stage"] == "RequestReceived" || code == 403) {
+    if beside["impersonatedUser"].is_null() && event["stage"] == "RequestReceived" {
         event.as_object_mut().map(|fields| fields.remove("impersonatedUser"));
     }
     if let Some(uri) = event["requestURI"].as_str().and_then(|uri| uri.strip_prefix(CLUSTER)) {
