@@ -46,7 +46,8 @@ pub(crate) enum MemberRefusal {
         /// What became of its answer.
         cause: String,
     },
-    /// A question that changes nothing, and that the one cluster which it is for does not answer: 503.
+    /// A question that changes nothing, and that the one cluster which it is for does not answer: 503. Or one on which
+    /// it depends whether the cluster is sent anything.
     Unavailable {
         /// The cluster.
         cluster: ClusterName,

@@ -13,7 +13,7 @@ use tributary_apimachinery::ClusterName;
 use tributary_authorization::{FleetRights, User};
 
 use super::actor::{Actor, Whom};
-use super::judged::Judged;
+use super::judged::{Basis, Judged};
 use super::mirror::{RightsMirror, RightsStamp};
 use super::needed::Needed;
 use super::reviews::Question;
@@ -33,6 +33,8 @@ pub(crate) struct CallerRights {
     pub(super) actor: Arc<Actor>,
     /// Whether the user is still known; `None` where that does not change.
     still_known: Option<StillKnown>,
+    /// By what of what is known decisions are made.
+    pub(super) basis: Basis,
     /// What a decision had to know of clusters that are asked, where somebody wants to know that.
     needed: Option<Arc<Mutex<Needed>>>,
 }
@@ -40,7 +42,7 @@ pub(crate) struct CallerRights {
 impl CallerRights {
     /// Those of whoever acts.
     pub(crate) fn new(mirror: &Arc<RightsMirror>, actor: impl Into<Arc<Actor>>) -> Self {
-        Self { mirror: Arc::clone(mirror), actor: actor.into(), still_known: None, needed: None }
+        Self { mirror: Arc::clone(mirror), actor: actor.into(), still_known: None, basis: Basis::Held, needed: None }
     }
 
     /// The same, of somebody who is known as long as this says so.
@@ -49,7 +51,13 @@ impl CallerRights {
     }
 
     pub(super) fn judged<'a>(&'a self, fleet: &'a FleetRights, whom: Whom) -> Judged<'a> {
-        Judged::new(&self.mirror, self.needed.as_deref(), fleet, &self.actor, whom)
+        Judged::new(&self.mirror, self.basis, self.needed.as_deref(), fleet, &self.actor, whom)
+    }
+
+    /// The same by what one cluster allows now. Its rules are to be taken from the mirror after this:
+    /// [`RightsMirror::decides_now`].
+    pub(super) fn now_in(&self, cluster: &ClusterName) -> Self {
+        Self { basis: Basis::Now(self.mirror.decides_now(cluster)), ..self.clone() }
     }
 
     /// A decision by what is known now, and what it had to know.

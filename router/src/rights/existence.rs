@@ -39,7 +39,8 @@ impl CallerRights {
             return Existence::Nowhere;
         }
         let users = [Whom::Acting, Whom::User].map(|whom| self.actor.judged_by(cluster, whom));
-        if self.mirror.decides(cluster).is_none() || users.into_iter().any(|user| fleet.is_beyond(cluster, user)) {
+        let is_undecided = self.basis.decides(&self.mirror, cluster).is_none();
+        if is_undecided || users.into_iter().any(|user| fleet.is_beyond(cluster, user)) {
             return Existence::Unknown;
         }
         self.lets_be(fleet, cluster).map_or(Existence::Unknown, Existence::from)

@@ -6,7 +6,10 @@ use tributary_authentication::{MemberRules, NotSent, UserInfo};
 use tributary_authorization::Attributes;
 
 use super::caller_rights::CallerRights;
-use crate::refusal::{ClusterRefusal, Refusal, RequestRefusal};
+use crate::refusal::{ClusterRefusal, MemberRefusal, Refusal, RequestRefusal};
+
+/// Why nothing is sent in another's name to a cluster that let the user be that one before it was lost.
+const NOT_SAID_NOW: &str = "it has not said whether it still lets you act as another user; try again";
 
 /// A request as a cluster is sent it.
 pub(crate) struct SentRequest<'a> {
@@ -35,8 +38,9 @@ impl CallerRights {
     /// let the caller be for just this.
     ///
     /// # Errors
-    /// 403 that says why the cluster is not told; 503 where what it allows is not known. 404 where another cluster
-    /// vouches for the caller: this one is not there then.
+    /// 403 that says why the cluster is not told; 503 where what it allows now is not known, which names the cluster
+    /// where the caller was let be that one when it was last known. 404 where another cluster vouches for the caller:
+    /// this one is not there then.
     pub(crate) fn identity(
         &self,
         cluster: &ClusterName,
@@ -51,15 +55,29 @@ impl CallerRights {
         if self.actor.given().is_none() {
             return Ok(told);
         }
-        let (fleet, info) = (self.mirror.compiled(), sent.info()?);
-        let request = Attributes::of(&info);
-        match self.there_for(&fleet, cluster, &request, || Some(true)) {
+        // Whether they may be another nobody looks at there: the cluster would take our word for a right that it has
+        // taken away. What it said last shows what is held of it, and sends nothing.
+        let (now, info) = (self.now_in(cluster), sent.info()?);
+        let (fleet, request) = (self.mirror.compiled(), Attributes::of(&info));
+        match now.there_for(&fleet, cluster, &request, || Some(true)) {
             Some(true) => Ok(told),
-            Some(false) => Err(self.not_let(&fleet, [cluster], &request)),
+            Some(false) => Err(now.not_let(&fleet, [cluster], &request)),
+            None if self.there_for(&fleet, cluster, &request, || Some(true)) == Some(true) => {
+                Err(self.not_said_now(cluster))
+            }
             None => {
                 let (user, name) = (GroupVersionResource::new("", "v1", "users"), self.acting_name().to_owned());
                 Err(ClusterRefusal::rights_unknown(user, name).into())
             }
+        }
+    }
+
+    /// 503 of a cluster that let the caller be another when that was last known. Of one that is out of reach it is
+    /// without the advice to come again in a second.
+    fn not_said_now(&self, cluster: &ClusterName) -> Refusal {
+        match self.mirror.cluster(cluster).and_then(|own| own.out_of_reach()) {
+            Some(trouble) => MemberRefusal::Undecided { unknown: vec![format!("{trouble}: {NOT_SAID_NOW}")] }.into(),
+            None => MemberRefusal::unavailable(cluster, NOT_SAID_NOW).into(),
         }
     }
 }

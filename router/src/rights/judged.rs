@@ -14,9 +14,31 @@ use super::needed::Needed;
 use super::reviews::{Known, Question};
 use super::subject::Subject;
 
+/// By what of what is known rights are judged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Basis {
+    /// All that counts, also what a cluster said before it was out of reach: what somebody is shown from memory.
+    #[default]
+    Held,
+    /// What one cluster allows now, by what decides that there: nothing else is judged so. `None` where that is not
+    /// known.
+    Now(Option<Decides>),
+}
+
+impl Basis {
+    /// By what it is decided what users may do in a cluster; `None` where that is not known.
+    pub(super) fn decides(self, mirror: &RightsMirror, cluster: &ClusterName) -> Option<Decides> {
+        match self {
+            Self::Held => mirror.decides(cluster),
+            Self::Now(decides) => decides,
+        }
+    }
+}
+
 /// Somebody whose rights are judged, in one look at the rules of all clusters.
 pub(super) struct Judged<'a> {
     mirror: &'a RightsMirror,
+    basis: Basis,
     needed: Option<&'a Mutex<Needed>>,
     pub(super) fleet: &'a FleetRights,
     actor: &'a Actor,
@@ -39,13 +61,14 @@ impl<'a> Judged<'a> {
     /// Of a user, by the rules of this moment. `needed` is told what has to be known.
     pub(super) fn new(
         mirror: &'a RightsMirror,
+        basis: Basis,
         needed: Option<&'a Mutex<Needed>>,
         fleet: &'a FleetRights,
         actor: &'a Actor,
         whom: Whom,
     ) -> Self {
         let (generation, subjects) = (RefCell::default(), RefCell::default());
-        Self { mirror, needed, fleet, actor, whom, generation, subjects }
+        Self { mirror, basis, needed, fleet, actor, whom, generation, subjects }
     }
 
     /// Who it is, as a cluster's rules know them.
@@ -84,7 +107,10 @@ impl<'a> Judged<'a> {
     pub(super) fn says(&self, cluster: &ClusterName, asked: &Attributes<'_>) -> Option<bool> {
         let generation = self.generation_in(cluster);
         let question = Question::new(cluster, &self.subject(cluster)?, asked);
-        let known = self.mirror.reviews().known(&question, generation);
+        let known = match self.basis {
+            Basis::Held => self.mirror.reviews().known(&question, generation),
+            Basis::Now(_) => self.mirror.reviews().known_now(&question, generation),
+        };
         if let Some(needed) = self.needed {
             let mut needed = needed.lock();
             match known {
@@ -102,7 +128,7 @@ impl<'a> Judged<'a> {
 
     /// Whether a cluster allows something; `None` where that is not known.
     pub(super) fn allows(&self, cluster: &ClusterName, asked: &Attributes<'_>) -> Option<bool> {
-        match self.mirror.decides(cluster)? {
+        match self.basis.decides(self.mirror, cluster)? {
             Decides::Rules => Some(self.fleet.allows(cluster, self.user(cluster), asked)),
             Decides::Reviews | Decides::Live => self.says(cluster, asked),
         }

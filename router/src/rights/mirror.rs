@@ -250,6 +250,21 @@ impl RightsMirror {
         }
     }
 
+    /// The same of what only this endpoint judges, because the cluster does not look at it again: roles and bindings
+    /// count as long as they are known as they are now, and else what the cluster says. What is judged by them is to be
+    /// taken [from here](Self::compiled) after this has been asked: what is read anew is compiled before it is known.
+    pub(super) fn decides_now(&self, cluster: &ClusterName) -> Option<Decides> {
+        let mirrors = self.mirrors.load();
+        let is_current = mirrors.by_name.get(cluster).is_some_and(|known| known.state == MirrorState::Current);
+        drop(mirrors);
+        // A watch that has broken off counts for some seconds more, and a cluster that does not answer says nothing.
+        let is_current = is_current && self.cluster(cluster).is_some_and(|own| !own.is_out_of_reach());
+        match self.decides(cluster)? {
+            Decides::Rules if !is_current => Some(Decides::Reviews),
+            decides => Some(decides),
+        }
+    }
+
     /// Which impersonation a cluster has, as far as that is known.
     pub(super) fn impersonation_filter(&self, cluster: &ClusterName) -> ImpersonationFilter {
         match self.mirrors.load().constrained.contains(cluster) {

@@ -198,10 +198,18 @@ impl Reviews {
 
     /// What is known of an answer, where the user's rights there by roles and bindings are of this generation.
     pub(super) fn known(&self, question: &Question, generation: u64) -> Known {
-        let said = self.kept.lock().get(question).unwrap_or_default();
         let is_cut_off = self.fleet.cluster(&question.cluster).is_none_or(|cluster| cluster.is_out_of_reach());
         let hold = if is_cut_off { self.mode.stale_rights } else { BEHIND_MAX };
-        said.known(Instant::now(), generation, hold)
+        self.said(question).known(Instant::now(), generation, hold)
+    }
+
+    /// The same, without what counts only because the cluster does not answer any more.
+    pub(super) fn known_now(&self, question: &Question, generation: u64) -> Known {
+        self.said(question).known(Instant::now(), generation, Duration::ZERO)
+    }
+
+    fn said(&self, question: &Question) -> Said {
+        self.kept.lock().get(question).unwrap_or_default()
     }
 
     /// Asks what is not asked already, and waits for all answers, half a minute at most. Cancelling is safe: what has
@@ -335,5 +343,9 @@ mod tests {
         ] {
             assert_eq!(said.known(at(now), generation, hold), expected, "{said:?} at {now}");
         }
+        // Where nothing is held that is not said again.
+        let held_no_longer = said(true, Some(61)).known(at(62), 7, Duration::ZERO);
+        assert_eq!(held_no_longer, Known::Silent(at(66)));
+        assert_eq!(said(true, Some(1)).known(at(59), 7, Duration::ZERO), Known::Said(true, at(60)));
     }
 }

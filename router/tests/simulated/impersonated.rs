@@ -7,13 +7,13 @@ use std::time::Duration;
 use http::{HeaderMap, Method, Request};
 use serde_json::{Value, json};
 use tributary_apimachinery::{Status, body};
-use tributary_router::report::RightsDecider;
+use tributary_router::report::{RightsCondition, RightsDecider};
 use tributary_router::{RequestTrace, SharedMode};
 use tributary_simulator::{Authorizer, SimulatedCluster};
 
 use crate::harness::{Answer, Client, Fixture, allow, items, pass, until};
 use crate::members::{Rbac, allow_to};
-use crate::rights::{binding, config_map_of, listed, role};
+use crate::rights::{binding, config_map_of, listed, refuse_rbac, role};
 use crate::rights_detected::{Chain, Mode, decided, found_out};
 
 const SHOP: &str = "/api/v1/namespaces/shop/configmaps";
@@ -25,6 +25,9 @@ const AUTHENTICATION: &str = "authentication.k8s.io";
 /// A member is asked each minute which impersonation it has, and what it says of rights is believed as long.
 const FOUND_WITHIN: Duration = Duration::from_secs(70);
 const BELIEVED_FOR: Duration = Duration::from_secs(70);
+
+/// Within which time it is known that a member is out of reach, or back.
+const NOTICED_WITHIN: Duration = Duration::from_secs(60);
 
 /// A member's authorizer behind constrained impersonation, as its words tell.
 struct Constrained<A>(Arc<A>);
@@ -231,4 +234,48 @@ async fn a_member_that_is_asked_is_asked_for_both() {
     pass(BELIEVED_FOR).await;
     let refused = as_root(&ann, "GET", SHOP).await.refused(403);
     assert!(refused.contains("User \"root\" cannot list"), "{refused}");
+}
+
+/// What is sent in another's name is what the member allows now. A member that was out of reach is asked again as long
+/// as its roles and bindings are known as they were before.
+#[tokio::test]
+async fn whoever_may_be_another_no_more_sends_nothing_in_that_name_once_the_member_is_back() {
+    let (fixture, rbac) = crate::members::fixture(["a"]).await;
+    let (a, rbac) = (fixture.member("a"), &rbac[0]);
+    a.apply(role("", "be-root", [&["impersonate"], &[""], &["users"], &["root"]])).unwrap();
+    for user in ["ann", "bob"] {
+        a.apply(binding("", &format!("{user}-is-root"), ("ClusterRole", "be-root"), user)).unwrap();
+    }
+    rbac.learn(a);
+    let (ann, bob) = (fixture.user("ann", &[]), fixture.user("bob", &[]));
+    let object = format!("/clusters/a{SHOP}/of-a");
+    for user in [&ann, &bob] {
+        until(async || as_root(user, "GET", &object).await.code == 200).await;
+    }
+    let condition = async || fixture.router.report().await.clusters[0].rights;
+    a.control().stop_listening().await;
+    a.control().disconnect();
+    fixture.out_of_reach("a").await;
+    pass(NOTICED_WITHIN).await;
+    until(async || condition().await == Some(RightsCondition::Behind)).await;
+    let answer = as_root(&ann, "DELETE", &object).await;
+    assert_eq!(answer.headers.get("retry-after"), None);
+    let told = answer.refused(503);
+    assert!(told.contains("cannot be asked now: a (") && told.ends_with("act as another user; try again"), "{told}");
+    // Its roles and bindings cannot be read anew yet when it is back.
+    a.delete("clusterrolebindings.rbac.authorization.k8s.io", "", "ann-is-root").unwrap();
+    rbac.learn(a);
+    refuse_rbac(a, true);
+    drop(rbac.came());
+    a.control().start_listening().await;
+    pass(NOTICED_WITHIN).await;
+    until(async || as_root(&bob, "GET", &object).await.code == 200).await;
+    until(async || as_root(&ann, "DELETE", &object).await.code == 403).await;
+    let expected = "users \"root\" is forbidden: User \"ann\" cannot impersonate resource \"users\" in API group \"\" \
+                    at the cluster scope";
+    assert_eq!(as_root(&ann, "DELETE", &object).await.refused(403), expected);
+    assert!(rbac.came().iter().all(|own| own.line.starts_with("GET ")));
+    // Whom the member lets be root is root all the same.
+    as_root(&bob, "DELETE", &object).await.ok();
+    assert_eq!(condition().await, Some(RightsCondition::Behind));
 }

@@ -117,17 +117,29 @@ impl Authorizer for Rbac {
 
     fn allows(&self, headers: &HeaderMap, attributes: &Value) -> bool {
         let Some((name, groups)) = acting(headers) else { return true };
-        let text = |field: &str| attributes[field].as_str().unwrap_or_default();
-        let asked = ResourceAttributes {
-            verb: text("verb"),
-            group: text("group"),
-            version: text("version"),
-            resource: text("resource"),
-            subresource: text("subresource"),
-            namespace: text("namespace"),
-            name: text("name"),
-        };
-        self.rules.lock().allows(User { name: &name, groups: &groups }, &Attributes::Resource(asked))
+        let asked = Attributes::Resource(resource_attributes(attributes));
+        self.rules.lock().allows(User { name: &name, groups: &groups }, &asked)
+    }
+
+    fn reviewed(&self, spec: &Value) -> Option<bool> {
+        let groups: Vec<String> = serde_json::from_value(spec["groups"].clone()).unwrap_or_default();
+        let name = spec["user"].as_str().unwrap_or_default();
+        let asked = Attributes::Resource(resource_attributes(&spec["resourceAttributes"]));
+        Some(self.rules.lock().allows(User { name, groups: &groups }, &asked))
+    }
+}
+
+/// The `resourceAttributes` of a review.
+pub(crate) fn resource_attributes(asked: &Value) -> ResourceAttributes<'_> {
+    let text = |field: &str| asked[field].as_str().unwrap_or_default();
+    ResourceAttributes {
+        verb: text("verb"),
+        group: text("group"),
+        version: text("version"),
+        resource: text("resource"),
+        subresource: text("subresource"),
+        namespace: text("namespace"),
+        name: text("name"),
     }
 }
 

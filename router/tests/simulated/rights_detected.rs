@@ -13,7 +13,7 @@ use tributary_router::{ClusterAuthorization, ClusterSetup};
 use tributary_simulator::{Authorizer, OWN_USER, SimulatedCluster};
 
 use crate::harness::{Fixture, items, pass, setup, until};
-use crate::members::acting;
+use crate::members::{acting, resource_attributes};
 use crate::rights::{RBAC, ann, binding, role};
 
 /// By what a member judges requests.
@@ -97,19 +97,6 @@ fn own_groups() -> Vec<String> {
     vec!["system:authenticated".to_owned()]
 }
 
-fn attributes(asked: &Value) -> ResourceAttributes<'_> {
-    let text = |field: &str| asked[field].as_str().unwrap_or_default();
-    ResourceAttributes {
-        verb: text("verb"),
-        group: text("group"),
-        version: text("version"),
-        resource: text("resource"),
-        subresource: text("subresource"),
-        namespace: text("namespace"),
-        name: text("name"),
-    }
-}
-
 fn listed(rule: &Rule) -> Value {
     let words = |words: &mut dyn Iterator<Item = &str>| words.map(Value::from).collect::<Vec<_>>();
     json!({"verbs": words(&mut rule.verbs()), "apiGroups": words(&mut rule.api_groups()),
@@ -130,7 +117,7 @@ impl Authorizer for Chain {
 
     fn allows(&self, headers: &HeaderMap, asked: &Value) -> bool {
         let (name, groups) = acting(headers).unwrap_or_else(|| (OWN_USER.to_owned(), own_groups()));
-        self.judge(User { name: &name, groups: &groups }, &Attributes::Resource(attributes(asked)))
+        self.judge(User { name: &name, groups: &groups }, &Attributes::Resource(resource_attributes(asked)))
     }
 
     fn rules(&self, headers: &HeaderMap, namespace: &str) -> Option<Value> {
@@ -151,7 +138,8 @@ impl Authorizer for Chain {
 
     fn reviewed(&self, spec: &Value) -> Option<bool> {
         let groups: Vec<String> = serde_json::from_value(spec["groups"].clone()).unwrap_or_default();
-        let (name, asked) = (spec["user"].as_str().unwrap_or_default(), attributes(&spec["resourceAttributes"]));
+        let name = spec["user"].as_str().unwrap_or_default();
+        let asked = resource_attributes(&spec["resourceAttributes"]);
         let ResourceAttributes { verb, resource, namespace, name: of, .. } = asked;
         let (uid, extra) = (spec["uid"].as_str().unwrap_or_default(), &spec["extra"]);
         let told = if uid.is_empty() && extra.is_null() { String::new() } else { format!(" ({uid} {extra})") };
