@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
-use tributary_apimachinery::{RequestInfo, rewrite};
+use tributary_apimachinery::{ClusterName, Mount, RequestInfo, rewrite};
 
 use crate::body::{self, Body};
 use crate::caller::Caller;
@@ -72,7 +72,7 @@ async fn unless_it_says_so(
 ) -> Result<Response<Body>, Refusal> {
     let (head, incoming) = answer.into_parts();
     let text = body::whole_up_to(incoming, REFUSAL_BYTES_MAX).await.unwrap_or_default();
-    match question.lacking(&text) {
+    match question.lacking(cluster.name(), &text) {
         Some(lacking) => Err(not_let(cluster, caller, question, lacking, &text).await),
         None => Ok(Response::from_parts(head, body::full(text))),
     }
@@ -86,12 +86,13 @@ fn note_lets_act(cluster: &Cluster, status: StatusCode) {
 }
 
 impl Question<'_> {
-    fn info(&self) -> Option<RequestInfo> {
-        RequestInfo::parse(self.method.as_str(), self.path, self.query).ok()
+    /// The request as the cluster reads it that it is sent to: the path is its own, whatever it begins with.
+    fn info(&self, cluster: &ClusterName) -> Option<RequestInfo> {
+        RequestInfo::parse_at(&Mount::Cluster(cluster.clone()), self.method.as_str(), self.path, self.query).ok()
     }
 
     /// What our account lacks, by what a kube-apiserver says; `None` where it speaks of somebody else.
-    fn lacking(&self, text: &[u8]) -> Option<Lacking> {
+    fn lacking(&self, cluster: &ClusterName, text: &[u8]) -> Option<Lacking> {
         let message = rewrite::status_message(text)?;
         let verb = refused_verb(&message)?;
         let lacking = match verb.strip_prefix("impersonate")? {
@@ -102,7 +103,7 @@ impl Question<'_> {
         };
         // The message begins with the resource as the path has it, and nobody serves one of such a name: what it says
         // then may be the client's own words.
-        let info = self.info()?;
+        let info = self.info(cluster)?;
         let is_plain =
             |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.'));
         let is_named_plainly = info
@@ -149,7 +150,7 @@ async fn not_let(
     lacking: Lacking,
     text: &Bytes,
 ) -> Refusal {
-    let info = question.info();
+    let info = question.info(cluster.name());
     if let (Some(rights), Some(info)) = (caller.rights(), &info)
         && let Some(refusal) = rights.settled(|rights| rights.refused_by(cluster.name(), info)).await
     {
@@ -183,7 +184,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_path_is_read_as_the_cluster_reads_it() {
+        let path = "/clusters/b/api/v1/secrets";
+        let info = Question { method: Method::GET, path, query: None }.info(&ClusterName::new("a").unwrap()).unwrap();
+        assert_eq!((&*info.path, info.resource()), (path, None));
+    }
+
+    #[test]
     fn the_account_is_told_from_the_user_by_the_verb_alone() {
+        let cluster = ClusterName::new("a").unwrap();
         let pod = "/api/v1/namespaces/n/pods/x";
         let odd = "/api/v1/namespaces/n/x%20is%20forbidden:%20User%20%22a%22%20cannot%20impersonate%20b";
         for (path, message, expected) in [
@@ -237,9 +246,9 @@ mod tests {
             let question = Question { method: Method::GET, path, query: None };
             let status = Status { message: message.to_owned(), ..Status::forbidden(None, "", "") };
             let text = serde_json::to_vec(&status).unwrap();
-            assert_eq!(question.lacking(&text), expected, "{message}");
+            assert_eq!(question.lacking(&cluster, &text), expected, "{message}");
         }
         let question = Question { method: Method::GET, path: pod, query: None };
-        assert_eq!(question.lacking(b"cannot impersonate resource"), None);
+        assert_eq!(question.lacking(&cluster, b"cannot impersonate resource"), None);
     }
 }

@@ -1,7 +1,7 @@
 //! As whom a caller acts in a cluster.
 
 use http::Method;
-use tributary_apimachinery::{ClusterName, GroupVersionResource, RequestInfo};
+use tributary_apimachinery::{ClusterName, GroupVersionResource, Mount, RequestInfo};
 use tributary_authentication::{MemberRules, NotSent, UserInfo};
 use tributary_authorization::Attributes;
 
@@ -19,17 +19,19 @@ pub(crate) struct SentRequest<'a> {
 }
 
 impl SentRequest<'_> {
-    /// The request as the cluster reads it, by its whole target: a path may come with its query.
+    /// The request as the cluster reads it, by its whole target: a path may come with its query, and is the cluster's
+    /// own whatever it begins with.
     ///
     /// # Errors
     /// 400 where it cannot be read.
-    fn info(&self) -> Result<RequestInfo, Refusal> {
+    fn info(&self, cluster: &ClusterName) -> Result<RequestInfo, Refusal> {
         let target = match self.query {
             Some(query) => format!("{}?{query}", self.path),
             None => self.path.to_owned(),
         };
         let (path, query) = target.split_once('?').map_or((&*target, None), |(path, query)| (path, Some(query)));
-        RequestInfo::parse(self.method.as_str(), path, query).map_err(|_| RequestRefusal::Path.into())
+        let mount = Mount::Cluster(cluster.clone());
+        RequestInfo::parse_at(&mount, self.method.as_str(), path, query).map_err(|_| RequestRefusal::Path.into())
     }
 }
 
@@ -57,7 +59,7 @@ impl CallerRights {
         }
         // Whether they may be another nobody looks at there: the cluster would take our word for a right that it has
         // taken away. What it said last shows what is held of it, and sends nothing.
-        let (now, info) = (self.now_in(cluster), sent.info()?);
+        let (now, info) = (self.now_in(cluster), sent.info(cluster)?);
         let (fleet, request) = (self.mirror.compiled(), Attributes::of(&info));
         match now.there_for(&fleet, cluster, &request, || Some(true)) {
             Some(true) => Ok(told),
@@ -78,6 +80,30 @@ impl CallerRights {
         match self.mirror.cluster(cluster).and_then(|own| own.out_of_reach()) {
             Some(trouble) => MemberRefusal::Undecided { unknown: vec![format!("{trouble}: {NOT_SAID_NOW}")] }.into(),
             None => MemberRefusal::unavailable(cluster, NOT_SAID_NOW).into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What comes below `/clusters/a` and begins with `/clusters/b` is no resource there.
+    #[test]
+    fn a_path_is_read_as_the_cluster_that_is_sent_it_reads_it() {
+        let cluster = ClusterName::new("a").unwrap();
+        for (path, query, expected) in [
+            ("/clusters/b/api/v1/secrets", None, Some("/clusters/b/api/v1/secrets")),
+            ("/clusters/b/api/v1/secrets", Some("watch=1"), Some("/clusters/b/api/v1/secrets")),
+            ("/clusters/b", None, Some("/clusters/b")),
+            ("/api/v1/secrets?watch=1", None, None),
+        ] {
+            let info = SentRequest { method: &Method::GET, path, query }.info(&cluster).unwrap();
+            let told = match Attributes::of(&info) {
+                Attributes::NonResource { verb, path } => Some((verb.to_owned(), path.into_owned())),
+                Attributes::Resource(_) => None,
+            };
+            assert_eq!(told, expected.map(|path| ("get".to_owned(), path.to_owned())), "{path}");
         }
     }
 }
