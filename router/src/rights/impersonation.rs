@@ -126,11 +126,11 @@ pub(super) fn lets_be(
     filter: ImpersonationFilter,
     allows: impl Fn(&Attributes<'_>) -> Option<bool>,
 ) -> Option<LetsBe> {
-    if all(&legacy(given, filter), &allows)? {
+    if all_allowed(legacy(given, filter), &allows)? {
         return Some(LetsBe::Anything);
     }
     let Some(mode) = mode_of(given, filter) else { return Some(LetsBe::Nothing) };
-    let lets_be = all(&constrained(given, mode), &allows)?;
+    let lets_be = all_allowed(constrained(given, mode), &allows)?;
     Some(if lets_be { LetsBe::InMode(mode) } else { LetsBe::Nothing })
 }
 
@@ -142,13 +142,9 @@ pub(super) fn refused<'a>(
     does: impl Fn(Mode) -> bool,
     allows: impl Fn(&Attributes<'_>) -> bool,
 ) -> Option<(usize, Refused<'a>)> {
-    let first = |checks: &[Check<'a>]| {
-        let refused = checks.iter().enumerate().find_map(|(place, check)| Some((place, check.refused(&allows)?)));
-        refused.map(|(place, (what, why))| (place + 1, Refused::ToBe(what, why)))
-    };
-    let by_legacy = first(&legacy(given, filter))?;
+    let by_legacy = first_refused(legacy(given, filter), &allows)?;
     let Some(mode) = mode_of(given, filter) else { return Some(by_legacy) };
-    let to_be = first(&constrained(given, mode));
+    let to_be = first_refused(constrained(given, mode), &allows);
     match does(mode) {
         // The request itself was the first step.
         true => to_be.map(|(place, refused)| (place + 1, refused)),
@@ -163,10 +159,23 @@ fn mode_of(given: &UserInfo, filter: ImpersonationFilter) -> Option<Mode> {
     }
 }
 
-/// Whether all of it is allowed; `None` where that is not known.
-fn all(checks: &[Check<'_>], allows: &impl Fn(&Attributes<'_>) -> Option<bool>) -> Option<bool> {
+/// What is refused first, and at which step. What comes after it is not made.
+fn first_refused<'a>(
+    checks: impl Iterator<Item = Check<'a>>,
+    allows: &impl Fn(&Attributes<'_>) -> bool,
+) -> Option<(usize, Refused<'a>)> {
+    let refused = checks.enumerate().find_map(|(place, check)| Some((place, check.refused(allows)?)));
+    refused.map(|(place, (what, why))| (place + 1, Refused::ToBe(what, why)))
+}
+
+/// Whether all of it is allowed; `None` where that is not known. What comes after a no, or after a name of which it is
+/// not known, is not made: it is looked at for each cluster, and somebody who may be nobody can ask for 512 groups.
+fn all_allowed<'a>(
+    checks: impl Iterator<Item = Check<'a>>,
+    allows: &impl Fn(&Attributes<'_>) -> Option<bool>,
+) -> Option<bool> {
     let mut is_known = true;
-    for (place, check) in checks.iter().enumerate() {
+    for (place, check) in checks.enumerate() {
         match check.allowed(allows) {
             Some(true) => {}
             Some(false) => return Some(false),
@@ -210,23 +219,29 @@ impl<'a> Check<'a> {
 }
 
 /// What the verb `impersonate` is asked for. The two filters do not ask in one order.
-fn legacy(given: &UserInfo, filter: ImpersonationFilter) -> Vec<Check<'_>> {
+fn legacy(given: &UserInfo, filter: ImpersonationFilter) -> impl Iterator<Item = Check<'_>> {
     let (verb, group) = ("impersonate", "");
-    let groups = given.groups.iter().map(|name| Check::Each(group_named(verb, group, name)));
     let (name, uid) = (Check::Each(user(verb, group, given)), uid(verb, given));
+    let groups = given.groups.iter().map(move |name| Check::Each(group_named(verb, group, name)));
     let extras = extras(verb, given).map(Check::Each);
-    let named = std::iter::once(name);
-    match filter {
-        ImpersonationFilter::Legacy => named.chain(groups).chain(extras).chain(uid).collect(),
-        ImpersonationFilter::Constrained => named.chain(uid).chain(groups).chain(extras).collect(),
-    }
+    let (uid_before, uid_after) = match filter {
+        ImpersonationFilter::Legacy => (None, uid),
+        ImpersonationFilter::Constrained => (uid, None),
+    };
+    std::iter::once(name).chain(uid_before).chain(groups).chain(extras).chain(uid_after)
 }
 
-/// What a mode is asked for (`impersonationModeState.check`).
-fn constrained(given: &UserInfo, mode: Mode) -> Vec<Check<'_>> {
+/// What a mode is asked for (`impersonationModeState.check`): the name first, and the rest once that is looked at.
+fn constrained(given: &UserInfo, mode: Mode) -> impl Iterator<Item = Check<'_>> {
+    let name = Check::Each(user(mode.verb(), AUTHENTICATION, given));
+    let others = std::iter::once_with(move || constrained_beside_the_name(given, mode));
+    std::iter::once(name).chain(others.flatten())
+}
+
+/// What a mode is asked for once the name is allowed.
+fn constrained_beside_the_name(given: &UserInfo, mode: Mode) -> Vec<Check<'_>> {
     let (verb, group) = (mode.verb(), AUTHENTICATION);
-    let mut checks = vec![Check::Each(user(verb, group, given))];
-    checks.extend(uid(verb, given));
+    let mut checks: Vec<_> = uid(verb, given).into_iter().collect();
     let a_group = group_named(verb, group, "");
     if given.groups.iter().any(String::is_empty) {
         checks.push(Check::Never(a_group, "impersonating the empty string group is not allowed".to_owned()));
@@ -460,6 +475,21 @@ mod tests {
             };
             assert_eq!(told, expected, "{who}: {allowed}");
         }
+    }
+
+    /// Whoever may be nobody can ask to have 512 groups, and each cluster looks at it.
+    #[test]
+    fn what_comes_after_a_name_that_is_refused_is_not_made() {
+        let given = given("bob group=a group=b group=c group=d group=e");
+        let name = || std::iter::once(Check::Each(user("impersonate", "", &given)));
+        let others = || std::iter::from_fn(|| -> Option<Check<'_>> { unreachable!("nothing else is made") });
+        assert_eq!(all_allowed(name().chain(others()), &|_: &Attributes<'_>| Some(false)), Some(false));
+        assert_eq!(all_allowed(name().chain(others()), &|_: &Attributes<'_>| None), None);
+        let refused = first_refused(name().chain(others()), &|_: &Attributes<'_>| false);
+        assert_eq!(refused.map(|(place, _)| place), Some(1));
+        // Of a mode nothing but the name is there yet.
+        assert_eq!(constrained(&given, Mode::UserInfo).size_hint().0, 1);
+        assert_eq!(constrained(&given, Mode::UserInfo).count(), 2);
     }
 
     #[test]
