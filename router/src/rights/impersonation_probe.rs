@@ -78,7 +78,8 @@ async fn run(mirror: Weak<dyn ImpersonationSeen>, cluster: Arc<Cluster>, client:
     }
 }
 
-/// What all endpoints have together; `None` where one does not answer.
+/// What all endpoints have together; `None` where one does not answer. Of several kube-apiservers behind one address
+/// one is asked, and speaks for all.
 async fn ask(client: &ClusterClient) -> Option<ImpersonationFilter> {
     let mut all = None;
     for endpoint in well(&client.endpoints()) {
