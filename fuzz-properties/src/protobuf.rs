@@ -36,7 +36,8 @@ fn decode(mut bytes: &[u8]) -> Option<Message> {
             }
             _ => return None,
         };
-        (key >> 3 > 0).then_some(())?;
+        // Decoders of Go cut larger numbers to 32 bits, and see another field (`fieldNum := int32(wire >> 3)`).
+        (1..1 << 29).contains(&(key >> 3)).then_some(())?;
         message.push((key >> 3, value));
     }
     Some(message)
