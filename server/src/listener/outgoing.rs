@@ -14,9 +14,9 @@
 //! write is refused before it is made: when its head comes, and once more when its body has come.
 //!
 //! ```text
-//! request ─▶ room? ─▶ handler ─▶ room? ─▶ Metered ── piece ──▶ hyper, HTTP/2 ──▶ TLS ──▶ socket
-//!                                           │ asked for the next one:          blocked: nothing can be taken
-//!                                           │ HTTP/2 has room for it
+//! request ─▶ room? ─▶ handler ─▶ room? ─▶ records ─▶ Metered ── piece ──▶ hyper, HTTP/2 ──▶ TLS ──▶ socket
+//!                                  │                    ▲ │ asked for the next one:   blocked: nothing can be taken
+//!                                  └──── TakenRoom ─────┘ │ HTTP/2 has room for it
 //! ```
 
 mod counted;
@@ -43,6 +43,7 @@ use super::refusal::ListenerRefusal;
 use super::unread::Unread;
 use crate::handler::Body;
 use crate::records::bodies::BegunBody;
+use counted::Counted;
 use metered::{Metered, OutgoingBody};
 use overdue::AnswersUnderWay;
 use pieces::PIECE_BYTES;
@@ -50,6 +51,10 @@ use room::{ConnectionRoom, is_read};
 
 /// How often it is looked at. What is stuck is cut so much later at most.
 const LOOKED_AT_EVERY: Duration = Duration::from_secs(15);
+
+/// The room that a large answer has taken before it is metered. Writing of it may take as long as a disk or an audit
+/// webhook does, and those that come meanwhile find it taken. Given back when dropped.
+pub(super) struct TakenRoom(Counted);
 
 /// The answers of one connection.
 pub(super) struct Outgoing {
@@ -78,6 +83,9 @@ impl Outgoing {
     /// waited for the same, may find none. What was read for them is dropped, and they are told to come again. What a
     /// write is answered is never withheld; see [`Self::answer_room`].
     ///
+    /// What is large and in memory as a whole is counted from here on, by the room that comes with it: that is for
+    /// [`Self::meter`].
+    ///
     /// To be asked before anything is written of the answer, which is another one then.
     ///
     /// # Errors
@@ -86,22 +94,32 @@ impl Outgoing {
         &self,
         method: &Method,
         response: Response<Body>,
-    ) -> Result<Response<Body>, ListenerRefusal> {
+    ) -> Result<(Response<Body>, Option<TakenRoom>), ListenerRefusal> {
         let exact = response.body().size_hint().exact();
-        let may_be_large = exact.is_some_and(|bytes| bytes >= PIECE_BYTES as u64);
-        if !may_be_large || !is_read(method) || self.room.has_room() {
-            return Ok(response);
+        if exact.is_none_or(|bytes| bytes < PIECE_BYTES as u64) {
+            return Ok((response, None));
         }
         let (head, body) = response.into_parts();
-        let mut body = BegunBody::begin(body);
-        match take_whole(&mut body, exact) {
-            Some(_dropped) => Err(ListenerRefusal::TooManyUnread),
-            None => Ok(Response::from_parts(head, body.into_body())),
-        }
+        let body = BegunBody::begin(body);
+        let whole = body.data().filter(|data| is_whole(data, exact)).map(Bytes::len);
+        let taken = match whole {
+            None => None,
+            Some(bytes) if is_read(method) => {
+                Some(Counted::if_room(&self.room, bytes).ok_or(ListenerRefusal::TooManyUnread)?)
+            }
+            Some(bytes) => Some(Counted::new(&self.room, bytes)),
+        };
+        Ok((Response::from_parts(head, body.into_body()), taken.map(TakenRoom)))
     }
 
-    /// Meters the body of an answer. One that is in memory as a whole is held from now on to its end.
-    pub(super) fn meter(&self, response: Response<Body>, stream: OpenStream) -> Response<Body> {
+    /// Meters the body of an answer, which may have taken its room before. One that is in memory as a whole is held
+    /// from now on to its end. If it is another answer by now, what was taken is given back.
+    pub(super) fn meter(
+        &self,
+        response: Response<Body>,
+        taken: Option<TakenRoom>,
+        stream: OpenStream,
+    ) -> Response<Body> {
         let lasts = response.extensions().get() == Some(&RequestClass::Opaque);
         let (head, body) = response.into_parts();
         let exact = body.size_hint().exact();
@@ -109,7 +127,10 @@ impl Outgoing {
             return Response::from_parts(head, body);
         }
         let mut body = if exact.is_some() { BegunBody::begin(body) } else { BegunBody::of(body) };
-        let whole = take_whole(&mut body, exact);
+        let whole = body.take_data(|data| is_whole(data, exact)).map(|data| {
+            let counted = taken.map(|TakenRoom(counted)| counted).filter(|counted| counted.bytes() == data.len());
+            (data, counted)
+        });
         let answer = OutgoingBody::new(&self.room, &self.answers, lasts, stream);
         Response::from_parts(head, Metered::new(body, answer, whole).boxed_unsync())
     }
@@ -136,10 +157,10 @@ impl Outgoing {
     }
 }
 
-/// All of a body that has been begun and has exactly so many bytes, if it is there. A length alone says nothing: that
-/// of a member's answer is what the member says, and its bytes come when they come.
-fn take_whole(body: &mut BegunBody, exact: Option<u64>) -> Option<Bytes> {
-    body.take_data(|data| Some(data.len() as u64) == exact)
+/// Whether the data that a body begins with is all of it, which has exactly so many bytes. A length alone says nothing:
+/// that of a member's answer is what the member says, and its bytes come when they come.
+fn is_whole(data: &Bytes, exact: Option<u64>) -> bool {
+    Some(data.len() as u64) == exact
 }
 
 #[cfg(test)]
@@ -149,8 +170,74 @@ mod tests {
     use prometheus_client::metrics::gauge::Gauge;
 
     use super::super::coalesce::OpenStreams;
-    use super::super::unread::UNREAD_BYTES_MAX;
+    use super::super::unread::{HELD_BYTES_MAX, UNREAD_BYTES_MAX};
     use super::*;
+    use crate::handler::full;
+
+    /// A large object that is in memory as a whole, in bytes.
+    const OBJECT_BYTES: usize = 64 << 10;
+
+    /// An answer of [`OBJECT_BYTES`].
+    fn object() -> Response<Body> {
+        Response::new(full(vec![b'x'; OBJECT_BYTES]))
+    }
+
+    /// The answers of a connection that has all room to itself, and what of them is unread.
+    fn alone() -> (Outgoing, impl Fn() -> usize) {
+        let unread = Gauge::default();
+        let outgoing = Outgoing::new(Unread::new(unread.clone(), UNREAD_BYTES_MAX));
+        (outgoing, move || usize::try_from(unread.get()).unwrap())
+    }
+
+    /// What is written of an answer before it is metered may wait for a disk, for thousands of them at a time.
+    #[test]
+    fn answers_that_are_not_metered_yet_have_taken_their_room() {
+        let (outgoing, unread) = alone();
+        let get = || outgoing.withhold(&Method::GET, object());
+        let mut passed: Vec<_> = (0..2000).map_while(|_| get().ok()).collect();
+        assert_eq!(passed.len(), HELD_BYTES_MAX / OBJECT_BYTES);
+        assert!(matches!(get(), Err(ListenerRefusal::TooManyUnread)));
+        assert!(outgoing.withhold(&Method::GET, Response::new(full("small"))).is_ok());
+        assert_eq!(unread(), HELD_BYTES_MAX, "what is withheld or small takes nothing");
+        drop(passed.pop());
+        assert_eq!(unread(), HELD_BYTES_MAX - OBJECT_BYTES, "one that is dropped gives its room back");
+        passed.extend(get().ok());
+        assert_eq!(unread(), HELD_BYTES_MAX, "and the next one has it");
+        let write = outgoing.withhold(&Method::PATCH, object());
+        assert!(write.is_ok(), "what is written is written");
+        assert_eq!(unread(), HELD_BYTES_MAX + OBJECT_BYTES);
+        drop((passed, write));
+        assert_eq!(unread(), 0);
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_counted_once_until_it_is_taken() {
+        let (outgoing, unread) = alone();
+        for method in [Method::GET, Method::PATCH] {
+            let (answer, taken) = outgoing.withhold(&method, object()).unwrap();
+            assert_eq!(unread(), OBJECT_BYTES);
+            let mut metered = outgoing.meter(answer, taken, OpenStreams::default().open()).into_body();
+            let mut given = Vec::new();
+            while let Some(frame) = metered.frame().await {
+                given.push(frame.unwrap().into_data().unwrap());
+            }
+            assert_eq!(given.iter().map(Bytes::len).sum::<usize>(), OBJECT_BYTES);
+            drop(metered);
+            assert_eq!(unread(), OBJECT_BYTES, "the socket does not have it yet");
+            drop(given);
+            assert_eq!(unread(), 0);
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_in_place_of_another_does_not_keep_its_room() {
+        let (outgoing, unread) = alone();
+        let (_, taken) = outgoing.withhold(&Method::GET, object()).unwrap();
+        let metered = outgoing.meter(Response::new(full("another")), taken, OpenStreams::default().open());
+        assert!((1..OBJECT_BYTES).contains(&unread()), "{} bytes are counted", unread());
+        drop(metered);
+        assert_eq!(unread(), 0);
+    }
 
     #[tokio::test]
     async fn what_brings_nothing_is_not_passed_on() {
@@ -159,7 +246,7 @@ mod tests {
         let unread = Gauge::default();
         let outgoing = Outgoing::new(Unread::new(unread.clone(), UNREAD_BYTES_MAX));
         let mut given = Vec::new();
-        let mut metered = outgoing.meter(Response::new(body), OpenStreams::default().open()).into_body();
+        let mut metered = outgoing.meter(Response::new(body), None, OpenStreams::default().open()).into_body();
         while let Some(frame) = metered.frame().await {
             given.push(frame.unwrap().into_data().unwrap());
         }

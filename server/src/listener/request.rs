@@ -37,6 +37,8 @@ impl<H: Handler> ConnectionRequests<H> {
         // No function that is waited for: it would hold the request twice, in each stream.
         async move {
             let (method, version) = (request.method().clone(), request.version());
+            // What a large answer counts for until it is metered. Given back if the request is given up before.
+            let mut taken = None;
             let answer = match self.admit(&request) {
                 Err(refusal) => self.front.refuse(request, &self.client, refusal),
                 Ok((head, head_bytes)) => {
@@ -48,7 +50,12 @@ impl<H: Handler> ConnectionRequests<H> {
                         drop(head);
                         room
                     };
-                    let withhold = |answer| self.outgoing.withhold(&method, answer);
+                    let withhold = |answer| {
+                        self.outgoing.withhold(&method, answer).map(|(answer, room)| {
+                            taken = room;
+                            answer
+                        })
+                    };
                     // Boxed, so that a stream whose answer goes on for hours is not as large as the whole way of a
                     // request.
                     let answer = Box::pin(self.front.call(request, &self.client, note, (has_room, withhold))).await;
@@ -56,7 +63,7 @@ impl<H: Handler> ConnectionRequests<H> {
                     answer
                 }
             };
-            Ok(self.outgoing.meter(answer, open))
+            Ok(self.outgoing.meter(answer, taken, open))
         }
     }
 

@@ -118,10 +118,17 @@ impl BegunBody {
         Self { first: First::Passed, rest: body }
     }
 
+    /// The data of the first frame, if it is there. It is still to be passed on.
+    pub(crate) fn data(&self) -> Option<&Bytes> {
+        match &self.first {
+            First::Frame(Ok(frame)) => frame.data_ref(),
+            _ => None,
+        }
+    }
+
     /// The data of the first frame, if it is there and is wanted. It is not passed on then.
     pub(crate) fn take_data(&mut self, is_wanted: impl FnOnce(&Bytes) -> bool) -> Option<Bytes> {
-        let First::Frame(Ok(frame)) = &self.first else { return None };
-        if !frame.data_ref().is_some_and(is_wanted) {
+        if !self.data().is_some_and(is_wanted) {
             return None;
         }
         match std::mem::take(&mut self.first) {

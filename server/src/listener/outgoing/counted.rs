@@ -27,6 +27,21 @@ impl Counted {
         room.add(bytes);
         Self { room: Arc::clone(room), bytes }
     }
+
+    /// The same, if there is room for more now; else nothing is counted.
+    pub(super) fn if_room(room: &Arc<ConnectionRoom>, bytes: usize) -> Option<Self> {
+        room.add_if_room(bytes).then(|| Self { room: Arc::clone(room), bytes })
+    }
+
+    /// How many these are.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// This data as it is to be passed on: they are counted until the last piece of it is dropped.
+    pub(super) fn until_dropped(self, data: Bytes) -> Bytes {
+        Bytes::from_owner(CountedBytes { data, _counted: self })
+    }
 }
 
 impl Drop for Counted {
@@ -69,7 +84,7 @@ impl CountedPieces {
         }
         // A stream's pieces go one after another: when the socket has this one, it has those before.
         self.small = 0;
-        Bytes::from_owner(CountedBytes { data, _counted: Counted::new(room, with_small) })
+        Counted::new(room, with_small).until_dropped(data)
     }
 
     /// The last one is taken, or on its way, or will never be.

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::super::coalesce::OpenStream;
 use super::super::streams;
-use super::counted::CountedPieces;
+use super::counted::{Counted, CountedPieces};
 use super::overdue::AnswersUnderWay;
 use super::pieces::Pieces;
 use super::room::{ConnectionRoom, RoomWaiter};
@@ -41,11 +41,15 @@ impl OutgoingBody {
         Self { answers, waiter, number, held: 0, pieces: CountedPieces::default(), _stream: stream }
     }
 
-    /// Holds these bytes from now on, and gives them as they are to be passed on. Nothing is held before.
-    fn hold(&mut self, data: Bytes) -> Bytes {
+    /// Holds these bytes from now on, and gives them as they are to be passed on. Nothing is held before. They are
+    /// counted from now on, too, unless they are already.
+    fn hold(&mut self, data: Bytes, counted: Option<Counted>) -> Bytes {
         self.held = data.len();
         self.progressed();
-        self.pieces.give(&self.waiter.room, data)
+        match counted {
+            Some(counted) => counted.until_dropped(data),
+            None => self.pieces.give(&self.waiter.room, data),
+        }
     }
 
     /// What is held begins to be there, or some of it is taken.
@@ -80,18 +84,18 @@ pub(super) struct Metered {
 }
 
 impl Metered {
-    /// A body of which all data is there, or none is held yet.
-    pub(super) fn new(body: BegunBody, answer: OutgoingBody, whole: Option<Bytes>) -> Self {
+    /// A body of which all data is there, and may be counted already, or none is held yet.
+    pub(super) fn new(body: BegunBody, answer: OutgoingBody, whole: Option<(Bytes, Option<Counted>)>) -> Self {
         let mut metered = Self { body, answer, is_whole: whole.is_some(), rest: Pieces::default() };
-        if let Some(whole) = whole {
-            metered.hold(whole);
+        if let Some((data, counted)) = whole {
+            metered.hold(data, counted);
         }
         metered
     }
 
     /// Holds what is to be given next.
-    fn hold(&mut self, data: Bytes) {
-        self.rest = Pieces::new(self.answer.hold(data));
+    fn hold(&mut self, data: Bytes, counted: Option<Counted>) {
+        self.rest = Pieces::new(self.answer.hold(data, counted));
     }
 }
 
@@ -123,7 +127,7 @@ impl http_body::Body for Metered {
                 return Poll::Pending;
             }
             Ok(data) => {
-                self.hold(data);
+                self.hold(data, None);
                 Frame::data(self.rest.next().unwrap_or_default())
             }
             Err(other) => other,

@@ -41,6 +41,12 @@ impl RoomState {
     fn has_room(&self, unread: &Unread) -> bool {
         unread.load().has_room(self.bytes)
     }
+
+    /// Counts bytes that are given.
+    fn add(&mut self, unread: &Unread, bytes: usize) {
+        unread.add(self.bytes, bytes);
+        self.bytes += bytes;
+    }
 }
 
 impl ConnectionRoom {
@@ -49,16 +55,20 @@ impl ConnectionRoom {
         Self { unread, heads, state: Mutex::default() }
     }
 
-    /// Whether the connection may be given more now.
-    pub(super) fn has_room(&self) -> bool {
-        self.state.lock().has_room(&self.unread)
+    /// Counts bytes that are given, whether or not there is room.
+    pub(super) fn add(&self, bytes: usize) {
+        self.state.lock().add(&self.unread, bytes);
     }
 
-    /// Counts bytes that are given.
-    pub(super) fn add(&self, bytes: usize) {
+    /// Counts bytes that are given, if the connection may be given more now. Whether it may. It is one step: others of
+    /// the connection that ask at the same time find them counted.
+    pub(super) fn add_if_room(&self, bytes: usize) -> bool {
         let mut state = self.state.lock();
-        self.unread.add(state.bytes, bytes);
-        state.bytes += bytes;
+        let has_room = state.has_room(&self.unread);
+        if has_room {
+            state.add(&self.unread, bytes);
+        }
+        has_room
     }
 
     /// Takes bytes off the count, and wakes whoever waits for that.
