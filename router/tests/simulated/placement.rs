@@ -25,7 +25,7 @@ async fn the_annotation_names_the_cluster() {
 async fn without_a_word_it_is_said_how_to_choose() {
     let fixture = Fixture::start(["a", "b"]).await;
     let message = fixture.write("POST", CONFIG_MAPS, &config_map("x", "")).await.refused(400);
-    for way in ["tributary.dev/cluster", "/clusters/<name>", "placement", "a, b"] {
+    for way in ["tributary.dev/cluster", "/clusters/<name>", "placement", "a … (or b)"] {
         assert!(message.contains(way), "{way}: {message}");
     }
     // A PUT of what is nowhere is not found, as controllers expect that lost a race.
