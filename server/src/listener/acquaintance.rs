@@ -34,13 +34,15 @@ pub(super) struct Acquaintance {
     place: OnceLock<UserConnection>,
     /// It is to be closed, unless somebody is known on it.
     refused: Notify,
+    /// Whether that has been so: what comes afterwards is not waited for.
+    is_refused: AtomicBool,
     /// It has sent more of a head, or of trailers, than there is room for.
     no_room: Notify,
     /// Why there was none.
     refusal: OnceLock<ListenerRefusal>,
     /// How many heads were whole.
     heads: AtomicUsize,
-    /// Of how many requests it is being found out who sends them.
+    /// Of how many requests it is being found out who sends them, of those that came before anybody was refused.
     asked: Arc<watch::Sender<usize>>,
     /// Whoever reads on once somebody is known.
     reader: AtomicWaker,
@@ -49,12 +51,15 @@ pub(super) struct Acquaintance {
 /// A request of which it is being found out who sends it, until this is dropped.
 pub(super) struct UnknownSender {
     _head: HeldHead,
-    asked: Arc<watch::Sender<usize>>,
+    /// Among how many it is counted; `None` for one that came after somebody was refused.
+    asked: Option<Arc<watch::Sender<usize>>>,
 }
 
 impl Drop for UnknownSender {
     fn drop(&mut self) {
-        self.asked.send_modify(|asked| *asked -= 1);
+        if let Some(asked) = &self.asked {
+            asked.send_modify(|asked| *asked -= 1);
+        }
     }
 }
 
@@ -62,10 +67,10 @@ impl Acquaintance {
     /// Nobody is known yet.
     pub(super) fn new(stranger: Stranger, users: Arc<UserConnections>) -> Self {
         let (known, place) = (AtomicBool::new(false), OnceLock::new());
-        let (refused, no_room) = (Notify::new(), Notify::new());
+        let (refused, is_refused, no_room) = (Notify::new(), AtomicBool::new(false), Notify::new());
         let (heads, reader, refusal) = (AtomicUsize::new(0), AtomicWaker::new(), OnceLock::new());
         let asked = Arc::default();
-        Self { stranger, known, users, place, refused, no_room, refusal, heads, asked, reader }
+        Self { stranger, known, users, place, refused, is_refused, no_room, refusal, heads, asked, reader }
     }
 
     /// Whether somebody is known.
@@ -101,8 +106,13 @@ impl Acquaintance {
         }
         self.heads.fetch_add(1, Ordering::Relaxed);
         let head = self.stranger.hold(bytes)?;
-        self.asked.send_modify(|asked| *asked += 1);
-        Some(Some(UnknownSender { _head: head, asked: Arc::clone(&self.asked) }))
+        // Whoever never hears that it is to send no more could go on for as long as one of its requests is looked at.
+        let is_waited_for = !self.is_refused.load(Ordering::Acquire);
+        let asked = is_waited_for.then(|| Arc::clone(&self.asked));
+        if let Some(asked) = &asked {
+            asked.send_modify(|asked| *asked += 1);
+        }
+        Some(Some(UnknownSender { _head: head, asked }))
     }
 
     /// Ends when a head of which a part has come cannot be held. It is not read any further, so the connection is
@@ -130,7 +140,7 @@ impl Acquaintance {
             AuthenticationOutcome::Known { .. } if self.is_known() => Room::Enough,
             AuthenticationOutcome::Known { user } => match user.map(|user| self.users.take(user)) {
                 Some(None) => {
-                    self.refused.notify_one();
+                    self.refuse();
                     Room::Connections
                 }
                 place => {
@@ -143,16 +153,24 @@ impl Acquaintance {
                 }
             },
             AuthenticationOutcome::Unauthorized => {
-                self.refused.notify_one();
+                self.refuse();
                 Room::Enough
             }
         }
+    }
+
+    /// Has the connection closed, unless somebody is known on it by then.
+    fn refuse(&self) {
+        self.is_refused.store(true, Ordering::Release);
+        self.refused.notify_one();
     }
 
     /// Ends when the connection is to take no more requests. Nothing that others do on a connection that is known ends
     /// it. Cancel: safe.
     pub(super) async fn refused(&self) {
         let _ = tokio::time::timeout(STRANGER_TIMEOUT, self.refused.notified()).await;
+        // Whoever said for too long nothing of who they are is refused by that.
+        self.is_refused.store(true, Ordering::Release);
         if self.is_known() {
             std::future::pending().await
         }
@@ -160,7 +178,8 @@ impl Acquaintance {
 
     /// Ends when the last answers to a stranger have had their time. Who was refused first may become known by a
     /// request that was already under way, and what is answered to that goes on until it ends. So it is waited for
-    /// those of which it is being found out who sends them, and for the answers to these, too. Cancel: begins anew.
+    /// those of which it is being found out who sends them, and for the answers to these, too; for none that came
+    /// after the refusal. Cancel: begins anew.
     pub(super) async fn taken_leave(&self) {
         let asked_until = Instant::now() + STRANGERS_ASKED;
         let mut asked = self.asked.subscribe();
@@ -216,6 +235,33 @@ mod tests {
             assert!(leave.as_mut().now_or_never().is_none(), "its answer goes on");
             pass(5).await;
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_comes_after_a_refusal_is_not_waited_for() {
+        let own = acquaintance();
+        own.note(AuthenticationOutcome::Unauthorized);
+        let mut leave = Box::pin(own.taken_leave());
+        let mut requests = Vec::new();
+        for _ in 0..5 {
+            assert!(leave.as_mut().now_or_never().is_none());
+            requests.push(own.hold(100).unwrap().unwrap());
+            pass(1).await;
+        }
+        assert!(leave.as_mut().now_or_never().is_some(), "one of them is always being looked at");
+        drop(requests);
+
+        // The same of whoever has said nothing for too long.
+        let own = acquaintance();
+        let mut refused = Box::pin(own.refused());
+        assert!(refused.as_mut().now_or_never().is_none());
+        pass(30).await;
+        assert!(refused.as_mut().now_or_never().is_some());
+        let _request = own.hold(100).unwrap().unwrap();
+        let mut leave = Box::pin(own.taken_leave());
+        assert!(leave.as_mut().now_or_never().is_none());
+        pass(5).await;
+        assert!(leave.as_mut().now_or_never().is_some());
     }
 
     #[tokio::test(start_paused = true)]
