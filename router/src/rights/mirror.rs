@@ -340,12 +340,14 @@ impl RightsMirror {
     pub(super) async fn joined(&self) -> bool {
         let mut joining = self.clusters();
         joining.retain(|cluster| self.joins(cluster));
-        let is_one = !joining.is_empty();
-        while !joining.is_empty() {
-            tokio::time::sleep(FOUND_INTERVAL).await;
-            joining.retain(|cluster| self.joins(cluster));
+        // One after the other: a look takes the lock under which mirrors are published, and a thousand clusters may join
+        // at once while many wait.
+        for cluster in &joining {
+            while self.joins(cluster) {
+                tokio::time::sleep(FOUND_INTERVAL).await;
+            }
         }
-        is_one
+        !joining.is_empty()
     }
 
     /// Whether a cluster has just been configured, and it may soon be known what users may do there.
