@@ -52,6 +52,16 @@ struct RawListMeta {
     continue_token: Option<String>,
 }
 
+impl RawListMeta {
+    fn parse(text: &[u8]) -> serde_json::Result<Self> {
+        // An array would be taken for the fields in their order.
+        if text.first().is_some_and(|first| *first != b'{') {
+            return Err(serde::de::Error::custom("it is not an object"));
+        }
+        serde_json::from_slice(text)
+    }
+}
+
 /// Where in the list the next byte stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ListParserState {
@@ -178,7 +188,7 @@ impl ListParser {
         if self.place != ListParserState::End {
             return Err(ListError::Incomplete(self.read));
         }
-        let raw: RawListMeta = serde_json::from_slice(&self.metadata).map_err(ListError::Metadata)?;
+        let raw = RawListMeta::parse(&self.metadata).map_err(ListError::Metadata)?;
         Ok(ListMeta {
             resource_version: ResourceVersion::parse(&raw.resource_version).map_err(ListError::ResourceVersion)?,
             continue_token: raw.continue_token.filter(|token| !token.is_empty()),
@@ -197,7 +207,7 @@ impl ListParser {
         if self.metadata.is_empty() {
             return Ok((None, None));
         }
-        let raw: RawListMeta = serde_json::from_slice(&self.metadata).map_err(ListError::Metadata)?;
+        let raw = RawListMeta::parse(&self.metadata).map_err(ListError::Metadata)?;
         let token = raw.continue_token.filter(|token| !token.is_empty());
         Ok((ResourceVersion::parse(&raw.resource_version).ok(), token))
     }
@@ -406,7 +416,9 @@ mod tests {
         for end in 1..LIST.trim_end().len() {
             assert!(incomplete(&LIST[..end]), "{end}");
         }
-        assert!(matches!(parse(&[b"{}"], 100), Err(ListError::Metadata(_))));
+        for text in ["{}", r#"{"metadata":["8","x"]}"#, r#"{"metadata":null}"#, r#"{"metadata":"8"}"#] {
+            assert!(matches!(parse(&[text.as_bytes()], 100), Err(ListError::Metadata(_))), "{text}");
+        }
         assert!(matches!(parse(&[br#"{"metadata":{}}"#], 100), Err(ListError::ResourceVersion(_))));
         assert!(matches!(
             parse(&[br#"{"metadata":{"resourceVersion":"x"}}"#], 100),
