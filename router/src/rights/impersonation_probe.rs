@@ -4,7 +4,7 @@
 //! Neither its version nor its discovery tells: the feature can be switched off, or emulated away, and its metrics are
 //! for others. What tells it is its answer to a request that asks for a uid and names no user, which either filter
 //! refuses before anybody's rights are looked at, each in words of its own. Whatever is not these words is taken for
-//! the older filter, which allows less. (docs/decisions/0056-which-impersonation-a-cluster-has.md)
+//! the older filter, which allows less. (docs/decisions/0054-which-impersonation-a-cluster-has.md)
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
