@@ -27,8 +27,8 @@ const READY_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long a server may take to end after SIGTERM before it is killed.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Controllers that make namespaces, Deployments, aggregated roles and garbage collection live. The root CA publisher is
-/// left out: it puts an object into every namespace, and tests count objects.
+/// Controllers that make namespaces, Deployments, aggregated roles and garbage collection live. The root CA publisher
+/// is left out: it puts an object into every namespace, and tests count objects.
 const CONTROLLERS: &str = "namespace-controller,serviceaccount-controller,garbage-collector-controller,\
                            replicaset-controller,deployment-controller,disruption-controller,\
                            clusterrole-aggregation-controller";

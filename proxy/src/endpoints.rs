@@ -55,8 +55,8 @@ use crate::pool::LaneKind;
 /// with a member on another continent take; a client waits that long once, after which the endpoint is left out.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// So many times as long as the last connection took a request waits, where that is longer: handshakes that are known to
-/// take long are no fault. 2: they take longer at one time than at another.
+/// So many times as long as the last connection took a request waits, where that is longer: handshakes that are known
+/// to take long are no fault. 2: they take longer at one time than at another.
 const TIMES_AS_LONG: u32 = 2;
 
 /// How long what is under way at an endpoint that is drained may go on. 1 h: the longest that a
@@ -384,8 +384,8 @@ impl Endpoints {
     }
 }
 
-/// Waits for what is opened at an endpoint, and no longer than its patience where there is another. `None` where that is
-/// over: then it is known to be out of reach, unless something was heard of it meanwhile.
+/// Waits for what is opened at an endpoint, and no longer than its patience where there is another. `None` where that
+/// is over: then it is known to be out of reach, unless something was heard of it meanwhile.
 async fn opened_in_time<T>(
     endpoint: &Endpoint,
     has_another: bool,

@@ -58,8 +58,8 @@ pub(crate) async fn candidates_by_plan(
     }
 }
 
-/// Whether a list may leave out the clusters of which it is not known what may be listed there: as reads from memory, it
-/// says what those clusters say of which it is known.
+/// Whether a list may leave out the clusters of which it is not known what may be listed there: as reads from memory,
+/// it says what those clusters say of which it is known.
 fn is_in_part(configuration: &ConfigurationSnapshot, resource: &ResourceRequest, plan: ResourcePlan) -> bool {
     plan == ResourcePlan::ListLive && configuration.policy(&resource.resource).partial == Partial::Allow
 }

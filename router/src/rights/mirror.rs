@@ -340,8 +340,8 @@ impl RightsMirror {
     pub(super) async fn joined(&self) -> bool {
         let mut joining = self.clusters();
         joining.retain(|cluster| self.joins(cluster));
-        // One after the other: a look takes the lock under which mirrors are published, and a thousand clusters may join
-        // at once while many wait.
+        // One after the other: a look takes the lock under which mirrors are published, and a thousand clusters may
+        // join at once while many wait.
         for cluster in &joining {
             while self.joins(cluster) {
                 tokio::time::sleep(FOUND_INTERVAL).await;

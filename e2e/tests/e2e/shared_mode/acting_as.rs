@@ -548,7 +548,8 @@ async fn kubectl_acts_as_others(context: TestContext) -> anyhow::Result<()> {
             ensure!(refused == there, "{refused} instead of {there}");
             continue;
         }
-        // A member refuses even what kubectl asks first, which resources there are, and that has words of kubectl's own.
+        // A member refuses even what kubectl asks first, which resources there are, and that has words of kubectl's
+        // own.
         ensure!(refused.contains(&words), "{command:?}: {refused}, and at the member {there}");
     }
     Ok(())
