@@ -121,6 +121,14 @@ fn at(bytes: &[u8], path: &[u64], change: MessageRewrite<'_>) -> Result<Vec<u8>,
     Ok(encode(&message))
 }
 
+/// An entry of a map of texts. Decoders of Go read the length of its key and value whatever wire type these say.
+fn map_entry(bytes: &[u8]) -> Result<Message, Refused> {
+    let entry = decode(bytes).ok_or(Refused::Malformed)?;
+    let is_text =
+        |(number, value): &(u64, FieldValue)| !matches!(*number, 1 | 2) || matches!(value, FieldValue::Bytes(_));
+    if entry.iter().all(is_text) { Ok(entry) } else { Err(Refused::Malformed) }
+}
+
 fn last_text(message: &Message, number: u64) -> Result<String, Refused> {
     let texts = message.iter().filter(|(own, _)| *own == number);
     let last = texts
@@ -157,7 +165,7 @@ fn expected(shape: BodyKind, unknown: &[u8]) -> Result<Vec<u8>, Refused> {
         let mut kept = Vec::new();
         for (number, value) in decode(metadata).ok_or(Refused::Malformed)? {
             if let (12, FieldValue::Bytes(entry)) = (number, &value)
-                && last_text(&decode(entry).ok_or(Refused::Malformed)?, 1)? == CLUSTER_ANNOTATION
+                && last_text(&map_entry(entry)?, 1)? == CLUSTER_ANNOTATION
             {
                 continue;
             }
