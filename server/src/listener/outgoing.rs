@@ -127,12 +127,11 @@ impl Outgoing {
             return Response::from_parts(head, body);
         }
         let mut body = if exact.is_some() { BegunBody::begin(body) } else { BegunBody::of(body) };
-        let whole = body.take_data(|data| is_whole(data, exact)).map(|data| {
-            let counted = taken.map(|TakenRoom(counted)| counted).filter(|counted| counted.bytes() == data.len());
-            (data, counted)
-        });
+        let whole = body.take_data(|data| is_whole(data, exact));
+        // Whether its bytes are at hand again, or an audit event of them is still on its way.
+        let taken = taken.map(|TakenRoom(counted)| counted).filter(|counted| Some(counted.bytes() as u64) == exact);
         let answer = OutgoingBody::new(&self.room, &self.answers, lasts, stream);
-        Response::from_parts(head, Metered::new(body, answer, whole).boxed_unsync())
+        Response::from_parts(head, Metered::new(body, answer, whole, taken).boxed_unsync())
     }
 
     /// Notes whether the socket took what was to be written.
@@ -165,6 +164,10 @@ fn is_whole(data: &Bytes, exact: Option<u64>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use http_body::SizeHint;
     use http_body_util::StreamBody;
     use hyper::body::Frame;
     use prometheus_client::metrics::gauge::Gauge;
@@ -172,7 +175,7 @@ mod tests {
     use super::super::coalesce::OpenStreams;
     use super::super::unread::{HELD_BYTES_MAX, UNREAD_BYTES_MAX};
     use super::*;
-    use crate::handler::full;
+    use crate::handler::{BoxError, full};
 
     /// A large object that is in memory as a whole, in bytes.
     const OBJECT_BYTES: usize = 64 << 10;
@@ -227,6 +230,48 @@ mod tests {
             drop(given);
             assert_eq!(unread(), 0);
         }
+    }
+
+    /// Data that comes late, as it does while an audit event of it is written.
+    struct Late {
+        data: Option<Bytes>,
+        is_asked: bool,
+    }
+
+    impl http_body::Body for Late {
+        type Data = Bytes;
+        type Error = BoxError;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+            if !std::mem::replace(&mut self.is_asked, true) {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            Poll::Ready(self.data.take().map(|data| Ok(Frame::data(data))))
+        }
+
+        fn size_hint(&self) -> SizeHint {
+            SizeHint::with_exact(self.data.as_ref().map_or(0, Bytes::len) as u64)
+        }
+    }
+
+    /// The last one for which there was room is not in its own way, either.
+    #[tokio::test]
+    async fn an_answer_that_comes_late_keeps_its_room_meanwhile() {
+        let (outgoing, unread) = alone();
+        let mut passed: Vec<_> = (0..2000).map_while(|_| outgoing.withhold(&Method::GET, object()).ok()).collect();
+        let (_, taken) = passed.pop().unwrap();
+        let late = Late { data: Some(vec![b'x'; OBJECT_BYTES].into()), is_asked: false };
+        let late = Response::new(late.boxed_unsync());
+        let mut metered = outgoing.meter(late, taken, OpenStreams::default().open()).into_body();
+        assert_eq!(unread(), HELD_BYTES_MAX);
+        let first = metered.frame().await.unwrap().unwrap().into_data().unwrap();
+        assert_eq!(unread(), HELD_BYTES_MAX);
+        drop((metered, first));
+        assert_eq!(unread(), HELD_BYTES_MAX - OBJECT_BYTES);
     }
 
     #[tokio::test]

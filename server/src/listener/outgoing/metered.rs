@@ -79,22 +79,25 @@ pub(super) struct Metered {
     answer: OutgoingBody,
     /// Whether all of it is there: it is held from the beginning to the end.
     is_whole: bool,
+    /// The room that is taken for all of it, until that is there.
+    reserved: Option<Counted>,
     /// What is held and not given yet.
     rest: Pieces,
 }
 
 impl Metered {
-    /// A body of which all data is there, and may be counted already, or none is held yet.
-    pub(super) fn new(body: BegunBody, answer: OutgoingBody, whole: Option<(Bytes, Option<Counted>)>) -> Self {
-        let mut metered = Self { body, answer, is_whole: whole.is_some(), rest: Pieces::default() };
-        if let Some((data, counted)) = whole {
-            metered.hold(data, counted);
+    /// A body of which all data is there, or none is held yet. Either may have its room already.
+    pub(super) fn new(body: BegunBody, answer: OutgoingBody, whole: Option<Bytes>, reserved: Option<Counted>) -> Self {
+        let mut metered = Self { body, answer, is_whole: whole.is_some(), reserved, rest: Pieces::default() };
+        if let Some(data) = whole {
+            metered.hold(data);
         }
         metered
     }
 
     /// Holds what is to be given next.
-    fn hold(&mut self, data: Bytes, counted: Option<Counted>) {
+    fn hold(&mut self, data: Bytes) {
+        let counted = self.reserved.take().filter(|counted| counted.bytes() == data.len());
         self.rest = Pieces::new(self.answer.hold(data, counted));
     }
 }
@@ -113,7 +116,8 @@ impl http_body::Body for Metered {
         }
         if !self.is_whole {
             self.answer.release();
-            if !self.answer.waiter.has_room(cx) {
+            // What has its room would wait for itself.
+            if self.reserved.is_none() && !self.answer.waiter.has_room(cx) {
                 return Poll::Pending;
             }
         }
@@ -127,7 +131,7 @@ impl http_body::Body for Metered {
                 return Poll::Pending;
             }
             Ok(data) => {
-                self.hold(data, None);
+                self.hold(data);
                 Frame::data(self.rest.next().unwrap_or_default())
             }
             Err(other) => other,
