@@ -2,7 +2,10 @@
 //! (`plugin/pkg/audit/truncate`), but that one drops what is as long without its bodies. Nobody is to be left out of
 //! the log by a long query: here what else a client chooses is cut, too.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use crate::cli::audit::{AuditLogArguments, AuditWebhookArguments};
@@ -11,6 +14,8 @@ use crate::cli::audit::{AuditLogArguments, AuditWebhookArguments};
 const TRUNCATED: &str = "audit.k8s.io/truncated";
 /// What is put where a text was cut, as of a long name of a client's program.
 const TRUNCATED_SUFFIX: &str = "...TRUNCATED";
+/// What a client and a member have sent.
+const BODIES: [&str; 2] = ["requestObject", "responseObject"];
 /// How many bytes a text may have, and how many entries a list, in an event that is too long without its bodies: as
 /// many as it has room for. Many groups are told by their beginnings before any of them is left out.
 const CUTS: [(usize, usize); 5] = [(1024, 512), (256, 512), (64, 512), (64, 64), (64, 4)];
@@ -48,11 +53,12 @@ impl Truncation {
         if line.len() <= self.event {
             return Some(line);
         }
-        let mut event: Value = serde_json::from_slice(&line).ok()?;
+        // Bodies are passed over and not read: they may be nested deeper than a tree of values may be.
+        let fields: BTreeMap<String, Box<RawValue>> = serde_json::from_slice(&line).ok()?;
+        let kept = fields.into_iter().filter(|(name, _)| !BODIES.contains(&name.as_str()));
+        let read = |(name, text): (String, Box<RawValue>)| Some((name, serde_json::from_str(text.get()).ok()?));
+        let mut event = Value::Object(kept.map(read).collect::<Option<_>>()?);
         let fields = event.as_object_mut()?;
-        for body in ["requestObject", "responseObject"] {
-            fields.remove(body);
-        }
         let annotations = fields.entry("annotations").or_insert_with(|| Value::Object(Map::new()));
         annotations.as_object_mut()?.insert(TRUNCATED.to_owned(), "true".into());
         if let Some(line) = self.fitting(&event) {
@@ -158,6 +164,15 @@ mod tests {
         ] {
             assert_eq!(own.cut(line(&event)), expected.as_ref().map(line), "{event}");
         }
+    }
+
+    /// A body may be as deep as its own tree, and stands one deeper in an event.
+    #[test]
+    fn a_body_that_is_nested_deeply_hides_nothing() {
+        let deep = format!("{}{}", "[".repeat(127), "]".repeat(127));
+        let own = Truncation { event: 200, list: 0 };
+        let cut = own.cut(format!("{{\"auditID\":\"a\",\"requestObject\":{deep}}}\n").into());
+        assert_eq!(cut, Some(line(&json!({"auditID": "a", "annotations": {TRUNCATED: "true"}}))));
     }
 
     /// JSON doubles a backslash, and has six bytes for what is below a blank.
