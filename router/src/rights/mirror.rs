@@ -342,11 +342,14 @@ impl RightsMirror {
         joining.retain(|cluster| self.joins(cluster));
         // One after the other: a look takes the lock under which mirrors are published, and a thousand clusters may
         // join at once while many wait.
-        for cluster in &joining {
-            while self.joins(cluster) {
-                tokio::time::sleep(FOUND_INTERVAL).await;
+        let all = async {
+            for cluster in &joining {
+                while self.joins(cluster) {
+                    tokio::time::sleep(FOUND_INTERVAL).await;
+                }
             }
-        }
+        };
+        let _what_joins_again_is_not_waited_for = tokio::time::timeout(JOINS_WITHIN, all).await;
         !joining.is_empty()
     }
 
