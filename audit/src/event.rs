@@ -14,6 +14,7 @@ use tributary_apimachinery::{RequestInfo, Verb};
 use crate::body::{AuditBody, Omitted};
 use crate::checker::{AuditAttributes, AuditDecision};
 use crate::response_status::ResponseStatus;
+use crate::truncation::{TRUNCATED_ANNOTATION, shortened};
 use crate::{Level, MicroTime, Stage, without_tokens};
 use crate::{json, secrets};
 pub use annotation::Annotation;
@@ -21,10 +22,6 @@ pub use object_reference::ObjectReference;
 
 /// The longest name of a client's program that is written, in bytes.
 const USER_AGENT_MAX: usize = 1024;
-/// What is put where a longer one was cut.
-const TRUNCATED_SUFFIX: &str = "...TRUNCATED";
-/// Said of an event whose bodies were too long, by kube-apiserver (`plugin/pkg/audit/truncate`) and here.
-const TRUNCATED_ANNOTATION: &str = "audit.k8s.io/truncated";
 /// The key of whom somebody asks to be.
 const IMPERSONATED_USER: &[u8] = br#","impersonatedUser":"#;
 
@@ -370,7 +367,7 @@ fn known(level: Level, verb: &str, facts: &RequestFacts<'_>) -> (Vec<u8>, usize,
     }
     known.push(b']');
     if !facts.user_agent.is_empty() {
-        json::field(&mut known, r#","userAgent":"#, &shortened(facts.user_agent));
+        json::field(&mut known, r#","userAgent":"#, &shortened(facts.user_agent, USER_AGENT_MAX));
     }
     (known, stage_at, impersonated_at)
 }
@@ -386,14 +383,6 @@ pub fn event_list<L: AsRef<[u8]>>(lines: &[L]) -> Vec<u8> {
     }
     list.extend_from_slice(b"]}");
     list
-}
-
-/// The name of a client's program, cut if it is too long.
-fn shortened(user_agent: &str) -> Cow<'_, str> {
-    match user_agent.len() > USER_AGENT_MAX {
-        true => format!("{}{TRUNCATED_SUFFIX}", &user_agent[..user_agent.floor_char_boundary(USER_AGENT_MAX)]).into(),
-        false => user_agent.into(),
-    }
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ mod policy;
 mod response_status;
 mod secrets;
 mod source_ips;
+mod truncation;
 
 pub use body::{AuditBody, BODY_BYTES_MAX};
 pub use checker::{AuditAttributes, AuditDecision, decoded};
@@ -29,3 +30,4 @@ pub use secrets::without_tokens;
 pub use source_ips::source_ips;
 /// How much is written of a request.
 pub use tributary_apimachinery::AuditLevel as Level;
+pub use truncation::truncated_line;
