@@ -31,6 +31,7 @@ pub mod built_in;
 pub mod change;
 pub mod cluster_name;
 pub mod collection_version;
+pub mod dns_name;
 pub mod duration;
 pub mod explain;
 pub mod filter;
@@ -60,6 +61,7 @@ pub mod wire;
 pub use change::{Change, ChangeType};
 pub use cluster_name::{ClusterName, InvalidClusterName};
 pub use collection_version::CollectionVersion;
+pub use dns_name::{dns_subdomain_errors, is_dns_subdomain, is_namespace_name};
 pub use explain::explain;
 pub use filter::{ClusterSelector, Filter};
 pub use host::{Host, HostName, InvalidHost};
@@ -83,10 +85,7 @@ pub use policy::resource_pattern::{InvalidResourcePattern, ResourcePattern};
 pub use poll_round::{PollRound, PollSide};
 pub use query::Query;
 pub use request_info::requested_resource::RequestedResource;
-pub use request_info::{
-    RequestClass, RequestInfo, RequestTarget, ResourceRequest, Verb, is_dns_subdomain, is_namespace_name,
-    is_path_segment_name,
-};
+pub use request_info::{RequestClass, RequestInfo, RequestTarget, ResourceRequest, Verb, is_path_segment_name};
 pub use resource::{GroupVersion, GroupVersionResource};
 pub use resource_version::{InvalidResourceVersion, ResourceVersion};
 pub use selectable_fields::selectable_fields;

@@ -308,23 +308,6 @@ pub fn is_path_segment_name(name: &str) -> bool {
     !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '%'])
 }
 
-/// Whether a text can be the name of a namespace: a DNS-1123 label (`ValidateNamespaceName` in
-/// apimachinery's `pkg/api/validation/generic.go`).
-pub fn is_namespace_name(text: &str) -> bool {
-    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    (1..=63).contains(&text.len()) && text.bytes().all(is_inner) && !text.starts_with('-') && !text.ends_with('-')
-}
-
-/// Whether a text is a DNS-1123 subdomain (`IsDNS1123Subdomain` in apimachinery's `pkg/util/validation/validation.go`),
-/// as the name of a ServiceAccount is. Allocates nothing.
-pub fn is_dns_subdomain(text: &str) -> bool {
-    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    let is_label = |label: &str| {
-        !label.is_empty() && label.bytes().all(is_inner) && !label.starts_with('-') && !label.ends_with('-')
-    };
-    text.len() <= 253 && text.split('.').all(is_label)
-}
-
 fn non_resource_verb(method: &str) -> Verb {
     const METHODS: [(&str, &str); 9] = [
         ("GET", "get"),

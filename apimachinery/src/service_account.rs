@@ -1,6 +1,6 @@
 //! The user that a ServiceAccount is.
 
-use crate::request_info::{is_dns_subdomain, is_namespace_name};
+use crate::dns_name::{is_dns_subdomain, is_namespace_name};
 
 /// What begins the name of the user that a ServiceAccount is; namespace and name follow
 /// (`ServiceAccountUsernamePrefix` in apiserver's `pkg/authentication/serviceaccount/util.go`).

@@ -1,13 +1,12 @@
 //! What a label's key and value may be (apimachinery's `IsLabelKey` and `IsLabelValue`), without regular expressions.
 
+use crate::dns_name::dns_subdomain_errors;
+
 /// The longest name part of a key and the longest value, in bytes.
 const NAME_MAX: usize = 63;
-/// The longest prefix of a key, a DNS-1123 subdomain, in bytes.
-const PREFIX_MAX: usize = 253;
 
 const NAME_RULE: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 const VALUE_RULE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
-const SUBDOMAIN_RULE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 
 /// What is wrong with a key; empty if nothing is.
 pub(super) fn key_errors(key: &str) -> Vec<String> {
@@ -18,12 +17,7 @@ pub(super) fn key_errors(key: &str) -> Vec<String> {
             if prefix.is_empty() {
                 errors.push("prefix part must be non-empty".to_owned());
             } else {
-                if prefix.len() > PREFIX_MAX {
-                    errors.push(format!("prefix part must be no more than {PREFIX_MAX} bytes"));
-                }
-                if !is_subdomain(prefix) {
-                    errors.push(format!("prefix part {SUBDOMAIN_RULE}"));
-                }
+                errors.extend(dns_subdomain_errors(prefix).into_iter().map(|error| format!("prefix part {error}")));
             }
             *name
         }
@@ -64,16 +58,6 @@ fn is_name(text: &str) -> bool {
     first.is_ascii_alphanumeric()
         && last.is_ascii_alphanumeric()
         && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
-}
-
-fn is_subdomain(text: &str) -> bool {
-    text.split('.').all(|label| {
-        let bytes = label.as_bytes();
-        let end = |byte: Option<&u8>| byte.is_some_and(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9'));
-        end(bytes.first())
-            && end(bytes.last())
-            && bytes.iter().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'))
-    })
 }
 
 #[cfg(test)]

@@ -1,12 +1,9 @@
 //! What is wrong with a policy, each as apimachinery's `field.Error` writes it.
 
+use tributary_apimachinery::dns_subdomain_errors;
+
 use super::file::{File, Resources, Rule};
 use crate::{Level, Stage};
-
-/// The longest name of a group, in bytes.
-const SUBDOMAIN_MAX: usize = 253;
-/// What a group's name must be (apimachinery `dns1123SubdomainErrorMsg`).
-const SUBDOMAIN_RULE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 
 /// All that is wrong, in kube-apiserver's order.
 pub(super) fn problems(file: &File) -> Vec<String> {
@@ -56,13 +53,7 @@ fn validate_url(url: &str, field: &str, problems: &mut Vec<String>) {
 fn validate_resources(resources: &Resources, field: &str, problems: &mut Vec<String>) {
     let group = &resources.group;
     if !group.is_empty() && group != "*" {
-        let mut wrong = Vec::new();
-        if group.len() > SUBDOMAIN_MAX {
-            wrong.push("must be no more than 253 bytes");
-        }
-        if !is_subdomain(group) {
-            wrong.push(SUBDOMAIN_RULE);
-        }
+        let wrong = dns_subdomain_errors(group);
         if !wrong.is_empty() {
             problems.push(format!("{field}.group: Invalid value: {group:?}: {}", wrong.join(",")));
         }
@@ -85,15 +76,4 @@ fn validate_stages(stages: &[String], field: &str, problems: &mut Vec<String>) {
 /// A list as apimachinery writes a value that is no text: as JSON.
 fn list(values: &[String]) -> String {
     serde_json::to_string(values).unwrap_or_default()
-}
-
-fn is_subdomain(text: &str) -> bool {
-    let is_end = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let is_label = |label: &str| {
-        let bytes = label.as_bytes();
-        bytes.iter().all(|byte| is_end(*byte) || *byte == b'-')
-            && bytes.first().is_some_and(|first| is_end(*first))
-            && bytes.last().is_some_and(|last| is_end(*last))
-    };
-    text.split('.').all(is_label)
 }
