@@ -55,6 +55,7 @@ pub mod service_account;
 pub mod snapshot;
 pub mod status;
 pub mod text;
+pub mod user_names;
 pub mod when_woken;
 pub mod wire;
 
@@ -93,4 +94,5 @@ pub use selector::{FieldSelector, LabelSelector, SelectorBounds};
 pub use service_account::{SERVICE_ACCOUNT_USERNAME_PREFIX, ServiceAccount};
 pub use snapshot::{Scope, Snapshot, Walk};
 pub use status::{FieldError, Status, StatusCause, StatusDetails, StatusMetadata, StatusReason};
+pub use user_names::{ANONYMOUS_USER, AUTHENTICATED_GROUP, MASTERS_GROUP, NOBODY, UNAUTHENTICATED_GROUP};
 pub use when_woken::WhenWoken;

@@ -37,6 +37,18 @@ pub enum Verb {
 }
 
 impl Verb {
+    /// The verbs of requests for resources.
+    pub const OF_RESOURCES: [Self; 8] = [
+        Self::Get,
+        Self::List,
+        Self::Watch,
+        Self::Create,
+        Self::Update,
+        Self::Patch,
+        Self::Delete,
+        Self::DeleteCollection,
+    ];
+
     /// The verb as RBAC writes it.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-use tributary_apimachinery::ClusterName;
+use tributary_apimachinery::{ANONYMOUS_USER, AUTHENTICATED_GROUP, ClusterName, MASTERS_GROUP, UNAUTHENTICATED_GROUP};
 
-use crate::user::{ANONYMOUS_USER, AUTHENTICATED_GROUP, Authority, Reach, UNAUTHENTICATED_GROUP, UserInfo};
+use crate::user::{Authority, Reach, UserInfo};
 use crate::verifier_name::VerifierName;
 
 /// Names that mean something in each cluster by themselves.
@@ -14,7 +14,7 @@ pub(crate) const SYSTEM: &str = "system:";
 const NODE: &str = "system:node:";
 /// Groups that no member is ever told: the first may do everything, the second is what kubelets are. Nor users of these
 /// names.
-const NEVER_SENT: [&str; 2] = ["system:masters", "system:nodes"];
+const NEVER_SENT: [&str; 2] = [MASTERS_GROUP, "system:nodes"];
 /// Users whom no verifier names, and groups that would take `system:authenticated` away.
 const ANONYMOUS: [&str; 2] = [ANONYMOUS_USER, UNAUTHENTICATED_GROUP];
 

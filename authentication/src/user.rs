@@ -3,18 +3,9 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use tributary_apimachinery::{ClusterName, ServiceAccount};
+use tributary_apimachinery::{ANONYMOUS_USER, AUTHENTICATED_GROUP, ClusterName, ServiceAccount, UNAUTHENTICATED_GROUP};
 
 use crate::verifier_name::VerifierName;
-
-/// The group of everybody whom a verifier knows. kube-apiserver adds it by itself, and it gives nothing that another
-/// user lacks.
-pub const AUTHENTICATED_GROUP: &str = "system:authenticated";
-
-/// The name of whoever has no credentials.
-pub(crate) const ANONYMOUS_USER: &str = "system:anonymous";
-/// The group of whoever has no credentials. Beside it kube-apiserver adds no [`AUTHENTICATED_GROUP`].
-pub(crate) const UNAUTHENTICATED_GROUP: &str = "system:unauthenticated";
 
 /// Keys of extras under which kube-apiserver notes which credential was used.
 pub(crate) const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";

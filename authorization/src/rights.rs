@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use imbl::HashMap as SharedMap;
-use tributary_apimachinery::ClusterName;
+use tributary_apimachinery::{ClusterName, MASTERS_GROUP};
 
 use crate::allowed_by::{AllowedBy, UserBinding, role_not_found};
 use crate::attributes::{Attributes, ResourceAttributes, User};
@@ -13,9 +13,6 @@ use crate::rule::{Marks, Rule, Rules};
 use crate::share::{Grant, Share};
 use crate::shared_parts::{SHARED_FROM, SharedParts};
 use crate::visible::{Part, Visible};
-
-/// The group that an authorizer before RBAC lets do everything (`user.SystemPrivilegedGroup`).
-const MASTERS: &str = "system:masters";
 
 /// How much is remembered of subjects that lost what they had in a cluster, in subjects and 256 bytes of their names.
 /// 1,024: bindings come and go with namespaces, and what nobody remembers any more counts as changed for everybody
@@ -436,7 +433,7 @@ impl FleetRights {
 }
 
 fn is_master(user: User<'_>) -> bool {
-    user.groups.iter().any(|group| group == MASTERS)
+    user.groups.iter().any(|group| group == MASTERS_GROUP)
 }
 
 /// What shares reach; `None` for everything.

@@ -2,6 +2,8 @@
 
 mod fields;
 
+use tributary_apimachinery::Verb;
+
 use crate::connections::MissedConnections;
 use crate::explanation::Field;
 use crate::hidden::{Hidden, hidden};
@@ -14,7 +16,9 @@ use crate::rule::{Matcher, Rule};
 pub const RULES_MAX: usize = 4_096;
 
 /// Verbs of requests for resources.
-const RESOURCE_VERBS: [&str; 8] = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"];
+fn resource_verbs() -> [&'static str; 8] {
+    Verb::OF_RESOURCES.map(Verb::as_str)
+}
 
 /// Verbs of requests for no resource: methods in lower case.
 const METHODS: [&str; 9] = ["get", "head", "post", "put", "patch", "delete", "options", "connect", "trace"];
@@ -120,10 +124,10 @@ fn whole_rule(rule: &Rule, place: Place, findings: &mut Findings) {
     // Of what is no verb at all it is said by itself.
     let is_told = rule.verbs.is_empty() || !rule.verbs.iter().all(|entry| fields::is_verb(entry));
     let has_verb = |known: &[&str]| is_told || accepts("") || known.iter().any(|verb| accepts(verb));
-    if matcher.takes_resources() && !has_verb(&RESOURCE_VERBS) {
+    if matcher.takes_resources() && !has_verb(&resource_verbs()) {
         let message = format!(
             "has no verb of requests for resources, so the rule's resources never match; add one of {}",
-            RESOURCE_VERBS.join(", ")
+            resource_verbs().join(", ")
         );
         findings.error(path(Field::Verbs), message);
     } else if matcher.takes_resources()

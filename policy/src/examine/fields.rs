@@ -1,6 +1,6 @@
 //! One field of a rule by itself.
 
-use super::{Findings, METHODS, RESOURCE_VERBS};
+use super::{Findings, METHODS, resource_verbs};
 use crate::explanation::Field;
 use crate::place::Place;
 use crate::rule::Rule;
@@ -68,7 +68,7 @@ pub(super) fn is_verb(entry: &str) -> bool {
 }
 
 fn verb(entry: &str) -> Option<String> {
-    let is_known = |verb: &str| RESOURCE_VERBS.contains(&verb) || METHODS.contains(&verb);
+    let is_known = |verb: &str| resource_verbs().contains(&verb) || METHODS.contains(&verb);
     if is_known(entry) {
         return None;
     }
@@ -77,7 +77,7 @@ fn verb(entry: &str) -> Option<String> {
         true => format!("write {lower:?}"),
         false => format!(
             "allowed are {}, for requests for no resource {}, and \"*\"",
-            RESOURCE_VERBS.join(", "),
+            resource_verbs().join(", "),
             METHODS.join(", ")
         ),
     };

@@ -5,19 +5,13 @@ use std::sync::Arc;
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
-use tributary_apimachinery::ServiceAccount;
+use tributary_apimachinery::{AUTHENTICATED_GROUP, NOBODY, ServiceAccount, UNAUTHENTICATED_GROUP};
 
 use crate::credentials::exec_plugin::bearer;
 use crate::forward::headers::is_impersonation;
 
-/// kube-apiserver adds this group to every authenticated user, so it need not be sent, and an impersonator needs no
-/// right to it (apiserver `pkg/endpoints/filters/impersonation`).
-const AUTHENTICATED_GROUP: &str = "system:authenticated";
-/// Keeps kube-apiserver from adding `system:authenticated`.
-const UNAUTHENTICATED_GROUP: &str = "system:unauthenticated";
-
 /// The uid that is asked for without a name. It is nobody's.
-pub(crate) const NAMELESS_UID: &str = "tributary.dev:nobody";
+pub(crate) const NAMELESS_UID: &str = NOBODY;
 
 /// What begins the name of a header of an extra; its key follows.
 const EXTRA: &str = "impersonate-extra-";

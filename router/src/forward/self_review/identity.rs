@@ -4,7 +4,8 @@ use std::collections::HashSet;
 
 use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::json;
-use tributary_authentication::{AUTHENTICATED_GROUP, UserInfo};
+use tributary_apimachinery::AUTHENTICATED_GROUP;
+use tributary_authentication::UserInfo;
 
 use crate::body::Body;
 use crate::negotiate::ResponseKind;

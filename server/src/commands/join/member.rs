@@ -6,6 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use http::{Method, StatusCode};
 use secrecy::SecretString;
 use serde_json::{Value, json};
+use tributary_apimachinery::NOBODY;
 use tributary_apimachinery::text::printable;
 
 use super::account::{Account, Impersonation};
@@ -16,8 +17,6 @@ use crate::output::print;
 
 /// Whose fields these are, as the cluster's `managedFields` say.
 const MANAGER: &str = "tributary-join";
-/// As whom it is tried whether the account may act as somebody: nobody has this name.
-const NOBODY: &str = "tributary.dev:nobody";
 
 impl Member {
     /// Kubernetes' minor version.

@@ -8,16 +8,12 @@ use crate::commands::join::resources::KnownResources;
 use crate::commands::resource_names::ResourceNames;
 use crate::front::policy_question::{PolicyQuestion, QuestionResource, QuestionTarget};
 
-/// The verbs that requests for resources have.
-const VERBS: [Verb; 8] =
-    [Verb::Get, Verb::List, Verb::Watch, Verb::Create, Verb::Update, Verb::Patch, Verb::Delete, Verb::DeleteCollection];
-
 /// Checks that there are requests for a resource by the verb. Of a path it is found out otherwise.
 ///
 /// # Errors
 /// The verb, and those that there are.
 pub(super) fn check_verb(question: &PolicyQuestion) -> anyhow::Result<()> {
-    let verbs = VERBS.map(Verb::as_str);
+    let verbs = Verb::OF_RESOURCES.map(Verb::as_str);
     let is_one = matches!(question.target, QuestionTarget::Path(_)) || verbs.contains(&&*question.verb);
     ensure!(is_one, "--verb {}: no request for a resource has it; it is one of {}", question.verb, verbs.join(", "));
     Ok(())
