@@ -2,6 +2,7 @@
 
 pub mod access_log;
 pub mod audit;
+mod boolean;
 mod check;
 mod clusters;
 mod completion;

@@ -8,6 +8,8 @@ use clap::builder::RangedU64ValueParser;
 use clap::{ArgAction, Args, ValueEnum};
 use tributary_apimachinery::duration;
 
+use super::boolean::boolean;
+
 /// What is written of requests, and where.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Audit")]
@@ -39,7 +41,8 @@ pub struct AuditLogArguments {
     #[arg(long, value_name = "N", default_value_t = 100)]
     pub audit_log_maxbackup: usize,
     /// Compress rotated audit logs (gzip)
-    #[arg(long)]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
+        default_value = "false", action = ArgAction::Set, value_parser = boolean())]
     pub audit_log_compress: bool,
     /// The format of the log; there is no other
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "json")]
@@ -57,7 +60,8 @@ pub struct AuditLogArguments {
     pub audit_log_batch_buffer_size: usize,
     /// Leave the bodies out of events that are longer than --audit-log-truncate-max-event-size, and cut texts and lists
     /// of those that are longer without
-    #[arg(long)]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
+        default_value = "false", action = ArgAction::Set, value_parser = boolean())]
     pub audit_log_truncate_enabled: bool,
     /// Bytes that an event in the log may have, where longer ones are truncated
     #[arg(long, value_name = "BYTES", default_value_t = EVENT_BYTES, value_parser = count())]
@@ -89,7 +93,7 @@ pub struct AuditWebhookArguments {
     pub audit_webhook_batch_max_wait: Duration,
     /// Send no more lists than --audit-webhook-batch-throttle-qps says, in batch mode
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
-        default_value = "false", action = ArgAction::Set)]
+        default_value = "false", action = ArgAction::Set, value_parser = boolean())]
     pub audit_webhook_batch_throttle_enable: bool,
     /// Lists that are sent in a second on average at most, in batch mode
     #[arg(long, value_name = "N", default_value_t = 10.0, value_parser = rate)]
@@ -99,7 +103,8 @@ pub struct AuditWebhookArguments {
     pub audit_webhook_batch_throttle_burst: u32,
     /// Leave the bodies out of events that are longer than --audit-webhook-truncate-max-event-size, and cut texts and
     /// lists of those that are longer without; send longer lists than --audit-webhook-truncate-max-batch-size in parts
-    #[arg(long)]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
+        default_value = "false", action = ArgAction::Set, value_parser = boolean())]
     pub audit_webhook_truncate_enabled: bool,
     /// Bytes that an event may have that is sent, where longer ones are truncated
     #[arg(long, value_name = "BYTES", default_value_t = EVENT_BYTES, value_parser = count())]
@@ -217,12 +222,29 @@ mod tests {
     /// A throttle would let one client's cheap requests fill the buffer, from which another's write is then dropped.
     #[test]
     fn the_webhook_is_throttled_only_where_that_is_asked_for() {
-        let flag = "--audit-webhook-batch-throttle-enable";
-        let (on, off) = (format!("{flag}=true"), format!("{flag}=false"));
-        for (given, expected) in [(None, false), (Some(flag), true), (Some(&*on), true), (Some(&*off), false)] {
-            let line = Line::parse_from(["serve"].into_iter().chain(given));
-            assert_eq!(line.audit.webhook.audit_webhook_batch_throttle_enable, expected, "{given:?}");
+        for arguments in [Line::parse_from(["serve"]).audit, AuditArguments::default()] {
+            assert!(!arguments.webhook.audit_webhook_batch_throttle_enable);
         }
-        assert!(!AuditArguments::default().webhook.audit_webhook_batch_throttle_enable, "without a command line");
+    }
+
+    #[test]
+    fn what_is_on_or_off_is_said_as_to_kube_apiserver() {
+        let flags: [(&str, fn(&AuditArguments) -> bool); 4] = [
+            ("--audit-log-compress", |own| own.log.audit_log_compress),
+            ("--audit-log-truncate-enabled", |own| own.log.audit_log_truncate_enabled),
+            ("--audit-webhook-batch-throttle-enable", |own| own.webhook.audit_webhook_batch_throttle_enable),
+            ("--audit-webhook-truncate-enabled", |own| own.webhook.audit_webhook_truncate_enabled),
+        ];
+        let on = ["", "=1", "=t", "=T", "=TRUE", "=true", "=True"].map(|value| (value, Some(true)));
+        let off = ["=0", "=f", "=F", "=FALSE", "=false", "=False"].map(|value| (value, Some(false)));
+        let wrong = ["=", "=yes", "=tRUE", "=2"].map(|value| (value, None));
+        for (flag, read) in flags {
+            for (value, expected) in on.into_iter().chain(off).chain(wrong) {
+                let line = Line::try_parse_from(["serve", &format!("{flag}{value}")]).ok();
+                assert_eq!(line.map(|line| read(&line.audit)), expected, "{flag}{value}");
+            }
+            assert!(Line::try_parse_from(["serve", flag, "false"]).is_err(), "{flag} takes no value after a blank");
+            assert!(!read(&Line::parse_from(["serve"]).audit), "{flag} is off where nothing is said");
+        }
     }
 }
