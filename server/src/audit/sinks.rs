@@ -41,14 +41,13 @@ impl Sinks {
     /// Gives a line to each.
     pub(crate) fn write(&self, line: Bytes) -> Emission {
         let [of_log, of_webhook] = self.truncations;
-        let logged = match (&self.log, of_log) {
-            (None, _) => Emission::Done(true),
-            (Some(log), None) => log.write(&line),
-            (Some(log), of_log) => self.cut((of_log, log.is_strict()), line.clone(), |line| log.write(&line)),
+        let logged = match &self.log {
+            None => Emission::Done(true),
+            Some(log) => self.cut(of_log, log.is_strict(), line.clone(), |line| log.write(&line)),
         };
         let sent = match &self.webhook {
             None => Emission::Done(true),
-            Some(webhook) => self.cut((of_webhook, webhook.is_strict()), line, |line| webhook.write(line)),
+            Some(webhook) => self.cut(of_webhook, webhook.is_strict(), line, |line| webhook.write(line)),
         };
         match (logged, sent) {
             (Emission::Done(logged), Emission::Done(sent)) => Emission::Done(logged && sent),
@@ -60,7 +59,8 @@ impl Sinks {
     /// strict mode.
     fn cut(
         &self,
-        (truncation, is_strict): (Option<Truncation>, bool),
+        truncation: Option<Truncation>,
+        is_strict: bool,
         line: Bytes,
         write: impl FnOnce(Bytes) -> Emission,
     ) -> Emission {
