@@ -63,6 +63,15 @@ pub enum Room {
     Connections,
 }
 
+/// Whether a connection has room for the answer to a request.
+pub struct RoomForAnswer<W> {
+    /// Whether there is any when the request has come.
+    pub is_there: bool,
+    /// Gives the answer back, or says why it is to be refused after all: there may be no room for it any more by the
+    /// time that there is one.
+    pub withhold: W,
+}
+
 /// Whom a connection is with.
 #[derive(Debug)]
 pub struct Client {
@@ -163,15 +172,13 @@ impl<H: Handler> Front<H> {
     /// The request log is at debug level: method, path, status and time to the head of the answer; never the query
     /// (exec's holds commands), headers, bodies or tokens. `note` is told before the answer is begun who asked, and
     /// says whether there is room for them; a health check says nothing about that. Once that is known, a request is
-    /// refused before anything is done where there is none, or none for an answer (`has_room`). By the time that there
-    /// is an answer there may be no room for it any more: `withhold` gives it back, or why it is to be refused after
-    /// all.
+    /// refused before anything is done where there is none, or where `answer_room` is none.
     pub async fn call(
         &self,
         request: Request<Incoming>,
         client: &Client,
         note: impl FnOnce(AuthenticationOutcome<'_>) -> Room,
-        (has_room, withhold): (bool, impl FnOnce(Response<Body>) -> Result<Response<Body>, ListenerRefusal>),
+        answer_room: RoomForAnswer<impl FnOnce(Response<Body>) -> Result<Response<Body>, ListenerRefusal>>,
     ) -> Response<Body> {
         let start = Instant::now();
         let line = tracing::enabled!(tracing::Level::DEBUG)
@@ -180,7 +187,7 @@ impl<H: Handler> Front<H> {
         let mut request = tributary_proxy::received(request);
         request.extensions_mut().insert(Peer(client.address));
         request.extensions_mut().insert(client.actor.clone());
-        let response = self.answer(request, client, note, (has_room, withhold), &mut observed).await;
+        let response = self.answer(request, client, note, answer_room, &mut observed).await;
         if let Some((method, path)) = line {
             let latency_ms = start.elapsed().as_secs_f64() * 1e3;
             tracing::debug!(%method, path, status = response.status().as_u16(), latency_ms, "request");
@@ -211,7 +218,7 @@ impl<H: Handler> Front<H> {
         request: Request<Body>,
         client: &Client,
         note: impl FnOnce(AuthenticationOutcome<'_>) -> Room,
-        (has_room, withhold): (bool, impl FnOnce(Response<Body>) -> Result<Response<Body>, ListenerRefusal>),
+        answer_room: RoomForAnswer<impl FnOnce(Response<Body>) -> Result<Response<Body>, ListenerRefusal>>,
         observed: &mut Observed,
     ) -> Response<Body> {
         let (mut head, body) = request.into_parts();
@@ -246,7 +253,7 @@ impl<H: Handler> Front<H> {
         if sender != Sender::Anonymous {
             observed.known(&user);
         }
-        let mut room = if has_room { Room::Enough } else { Room::Unread };
+        let mut room = if answer_room.is_there { Room::Enough } else { Room::Unread };
         if sender != Sender::Anonymous {
             self.metrics.count_authentication(true);
             let noted = note(AuthenticationOutcome::Known {
@@ -255,7 +262,7 @@ impl<H: Handler> Front<H> {
             room = if noted == Room::Enough { room } else { noted };
         }
         // Before anything is written of it.
-        let given = |answer| withhold(answer).unwrap_or_else(|refusal| self.refused(refusal));
+        let given = |answer| (answer_room.withhold)(answer).unwrap_or_else(|refusal| self.refused(refusal));
         let Some(received) = received else { return given(self.respond(head, body, user, sender, room).await) };
         let level = |head: &Parts, info: &RequestInfo| match OwnPath::of(head) {
             // It passes no policies.

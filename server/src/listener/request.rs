@@ -13,7 +13,7 @@ use super::goaway::Parting;
 use super::http_settings::HEADERS_MAX;
 use super::outgoing::Outgoing;
 use super::refusal::ListenerRefusal;
-use crate::front::{AuthenticationOutcome, Client, Front};
+use crate::front::{AuthenticationOutcome, Client, Front, RoomForAnswer};
 use crate::handler::{Body, Handler};
 
 /// What the requests of one connection have in common.
@@ -42,7 +42,7 @@ impl<H: Handler> ConnectionRequests<H> {
             let answer = match self.admit(&request) {
                 Err(refusal) => self.front.refuse(request, &self.client, refusal),
                 Ok((head, head_bytes)) => {
-                    let has_room = self.outgoing.room(head_bytes).await;
+                    let is_there = self.outgoing.room(head_bytes).await;
                     request.extensions_mut().insert(self.outgoing.answer_room(&method));
                     let note = |outcome: AuthenticationOutcome<'_>| {
                         let room = self.acquaintance.note(outcome);
@@ -56,9 +56,10 @@ impl<H: Handler> ConnectionRequests<H> {
                             answer
                         })
                     };
+                    let answer_room = RoomForAnswer { is_there, withhold };
                     // Boxed, so that a stream whose answer goes on for hours is not as large as the whole way of a
                     // request.
-                    let answer = Box::pin(self.front.call(request, &self.client, note, (has_room, withhold))).await;
+                    let answer = Box::pin(self.front.call(request, &self.client, note, answer_room)).await;
                     self.parting.draw(version);
                     answer
                 }
