@@ -8,7 +8,6 @@ use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Limited};
 use tokio::sync::watch;
 use tokio::time::{Duration, Instant};
-use tower::ServiceExt;
 use tower::util::BoxCloneSyncService;
 use tributary_apimachinery::body::{self, Body, BoxError};
 use tributary_apimachinery::{ClusterName, RequestInfo};
@@ -294,24 +293,20 @@ impl ClusterClient {
     /// least. Its answers are to be read at once, since they share a connection's window. How long an answer may take
     /// is read from the request.
     pub fn transport(&self) -> Transport {
-        self.transport_for(Asker::Ourselves)
+        self.transport_for(Asker::Ourselves, RequestIdentity::Member, None)
     }
 
     /// As [`transport`](Self::transport), for cachers of single namespaces, of which there may be any number because
     /// clients ask for them: they have connections of their own as well, and leave as many over HTTP/1.1 to clients and
     /// to whole collections.
     pub fn transport_for_namespaces(&self) -> Transport {
-        self.transport_for(Asker::Namespaces)
+        self.transport_for(Asker::Namespaces, RequestIdentity::Member, None)
     }
 
     /// As [`transport`](Self::transport), to the endpoint of this place in the configuration, whatever is known of it:
     /// for what each server behind one cluster may answer otherwise.
     pub fn transport_to(&self, endpoint: usize) -> Transport {
-        let transport = self.transport();
-        BoxCloneSyncService::new(tower::service_fn(move |mut request: Request<Body>| {
-            request.extensions_mut().insert(AtEndpoint(endpoint));
-            ServiceExt::oneshot(transport.clone(), request)
-        }))
+        self.transport_for(Asker::Ourselves, RequestIdentity::Member, Some(endpoint))
     }
 
     /// Whether one of its servers' addresses has a path: something stands before the cluster then, and may judge
@@ -327,25 +322,23 @@ impl ClusterClient {
 
     /// As [`transport_to`](Self::transport_to), as [nobody of a name](RequestIdentity::Nameless).
     pub fn nameless_to(&self, endpoint: usize) -> Transport {
-        let client = self.clone();
-        BoxCloneSyncService::new(tower::service_fn(move |mut request: Request<Body>| {
-            let client = client.clone();
-            request.extensions_mut().insert(AtEndpoint(endpoint));
-            request.extensions_mut().insert(Asker::Ourselves);
-            async move { client.forward(request, RequestIdentity::Nameless).await.map_err(BoxError::from) }
-        }))
+        self.transport_for(Asker::Ourselves, RequestIdentity::Nameless, Some(endpoint))
     }
 
-    fn transport_for(&self, asker: Asker) -> Transport {
+    /// A transport by which we ask in this name: one of these endpoints by its place, or any.
+    fn transport_for(&self, asker: Asker, identity: RequestIdentity, endpoint: Option<usize>) -> Transport {
         let client = self.clone();
         BoxCloneSyncService::new(tower::service_fn(move |mut request: Request<Body>| {
-            let client = client.clone();
+            let (client, identity) = (client.clone(), identity.clone());
             let uri = request.uri();
             if let Ok(info) = RequestInfo::parse(request.method().as_str(), uri.path(), uri.query()) {
                 request.extensions_mut().insert(info.class());
             }
             request.extensions_mut().insert(asker);
-            async move { client.forward(request, RequestIdentity::Member).await.map_err(BoxError::from) }
+            if let Some(endpoint) = endpoint {
+                request.extensions_mut().insert(AtEndpoint(endpoint));
+            }
+            async move { client.forward(request, identity).await.map_err(BoxError::from) }
         }))
     }
 
