@@ -17,11 +17,16 @@ impl Status {
         Self::new(401, StatusReason::Unauthorized, "Unauthorized")
     }
 
+    /// 403, for a reason that kube-apiserver does not have: the message is all that is said.
+    pub fn denied(message: impl Into<String>) -> Self {
+        Self::new(403, StatusReason::Forbidden, message)
+    }
+
     /// 403 for a resource, a named object (`name` not empty), or, without a resource, a path.
     /// `cause` says who may not do what.
     pub fn forbidden(resource: Option<&GroupVersionResource>, name: &str, cause: &str) -> Self {
         match resource {
-            None => Self::new(403, StatusReason::Forbidden, format!("forbidden: {cause}"))
+            None => Self::denied(format!("forbidden: {cause}"))
                 .with_details(StatusDetails { name: name.to_owned(), ..StatusDetails::default() }),
             Some(resource) => {
                 let of = resource.group_resource();
@@ -30,7 +35,7 @@ impl Status {
                 } else {
                     format!("{of} {} is forbidden: {cause}", go_quote(name))
                 };
-                Self::new(403, StatusReason::Forbidden, message).with_details(StatusDetails::of(resource, name))
+                Self::denied(message).with_details(StatusDetails::of(resource, name))
             }
         }
     }

@@ -467,7 +467,7 @@ fn release_forbidden(
         object(resource, name),
         listed(clusters),
     );
-    Status::new(403, StatusReason::Forbidden, message).with_details(StatusDetails::of(resource, name))
+    Status::denied(message).with_details(StatusDetails::of(resource, name))
 }
 
 fn uid_in_several(resource: &GroupVersionResource, name: &str, clusters: &[ClusterName]) -> Status {

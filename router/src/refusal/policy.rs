@@ -38,7 +38,7 @@ impl PolicyRefusal {
         let object = &self.object;
         match &self.cause {
             PolicyCause::Denied { place, message } => {
-                Status::new(403, StatusReason::Forbidden, format!("{message} ({object}: {place} denies this request)"))
+                Status::denied(format!("{message} ({object}: {place} denies this request)"))
             }
             PolicyCause::Unmatched { asked } => Status::new(
                 500,

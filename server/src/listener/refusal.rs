@@ -98,7 +98,7 @@ impl ListenerRefusal {
             }
             Self::CrossOrigin => {
                 let message = "a page of another site asks with the certificate of this browser's user; pages of this host alone may";
-                Status::new(403, StatusReason::Forbidden, message)
+                Status::denied(message)
             }
         }
     }
