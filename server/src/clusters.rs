@@ -263,29 +263,9 @@ mod tests {
     use tributary_router::{ClusterAuthorization, MemberRules};
 
     use super::*;
-    use crate::hosts::ClusterHosts;
 
     fn spec(name: &str, address: &str) -> ClusterSpec {
-        ClusterSpec {
-            name: ClusterName::new(name).unwrap(),
-            origin: format!("context {name:?}"),
-            config: Ok(kube::Config::new("https://127.0.0.1:1".parse().unwrap())),
-            further_endpoints: Vec::new(),
-            drained_endpoints: tributary_proxy::EndpointSubset::default(),
-            probe: tributary_proxy::Probe::default(),
-            breaker: tributary_proxy::BreakerTuning::default(),
-            beside_endpoints: None,
-            address: ClusterAddress::of(address),
-            user_fingerprint: String::new(),
-            warnings: Vec::new(),
-            index: None,
-            impersonation: MemberRules::default(),
-            authorization: ClusterAuthorization::Auto,
-            token_review: false,
-            passes_tokens: false,
-            hosts: ClusterHosts::default(),
-            labels: BTreeMap::new(),
-        }
+        ClusterSpec { address: ClusterAddress::of(address), ..ClusterSpec::named(name) }
     }
 
     /// What there is of each cluster: its address, and why it has no client.

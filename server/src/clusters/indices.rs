@@ -123,24 +123,9 @@ mod tests {
 
     fn specs(clusters: &[(&str, Option<u16>)]) -> Vec<ClusterSpec> {
         let spec = |(name, index): &(&str, Option<u16>)| ClusterSpec {
-            name: ClusterName::new(name).unwrap(),
             origin: format!("UpstreamCluster {name}"),
-            config: Err("a test".to_owned()),
-            further_endpoints: Vec::new(),
-            drained_endpoints: tributary_proxy::EndpointSubset::default(),
-            probe: tributary_proxy::Probe::default(),
-            breaker: tributary_proxy::BreakerTuning::default(),
-            beside_endpoints: None,
-            address: tributary_router::ClusterAddress::of(""),
-            user_fingerprint: String::new(),
-            warnings: Vec::new(),
             index: *index,
-            impersonation: tributary_router::MemberRules::default(),
-            authorization: tributary_router::ClusterAuthorization::Auto,
-            token_review: false,
-            passes_tokens: false,
-            hosts: crate::hosts::ClusterHosts::default(),
-            labels: BTreeMap::new(),
+            ..ClusterSpec::named(name)
         };
         clusters.iter().map(spec).collect()
     }

@@ -51,6 +51,33 @@ pub struct ClusterSpec {
     pub labels: BTreeMap<String, String>,
 }
 
+#[cfg(test)]
+impl ClusterSpec {
+    /// A cluster of which a test says nothing but its name: a context of a kubeconfig, whose server answers nobody.
+    pub(crate) fn named(name: &str) -> Self {
+        Self {
+            name: ClusterName::new(name).unwrap(),
+            origin: format!("context {name:?}"),
+            config: Ok(kube::Config::new(http::Uri::from_static("https://127.0.0.1:1"))),
+            further_endpoints: Vec::new(),
+            drained_endpoints: tributary_proxy::EndpointSubset::default(),
+            probe: tributary_proxy::Probe::default(),
+            breaker: tributary_proxy::BreakerTuning::default(),
+            beside_endpoints: None,
+            address: ClusterAddress::of(""),
+            user_fingerprint: String::new(),
+            warnings: Vec::new(),
+            index: None,
+            impersonation: MemberRules::default(),
+            authorization: ClusterAuthorization::Auto,
+            token_review: false,
+            passes_tokens: false,
+            hosts: ClusterHosts::default(),
+            labels: BTreeMap::new(),
+        }
+    }
+}
+
 /// Everything that the sources say at one time.
 #[derive(Default)]
 pub struct LoadedConfiguration {

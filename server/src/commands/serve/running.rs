@@ -351,10 +351,7 @@ fn difference(one: &[ClusterName], other: &[ClusterName]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
-    use crate::hosts::ClusterHosts;
 
     #[test]
     fn a_cluster_that_is_this_endpoint_is_refused() {
@@ -372,26 +369,8 @@ mod tests {
             ("https://ALL.example.com:7443", false),
             ("https://all.example.com:6443", true),
         ] {
-            let spec = ClusterSpec {
-                name: ClusterName::new("a").unwrap(),
-                origin: "context \"a\"".to_owned(),
-                config: Ok(kube::Config::new(server.parse().unwrap())),
-                further_endpoints: Vec::new(),
-                drained_endpoints: tributary_proxy::EndpointSubset::default(),
-                probe: tributary_proxy::Probe::default(),
-                breaker: tributary_proxy::BreakerTuning::default(),
-                beside_endpoints: None,
-                address: tributary_router::ClusterAddress::of(""),
-                user_fingerprint: String::new(),
-                warnings: Vec::new(),
-                index: None,
-                impersonation: tributary_router::MemberRules::default(),
-                authorization: tributary_router::ClusterAuthorization::Auto,
-                token_review: false,
-                passes_tokens: false,
-                hosts: ClusterHosts::default(),
-                labels: BTreeMap::new(),
-            };
+            let config = Ok(kube::Config::new(server.parse().unwrap()));
+            let spec = ClusterSpec { config, ..ClusterSpec::named("a") };
             assert_eq!(different_from(address, &hosts, std::slice::from_ref(&spec)).is_ok(), expected, "{server}");
             let further_endpoints = vec![server.parse::<http::Uri>().unwrap().into()];
             let config = Ok(kube::Config::new(http::Uri::from_static("https://other.example")));
