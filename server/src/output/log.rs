@@ -40,12 +40,16 @@ pub enum LogLevel {
     Trace,
 }
 
-/// What the lines of single events are written under.
+/// The target of the lines about single events.
 const EVENTS: &str = "tributary_cacher::events";
 
 impl LogLevel {
-    /// Which lines are written. Those of events are debug lines of a target of their own: what is less than debug is
-    /// left out of releases (`tracing`'s `release_max_level_debug`), as libraries look at each of theirs.
+    /// Which lines are written.
+    ///
+    /// `--log-level trace` adds the lines about single events. In the code these have the level debug and a target of
+    /// their own, and the filter tells them from other debug lines by that target. They cannot have the level trace:
+    /// a release has no lines of that level at all (feature `release_max_level_debug` of `tracing`), because the trace
+    /// lines of libraries cost time even where nobody may ever read them.
     fn filter(self) -> Targets {
         let (level, events) = match self {
             Self::Error => (LevelFilter::ERROR, LevelFilter::OFF),
