@@ -14,7 +14,7 @@ use crate::member_health::MemberHealth;
 use crate::reflector::Reflector;
 use crate::request::{self, LatestError};
 use crate::shared::ReflectorShared;
-use crate::state::CacherState;
+use crate::state::{CacherState, Continuity};
 use crate::stats::Stats;
 use crate::update::UpdateObserver;
 use crate::wait::{NotReached, StillThere, VersionWaiter};
@@ -64,6 +64,12 @@ impl Cacher {
     /// How far this cacher is, followed. The channel closes when the cacher is dropped.
     pub fn states(&self) -> watch::Receiver<CacherState> {
         self.shared.state.subscribe()
+    }
+
+    /// Whether changes arrive now, followed. What it says comes behind the changes that it speaks of: who reads this
+    /// first finds what is held no older. Ends as [`Continuity::Broken`].
+    pub fn continuity(&self) -> watch::Receiver<Continuity> {
+        self.shared.continuity.subscribe()
     }
 
     /// When contact was last lost, or an attempt to have it back failed: the member said then, or later, what

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::member_health::{MemberHealth, MemberLoss};
-use crate::state::{CacherState, StaleReason};
+use crate::state::{CacherState, Continuity, StaleReason};
 
 /// Follows whether changes arrive.
 #[derive(Debug)]
@@ -15,6 +15,8 @@ pub(crate) struct CacherHealth {
     synced: bool,
     lost: Option<Loss>,
     failed_at: Option<Instant>,
+    /// When changes arrived again after a loss, unless all has been listed since.
+    resumed: Option<Instant>,
     /// What is known of the member while it cannot be reached.
     member: Option<MemberLoss>,
     /// When the member was last ready, while it is not.
@@ -47,6 +49,7 @@ impl CacherHealth {
             synced: false,
             lost: None,
             failed_at: None,
+            resumed: None,
             member: None,
             unready_since: None,
             heard: now,
@@ -57,11 +60,14 @@ impl CacherHealth {
     pub(crate) fn synced(&mut self) {
         self.synced = true;
         self.lost = None;
+        self.resumed = None;
     }
 
     /// Changes arrive, or would.
-    pub(crate) fn contact(&mut self) {
-        self.lost = None;
+    pub(crate) fn contact(&mut self, now: Instant) {
+        if self.lost.take().is_some() {
+            self.resumed = Some(now);
+        }
     }
 
     /// Something came of the collection: an event, a bookmark, an answer.
@@ -146,6 +152,15 @@ impl CacherHealth {
         }
     }
 
+    /// Whether changes arrive, without the patience that [`state`](Self::state) has.
+    pub(crate) fn continuity(&self) -> Continuity {
+        match (&self.lost, self.resumed) {
+            (None, None) if self.synced => Continuity::Unbroken,
+            (None, Some(resumed)) if self.synced => Continuity::Resumed(resumed),
+            _ => Continuity::Broken,
+        }
+    }
+
     /// When the state changes by the mere passing of time.
     pub(crate) fn turns_stale_at(&self, now: Instant) -> Option<Instant> {
         let lost = self.lost.as_ref().filter(|lost| self.synced && !lost.is_certain);
@@ -214,8 +229,33 @@ mod tests {
         assert_eq!(health.turns_stale_at(at(104)), Some(at(105)));
         assert_eq!(health.state(at(105)), CacherState::Stale { since: at(100), reason: unreachable("b") });
         assert_eq!(health.turns_stale_at(at(105)), None);
-        health.contact();
+        health.contact(at(106));
         assert_eq!(health.state(at(106)), CacherState::Synced);
+    }
+
+    #[test]
+    fn what_may_be_missing_is_told_at_once_and_until_it_is_sure_to_have_come() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut health = CacherHealth::new(start, Duration::from_secs(5));
+        assert_eq!(health.continuity(), Continuity::Broken);
+        health.lost(at(1), StaleReason::Forbidden);
+        health.contact(at(2));
+        assert_eq!(health.continuity(), Continuity::Broken, "nothing is held");
+        health.synced();
+        health.contact(at(3));
+        assert_eq!(health.continuity(), Continuity::Unbroken);
+        health.lost(at(100), unreachable("a"));
+        assert_eq!((health.state(at(100)), health.continuity()), (CacherState::Synced, Continuity::Broken));
+        health.contact(at(101));
+        health.contact(at(102));
+        assert_eq!(health.continuity(), Continuity::Resumed(at(101)));
+        health.lost(at(103), unreachable("b"));
+        assert_eq!(health.continuity(), Continuity::Broken);
+        health.contact(at(104));
+        assert_eq!(health.continuity(), Continuity::Resumed(at(104)));
+        health.synced();
+        assert_eq!(health.continuity(), Continuity::Unbroken, "all has been listed");
     }
 
     #[test]
@@ -240,7 +280,7 @@ mod tests {
         );
         health.lost(at(12), StaleReason::TooManyRequests);
         assert_eq!(health.state(at(12)), stale(7, StaleReason::TooManyRequests));
-        health.contact();
+        health.contact(at(13));
         assert_eq!(health.state(at(13)), CacherState::Synced);
         // What is refused is refused, whatever becomes of the member.
         health.lost(at(20), StaleReason::Forbidden);
@@ -276,7 +316,7 @@ mod tests {
         assert_eq!((since_of(&health, at(94)), since_of(&health, at(95))), (None, Some(at(85))));
         health.lost(at(100), unreachable("refused"));
         assert_eq!(health.state(at(105)), CacherState::Stale { since: at(100), reason: unreachable("refused") });
-        health.contact();
+        health.contact(at(106));
         health.set_member(&unready(None));
         assert_eq!((since_of(&health, at(900)), health.turns_stale_at(at(900))), (None, None));
     }

@@ -48,7 +48,7 @@ pub use list_stream::ListError;
 pub use member_health::{MemberHealth, MemberLoss};
 pub use precedence::Precedence;
 pub use request::{LatestError, MemberError};
-pub use state::{CacherState, StaleReason};
+pub use state::{CacherState, Continuity, StaleReason};
 pub use stats::Stats;
 pub use update::{Update, UpdateObserver};
 pub use wait::{NotReached, StillThere};

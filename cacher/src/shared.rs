@@ -6,7 +6,7 @@ use tributary_apimachinery::Snapshot;
 
 use crate::config::CacherConfig;
 use crate::member_health::MemberHealth;
-use crate::state::CacherState;
+use crate::state::{CacherState, Continuity};
 use crate::stats::ReflectorCounters;
 use crate::wait::VersionWaiters;
 
@@ -15,6 +15,7 @@ pub(crate) struct ReflectorShared {
     pub(crate) config: CacherConfig,
     pub(crate) published: watch::Sender<Option<Snapshot>>,
     pub(crate) state: watch::Sender<CacherState>,
+    pub(crate) continuity: watch::Sender<Continuity>,
     pub(crate) wanted: VersionWaiters,
     pub(crate) reset: Notify,
     /// Ends the wait before the next attempt.
@@ -34,6 +35,7 @@ impl ReflectorShared {
         Self {
             published: watch::Sender::new(None),
             state: watch::Sender::new(CacherState::Syncing { since: Instant::now(), reason: None }),
+            continuity: watch::Sender::default(),
             wanted: VersionWaiters::default(),
             reset: Notify::new(),
             retry: Notify::new(),

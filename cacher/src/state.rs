@@ -25,6 +25,21 @@ pub enum CacherState {
     },
 }
 
+/// Whether changes arrive without a gap.
+///
+/// A cacher is [`Synced`](CacherState::Synced) for some seconds more while its watch is opened again: to readers that is
+/// no news. Whoever must not act on what the member has taken back goes by this.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Continuity {
+    /// Nothing is held, or changes do not arrive.
+    #[default]
+    Broken,
+    /// Changes arrive again since this moment, in their order: older ones may still be on their way.
+    Resumed(Instant),
+    /// Changes have arrived ever since all was listed.
+    Unbroken,
+}
+
 /// Why changes do not arrive. Its text is fit for logs, `/readyz?verbose` and `Warning` headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StaleReason {

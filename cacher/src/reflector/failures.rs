@@ -21,7 +21,7 @@ impl Reflector {
         stream.proved = true;
         self.wakes.proved();
         if stream.deferred.is_none() {
-            self.health.contact();
+            self.health.contact(Instant::now());
         }
         Input::Proved
     }

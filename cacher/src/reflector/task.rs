@@ -17,7 +17,7 @@ use crate::member_health::MemberHealth;
 use crate::page::Page;
 use crate::progress::ProgressRequests;
 use crate::shared::ReflectorShared;
-use crate::state::{CacherState, StaleReason};
+use crate::state::{CacherState, Continuity, StaleReason};
 use crate::store::{Staging, Store};
 use crate::stream::MemberWatch;
 use crate::update::UpdateObserver;
@@ -157,9 +157,11 @@ impl Reflector {
         self.store.as_ref().map(Store::version).unwrap_or_default()
     }
 
-    /// Publishes the state if it changed, and then when contact was last lost: whoever reads that first finds no older
-    /// state behind it.
+    /// Publishes whether changes arrive, the state if it changed, and then when contact was last lost: whoever reads
+    /// what comes later first finds nothing older before it.
     pub(super) fn show_state(&mut self) {
+        let continuity = self.health.continuity();
+        self.shared.continuity.send_if_modified(|shown| std::mem::replace(shown, continuity) != continuity);
         self.show_if_changed();
         let failed_at = self.health.failed_at();
         self.shared.failed_at.send_if_modified(|shown| std::mem::replace(shown, failed_at) != failed_at);
@@ -187,6 +189,7 @@ impl Reflector {
 impl Drop for Reflector {
     /// A task that ended for whatever cause must not look synced for ever.
     fn drop(&mut self) {
+        self.shared.continuity.send_replace(Continuity::Broken);
         let (since, reason) = (Instant::now(), StaleReason::Other("its objects are no longer followed".to_owned()));
         self.shared.state.send_replace(match self.store {
             Some(_) => CacherState::Stale { since, reason },

@@ -35,6 +35,8 @@ pub(crate) struct CallerRights {
     still_known: Option<StillKnown>,
     /// By what of what is known decisions are made.
     pub(super) basis: Basis,
+    /// When the decision that is made was begun: what is asked for it is asked behind this.
+    begun: Instant,
     /// What a decision had to know of clusters that are asked, where somebody wants to know that.
     needed: Option<Arc<Mutex<Needed>>>,
 }
@@ -42,7 +44,14 @@ pub(crate) struct CallerRights {
 impl CallerRights {
     /// Those of whoever acts.
     pub(crate) fn new(mirror: &Arc<RightsMirror>, actor: impl Into<Arc<Actor>>) -> Self {
-        Self { mirror: Arc::clone(mirror), actor: actor.into(), still_known: None, basis: Basis::Held, needed: None }
+        Self {
+            mirror: Arc::clone(mirror),
+            actor: actor.into(),
+            still_known: None,
+            basis: Basis::Held,
+            begun: Instant::now(),
+            needed: None,
+        }
     }
 
     /// The same, of somebody who is known as long as this says so.
@@ -55,9 +64,9 @@ impl CallerRights {
     }
 
     /// The same by what one cluster allows now. Its rules are to be taken from the mirror after this:
-    /// [`RightsMirror::decides_now`].
+    /// [`RightsMirror::basis_now`].
     pub(super) fn now_in(&self, cluster: &ClusterName) -> Self {
-        Self { basis: Basis::Now(self.mirror.decides_now(cluster)), ..self.clone() }
+        Self { basis: self.mirror.basis_now(cluster, self.begun), ..self.clone() }
     }
 
     /// A decision by what is known now, and what it had to know.
@@ -71,15 +80,16 @@ impl CallerRights {
     /// A decision, once the clusters whose word counts have been asked. Where roles and bindings decide it is made at
     /// once; a cluster that does not answer is unknown. Cancelling is safe.
     pub(crate) async fn settled<T>(&self, decide: impl Fn(&Self) -> T) -> T {
+        let rights = Self { begun: Instant::now(), ..self.clone() };
         for _ in 0..ROUNDS_MAX {
-            let (decided, needed) = self.decided(&decide);
+            let (decided, needed) = rights.decided(&decide);
             if needed.open.is_empty() {
                 return decided;
             }
             drop(decided);
-            self.ask(needed.open).await;
+            rights.ask(needed.open).await;
         }
-        decide(self)
+        decide(&rights)
     }
 
     /// Waits until it is known what may be done in clusters that have just joined, where there are such: what was

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use tokio::time::Instant;
 use tributary_apimachinery::ClusterName;
 use tributary_authentication::MemberRules;
 use tributary_authorization::{Attributes, FleetRights, User};
@@ -23,6 +24,9 @@ pub(super) enum Basis {
     /// What one cluster allows now, by what decides that there: nothing else is judged so. `None` where that is not
     /// known.
     Now(Option<Decides>),
+    /// The same of a cluster whose roles and bindings decide, and may be others than are held: what it says to what it
+    /// was asked since this moment.
+    Asked(Instant),
 }
 
 impl Basis {
@@ -31,6 +35,7 @@ impl Basis {
         match self {
             Self::Held => mirror.decides(cluster),
             Self::Now(decides) => decides,
+            Self::Asked(_) => Some(Decides::Reviews),
         }
     }
 }
@@ -110,6 +115,7 @@ impl<'a> Judged<'a> {
         let known = match self.basis {
             Basis::Held => self.mirror.reviews().known(&question, generation),
             Basis::Now(_) => self.mirror.reviews().known_now(&question, generation),
+            Basis::Asked(since) => self.mirror.reviews().known_since(&question, generation, since),
         };
         if let Some(needed) = self.needed {
             let mut needed = needed.lock();

@@ -17,12 +17,13 @@ use tributary_proxy::Transport;
 
 use super::SharedMode;
 use super::compiled::CompiledRights;
-use super::confirmation;
+use super::confirmation::{self, Confirmation};
 use super::decider::{Decider, ReviewCause};
 use super::detector::{self, MirroredRules};
 use super::feed::MirrorFeed;
 use super::impersonation::ImpersonationFilter;
 use super::impersonation_probe::{self, ImpersonationSeen};
+use super::judged::Basis;
 use super::mirror_state::MirrorState;
 use super::obstacle::Obstacle;
 use super::reviews::Reviews;
@@ -78,12 +79,31 @@ struct MirrorStates {
 struct KnownRights {
     state: MirrorState,
     decider: Decider,
+    /// Whether what is mirrored is of now; `None` where nothing is.
+    confirmation: Option<Arc<Confirmation>>,
 }
 
 impl KnownRights {
     /// Of a cluster that is not mirrored.
     fn none(state: MirrorState) -> Self {
-        Self { state, decider: Decider::Undecided }
+        Self { state, decider: Decider::Undecided, confirmation: None }
+    }
+
+    /// By what it is decided at a moment what users may do in the cluster; `None` where that is not known.
+    fn decides(&self, now: Instant) -> Option<Decides> {
+        if self.state == MirrorState::Live {
+            return Some(Decides::Live);
+        }
+        match self.counts(now).then_some(&self.decider)? {
+            Decider::Rbac => Some(Decides::Rules),
+            Decider::Review(_) => Some(Decides::Reviews),
+            Decider::Undecided => None,
+        }
+    }
+
+    /// Whether its roles and bindings are known as they are now.
+    fn is_of_now(&self) -> bool {
+        self.state == MirrorState::Current && self.confirmation.as_ref().is_some_and(|own| own.counts_now())
     }
 
     /// Whether it counts at a moment.
@@ -191,8 +211,10 @@ struct MirroredCluster {
     renewals: u64,
     feed: Arc<MirrorFeed>,
     cachers: Vec<Arc<Cacher>>,
-    /// Says when they are known anew after contact was lost.
-    _confirmation: AbortOnDropHandle<()>,
+    /// Whether what they hold is of now.
+    confirmation: Arc<Confirmation>,
+    /// Finds out when it is again after contact was lost.
+    _confirming: AbortOnDropHandle<()>,
     /// By what it is decided what users may read of it.
     decider: Decider,
     /// Asks what decides, where that is to be found out.
@@ -238,30 +260,22 @@ impl RightsMirror {
 
     /// By what it is decided now what users may do in a cluster; `None` where that is not known.
     pub(super) fn decides(&self, cluster: &ClusterName) -> Option<Decides> {
-        let mirrors = self.mirrors.load();
-        let known = mirrors.by_name.get(cluster)?;
-        if known.state == MirrorState::Live {
-            return Some(Decides::Live);
-        }
-        match known.counts(Instant::now()).then_some(&known.decider)? {
-            Decider::Rbac => Some(Decides::Rules),
-            Decider::Review(_) => Some(Decides::Reviews),
-            Decider::Undecided => None,
-        }
+        self.mirrors.load().by_name.get(cluster)?.decides(Instant::now())
     }
 
-    /// The same of what only this endpoint judges, because the cluster does not look at it again: roles and bindings
-    /// count as long as they are known as they are now, and else what the cluster says. What is judged by them is to be
-    /// taken [from here](Self::compiled) after this has been asked: what is read anew is compiled before it is known.
-    pub(super) fn decides_now(&self, cluster: &ClusterName) -> Option<Decides> {
+    /// By what that is judged in a cluster which only this endpoint judges, because the cluster does not look at it
+    /// again: by its roles and bindings as long as they are known as they are now, and else by what it says to what it
+    /// is asked from `begun` on. What is judged by them is to be taken [from here](Self::compiled) after this: what is
+    /// read anew is compiled before it is known.
+    pub(super) fn basis_now(&self, cluster: &ClusterName, begun: Instant) -> Basis {
         let mirrors = self.mirrors.load();
-        let is_current = mirrors.by_name.get(cluster).is_some_and(|known| known.state == MirrorState::Current);
-        drop(mirrors);
-        // A watch that has broken off counts for some seconds more, and a cluster that does not answer says nothing.
-        let is_current = is_current && self.cluster(cluster).is_some_and(|own| !own.is_out_of_reach());
-        match self.decides(cluster)? {
-            Decides::Rules if !is_current => Some(Decides::Reviews),
-            decides => Some(decides),
+        let known = mirrors.by_name.get(cluster);
+        // What a cluster that does not answer has taken away since nobody can know, though no watch has broken off yet.
+        let is_in_reach = || self.cluster(cluster).is_some_and(|own| !own.is_out_of_reach());
+        match known.and_then(|known| Some((known, known.decides(Instant::now())?))) {
+            Some((known, Decides::Rules)) if !(is_in_reach() && known.is_of_now()) => Basis::Asked(begun),
+            Some((_, decides)) => Basis::Now(Some(decides)),
+            None => Basis::Now(None),
         }
     }
 
@@ -538,8 +552,9 @@ impl RightsMirror {
             cacher
         });
         let cachers: Vec<_> = cachers.collect();
-        let confirmation = tokio::spawn(confirmation::confirm(cachers.clone(), cluster.precedence().clone()));
-        let _confirmation = AbortOnDropHandle::new(confirmation);
+        let confirmation = Confirmation::new(&cachers);
+        let (held, precedence, confirmed) = (cachers.clone(), cluster.precedence().clone(), Arc::clone(&confirmation));
+        let _confirming = AbortOnDropHandle::new(tokio::spawn(confirmation::confirm(held, precedence, confirmed)));
         let (uid, renewals) = (cluster.uid(), cluster.renewals());
         let (earlier, before) = earlier.unzip();
         let rules: Weak<dyn MirroredRules> = Arc::<Self>::downgrade(self);
@@ -551,7 +566,18 @@ impl RightsMirror {
             ClusterAuthorization::Live => (Decider::Review(ReviewCause::Configured), None),
         };
         let cluster = Arc::clone(cluster);
-        MirroredCluster { cluster, uid, renewals, cachers, _confirmation, feed, decider, _detector, earlier }
+        MirroredCluster {
+            cluster,
+            uid,
+            renewals,
+            feed,
+            cachers,
+            confirmation,
+            _confirming,
+            decider,
+            _detector,
+            earlier,
+        }
     }
 
     /// Notes each change of a cacher's state, and tells it each of its cluster's health, until it is dropped.
@@ -606,7 +632,8 @@ impl RightsMirror {
 
     fn known_of(&self, member: Option<&MirroredCluster>) -> KnownRights {
         let decider = member.map(|member| member.decider.clone()).unwrap_or_default();
-        KnownRights { state: self.state_of(member), decider }
+        let confirmation = member.map(|member| Arc::clone(&member.confirmation));
+        KnownRights { state: self.state_of(member), decider, confirmation }
     }
 
     fn state_of(&self, member: Option<&MirroredCluster>) -> MirrorState {

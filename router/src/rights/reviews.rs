@@ -121,6 +121,11 @@ pub(super) enum Known {
 }
 
 impl Said {
+    /// Without an answer to what was asked before a moment.
+    fn asked_since(self, moment: Instant) -> Self {
+        Self { answer: self.answer.filter(|(_, asked, _)| *asked >= moment), ..self }
+    }
+
     /// `generation` is that of the user's rights by roles and bindings: what changes them may change any answer.
     /// `hold` is how long an answer holds of a cluster that does not answer any more.
     fn known(self, now: Instant, generation: u64, hold: Duration) -> Known {
@@ -206,6 +211,11 @@ impl Reviews {
     /// The same, without what counts only because the cluster does not answer any more.
     pub(super) fn known_now(&self, question: &Question, generation: u64) -> Known {
         self.said(question).known(Instant::now(), generation, Duration::ZERO)
+    }
+
+    /// The same of what was asked since a moment, without what was said before.
+    pub(super) fn known_since(&self, question: &Question, generation: u64, moment: Instant) -> Known {
+        self.said(question).asked_since(moment).known(Instant::now(), generation, Duration::ZERO)
     }
 
     fn said(&self, question: &Question) -> Said {
@@ -347,5 +357,8 @@ mod tests {
         let held_no_longer = said(true, Some(61)).known(at(62), 7, Duration::ZERO);
         assert_eq!(held_no_longer, Known::Silent(at(66)));
         assert_eq!(said(true, Some(1)).known(at(59), 7, Duration::ZERO), Known::Said(true, at(60)));
+        // Where only what is said now counts.
+        let asked_since = |moment| said(true, None).asked_since(at(moment)).known(at(1), 7, Duration::ZERO);
+        assert_eq!([asked_since(0), asked_since(1)], [Known::Said(true, at(60)), Known::Open]);
     }
 }

@@ -7,13 +7,14 @@ use std::time::Duration;
 use http::{HeaderMap, Method, Request};
 use serde_json::{Value, json};
 use tributary_apimachinery::{Status, body};
+use tributary_authorization::RbacKind;
 use tributary_router::report::{RightsCondition, RightsDecider};
 use tributary_router::{RequestTrace, SharedMode};
-use tributary_simulator::{Authorizer, SimulatedCluster};
+use tributary_simulator::{Authorizer, RequestKind, SimulatedCluster};
 
 use crate::harness::{Answer, Client, Fixture, allow, items, pass, until};
 use crate::members::{Rbac, allow_to};
-use crate::rights::{binding, config_map_of, listed, refuse_rbac, role};
+use crate::rights::{RBAC, binding, config_map_of, listed, refuse_rbac, role};
 use crate::rights_detected::{Chain, Mode, decided, found_out};
 
 const SHOP: &str = "/api/v1/namespaces/shop/configmaps";
@@ -25,6 +26,16 @@ const AUTHENTICATION: &str = "authentication.k8s.io";
 /// A member is asked each minute which impersonation it has, and what it says of rights is believed as long.
 const FOUND_WITHIN: Duration = Duration::from_secs(70);
 const BELIEVED_FOR: Duration = Duration::from_secs(70);
+
+/// How late watches are that bring nothing for the time of a test.
+const LATE: Duration = Duration::from_secs(250);
+
+/// After what time a watch that is open again counts as such though it has brought nothing.
+const SETTLED_WITHIN: Duration = Duration::from_secs(2);
+
+/// What ann is told who may not be root.
+const NOT_ROOT: &str = "users \"root\" is forbidden: User \"ann\" cannot impersonate resource \"users\" in API group \"\" at the cluster \
+                        scope";
 
 /// Within which time it is known that a member is out of reach, or back.
 const NOTICED_WITHIN: Duration = Duration::from_secs(60);
@@ -236,17 +247,22 @@ async fn a_member_that_is_asked_is_asked_for_both() {
     assert!(refused.contains("User \"root\" cannot list"), "{refused}");
 }
 
+/// Lets users be root for whatever root may do.
+fn let_be_root(member: &SimulatedCluster, rbac: &Rbac, users: &[&str]) {
+    member.apply(role("", "be-root", [&["impersonate"], &[""], &["users"], &["root"]])).unwrap();
+    for user in users {
+        member.apply(binding("", &format!("{user}-is-root"), ("ClusterRole", "be-root"), user)).unwrap();
+    }
+    rbac.learn(member);
+}
+
 /// What is sent in another's name is what the member allows now. A member that was out of reach is asked again as long
 /// as its roles and bindings are known as they were before.
 #[tokio::test]
 async fn whoever_may_be_another_no_more_sends_nothing_in_that_name_once_the_member_is_back() {
     let (fixture, rbac) = crate::members::fixture(["a"]).await;
     let (a, rbac) = (fixture.member("a"), &rbac[0]);
-    a.apply(role("", "be-root", [&["impersonate"], &[""], &["users"], &["root"]])).unwrap();
-    for user in ["ann", "bob"] {
-        a.apply(binding("", &format!("{user}-is-root"), ("ClusterRole", "be-root"), user)).unwrap();
-    }
-    rbac.learn(a);
+    let_be_root(a, rbac, &["ann", "bob"]);
     let (ann, bob) = (fixture.user("ann", &[]), fixture.user("bob", &[]));
     let object = format!("/clusters/a{SHOP}/of-a");
     for user in [&ann, &bob] {
@@ -271,11 +287,62 @@ async fn whoever_may_be_another_no_more_sends_nothing_in_that_name_once_the_memb
     pass(NOTICED_WITHIN).await;
     until(async || as_root(&bob, "GET", &object).await.code == 200).await;
     until(async || as_root(&ann, "DELETE", &object).await.code == 403).await;
-    let expected = "users \"root\" is forbidden: User \"ann\" cannot impersonate resource \"users\" in API group \"\" \
-                    at the cluster scope";
-    assert_eq!(as_root(&ann, "DELETE", &object).await.refused(403), expected);
+    assert_eq!(as_root(&ann, "DELETE", &object).await.refused(403), NOT_ROOT);
     assert!(rbac.came().iter().all(|own| own.line.starts_with("GET ")));
     // Whom the member lets be root is root all the same.
     as_root(&bob, "DELETE", &object).await.ok();
     assert_eq!(condition().await, Some(RightsCondition::Behind));
+}
+
+/// The same of a member that answers all the time, and whose watches of roles and bindings have broken off: what was
+/// taken away meanwhile comes late. It is asked each time, until nothing can be missing any more.
+#[tokio::test]
+async fn whoever_may_be_another_no_more_sends_nothing_while_that_is_on_its_way() {
+    let (fixture, rbac) = crate::members::fixture(["a"]).await;
+    let (a, rbac) = (fixture.member("a"), &rbac[0]);
+    let_be_root(a, rbac, &["ann", "bob", "eve"]);
+    let [ann, bob, eve] = ["ann", "bob", "eve"].map(|name| fixture.user(name, &[]));
+    let object = format!("/clusters/a{SHOP}/of-a");
+    for user in [&ann, &bob, &eve] {
+        until(async || as_root(user, "GET", &object).await.code == 200).await;
+    }
+    let reviews = || {
+        let own = rbac.came_as_ourselves();
+        own.iter().filter(|line| line.contains("/subjectaccessreviews")).count()
+    };
+    let watches = |kind: RbacKind| {
+        let resource = format!("{}.{RBAC}", kind.resource());
+        a.control().requests_of(RequestKind::Watch, &resource)
+    };
+    a.control().reset_counters();
+    a.control().lag_watches(LATE);
+    a.control().cut_streams();
+    until(async || RbacKind::ALL.into_iter().all(|kind| watches(kind) > 0)).await;
+    let before = reviews();
+    as_root(&bob, "GET", &object).await.ok();
+    assert!(reviews() > before, "it is asked");
+    for user in ["ann", "bob"] {
+        a.delete(&format!("clusterrolebindings.{RBAC}"), "", &format!("{user}-is-root")).unwrap();
+    }
+    rbac.learn(a);
+    drop(rbac.came());
+    // By what is held both may, and bob by what was said a moment ago.
+    assert_eq!(as_root(&ann, "DELETE", &object).await.refused(403), NOT_ROOT);
+    as_root(&bob, "DELETE", &object).await.refused(403);
+    // The watches are open again, and have brought nothing.
+    pass(SETTLED_WITHIN).await;
+    assert_eq!(as_root(&ann, "DELETE", &object).await.refused(403), NOT_ROOT);
+    as_root(&bob, "DELETE", &object).await.refused(403);
+    assert!(rbac.came().is_empty(), "nothing is sent");
+    as_root(&eve, "GET", &object).await.ok();
+    // What was missed comes, and nothing is asked of the member any more.
+    a.control().lag_watches(Duration::ZERO);
+    a.control().cut_streams();
+    until(async || {
+        let before = reviews();
+        as_root(&eve, "GET", &object).await.ok();
+        reviews() == before
+    })
+    .await;
+    assert_eq!(as_root(&ann, "DELETE", &object).await.refused(403), NOT_ROOT);
 }
