@@ -22,12 +22,7 @@ pub(crate) async fn candidates_of<'a>(
         Some(rights) => {
             let asked = [Attributes::Resource(attributes(resource, verb))];
             let decide = |rights: &CallerRights| rights.candidates(clusters.clone(), &asked);
-            let found = rights.settled(decide).await;
-            // Of those that have just joined it is known in a moment.
-            match found.is_one_unknown() && rights.joined().await {
-                true => rights.settled(decide).await,
-                false => found,
-            }
+            rights.with_joining(|| rights.settled(decide), Candidates::is_one_unknown).await
         }
     };
     match &caller.dispatched {

@@ -33,15 +33,14 @@ pub(crate) async fn candidates_by_plan(
         Some(rights) => {
             let denied = caller.denied_clusters();
             let decide = |rights: &CallerRights| decide(configuration, rights, (info, query), resource, plan, denied);
-            let found = rights.settled(decide).await;
-            let is_one_unknown = match &found {
-                Ok(candidates) => candidates.is_one_unknown(),
-                Err(refusal) => refusal.is_of_unknown_rights(),
+            let lacks = |found: &Result<Candidates, Refusal>| {
+                let is_one_unknown = match found {
+                    Ok(candidates) => candidates.is_one_unknown(),
+                    Err(refusal) => refusal.is_of_unknown_rights(),
+                };
+                is_one_unknown && !is_in_part(configuration, resource, plan)
             };
-            match is_one_unknown && !is_in_part(configuration, resource, plan) && rights.joined().await {
-                true => rights.settled(decide).await?,
-                false => found?,
-            }
+            rights.with_joining(|| rights.settled(decide), lacks).await?
         }
     };
     let Some(denied) = caller.denied_clusters() else { return Ok(found) };

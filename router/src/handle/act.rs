@@ -123,13 +123,13 @@ impl Router {
         match plan {
             ResourcePlan::Get { or_elsewhere } => {
                 let stage = request.caller.stage("memory");
-                let mut answer = memory::get::get(request).await;
-                if let (Err(refusal), Some(rights)) = (&answer, request.caller.rights())
-                    && refusal.is_of_unknown_rights()
-                    && rights.joined().await
-                {
-                    answer = memory::get::get(request).await;
-                }
+                let lacks = |answer: &Result<Response<Body>, Refusal>| {
+                    answer.as_ref().is_err_and(Refusal::is_of_unknown_rights)
+                };
+                let answer = match request.caller.rights() {
+                    Some(rights) => rights.with_joining(|| memory::get::get(request), lacks).await,
+                    None => memory::get::get(request).await,
+                };
                 drop(stage);
                 match answer {
                     Err(refusal) if refusal.may_be_elsewhere() && (or_elsewhere || request.is_live_somewhere()) => {

@@ -107,7 +107,11 @@ impl ClientRequest<'_> {
                 false => find(&place),
             }
         };
-        let found = rights.settled(find).await;
+        // An object is waited for with all that is known of it.
+        let lacks = |found: &Result<Readable, Refusal>| {
+            verb != "get" && found.as_ref().is_err_and(Refusal::is_of_unknown_rights)
+        };
+        let found = rights.with_joining(|| rights.settled(find), lacks).await;
         // What is refused by policies alone is told by them, to whoever may know of the cluster.
         if let (Err(_), Some(denied)) = (&found, denied)
             && let Ok(without) =

@@ -92,10 +92,19 @@ impl CallerRights {
         decide(&rights)
     }
 
-    /// Waits until it is known what may be done in clusters that have just joined, where there are such: what was
-    /// decided without them is to be decided anew then. Cancelling is safe.
-    pub(crate) async fn joined(&self) -> bool {
-        self.mirror.joined().await
+    /// What is found by them. Where it `lacks` what is not known of clusters, and some have just joined, it is found
+    /// anew once it is known what may be done in these: of them that is known in a moment. Cancelling is as safe as it
+    /// is of what finds it.
+    pub(crate) async fn with_joining<F: Future>(
+        &self,
+        find: impl Fn() -> F,
+        lacks: impl FnOnce(&F::Output) -> bool,
+    ) -> F::Output {
+        let found = find().await;
+        match lacks(&found) && self.mirror.joined().await {
+            true => find().await,
+            false => found,
+        }
     }
 
     /// Asks clusters what they have not said.

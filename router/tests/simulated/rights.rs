@@ -85,7 +85,12 @@ pub(crate) fn scoped(text: &str) -> (bool, Value) {
 /// Three members with ConfigMaps `one` and `two` of `shop` and `bank` each. Ann may read all of `a`, what is in `shop`
 /// of `b`, and nothing of `c`; root everything.
 pub(crate) async fn ann() -> Fixture {
-    let fixture = Fixture::shared(["a", "b", "c"], allow(), SharedMode::default()).await;
+    ann_under(allow()).await
+}
+
+/// The same under these policies.
+pub(crate) async fn ann_under(policies: Policies) -> Fixture {
+    let fixture = Fixture::shared(["a", "b", "c"], policies, SharedMode::default()).await;
     for member in &fixture.members {
         for (namespace, name) in [("bank", "one"), ("bank", "two"), ("shop", "one"), ("shop", "two")] {
             let name = format!("{name}-{}", member.name());

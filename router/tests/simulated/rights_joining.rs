@@ -3,22 +3,24 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tributary_simulator::{Rejection, RequestKind};
+use tributary_router::Policies;
+use tributary_simulator::{Control, Rejection, RequestKind};
 
-use crate::harness::{Fixture, pass, until};
-use crate::rights::{ann, binding, listed, role};
+use crate::harness::{Fixture, allow, items, pass, until};
+use crate::rights::{ann, ann_under, binding, listed, role};
 
+const SHOP: &str = "/api/v1/namespaces/shop/configmaps";
 const PATH: &str = "/api/v1/namespaces/shop/configmaps/one-c";
 
-/// Has `c` join, which answers nothing yet. Root may read and delete what is there.
-async fn joining() -> Fixture {
-    let fixture = ann().await;
+/// Has `c` join, which answers nothing yet, or no lists. Root may read and delete what is there.
+async fn joining(policies: Policies, hold: fn(&Control, bool)) -> Fixture {
+    let fixture = ann_under(policies).await;
     let (c, root) = (fixture.member("c"), fixture.user("root", &[]));
     c.apply(role("", "deleter", [&["delete"], &[""], &["configmaps"], &[]])).unwrap();
     c.apply(binding("", "root-deletes", ("ClusterRole", "deleter"), "root")).unwrap();
     fixture.set_clusters(&["a", "b"]).await;
     until(async || root.get(PATH).await.code == 404).await;
-    c.control().hold_requests(true);
+    hold(c.control(), true);
     fixture.set_clusters(&["a", "b", "c"]).await;
     fixture
 }
@@ -26,7 +28,7 @@ async fn joining() -> Fixture {
 #[tokio::test]
 async fn what_rests_on_a_cluster_that_joins_waits_until_its_rights_are_known() {
     for method in ["GET", "DELETE"] {
-        let fixture = joining().await;
+        let fixture = joining(allow(), Control::hold_requests).await;
         let root = fixture.user("root", &[]);
         let asked = tokio::spawn(async move { root.send(method, PATH, &[], "").await });
         pass(Duration::from_millis(200)).await;
@@ -37,10 +39,29 @@ async fn what_rests_on_a_cluster_that_joins_waits_until_its_rights_are_known() {
     }
 }
 
+/// A list that may leave nothing out waits for it as single objects do; one that may does not.
+#[tokio::test]
+async fn a_list_of_all_waits_until_the_rights_in_a_cluster_that_joins_are_known() {
+    let fixture = joining(Policies::default(), Control::hold_lists).await;
+    // What it serves is known.
+    until(async || fixture.router.report().await.clusters[2].version.is_some()).await;
+    pass(Duration::from_millis(200)).await;
+    let root = fixture.user("root", &[]);
+    let asked = tokio::spawn(async move { root.get(SHOP).await });
+    pass(Duration::from_millis(200)).await;
+    assert!(!asked.is_finished());
+    fixture.member("c").control().hold_lists(false);
+    let answer = asked.await.unwrap();
+    assert_eq!(items(&answer.ok()).len(), 6);
+    let fixture = joining(allow(), Control::hold_lists).await;
+    let answer = fixture.user("root", &[]).get(SHOP).await;
+    assert_eq!(items(&answer.ok()).len(), 4);
+}
+
 /// A cluster that does not say it when it should keeps nobody waiting for longer.
 #[tokio::test]
 async fn what_rests_on_a_cluster_that_says_nothing_is_refused_once_that_has_had_its_time() {
-    let fixture = joining().await;
+    let fixture = joining(allow(), Control::hold_requests).await;
     let root = fixture.user("root", &[]);
     let words = "configmaps \"one-c\": what you may read in some clusters is not known yet";
     assert_eq!(root.get(PATH).await.refused(503), words);
