@@ -1,6 +1,8 @@
 //! Which clusters are candidates for a request, by who answers it: those where its caller may do what is asked, or look
 //! at its object.
 
+use std::sync::Arc;
+
 use tributary_apimachinery::request_info::{RequestInfo, ResourceRequest};
 use tributary_apimachinery::{ClusterName, ClusterSelector, ListOptions, Partial};
 use tributary_authorization::{Attributes, ResourceAttributes};
@@ -11,6 +13,7 @@ use crate::configuration::ConfigurationSnapshot;
 use crate::dispatch::DeniedClusters;
 use crate::limits;
 use crate::plan::ResourcePlan;
+use crate::policy::Policy;
 use crate::refusal::{ClusterRefusal, Refusal};
 use crate::rights::{CallerRights, Candidates};
 
@@ -75,13 +78,17 @@ fn looked_at(resource: &ResourceRequest, plan: ResourcePlan) -> Option<ResourceA
     }
 }
 
-/// The clusters of which a collection is wanted, or all; `None` where that cannot be read.
-fn wanted(plan: ResourcePlan, query: Option<&str>) -> Option<ClusterSelector> {
+/// The clusters of which a collection is wanted, of those that its policy selects, or all; `None` where that cannot be
+/// read.
+fn wanted(policy: &Policy, plan: ResourcePlan, query: Option<&str>) -> Option<ClusterSelector> {
     match plan {
         ResourcePlan::ListLive | ResourcePlan::DeleteCollection => {
             let options = ListOptions::parse(query, limits::SELECTOR).ok()?;
             let (_, wanted) = ClusterSelector::split(&options.label_selector).ok()?;
-            Some(wanted)
+            Some(match &policy.clusters {
+                Some(selected) => wanted.within(Arc::new(selected.clone())),
+                None => wanted,
+            })
         }
         _ => Some(ClusterSelector::default()),
     }
@@ -138,7 +145,7 @@ fn decide(
         return Err(ClusterRefusal::rights_unknown(resource, name).into());
     }
     // Those that are not wanted, or whose policies refuse it, are not asked, and nothing is told of them.
-    let wanted = wanted(plan, query);
+    let wanted = wanted(configuration.policy(&resource.resource), plan, query);
     let is_wanted = |cluster: &ClusterName| wanted.as_ref().is_some_and(|wanted| wanted.matches(cluster));
     let is_denied = |cluster: &ClusterName| denied.is_some_and(|denied| denied.has(cluster));
     let asked_of = configuration.clusters.keys().filter(|cluster| is_wanted(cluster) && !is_denied(cluster));
