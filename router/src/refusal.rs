@@ -39,7 +39,7 @@ pub(crate) use limit::LimitRefusal;
 pub(crate) use member::{MemberRefusal, says_forbidden, says_never, says_not_served, says_of_list};
 pub(crate) use policy::{PolicyCause, PolicyRefusal};
 pub(crate) use precondition::PreconditionRefusal;
-pub(crate) use request::{ForbiddenPath, ForbiddenRequest, RequestRefusal};
+pub(crate) use request::{ForbiddenActing, ForbiddenPath, ForbiddenRequest, RequestRefusal};
 pub(crate) use route::RouteRefusal;
 pub(crate) use trouble::Trouble;
 pub(crate) use version::VersionRefusal;
@@ -128,7 +128,7 @@ impl Refusal {
             Self::Cluster(refusal) => {
                 matches!(**refusal, ClusterRefusal::NotFound { .. } | ClusterRefusal::RightsUnknown { .. })
             }
-            Self::Request(refusal) => matches!(**refusal, RequestRefusal::Forbidden(_)),
+            Self::Request(refusal) => matches!(**refusal, RequestRefusal::Forbidden(_) | RequestRefusal::Acting(_)),
             _ => false,
         }
     }

@@ -75,6 +75,8 @@ pub(crate) enum RequestRefusal {
     NotExpressible(InvalidImpersonation),
     /// No cluster that the caller may know of allows it: 403.
     Forbidden(Box<ForbiddenRequest>),
+    /// No cluster lets the user act as whom they ask to be, or not for this: 403.
+    Acting(Box<ForbiddenActing>),
     /// What is to be watched may be watched in some clusters, and listed in none: 403. A watch tells of what may be
     /// listed.
     OnlyWatched {
@@ -94,6 +96,15 @@ pub(crate) enum RequestRefusal {
         /// What to do.
         remedy: String,
     },
+}
+
+/// What a user is not allowed who asks to be another.
+#[derive(Clone, Debug)]
+pub(crate) enum ForbiddenActing {
+    /// To be that one, or to ask for a resource as that one.
+    Resource(ForbiddenRequest),
+    /// To ask as that one for what is no resource.
+    Path(ForbiddenPath),
 }
 
 /// A request for what is no resource, which is not allowed.
@@ -131,15 +142,9 @@ pub(crate) struct ForbiddenRequest {
 }
 
 impl RequestRefusal {
-    /// Whether it says that the user may not act as whom they ask to be: by a verb that no request has, or because no
-    /// member is told of that one.
+    /// Whether it says that the user may not act as whom they ask to be: no member lets them, or is told of that one.
     pub(super) fn is_of_acting(&self) -> bool {
-        match self {
-            Self::NotSent(_) | Self::NotExpressible(_) | Self::ImpersonatesTooMuch { .. } => true,
-            Self::Forbidden(request) => request.verb.starts_with("impersonate"),
-            Self::ForbiddenPath(request) => request.verb.starts_with("impersonate"),
-            _ => false,
-        }
+        matches!(self, Self::Acting(_) | Self::NotSent(_) | Self::NotExpressible(_) | Self::ImpersonatesTooMuch { .. })
     }
 
     pub(super) fn status(&self) -> Status {
@@ -178,6 +183,10 @@ impl RequestRefusal {
                 Status::forbidden(None, "", &format!("no cluster can be asked for you: {why}"))
             }
             Self::Forbidden(request) => forbidden(request),
+            Self::Acting(refused) => match &**refused {
+                ForbiddenActing::Resource(request) => forbidden(request),
+                ForbiddenActing::Path(request) => forbidden_path(request),
+            },
             Self::OnlyWatched { request, clusters } => only_watched(request, clusters),
             Self::NotWatched { resource, remedy } => not_watched(resource, remedy),
         }

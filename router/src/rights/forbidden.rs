@@ -10,14 +10,14 @@ use super::existence::{Existence, does_in};
 use super::impersonation::{ImpersonationFilter, Refused, refused};
 use super::mirror::Decides;
 use super::read_place::ReadPlace;
-use crate::refusal::{ForbiddenPath, ForbiddenRequest, Refusal, RequestRefusal};
+use crate::refusal::{ForbiddenActing, ForbiddenPath, ForbiddenRequest, Refusal, RequestRefusal};
 
 /// How many roles that are not there a refusal names. A namespace's administrator may bind any number.
 const MISSING_MAX: usize = 10;
 
-fn forbidden_request(user: String, asked: &ResourceAttributes<'_>, reason: String) -> Refusal {
+fn forbidden_acting(user: String, asked: &ResourceAttributes<'_>, reason: String) -> ForbiddenActing {
     let ResourceAttributes { verb, group, version, resource, subresource, namespace, name } = *asked;
-    RequestRefusal::Forbidden(Box::new(ForbiddenRequest {
+    ForbiddenActing::Resource(ForbiddenRequest {
         user,
         verb: verb.to_owned().into(),
         resource: GroupVersionResource::new(group, version, resource),
@@ -26,8 +26,7 @@ fn forbidden_request(user: String, asked: &ResourceAttributes<'_>, reason: Strin
         name: name.to_owned(),
         clusters: Vec::new(),
         reason,
-    }))
-    .into()
+    })
 }
 
 impl CallerRights {
@@ -90,30 +89,31 @@ impl CallerRights {
             return RequestRefusal::NotSent(NotSent::NoName).into();
         };
         let user = self.actor.name(Whom::User).to_owned();
-        match refused {
+        let forbidden = match refused {
             Refused::ToBe(own, why) => {
                 let asked = own.attributes();
                 let reason = match why.is_empty() {
                     true => self.missing_roles(fleet, reached, Whom::User, asked.namespace),
                     false => why,
                 };
-                forbidden_request(user, &asked, reason)
+                forbidden_acting(user, &asked, reason)
             }
             Refused::ToDo(mode) => {
                 let verb = mode.on(request.verb());
                 match request.with_verb(&verb) {
                     Attributes::Resource(asked) => {
                         let reason = self.missing_roles(fleet, reached, Whom::User, asked.namespace);
-                        forbidden_request(user, &asked, reason)
+                        forbidden_acting(user, &asked, reason)
                     }
                     Attributes::NonResource { verb, path } => {
                         let reason = self.missing_roles(fleet, reached, Whom::User, "");
                         let (verb, path) = (verb.to_owned().into(), path.into_owned());
-                        RequestRefusal::ForbiddenPath(ForbiddenPath { user, verb, path, reason }).into()
+                        ForbiddenActing::Path(ForbiddenPath { user, verb, path, reason })
                     }
                 }
             }
-        }
+        };
+        RequestRefusal::Acting(Box::new(forbidden)).into()
     }
 
     /// 403 of what is asked of these clusters, in kube-apiserver's words.
