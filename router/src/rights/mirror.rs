@@ -1,5 +1,6 @@
 //! The roles and bindings of all clusters, followed.
 
+mod probes;
 mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +18,7 @@ use tributary_authorization::{FleetRights, RbacKind, Sample, User};
 use tributary_cacher::{Cacher, CacherConfig, CacherState, HeldObjects, Precedence, ReflectorTuning, StaleReason};
 use tributary_proxy::Transport;
 
+use self::probes::ImpersonationProbes;
 use super::SharedMode;
 use super::compiled::CompiledRights;
 use super::confirmation::{self, Confirmation};
@@ -138,29 +140,14 @@ impl RightsStamp {
 #[derive(Default)]
 struct MirroredClusters {
     by_name: BTreeMap<ClusterName, MirroredCluster>,
-    /// What finds out which impersonation clusters have, those of which nothing is mirrored included.
-    probes: BTreeMap<ClusterName, ImpersonationProbe>,
+    probes: ImpersonationProbes,
     /// Those of which what is known counted when it was last looked.
     known: BTreeSet<ClusterName>,
     /// What was said last to be in the way of knowing it of others.
     obstacles: BTreeMap<ClusterName, Obstacle>,
 }
 
-/// Which impersonation a cluster has, as it was found last.
-struct ImpersonationProbe {
-    /// Of which cluster it is found: one whose configuration changes is another one.
-    cluster: Arc<Cluster>,
-    filter: ImpersonationFilter,
-    _stop: Option<DropGuard>,
-}
-
 impl MirroredClusters {
-    /// The clusters that have constrained impersonation.
-    fn constrained(&self) -> BTreeSet<ClusterName> {
-        let probes = self.probes.iter().filter(|(_, probe)| probe.filter == ImpersonationFilter::Constrained);
-        probes.map(|(name, _)| name.clone()).collect()
-    }
-
     /// Says what comes before objects where these are the rights that count.
     fn set_precedence(&self, known: &BTreeSet<ClusterName>, mirrors: &BTreeMap<ClusterName, KnownRights>) {
         for (name, member) in &self.by_name {
@@ -398,9 +385,8 @@ impl RightsMirror {
             }
             stays
         });
-        members.probes.retain(|name, probe| clusters.get(name).is_some_and(|own| Arc::ptr_eq(own, &probe.cluster)));
+        members.probes.follow(&clusters, |cluster| self.probe(cluster));
         for (name, cluster) in clusters.iter() {
-            self.probe(&mut members, name, cluster);
             match is_live(cluster) {
                 true => self.forget(&mut members.by_name, name),
                 false => self.follow(&mut members.by_name, name, cluster),
@@ -416,17 +402,11 @@ impl RightsMirror {
         self.publish(&mut members, mirrors);
     }
 
-    /// Begins to find out which impersonation a cluster has. Until it is found it is the older one.
-    fn probe(self: &Arc<Self>, members: &mut MirroredClusters, name: &ClusterName, cluster: &Arc<Cluster>) {
-        members.probes.entry(name.clone()).or_insert_with(|| {
-            let _of_members = self.fleet.enter();
-            let seen: Weak<dyn ImpersonationSeen> = Arc::<Self>::downgrade(self);
-            ImpersonationProbe {
-                cluster: Arc::clone(cluster),
-                filter: ImpersonationFilter::default(),
-                _stop: impersonation_probe::start(seen, cluster),
-            }
-        });
+    /// Begins to find out which impersonation a cluster has.
+    fn probe(self: &Arc<Self>, cluster: &Arc<Cluster>) -> Option<DropGuard> {
+        let _of_members = self.fleet.enter();
+        let seen: Weak<dyn ImpersonationSeen> = Arc::<Self>::downgrade(self);
+        impersonation_probe::start(seen, cluster)
     }
 
     /// Mirrors a cluster, or tells what mirrors it what is new.
@@ -565,7 +545,7 @@ impl RightsMirror {
         let known = mirrors.iter().filter(|(_, known)| known.counts(now)).map(|(cluster, _)| cluster.clone());
         let known: BTreeSet<_> = known.collect();
         members.set_precedence(&known, &mirrors);
-        let constrained = members.constrained();
+        let constrained = members.probes.constrained();
         let before = self.mirrors.load();
         if members.known == known && before.by_name == mirrors && before.constrained == constrained {
             return;
@@ -640,9 +620,9 @@ impl MirroredRules for RightsMirror {
 impl ImpersonationSeen for RightsMirror {
     fn found_impersonation(&self, cluster: &Arc<Cluster>, filter: ImpersonationFilter) {
         let mut members = self.members.lock();
-        let probe = members.probes.get_mut(cluster.name()).filter(|own| Arc::ptr_eq(&own.cluster, cluster));
-        let Some(probe) = probe.filter(|own| own.filter != filter) else { return };
-        probe.filter = filter;
+        if !members.probes.found(cluster, filter) {
+            return;
+        }
         let mirrors = self.mirrors.load().by_name.clone();
         self.publish(&mut members, mirrors);
     }
