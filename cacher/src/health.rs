@@ -39,6 +39,17 @@ struct Loss {
     reason: StaleReason,
     /// Whether it is known to be more than a watch that is being opened again.
     is_certain: bool,
+    /// Whether it is no more than watches that ended in order.
+    is_end: bool,
+    /// Whether a watch has been opened since.
+    is_reopened: bool,
+}
+
+impl Loss {
+    /// Whether changes that were made meanwhile may be late.
+    fn is_gap(&self) -> bool {
+        self.is_certain || !self.is_end || !self.is_reopened
+    }
 }
 
 impl CacherHealth {
@@ -65,8 +76,15 @@ impl CacherHealth {
 
     /// Changes arrive, or would.
     pub(crate) fn contact(&mut self, now: Instant) {
-        if self.lost.take().is_some() {
+        if self.lost.take().is_some_and(|lost| lost.is_gap()) {
             self.resumed = Some(now);
+        }
+    }
+
+    /// A watch goes on from what is held: whether it lives is not known yet.
+    pub(crate) fn reopened(&mut self) {
+        if let Some(lost) = &mut self.lost {
+            lost.is_reopened = true;
         }
     }
 
@@ -82,12 +100,22 @@ impl CacherHealth {
 
     /// The same where the last that came was some time ago.
     pub(crate) fn lost_since(&mut self, now: Instant, heard: Instant, reason: StaleReason) {
-        let before = self.lost.take();
-        let (since, noticed, is_certain) =
-            before.map_or((heard, now, false), |lost| (lost.since, lost.noticed, lost.is_certain));
-        self.lost = Some(Loss { since, noticed, reason, is_certain });
+        let (is_end, is_reopened) = (false, false);
+        self.lost = Some(match self.lost.take() {
+            Some(before) => Loss { reason, is_end, is_reopened, ..before },
+            None => Loss { since: heard, noticed: now, reason, is_certain: false, is_end, is_reopened },
+        });
         self.failed_at = Some(now);
         self.date_back();
+    }
+
+    /// The same of a watch that has ended in order.
+    pub(crate) fn ended(&mut self, now: Instant, reason: StaleReason) {
+        let is_end = self.lost.as_ref().is_none_or(|before| before.is_end);
+        self.lost(now, reason);
+        if let Some(lost) = &mut self.lost {
+            lost.is_end = is_end;
+        }
     }
 
     /// When the latest loss was.
@@ -154,10 +182,10 @@ impl CacherHealth {
 
     /// Whether changes arrive, without the patience that [`state`](Self::state) has.
     pub(crate) fn continuity(&self) -> Continuity {
-        match (&self.lost, self.resumed) {
-            (None, None) if self.synced => Continuity::Unbroken,
-            (None, Some(resumed)) if self.synced => Continuity::Resumed(resumed),
-            _ => Continuity::Broken,
+        match self.resumed {
+            _ if !self.synced || self.lost.as_ref().is_some_and(Loss::is_gap) => Continuity::Broken,
+            Some(resumed) => Continuity::Resumed(resumed),
+            None => Continuity::Unbroken,
         }
     }
 
@@ -256,6 +284,45 @@ mod tests {
         assert_eq!(health.continuity(), Continuity::Resumed(at(104)));
         health.synced();
         assert_eq!(health.continuity(), Continuity::Unbroken, "all has been listed");
+    }
+
+    #[test]
+    fn a_watch_that_ends_in_order_leaves_a_gap_until_it_is_open_again() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut health = CacherHealth::new(start, Duration::from_secs(5));
+        health.synced();
+        for second in [10, 11] {
+            health.ended(at(second), unreachable("ended"));
+            assert_eq!(health.continuity(), Continuity::Broken);
+            health.reopened();
+            assert_eq!(health.continuity(), Continuity::Unbroken);
+        }
+        health.contact(at(12));
+        assert_eq!(health.continuity(), Continuity::Unbroken);
+        // It cannot be opened at first.
+        health.ended(at(20), unreachable("ended"));
+        health.lost(at(21), unreachable("refused"));
+        health.reopened();
+        assert_eq!(health.continuity(), Continuity::Broken);
+        health.ended(at(22), unreachable("ended"));
+        health.reopened();
+        assert_eq!(health.continuity(), Continuity::Broken);
+        health.contact(at(23));
+        assert_eq!(health.continuity(), Continuity::Resumed(at(23)));
+        // What was found of the gap before holds on.
+        health.ended(at(30), unreachable("ended"));
+        health.reopened();
+        health.contact(at(31));
+        assert_eq!(health.continuity(), Continuity::Resumed(at(23)));
+        // The member is out of reach while it is opened again.
+        health.ended(at(40), unreachable("ended"));
+        health.reopened();
+        let lost = Some(MemberLoss { heard: at(40), reason: "gone".into() });
+        health.set_member(&MemberHealth { lost, ..MemberHealth::default() });
+        assert_eq!(health.continuity(), Continuity::Broken);
+        health.contact(at(41));
+        assert_eq!(health.continuity(), Continuity::Resumed(at(41)));
     }
 
     #[test]

@@ -27,8 +27,9 @@ pub enum CacherState {
 
 /// Whether changes arrive without a gap.
 ///
-/// A cacher is [`Synced`](CacherState::Synced) for some seconds more while its watch is opened again: to readers that is
-/// no news. Whoever must not act on what the member has taken back goes by this.
+/// A cacher is [`Synced`](CacherState::Synced) for some seconds more while its watch is opened again: to readers that
+/// is no news. Whoever must not act on what the member has taken back goes by this. A watch that has ended in order and
+/// is open again at once leaves no gap: what came between comes as soon as what comes next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Continuity {
     /// Nothing is held, or changes do not arrive.

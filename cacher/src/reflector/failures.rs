@@ -31,8 +31,8 @@ impl Reflector {
         if stream.lacks_bookmark(Instant::now(), &self.shared.config.tuning) {
             self.progress.note_bookmarks(false);
         }
-        self.health
-            .lost(Instant::now(), StaleReason::Unreachable("the watch ended and has not been opened again".to_owned()));
+        let reason = StaleReason::Unreachable("the watch ended and has not been opened again".to_owned());
+        self.health.ended(Instant::now(), reason);
         Input::Ended
     }
 

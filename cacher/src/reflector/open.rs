@@ -170,7 +170,10 @@ impl Reflector {
             // Asked by `ask_latest` alone.
             ReflectorRequest::Latest | ReflectorRequest::LatestThenPage { .. } => return,
             ReflectorRequest::WatchList => (true, false),
-            ReflectorRequest::Watch { short } => (false, short),
+            ReflectorRequest::Watch { short } => {
+                self.health.reopened();
+                (false, short)
+            }
         };
         self.shared.counts.watches.add(1);
         let stream = MemberWatch::new(body, initial, short, Instant::now(), &self.shared.config.tuning);
