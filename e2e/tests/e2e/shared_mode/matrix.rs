@@ -16,6 +16,7 @@ mod kinds;
 mod oracle;
 mod question;
 mod roles;
+mod searched;
 mod world;
 
 use self::{
@@ -23,6 +24,7 @@ use self::{
     oracle::Oracle,
     question::Question,
     roles::Bindings,
+    searched::what_others_write_names_nobody,
     world::World,
 };
 use super::{SOON, Shared, authorizers::behind_webhooks};
@@ -73,6 +75,7 @@ pub(super) fn cases() -> Vec<Case> {
     let cases = cases!["shared_mode::matrix";
         what_is_answered_is_what_members_answer, what_is_answered_where_webhooks_deny,
         proof_what_is_answered_is_what_members_answer, proof_what_is_answered_where_webhooks_deny,
+        what_others_write_names_nobody,
     ];
     cases.into_iter().map(|case| case.patience(Duration::from_secs(3600))).collect()
 }

@@ -1,6 +1,6 @@
 //! What an answer shows: its objects without what differs by design, and the clusters that it names.
 
-use super::world::World;
+use super::{searched, world::World};
 use anyhow::{Context, ensure};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::Value;
@@ -9,7 +9,7 @@ use tributary_apimachinery::wire::fields;
 use tributary_e2e::HttpResponse;
 
 /// The annotation that says whose an object is.
-const CLUSTER: &str = "tributary.dev/cluster";
+pub(super) const CLUSTER: &str = "tributary.dev/cluster";
 
 /// An object: its cluster, namespace and name.
 pub(super) type Identity = (String, String, String);
@@ -87,19 +87,22 @@ pub(super) fn in_protobuf(world: &World, body: &[u8]) -> anyhow::Result<Vec<Iden
 }
 
 /// The contents of every field of this number.
-fn all(message: &[u8], number: u64) -> anyhow::Result<Vec<&[u8]>> {
+pub(super) fn all(message: &[u8], number: u64) -> anyhow::Result<Vec<&[u8]>> {
     let found = fields(message).collect::<Result<Vec<_>, _>>().context("no message")?;
     Ok(found.into_iter().filter(|field| field.number == number).filter_map(|field| field.contents).collect())
 }
 
-fn text(message: &[u8], number: u64) -> anyhow::Result<String> {
+/// The first text of this number; empty where there is none.
+pub(super) fn text(message: &[u8], number: u64) -> anyhow::Result<String> {
     Ok(String::from_utf8(all(message, number)?.first().copied().unwrap_or_default().to_vec())?)
 }
 
-/// Whether an answer names a cluster: in its text, its headers, or its versions and tokens.
-pub(super) fn names(answer: &HttpResponse, cluster: &str) -> bool {
+/// Whether an answer names a cluster: in its text, its headers, or its versions and tokens. What other tests write in
+/// their objects does not count.
+pub(super) fn names(world: &World, answer: &HttpResponse, cluster: &str) -> bool {
     let in_header = answer.headers.values().any(|value| value.to_str().is_ok_and(|text| text.contains(cluster)));
-    in_header || text_names(&answer.text(), cluster)
+    in_header
+        || text_names(&searched::of_body(&answer.body, &|namespace, name| world.is_foreign(namespace, name)), cluster)
 }
 
 /// Whether a text, or what is written in it in base64, names a cluster.

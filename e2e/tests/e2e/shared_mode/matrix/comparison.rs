@@ -4,6 +4,7 @@ use super::{
     answer::{self, Objects},
     oracle::{Expected, Oracle, Told},
     question::{Ask, ListForm, ObjectForm, Question, Request, Side},
+    searched,
     world::World,
 };
 use crate::shared_mode::SOON;
@@ -120,7 +121,7 @@ impl Asked<'_> {
     /// What its user may not know of is not named.
     fn tells_of_known(&self, answer: &HttpResponse, told: &Told) -> anyhow::Result<()> {
         for (name, known) in self.world.member_names().into_iter().zip(told.known) {
-            let is_named = answer::names(answer, name) && !self.is_echo(answer, name);
+            let is_named = answer::names(self.world, answer, name) && !self.is_echo(answer, name);
             ensure!(known || !is_named, "{name} is named: {} {:?}", answer.text(), answer.headers);
         }
         Ok(())
@@ -194,9 +195,9 @@ impl Asked<'_> {
         let mut items = Vec::new();
         loop {
             let mut event = events.next(SOON).await?.context("the watch ended before its bookmark")?;
-            let text = event.to_string();
+            let text = searched::of_event(&event, &|namespace, name| self.world.is_foreign(namespace, name));
             for (name, known) in self.world.member_names().into_iter().zip(told.known) {
-                ensure!(known || !answer::text_names(&text, name), "{name} is named: {text}");
+                ensure!(known || !answer::text_names(&text, name), "{name} is named: {event}");
             }
             match event["type"].as_str() {
                 Some("ADDED") => items.push(event["object"].take()),

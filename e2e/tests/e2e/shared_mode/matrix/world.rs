@@ -118,12 +118,20 @@ impl World {
 
     /// Whether an object is one of this run's. What controllers make comes when it comes.
     pub(super) fn is_own(&self, namespace: &str, name: &str) -> bool {
-        let is_here = if namespace.is_empty() {
+        self.is_here(namespace, name) && name != "default" && name != "kube-root-ca.crt"
+    }
+
+    /// Whether an object is another test's. What has no name is no object.
+    pub(super) fn is_foreign(&self, namespace: &str, name: &str) -> bool {
+        !name.is_empty() && !self.is_here(namespace, name)
+    }
+
+    fn is_here(&self, namespace: &str, name: &str) -> bool {
+        if namespace.is_empty() {
             name.starts_with(&self.prefix)
         } else {
             self.places.iter().any(|place| place == namespace)
-        };
-        is_here && name != "default" && name != "kube-root-ca.crt"
+        }
     }
 }
 

@@ -1,0 +1,175 @@
+//! Which part of an answer is searched for the names of clusters.
+//!
+//! Other tests have objects in the same members, and write there what they like: a Deployment of theirs may name the
+//! node of another cluster. Of such an object only what the endpoint itself says of it is searched: whose it is, and
+//! its version. Everything else is searched as it stands.
+
+use super::answer::{CLUSTER, all, text, text_names};
+use crate::context::TestContext;
+use anyhow::ensure;
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use serde_json::{Value, json};
+use tributary_apimachinery::wire::{fields, put_field};
+
+/// Whether an object of this namespace and name is another test's.
+pub(super) type IsForeign<'a> = &'a dyn Fn(&str, &str) -> bool;
+
+/// What is searched of a body. One that is no list is searched as it stands.
+pub(super) fn of_body(body: &[u8], is_foreign: IsForeign<'_>) -> String {
+    let of_json = || of_list(serde_json::from_slice(body).ok()?, is_foreign);
+    let searched = match body.strip_prefix(b"k8s\0") {
+        Some(envelope) => of_protobuf(envelope, is_foreign).ok(),
+        None => of_json(),
+    };
+    searched.unwrap_or_else(|| String::from_utf8_lossy(body).into_owned())
+}
+
+/// What is searched of an event of a watch. A bookmark and an error are nobody's, and have no name.
+pub(super) fn of_event(event: &Value, is_foreign: IsForeign<'_>) -> String {
+    match is_other(&event["object"], is_foreign) {
+        true => json!([event["type"], said_of(&event["object"])]).to_string(),
+        false => event.to_string(),
+    }
+}
+
+/// What is searched of a list or a Table in JSON; `None` where it is neither, or nothing in it is another test's.
+fn of_list(mut list: Value, is_foreign: IsForeign<'_>) -> Option<String> {
+    let is_table = list["rows"].is_array();
+    let items = list.get_mut(if is_table { "rows" } else { "items" })?.as_array_mut()?;
+    let object = |item: &Value| if is_table { item["object"].clone() } else { item.clone() };
+    let is_last_foreign = items.last().is_some_and(|item| is_other(&object(item), is_foreign));
+    let mut is_cut = false;
+    for item in items {
+        let own = object(item);
+        if is_other(&own, is_foreign) {
+            // The second cell is the cluster's: the others are the object's.
+            *item = json!([item["cells"][1], said_of(&own)]);
+            is_cut = true;
+        }
+    }
+    if let Some(token) = list["metadata"]["continue"].as_str().filter(|_| is_last_foreign) {
+        list["metadata"]["continue"] = without_place(token).into();
+    }
+    is_cut.then(|| list.to_string())
+}
+
+/// A token, without the namespace and name of the object after which the list goes on.
+fn without_place(token: &str) -> String {
+    let part = |part: &str| -> String {
+        let decoded = URL_SAFE_NO_PAD.decode(part).unwrap_or_default();
+        match serde_json::from_slice::<Value>(&decoded) {
+            Ok(Value::Object(mut said)) => {
+                said.remove("after");
+                Value::Object(said).to_string()
+            }
+            _ => part.to_owned(),
+        }
+    };
+    token.split('.').map(part).collect::<Vec<_>>().join(".")
+}
+
+/// What is searched of a list of metadata in protobuf, without what stands before the envelope
+/// (`generated.proto` of k8s.io/apimachinery).
+fn of_protobuf(envelope: &[u8], is_foreign: IsForeign<'_>) -> anyhow::Result<String> {
+    let mut searched = Vec::new();
+    for field in fields(envelope) {
+        let field = field?;
+        match field.contents {
+            Some(list) if field.number == 2 => searched.extend(of_list_in_protobuf(list, is_foreign)?),
+            _ => searched.push(shown(field.whole)),
+        }
+    }
+    Ok(searched.join("\n"))
+}
+
+fn of_list_in_protobuf(list: &[u8], is_foreign: IsForeign<'_>) -> anyhow::Result<Vec<String>> {
+    let mut searched = Vec::new();
+    for field in fields(list) {
+        let field = field?;
+        searched.extend(match field.contents {
+            // Each alone: the length of a text may be a letter, and then looks like a part of it.
+            Some(metadata) if field.number == 1 => {
+                (1..=3).map(|number| text(metadata, number)).collect::<anyhow::Result<Vec<_>>>()?
+            }
+            Some(item) if field.number == 2 => of_item_in_protobuf(item, is_foreign)?,
+            _ => vec![shown(field.whole)],
+        });
+    }
+    Ok(searched)
+}
+
+fn of_item_in_protobuf(item: &[u8], is_foreign: IsForeign<'_>) -> anyhow::Result<Vec<String>> {
+    let metadata = all(item, 1)?.first().copied().unwrap_or_default();
+    if !is_foreign(&text(metadata, 3)?, &text(metadata, 1)?) {
+        return Ok(vec![shown(item)]);
+    }
+    let mut said = vec![text(metadata, 6)?];
+    for annotation in all(metadata, 12)? {
+        if text(annotation, 1)? == CLUSTER {
+            said.push(text(annotation, 2)?);
+        }
+    }
+    Ok(said)
+}
+
+fn shown(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn is_other(object: &Value, is_foreign: IsForeign<'_>) -> bool {
+    let metadata = &object["metadata"];
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    is_foreign(&text(&metadata["namespace"]), &text(&metadata["name"]))
+}
+
+/// What the endpoint says of an object by itself.
+fn said_of(object: &Value) -> Value {
+    let metadata = &object["metadata"];
+    json!([metadata["annotations"][CLUSTER], metadata["resourceVersion"]])
+}
+
+/// Whatever another test writes names nobody, in no form; what the endpoint says of it does, and so does all the rest.
+pub(super) async fn what_others_write_names_nobody(_: TestContext) -> anyhow::Result<()> {
+    let is_foreign = |namespace: &str, name: &str| !name.is_empty() && namespace != "own";
+    let names = |text: &str| text_names(text, "hidden");
+    for (namespace, owner, is_named) in [("other", "shown", false), ("other", "hidden", true), ("own", "shown", true)] {
+        let item = json!({"spec": {"nodeName": "hidden-node-0"}, "metadata": {"namespace": namespace, "name": "hidden-a",
+            "resourceVersion": "7", "annotations": {CLUSTER: owner, "other": "hidden"}}});
+        let token = format!("v1.{}", URL_SAFE_NO_PAD.encode(r#"{"cluster":"shown","after":"x/hidden-a"}"#));
+        let list = json!({"metadata": {"resourceVersion": "7", "continue": token}, "items": [item]});
+        let table = json!({"metadata": {}, "rows": [{"cells": ["hidden-a", owner, "hidden"], "object": item}]});
+        let metadata = metadata_in_protobuf(namespace, owner);
+        for body in [list.to_string().into_bytes(), table.to_string().into_bytes(), metadata] {
+            let searched = of_body(&body, &is_foreign);
+            ensure!(names(&searched) == is_named, "{searched} of {}", String::from_utf8_lossy(&body));
+        }
+        let searched = of_event(&json!({"type": "ADDED", "object": item}), &is_foreign);
+        ensure!(names(&searched) == is_named, "{searched} of an event");
+    }
+    let version = URL_SAFE_NO_PAD.encode(r#"{"hidden":"7"}"#);
+    let others = json!({"metadata": {"namespace": "other", "name": "a"}});
+    let list = json!({"metadata": {"resourceVersion": version}, "items": [others]});
+    ensure!(names(&of_body(list.to_string().as_bytes(), &is_foreign)), "the version of a list is searched");
+    let bookmark = json!({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": version}}});
+    ensure!(names(&of_event(&bookmark, &is_foreign)), "the version of a bookmark is searched");
+    let refusal = json!({"kind": "Status", "message": "hidden"}).to_string();
+    ensure!(names(&of_body(refusal.as_bytes(), &is_foreign)), "a refusal is searched");
+    Ok(())
+}
+
+/// A list of metadata of one object of this namespace and cluster, whose name and another annotation name `hidden`.
+fn metadata_in_protobuf(namespace: &str, owner: &str) -> Vec<u8> {
+    let message = |parts: &[(u64, &[u8])]| {
+        let mut message = Vec::new();
+        for (number, contents) in parts {
+            put_field(&mut message, *number, contents);
+        }
+        message
+    };
+    let [own, other] = [(CLUSTER, owner), ("other", "hidden")]
+        .map(|(key, value)| message(&[(1, key.as_bytes()), (2, value.as_bytes())]));
+    let parts: [(u64, &[u8]); 5] = [(1, b"hidden-a"), (3, namespace.as_bytes()), (6, b"7"), (12, &own), (12, &other)];
+    let item = message(&[(1, &message(&parts))]);
+    let list = message(&[(1, &message(&[(2, b"7")])), (2, &item)]);
+    [b"k8s\0".to_vec(), message(&[(2, &list)])].concat()
+}
