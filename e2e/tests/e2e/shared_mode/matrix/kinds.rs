@@ -11,14 +11,20 @@ pub(super) struct Kind {
     pub(super) namespaced: bool,
 }
 
-/// In two groups, with and without a namespace, with and without subresources. Nothing makes objects of these by itself
-/// in a namespace of an unknown name but `kube-root-ca.crt` and `default`, which each member has.
-pub(super) const KINDS: [Kind; 6] = [
+/// The group of the custom resource.
+const CUSTOM: &str = "matrix.example.com";
+
+/// In three groups, with and without a namespace, with and without subresources, built in and defined. Nothing makes
+/// objects of these by itself in a namespace of an unknown name but `kube-root-ca.crt` and `default`, which each member
+/// has.
+pub(super) const KINDS: [Kind; 8] = [
+    Kind::core("pods", "Pod"),
     Kind::core("configmaps", "ConfigMap"),
     Kind::core("serviceaccounts", "ServiceAccount"),
     // A PUT makes them where there are none (`AllowCreateOnUpdate` in kubernetes' `pkg/registry/core/endpoint`).
     Kind::core("endpoints", "Endpoints"),
     Kind { group: "apps", ..Kind::core("deployments", "Deployment") },
+    Kind { group: CUSTOM, ..Kind::core("gadgets", "Gadget") },
     Kind { namespaced: false, ..Kind::core("persistentvolumes", "PersistentVolume") },
     Kind { namespaced: false, ..NAMESPACE },
 ];
@@ -53,6 +59,8 @@ impl Kind {
                 object["spec"] = json!({"replicas": 0, "selector": {"matchLabels": labels},
                     "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}}});
             }
+            "pods" => object["spec"] = pod_spec(),
+            "gadgets" => object["spec"] = json!({"replicas": 0}),
             "persistentvolumes" => {
                 object["spec"] = json!({"capacity": {"storage": "1Mi"}, "accessModes": ["ReadWriteOnce"],
                     "hostPath": {"path": "/nowhere"}});
@@ -63,13 +71,40 @@ impl Kind {
         object
     }
 
+    /// What defines it in a member, if it is a custom resource.
+    pub(super) fn definition(&self) -> Option<Value> {
+        let (plural, kind) = (self.resource, self.kind);
+        let replicas = json!({"type": "object", "properties": {"replicas": {"type": "integer"}}});
+        let schema = json!({"type": "object", "properties": {"spec": replicas, "status": replicas}});
+        let scale = json!({"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"});
+        let version = json!({"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema},
+            "subresources": {"status": {}, "scale": scale}});
+        let names = json!({"plural": plural, "singular": kind.to_lowercase(), "kind": kind,
+            "listKind": format!("{kind}List")});
+        let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": format!("{plural}.{CUSTOM}")},
+            "spec": {"group": CUSTOM, "scope": "Namespaced", "names": names, "versions": [version]}});
+        (self.group == CUSTOM).then_some(definition)
+    }
+
     /// What is posted, or put, below an object of it.
     pub(super) fn below(&self, subresource: &str, name: &str, namespace: &str) -> Value {
         match subresource {
             "scale" => json!({"apiVersion": "autoscaling/v1", "kind": "Scale",
                 "metadata": {"name": name, "namespace": namespace}, "spec": {"replicas": 0}}),
+            // Without a name: one that names its Pod and a node says itself which cluster it means.
+            "binding" => json!({"apiVersion": "v1", "kind": "Binding", "target": {"kind": "Node", "name": "nowhere"}}),
+            "eviction" => json!({"apiVersion": "policy/v1", "kind": "Eviction",
+                "metadata": {"name": name, "namespace": namespace}}),
             "token" => json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}),
             _ => self.object(name, &json!({"touched": "yes"})),
         }
     }
+}
+
+/// A Pod that stays as it is: it is on no node, so that nothing runs it, and what is sent to it comes to no kubelet. It
+/// says itself what admission would add, for an update must not change that.
+fn pod_spec() -> Value {
+    json!({"serviceAccountName": "default", "automountServiceAccountToken": false,
+        "containers": [{"name": "one", "image": "none"}]})
 }

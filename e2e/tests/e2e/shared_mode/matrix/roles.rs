@@ -156,10 +156,16 @@ fn rule(kind: &Kind, random: &mut StdRng) -> Value {
     let (groups, resources) = match (random.random_range(0..12), kind.resource) {
         (0, _) => (vec!["*"], vec!["*".to_owned()]),
         (1, _) => (vec![kind.group], vec!["*".to_owned()]),
-        (2, _) => (vec!["", "apps"], KINDS.iter().map(|kind| kind.resource.to_owned()).collect()),
-        (3, "deployments") => (vec!["apps"], vec!["*/scale".to_owned(), own]),
-        (4, "deployments") => (vec!["apps"], vec![below("scale")]),
-        (5, "deployments") => (vec!["apps"], vec![below("scale"), below("status"), own]),
+        (2, _) => {
+            (KINDS.iter().map(|kind| kind.group).collect(), KINDS.iter().map(|kind| kind.resource.to_owned()).collect())
+        }
+        (3, "deployments" | "gadgets") => (vec![kind.group], vec!["*/scale".to_owned(), own]),
+        (4, "deployments" | "gadgets") => (vec![kind.group], vec![below("scale")]),
+        (5, "deployments" | "gadgets") => (vec![kind.group], vec![below("scale"), below("status"), own]),
+        (3, "pods") => (vec![""], vec![below("log"), below("exec"), own]),
+        (4, "pods") => (vec![""], vec![below("eviction"), below("binding")]),
+        (5, "pods") => (vec![""], vec![below("status"), below("resize"), below("ephemeralcontainers"), own]),
+        (6, "pods") => (vec![""], vec![below("attach"), below("portforward"), below("proxy"), "*/log".to_owned()]),
         (3, "serviceaccounts") => (vec![""], vec![below("token")]),
         (3, "persistentvolumes" | "namespaces") => (vec![""], vec![below("status"), own]),
         _ => (vec![kind.group], vec![own]),

@@ -133,8 +133,9 @@ pub(super) async fn what_others_write_names_nobody(_: TestContext) -> anyhow::Re
     let is_foreign = |namespace: &str, name: &str| !name.is_empty() && namespace != "own";
     let names = |text: &str| text_names(text, "hidden");
     for (namespace, owner, is_named) in [("other", "shown", false), ("other", "hidden", true), ("own", "shown", true)] {
-        let item = json!({"spec": {"nodeName": "hidden-node-0"}, "metadata": {"namespace": namespace, "name": "hidden-a",
-            "resourceVersion": "7", "annotations": {CLUSTER: owner, "other": "hidden"}}});
+        let metadata = json!({"namespace": namespace, "name": "hidden-a", "resourceVersion": "7",
+            "annotations": {CLUSTER: owner, "other": "hidden"}});
+        let item = json!({"spec": {"nodeName": "hidden-node-0"}, "metadata": metadata});
         let token = format!("v1.{}", URL_SAFE_NO_PAD.encode(r#"{"cluster":"shown","after":"x/hidden-a"}"#));
         let list = json!({"metadata": {"resourceVersion": "7", "continue": token}, "items": [item]});
         let table = json!({"metadata": {}, "rows": [{"cells": ["hidden-a", owner, "hidden"], "object": item}]});

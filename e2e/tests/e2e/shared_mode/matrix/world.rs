@@ -1,9 +1,16 @@
 //! The people and objects of one run.
 
-use super::kinds::{KINDS, Kind};
-use crate::shared_mode::Shared;
-use anyhow::Context;
+use super::{
+    answer,
+    kinds::{KINDS, Kind},
+};
+use crate::{
+    context::eventually,
+    shared_mode::{SOON, Shared},
+};
+use anyhow::{Context, ensure};
 use serde_json::{Value, json};
+use std::{collections::BTreeSet, time::Duration};
 use tributary_e2e::{HttpClient, TestCluster, namespace};
 
 /// How many people there are, and in how many groups they are.
@@ -15,6 +22,9 @@ const NAMES: [(&str, &[usize]); 4] = [("of-one", &[0]), ("of-two", &[1]), ("both
 
 /// The name of which both members have an object.
 pub(super) const SHARED_NAME: &str = "both";
+
+/// How long until everybody serves a new definition.
+const DEFINED: Duration = Duration::from_secs(60);
 
 /// The people and objects of one run.
 pub(super) struct World {
@@ -50,6 +60,9 @@ impl World {
         for at in 0..PEOPLE {
             let (name, group) = (format!("{prefix}-{at}"), format!("{prefix}-group{}", at % GROUPS));
             people.push(Person { http: shared.http(&name, &[&group]).await?, name, group });
+        }
+        for member in &shared.members {
+            define(member).await?;
         }
         let served = served(&shared.members[0]).await?;
         let world = Self { shared, people, places, served, prefix };
@@ -89,8 +102,28 @@ impl World {
         name: &str,
         labels: &Value,
     ) -> anyhow::Result<()> {
-        let made = self.shared.members[member].http().post(&kind.path(place), &kind.object(name, labels));
-        made.send().await?.expect(201).map(drop)
+        let (http, path, object) = (self.shared.members[member].http(), kind.path(place), kind.object(name, labels));
+        if kind.resource != "pods" {
+            return http.post(&path, &object).send().await?.expect(201).map(drop);
+        }
+        // A namespace takes them as soon as a controller has made its ServiceAccount.
+        eventually(SOON, async || http.post(&path, &object).send().await?.expect(201).map(drop)).await
+    }
+
+    /// Waits until the endpoint has found the custom resources of both members. This person may see everything.
+    pub(super) async fn custom_resources_are_found(&self, person: usize) -> anyhow::Result<()> {
+        let http = &self.people[person].http;
+        for kind in KINDS.iter().filter(|kind| kind.definition().is_some()) {
+            eventually(DEFINED, async || {
+                let list = http.get(&kind.path("")).send().await?.expect(200)?.json()?;
+                let shown = answer::objects(self, &list["items"], None)?;
+                let clusters: BTreeSet<_> = shown.keys().map(|(cluster, ..)| cluster).collect();
+                ensure!(clusters.len() == 2, "{} of {clusters:?} alone", kind.resource);
+                Ok(())
+            })
+            .await?;
+        }
+        Ok(())
     }
 
     /// The namespaces that a member has.
@@ -133,6 +166,23 @@ impl World {
             self.places.iter().any(|place| place == namespace)
         }
     }
+}
+
+/// Defines the custom resources in a member. Another run may have done so, and may need them still: they stay.
+async fn define(member: &TestCluster) -> anyhow::Result<()> {
+    let http = member.http();
+    for kind in &KINDS {
+        let Some(definition) = kind.definition() else { continue };
+        let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+        let answer = http.post(path, &definition).send().await?;
+        ensure!(answer.status == 201 || answer.status == 409, "{}: {}", answer.status, answer.text());
+        eventually(DEFINED, async || {
+            http.get(&kind.root()).send().await?.expect(200)?;
+            http.get(&kind.path("")).send().await?.expect(200).map(drop)
+        })
+        .await?;
+    }
+    Ok(())
 }
 
 /// What a member serves of the kinds.
