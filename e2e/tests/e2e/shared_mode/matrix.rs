@@ -55,7 +55,7 @@ struct Pace {
 /// In continuous integration.
 const SHORT: Pace = Pace { rounds: 2, questions: Some(400), writers: 5 };
 
-/// For proof: all of them, in some fifteen minutes of two cores.
+/// For proof: all of them, in some twenty minutes of two cores.
 const LONG: Pace = Pace { rounds: 4, questions: None, writers: 30 };
 
 /// How many roles are given in each member before, and in each round.

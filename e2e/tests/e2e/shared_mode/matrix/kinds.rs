@@ -9,21 +9,25 @@ pub(super) struct Kind {
     pub(super) resource: &'static str,
     kind: &'static str,
     pub(super) namespaced: bool,
+    /// Whether memory holds none: the clusters are asked for them, in the user's name.
+    pub(super) is_live: bool,
 }
 
 /// The group of the custom resource.
 const CUSTOM: &str = "matrix.example.com";
 
-/// In three groups, with and without a namespace, with and without subresources, built in and defined. Nothing makes
-/// objects of these by itself in a namespace of an unknown name but `kube-root-ca.crt` and `default`, which each member
-/// has.
-pub(super) const KINDS: [Kind; 8] = [
+/// In three groups, with and without a namespace, with and without subresources, built in and defined, held in
+/// memory and asked for. Nothing makes objects of these by itself in a namespace of an unknown name but
+/// `kube-root-ca.crt` and `default`, which each member has.
+pub(super) const KINDS: [Kind; 9] = [
     Kind::core("pods", "Pod"),
     Kind::core("configmaps", "ConfigMap"),
     Kind::core("serviceaccounts", "ServiceAccount"),
     // A PUT makes them where there are none (`AllowCreateOnUpdate` in kubernetes' `pkg/registry/core/endpoint`).
     Kind::core("endpoints", "Endpoints"),
     Kind { group: "apps", ..Kind::core("deployments", "Deployment") },
+    // Where many are served they are held only where somebody names them.
+    Kind { is_live: true, ..Kind::core("secrets", "Secret") },
     Kind { group: CUSTOM, ..Kind::core("gadgets", "Gadget") },
     Kind { namespaced: false, ..Kind::core("persistentvolumes", "PersistentVolume") },
     Kind { namespaced: false, ..NAMESPACE },
@@ -33,7 +37,7 @@ const NAMESPACE: Kind = Kind::core("namespaces", "Namespace");
 
 impl Kind {
     const fn core(resource: &'static str, kind: &'static str) -> Self {
-        Self { group: "", resource, kind, namespaced: true }
+        Self { group: "", resource, kind, namespaced: true, is_live: false }
     }
 
     /// The path of all of them, or of those of a namespace.

@@ -7,6 +7,15 @@
 //!   they may know of none it is nowhere.
 //! * A write has as its candidates the members where the user may do it, or get its object; of a collection, list it.
 //!   Where nobody lets them do it, it is refused before anybody looks whether the object exists.
+//!
+//! Of what memory does not hold (`is_live`) less is due, for the members are asked in the user's name
+//! (`docs/shared-mode.md`, "What a user sees"; `forward/locate.rs` of the router):
+//!
+//! * A list of all namespaces has the members alone that let the user list all. Where the request asks for none of
+//!   these it is empty.
+//! * It cannot be watched: 405, whoever asks.
+//! * In a member where the user may write a name and not get it nobody can look for it. A write of a name that one
+//!   other member has is 503, for there may be two; where none is found it is 403, in the words of who forbids to look.
 
 use super::{
     answer::{self, Identity, Objects},
@@ -75,6 +84,9 @@ impl<'a> Oracle<'a> {
     pub(super) async fn tells(&self, question: &Question) -> anyhow::Result<Told> {
         match &question.ask {
             Ask::List(_, selector) => self.list(question, selector).await,
+            Ask::Watch(_) if question.kind.is_live => {
+                Ok(Told { expected: Expected::Refused(405, Vec::new()), known: [false; 2] })
+            }
             Ask::Watch(selector) => self.watch(question, selector).await,
             Ask::Get(_, name) => self.get(question, name).await,
             Ask::Below(verb, below, name) => self.named(question, *verb, below, name).await,
@@ -138,8 +150,8 @@ impl<'a> Oracle<'a> {
 
     /// The question, asked of a part of what it is asked of.
     fn within(&self, question: &Question) -> Vec<Question> {
-        let all: &[String] =
-            if question.kind.namespaced && question.place.is_empty() { &self.world.places } else { &[] };
+        let is_joined = question.kind.namespaced && question.place.is_empty() && !question.kind.is_live;
+        let all: &[String] = if is_joined { &self.world.places } else { &[] };
         all.iter().map(|place| Question { place: place.clone(), ..question.clone() }).collect()
     }
 
@@ -178,6 +190,8 @@ impl<'a> Oracle<'a> {
         }
         let expected = match all {
             Some(all) => Expected::Objects(all),
+            // Of what is held nothing to be seen is 403, whatever is asked for.
+            None if question.kind.is_live && known.contains(&true) => Expected::Objects(Objects::new()),
             None => Expected::Refused(403, self.words(question, &question.request(self.world, Side::Member)).await?),
         };
         Ok(Told { expected, known })
@@ -275,12 +289,17 @@ impl<'a> Oracle<'a> {
         let known = MEMBERS.map(|member| does[member] || looks[member]);
         let object =
             Question { ask: Ask::Get(super::question::ObjectForm::Whole, name.to_owned()), ..question.clone() };
-        let has = self.has(&object.request(self.world, Side::Member).path).await?;
-        let owners: Vec<_> = MEMBERS.into_iter().filter(|member| known[*member] && has[*member]).collect();
+        let look = object.request(self.world, Side::Member);
+        let has = self.has(&look.path).await?;
+        let shows = MEMBERS.map(|member| known[member] && (looks[member] || !question.kind.is_live));
+        let is_one_hidden = shows != known;
+        let owners: Vec<_> = MEMBERS.into_iter().filter(|member| shows[*member] && has[*member]).collect();
         let request = question.request(self.world, Side::Member);
         let is_made = below.is_empty() && (verb == Verb::Apply || verb == Verb::Update);
         let expected = match owners[..] {
             _ if does == [false; 2] => Expected::Refused(403, self.words(question, &request).await?),
+            [_] if is_one_hidden => Expected::Refused(503, Vec::new()),
+            [] if is_one_hidden => Expected::Refused(403, self.words(question, &look).await?),
             [owner] => self.of(question, owner, &request).await?,
             [_, ..] => Expected::Ambiguous,
             [] if is_made => match (self.target_of_new(question, known, name).await?, verb) {
