@@ -31,6 +31,7 @@ pub mod namespace;
 pub mod person;
 pub mod ports;
 pub mod process;
+pub mod rights_gate;
 pub mod tools;
 pub mod tributary;
 pub mod tunnel_proxy;
@@ -44,6 +45,7 @@ pub use self::{
     metrics_server::MetricsServer,
     person::PeopleAuthority,
     process::Process,
+    rights_gate::{RightsGate, RightsPassage},
     tools::Tools,
     tributary::{Tributary, TributaryBuilder},
 };

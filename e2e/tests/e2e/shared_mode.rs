@@ -12,6 +12,7 @@ mod informers;
 mod join;
 mod matrix;
 mod races;
+mod rights_behind;
 mod streams;
 mod tokens;
 mod words;
@@ -44,6 +45,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.extend(join::cases());
     cases.extend(matrix::cases());
     cases.extend(races::cases());
+    cases.extend(rights_behind::cases());
     cases.extend(streams::cases());
     cases.extend(tokens::cases());
     cases.extend(words::cases());

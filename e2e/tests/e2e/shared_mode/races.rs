@@ -6,14 +6,21 @@ use anyhow::{Context, ensure};
 use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
-use tributary_e2e::{HttpClient, TestCluster, guard, kubeconfig, namespace};
+use tributary_e2e::{
+    HttpClient, TestCluster, guard,
+    kubeconfig::{self, Entries},
+    namespace,
+};
 use tributary_simulator::{Relay, Weather};
 
 /// How many bytes there are in all in the initial events of a watch: more than buffers on the way hold.
 const INITIAL_BYTES: usize = 40 << 20;
 
 /// How long a cluster may take to be seen as cut off, or as being there again.
-const CUT_OFF: Duration = Duration::from_secs(60);
+pub(super) const CUT_OFF: Duration = Duration::from_secs(60);
+
+/// The name of a member of the test's own.
+pub(super) const APART: &str = "apart";
 
 pub(super) fn cases() -> Vec<Case> {
     cases!["shared_mode::races";
@@ -24,12 +31,12 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 /// Somebody who reads the ConfigMaps of two namespaces of the first member, the second of which is taken away.
-struct Reader {
-    shared: Shared,
-    name: String,
-    kept: String,
-    lost: String,
-    http: HttpClient,
+pub(super) struct Reader {
+    pub(super) shared: Shared,
+    pub(super) name: String,
+    pub(super) kept: String,
+    pub(super) lost: String,
+    pub(super) http: HttpClient,
 }
 
 impl Reader {
@@ -44,23 +51,40 @@ impl Reader {
         Ok(Self { shared, name, kept, lost, http })
     }
 
-    fn member(&self) -> &TestCluster {
+    /// Of a member that is reached as its entries say, beside the second of all tests.
+    pub(super) async fn beside(
+        context: &TestContext,
+        member: Arc<TestCluster>,
+        entries: Entries,
+        arguments: &[&str],
+    ) -> anyhow::Result<Self> {
+        let other = Arc::clone(&context.fixture.pair().await?[1]);
+        let folder = guard::temporary_folder(APART)?;
+        let path = folder.path().join("kubeconfig");
+        kubeconfig::write_entries(&path, &[entries, other.access().entries()])?;
+        let reader = Self::start(context, Shared::over(context, [member, other], &path, arguments).await?).await?;
+        // What she may elsewhere stays whatever becomes of the first.
+        grant(&reader.shared.members[1], &reader.kept, &reader.name, &reader.name, reads_config_maps()).await?;
+        Ok(reader)
+    }
+
+    pub(super) fn member(&self) -> &TestCluster {
         &self.shared.members[0]
     }
 
-    async fn make(&self, namespace: &str, names: &[&str]) -> anyhow::Result<()> {
+    pub(super) async fn make(&self, namespace: &str, names: &[&str]) -> anyhow::Result<()> {
         for name in names {
             make_config_map(self.member(), namespace, name, 10).await?;
         }
         Ok(())
     }
 
-    async fn list(&self) -> anyhow::Result<Value> {
+    pub(super) async fn list(&self) -> anyhow::Result<Value> {
         self.http.get("/api/v1/configmaps").send().await?.expect(200)?.json()
     }
 
     /// Waits until a list has these namespaces' objects, by name, and no others.
-    async fn lists(&self, expected: &[(&str, &str)]) -> anyhow::Result<Value> {
+    pub(super) async fn lists(&self, expected: &[(&str, &str)]) -> anyhow::Result<Value> {
         let expected = expected.iter().map(|(namespace, name)| self.key(namespace, name)).collect::<BTreeSet<_>>();
         eventually(SOON, async || {
             let list = self.list().await?;
@@ -71,11 +95,11 @@ impl Reader {
         self.list().await
     }
 
-    fn key(&self, namespace: &str, name: &str) -> (String, String, String) {
+    pub(super) fn key(&self, namespace: &str, name: &str) -> (String, String, String) {
         (self.member().name().to_owned(), namespace.to_owned(), name.to_owned())
     }
 
-    async fn loses(&self) -> anyhow::Result<()> {
+    pub(super) async fn loses(&self) -> anyhow::Result<()> {
         revoke(self.member(), &self.lost, &self.name).await
     }
 }
@@ -177,22 +201,14 @@ async fn initial_events(context: &TestContext, count: usize) -> anyhow::Result<(
 
 /// A member of the test's own behind a wire that can be cut, beside the second of all tests.
 async fn behind_a_wire(context: &TestContext, arguments: &[&str]) -> anyhow::Result<(Reader, Relay)> {
-    let member = Arc::new(TestCluster::builder("apart").start(context.fixture.tools().await?).await?);
-    let other = Arc::clone(&context.fixture.pair().await?[1]);
+    let member = Arc::new(TestCluster::builder(APART).start(context.fixture.tools().await?).await?);
     let wire = Relay::start(member.apiserver_port(), 0).await?;
     let mut entries = member.access().entries();
     entries.cluster["server"] = json!(format!("https://127.0.0.1:{}", wire.port()));
-    let folder = guard::temporary_folder("apart")?;
-    let path = folder.path().join("kubeconfig");
-    kubeconfig::write_entries(&path, &[entries, other.access().entries()])?;
-    let shared = Shared::over(context, [member, other], &path, arguments).await?;
-    let reader = Reader::start(context, shared).await?;
-    // What she may elsewhere stays whatever becomes of the first.
-    grant(&reader.shared.members[1], &reader.kept, &reader.name, &reader.name, reads_config_maps()).await?;
-    Ok((reader, wire))
+    Ok((Reader::beside(context, member, entries, arguments).await?, wire))
 }
 
-fn cut(wire: &Relay) {
+pub(super) fn cut(wire: &Relay) {
     wire.set(Weather::Cut { within: 0 });
     wire.cut();
 }
@@ -266,7 +282,7 @@ async fn what_was_taken_away_meanwhile_is_never_shown(context: TestContext) -> a
 }
 
 /// Gives back by the first binding what was taken away.
-async fn regain(reader: &Reader) -> anyhow::Result<()> {
+pub(super) async fn regain(reader: &Reader) -> anyhow::Result<()> {
     let api = "rbac.authorization.k8s.io";
     let binding = json!({
         "apiVersion": format!("{api}/v1"), "kind": "RoleBinding", "metadata": {"name": reader.name},

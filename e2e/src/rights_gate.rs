@@ -1,0 +1,219 @@
+//! A gate before a member: it passes on all that is asked of the member, and holds back, or refuses, what is asked of
+//! its roles and bindings alone.
+//!
+//! It ends TLS, with an authority of its own, because what is held back shows in a request's path. It speaks HTTP/2, as
+//! a kube-apiserver does, so that what is held back shares its connections with what passes.
+
+use crate::{TestCluster, certificates::TestCertificates};
+use anyhow::Context;
+use bytes::Bytes;
+use futures::stream;
+use http::{Request, Response, Uri};
+use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
+use hyper::{
+    body::{Frame, Incoming},
+    service::service_fn,
+};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::{
+    client::legacy::{Client, connect::HttpConnector},
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+use std::sync::Arc;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::watch,
+    task::{JoinHandle, JoinSet},
+};
+use tokio_rustls::TlsAcceptor;
+
+/// What roles and bindings are asked for at.
+const RIGHTS: &str = "/apis/rbac.authorization.k8s.io/";
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+type GateBody = UnsyncBoxBody<Bytes, BoxError>;
+
+/// What becomes of what is asked of roles and bindings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RightsPassage {
+    /// All of it passes.
+    Clear,
+    /// The watches that are open bring nothing more, and stay open. What is asked from now on passes.
+    OpenSilent,
+    /// No watch brings anything: the heads of answers pass, and nothing behind them. Lists pass.
+    Silent,
+    /// What is open breaks off, and whatever is asked is reset before an answer.
+    Refused,
+}
+
+/// The passage of now, and which one since the start it is.
+#[derive(Clone, Copy, Debug)]
+struct GateState {
+    passage: RightsPassage,
+    turn: u64,
+}
+
+/// A running gate. Dropping it closes its port and all its connections.
+#[derive(Debug)]
+pub struct RightsGate {
+    port: u16,
+    authority: String,
+    state: watch::Sender<GateState>,
+    task: JoinHandle<()>,
+}
+
+impl RightsGate {
+    /// Starts it before a member, on a free port of 127.0.0.1. Everything passes at first.
+    ///
+    /// # Errors
+    /// When no certificate can be made or no port be had.
+    pub async fn start(member: &TestCluster) -> anyhow::Result<Self> {
+        let certificates = TestCertificates::generate("gate")?;
+        let chain = CertificateDer::pem_slice_iter(certificates.serving_certificate.as_bytes())
+            .collect::<Result<Vec<_>, _>>()
+            .context("read the certificate")?;
+        let key = PrivateKeyDer::from_pem_slice(certificates.serving_key.as_bytes()).context("read the key")?;
+        let mut tls = rustls::ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key)?;
+        tls.alpn_protocols = vec![b"h2".to_vec()];
+        let listener = TcpListener::bind("127.0.0.1:0").await.context("listen")?;
+        let port = listener.local_addr().context("read the port")?.port();
+        let (state, _) = watch::channel(GateState { passage: RightsPassage::Clear, turn: 0 });
+        let way =
+            WayThrough { client: client(member), origin: member.http().origin().to_owned(), state: state.subscribe() };
+        let task = tokio::spawn(accept(listener, TlsAcceptor::from(Arc::new(tls)), way));
+        Ok(Self { port, authority: certificates.authority, state, task })
+    }
+
+    /// Its port on 127.0.0.1.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The authority that signed its certificate, PEM.
+    #[must_use]
+    pub fn authority(&self) -> &str {
+        &self.authority
+    }
+
+    /// Changes what becomes of what is asked of roles and bindings, of what is open, too. What was held back comes once
+    /// it may pass.
+    pub fn set(&self, passage: RightsPassage) {
+        self.state.send_modify(|state| *state = GateState { passage, turn: state.turn + 1 });
+    }
+}
+
+impl Drop for RightsGate {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+type MemberClient = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
+
+/// A client that trusts the member and shows nothing: credentials are in the requests.
+fn client(member: &TestCluster) -> MemberClient {
+    let tls = rustls::ClientConfig::clone(&member.http().tls);
+    let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_only().enable_all_versions().build();
+    Client::builder(TokioExecutor::new()).timer(TokioTimer::new()).build(connector)
+}
+
+async fn accept(listener: TcpListener, acceptor: TlsAcceptor, way: WayThrough) {
+    // Connections end with this task.
+    let mut connections = JoinSet::new();
+    while let Ok((stream, _)) = listener.accept().await {
+        let (acceptor, way) = (acceptor.clone(), way.clone());
+        connections.spawn(async move {
+            if let Err(error) = serve(stream, &acceptor, way).await {
+                tracing::debug!(error = format!("{error:#}"), "a connection through the gate");
+            }
+        });
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+async fn serve(stream: TcpStream, acceptor: &TlsAcceptor, way: WayThrough) -> anyhow::Result<()> {
+    stream.set_nodelay(true).context("set TCP_NODELAY")?;
+    let stream = acceptor.accept(stream).await.context("TLS")?;
+    let service = service_fn(move |request: Request<Incoming>| {
+        let way = way.clone();
+        async move { way.pass(request).await }
+    });
+    let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+    server.serve_connection(TokioIo::new(stream), service).await.context("HTTP")
+}
+
+/// The way of requests to the member.
+#[derive(Clone)]
+struct WayThrough {
+    client: MemberClient,
+    /// Scheme and authority of the member.
+    origin: String,
+    state: watch::Receiver<GateState>,
+}
+
+impl WayThrough {
+    /// An error resets the stream of the request, and no other.
+    async fn pass(self, request: Request<Incoming>) -> Result<Response<GateBody>, BoxError> {
+        let (head, body) = request.into_parts();
+        let is_of_rights = head.uri.path().starts_with(RIGHTS);
+        let is_watch = head.uri.query().is_some_and(|query| query.split('&').any(|pair| pair.starts_with("watch=")));
+        let begun = *self.state.borrow();
+        if is_of_rights && begun.passage == RightsPassage::Refused {
+            return Err(refused());
+        }
+        let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
+        let mut onward = Request::new(Full::new(body.collect().await?.to_bytes()));
+        *onward.uri_mut() = Uri::try_from(format!("{}{path}", self.origin))?;
+        *onward.method_mut() = head.method;
+        *onward.headers_mut() = head.headers;
+        let (head, body) = self.client.request(onward).await?.into_parts();
+        let body = match is_of_rights {
+            true => HeldBody { body, is_watch, turn: begun.turn, state: self.state }.into_body(),
+            false => body.map_err(BoxError::from).boxed_unsync(),
+        };
+        Ok(Response::from_parts(head, body))
+    }
+}
+
+fn refused() -> BoxError {
+    BoxError::from("nothing that is asked of roles and bindings passes")
+}
+
+/// The body of an answer about roles or bindings.
+struct HeldBody {
+    body: Incoming,
+    is_watch: bool,
+    /// Of when it was asked for.
+    turn: u64,
+    state: watch::Receiver<GateState>,
+}
+
+impl HeldBody {
+    fn into_body(self) -> GateBody {
+        let frames = stream::unfold(self, |mut held| async move {
+            let frame = held.next().await?;
+            Some((frame, held))
+        });
+        StreamBody::new(frames).boxed_unsync()
+    }
+
+    /// The next frame, as soon as it may pass.
+    async fn next(&mut self) -> Option<Result<Frame<Bytes>, BoxError>> {
+        loop {
+            let GateState { passage, turn } = *self.state.borrow_and_update();
+            let is_held = match passage {
+                RightsPassage::Clear => false,
+                RightsPassage::OpenSilent => self.is_watch && self.turn < turn,
+                RightsPassage::Silent => self.is_watch,
+                RightsPassage::Refused => return Some(Err(refused())),
+            };
+            tokio::select! {
+                biased;
+                changed = self.state.changed() => changed.ok()?,
+                frame = self.body.frame(), if !is_held => return frame.map(|frame| frame.map_err(BoxError::from)),
+            }
+        }
+    }
+}

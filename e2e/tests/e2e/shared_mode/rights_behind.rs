@@ -1,0 +1,349 @@
+//! A member's roles and bindings do not come, while all else of it does: what users are shown then, and for how long.
+//!
+//! What is promised: a loss of a right is followed within 2 s of the member's event. A watch that says nothing is taken
+//! for broken after 90 s. Where roles and bindings alone cannot be followed, what was known of them last counts for 5
+//! minutes, and nothing of the member is shown after that. Once contact with the member as a whole was lost, no object
+//! of it is read on before its roles and bindings are known anew.
+
+use super::races::{APART, CUT_OFF, Reader, cut, regain};
+use super::{SOON, config_maps, grant};
+use crate::context::{Case, TestContext, cases, eventually};
+use anyhow::{Context, ensure};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde_json::{Value, json};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use tokio::time::{Instant, sleep, sleep_until};
+use tributary_e2e::{EventStream, HttpClient, RightsGate, RightsPassage, TestCluster, namespace};
+use tributary_simulator::{Relay, Weather};
+
+/// How long a watch may be silent before it is taken for broken (`ReflectorTuning::watch_silence`).
+const SILENCE_MAX: Duration = Duration::from_secs(90);
+
+/// How long the last known rights count where roles and bindings alone are not followed (`BEHIND_MAX`).
+const BEHIND_MAX: Duration = Duration::from_secs(300);
+
+/// How much later than promised something may be on a machine that does other things, too: two questions and a watch.
+const SLACK: Duration = Duration::from_secs(15);
+
+/// How long after a loss what it concerns may be open, where roles and bindings come. 2 s are promised.
+const FOLLOWED_WITHIN: Duration = Duration::from_secs(5);
+
+/// How long it is looked that something is not shown, and how often.
+const A_WHILE: Duration = Duration::from_secs(15);
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+
+/// How long nothing comes of a watch that has brought all there is.
+const QUIET: Duration = Duration::from_secs(3);
+
+/// How long a test may take that waits until rights cease to count.
+const PATIENCE: Duration = Duration::from_secs(900);
+
+pub(super) fn cases() -> Vec<Case> {
+    let cases = cases!["shared_mode::rights_behind";
+        a_loss_behind_a_silent_watch_is_followed_once_that_is_taken_for_broken,
+        rights_that_are_refused_are_told_as_behind_and_followed_again,
+        objects_wait_for_rights_that_are_refused, objects_wait_for_rights_that_stay_silent,
+        proof_rights_that_are_refused_end, proof_rights_that_are_refused_have_lists_denied,
+        proof_rights_that_stay_silent_end,
+    ];
+    cases.into_iter().map(|case| case.patience(PATIENCE)).collect()
+}
+
+/// Somebody who reads the ConfigMaps of two namespaces of a member behind a gate and a wire, and has one in each.
+struct Scene {
+    reader: Reader,
+    /// Between the wire and the member.
+    gate: RightsGate,
+    /// Between Tributary and the gate.
+    wire: Relay,
+    /// Somebody who may read the report.
+    observer: HttpClient,
+}
+
+impl Scene {
+    async fn start(context: &TestContext, arguments: &[&str]) -> anyhow::Result<Self> {
+        let member = Arc::new(TestCluster::builder(APART).start(context.fixture.tools().await?).await?);
+        let gate = RightsGate::start(&member).await?;
+        let wire = Relay::start(gate.port(), 0).await?;
+        let mut entries = member.access().entries();
+        entries.cluster["server"] = json!(format!("https://127.0.0.1:{}", wire.port()));
+        entries.cluster["certificate-authority-data"] = json!(STANDARD.encode(gate.authority()));
+        let reader = Reader::beside(context, member, entries, arguments).await?;
+        let name = namespace::unique_name("observer");
+        for member in &reader.shared.members {
+            let rules = json!([{"nonResourceURLs": ["/tributary/status"], "verbs": ["get"]}]);
+            grant(member, "", &name, &name, rules).await?;
+        }
+        let observer = reader.shared.http(&name, &[]).await?;
+        reader.make(&reader.kept, &["one"]).await?;
+        reader.make(&reader.lost, &["two"]).await?;
+        reader.lists(&[(reader.kept.as_str(), "one"), (reader.lost.as_str(), "two")]).await?;
+        let scene = Self { reader, gate, wire, observer };
+        scene.rights_are("Current").await?;
+        Ok(scene)
+    }
+
+    /// Where the ConfigMaps are to which the right is lost.
+    fn lost(&self) -> String {
+        format!("/api/v1/namespaces/{}/configmaps", self.reader.lost)
+    }
+
+    /// A watch of what is to come of them.
+    async fn watch_lost(&self) -> anyhow::Result<EventStream> {
+        let news = "watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan";
+        self.reader.http.watch(&format!("{}?{news}", self.lost())).await
+    }
+
+    /// What the report says of the member.
+    async fn reported(&self) -> anyhow::Result<Value> {
+        let report = self.observer.get("/tributary/status").send().await?.expect(200)?.json()?;
+        let own = report["clusters"].as_array().into_iter().flatten().find(|cluster| cluster["name"] == APART);
+        own.cloned().with_context(|| format!("it is not reported: {report}"))
+    }
+
+    /// Waits until the report says this of the rights in the member.
+    async fn rights_are(&self, expected: &str) -> anyhow::Result<()> {
+        eventually(CUT_OFF, async || {
+            let own = self.reported().await?;
+            ensure!(own["rights"] == expected, "not {expected}: {own}");
+            Ok(())
+        })
+        .await
+    }
+
+    /// Shows that other changes of the member come: an object that is made now is listed.
+    async fn others_come(&self, name: &str) -> anyhow::Result<()> {
+        self.reader.make(&self.reader.kept, &[name]).await?;
+        eventually(SOON, async || {
+            let list = self.reader.list().await?;
+            ensure!(of(&list, &self.reader.kept).contains(name), "{name} is not shown: {list}");
+            Ok(())
+        })
+        .await
+    }
+
+    /// Waits until nothing is shown to which the right was lost, and what is kept is.
+    async fn loss_is_followed(&self, patience: Duration) -> anyhow::Result<()> {
+        eventually(patience, async || {
+            let list = self.reader.list().await?;
+            ensure!(of(&list, &self.reader.lost).is_empty(), "what was lost is shown: {list}");
+            ensure!(of(&list, &self.reader.kept).contains("one"), "what is kept is not shown: {list}");
+            self.reader.http.get(&self.lost()).send().await?.expect(403).map(drop)
+        })
+        .await
+    }
+
+    /// Waits until nothing is listed to which the right was lost.
+    async fn nothing_lost_is_shown(&self, patience: Duration) -> anyhow::Result<()> {
+        eventually(patience, async || {
+            let list = self.reader.http.get("/api/v1/configmaps").send().await?;
+            ensure!(of(&list.json()?, &self.reader.lost).is_empty(), "what was lost is shown: {}", list.text());
+            Ok(())
+        })
+        .await
+    }
+
+    /// Waits until nothing of the member is shown any more.
+    async fn nothing_is_shown(&self, patience: Duration) -> anyhow::Result<()> {
+        eventually(patience, async || {
+            let list = self.reader.http.get("/api/v1/configmaps").send().await?;
+            let shown = list.json()?;
+            let names = [&self.reader.kept, &self.reader.lost].map(|own| of(&shown, own));
+            ensure!(names.iter().all(BTreeSet::is_empty), "it is still shown: {shown}");
+            Ok(())
+        })
+        .await
+    }
+
+    /// Makes something to which the right was lost, and looks for a while that nothing shows it: no list, and no watch
+    /// that is open.
+    async fn stays_hidden(&self, name: &str, open: &mut EventStream) -> anyhow::Result<()> {
+        self.reader.make(&self.reader.lost, &[name]).await?;
+        self.is_hidden().await?;
+        let (events, _has_ended) = open.drain(QUIET).await?;
+        let shown = events.iter().find(|event| event["object"]["metadata"]["name"] == name);
+        ensure!(shown.is_none(), "a watch shows what was lost: {shown:?}");
+        Ok(())
+    }
+
+    /// Looks for a while that nothing is listed to which the right was lost.
+    async fn is_hidden(&self) -> anyhow::Result<()> {
+        let until = Instant::now() + A_WHILE;
+        while Instant::now() < until {
+            let list = self.reader.http.get("/api/v1/configmaps").send().await?;
+            ensure!(of(&list.json()?, &self.reader.lost).is_empty(), "what was lost is shown: {}", list.text());
+            let own = self.reader.http.get(&self.lost()).send().await?;
+            ensure!(!own.status.is_success(), "what was lost is listed: {}", own.text());
+            sleep(LOOK_INTERVAL).await;
+        }
+        Ok(())
+    }
+
+    /// Lets everything pass, and shows that rights are followed as if nothing had been: what is given and taken away
+    /// again ends what was opened with it.
+    async fn is_followed_again(&self) -> anyhow::Result<()> {
+        self.gate.set(RightsPassage::Clear);
+        self.loss_is_followed(CUT_OFF).await?;
+        self.rights_are("Current").await?;
+        self.others_come("last").await?;
+        regain(&self.reader).await?;
+        let mut open = self.watch_lost().await?;
+        let since = Instant::now();
+        self.reader.loses().await?;
+        let end = open.expect(SOON).await?;
+        let took = since.elapsed();
+        ensure!(end["type"] == "ERROR" && end["object"]["code"] == 410, "{end}");
+        ensure!(took < FOLLOWED_WITHIN, "the loss was followed after {took:?}");
+        self.loss_is_followed(FOLLOWED_WITHIN).await
+    }
+}
+
+/// The names that a list shows of a namespace of the member behind the gate.
+fn of(list: &Value, namespace: &str) -> BTreeSet<String> {
+    let shown = config_maps(list).into_iter().filter(|(cluster, own, _)| cluster == APART && own == namespace);
+    shown.map(|(.., name)| name).collect()
+}
+
+/// The watches of roles and bindings that are open bring nothing more, those that begin later do. Nothing tells of it
+/// but the silence, so what users may do is followed as soon as that has lasted too long.
+async fn a_loss_behind_a_silent_watch_is_followed_once_that_is_taken_for_broken(
+    context: TestContext,
+) -> anyhow::Result<()> {
+    let scene = Scene::start(&context, &[]).await?;
+    let mut open = scene.watch_lost().await?;
+    scene.gate.set(RightsPassage::OpenSilent);
+    let since = Instant::now();
+    scene.reader.loses().await?;
+    scene.others_come("three").await?;
+    sleep_until(since + SILENCE_MAX).await;
+    scene.loss_is_followed(SLACK).await?;
+    let (events, has_ended) = open.drain(QUIET).await?;
+    let end = events.last().context("the watch says why it ends")?;
+    ensure!(has_ended && end["object"]["code"] == 410, "what was opened with the right goes on: {events:?}");
+    scene.reader.make(&scene.reader.lost, &["hidden"]).await?;
+    scene.is_hidden().await?;
+    scene.is_followed_again().await
+}
+
+/// Roles and bindings are refused for less time than they may be behind.
+async fn rights_that_are_refused_are_told_as_behind_and_followed_again(context: TestContext) -> anyhow::Result<()> {
+    let scene = Scene::start(&context, &[]).await?;
+    scene.gate.set(RightsPassage::Refused);
+    scene.reader.loses().await?;
+    scene.rights_are("Behind").await?;
+    scene.others_come("three").await?;
+    scene.is_followed_again().await
+}
+
+async fn objects_wait_for_rights_that_are_refused(context: TestContext) -> anyhow::Result<()> {
+    objects_wait(&context, RightsPassage::Refused).await
+}
+
+async fn objects_wait_for_rights_that_stay_silent(context: TestContext) -> anyhow::Result<()> {
+    objects_wait(&context, RightsPassage::Silent).await
+}
+
+/// While a member is cut off somebody loses a right there, and what they may see no longer changes. Then the member is
+/// there again, but for its roles and bindings: its objects are not read on before these are.
+async fn objects_wait(context: &TestContext, passage: RightsPassage) -> anyhow::Result<()> {
+    let scene = Scene::start(context, &[]).await?;
+    let reader = &scene.reader;
+    cut(&scene.wire);
+    eventually(CUT_OFF, async || warned(reader).await.map(drop)).await?;
+    reader.loses().await?;
+    reader.make(&reader.lost, &["hidden"]).await?;
+    reader.make(&reader.kept, &["later"]).await?;
+    scene.gate.set(passage);
+    scene.wire.set(Weather::Clear);
+    // It answers again.
+    let own = reader.http.below(&format!("/clusters/{APART}"));
+    let later = format!("/api/v1/namespaces/{}/configmaps/later", reader.kept);
+    eventually(CUT_OFF, async || own.get(&later).send().await?.expect(200).map(drop)).await?;
+    let until = Instant::now() + A_WHILE;
+    while Instant::now() < until {
+        let list = warned(reader).await?;
+        ensure!(!of(&list, &reader.lost).contains("hidden"), "what was made after the loss is shown: {list}");
+        let of_lost = reader.http.get(&scene.lost()).send().await?;
+        ensure!(!of_lost.text().contains("hidden"), "what was made after the loss is shown: {}", of_lost.text());
+        sleep(LOOK_INTERVAL).await;
+    }
+    scene.gate.set(RightsPassage::Clear);
+    eventually(CUT_OFF, async || {
+        let list = reader.list().await?;
+        if of(&list, &reader.lost).contains("hidden") {
+            panic!("what was made after the loss is shown: {list}");
+        }
+        ensure!(of(&list, &reader.kept).contains("later"), "objects do not come: {list}");
+        Ok(())
+    })
+    .await?;
+    scene.is_followed_again().await
+}
+
+/// A list, which must say that what it shows of the member may be old.
+async fn warned(reader: &Reader) -> anyhow::Result<Value> {
+    let list = reader.http.get("/api/v1/configmaps").send().await?.expect(200)?;
+    ensure!(warnings(&list.headers).contains(APART), "no Warning of the member: {:?}", list.headers);
+    list.json()
+}
+
+async fn proof_rights_that_are_refused_end(context: TestContext) -> anyhow::Result<()> {
+    let scene = refused_for_long(&context, &[]).await?;
+    let list = scene.reader.http.get("/api/v1/configmaps").send().await?.expect(200)?;
+    let told = warnings(&list.headers);
+    ensure!(told.contains("what you may list in some clusters is not known, and is missing"), "{told}");
+    ensure!(!told.contains(APART), "who may not know of it is told its name: {told}");
+    scene.is_followed_again().await
+}
+
+async fn proof_rights_that_are_refused_have_lists_denied(context: TestContext) -> anyhow::Result<()> {
+    let scene = refused_for_long(&context, &["--partial=deny"]).await?;
+    let refused = scene.reader.http.get("/api/v1/configmaps").send().await?.expect(429)?.text();
+    ensure!(refused.contains("what you may read in some clusters is not known"), "{refused}");
+    ensure!(!refused.contains(APART), "who may not know of it is told its name: {refused}");
+    scene.is_followed_again().await
+}
+
+/// Roles and bindings are refused until what was known of them counts no longer.
+async fn refused_for_long(context: &TestContext, arguments: &[&str]) -> anyhow::Result<Scene> {
+    let scene = Scene::start(context, arguments).await?;
+    let mut open = scene.watch_lost().await?;
+    let since = Instant::now();
+    scene.gate.set(RightsPassage::Refused);
+    scene.reader.loses().await?;
+    scene.rights_are("Behind").await?;
+    scene.others_come("three").await?;
+    // From when they were last followed, whatever is tried meanwhile.
+    sleep_until(since + BEHIND_MAX).await;
+    scene.nothing_is_shown(SLACK).await?;
+    scene.stays_hidden("hidden", &mut open).await?;
+    let own = scene.reported().await?;
+    let problem = own["rightsProblem"].as_str().unwrap_or_default();
+    ensure!(own["rights"] == "Outdated" && problem.contains("cannot be followed"), "{own}");
+    let log = scene.reader.shared.tributary.log();
+    ensure!(log.contains("what users may do in the cluster is not known any more"), "{log}");
+    Ok(scene)
+}
+
+/// All Warnings of an answer.
+fn warnings(headers: &http::HeaderMap) -> String {
+    let all = headers.get_all("warning").iter().filter_map(|value| value.to_str().ok());
+    all.collect::<Vec<_>>().join("\n")
+}
+
+/// Watches of roles and bindings are opened, and bring nothing for good: they are not followed by that, however often
+/// they are opened anew.
+async fn proof_rights_that_stay_silent_end(context: TestContext) -> anyhow::Result<()> {
+    let scene = Scene::start(&context, &[]).await?;
+    let mut open = scene.watch_lost().await?;
+    scene.gate.set(RightsPassage::Silent);
+    let since = Instant::now();
+    scene.reader.loses().await?;
+    scene.others_come("three").await?;
+    sleep_until(since + SILENCE_MAX + BEHIND_MAX).await;
+    scene.nothing_lost_is_shown(SLACK).await?;
+    scene.stays_hidden("hidden", &mut open).await?;
+    let own = scene.reported().await?;
+    ensure!(own["rights"] != "Current", "rights that nothing is heard of are told as those of now: {own}");
+    scene.is_followed_again().await
+}
