@@ -145,6 +145,17 @@ fn flags_that_cannot_be_followed_are_usage_errors() {
 }
 
 #[test]
+fn a_tls_version_that_is_not_spoken_is_refused_with_those_that_are() {
+    for version in ["VersionTLS10", "VersionTLS11", "VersionTLS14", "1.3", "nonsense"] {
+        let (code, message) = refused(&["serve", "--tls-min-version", version], &[]);
+        assert_eq!(code, Some(2), "{version}: {message}");
+        for part in ["--tls-min-version", version, "VersionTLS12", "VersionTLS13"] {
+            assert!(message.contains(part), "{version}: {part} in {message}");
+        }
+    }
+}
+
+#[test]
 fn a_port_in_use_is_a_runtime_failure() {
     let directory = tempfile::tempdir().unwrap();
     let path = kubeconfig(directory.path());

@@ -15,4 +15,5 @@ mod precedents;
 mod renewal;
 mod replicas;
 mod status;
+mod tls;
 mod twins;
