@@ -88,7 +88,7 @@ upgrade() {
 # As those, telling of each minute as it ends.
 day() { cargo test --workspace --locked --test e2e -- --ignored --nocapture day::proof; }
 
-all=(property model fleet specs reads bookmarks silence oracle authorization races rights faults container upgrade day fuzz)
+all=(property model fleet specs reads bookmarks silence oracle authorization races rights behind faults container upgrade day fuzz)
 parts=("$@")
 [ ${#parts[@]} -gt 0 ] || parts=("${all[@]}")
 # Before anything is built, which takes minutes.
@@ -109,6 +109,7 @@ for name in "${parts[@]}"; do
     authorization) part authorization "TRIBUTARY_AUTHORIZATION=$TRIBUTARY_AUTHORIZATION cargo test --test e2e -- --ignored authorization::proof" e2e authorization::proof ;;
     races) part races 'cargo test --test e2e -- --ignored shared_mode::races::proof' e2e shared_mode::races::proof ;;
     rights) part rights 'cargo test --test e2e -- --ignored shared_mode::churn::proof; … shared_mode::matrix::proof; … shared_mode::tokens::proof' e2e shared_mode::churn::proof shared_mode::matrix::proof shared_mode::tokens::proof ;;
+    behind) part behind 'cargo test --test e2e -- --ignored shared_mode::rights_behind::proof' e2e shared_mode::rights_behind::proof ;;
     faults) part faults 'cargo test --test serve -- --ignored' cargo test --workspace --locked --test serve -- --ignored ;;
     container) part container 'cargo test --test e2e -- --ignored deployment::container::proof' e2e deployment::container::proof ;;
     upgrade) part upgrade "TRIBUTARY_UPGRADE_FROM=$upgrade_from cargo test --test e2e -- --ignored deployment::upgrade::proof" upgrade ;;

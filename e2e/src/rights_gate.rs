@@ -1,5 +1,5 @@
-//! A gate before a member: it passes on all that is asked of the member, and holds back, or refuses, what is asked of
-//! its roles and bindings alone.
+//! A gate before a member: it passes on what is asked of the member, and holds back, or refuses, what is asked of its
+//! roles and bindings.
 //!
 //! It ends TLS, with an authority of its own, because what is held back shows in a request's path. It speaks HTTP/2, as
 //! a kube-apiserver does, so that what is held back shares its connections with what passes.
@@ -34,7 +34,7 @@ const RIGHTS: &str = "/apis/rbac.authorization.k8s.io/";
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 type GateBody = UnsyncBoxBody<Bytes, BoxError>;
 
-/// What becomes of what is asked of roles and bindings.
+/// What becomes of what is asked of roles and bindings. Everything else passes, where nothing else is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RightsPassage {
     /// All of it passes.
@@ -43,6 +43,9 @@ pub enum RightsPassage {
     OpenSilent,
     /// No watch brings anything: the heads of answers pass, and nothing behind them. Lists pass.
     Silent,
+    /// As [`Silent`](Self::Silent), and the watches of everything else that are open bring nothing more. Those of
+    /// everything else that begin from now on pass.
+    SilentBesideOpen,
     /// What is open breaks off, and whatever is asked is reset before an answer.
     Refused,
 }
@@ -169,8 +172,8 @@ impl WayThrough {
         *onward.method_mut() = head.method;
         *onward.headers_mut() = head.headers;
         let (head, body) = self.client.request(onward).await?.into_parts();
-        let body = match is_of_rights {
-            true => HeldBody { body, is_watch, turn: begun.turn, state: self.state }.into_body(),
+        let body = match is_of_rights || is_watch {
+            true => HeldBody { body, is_of_rights, is_watch, turn: begun.turn, state: self.state }.into_body(),
             false => body.map_err(BoxError::from).boxed_unsync(),
         };
         Ok(Response::from_parts(head, body))
@@ -181,9 +184,10 @@ fn refused() -> BoxError {
     BoxError::from("nothing that is asked of roles and bindings passes")
 }
 
-/// The body of an answer about roles or bindings.
+/// The body of an answer that may be held back: one about roles or bindings, or a watch.
 struct HeldBody {
     body: Incoming,
+    is_of_rights: bool,
     is_watch: bool,
     /// Of when it was asked for.
     turn: u64,
@@ -203,11 +207,14 @@ impl HeldBody {
     async fn next(&mut self) -> Option<Result<Frame<Bytes>, BoxError>> {
         loop {
             let GateState { passage, turn } = *self.state.borrow_and_update();
+            let was_open = self.turn < turn;
             let is_held = match passage {
                 RightsPassage::Clear => false,
-                RightsPassage::OpenSilent => self.is_watch && self.turn < turn,
-                RightsPassage::Silent => self.is_watch,
-                RightsPassage::Refused => return Some(Err(refused())),
+                RightsPassage::OpenSilent => self.is_watch && self.is_of_rights && was_open,
+                RightsPassage::Silent => self.is_watch && self.is_of_rights,
+                RightsPassage::SilentBesideOpen => self.is_watch && (self.is_of_rights || was_open),
+                RightsPassage::Refused if self.is_of_rights => return Some(Err(refused())),
+                RightsPassage::Refused => false,
             };
             tokio::select! {
                 biased;

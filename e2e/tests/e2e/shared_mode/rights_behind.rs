@@ -44,7 +44,7 @@ pub(super) fn cases() -> Vec<Case> {
         rights_that_are_refused_are_told_as_behind_and_followed_again,
         objects_wait_for_rights_that_are_refused, objects_wait_for_rights_that_stay_silent,
         proof_rights_that_are_refused_end, proof_rights_that_are_refused_have_lists_denied,
-        proof_rights_that_stay_silent_end,
+        proof_rights_that_stay_silent_end, proof_objects_of_silent_watches_wait_for_rights,
     ];
     cases.into_iter().map(|case| case.patience(PATIENCE)).collect()
 }
@@ -345,5 +345,24 @@ async fn proof_rights_that_stay_silent_end(context: TestContext) -> anyhow::Resu
     scene.stays_hidden("hidden", &mut open).await?;
     let own = scene.reported().await?;
     ensure!(own["rights"] != "Current", "rights that nothing is heard of are told as those of now: {own}");
+    scene.is_followed_again().await
+}
+
+/// All watches that are open fall silent, as behind an intermediary that has forgotten its streams: contact is lost with
+/// each, and each is opened anew in its own time. Those of objects come back at once, those of roles and bindings do
+/// not, and what was made after the loss of the right to it must not come before the loss.
+async fn proof_objects_of_silent_watches_wait_for_rights(context: TestContext) -> anyhow::Result<()> {
+    let scene = Scene::start(&context, &[]).await?;
+    let reader = &scene.reader;
+    scene.gate.set(RightsPassage::SilentBesideOpen);
+    let since = Instant::now();
+    reader.loses().await?;
+    reader.make(&reader.lost, &["hidden"]).await?;
+    reader.make(&reader.kept, &["later"]).await?;
+    while since.elapsed() < SILENCE_MAX + SLACK {
+        let list = reader.list().await?;
+        ensure!(!of(&list, &reader.lost).contains("hidden"), "what was made after the loss is shown: {list}");
+        sleep(LOOK_INTERVAL).await;
+    }
     scene.is_followed_again().await
 }
