@@ -23,6 +23,12 @@ const BUFFER_BYTES: usize = 128 << 10;
 /// frames are as long has more of them coming.
 const SHORT_BYTES: usize = 16 << 10;
 
+/// The room for what is short, in bytes: 20 KiB, so a full frame fits with what TLS adds. It may not be 16 KiB: HTTP/2
+/// keeps a buffer of that size with each connection and writes a few hundred bytes to it, and the allocator, which has
+/// 16 and 20 KiB in different places, would give each new connection the memory that an answer had just been in. All of
+/// the answer's pages would stay in memory for as long as the connection waits.
+const SHORT_ROOM_BYTES: usize = 20 << 10;
+
 /// How many streams of a connection are open, each from its request to the end of its answer. Clones count the same.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OpenStreams(Arc<AtomicUsize>);
@@ -104,7 +110,7 @@ impl<S> Coalesce<S> {
 /// How much room is made for so many bytes. Most answers and events are short, and fit in a small buffer; what does not
 /// has more behind it.
 fn capacity_for(bytes: usize) -> usize {
-    if bytes <= SHORT_BYTES { SHORT_BYTES } else { BUFFER_BYTES }
+    if bytes <= SHORT_ROOM_BYTES { SHORT_ROOM_BYTES } else { BUFFER_BYTES }
 }
 
 impl<S: AsyncWrite + Unpin> Coalesce<S> {
@@ -244,7 +250,13 @@ mod tests {
     async fn what_is_short_takes_little_memory() {
         let (near, _far) = tokio::io::duplex(BUFFER_BYTES);
         let mut stream = Coalesce::new(near);
-        for (length, capacity) in [(100, SHORT_BYTES), (SHORT_BYTES - 100, SHORT_BYTES), (1, BUFFER_BYTES)] {
+        let rest = SHORT_ROOM_BYTES - SHORT_BYTES;
+        for (length, capacity) in [
+            (100, SHORT_ROOM_BYTES),
+            (SHORT_BYTES - 100, SHORT_ROOM_BYTES),
+            (rest, SHORT_ROOM_BYTES),
+            (1, BUFFER_BYTES),
+        ] {
             stream.write_all(&vec![0; length]).await.unwrap();
             assert_eq!(stream.pending.capacity(), capacity, "after {length} more");
         }
