@@ -218,7 +218,7 @@ impl<H: Handler> Server<H> {
             stranger: self.strangers.admit(),
             users: Arc::clone(&self.users),
         };
-        tokio::spawn(connection.run(stream, self.socket(slot)));
+        connection.spawn(stream, self.socket(slot));
     }
 
     /// What an open socket occupies: its slot, its place among those that a drain waits for, and its count.

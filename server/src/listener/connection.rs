@@ -1,9 +1,9 @@
 //! One client connection: a PROXY header where its peer sends one, the TLS handshake, then HTTP/2 or HTTP/1.1 with
 //! upgrades.
 
+use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,6 +41,10 @@ use crate::handler::Handler;
 
 /// The limit of a TLS handshake: Go's `net/http` clients give it 10 s, too.
 const TLS_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The most that the task of a connection may take itself, in bytes. 2 KiB: there are thousands that wait. The compiler
+/// keeps a place for what an `async` function is given, and for what is moved on after it was lent, until the function
+/// ends. So what is large is boxed, and passed through functions that are not `async`.
+const TASK_BYTES_MAX: usize = 2 << 10;
 
 /// A connection before its handshake.
 pub(super) struct ClientConnection<H> {
@@ -58,15 +62,21 @@ pub(super) struct ClientConnection<H> {
 }
 
 impl<H: Handler> ClientConnection<H> {
-    /// Serves the connection until either side closes it.
-    pub(super) async fn run(self, stream: TcpStream, socket: Permit) {
+    /// Serves the connection in a task of its own until either side closes it.
+    pub(super) fn spawn(self, stream: TcpStream, socket: Permit) {
+        spawn_small(self.run(stream, socket));
+    }
+
+    async fn run(self, stream: TcpStream, socket: Permit) {
         // Without it a watch event waits for the client's delayed acknowledgement, up to 40 ms.
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "TCP_NODELAY cannot be set");
         }
-        if let Some((stream, client)) = self.shake_hands(stream).await {
-            self.serve(stream, client, socket).await;
-        }
+        // Boxed, as it takes more than what is left after it. What it comes to is moved on as a whole: taken apart
+        // here, it would keep its place until the end.
+        let shaken = Box::pin(self.shake_hands(stream)).await;
+        let Some(served) = shaken.map(|(stream, client)| self.serve(stream, client, socket)) else { return };
+        served.await;
     }
 
     /// The connection after its handshake, and where it comes from; `None` where there is none, because it failed or
@@ -118,12 +128,18 @@ impl<H: Handler> ClientConnection<H> {
         hello.into_stream(config).await
     }
 
-    /// Answers requests until either side closes the connection.
-    async fn serve(self, stream: TlsStream<Coalesce<TcpStream>>, address: SocketAddr, socket: Permit) {
-        let front = self.front;
+    /// Answers requests until either side closes the connection. The connection is boxed before anything is waited for,
+    /// so that there is one place for it and for its TLS.
+    fn serve(
+        self,
+        stream: TlsStream<Coalesce<TcpStream>>,
+        address: SocketAddr,
+        socket: Permit,
+    ) -> impl Future<Output = ()> {
+        let Self { front, stop, unread, stranger, users, .. } = self;
         let client = Arc::new(client(&stream, address));
-        let acquaintance = Arc::new(Acquaintance::new(self.stranger, self.users));
-        let outgoing = Arc::new(Outgoing::new(self.unread));
+        let acquaintance = Arc::new(Acquaintance::new(stranger, users));
+        let outgoing = Arc::new(Outgoing::new(unread));
         let parting = Arc::new(Parting::by(front.goaway_chance()));
         let requests = Arc::new(ConnectionRequests {
             front: Arc::clone(&front),
@@ -140,29 +156,37 @@ impl<H: Handler> ClientConnection<H> {
             TokioIo::new(TrackedStream { stream, outgoing: answers, sending, acquaintance: known, _socket: socket });
         let begun = Begun::default();
         let builder = http_settings::builder(begun.clone());
-        let mut connection = pin!(builder.serve_connection_with_upgrades(io, service));
-        let interruption = |told: Told| {
-            let by =
-                Interruptions { stop: &self.stop, parting: &parting, acquaintance: &acquaintance, outgoing: &outgoing };
-            by.next(told, front.own_metrics())
-        };
-        let conversation = converse(connection.as_mut(), Streams::of(begun), interruption, |connection| {
-            connection.graceful_shutdown()
-        });
-        let ended = match conversation.await {
-            Ok(ended) => ended,
-            Err(why) => {
-                tracing::debug!(client = %client.address, why, "the connection is closed");
-                return;
+        let mut connection = Box::pin(builder.serve_connection_with_upgrades(io, service).into_owned());
+        async move {
+            let interruption = |told: Told| {
+                let by =
+                    Interruptions { stop: &stop, parting: &parting, acquaintance: &acquaintance, outgoing: &outgoing };
+                by.next(told, front.own_metrics())
+            };
+            let conversation = converse(connection.as_mut(), Streams::of(begun), interruption, |connection| {
+                connection.graceful_shutdown()
+            });
+            let ended = match conversation.await {
+                Ok(ended) => ended,
+                Err(why) => {
+                    tracing::debug!(client = %client.address, why, "the connection is closed");
+                    return;
+                }
+            };
+            if let Err(error) = ended {
+                if let Some(refusal) = ListenerRefusal::of_end(&*error) {
+                    front.own_metrics().count_refused(refusal);
+                }
+                tracing::debug!(client = %client.address, error, "connection ended");
             }
-        };
-        if let Err(error) = ended {
-            if let Some(refusal) = ListenerRefusal::of_end(&*error) {
-                front.own_metrics().count_refused(refusal);
-            }
-            tracing::debug!(client = %client.address, error, "connection ended");
         }
     }
+}
+
+/// Spawns the task of a connection, which holds no more than it may.
+fn spawn_small<T: Future<Output = ()> + Send + 'static>(task: T) {
+    const { assert!(size_of::<T>() <= TASK_BYTES_MAX, "a connection's task takes more than TASK_BYTES_MAX") };
+    tokio::spawn(task);
 }
 
 /// Whom a connection is with that comes from this address.
