@@ -20,7 +20,7 @@ use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
-use std::sync::Arc;
+use std::{io, sync::Arc};
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::watch,
@@ -31,8 +31,7 @@ use tokio_rustls::TlsAcceptor;
 /// What roles and bindings are asked for at.
 const RIGHTS: &str = "/apis/rbac.authorization.k8s.io/";
 
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
-type GateBody = UnsyncBoxBody<Bytes, BoxError>;
+type GateBody = UnsyncBoxBody<Bytes, io::Error>;
 
 /// What becomes of what is asked of roles and bindings. Everything else passes, where nothing else is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,7 +157,7 @@ struct WayThrough {
 
 impl WayThrough {
     /// An error resets the stream of the request, and no other.
-    async fn pass(self, request: Request<Incoming>) -> Result<Response<GateBody>, BoxError> {
+    async fn pass(self, request: Request<Incoming>) -> io::Result<Response<GateBody>> {
         let (head, body) = request.into_parts();
         let is_of_rights = head.uri.path().starts_with(RIGHTS);
         let is_watch = head.uri.query().is_some_and(|query| query.split('&').any(|pair| pair.starts_with("watch=")));
@@ -167,21 +166,21 @@ impl WayThrough {
             return Err(refused());
         }
         let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
-        let mut onward = Request::new(Full::new(body.collect().await?.to_bytes()));
-        *onward.uri_mut() = Uri::try_from(format!("{}{path}", self.origin))?;
+        let mut onward = Request::new(Full::new(body.collect().await.map_err(io::Error::other)?.to_bytes()));
+        *onward.uri_mut() = Uri::try_from(format!("{}{path}", self.origin)).map_err(io::Error::other)?;
         *onward.method_mut() = head.method;
         *onward.headers_mut() = head.headers;
-        let (head, body) = self.client.request(onward).await?.into_parts();
+        let (head, body) = self.client.request(onward).await.map_err(io::Error::other)?.into_parts();
         let body = match is_of_rights || is_watch {
             true => HeldBody { body, is_of_rights, is_watch, turn: begun.turn, state: self.state }.into_body(),
-            false => body.map_err(BoxError::from).boxed_unsync(),
+            false => body.map_err(io::Error::other).boxed_unsync(),
         };
         Ok(Response::from_parts(head, body))
     }
 }
 
-fn refused() -> BoxError {
-    BoxError::from("nothing that is asked of roles and bindings passes")
+fn refused() -> io::Error {
+    io::Error::other("nothing that is asked of roles and bindings passes")
 }
 
 /// The body of an answer that may be held back: one about roles or bindings, or a watch.
@@ -204,7 +203,7 @@ impl HeldBody {
     }
 
     /// The next frame, as soon as it may pass.
-    async fn next(&mut self) -> Option<Result<Frame<Bytes>, BoxError>> {
+    async fn next(&mut self) -> Option<io::Result<Frame<Bytes>>> {
         loop {
             let GateState { passage, turn } = *self.state.borrow_and_update();
             let was_open = self.turn < turn;
@@ -219,7 +218,7 @@ impl HeldBody {
             tokio::select! {
                 biased;
                 changed = self.state.changed() => changed.ok()?,
-                frame = self.body.frame(), if !is_held => return frame.map(|frame| frame.map_err(BoxError::from)),
+                frame = self.body.frame(), if !is_held => return frame.map(|frame| frame.map_err(io::Error::other)),
             }
         }
     }

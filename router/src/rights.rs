@@ -53,7 +53,7 @@ pub(crate) use actor::{Actor, bounded, given_user};
 pub(crate) use audience::{Audience, AudienceKey, ClusterItemVersions, ItemVersions};
 pub(crate) use caller_rights::CallerRights;
 pub(crate) use candidates::Candidates;
-pub(crate) use followed::{FollowedRights, ScopeChange};
+pub(crate) use followed::{FollowedRights, NotedRights, ScopeChange};
 pub(crate) use granted::FollowedGrant;
 pub(crate) use identity::SentRequest;
 pub(crate) use mirror::RightsMirror;

@@ -17,7 +17,7 @@ use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use rand::Rng;
 use tokio::time::Instant;
-use tributary_apimachinery::{ClusterName, ClusterSelector, ItemResourceVersions, Timeout, WatchOptions};
+use tributary_apimachinery::{ClusterSelector, ItemResourceVersions, Timeout, WatchOptions};
 use tributary_merge::Watcher;
 
 use super::list::warn_limited;
@@ -30,7 +30,7 @@ use crate::refusal::Refusal;
 use crate::request::ClientRequest;
 use crate::response::watch::{EventWriter, error};
 use crate::response::{self, ObjectWriter};
-use crate::rights::FollowedRights;
+use crate::rights::NotedRights;
 use crate::selection::Selection;
 use crate::view::{View, standing};
 use crate::views::choice::Lifetime;
@@ -57,21 +57,14 @@ pub(crate) async fn watch(request: ClientRequest<'_>) -> Result<Response<Body>, 
     let (_, wanted) = ClusterSelector::split(labels).map_err(Refusal::malformed)?;
     let partial = request.configuration.policy(&served.resource).partial;
     // Before they are asked: what changes from here on is noticed.
-    let followed = match caller.rights() {
-        Some(rights) => {
-            let denied = caller.dispatched.clone();
-            let is_denied = |cluster: &ClusterName| caller.denied_clusters().is_some_and(|denied| denied.has(cluster));
-            let clusters = request.readable_clusters(&wanted).into_iter();
-            let clusters = clusters.filter(|cluster| !is_denied(cluster)).cloned().collect();
-            Some(FollowedRights::new(rights, request.read_place(), wanted.clone(), clusters, denied).await)
-        }
-        None => None,
-    };
+    let noted = caller
+        .rights()
+        .map(|rights| NotedRights::new(rights, request.read_place(), wanted.clone(), caller.dispatched.clone()));
     let readable = request.readable("watch", &wanted, partial).await?;
     let collection = collection::collection(request, labels, fields, readable.as_ref(), Lifetime::Follows).await?;
     let Collection { view, before, left_out, filter } = collection;
     let include = request.finish(form, ResponseKind::Watch)?;
-    let followed = followed.map(|followed| followed.of_view(view.cluster_names()));
+    let followed = noted.zip(readable.as_ref()).map(|(noted, readable)| noted.follow(readable, view.cluster_names()));
     let policies = caller.dispatched.as_ref().map(|dispatched| {
         let told = readable.as_ref().filter(|_| caller.rights().is_none()).map(|readable| Arc::clone(&readable.only));
         FollowedPolicies::new(dispatched, wanted.clone(), view.cluster_names(), told)

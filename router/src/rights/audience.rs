@@ -53,6 +53,11 @@ impl Audience {
         self.key
     }
 
+    /// What they may list of each cluster.
+    pub(super) fn visible(&self) -> &BTreeMap<ClusterName, Visible> {
+        &self.visible
+    }
+
     /// Whether they may be told of a cluster.
     pub(crate) fn has(&self, cluster: &ClusterName) -> bool {
         self.only.contains(cluster)

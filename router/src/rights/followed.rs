@@ -1,5 +1,6 @@
 //! The rights under which a watch was opened, followed: it shows what they let it show, and ends when they do not.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,11 +8,13 @@ use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 use tributary_apimachinery::{ClusterName, ClusterSelector, or_never};
+use tributary_authorization::Visible;
 
 use super::caller_rights::CallerRights;
 use super::mirror::RightsStamp;
 use super::needed::Needed;
 use super::read_place::ReadPlace;
+use super::readable::Readable;
 use super::visible::{VisibleClusters, covers};
 use crate::dispatch::Dispatched;
 use crate::stream_over::StreamOver;
@@ -54,10 +57,10 @@ pub(crate) struct FollowedRights {
     changes: watch::Receiver<u64>,
     /// What they counted when it was last looked: somebody who sleeps may be woken a moment later.
     counted: u64,
-    /// What might be listed when it began.
-    before: VisibleClusters,
-    /// By what it was last judged.
-    stamp: RightsStamp,
+    /// What it shows of each cluster.
+    before: BTreeMap<ClusterName, Visible>,
+    /// By what it was last judged; `None` before the first time.
+    stamp: Option<RightsStamp>,
     /// What it ends for, and when.
     due: Option<(Instant, ScopeChange)>,
     /// When clusters are to be asked again by whose word it was last judged.
@@ -66,39 +69,56 @@ pub(crate) struct FollowedRights {
     asking: Option<oneshot::Receiver<()>>,
 }
 
-impl FollowedRights {
-    /// Follows them from before they are looked at: what changes from now on is noticed. `clusters` are those that the
-    /// client may be told of now.
-    pub(crate) async fn new(
+/// The rights of a caller from a moment on: made before it is looked at what they may read, so that no change of it is
+/// missed.
+pub(crate) struct NotedRights {
+    rights: CallerRights,
+    place: ReadPlace,
+    wanted: ClusterSelector,
+    denied: Option<Arc<Dispatched>>,
+    changes: watch::Receiver<u64>,
+}
+
+impl NotedRights {
+    /// Those of now, of a place of these clusters, of which some may be denied by policies.
+    pub(crate) fn new(
         rights: &CallerRights,
         place: ReadPlace,
         wanted: ClusterSelector,
-        clusters: Vec<ClusterName>,
         denied: Option<Arc<Dispatched>>,
     ) -> Self {
-        let (mut changes, stamp) = (rights.changes(), rights.stamp());
+        let mut changes = rights.changes();
         // The user may have been denied since they were let in.
         changes.mark_changed();
-        let followed = |rights: &CallerRights| {
-            let (_, before) = rights.followed(&clusters, &place);
-            (before, rights.needs().1)
-        };
-        let (before, until) = rights.settled(followed).await;
-        let (_, clusters) = watch::channel(clusters.into());
-        let (rights, due, asking) = (rights.clone(), None, None);
-        Self { rights, place, wanted, denied, clusters, changes, counted: 0, before, stamp, due, until, asking }
+        Self { rights: rights.clone(), place, wanted, denied, changes }
     }
 
-    /// The same, of a watch that tells of these clusters, which come and go.
-    pub(crate) fn of_view(self, mut clusters: watch::Receiver<Arc<[ClusterName]>>) -> Self {
-        let now = self.selected(&clusters.borrow_and_update());
-        // What came and went since the rights were looked at is judged with the next look.
-        if *now != **self.clusters.borrow() {
-            clusters.mark_changed();
+    /// Those of a watch that shows what may be read as it was found since, and tells of these clusters, which come and
+    /// go.
+    pub(crate) fn follow(self, readable: &Readable, clusters: watch::Receiver<Arc<[ClusterName]>>) -> FollowedRights {
+        let Self { rights, place, wanted, denied, changes } = self;
+        // What it shows, and not what might be seen a moment before or after: a right that was gained between two looks
+        // would be shown, and never missed once it is lost.
+        let before = readable.audience.visible().clone();
+        let (stamp, due, until, asking) = (None, None, None, None);
+        FollowedRights {
+            rights,
+            place,
+            wanted,
+            denied,
+            clusters,
+            changes,
+            counted: 0,
+            before,
+            stamp,
+            due,
+            until,
+            asking,
         }
-        Self { clusters, ..self }
     }
+}
 
+impl FollowedRights {
     /// Why it is to end, if it is. Costs two loads while nothing has changed.
     pub(crate) fn look(&mut self) -> Option<ScopeChange> {
         let mut is_another = self.is_answered() || self.is_to_be_asked();
@@ -116,8 +136,8 @@ impl FollowedRights {
             }
             // Most changes are others'.
             let stamp = self.rights.stamp();
-            if !self.stamp.is(&stamp) {
-                self.stamp = stamp;
+            if !self.stamp.as_ref().is_some_and(|own| own.is(&stamp)) {
+                self.stamp = Some(stamp);
                 is_another = true;
             }
         }
@@ -203,14 +223,14 @@ impl FollowedRights {
         let is_refused = !covers(watched, visible, &self.place);
         let later = |change| Some((self.due.map_or(now + GATHERED_FOR, |(at, _)| at), change));
         // A cluster that left is told of as such by the log.
-        let known = self.before.by_name.iter().filter(|(cluster, _)| clusters.contains(cluster));
+        let known = self.before.iter().filter(|(cluster, _)| clusters.contains(cluster));
         let (mut gains, mut losses) = (false, false);
         for (cluster, before) in known {
             let change = visible.by_name.get(cluster).map(|own| before.change(own));
             losses |= change.map_or_else(|| !is_as_before(cluster), |change| change.losses);
             gains |= change.is_some_and(|change| change.gains);
         }
-        let is_further = visible.by_name.keys().any(|cluster| !self.before.by_name.contains_key(cluster));
+        let is_further = visible.by_name.keys().any(|cluster| !self.before.contains_key(cluster));
         match (losses || is_refused, gains, is_further) {
             (true, ..) => Some((now, ScopeChange::Another)),
             (false, true, _) => later(ScopeChange::Another),
@@ -225,5 +245,42 @@ impl FollowedRights {
         let is_selected =
             |cluster: &&ClusterName| self.wanted.matches(cluster) && !denied.is_some_and(|denied| denied.has(cluster));
         clusters.iter().filter(is_selected).cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use tributary_apimachinery::GroupVersionResource;
+
+    use super::super::actor::Actor;
+    use super::super::audience::Audience;
+    use super::*;
+    use crate::{Router, RouterConfig, SharedMode, User};
+
+    /// A right may be gained after it was noted what there is, and before it is looked at what may be read.
+    #[tokio::test]
+    async fn what_is_shown_and_may_not_be_seen_ends_a_watch_whatever_was_there_before_it_was_looked() {
+        let router = Router::new(RouterConfig { shared: Some(SharedMode::default()), ..RouterConfig::default() });
+        let User { info, authority } = User::named("test", "ann");
+        let rights = CallerRights::new(router.rights().unwrap(), Actor::new(info, authority, None));
+        let eu = ClusterName::new("eu").unwrap();
+        let resource = GroupVersionResource::new("", "v1", "pods");
+        let place = ReadPlace { resource, namespaced: true, namespace: String::new(), name: String::new() };
+        for (shown, expected) in [(vec![eu.clone()], Some(ScopeChange::Another)), (vec![], None)] {
+            let noted = NotedRights::new(&rights, place.clone(), ClusterSelector::default(), None);
+            let only = Arc::new(shown.iter().cloned().collect::<BTreeSet<_>>());
+            let visible = shown.into_iter().map(|cluster| (cluster, Visible::Whole)).collect();
+            let readable = Readable {
+                audience: Arc::new(Audience::new(Arc::clone(&only), visible)),
+                only,
+                by_namespace: None,
+                only_watched: Arc::default(),
+                is_one_unknown: false,
+            };
+            let (_told, clusters) = watch::channel(Arc::from([eu.clone()]));
+            assert_eq!(noted.follow(&readable, clusters).look(), expected);
+        }
     }
 }
