@@ -330,7 +330,10 @@ impl Event {
             json::word(&mut line, if at == 0 { r#","annotations":{"# } else { "," }, key);
             json::field(&mut line, ":", value);
         }
-        line.extend_from_slice(if self.annotations.is_empty() { b"}\n" } else { b"}}\n" });
+        line.extend_from_slice(if self.annotations.is_empty() { b"}" } else { b"}}" });
+        // Whatever among it was written by others: nobody begins a line, which could be anybody's event.
+        json::on_one_line(&mut line);
+        line.push(b'\n');
         line
     }
 }

@@ -107,9 +107,28 @@ pub(crate) fn word(line: &mut Vec<u8>, key: &str, value: &str) {
     }
 }
 
+/// Takes line ends out of JSON that others have written among it: bytes below a blank stand between its parts and
+/// nowhere else, and a blank may stand there as well. All bytes are done alike, which is many at a time.
+pub(crate) fn on_one_line(json: &mut [u8]) {
+    for byte in json {
+        *byte = (*byte).max(b' ');
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn json_on_many_lines_is_the_same_on_one() {
+        let value = serde_json::json!({"a": ["b\nc", {"d": "\u{1}\u{85}ü"}], "e": {}});
+        let mut text = serde_json::to_string_pretty(&value).unwrap().replace('\n', "\r\n\t");
+        text.insert(0, '\n');
+        let mut text = text.into_bytes();
+        on_one_line(&mut text);
+        assert!(text.iter().all(|byte| *byte >= b' '), "{text:?}");
+        assert_eq!(serde_json::from_slice::<serde_json::Value>(&text).unwrap(), value);
+    }
 
     fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
         let mut line = Vec::new();

@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
+use tributary_apimachinery::StatusDetails;
 
 use crate::json;
 
@@ -18,8 +19,9 @@ pub struct ResponseStatus {
     pub(crate) message: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) reason: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) details: Option<Box<RawValue>>,
+    /// As Kubernetes' own type has them. They are a member's words, and nothing else that it says there is written.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "known_details")]
+    pub(crate) details: Option<Box<StatusDetails>>,
     /// The HTTP status.
     pub(crate) code: u16,
 }
@@ -41,6 +43,12 @@ impl ResponseStatus {
         json::number(line, self.code);
         line.push(b'}');
     }
+}
+
+/// What Kubernetes' own type has of an answer's details. Those of another form are none, and spoil nothing beside them.
+fn known_details<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<StatusDetails>>, D::Error> {
+    let said = Option::<Box<RawValue>>::deserialize(deserializer)?;
+    Ok(said.and_then(|said| serde_json::from_str(said.get()).ok()))
 }
 
 /// A Status's metadata, which is always there and says nothing.

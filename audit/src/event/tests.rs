@@ -34,7 +34,8 @@ fn event(level: Level, method: &str, uri: &str) -> Option<Event> {
 
 fn written(event: &mut Event, stage: Stage) -> Value {
     let line = event.line(stage, time(2));
-    assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1, "one line");
+    assert_eq!(line.iter().position(|byte| *byte < b' '), Some(line.len() - 1), "one line");
+    assert_eq!(line.last(), Some(&b'\n'));
     serde_json::from_slice(&line).unwrap()
 }
 
@@ -177,6 +178,34 @@ fn an_error_is_written_as_its_status() {
     assert_eq!(written(&mut event, Stage::ResponseComplete)["responseStatus"], expected);
     event.set_panicked();
     assert_eq!(written(&mut event, Stage::Panic)["responseStatus"]["code"], 500);
+}
+
+/// A member's answer may be on many lines, and one of them may be an event of anybody.
+#[test]
+fn an_answer_writes_no_line_of_its_own() {
+    let forged = r#"{"kind":"Event","auditID":"forged","user":{"username":"root"}}"#;
+    let status = format!(
+        "{{\n\"kind\": \"Status\", \"code\": 409,\r\n\"details\": {{\"name\": \"x\", \"forged\":\n{forged}\n}}\n}}\n"
+    );
+    for level in [Level::Metadata, Level::RequestResponse] {
+        let mut event = event(level, "DELETE", "/api/v1/namespaces/n/pods/x").unwrap();
+        event.set_response_code(409);
+        event.set_response_body(&json_body(&status));
+        let line = written(&mut event, Stage::ResponseComplete);
+        assert_eq!(line["responseStatus"], json!({"metadata": {}, "details": {"name": "x"}, "code": 409}));
+    }
+}
+
+/// However what is written as it is came to be on many lines.
+#[test]
+fn an_event_is_one_line_whatever_is_written_as_it_is() {
+    let raw = || RawValue::from_string("{\n\t\"a\": [1,\r\n2]}".to_owned()).ok();
+    let mut event = event(Level::RequestResponse, "PUT", "/api/v1/namespaces/n/configmaps/x").unwrap();
+    (event.request_object, event.response_object) = (raw(), raw());
+    let line = written(&mut event, Stage::ResponseComplete);
+    for key in ["requestObject", "responseObject"] {
+        assert_eq!(line[key], json!({"a": [1, 2]}));
+    }
 }
 
 /// Clients in Go prefer protobuf, and a person may ask for YAML.

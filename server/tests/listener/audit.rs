@@ -43,6 +43,16 @@ impl Handler for StandIn {
                     .insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
                 response
             }
+            // As a kube-apiserver answers `?pretty=1`, and curl.
+            "/api/v1/namespaces/n/pods/pretty" => {
+                let details = json!({"name": "pretty", "kind": "pods", "uid": "u"});
+                let status = json!({"kind": "Status", "status": "Success", "details": details});
+                let mut response = Response::new(full(serde_json::to_string_pretty(&status).unwrap()));
+                response
+                    .headers_mut()
+                    .insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
+                response
+            }
             "/api/v1/pods" => {
                 let first = futures::stream::iter([Ok(Frame::data(Bytes::from_static(b"ADDED\n")))]);
                 let body = StreamBody::new(first.chain(futures::stream::pending())).boxed_unsync();
@@ -251,6 +261,20 @@ async fn why_a_long_running_request_is_refused_is_written_when_its_answer_begins
             (&json!("NotFound"), &json!("gone"))
         );
     }
+}
+
+#[tokio::test]
+async fn an_answer_on_many_lines_is_in_an_event_on_one() {
+    let audited = Audited::start(None, AuditMode::Blocking).await;
+    let server = &audited.server;
+    let request = server.request("/api/v1/namespaces/n/pods/pretty?pretty=1").method("DELETE");
+    let response = server.http2().await.send_request(ended(request, "pretty")).await.unwrap();
+    assert!(text(response).await.contains('\n'), "the client has it as it was asked for");
+    audited.eventually_has("pretty", &[("RequestReceived", 0), ("ResponseComplete", 200)]).await;
+    let expected = json!({
+        "metadata": {}, "status": "Success", "details": {"name": "pretty", "kind": "pods", "uid": "u"}, "code": 200,
+    });
+    assert_eq!(audited.events("pretty")[1]["responseStatus"], expected);
 }
 
 /// It may say whatever it likes, in the form of a Status, too.
