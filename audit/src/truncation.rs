@@ -48,7 +48,8 @@ pub fn truncated_line(line: &[u8], bytes: usize) -> Option<Vec<u8>> {
     let fields: BTreeMap<String, Box<RawValue>> = serde_json::from_slice(line).ok()?;
     let kept = fields.into_iter().filter(|(name, _)| !BODIES.contains(&name.as_str()));
     let read = |(name, text): (String, Box<RawValue>)| Some((name, serde_json::from_str(text.get()).ok()?));
-    let mut event: Map<String, Value> = kept.map(read).collect::<Option<_>>()?;
+    // What else is nested so deeply, which nothing that is written here is, shall not hide the rest.
+    let mut event: Map<String, Value> = kept.filter_map(read).collect();
     let annotations = event.entry("annotations").or_insert_with(|| Value::Object(Map::new()));
     annotations.as_object_mut()?.insert(TRUNCATED_ANNOTATION.to_owned(), "true".into());
     if let Some(line) = fitting(&event, bytes) {
@@ -175,6 +176,15 @@ mod tests {
     fn a_body_that_is_nested_deeply_hides_nothing() {
         let deep = format!("{}{}", "[".repeat(127), "]".repeat(127));
         let cut = truncated_line(format!("{{\"auditID\":\"a\",\"requestObject\":{deep}}}\n").as_bytes(), 200);
+        assert_eq!(cut, Some(line(&json!({"auditID": "a", "annotations": {TRUNCATED_ANNOTATION: "true"}}))));
+    }
+
+    /// What others say hides nothing beside it, whatever becomes part of an event.
+    #[test]
+    fn a_field_that_is_nested_deeply_is_left_out_alone() {
+        let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+        let text = format!("{{\"auditID\":\"a\",\"responseStatus\":{{\"code\":409,\"details\":{deep}}}}}\n");
+        let cut = truncated_line(text.as_bytes(), 200);
         assert_eq!(cut, Some(line(&json!({"auditID": "a", "annotations": {TRUNCATED_ANNOTATION: "true"}}))));
     }
 

@@ -3,7 +3,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::Stages;
+use crate::{Stages, truncated_line};
 
 fn time(seconds: u64) -> MicroTime {
     MicroTime::of(UNIX_EPOCH + Duration::from_secs(seconds))
@@ -193,6 +193,24 @@ fn an_answer_writes_no_line_of_its_own() {
         event.set_response_body(&json_body(&status));
         let line = written(&mut event, Stage::ResponseComplete);
         assert_eq!(line["responseStatus"], json!({"metadata": {}, "details": {"name": "x"}, "code": 409}));
+    }
+}
+
+/// Where long events are cut, their fields are read once more.
+#[test]
+fn an_answer_that_is_nested_deeply_hides_no_event() {
+    let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+    let uri = format!("/api/v1/namespaces/n/pods/x?a={}", "b".repeat(2000));
+    for details in [deep.clone(), format!(r#"{{"name":"x","other":{deep}}}"#), format!(r#"{{"causes":{deep}}}"#)] {
+        let status = format!(r#"{{"kind":"Status","reason":"Conflict","details":{details},"code":409}}"#);
+        let mut event = event(Level::Metadata, "DELETE", &uri).unwrap();
+        event.set_response_code(409);
+        event.set_response_body(&json_body(&status));
+        let cut = truncated_line(&event.line(Stage::ResponseComplete, time(2)), 1500);
+        let cut: Value = serde_json::from_slice(&cut.unwrap()).unwrap();
+        assert_eq!((&cut["verb"], &cut["user"]["username"]), (&json!("delete"), &json!("ann")), "{details}");
+        let status = &cut["responseStatus"];
+        assert_eq!((&status["code"], &status["reason"]), (&json!(409), &json!("Conflict")), "{details}");
     }
 }
 
