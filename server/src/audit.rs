@@ -13,6 +13,7 @@ mod emission;
 mod error;
 mod id;
 mod log;
+mod lowering;
 mod metrics;
 mod received;
 mod sinks;

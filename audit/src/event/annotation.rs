@@ -7,6 +7,8 @@ pub enum Annotation {
     Decision,
     /// Who answered: `memory`, `tributary` (discovery, health, what was refused), or the clusters that were asked.
     AnsweredBy,
+    /// Which cluster vouches for the user, where one alone does: the name is its word, and nobody else's.
+    VouchedBy,
     /// Which dispatch policies took the request, and what they did.
     DispatchPolicy,
     /// Whose decision an impersonation is; where nobody lets the user, whom they asked to be.
@@ -23,6 +25,7 @@ impl Annotation {
         match self {
             Self::Decision => "tributary.dev/decision",
             Self::AnsweredBy => "tributary.dev/answered-by",
+            Self::VouchedBy => "tributary.dev/vouched-by",
             Self::DispatchPolicy => "tributary.dev/dispatch-policy",
             Self::Impersonation => "tributary.dev/impersonation",
             Self::RequestObject => "tributary.dev/request-object",

@@ -14,12 +14,13 @@ use tributary_apimachinery::RequestInfo;
 use tributary_audit::{
     Annotation, AuditAttributes, AuditedUser, Event, Level, MicroTime, Policy, RequestFacts, Stage, decoded, source_ips,
 };
-use tributary_authentication::{UserInfo, identity_that_counts};
+use tributary_authentication::{Reach, UserInfo};
 use tributary_proxy::{GivenIdentity, GivenPart};
 use tributary_router::{Peer, User};
 
 use super::emission::Emission;
 use super::error::AuditError;
+use super::lowering::identity_that_lowers;
 use super::metrics::AuditMetrics;
 use super::sinks::Sinks;
 use crate::cli::audit::AuditArguments;
@@ -72,7 +73,8 @@ impl Auditor {
 
     /// The event of a request that arrived at a time with an ID; `None` where the policy says nothing of it. `head` has
     /// its peer among its extensions. `level` is what the dispatch policy says that takes it; nobody lowers it by
-    /// acting as another, or by a name or groups that count nowhere. These only have more written.
+    /// acting as another, or by a name or groups that [do not count](identity_that_lowers). These only have more
+    /// written.
     pub(crate) fn event(
         &self,
         (id, at): (&HeaderValue, MicroTime),
@@ -82,8 +84,9 @@ impl Auditor {
         level: Option<Level>,
     ) -> Option<Event> {
         let method = if info.is_none() { head.method.as_str().to_ascii_lowercase() } else { String::new() };
-        // Rules that leave somebody out are for those who are it: nobody is to choose a group of theirs.
-        let counts = user.map(|user| identity_that_counts(&user.info, &user.authority));
+        // Rules that leave somebody out are for those who are it: nobody is to choose a group of theirs, and no member
+        // is to call its own users by another's name.
+        let counts = user.map(identity_that_lowers);
         let who = counts.as_ref().map(|(name, groups)| (*name, &**groups));
         let said = user.map(|user| (user.info.username.as_str(), &user.info.groups[..]));
         let attributes = match info {
@@ -119,6 +122,9 @@ impl Auditor {
             received: at,
         };
         let mut event = Event::received(decision, &attributes, &facts)?;
+        if let Some(Reach::Member(cluster)) = user.map(|user| &user.authority.reach) {
+            event.annotate(Annotation::VouchedBy, cluster.to_string());
+        }
         if is_impersonating {
             event.annotate(Annotation::Impersonation, "decided by each cluster");
         }
@@ -276,6 +282,55 @@ mod tests {
         assert_eq!(level("people", Some("bob"), Some(Level::None)), is("Metadata"));
         assert_eq!(level("people", Some("bob"), Some(Level::Request)), is("Request"));
         assert_eq!(level("system:nodes", None, Some(Level::None)), is("Metadata"));
+    }
+
+    /// It may answer a TokenReview with any name, and its own host's authorities may sign any.
+    #[tokio::test]
+    async fn a_name_that_one_member_vouches_for_says_whose_word_it_is_and_hides_nobody() {
+        let policy = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [
+            {"level": "None", "users": ["alice", "system:serviceaccount:n:robot"]},
+            {"level": "None", "userGroups": ["robots"]},
+            {"level": "Request", "users": ["boss"]}, {"level": "Metadata"}]}"#;
+        let auditor = auditor(policy).await;
+        let robot = "system:serviceaccount:n:robot";
+        let (alice, boss) = ("alice", "boss");
+        for (name, group, by_member, level, expected) in [
+            (alice, "people", false, None, None),
+            (alice, "people", true, None, Some("Metadata")),
+            ("eve", "robots", false, None, None),
+            ("eve", "robots", true, None, Some("Metadata")),
+            // It may have more written of its own users.
+            (boss, "people", true, None, Some("Request")),
+            // The cluster's own ServiceAccounts are whoever it calls so.
+            (robot, "system:serviceaccounts", true, None, None),
+            (boss, "people", false, Some(Level::None), None),
+            (boss, "people", true, Some(Level::None), Some("Request")),
+            (boss, "people", true, Some(Level::RequestResponse), Some("RequestResponse")),
+            ("system:serviceaccount:n:other", "system:serviceaccounts", true, Some(Level::None), None),
+        ] {
+            let mut user = User::named("https://issuer", name);
+            user.info.groups = vec![group.to_owned(), "system:authenticated".to_owned()];
+            if by_member {
+                user.authority.reach = Reach::Member("eu".parse().unwrap());
+            }
+            let (head, ()) = http::Request::delete("/api/v1/namespaces/n/pods/p").body(()).unwrap().into_parts();
+            let info = RequestInfo::parse("DELETE", head.uri.path(), None).unwrap();
+            let at = (&HeaderValue::from_static("one"), MicroTime::of(SystemTime::now()));
+            let event = auditor.event(at, &head, Some(&info), Some(&user), level);
+            let line = event.map(|event| event.line(Stage::ResponseComplete, MicroTime::of(SystemTime::now())));
+            let line: Option<serde_json::Value> = line.map(|line| serde_json::from_slice(line.as_ref()).unwrap());
+            let written = line.as_ref().and_then(|line| line["level"].as_str());
+            assert_eq!(written, expected, "{name} of {group}, {by_member}");
+            let Some(line) = line else { continue };
+            let said = if by_member { "eu".into() } else { serde_json::Value::Null };
+            assert_eq!(line["annotations"]["tributary.dev/vouched-by"], said, "{line}");
+        }
+        let user = User::named("https://issuer", boss);
+        let (head, ()) = http::Request::get("/api/v1/pods").body(()).unwrap().into_parts();
+        let at = (&HeaderValue::from_static("one"), MicroTime::of(SystemTime::now()));
+        let event = auditor.event(at, &head, None, Some(&user), None).unwrap();
+        let line = event.line(Stage::ResponseComplete, MicroTime::of(SystemTime::now()));
+        assert!(!String::from_utf8_lossy(line.as_ref()).contains("vouched-by"), "who is known everywhere has none");
     }
 
     /// One byte hides nobody: what can be read around it is written, as in kube-apiserver.
