@@ -100,7 +100,7 @@ pub struct Event {
     known: Vec<u8>,
     /// Where in them the stage belongs.
     stage_at: usize,
-    /// Where whom the user asks to be is among them; empty where nobody is, or nobody lets them.
+    /// Where whom the user asks to be is among them; empty where nobody is, or nobody lets them, or nobody decides.
     impersonated_at: Range<usize>,
     /// Whether the request is about a resource.
     has_object: bool,
@@ -218,13 +218,24 @@ impl Event {
     /// Notes that nobody lets the user act as whom they ask to be. As in kube-apiserver they are not said to have: an
     /// annotation says whom they asked for.
     pub fn set_not_let(&mut self) {
+        self.without_impersonated("refused");
+    }
+
+    /// Notes that the answer is everybody's, so that no cluster decides whether the user may act as whom they ask to
+    /// be. They are not said to have, either: an annotation says whom they asked for.
+    pub fn set_told_to_all(&mut self) {
+        self.without_impersonated("asked");
+    }
+
+    /// Has an annotation say whom the user asks to be, and what came of it, in place of the field. Once.
+    fn without_impersonated(&mut self, outcome: &str) {
         let place = std::mem::take(&mut self.impersonated_at);
         if place.is_empty() {
             return;
         }
         let field: Vec<u8> = self.known.drain(place).collect();
         let asked = String::from_utf8_lossy(&field[IMPERSONATED_USER.len()..]);
-        self.annotate(Annotation::Impersonation, format!("refused: {asked}"));
+        self.annotate(Annotation::Impersonation, format!("{outcome}: {asked}"));
     }
 
     /// Notes that nobody knows who asks: kube-apiserver's Status, with what was tried for its message.

@@ -11,7 +11,7 @@ pub enum Annotation {
     VouchedBy,
     /// Which dispatch policies took the request, and what they did.
     DispatchPolicy,
-    /// Whose decision an impersonation is; where nobody lets the user, whom they asked to be.
+    /// Whose decision an impersonation is; where nobody lets the user, or nobody decides, whom they asked to be.
     Impersonation,
     /// Why the body of the request is not there.
     RequestObject,

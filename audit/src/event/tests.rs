@@ -116,7 +116,12 @@ fn which_bodies_are_looked_at() {
 }
 
 #[test]
-fn whom_nobody_lets_the_user_be_is_said_in_an_annotation_alone() {
+fn whom_nobody_let_the_user_be_is_said_in_an_annotation_alone() {
+    is_said_in_an_annotation_alone("refused", Event::set_not_let);
+    is_said_in_an_annotation_alone("asked", Event::set_told_to_all);
+}
+
+fn is_said_in_an_annotation_alone(outcome: &str, set: fn(&mut Event)) {
     let info = RequestInfo::parse("GET", "/api/v1/pods", None).unwrap();
     let decision = AuditDecision { level: Level::Metadata, omit_stages: Stages::default(), omit_managed_fields: true };
     let facts = RequestFacts {
@@ -134,13 +139,13 @@ fn whom_nobody_lets_the_user_be_is_said_in_an_annotation_alone() {
     assert_eq!(asked["impersonatedUser"], json!({"username": "bob"}));
     // It is noted at each stage.
     for stage in [Stage::ResponseStarted, Stage::ResponseComplete] {
-        event.set_not_let();
+        set(&mut event);
         let refused = written(&mut event, stage);
         let mut expected = asked.clone();
         expected.as_object_mut().unwrap().remove("impersonatedUser");
         expected["stage"] = stage.as_str().into();
         expected["stageTimestamp"] = refused["stageTimestamp"].clone();
-        expected["annotations"] = json!({"tributary.dev/impersonation": r#"refused: {"username":"bob"}"#});
+        expected["annotations"] = json!({"tributary.dev/impersonation": format!(r#"{outcome}: {{"username":"bob"}}"#)});
         assert_eq!(refused, expected);
     }
 }

@@ -11,7 +11,7 @@ use hyper::upgrade::OnUpgrade;
 use tokio::sync::oneshot;
 use tributary_apimachinery::{Permit, permit::TunnelPermit};
 use tributary_audit::{Annotation, AuditBody, BODY_BYTES_MAX, Event, Stage};
-use tributary_router::RequestTrace;
+use tributary_router::{Decision, RequestTrace};
 
 use super::auditor::Auditor;
 use super::bodies::{AuditedBody, Passed, SharedPassed, noted};
@@ -77,6 +77,8 @@ struct NotedRequest {
 fn told(event: &mut Event, trace: &RequestTrace) {
     if trace.is_not_let() {
         event.set_not_let();
+    } else if trace.decision() == Some(Decision::Own) {
+        event.set_told_to_all();
     }
     event.annotate(Annotation::AnsweredBy, trace.answered_by());
     if let Some(policies) = trace.dispatched_by() {

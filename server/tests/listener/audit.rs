@@ -22,7 +22,7 @@ use tributary_server::cli::audit::{AuditArguments, AuditMode};
 use tributary_server::handler::Handler;
 use tributary_server::listener::Bounds;
 
-use crate::fixture::{SOON, Server, start_audited, text};
+use crate::fixture::{SOON, Server, router_over, start_audited, text};
 use crate::slow_readers::watch_over_websocket;
 
 /// Answers as a router would, a pod, a watch, an exec, and panics.
@@ -198,6 +198,33 @@ async fn the_end_of_an_answer_is_written_before_its_client_sees_it() {
     assert_eq!(gone["sourceIPs"], json!(["127.0.0.1"]));
     assert_eq!(gone["annotations"]["tributary.dev/answered-by"], "tributary");
     assert_eq!(gone["objectRef"]["name"], "gone");
+}
+
+/// A kube-apiserver asks first whether somebody may be another, and names that one only then.
+#[tokio::test]
+async fn what_everybody_is_told_nobody_is_told_as_another() {
+    let (_member, router) = router_over("eu").await;
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("audit.log");
+    let audit = auditor(folder.path(), log.clone(), AuditMode::Blocking).await;
+    let server = start_audited(Bounds::default(), router, audit).await;
+    let mut client = server.http2().await;
+    let asked = json!(r#"asked: {"username":"root","groups":["system:authenticated"]}"#);
+    for (id, path, expected) in [
+        ("api", "/api", (Value::Null, asked.clone())),
+        ("v1", "/api/v1", (Value::Null, asked.clone())),
+        ("apis", "/apis", (Value::Null, asked.clone())),
+        ("health", "/readyz", (Value::Null, asked)),
+        // The cluster decides.
+        ("member", "/clusters/eu/api/v1/namespaces", (json!("root"), json!("decided by each cluster"))),
+    ] {
+        let request = server.request(path).header("impersonate-user", "root");
+        text(client.send_request(ended(request, id)).await.unwrap()).await;
+        let is_end = |event: &Value| event["auditID"] == id && event["stage"] == "ResponseComplete";
+        let event = events(&log).into_iter().find(is_end).unwrap();
+        let annotation = event["annotations"]["tributary.dev/impersonation"].clone();
+        assert_eq!((event["impersonatedUser"]["username"].clone(), annotation), expected, "{path}");
+    }
 }
 
 #[tokio::test]
