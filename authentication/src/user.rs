@@ -99,9 +99,40 @@ pub struct Authority {
     pub reach: Reach,
 }
 
+impl Authority {
+    /// The member that alone vouches for the user, by its word on a token. Whoever may make ServiceAccounts there, or
+    /// has the member's keys, makes any number of such users; so what is shared among users they share as one.
+    ///
+    /// None of whom this endpoint's own configuration vouches for: certificates of the authorities of a cluster's host
+    /// are known in that cluster alone, and the cluster makes none of them.
+    pub fn vouching_member(&self) -> Option<&ClusterName> {
+        match &self.reach {
+            Reach::Member(cluster) if self.verifier.is_cluster() => Some(cluster),
+            _ => None,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_member_vouches_alone_for_whom_no_configured_verifier_knows() {
+        let a = ClusterName::new("a").unwrap();
+        let in_a = || Reach::Member(a.clone());
+        for (verifier, reach, expected) in [
+            (VerifierName::cluster(&a), in_a(), Some(&a)),
+            (VerifierName::cluster(&a), Reach::EverywhereFrom(a.clone()), None),
+            (VerifierName::client_certificates_of(&a), in_a(), None),
+            (VerifierName::client_certificates(), Reach::Everywhere, None),
+            (VerifierName::issuer("https://issuer"), Reach::Everywhere, None),
+            (VerifierName::front_proxy(), Reach::Everywhere, None),
+        ] {
+            let authority = Authority { verifier, reach };
+            assert_eq!(authority.vouching_member(), expected, "{authority:?}");
+        }
+    }
 
     #[test]
     fn whom_a_client_asks_to_be_has_the_groups_that_kube_apiserver_adds() {

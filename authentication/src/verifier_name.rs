@@ -69,6 +69,11 @@ impl VerifierName {
         &self.text
     }
 
+    /// Whether it is a cluster, by its word on tokens.
+    pub(crate) fn is_cluster(&self) -> bool {
+        self.kind == Kind::Cluster
+    }
+
     /// Whether a connection on which a user is known by it is that user's own. It is not where a proxy in front sends
     /// the requests of many, nor in personal mode, in which all are one person's.
     pub fn has_own_connection(&self) -> bool {

@@ -111,13 +111,42 @@ fn bounded(info: &RequestInfo, query: Option<&str>) -> Result<(), RequestRefusal
 #[cfg(test)]
 mod tests {
     use http::{HeaderMap, StatusCode};
+    use tributary_apimachinery::ClusterName;
     use tributary_apimachinery::permit::TunnelPermit;
+    use tributary_authentication::{Authority, Reach, VerifierName};
 
     use super::*;
     use crate::negotiate::Preferences;
-    use crate::{RouterConfig, SharedMode, body};
+    use crate::{Limits, RouterConfig, SharedMode, body};
 
     const CONSOLE: &str = "/clusters/a/apis/subresources.kubevirt.io/v1/namespaces/n/virtualmachineinstances/v/console";
+
+    /// Whoever makes ServiceAccounts in a member, or tokens of that many, has one part with all of them.
+    #[tokio::test]
+    async fn a_configured_user_is_let_in_however_many_accounts_a_member_vouches_for() {
+        let limits = Limits { requests_in_flight: 8, long_running_requests: 8, ..Limits::default() };
+        let shared = Some(SharedMode::default());
+        let router = Router::new(RouterConfig { shared, limits, ..RouterConfig::default() });
+        let member = ClusterName::new("a").unwrap();
+        let authority = Authority { verifier: VerifierName::cluster(&member), reach: Reach::Member(member) };
+        let account = |number: usize| {
+            let named = User::named("test", &format!("system:serviceaccount:n:{number}"));
+            User { authority: authority.clone(), ..named }
+        };
+        for query in [None, Some("watch=1")] {
+            let info = RequestInfo::parse("GET", "/api/v1/pods", query).unwrap();
+            let (message, preferences) = (Request::new(body::empty()), Preferences::of(&HeaderMap::new(), None));
+            let let_in = |user: &User| {
+                let received =
+                    Received { info: &info, query, is_head: false, may_switch: false, preferences: &preferences };
+                admit(&router, received, &message, user).ok()
+            };
+            let accounts: Vec<_> = (0..12).filter_map(|number| let_in(&account(number))).collect();
+            assert_eq!(accounts.len(), 3, "each alone would have one, and eight of them all: {query:?}");
+            let ann = let_in(&User::named("test", "ann"));
+            assert!(ann.is_some(), "{query:?}");
+        }
+    }
 
     /// An aggregated server may switch what is not known to last. It is in flight until then, and lasts from then on.
     #[tokio::test]

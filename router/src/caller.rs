@@ -130,7 +130,7 @@ impl Caller {
                     (given, _) => Arc::new(Actor::new(user.info.clone(), user.authority.clone(), given)),
                 };
                 let who = Who::User(CallerRights::new(mirror, actor).of(extensions.get().cloned()));
-                (who, Holder::user(user.authority.verifier.as_str(), &user.info.username))
+                (who, Holder::of_user(&user.authority, &user.info.username))
             }
         };
         let (answer_room, trace) = (extensions.get().cloned(), extensions.get().cloned());

@@ -4,9 +4,14 @@
 //! factor of one): one alone gets half of them, and each that comes later half of what is left. Nothing has to be
 //! configured per client, and what nobody uses is anybody's. A dozen greedy clients leave nothing of them, because
 //! nobody is made to give back; so the last quarter is for those who hold little: up to a 256th of the bound each.
+//!
+//! None of this bounds whoever can make users. Those for whom a member alone vouches, its ServiceAccounts, are bounded
+//! twice: as each client, and in the part of all users of that member, which they share by the same rule. Such a part
+//! is as much as it leaves to those of other members, and all of them together leave a quarter of the bound to others.
 
 use std::collections::HashMap;
 use std::fmt;
+use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -20,6 +25,17 @@ use crate::flow::holder::Holder;
 /// 4,000 and 512 KiB of 128 MiB. People and controllers have fewer under way;
 /// 64 clients have room for as much in the last quarter.
 const SMALL: usize = 256;
+
+/// Which part of the bound is never held by users for whom members alone vouch, of however many members: one in so
+/// many, a quarter, 1,000 requests of 4,000. Somebody who may make ServiceAccounts in one namespace makes as many users
+/// as they like, and so does whoever has a member's keys. A quarter has room for 64 configured users with little each.
+/// Not more: where the programs of a platform run as ServiceAccounts nearly all that is held is theirs. The users of
+/// one member have half of the other three quarters together where those of other members hold nothing, 1,500 of 4,000,
+/// which is what one configured user has alone; and one of them has three eighths of that, 562.
+const KEPT_FOR_CONFIGURED: usize = 4;
+
+/// Whose bound it is that such a user has reached, as they are told.
+const OF_ONE_MEMBER: &str = " for all users for whom the same cluster alone vouches";
 
 /// What is counted of a bound.
 #[derive(Clone, Debug, Default)]
@@ -44,6 +60,10 @@ pub(crate) struct FairShare {
 struct ShareUsage {
     held: usize,
     by_holder: HashMap<Holder, usize>,
+    /// What all users hold together for whom members alone vouch.
+    vouched: usize,
+    /// What such users hold, by member.
+    by_member: HashMap<u64, usize>,
 }
 
 /// What one request holds. Given back when dropped. It grows and shrinks meanwhile, which a `Permit` does not: a body
@@ -57,11 +77,13 @@ pub(crate) struct Portion {
 /// There is not so much left for this client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "too many {what}: of {max}, other clients hold {others} and this one holds {own}; a client may hold at most half of what others do not hold"
+    "too many {what}: of {max}{whose}, other clients hold {others} and this one holds {own}; a client may hold at most half of what others do not hold"
 )]
 pub(crate) struct Exceeded {
     what: &'static str,
     max: usize,
+    /// Whose bound it is, where it is not everybody's.
+    whose: &'static str,
     own: usize,
     others: usize,
 }
@@ -77,6 +99,23 @@ pub(crate) fn has_room(max: usize, held: usize, own: usize, by: usize) -> bool {
 /// How much of a bound is little: one at least.
 fn small(max: usize) -> usize {
     (max / SMALL).max(1)
+}
+
+/// How much of a bound all users of one member may hold together while those of other members hold so much: as much as
+/// they leave to these, and little in any case while there is some.
+fn members_part(max: usize, others: usize) -> usize {
+    let left = (max - max.div_ceil(KEPT_FOR_CONFIGURED)).saturating_sub(others);
+    (left / 2).max(small(max).min(left))
+}
+
+/// Lowers a count, and forgets one of nothing.
+fn lower<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: K, by: usize) {
+    if let Some(count) = counts.get_mut(&key) {
+        *count -= by;
+        if *count == 0 {
+            counts.remove(&key);
+        }
+    }
 }
 
 impl FairShare {
@@ -116,6 +155,44 @@ impl FairShare {
     }
 }
 
+impl ShareUsage {
+    /// Whether somebody may hold so much more of a bound of `max`.
+    ///
+    /// # Errors
+    /// [`Exceeded`].
+    fn admits(&self, what: &'static str, max: usize, holder: Holder, by: usize) -> Result<(), Exceeded> {
+        let own = self.by_holder.get(&holder).copied().unwrap_or(0);
+        if !has_room(max, self.held, own, by) {
+            return Err(Exceeded { what, max, whose: "", own, others: self.held - own });
+        }
+        let Some(member) = holder.member() else { return Ok(()) };
+        let of_member = self.by_member.get(&member).copied().unwrap_or(0);
+        let part = members_part(max, self.vouched - of_member);
+        if !has_room(part, of_member, own, by) {
+            return Err(Exceeded { what, max: part, whose: OF_ONE_MEMBER, own, others: of_member - own });
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, holder: Holder, by: usize) {
+        self.held += by;
+        *self.by_holder.entry(holder).or_default() += by;
+        if let Some(member) = holder.member() {
+            self.vouched += by;
+            *self.by_member.entry(member).or_default() += by;
+        }
+    }
+
+    fn remove(&mut self, holder: Holder, by: usize) {
+        self.held -= by;
+        lower(&mut self.by_holder, holder, by);
+        if let Some(member) = holder.member() {
+            self.vouched -= by;
+            lower(&mut self.by_member, member, by);
+        }
+    }
+}
+
 impl Portion {
     /// Who holds it.
     pub(crate) fn holder(&self) -> Holder {
@@ -142,13 +219,10 @@ impl Portion {
         }
         let share = Arc::clone(&self.share);
         let mut state = share.state.lock();
-        let own = state.by_holder.get(&self.holder).copied().unwrap_or(0);
-        let max = share.max();
-        if !has_room(max, state.held, own, by) {
-            let others = state.held - own;
-            return Err(Exceeded { what: share.what, max, own, others });
-        }
-        self.add(&mut state, by);
+        state.admits(share.what, share.max(), self.holder, by)?;
+        state.add(self.holder, by);
+        self.amount += by;
+        share.metrics.used.inc_by(counted(by));
         Ok(())
     }
 
@@ -185,13 +259,6 @@ impl Portion {
             self.amount = amount;
         }
     }
-
-    fn add(&mut self, state: &mut ShareUsage, by: usize) {
-        *state.by_holder.entry(self.holder).or_default() += by;
-        state.held += by;
-        self.amount += by;
-        self.share.metrics.used.inc_by(counted(by));
-    }
 }
 
 /// An amount as gauges count.
@@ -205,14 +272,8 @@ impl Drop for Portion {
             return;
         }
         let mut state = self.share.state.lock();
-        state.held -= self.amount;
+        state.remove(self.holder, self.amount);
         self.share.metrics.used.dec_by(counted(self.amount));
-        if let Some(own) = state.by_holder.get_mut(&self.holder) {
-            *own -= self.amount;
-            if *own == 0 {
-                state.by_holder.remove(&self.holder);
-            }
-        }
     }
 }
 
@@ -263,6 +324,49 @@ mod tests {
         let modest = std::iter::from_fn(|| share.take(peer(65), 1).ok()).take(8);
         assert_eq!(modest.collect::<Vec<_>>().len(), 8);
         assert!(share.state.lock().held < 4_000);
+    }
+
+    /// What so many accounts of one member get that take one after the other until they are refused.
+    fn accounts(share: &Arc<FairShare>, member: u64, accounts: u64) -> Vec<Portion> {
+        (0..accounts).flat_map(|user| greedy(share, Holder::OfMember { member, user })).collect()
+    }
+
+    #[test]
+    fn whoever_makes_users_in_a_member_has_one_part_with_them() {
+        let share = share(4_000);
+        let first = greedy(&share, Holder::OfMember { member: 1, user: 0 });
+        assert_eq!(first.len(), 562, "one account leaves to the others of its member");
+        let others = accounts(&share, 1, 1_000);
+        assert_eq!(first.len() + others.len(), 1_500, "as much as one configured user has alone");
+        let refused = share.take(Holder::OfMember { member: 1, user: 1_000 }, 1).unwrap_err().to_string();
+        let expected = "too many requests in flight: of 1500 for all users for whom the same cluster alone vouches, \
+                        other clients hold 1500 and this one holds 0";
+        assert!(refused.starts_with(expected), "{refused}");
+        let configured = greedy(&share, Holder::User(1));
+        assert_eq!(configured.len(), 750, "half of what is left of three quarters");
+        assert!(!accounts(&share, 2, 1).is_empty(), "another member's programs go on");
+        drop((first, others, configured));
+        let state = share.state.lock();
+        assert_eq!((state.held, state.vouched, state.by_holder.len(), state.by_member.len()), (0, 0, 0, 0));
+    }
+
+    #[test]
+    fn users_of_all_members_together_leave_a_quarter() {
+        for max in [2, 8, 16, 4_000] {
+            let share = share(max);
+            let vouched: Vec<_> = (0..64).map(|member| accounts(&share, member, 200)).collect();
+            assert!(vouched.iter().map(Vec::len).sum::<usize>() <= max - max.div_ceil(4), "of {max}");
+            assert!(!vouched[0].is_empty() && !greedy(&share, Holder::User(1)).is_empty(), "of {max}");
+        }
+    }
+
+    #[test]
+    fn programs_of_a_member_go_on_where_configured_users_take_all_that_is_shared() {
+        let share = share(4_000);
+        let configured: Vec<_> = (0..32).map(|user| greedy(&share, Holder::User(user))).collect();
+        assert!(configured.iter().map(Vec::len).sum::<usize>() >= 3_000);
+        let programs: Vec<_> = (0..8).map(|user| greedy(&share, Holder::OfMember { member: 1, user })).collect();
+        assert!(programs.iter().all(|portions| portions.len() == small(4_000)));
     }
 
     #[test]

@@ -110,7 +110,7 @@ impl Actor {
 
     /// Whose turns its questions take: those of whoever sends the request, whomever they ask to be.
     pub(super) fn holder(&self) -> Holder {
-        Holder::user(self.authority.verifier.as_str(), &self.user.username)
+        Holder::of_user(&self.authority, &self.user.username)
     }
 
     /// The name of one of the two.

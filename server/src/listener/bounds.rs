@@ -13,6 +13,19 @@ pub const CONNECTIONS_MAX: usize = 4096;
 /// at once unless somebody floods.
 pub(super) const CONNECTIONS_PART: usize = 4;
 
+/// What part of all connections those users may have together for whom members alone vouch, their ServiceAccounts: one
+/// in so many. A half, 2,048 of 4,096. Somebody who may make ServiceAccounts in one namespace makes as many users as
+/// they like, so a bound for each of them is none. The users of one member have as many as they leave to those of other
+/// members: a quarter of all where these have none, as much as one configured user. A program of a platform holds one
+/// or two, so 2,048 are a thousand programs. Not more: a quarter may be connections on which nobody is known yet, as
+/// each is at first, and what remains is for users whom this endpoint's own configuration knows.
+pub(super) const VOUCHED_CONNECTIONS_PART: usize = 2;
+
+/// What part of the connections of all users of one member one of them leaves to the others: one in so many. A quarter,
+/// 256 of 1,024: a program that opens connections by mistake keeps no other of its cluster out, and one that runs on
+/// hundreds of nodes under one name still has 768.
+pub(super) const LEFT_BY_ACCOUNT_PART: usize = 4;
+
 /// What clients may have at most.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {

@@ -4,7 +4,6 @@ use http::Response;
 use hyper::Error;
 use tributary_apimachinery::{Status, StatusReason};
 
-use super::bounds::CONNECTIONS_PART;
 use super::http_settings::HEADERS_MAX;
 use super::unread::HELD_BYTES_MAX;
 use crate::handler::Body;
@@ -23,7 +22,8 @@ pub enum ListenerRefusal {
     TooManyUnknown,
     /// 431, which nobody reads: its connection has sent more in trailers than is held, and is closed.
     TooManyTrailers,
-    /// 429: its user has their part of all connections already. Nothing was done for it, and its connection is closed.
+    /// 429: its user, or all for whom the same cluster alone vouches, have their part of all connections already.
+    /// Nothing was done for it, and its connection is closed.
     TooManyConnections,
     /// 429: of what its connection was answered too much is not taken. Nothing was done for it, or it is a read.
     TooManyUnread,
@@ -82,10 +82,8 @@ impl ListenerRefusal {
                 Status::new(431, StatusReason::Unknown, "the connection has sent too much in trailers; send none")
             }
             Self::TooManyConnections => {
-                let message = format!(
-                    "you have {}% of all connections open (--max-connections); close some, or send more requests over each",
-                    100 / CONNECTIONS_PART
-                );
+                let message = "you, or all users for whom your cluster alone vouches, have your part of all connections \
+                               open (--max-connections); close some, or send more requests over each";
                 Status::too_many_requests(message, 1)
             }
             Self::TooManyUnread => {

@@ -645,7 +645,7 @@ pub const METRICS: &[MetricDescription] = &[
         help: "Requests that the listener refused, whatever they asked for",
         meaning: "Requests that the listener refused, whatever they asked for, by `reason`: `malformed` (400), \
          `head_too_large` (431, 414), `too_many_headers` (431), `too_many_trailers` (the connection is closed), `too_many_unknown` (429: too much waits until it is known who \
-         sends it), `too_many_connections` (429: of one user), `too_many_unread` (429), `cross_origin` (403). The first two \
+         sends it), `too_many_connections` (429: of one user, or of all for whom one cluster alone vouches), `too_many_unread` (429), `cross_origin` (403). The first two \
          are of HTTP/1.1, and have no line in the access log: nothing is known of them but their connection. Over HTTP/2 \
          they are answered without being counted.",
         shown_by: &["reason"],
