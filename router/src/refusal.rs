@@ -92,7 +92,13 @@ impl Refusal {
 
     /// Whether it says that the user may not act as whom they ask to be.
     pub(crate) fn is_of_acting(&self) -> bool {
-        matches!(self, Self::Request(refusal) if refusal.is_of_acting())
+        self.forbids_acting() || matches!(self, Self::Request(refusal) if refusal.is_of_acting())
+    }
+
+    /// Whether it is the word of one cluster, which does not let the user act as whom they ask to be: others may, and
+    /// that one is not there for the request.
+    pub(crate) fn forbids_acting(&self) -> bool {
+        matches!(self, Self::Member(refusal) if matches!(**refusal, MemberRefusal::ForbidsActing(_)))
     }
 
     /// What the client is told. It may quote a member; nothing in it is obeyed by a terminal.

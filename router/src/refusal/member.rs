@@ -24,6 +24,9 @@ const RETRY_AFTER: u32 = 1;
 pub(crate) enum MemberRefusal {
     /// What a member said itself. It is data: its code and reason are the member's.
     Said(Status),
+    /// A cluster does not let the user act as whom they ask to be, or not for this: what it would say, had they asked it
+    /// themselves. It is not sent the request, and is not there for it.
+    ForbidsActing(Status),
     /// A member gave no answer to a request that was sent on: 429, 500, 502, 503 or 504, as
     /// [`ForwardError::status_code`] says; 400 for the client's own faults.
     Forward {
@@ -114,7 +117,7 @@ impl MemberRefusal {
 
     pub(super) fn status(&self) -> Status {
         match self {
-            Self::Said(status) => status.clone(),
+            Self::Said(status) | Self::ForbidsActing(status) => status.clone(),
             Self::Forward { error, is_out_of_reach, silent_for } => not_forwarded(error, *is_out_of_reach, *silent_for),
             Self::NotAskable(trouble) => Status::service_unavailable(format!("cluster {trouble}")),
             Self::NotLet(not_let) => not_let.status(),

@@ -137,6 +137,10 @@ fn what_members_say_is_told_from_what_is_said_here() {
     assert!(said.said_by_member().is_some_and(says_not_served) && !said.may_be_elsewhere());
     assert!(own.said_by_member().is_none() && own.may_be_elsewhere());
     assert!(said.is_of_request() && !own.is_of_request());
+    // That one cluster lets nobody act as another is no other's word, nor what a member said.
+    let acting = Refusal::from(MemberRefusal::ForbidsActing(Status::forbidden(None, "", "no")));
+    assert!(acting.forbids_acting() && acting.is_of_acting() && !acting.is_of_request());
+    assert!(acting.said_by_member().is_none() && acting.status().code == 403);
 }
 
 #[test]

@@ -63,7 +63,8 @@ impl CallerRights {
         let (fleet, request) = (self.mirror.compiled(), Attributes::of(&info));
         match now.there_for(&fleet, cluster, &request, || Some(true)) {
             Some(true) => Ok(told),
-            Some(false) => Err(now.not_let(&fleet, [cluster], &request)),
+            // Others may let them: what each caller does without this cluster is theirs to say.
+            Some(false) => Err(MemberRefusal::ForbidsActing(now.not_let(&fleet, [cluster], &request).status()).into()),
             None if self.there_for(&fleet, cluster, &request, || Some(true)) == Some(true) => {
                 Err(self.not_said_now(cluster))
             }

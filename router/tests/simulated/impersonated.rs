@@ -20,6 +20,7 @@ use crate::rights_detected::{Chain, Mode, decided, found_out};
 const SHOP: &str = "/api/v1/namespaces/shop/configmaps";
 const BANK: &str = "/api/v1/namespaces/bank/configmaps";
 const ALL: &str = "/api/v1/configmaps";
+const SECRETS: &str = "/api/v1/secrets";
 const ROOT: (&str, &str) = ("impersonate-user", "root");
 const AUTHENTICATION: &str = "authentication.k8s.io";
 
@@ -245,6 +246,55 @@ async fn a_member_that_is_asked_is_asked_for_both() {
     pass(BELIEVED_FOR).await;
     let refused = as_root(&ann, "GET", SHOP).await.refused(403);
     assert!(refused.contains("User \"root\" cannot list"), "{refused}");
+}
+
+/// Lets root do these things with Secrets, of which the member has one by its name.
+fn let_root(member: &SimulatedCluster, verbs: &[&str]) {
+    let mut secret = config_map_of("shop", &format!("secret-of-{}", member.name()));
+    secret["kind"] = "Secret".into();
+    member.apply(secret).unwrap();
+    member.apply(role("", "root-secrets", [verbs, &[""], &["secrets"], &[]])).unwrap();
+    member.apply(binding("", "root-secrets", ("ClusterRole", "root-secrets"), "root")).unwrap();
+}
+
+/// What is not held is asked of each member. One that does not let the user be another any more is not there for it, as
+/// for a user whom it never let.
+#[tokio::test]
+async fn a_member_that_lets_nobody_be_another_any_more_is_left_out_of_what_members_are_asked_for() {
+    let (fixture, rbac) = crate::members::fixture(["a", "b"]).await;
+    let a = fixture.member("a");
+    for (member, rbac) in fixture.members.iter().zip(&rbac) {
+        let_root(member, &["list"]);
+        let_be_root(member, rbac, &["ann", "bob"]);
+    }
+    let (ann, bob) = (fixture.user("ann", &[]), fixture.user("bob", &[]));
+    for user in [&ann, &bob] {
+        until(async || {
+            let answer = as_root(user, "GET", SECRETS).await;
+            answer.code == 200 && items(&answer.ok()).len() == 2
+        })
+        .await;
+    }
+    // What is taken away comes late.
+    let watches = |kind: RbacKind| {
+        let resource = format!("{}.{RBAC}", kind.resource());
+        a.control().requests_of(RequestKind::Watch, &resource)
+    };
+    a.control().reset_counters();
+    a.control().lag_watches(LATE);
+    a.control().cut_streams();
+    until(async || RbacKind::ALL.into_iter().all(|kind| watches(kind) > 0)).await;
+    a.delete(&format!("clusterrolebindings.{RBAC}"), "", "ann-is-root").unwrap();
+    rbac[0].learn(a);
+    drop(rbac[0].came());
+    let answer = as_root(&ann, "GET", SECRETS).await;
+    assert_eq!(items(&answer.ok()), ["b/secret-of-b"]);
+    assert!(answer.warnings().is_empty(), "{:?}", answer.warnings());
+    assert!(rbac[0].came().is_empty(), "nothing is sent");
+    assert_eq!(items(&as_root(&bob, "GET", SECRETS).await.ok()).len(), 2);
+    // Where there is no other the answer is its own.
+    let of_a = format!("{SECRETS}?labelSelector=tributary.dev%2Fcluster%3Da");
+    assert_eq!(as_root(&ann, "GET", &of_a).await.refused(403), NOT_ROOT);
 }
 
 /// Lets users be root for whatever root may do.

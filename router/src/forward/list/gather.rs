@@ -222,7 +222,8 @@ impl GatheredPage {
         Ok(())
     }
 
-    /// What a member said, if it serves the resource and answers.
+    /// What a member said, if it serves the resource and answers. One that does not let the user act as whom they ask to
+    /// be is not there: nothing is told of it, unless there is no other.
     ///
     /// # Errors
     /// What it says of the request itself: the others would say the same, or never hear of its token. Where a partial
@@ -237,6 +238,10 @@ impl GatheredPage {
             Ok(said) => return Ok(Some(said)),
             Err(refusal) => refusal,
         };
+        if refusal.forbids_acting() {
+            self.refusals.push(refusal);
+            return Ok(None);
+        }
         let (is_served, is_of_request, forbidden) = match refusal.said_by_member() {
             Some(said) => (!says_not_served(said), says_of_list(said), says_forbidden(said)),
             None => (true, refusal.is_of_request() || refusal.is_of_share(), false),
@@ -302,7 +307,7 @@ impl Gathering<'_> {
 
 /// Whether a member will say the same however often it is asked.
 fn is_final(refusal: &Refusal) -> bool {
-    refusal.not_let().is_some() || refusal.said_by_member().is_some_and(says_never)
+    refusal.not_let().is_some() || refusal.forbids_acting() || refusal.said_by_member().is_some_and(says_never)
 }
 
 /// A member's refusal of its own token: where it gives a fresh one, so is ours.
