@@ -89,7 +89,8 @@ impl ReviewScope {
         let clusters = request.configuration.clusters.keys();
         let itself = Attributes::of(request.info);
         let with_rules = || rights.settled(|rights| rights.with_rules(clusters.clone(), &asked.namespace, &itself));
-        let where_allowed = || rights.settled(|rights| rights.candidates(clusters.clone(), &asked.attributes()));
+        let where_allowed =
+            || rights.settled(|rights| rights.candidates_asked(clusters.clone(), &asked.attributes(), &itself));
         let (candidates, joining) = match () {
             () if is_of_rules => (Some(with_rules().await), Joining::AnyRead),
             () if asked.is_read() => (Some(where_allowed().await), Joining::AnyRead),

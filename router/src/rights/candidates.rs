@@ -88,19 +88,44 @@ impl CallerRights {
         clusters: impl IntoIterator<Item = &'a ClusterName>,
         asked: &[Attributes<'_>],
     ) -> Candidates {
+        self.where_allowed(clusters, asked, None)
+    }
+
+    /// The same of something that is asked about alone: they are there for the request that asks about it, too.
+    pub(crate) fn candidates_asked<'a>(
+        &self,
+        clusters: impl IntoIterator<Item = &'a ClusterName>,
+        asked: &[Attributes<'_>],
+        request: &Attributes<'_>,
+    ) -> Candidates {
+        self.where_allowed(clusters, asked, Some(request))
+    }
+
+    fn where_allowed<'a>(
+        &self,
+        clusters: impl IntoIterator<Item = &'a ClusterName>,
+        asked: &[Attributes<'_>],
+        request: Option<&Attributes<'_>>,
+    ) -> Candidates {
         let fleet = self.mirror.compiled();
         let allowing = fleet.allowing(self.actor.judged(Whom::Acting), asked);
         let [user, acting] = [Whom::User, Whom::Acting].map(|whom| self.judged(&fleet, whom));
-        self.those(&fleet, clusters, |cluster, mode| match (self.mirror.decides(cluster)?, mode) {
-            (Decides::Rules, None) if self.actor.is_vouched_by(cluster) => {
-                Some(asked.iter().any(|asked| fleet.allows(cluster, acting.user(cluster), asked)))
+        self.those(&fleet, clusters, |cluster, mode| {
+            let is_allowed = match (self.mirror.decides(cluster)?, mode) {
+                (Decides::Rules, None) if self.actor.is_vouched_by(cluster) => {
+                    Some(asked.iter().any(|asked| fleet.allows(cluster, acting.user(cluster), asked)))
+                }
+                (Decides::Rules, None) => Some(allowing.contains(cluster)),
+                (Decides::Reviews | Decides::Live, None) => any(asked.iter().map(|asked| acting.says(cluster, asked))),
+                (_, Some(mode)) => any(asked.iter().map(|asked| {
+                    let does = does_in(&user, mode, cluster, asked);
+                    both(does, acting.allows(cluster, asked))
+                })),
+            };
+            match request {
+                Some(request) => both(self.is_there_in(&fleet, cluster, mode, request), is_allowed),
+                None => is_allowed,
             }
-            (Decides::Rules, None) => Some(allowing.contains(cluster)),
-            (Decides::Reviews | Decides::Live, None) => any(asked.iter().map(|asked| acting.says(cluster, asked))),
-            (_, Some(mode)) => any(asked.iter().map(|asked| {
-                let does = does_in(&user, mode, cluster, asked);
-                both(does, acting.allows(cluster, asked))
-            })),
         })
     }
 

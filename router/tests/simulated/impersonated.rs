@@ -248,6 +248,35 @@ async fn a_member_that_is_asked_is_asked_for_both() {
     assert!(refused.contains("User \"root\" cannot list"), "{refused}");
 }
 
+/// A question about a right is answered by those clusters that let the user ask it as the other, whatever else others
+/// let them do as that one.
+#[tokio::test]
+async fn a_right_is_asked_of_those_that_let_the_user_ask_as_another() {
+    let (fixture, rbac) = fixture(&["list"]).await;
+    let (a, b) = (fixture.member("a"), fixture.member("b"));
+    let_be_root(b, &rbac[1], &["ann"]);
+    // In a alone root may list Pods, and ann as root.
+    let list_as: &[&str] = &["impersonate-on:user-info:list"];
+    for (name, verbs, user) in [("root-pods", &["list"][..], "root"), ("pods-as-root", list_as, "ann")] {
+        a.apply(role("", name, [verbs, &[""], &["pods"], &[]])).unwrap();
+        a.apply(binding("", name, ("ClusterRole", name), user)).unwrap();
+    }
+    rbac[0].learn(a);
+    let ann = fixture.user("ann", &[]);
+    until(async || as_root(&ann, "GET", &format!("/clusters/b{SHOP}")).await.code == 200).await;
+    until(async || as_root(&ann, "GET", "/clusters/a/api/v1/namespaces/shop/pods").await.code == 200).await;
+    drop(rbac[0].came());
+    for (resource, is_allowed) in [("configmaps", true), ("pods", false)] {
+        let review = json!({"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1",
+            "spec": {"resourceAttributes": {"verb": "list", "resource": resource, "namespace": "shop"}}});
+        let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+        let headers = [("content-type", "application/json"), ROOT];
+        let answer = ann.send("POST", path, &headers, &review.to_string()).await;
+        assert_eq!((answer.code, &answer.ok()["status"]["allowed"]), (201, &json!(is_allowed)), "{resource}");
+    }
+    assert!(rbac[0].came().is_empty(), "a is not there for the question");
+}
+
 /// Lets root do these things with Secrets, of which the member has one by its name.
 fn let_root(member: &SimulatedCluster, verbs: &[&str]) {
     let mut secret = config_map_of("shop", &format!("secret-of-{}", member.name()));

@@ -44,7 +44,7 @@ impl Joined {
 ///
 /// # Errors
 /// 503 for clusters that cannot be asked, with `partial: Deny` or where there are no others; 409 where the clusters
-/// know the caller by different names; what a cluster says of the request itself.
+/// know the caller by different names; what a cluster says of the request itself; 403 where none lets the user ask.
 pub(super) fn joined(
     resource: &ResourceRequest,
     said: Vec<ReviewResult>,
@@ -73,20 +73,25 @@ pub(super) fn joined(
 /// The clusters' answers, and those of which there is none, each with its cause.
 type Parted = (Vec<(ClusterName, Value)>, Vec<String>);
 
-/// Parts the answers from what is not known.
+/// Parts the answers from what is not known. A cluster that does not let the user ask as whom they ask to be is not
+/// there: it says nothing.
 ///
 /// # Errors
-/// What a cluster says of the request itself (400, 403, 422): the others would say the same.
+/// What a cluster says of the request itself (400, 403, 422): the others would say the same. 403 where none is there.
 fn part(said: Vec<ReviewResult>) -> Result<Parted, Refusal> {
-    let (mut answers, mut unknown) = (Vec::new(), Vec::new());
+    let (mut answers, mut unknown, mut forbidden) = (Vec::new(), Vec::new(), None);
     for (cluster, said) in said {
         match said {
             Ok(answer) => answers.push((cluster, answer)),
+            Err(refusal) if refusal.forbids_acting() => forbidden = Some(refusal),
             Err(refusal) if refusal.is_of_request() => return Err(refusal),
             Err(refusal) => unknown.push(format!("{cluster} ({refusal})")),
         }
     }
-    Ok((answers, unknown))
+    match forbidden {
+        Some(refusal) if answers.is_empty() && unknown.is_empty() => Err(refusal),
+        _ => Ok((answers, unknown)),
+    }
 }
 
 /// The answer to somebody who may know of no cluster by what they ask.
@@ -194,7 +199,7 @@ fn join_identities(resource: &ResourceRequest, answers: Vec<(ClusterName, Value)
 #[cfg(test)]
 mod tests {
     use http::StatusCode;
-    use tributary_apimachinery::RequestInfo;
+    use tributary_apimachinery::{RequestInfo, Status};
 
     use super::*;
 
@@ -250,6 +255,21 @@ mod tests {
         refused.push((name("e"), Err(Refusal::said(StatusCode::BAD_REQUEST, b"no"))));
         let refused = join(0, refused, Partial::Allow).unwrap_err();
         assert!(refused.said_by_member().is_some_and(|said| said.code == 400));
+    }
+
+    #[test]
+    fn who_lets_the_user_be_nobody_else_says_nothing() {
+        let forbids = || -> ReviewResult {
+            let forbidden = MemberRefusal::ForbidsActing(Status::forbidden(None, "", "no"));
+            (name("f"), Err(forbidden.into()))
+        };
+        let yes = json!({"allowed": true});
+        let mut said = answers(std::slice::from_ref(&yes));
+        said.push(forbids());
+        let given = join(0, said, Partial::Deny).unwrap();
+        assert_eq!((&given.review["status"], given.warnings().count()), (&yes, 0));
+        assert_eq!(join(0, vec![forbids()], Partial::Allow).unwrap_err().status().code, 403);
+        assert!(is_undecided(&join(0, vec![forbids(), silent()], Partial::Allow).unwrap_err()));
     }
 
     fn of_any(question: usize, said: Vec<ReviewResult>, partial: Partial) -> Result<Value, Refusal> {
