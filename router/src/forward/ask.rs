@@ -15,7 +15,7 @@ use crate::body::{self, Body};
 use crate::caller::Caller;
 use crate::flow::fair_share::{Exceeded, FairShare, Portion};
 use crate::limits::ASKED_AT_ONCE;
-use crate::refusal::{LimitRefusal, Refusal};
+use crate::refusal::{LimitRefusal, Refusal, says_forbidden};
 use crate::topology::Cluster;
 
 /// A question.
@@ -73,8 +73,10 @@ impl Patience {
 
 /// What became of a question to one member.
 pub(super) enum Reply {
-    /// It was answered. A 404 is not read.
+    /// It was answered, with anything but 403. A 404 is not read.
     Answer(StatusCode, Bytes, Portion),
+    /// The member forbids it, 403: it says so, or is not asked because it does not let the user be whom they ask to be.
+    Forbidden(Refusal),
     /// It was not its turn in time, or there was no room for what it says.
     NotPut(Refusal),
     /// There was no answer, or none that can be read, and why.
@@ -111,6 +113,9 @@ async fn ask_one(cluster: &Arc<Cluster>, question: &Question) -> Reply {
     let reply = async {
         match send::ask(cluster, &question.caller, question.message(), &question.path).await {
             Ok(answer) => read(cluster, answer, question.answer_bytes_max, room).await,
+            Err(refusal) if refusal.forbids_acting() => Reply::Forbidden(refusal),
+            // What a cluster says of our account, and would say of the user, too, is told in its words.
+            Err(refusal) if refusal.said_by_member().is_some_and(says_forbidden) => Reply::Forbidden(refusal),
             Err(refusal) => Reply::Unanswered(refusal.status().message),
         }
     };
@@ -126,6 +131,7 @@ async fn read(cluster: &Cluster, answer: Response<Body>, bytes_max: usize, mut r
         return Reply::Answer(code, Bytes::new(), room);
     }
     match body::whole_within(answer.into_body(), bytes_max, &mut room).await {
+        Ok(text) if code == StatusCode::FORBIDDEN => Reply::Forbidden(Refusal::said(code, &text)),
         Ok(text) => Reply::Answer(code, text, room),
         Err(error) => match error.downcast_ref::<Exceeded>() {
             Some(exceeded) => Reply::NotPut(no_room(cluster, *exceeded)),

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tributary_apimachinery::{Status, body};
 use tributary_authorization::RbacKind;
 use tributary_router::report::{RightsCondition, RightsDecider};
-use tributary_router::{RequestTrace, SharedMode};
+use tributary_router::{Policies, Policy, RequestTrace, SharedMode};
 use tributary_simulator::{Authorizer, RequestKind, SimulatedCluster};
 
 use crate::harness::{Answer, Client, Fixture, allow, items, pass, until};
@@ -275,6 +275,50 @@ async fn a_right_is_asked_of_those_that_let_the_user_ask_as_another() {
         assert_eq!((answer.code, &answer.ok()["status"]["allowed"]), (201, &json!(is_allowed)), "{resource}");
     }
     assert!(rbac[0].came().is_empty(), "a is not there for the question");
+}
+
+/// A write of a new ConfigMap of `shop`: with a header that says as whom, by a method, with a body of this kind.
+async fn write(client: &Client, who: (&str, &str), (method, kind): (&str, &str), name: &str) -> Answer {
+    let path = format!("{SHOP}/{name}?fieldManager=t");
+    client.send(method, &path, &[("content-type", kind), who], &config_map_of("shop", name).to_string()).await
+}
+
+/// What decides where a write goes is asked as the other, too. Who may write as that one and not look is answered as
+/// whoever may write and not look themselves.
+#[tokio::test]
+async fn who_may_write_as_another_and_not_look_is_as_who_may_not_look() {
+    const APPLY: (&str, &str) = ("PATCH", "application/apply-patch+yaml");
+    const PUT: (&str, &str) = ("PUT", "application/json");
+    const NOBODY_ELSE: (&str, &str) = ("accept", "application/json");
+    let (fixture, rbac) = fixture(&["patch", "update"]).await;
+    let (a, b) = (fixture.member("a"), fixture.member("b"));
+    b.control().authorize(Some(Arc::new(Constrained(Arc::clone(&rbac[1])))));
+    for (member, rbac) in fixture.members.iter().zip(&rbac) {
+        allow_to(member, "shop", "eve", &["list", "create", "patch", "update"]);
+        rbac.learn(member);
+        listed(&fixture, member.name(), "eve", "shop").await;
+    }
+    pass(FOUND_WITHIN).await;
+    let placed = Policy { placement: Some("b".parse().unwrap()), ..allow().default };
+    fixture.router.set_policies(Policies { default: placed, ..allow() });
+    let [ann, eve] = ["ann", "eve"].map(|name| fixture.user(name, &[]));
+    let merge = [ROOT, ("content-type", "application/merge-patch+json")];
+    for name in ["a", "b"] {
+        let path = format!("/clusters/{name}{SHOP}/shop-of-{name}");
+        until(async || ann.send("PATCH", &path, &merge, "{}").await.code == 200).await;
+    }
+    // Memory does not know of what was given to a just now, and nobody may look for it.
+    a.control().lag_watches(LATE);
+    a.apply(config_map_of("shop", "given")).unwrap();
+    for (how, name) in [(APPLY, "new"), (APPLY, "given"), (PUT, "given")] {
+        let plain = write(&eve, NOBODY_ELSE, how, name).await;
+        let as_root = write(&ann, ROOT, how, name).await;
+        assert_eq!((as_root.code, as_root.json()), (plain.code, plain.json()), "{how:?} {name}");
+        assert_eq!(as_root.code, 404, "{how:?} {name}");
+    }
+    let written: Vec<_> = rbac[1].came().into_iter().filter(|own| own.line.starts_with("PUT ")).collect();
+    assert!(written.is_empty(), "a second object of the name: {written:?}");
+    assert!(["new", "given"].into_iter().all(|name| b.get("configmaps", "shop", name).is_none()));
 }
 
 /// Lets root do these things with Secrets, of which the member has one by its name.

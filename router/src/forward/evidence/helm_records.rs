@@ -262,7 +262,7 @@ enum RecordsSaid {
 fn said(release: &Release, reply: Reply) -> RecordsSaid {
     match reply {
         Reply::Answer(StatusCode::NOT_FOUND, ..) => RecordsSaid::None,
-        Reply::Answer(StatusCode::FORBIDDEN, ..) => RecordsSaid::Forbidden,
+        Reply::Forbidden(_) => RecordsSaid::Forbidden,
         Reply::Answer(StatusCode::OK, text, _) => match serde_json::from_slice::<RecordList>(&text) {
             Ok(list) if list.items.iter().any(|item| release.has_name(&item.metadata.name)) => RecordsSaid::Some,
             Ok(list) if list.metadata.rest.as_deref().is_none_or(str::is_empty) => RecordsSaid::None,

@@ -107,9 +107,9 @@ pub(super) async fn ask(clusters: Vec<Arc<Cluster>>, question: Question) -> Loca
                 Err(ObjectDecodeError::Missing(_)) => located.add(cluster, None, room),
                 Err(error) => located.not_told(&cluster, format!("its answer cannot be read: {error}")),
             },
-            Reply::Answer(StatusCode::FORBIDDEN, text, _) => {
+            Reply::Forbidden(refusal) => {
                 located.forbidden.push(cluster.name().clone());
-                located.denied = Some(Refusal::said(StatusCode::FORBIDDEN, &text));
+                located.denied = Some(refusal);
             }
             Reply::Answer(code, ..) => located.not_told(&cluster, format!("it answered {code}")),
             Reply::Unanswered(cause) => located.not_told(&cluster, cause),

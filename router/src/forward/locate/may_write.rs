@@ -87,6 +87,7 @@ fn doubt(reply: Reply, verb: Verb) -> Option<Doubt> {
             }
         }
         Reply::Answer(code, ..) => unknown(&format!("it answered {code}")),
+        Reply::Forbidden(_) => unknown("it forbids to ask for that"),
         Reply::NotPut(why) => Some(Doubt::NotPut(why)),
         Reply::Unanswered(cause) => unknown(&cause),
     }
@@ -110,7 +111,7 @@ mod tests {
             (201, r#"{"status": {"allowed": "no"}}"#, Some("no SelfSubjectAccessReview")),
             (201, r#"{"status": {}}"#, Some("no SelfSubjectAccessReview")),
             (201, "", Some("no SelfSubjectAccessReview")),
-            (403, r#"{"status": {"allowed": false}}"#, Some("answered 403")),
+            (500, r#"{"status": {"allowed": false}}"#, Some("answered 500")),
             (404, "", Some("answered 404")),
         ] {
             let room = share.take(Holder::Unknown, 0).unwrap();
@@ -122,5 +123,8 @@ mod tests {
                 (said, expected) => panic!("{code} {text}: {} instead of {expected:?}", said.is_some()),
             }
         }
+        let forbidden = Reply::Forbidden(Refusal::said(StatusCode::FORBIDDEN, b"no"));
+        let said = doubt(forbidden, Verb::Patch);
+        assert!(matches!(said, Some(Doubt::Told(said)) if said.contains("forbids to ask")));
     }
 }
