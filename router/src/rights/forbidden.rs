@@ -6,7 +6,7 @@ use tributary_authorization::{Attributes, FleetRights, ResourceAttributes};
 
 use super::actor::Whom;
 use super::caller_rights::CallerRights;
-use super::existence::{Existence, does_in};
+use super::existence::does_in;
 use super::impersonation::{ImpersonationFilter, Refused, refused};
 use super::mirror::Decides;
 use super::read_place::ReadPlace;
@@ -133,9 +133,17 @@ impl CallerRights {
         place: &ReadPlace,
     ) -> ForbiddenRequest {
         let ReadPlace { resource, namespace, name, .. } = place.clone();
-        let (user, subresource) = (self.acting_name().to_owned(), String::new());
-        let (reason, clusters) = (self.reason_in(clusters, &namespace), Vec::new());
-        ForbiddenRequest { user, verb: verb.into(), resource, subresource, namespace, name, clusters, reason }
+        let request = ForbiddenRequest {
+            user: String::new(),
+            verb: verb.into(),
+            resource,
+            subresource: String::new(),
+            namespace,
+            name,
+            clusters: Vec::new(),
+            reason: String::new(),
+        };
+        self.explained(clusters, request)
     }
 
     /// 403: none of these clusters lets the caller do what is asked of this resource.
@@ -164,7 +172,8 @@ impl CallerRights {
         clusters: impl IntoIterator<Item = &'a ClusterName>,
         path: String,
     ) -> Refusal {
-        let (user, reason) = (self.acting_name().to_owned(), self.reason_in(clusters, ""));
+        let user = self.acting_name().to_owned();
+        let reason = self.reason_in(clusters, &Attributes::NonResource { verb: "get", path: path.as_str().into() });
         RequestRefusal::ForbiddenPath(ForbiddenPath { user, verb: "get".into(), path, reason }).into()
     }
 
@@ -174,17 +183,38 @@ impl CallerRights {
         clusters: impl IntoIterator<Item = &'a ClusterName>,
         request: ForbiddenRequest,
     ) -> Refusal {
-        let (user, reason) = (self.acting_name().to_owned(), self.reason_in(clusters, &request.namespace));
-        RequestRefusal::Forbidden(Box::new(ForbiddenRequest { user, reason, ..request })).into()
+        RequestRefusal::Forbidden(Box::new(self.explained(clusters, request))).into()
     }
 
-    /// What those of these clusters that are there for the caller say of a refusal in a namespace, beyond that it is
+    /// A request that these clusters do not allow, with who asks and why it is so.
+    fn explained<'a>(
+        &self,
+        clusters: impl IntoIterator<Item = &'a ClusterName>,
+        request: ForbiddenRequest,
+    ) -> ForbiddenRequest {
+        let asked = ResourceAttributes {
+            verb: &request.verb,
+            group: &request.resource.group,
+            version: &request.resource.version,
+            resource: &request.resource.resource,
+            subresource: &request.subresource,
+            namespace: &request.namespace,
+            name: &request.name,
+        };
+        let reason = self.reason_in(clusters, &Attributes::Resource(asked));
+        ForbiddenRequest { user: self.acting_name().to_owned(), reason, ..request }
+    }
+
+    /// What those of these clusters that are there for a request of the caller say of its refusal, beyond that it is
     /// one. They are those that are asked: what the bindings of another one name is not told.
-    fn reason_in<'a>(&self, clusters: impl IntoIterator<Item = &'a ClusterName>, namespace: &str) -> String {
+    fn reason_in<'a>(&self, clusters: impl IntoIterator<Item = &'a ClusterName>, request: &Attributes<'_>) -> String {
         let fleet = self.mirror.compiled();
-        let there = clusters
-            .into_iter()
-            .filter(|cluster| matches!(self.existence(&fleet, cluster), Existence::There | Existence::ThereFor(_)));
+        let is_there = |cluster: &&ClusterName| self.there_for(&fleet, cluster, request, || Some(true)) == Some(true);
+        let there = clusters.into_iter().filter(is_there);
+        let namespace = match request {
+            Attributes::Resource(asked) => asked.namespace,
+            Attributes::NonResource { .. } => "",
+        };
         self.missing_roles(&fleet, there, Whom::Acting, namespace)
     }
 

@@ -321,6 +321,34 @@ async fn who_may_write_as_another_and_not_look_is_as_who_may_not_look() {
     assert!(["new", "given"].into_iter().all(|name| b.get("configmaps", "shop", name).is_none()));
 }
 
+/// What a cluster would tell the other of their bindings is told to nobody who may not ask for it there as that one.
+#[tokio::test]
+async fn a_refusal_tells_nothing_of_a_cluster_where_the_user_may_ask_other_things_as_another() {
+    const SECRETS_OF_SHOP: &str = "/api/v1/namespaces/shop/secrets";
+    const BOB: (&str, &str) = ("impersonate-user", "bob");
+    let (fixture, rbac) = fixture(&["list"]).await;
+    let (a, b) = (fixture.member("a"), fixture.member("b"));
+    a.apply(role("", "bob-info", [&["impersonate:user-info"], &[AUTHENTICATION], &["users"], &["bob"]])).unwrap();
+    a.apply(role("", "pods-as-bob", [&["impersonate-on:user-info:get"], &[""], &["pods"], &[]])).unwrap();
+    for name in ["bob-info", "pods-as-bob"] {
+        a.apply(binding("", name, ("ClusterRole", name), "ann")).unwrap();
+    }
+    a.apply(binding("shop", "bob-pays", ("Role", "payments-breakglass"), "bob")).unwrap();
+    b.apply(role("", "be-bob", [&["impersonate"], &[""], &["users"], &["bob"]])).unwrap();
+    b.apply(binding("", "ann-is-bob", ("ClusterRole", "be-bob"), "ann")).unwrap();
+    fixture.members.iter().zip(&rbac).for_each(|(member, rbac)| rbac.learn(member));
+    let (ann, bob) = (fixture.user("ann", &[]), fixture.user("bob", &[]));
+    let said = async |path: &str| ann.send("GET", path, &[BOB], "").await.refused(403);
+    until(async || bob.get(SECRETS_OF_SHOP).await.refused(403).contains("payments-breakglass")).await;
+    until(async || !said("/clusters/a/api/v1/namespaces/shop/pods/p").await.contains("impersonate")).await;
+    until(async || said(SECRETS_OF_SHOP).await.contains("User \"bob\" cannot list")).await;
+    let message = said(SECRETS_OF_SHOP).await;
+    assert!(!message.contains("payments-breakglass"), "{message}");
+    // Where she may ask for it as bob, it is told.
+    let message = said("/api/v1/namespaces/shop/pods/p").await;
+    assert!(message.contains("payments-breakglass"), "{message}");
+}
+
 /// Lets root do these things with Secrets, of which the member has one by its name.
 fn let_root(member: &SimulatedCluster, verbs: &[&str]) {
     let mut secret = config_map_of("shop", &format!("secret-of-{}", member.name()));
