@@ -9,7 +9,7 @@
 //! cluster        which cluster it is for, and has its object        400, 404, 409, 429, 503
 //! version        the resourceVersion, or continue token, of a read  400, 410, 504
 //! precondition   the resourceVersion of a write                     400, 409
-//! member         what members answer, or that they do not           429, 500, 502, 503, 504, and whatever they say
+//! member         what members answer, or that they do not           403, 429, 500, 502, 503, 504, whatever they say
 //! policy         which requests go on, as the administrator says     403, 429, 500
 //! limit          what is bounded, or shared among clients           406, 413, 429, 504
 //! ```

@@ -24,8 +24,8 @@ const RETRY_AFTER: u32 = 1;
 pub(crate) enum MemberRefusal {
     /// What a member said itself. It is data: its code and reason are the member's.
     Said(Status),
-    /// A cluster does not let the user act as whom they ask to be, or not for this: what it would say, had they asked it
-    /// themselves. It is not sent the request, and is not there for it.
+    /// A cluster does not let the user act as whom they ask to be, or not for this: 403, as it would say it itself. It
+    /// is not sent the request, and is not there for it.
     ForbidsActing(Status),
     /// A member gave no answer to a request that was sent on: 429, 500, 502, 503 or 504, as
     /// [`ForwardError::status_code`] says; 400 for the client's own faults.

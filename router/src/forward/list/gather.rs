@@ -222,8 +222,8 @@ impl GatheredPage {
         Ok(())
     }
 
-    /// What a member said, if it serves the resource and answers. One that does not let the user act as whom they ask to
-    /// be is not there: nothing is told of it, unless there is no other.
+    /// What a member said, if it serves the resource and answers. One that does not let the user act as whom they ask
+    /// to be is not there: nothing is told of it, unless there is no other.
     ///
     /// # Errors
     /// What it says of the request itself: the others would say the same, or never hear of its token. Where a partial
