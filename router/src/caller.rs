@@ -1,6 +1,9 @@
 //! Who sends a request.
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
+use std::task::Poll;
 
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue};
 use tokio::time::{Instant, sleep_until};
@@ -221,14 +224,31 @@ impl Caller {
         })
     }
 
+    /// The answer to the caller's request, unless a cluster could not be asked what the caller may do there, because
+    /// too much is being asked already: what would be answered then is by less than could be known. Nothing was sent in
+    /// the caller's name to the cluster that was to be asked. Cancelling is as safe as it is of the answer.
+    ///
+    /// # Errors
+    /// 429; those of the answer.
+    pub(crate) async fn unless_crowded<T>(
+        &self,
+        mut answer: Pin<&mut impl Future<Output = Result<T, Refusal>>>,
+    ) -> Result<T, Refusal> {
+        let answer = poll_fn(|context| match self.rights().and_then(CallerRights::crowded) {
+            Some(exceeded) => Poll::Ready(Err(exceeded.into())),
+            None => answer.as_mut().poll(context),
+        });
+        answer.await
+    }
+
     /// Whether the caller may see what is told of all clusters at once, at a path that is no resource.
     ///
     /// # Errors
-    /// 403.
+    /// 403; 429 where too much is being asked already to find that out.
     pub(crate) async fn may_visit(&self, path: &str) -> Result<(), Refusal> {
         match self.rights() {
             Some(rights) if !rights.settled(|rights| rights.may_visit(path)).await => {
-                Err(rights.forbids_visit(path.to_owned()))
+                Err(rights.crowded().map_or_else(|| rights.forbids_visit(path.to_owned()), Refusal::from))
             }
             _ => Ok(()),
         }

@@ -3,12 +3,12 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use tributary_apimachinery::ClusterName;
 use tributary_authorization::{FleetRights, User};
 
@@ -16,15 +16,20 @@ use super::actor::{Actor, Whom};
 use super::judged::{Basis, Judged};
 use super::mirror::{RightsMirror, RightsStamp};
 use super::needed::Needed;
-use super::reviews::Question;
+use super::reviews::{ASKED_TOGETHER, Question};
 use crate::authenticated::StillKnown;
+use crate::flow::fair_share::Exceeded;
+use crate::limits::IMPERSONATED_VALUES;
 use crate::stream_over::StreamOver;
 
 /// How often clusters are asked before a decision is made by what is known then. Nine: first whether one may be
 /// somebody else, then in which groups, both once more for constrained impersonation, where many groups and many extras
 /// are asked about one by one after all of them, then for a whole cluster, then for its namespaces, and once more where
-/// rights changed meanwhile.
-const ROUNDS_MAX: usize = 9;
+/// rights changed meanwhile. Both times the groups and extras are asked about a few after the other.
+const ROUNDS_MAX: usize = 9 + 2 * IMPERSONATED_VALUES.div_ceil(ASKED_TOGETHER);
+
+/// When it is looked again at what lasts where too much is being asked.
+const CONFIRMED_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// The rights of whoever sends a request. Cheap to clone.
 #[derive(Clone)]
@@ -39,6 +44,8 @@ pub(crate) struct CallerRights {
     begun: Instant,
     /// What a decision had to know of clusters that are asked, where somebody wants to know that.
     needed: Option<Arc<Mutex<Needed>>>,
+    /// Why a cluster was not asked something that had to be known for the request.
+    crowded: Arc<OnceLock<Exceeded>>,
 }
 
 impl CallerRights {
@@ -51,6 +58,7 @@ impl CallerRights {
             basis: Basis::Held,
             begun: Instant::now(),
             needed: None,
+            crowded: Arc::default(),
         }
     }
 
@@ -78,7 +86,8 @@ impl CallerRights {
     }
 
     /// A decision, once the clusters whose word counts have been asked. Where roles and bindings decide it is made at
-    /// once; a cluster that does not answer is unknown. Cancelling is safe.
+    /// once; a cluster that does not answer is unknown. Where too much is being asked already for the user, the request
+    /// is [crowded out](Self::crowded), and whoever goes on all the same decides by what is known. Cancelling is safe.
     pub(crate) async fn settled<T>(&self, decide: impl Fn(&Self) -> T) -> T {
         let rights = Self { begun: Instant::now(), ..self.clone() };
         for _ in 0..ROUNDS_MAX {
@@ -87,7 +96,12 @@ impl CallerRights {
                 return decided;
             }
             drop(decided);
-            rights.ask(needed.open).await;
+            if let Err(exceeded) = rights.ask(needed.open).await {
+                let _is_known = rights.crowded.set(exceeded);
+                // Whoever answers the request looks before it goes on.
+                tokio::task::yield_now().await;
+                break;
+            }
         }
         decide(&rights)
     }
@@ -107,9 +121,27 @@ impl CallerRights {
         }
     }
 
+    /// Why a cluster was not asked what had to be known for the request, where that is so: nothing else is to be
+    /// answered then, since it is not the cluster that keeps silent.
+    pub(crate) fn crowded(&self) -> Option<Exceeded> {
+        self.crowded.get().copied()
+    }
+
     /// Asks clusters what they have not said.
-    pub(super) async fn ask(&self, questions: HashSet<(Question, u64)>) {
-        self.mirror.reviews().ask(self.actor.holder(), questions).await;
+    ///
+    /// # Errors
+    /// [`Exceeded`] where so much is being asked that the user may ask no more.
+    pub(super) async fn ask(&self, questions: HashSet<(Question, u64)>) -> Result<(), Exceeded> {
+        // Boxed: most requests ask nothing.
+        Box::pin(self.mirror.reviews().ask(self.actor.holder(), questions)).await
+    }
+
+    /// Asks clusters whether what lasts is still allowed. Where too much is being asked it is looked at again a moment
+    /// later.
+    pub(super) async fn confirm(&self, questions: HashSet<(Question, u64)>) {
+        if self.ask(questions).await.is_err() {
+            sleep(CONFIRMED_AGAIN_AFTER).await;
+        }
     }
 
     /// What a decision had to know up to now, where somebody wants to know that: whether anything is to be asked first,

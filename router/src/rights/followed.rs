@@ -202,7 +202,7 @@ impl FollowedRights {
         }
         let (rights, (answered, asking)) = (self.rights.clone(), oneshot::channel());
         tokio::spawn(async move {
-            rights.ask(open).await;
+            rights.confirm(open).await;
             // The watch may have ended.
             let _ = answered.send(());
         });

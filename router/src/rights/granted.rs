@@ -75,7 +75,7 @@ impl FollowedGrant {
             let (rights, is_to_be_asked) = (self.rights.clone(), !open.is_empty());
             let asked_or_over = async {
                 match is_to_be_asked {
-                    true => rights.ask(open).await,
+                    true => rights.confirm(open).await,
                     false => or_never(until.map(sleep_until)).await,
                 }
             };

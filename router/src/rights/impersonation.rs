@@ -5,10 +5,14 @@
 //! request itself by a verb of its own, and then `impersonate`, which is for whatever the other may do. Whichever lets
 //! the user, they act as the same one, so the order matters for the words of a refusal alone.
 
+use std::cell::Cell;
+
 use tributary_apimachinery::status::go_quote;
 use tributary_apimachinery::{FieldError, ServiceAccount, is_dns_subdomain};
 use tributary_authentication::UserInfo;
 use tributary_authorization::{Attributes, ResourceAttributes};
+
+use super::reviews::ASKED_TOGETHER;
 
 /// The group of uids and extras that somebody asks to have, and in constrained impersonation of names and groups.
 const AUTHENTICATION: &str = "authentication.k8s.io";
@@ -170,37 +174,48 @@ fn first_refused<'a>(
 
 /// Whether all of it is allowed; `None` where that is not known. What comes after a no, or after a name of which it is
 /// not known, is not made: it is looked at for each cluster, and somebody who may be nobody can ask for 512 groups.
+/// Nor is what comes after as many that are not known as are asked about together: the first no among them will do.
 fn all_allowed<'a>(
     checks: impl Iterator<Item = Check<'a>>,
     allows: &impl Fn(&Attributes<'_>) -> Option<bool>,
 ) -> Option<bool> {
-    let mut is_known = true;
+    let unknown = Cell::new(0);
     for (place, check) in checks.enumerate() {
-        match check.allowed(allows) {
+        match check.allowed(allows, &unknown) {
             Some(true) => {}
             Some(false) => return Some(false),
-            None if place == 0 => return None,
-            // All are looked at, so that all are asked at once.
-            None => is_known = false,
+            None if place == 0 || unknown.get() >= ASKED_TOGETHER => return None,
+            // Others are looked at, so that they are asked together.
+            None => {}
         }
     }
-    is_known.then_some(true)
+    (unknown.get() == 0).then_some(true)
 }
 
 impl<'a> Check<'a> {
-    fn allowed(&self, allows: &impl Fn(&Attributes<'_>) -> Option<bool>) -> Option<bool> {
-        let allows = |own: &Impersonated<'_>| allows(&Attributes::Resource(own.attributes()));
+    /// Counts in `unknown` what is not known of it.
+    fn allowed(&self, allows: &impl Fn(&Attributes<'_>) -> Option<bool>, unknown: &Cell<usize>) -> Option<bool> {
+        let allows = |own: &Impersonated<'_>| {
+            let allowed = allows(&Attributes::Resource(own.attributes()));
+            unknown.set(unknown.get() + usize::from(allowed.is_none()));
+            allowed
+        };
         match self {
             Self::Each(own) => allows(own),
             Self::Never(..) => Some(false),
             // A no to all of it says nothing of each; where it is not known yet nothing else is asked.
             Self::AllOrEach(all, _) if allows(all)? => Some(true),
             Self::AllOrEach(_, each) => {
-                let each: Vec<_> = each.iter().map(allows).collect();
-                match each.contains(&Some(false)) {
-                    true => Some(false),
-                    false => (!each.contains(&None)).then_some(true),
+                let before = unknown.get();
+                for own in each {
+                    if unknown.get() >= ASKED_TOGETHER {
+                        return None;
+                    }
+                    if allows(own) == Some(false) {
+                        return Some(false);
+                    }
                 }
+                (unknown.get() == before).then_some(true)
             }
         }
     }
@@ -490,6 +505,41 @@ mod tests {
         // Of a mode nothing but the name is there yet.
         assert_eq!(constrained(&given, Mode::UserInfo).size_hint().0, 1);
         assert_eq!(constrained(&given, Mode::UserInfo).count(), 2);
+    }
+
+    /// Each that is not known is a question to a cluster, and one no refuses all.
+    #[test]
+    fn many_groups_are_asked_about_a_few_together() {
+        use ImpersonationFilter::{Constrained, Legacy};
+        let words: Vec<_> = (0..511).map(|number| format!("group=g{number} ")).collect();
+        let given = given(format!("bob {}", words.concat()).trim_end());
+        /// How many are asked about in each round until it is known whether somebody can be that one, where everything
+        /// but this is allowed.
+        fn rounds(
+            given: &UserInfo,
+            filter: ImpersonationFilter,
+            refused: impl Fn(&str) -> bool,
+        ) -> (Option<LetsBe>, Vec<usize>) {
+            let (known, mut rounds) = (RefCell::new(BTreeMap::<String, bool>::new()), Vec::new());
+            loop {
+                let before = known.borrow().clone();
+                let found = lets_be(given, filter, |asked| {
+                    let asked = described(asked);
+                    known.borrow_mut().insert(asked.clone(), !refused(&asked));
+                    before.get(&asked).copied()
+                });
+                if found.is_some() {
+                    return (found, rounds);
+                }
+                rounds.push(known.borrow().len() - before.len());
+            }
+        }
+        let batches = |first: Vec<usize>| [first, vec![ASKED_TOGETHER; 15], vec![31]].concat();
+        assert_eq!(rounds(&given, Legacy, |_| false), (Some(LetsBe::Anything), batches(vec![1])));
+        let of_one = rounds(&given, Legacy, |asked| asked == "groups g5");
+        assert_eq!(of_one, (Some(LetsBe::Nothing), vec![1, ASKED_TOGETHER]));
+        let in_mode = rounds(&given, Constrained, |asked| ["users bob", "c groups *"].contains(&asked));
+        assert_eq!(in_mode, (Some(LetsBe::InMode(Mode::UserInfo)), batches(vec![1, 1, 1])));
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures::FutureExt;
-use futures::future::{BoxFuture, Shared, WeakShared, join_all};
+use futures::future::{BoxFuture, Shared, WeakShared, try_join_all};
+use futures::{FutureExt, TryStreamExt, stream};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tributary_apimachinery::ClusterName;
@@ -17,6 +17,7 @@ use super::access_review;
 use super::mirror_state::BEHIND_MAX;
 use super::subject::Subject;
 use crate::flow::fair_line::FairLine;
+use crate::flow::fair_share::{Exceeded, FairShare, Portion, ShareMetrics};
 use crate::flow::holder::Holder;
 use crate::topology::Fleet;
 
@@ -32,6 +33,18 @@ const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// How many questions are with a cluster at once, users in turn: whoever asks for ten thousand names waits for their
 /// own answers. 50: a webhook behind each answers some thousand in a second.
 const AT_ONCE: usize = 50;
+
+/// How many questions of one request are waited for at once of a cluster; the others follow as these are answered. 32:
+/// a user alone has half of the places there, so more would wait in line only.
+pub(super) const ASKED_TOGETHER: usize = 32;
+
+/// How many questions are waited for of a cluster, by all requests together. 8,192: some KiB each with what waits for
+/// it are 12 MiB, and a webhook that answers some thousand in a second is done with them in seconds. A user alone may
+/// have 3,072, and where others have taken all of what is shared as many as one request asks at once.
+const WAITING_MAX: usize = 256 * ASKED_TOGETHER;
+
+/// What there is of these, as a user is told who asks for more.
+const WAITING: &str = "questions to one cluster what its users may do";
 
 /// How long a decision waits for the answers that it needs, as long as lists wait for clusters that have not answered.
 const WAITED_MAX: Duration = Duration::from_secs(30);
@@ -167,7 +180,23 @@ pub(super) struct Reviews {
     flights: Mutex<Flights>,
     /// How many questions there were to put.
     begun: AtomicU64,
-    places: Mutex<BTreeMap<ClusterName, Arc<FairLine>>>,
+    lines: Mutex<BTreeMap<ClusterName, Line>>,
+}
+
+/// The questions to a cluster.
+#[derive(Clone)]
+struct Line {
+    /// Those that are with it.
+    places: Arc<FairLine>,
+    /// Those that are waited for, shared among users.
+    waiting: Arc<FairShare>,
+}
+
+impl Line {
+    fn new() -> Self {
+        let waiting = FairShare::new(WAITING, WAITING_MAX, ShareMetrics::default());
+        Self { places: FairLine::new(AT_ONCE), waiting }
+    }
 }
 
 /// What was said, for each cluster apart: where there is too much of it, the cluster that has the most loses what was
@@ -243,8 +272,8 @@ impl Kept {
 
 impl Reviews {
     pub(super) fn new(fleet: Arc<Fleet>, mode: SharedMode) -> Arc<Self> {
-        let (kept, flights, places) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Arc::new(Self { fleet, mode, kept, flights, begun: AtomicU64::default(), places })
+        let (kept, flights, lines) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Arc::new(Self { fleet, mode, kept, flights, begun: AtomicU64::default(), lines })
     }
 
     /// What is known of an answer, where the user's rights there by roles and bindings are of this generation.
@@ -274,30 +303,55 @@ impl Reviews {
     ///
     /// Turns are taken as `asker`: the one who authenticated, whoever the questions are about. A name that anybody may
     /// ask to be gives nobody a turn more.
-    pub(super) async fn ask(self: &Arc<Self>, asker: Holder, questions: HashSet<(Question, u64)>) {
-        let flights = questions.into_iter().map(|(question, generation)| self.flight(asker, question, generation));
-        let flights: Vec<_> = flights.collect();
+    ///
+    /// # Errors
+    /// [`Exceeded`] where so many are waited for of a cluster that the asker may have no more.
+    pub(super) async fn ask(
+        self: &Arc<Self>,
+        asker: Holder,
+        questions: HashSet<(Question, u64)>,
+    ) -> Result<(), Exceeded> {
+        let mut by_cluster: BTreeMap<ClusterName, Vec<(Question, u64)>> = BTreeMap::new();
+        for question in questions {
+            by_cluster.entry(question.0.cluster.clone()).or_default().push(question);
+        }
+        // Each by itself: one that is slow keeps nobody from asking the others.
+        let asked = by_cluster.into_values().map(|questions| {
+            let reviews = Arc::clone(self);
+            let questions = stream::iter(questions.into_iter().map(Ok::<_, Exceeded>));
+            questions.try_for_each_concurrent(ASKED_TOGETHER, move |(question, generation)| {
+                let flight = reviews.flight(asker, question, generation);
+                async move {
+                    flight?.await;
+                    Ok::<(), Exceeded>(())
+                }
+            })
+        });
         // Those that are not answered by then are not known.
-        let _ = tokio::time::timeout(WAITED_MAX, join_all(flights)).await;
+        match tokio::time::timeout(WAITED_MAX, try_join_all(asked)).await {
+            Ok(asked) => asked.map(drop),
+            Err(_) => Ok(()),
+        }
     }
 
-    fn flight(self: &Arc<Self>, asker: Holder, question: Question, generation: u64) -> Flight {
+    fn flight(self: &Arc<Self>, asker: Holder, question: Question, generation: u64) -> Result<Flight, Exceeded> {
         let mut flights = self.flights.lock();
         if let Some(flight) = flights.get(&question).and_then(|(_, flight)| flight.upgrade()) {
-            return flight;
+            return Ok(flight);
         }
+        let line = self.line_of(&question.cluster);
+        let room = line.waiting.take(asker, 1)?;
         let number = self.begun.fetch_add(1, Ordering::Relaxed);
-        let listed = Listed { reviews: Arc::clone(self), question: question.clone(), number };
-        let flight: Flight = listed.fly(asker, generation).boxed().shared();
+        let listed = Listed { reviews: Arc::clone(self), question: question.clone(), number, _room: room };
+        let flight: Flight = listed.fly(line.places, asker, generation).boxed().shared();
         if let Some(weak) = flight.downgrade() {
             flights.insert(question, (number, weak));
         }
-        flight
+        Ok(flight)
     }
 
-    /// The places of a cluster.
-    fn places_of(&self, cluster: &ClusterName) -> Arc<FairLine> {
-        Arc::clone(self.places.lock().entry(cluster.clone()).or_insert_with(|| FairLine::new(AT_ONCE)))
+    fn line_of(&self, cluster: &ClusterName) -> Line {
+        self.lines.lock().entry(cluster.clone()).or_insert_with(Line::new).clone()
     }
 
     /// Puts a question, and notes the answer.
@@ -325,12 +379,13 @@ struct Listed {
     reviews: Arc<Reviews>,
     question: Question,
     number: u64,
+    /// Its part of what may be waited for.
+    _room: Portion,
 }
 
 impl Listed {
     /// Waits for a place, and puts it.
-    async fn fly(self, asker: Holder, generation: u64) {
-        let places = self.reviews.places_of(&self.question.cluster);
+    async fn fly(self, places: Arc<FairLine>, asker: Holder, generation: u64) {
         let place = places.take(asker).await;
         let put = tokio::spawn(async move {
             self.reviews.put(&self.question, generation).await;
@@ -354,6 +409,7 @@ impl Drop for Listed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::topology::MemberShareMetrics;
 
     /// Whether somebody may get an object of this name in a cluster.
     fn question(cluster: &str, name: &str) -> Question {
@@ -365,6 +421,38 @@ mod tests {
     /// All questions that are kept.
     fn kept_questions(kept: &Kept) -> Vec<&Question> {
         kept.by_cluster.values().flat_map(|own| own.young.said.keys().chain(own.old.said.keys())).collect()
+    }
+
+    /// The flights of many requests of one user, while the cluster answers nothing.
+    #[tokio::test(start_paused = true)]
+    async fn who_has_too_much_asked_is_refused_more() {
+        let fleet = Fleet::new(MemberShareMetrics::default(), BTreeMap::new());
+        let reviews = Reviews::new(fleet, SharedMode::default());
+        let user = |name: &str| Holder::user("test", name);
+        let line = reviews.line_of(&ClusterName::new("a").unwrap());
+        let mut taken = Vec::new();
+        for number in 0..AT_ONCE {
+            taken.push(line.places.take(user(&number.to_string())).await);
+        }
+        let ask = |name: &'static str, request: usize| {
+            let asked = (0..100).map(|number| (question("a", &format!("{name}-{request}-{number}")), 0));
+            let (reviews, asked) = (Arc::clone(&reviews), asked.collect::<HashSet<_>>());
+            Box::pin(async move { reviews.ask(Holder::user("test", name), asked).await })
+        };
+        let mut requests: Vec<_> = (0..200).map(|request| ask("eve", request)).collect();
+        let answers: Vec<_> = requests.iter_mut().map(|request| request.as_mut().now_or_never()).collect();
+        let refused = answers.iter().filter(|answer| matches!(answer, Some(Err(_)))).count();
+        let waiting = answers.iter().filter(|answer| answer.is_none()).count();
+        // Half of three quarters, and each request a few of its hundred.
+        let most = WAITING_MAX * 3 / 8;
+        assert_eq!((waiting, refused), (most / ASKED_TOGETHER, 200 - most / ASKED_TOGETHER));
+        assert_eq!((reviews.flights.lock().len(), line.waiting.held()), (most, most));
+        // Others are asked for.
+        let mut of_ann = ask("ann", 0);
+        assert!(of_ann.as_mut().now_or_never().is_none());
+        drop((requests, of_ann));
+        assert_eq!((reviews.flights.lock().len(), line.waiting.held()), (0, 0));
+        drop(taken);
     }
 
     #[test]

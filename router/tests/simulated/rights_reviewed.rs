@@ -417,6 +417,37 @@ async fn who_may_be_nobody_costs_a_member_one_question_however_much_they_ask_to_
     assert!(bob.send("GET", ALL, &headers, "").await.refused(431).contains("65545 bytes: 65536 are"));
 }
 
+/// Bob may be Ann, and asks again and again to be her in as many other groups as may be asked for, while the member
+/// answers nothing: few of it are waited for, and the rest is to come again.
+#[tokio::test]
+async fn who_has_too_much_asked_of_a_member_is_to_come_again() {
+    let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
+    let b = fixture.member("b");
+    b.apply(role("", "be-ann", [&["impersonate"], &[""], &["users", "groups"], &["ann", "dev"]])).unwrap();
+    b.apply(binding("", "bob-is-ann", ("ClusterRole", "be-ann"), "bob")).unwrap();
+    chains[1].learn(b);
+    let bob = fixture.user("bob", &[]);
+    let be_ann = [("impersonate-user", "ann"), ("impersonate-group", "dev")];
+    until(async || bob.send("GET", SHOP, &be_ann, "").await.code == 200).await;
+    b.control().hold_requests(true);
+    let bob = &bob;
+    let be = |request: usize| async move {
+        let others = limits::IMPERSONATED_VALUES - 1;
+        let groups: Vec<String> = (0..others).map(|number| format!("group-{request}-{number}")).collect();
+        let mut headers = vec![("impersonate-user", "ann")];
+        headers.extend(groups.iter().map(|group| ("impersonate-group", group.as_str())));
+        tokio::time::timeout(Duration::from_secs(2), bob.send("GET", SHOP, &headers, "")).await.ok()
+    };
+    let answers = futures::future::join_all((0..250).map(be)).await;
+    let answers: Vec<_> = answers.into_iter().flatten().collect();
+    assert!(answers.len() >= 100, "{} of 250 are refused", answers.len());
+    for answer in &answers {
+        let message = answer.refused(429);
+        assert!(message.starts_with("too many questions to one cluster what its users may do"), "{message}");
+        assert_eq!(answer.headers["retry-after"], "1");
+    }
+}
+
 /// Whoever may be somebody, and in which groups, is asked about once.
 #[tokio::test]
 async fn who_may_be_somebody_is_told_what_they_are_shown() {
