@@ -44,6 +44,7 @@ mod remembered_actor;
 mod reviewed;
 mod reviews;
 mod subject;
+mod unconfirmed;
 mod visible;
 mod visit;
 

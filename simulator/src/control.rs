@@ -125,6 +125,8 @@ pub(crate) struct Faults {
     endless: Mutex<Option<RequestKind>>,
     rejection: Mutex<Option<Rejection>>,
     authorizer: Mutex<Option<Arc<dyn Authorizer>>>,
+    /// How many milliseconds a SubjectAccessReview takes.
+    review_lag: AtomicU64,
     /// Whether writes are refused, whatever else is.
     read_only: AtomicBool,
     /// Tokens that are accepted besides the member's own, and what requests with them meet.
@@ -170,6 +172,7 @@ impl Faults {
             // kube-apiserver keeps no watch cache of them (`DefaultWatchCacheSizes`), and bookmarks are the cache's.
             unmarked: Mutex::new(["events".to_owned()].into()),
             watch_lag: AtomicU64::new(0),
+            review_lag: AtomicU64::new(0),
             ready: AtomicBool::new(true),
             broken_openapi: AtomicBool::new(false),
             forged_openapi: AtomicBool::new(false),
@@ -266,6 +269,11 @@ impl Faults {
         let read_only = kind == RequestKind::Write && self.read_only.load(Ordering::SeqCst);
         let rejection = || self.rejection.lock().clone().filter(|own| own.meets(kind, resource, cluster_wide));
         if read_only { Some(Rejection::all(503)) } else { rejection() }
+    }
+
+    /// How long a SubjectAccessReview takes.
+    pub(crate) fn review_lag(&self) -> Duration {
+        Duration::from_millis(self.review_lag.load(Ordering::SeqCst))
     }
 
     /// Who judges what may be done, if anybody does.
@@ -475,6 +483,11 @@ impl Control {
     /// Has somebody judge what may be done; `None` lets everybody do everything.
     pub fn authorize(&self, authorizer: Option<Arc<dyn Authorizer>>) {
         *self.faults.authorizer.lock() = authorizer;
+    }
+
+    /// Has each SubjectAccessReview take so long from now on, as a webhook does.
+    pub fn lag_reviews(&self, lag: Duration) {
+        self.faults.review_lag.store(u64::try_from(lag.as_millis()).unwrap_or(u64::MAX), Ordering::SeqCst);
     }
 
     /// Refuses every write with 503, whatever else is refused, or takes writes again. What is done to the member itself

@@ -281,6 +281,10 @@ impl Api {
                 json!({"allowed": allows && !self.forbids(attributes), "reason": "simulated"})
             }
             "subjectaccessreviews" => {
+                let lag = self.faults().review_lag();
+                if !lag.is_zero() {
+                    tokio::time::sleep(lag).await;
+                }
                 let asked: Value = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
                 let said = self.faults().authorizer().map_or(Some(true), |own| own.reviewed(&asked["spec"]));
                 let may_not = || Status::forbidden(None, "", "subjectaccessreviews cannot be created");

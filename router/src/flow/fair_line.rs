@@ -3,7 +3,8 @@
 //! A client that asks for much has its own line, and nobody stands behind it there. Of the places that there are it may
 //! hold as many as it leaves to others, as in [`fair_share`](crate::flow::fair_share): so one that comes later finds a
 //! place that is free at once, though those which are taken are held for long.
-//! A client that holds none may have the last one.
+//! A client that holds none may have the last one. What is to be done first comes before all else that waits, and what
+//! a client holds of the one is nothing of what it may hold of the other.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,6 +19,16 @@ use crate::flow::long_answers::HolderQueues;
 /// How many wait before those are looked for that have gone away.
 const SWEPT_FROM: usize = 64;
 
+/// Which of those who wait come first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Turn {
+    /// Before all others.
+    First,
+    /// After those.
+    #[default]
+    Usual,
+}
+
 /// Places, and who waits for one.
 #[derive(Debug)]
 pub(crate) struct FairLine {
@@ -28,7 +39,9 @@ pub(crate) struct FairLine {
 #[derive(Debug)]
 struct FairLineQueue {
     taken: usize,
-    by_holder: HashMap<Holder, usize>,
+    by_holder: HashMap<(Turn, Holder), usize>,
+    /// Those who come before the others who wait.
+    first: HolderQueues<oneshot::Sender<Permit>>,
     waiting: HolderQueues<oneshot::Sender<Permit>>,
     /// How many wait when those are looked for next that have gone away.
     sweep_at: usize,
@@ -40,6 +53,7 @@ impl FairLine {
         let state = FairLineQueue {
             taken: 0,
             by_holder: HashMap::new(),
+            first: HolderQueues::default(),
             waiting: HolderQueues::default(),
             sweep_at: SWEPT_FROM,
         };
@@ -48,14 +62,23 @@ impl FairLine {
 
     /// Waits for a place. Cancel: dropping the future gives it up.
     pub(crate) async fn take(self: &Arc<Self>, holder: Holder) -> Option<Permit> {
+        self.take_in(Turn::Usual, holder).await
+    }
+
+    /// The same, of those who come first or of the others.
+    pub(crate) async fn take_in(self: &Arc<Self>, turn: Turn, holder: Holder) -> Option<Permit> {
         let (give, place) = oneshot::channel();
         {
             let mut state = self.state.lock();
-            if state.waiting.waiting() >= state.sweep_at {
+            if state.all_waiting() >= state.sweep_at {
+                state.first.retain(|waiting| !waiting.is_closed());
                 state.waiting.retain(|waiting| !waiting.is_closed());
-                state.sweep_at = (2 * state.waiting.waiting()).max(SWEPT_FROM);
+                state.sweep_at = (2 * state.all_waiting()).max(SWEPT_FROM);
             }
-            state.waiting.push(holder, give);
+            match turn {
+                Turn::First => state.first.push(holder, give),
+                Turn::Usual => state.waiting.push(holder, give),
+            }
         }
         self.advance();
         // Nobody's is dropped before it was given a place.
@@ -67,42 +90,50 @@ impl FairLine {
         // Places that nobody took any more are dropped after the lock: dropping one takes it.
         let mut untaken = Vec::new();
         let mut state = self.state.lock();
-        while let Some((holder, give)) = state.next(self.at_once) {
+        while let Some((whose, give)) = state.next(self.at_once) {
             if give.is_closed() {
                 continue;
             }
             state.taken += 1;
-            *state.by_holder.entry(holder).or_default() += 1;
+            *state.by_holder.entry(whose).or_default() += 1;
             let line = Arc::clone(self);
-            untaken.extend(give.send(Permit::new(move || line.give_back(holder))).err());
+            untaken.extend(give.send(Permit::new(move || line.give_back(whose))).err());
         }
         drop(state);
     }
 
-    fn give_back(self: &Arc<Self>, holder: Holder) {
-        self.state.lock().give_back(holder);
+    fn give_back(self: &Arc<Self>, whose: (Turn, Holder)) {
+        self.state.lock().give_back(whose);
         self.advance();
     }
 }
 
 impl FairLineQueue {
     /// The next who waits and may have one of the places that are free.
-    fn next(&mut self, at_once: usize) -> Option<(Holder, oneshot::Sender<Permit>)> {
-        let Self { taken, by_holder, waiting, .. } = self;
+    fn next(&mut self, at_once: usize) -> Option<((Turn, Holder), oneshot::Sender<Permit>)> {
+        let Self { taken, by_holder, first, waiting, .. } = self;
         let free = at_once - *taken;
-        let may = |holder| {
-            let own = by_holder.get(&holder).copied().unwrap_or(0);
+        let may = |turn: Turn, holder: Holder| {
+            let own = by_holder.get(&(turn, holder)).copied().unwrap_or(0);
             free > 0 && (own == 0 || own + 1 < free)
         };
-        waiting.next(may)
+        if let Some((holder, give)) = first.next(|holder| may(Turn::First, holder)) {
+            return Some(((Turn::First, holder), give));
+        }
+        let (holder, give) = waiting.next(|holder| may(Turn::Usual, holder))?;
+        Some(((Turn::Usual, holder), give))
     }
 
-    fn give_back(&mut self, holder: Holder) {
+    fn all_waiting(&self) -> usize {
+        self.first.waiting() + self.waiting.waiting()
+    }
+
+    fn give_back(&mut self, whose: (Turn, Holder)) {
         self.taken -= 1;
-        if let Some(own) = self.by_holder.get_mut(&holder) {
+        if let Some(own) = self.by_holder.get_mut(&whose) {
             *own -= 1;
             if *own == 0 {
-                self.by_holder.remove(&holder);
+                self.by_holder.remove(&whose);
             }
         }
     }
@@ -164,6 +195,24 @@ mod tests {
         drop((first, other));
         let served: Vec<_> = flood.iter_mut().filter_map(|asked| asked.as_mut().now_or_never()).collect();
         assert_eq!(served.len(), 1, "as many as it leaves, or the one that everybody may have");
+    }
+
+    #[test]
+    fn what_comes_first_does_not_wait_for_what_its_own_client_asked_before() {
+        let line = FairLine::new(8);
+        let (mut flood, mut waiting) = ask(&line, client(1), 1000);
+        // Another has what is left but one, which nobody may have who has any.
+        let (_others, _) = ask(&line, client(2), 2);
+        let (_last, _) = ask(&line, client(3), 1);
+        assert_eq!(line.state.lock().taken, 7);
+        let mut first: Vec<Asked<'_>> =
+            (0..2).map(|_| -> Asked<'_> { Box::pin(line.take_in(Turn::First, client(1))) }).collect();
+        let given: Vec<_> = first.iter_mut().filter_map(|asked| asked.as_mut().now_or_never()).collect();
+        assert_eq!(given.len(), 1, "the one place that is free, since it holds none of these");
+        // What is given back is theirs as soon as they may have it, and none of those who wait for longer.
+        drop((flood.pop(), flood.pop(), flood.pop()));
+        assert!(first[1].as_mut().now_or_never().is_some());
+        assert!(waiting.iter_mut().all(|asked| asked.as_mut().now_or_never().is_none()));
     }
 
     #[test]

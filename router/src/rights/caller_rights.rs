@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 use tributary_apimachinery::ClusterName;
 use tributary_authorization::{FleetRights, User};
 
@@ -27,9 +27,6 @@ use crate::stream_over::StreamOver;
 /// are asked about one by one after all of them, then for a whole cluster, then for its namespaces, and once more where
 /// rights changed meanwhile. Both times the groups and extras are asked about a few after the other.
 const ROUNDS_MAX: usize = 9 + 2 * IMPERSONATED_VALUES.div_ceil(ASKED_TOGETHER);
-
-/// When it is looked again at what lasts where too much is being asked.
-const CONFIRMED_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// The rights of whoever sends a request. Cheap to clone.
 #[derive(Clone)]
@@ -136,12 +133,10 @@ impl CallerRights {
         Box::pin(self.mirror.reviews().ask(self.actor.holder(), questions)).await
     }
 
-    /// Asks clusters whether what lasts is still allowed. Where too much is being asked it is looked at again a moment
-    /// later.
+    /// Asks clusters whether what lasts is still allowed, before all that requests ask.
     pub(super) async fn confirm(&self, questions: HashSet<(Question, u64)>) {
-        if self.ask(questions).await.is_err() {
-            sleep(CONFIRMED_AGAIN_AFTER).await;
-        }
+        // Boxed: it is a part of what lasts, and there only now and then.
+        Box::pin(self.mirror.reviews().confirm(self.actor.holder(), questions)).await;
     }
 
     /// What a decision had to know up to now, where somebody wants to know that: whether anything is to be asked first,

@@ -15,6 +15,7 @@ use super::mirror::RightsStamp;
 use super::needed::Needed;
 use super::read_place::ReadPlace;
 use super::readable::Readable;
+use super::unconfirmed::Unconfirmed;
 use super::visible::{VisibleClusters, covers};
 use crate::dispatch::Dispatched;
 use crate::stream_over::StreamOver;
@@ -32,15 +33,6 @@ pub(crate) enum ScopeChange {
     Further,
     /// It is over for the user's own sake.
     Over(StreamOver),
-}
-
-/// What rights count for that are not known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum UnknownRights {
-    /// What they were: they are being asked for.
-    AsBefore,
-    /// Nothing.
-    None,
 }
 
 /// The rights of one watch.
@@ -67,6 +59,10 @@ pub(crate) struct FollowedRights {
     until: Option<Instant>,
     /// Ends when what they were asked is known.
     asking: Option<oneshot::Receiver<()>>,
+    /// Those that have not answered it.
+    unconfirmed: Unconfirmed,
+    /// When what one of them said before ceases to count.
+    confirm_by: Option<Instant>,
 }
 
 /// The rights of a caller from a moment on: made before it is looked at what they may read, so that no change of it is
@@ -114,6 +110,8 @@ impl NotedRights {
             due,
             until,
             asking,
+            unconfirmed: Unconfirmed::default(),
+            confirm_by: None,
         }
     }
 }
@@ -121,7 +119,7 @@ impl NotedRights {
 impl FollowedRights {
     /// Why it is to end, if it is. Costs two loads while nothing has changed.
     pub(crate) fn look(&mut self) -> Option<ScopeChange> {
-        let mut is_another = self.is_answered() || self.is_to_be_asked();
+        let mut is_another = self.is_answered() || self.is_to_be_asked() || self.is_overdue();
         if self.clusters.has_changed().unwrap_or(false) {
             self.clusters.mark_unchanged();
             is_another = true;
@@ -152,7 +150,7 @@ impl FollowedRights {
         let due = self.due.map(|(at, _)| at);
         let due = match self.asking {
             None => due.into_iter().chain(self.until).min(),
-            Some(_) => due,
+            Some(_) => due.into_iter().chain(self.confirm_by).min(),
         };
         tokio::select! {
             _answered = or_never(self.asking.as_mut()) => {
@@ -185,18 +183,26 @@ impl FollowedRights {
         self.asking.is_none() && self.until.is_some_and(|until| until <= Instant::now())
     }
 
-    /// Judges by what is known, or has clusters asked first: as long as they do not answer, what they said counts. What
+    /// Whether a cluster has not answered for so long that what it said before does not count any more.
+    fn is_overdue(&self) -> bool {
+        self.confirm_by.is_some_and(|by| by <= Instant::now())
+    }
+
+    /// Judges by what is known, or has clusters asked first: until they answer, what they said counts for a while. What
     /// others have taken away by then counts at once.
     fn judge_anew(&mut self) {
         let now = Instant::now();
         let clusters = self.selected(&self.clusters.borrow());
         let (followed, Needed { open, until }) = self.rights.decided(|rights| rights.followed(&clusters, &self.place));
-        let judge = |unknown| self.judge(&clusters, &followed, now, unknown);
         if open.is_empty() {
-            (self.due, self.until, self.asking) = (judge(UnknownRights::None), until, None);
+            self.unconfirmed.clear();
+            self.confirm_by = None;
+            (self.due, self.until, self.asking) = (self.judge(&clusters, &followed, now), until, None);
             return;
         }
-        let due = judge(UnknownRights::AsBefore);
+        self.unconfirmed.note([&followed.0.unknown, &followed.1.unknown], now);
+        self.confirm_by = self.unconfirmed.ends(now);
+        let due = self.judge(&clusters, &followed, now);
         if due.is_some_and(|(at, _)| at <= now) {
             self.due = due;
         }
@@ -214,12 +220,7 @@ impl FollowedRights {
         clusters: &[ClusterName],
         (watched, visible): &(VisibleClusters, VisibleClusters),
         now: Instant,
-        unknown: UnknownRights,
     ) -> Option<(Instant, ScopeChange)> {
-        let is_as_before = |cluster: &ClusterName| {
-            unknown == UnknownRights::AsBefore
-                && (watched.unknown.contains(cluster) || visible.unknown.contains(cluster))
-        };
         let is_refused = !covers(watched, visible, &self.place);
         let later = |change| Some((self.due.map_or(now + GATHERED_FOR, |(at, _)| at), change));
         // A cluster that left is told of as such by the log.
@@ -227,7 +228,7 @@ impl FollowedRights {
         let (mut gains, mut losses) = (false, false);
         for (cluster, before) in known {
             let change = visible.by_name.get(cluster).map(|own| before.change(own));
-            losses |= change.map_or_else(|| !is_as_before(cluster), |change| change.losses);
+            losses |= change.map_or_else(|| !self.unconfirmed.counts(cluster, now), |change| change.losses);
             gains |= change.is_some_and(|change| change.gains);
         }
         let is_further = visible.by_name.keys().any(|cluster| !self.before.contains_key(cluster));

@@ -16,7 +16,7 @@ use super::SharedMode;
 use super::access_review;
 use super::mirror_state::BEHIND_MAX;
 use super::subject::Subject;
-use crate::flow::fair_line::FairLine;
+use crate::flow::fair_line::{FairLine, Turn};
 use crate::flow::fair_share::{Exceeded, FairShare, Portion, ShareMetrics};
 use crate::flow::holder::Holder;
 use crate::topology::Fleet;
@@ -37,6 +37,9 @@ const AT_ONCE: usize = 50;
 /// How many questions of one request are waited for at once of a cluster; the others follow as these are answered. 32:
 /// a user alone has half of the places there, so more would wait in line only.
 pub(super) const ASKED_TOGETHER: usize = 32;
+
+/// The same of one thing that lasts. 8: these are bounded by nothing but how much may last, and most need one or two.
+const CONFIRMED_TOGETHER: usize = 8;
 
 /// How many questions are waited for of a cluster, by all requests together. 8,192: some KiB each with what waits for
 /// it are 12 MiB, and a webhook that answers some thousand in a second is done with them in seconds. A user alone may
@@ -166,11 +169,12 @@ fn believed_for(allowed: bool) -> Duration {
 }
 
 /// A question that is waited for; it ends when the answer is noted, and is given up once nobody waits for it before it
-/// has been put.
+/// has been put, unless it comes first.
 type Flight = Shared<BoxFuture<'static, ()>>;
 
-/// The questions that are waited for, each with what tells it from another one of the same words.
-type Flights = HashMap<Question, (u64, WeakShared<BoxFuture<'static, ()>>)>;
+/// The questions that are waited for, by when it is their turn, each with what tells it from another one of the same
+/// words: one that comes first waits for none that does not.
+type Flights = HashMap<(Turn, Question), (u64, WeakShared<BoxFuture<'static, ()>>)>;
 
 /// What clusters have said.
 pub(super) struct Reviews {
@@ -311,6 +315,26 @@ impl Reviews {
         asker: Holder,
         questions: HashSet<(Question, u64)>,
     ) -> Result<(), Exceeded> {
+        self.ask_in(Turn::Usual, asker, questions).await
+    }
+
+    /// The same, of what lasts and is to be confirmed: before all that requests ask, which may be thousands of things
+    /// for the same user. A question that nobody waits for any more keeps its turn: whoever asks it again has that.
+    pub(super) async fn confirm(self: &Arc<Self>, asker: Holder, questions: HashSet<(Question, u64)>) {
+        // Nothing bounds these but how much may last.
+        let _never_exceeded = self.ask_in(Turn::First, asker, questions).await;
+    }
+
+    async fn ask_in(
+        self: &Arc<Self>,
+        turn: Turn,
+        asker: Holder,
+        questions: HashSet<(Question, u64)>,
+    ) -> Result<(), Exceeded> {
+        let together = match turn {
+            Turn::First => CONFIRMED_TOGETHER,
+            Turn::Usual => ASKED_TOGETHER,
+        };
         let mut by_cluster: BTreeMap<ClusterName, Vec<(Question, u64)>> = BTreeMap::new();
         for question in questions {
             by_cluster.entry(question.0.cluster.clone()).or_default().push(question);
@@ -319,8 +343,8 @@ impl Reviews {
         let asked = by_cluster.into_values().map(|questions| {
             let reviews = Arc::clone(self);
             let questions = stream::iter(questions.into_iter().map(Ok::<_, Exceeded>));
-            questions.try_for_each_concurrent(ASKED_TOGETHER, move |(question, generation)| {
-                let flight = reviews.flight(asker, question, generation);
+            questions.try_for_each_concurrent(together, move |(question, generation)| {
+                let flight = reviews.flight(turn, asker, question, generation);
                 async move {
                     flight?.await;
                     Ok::<(), Exceeded>(())
@@ -334,18 +358,31 @@ impl Reviews {
         }
     }
 
-    fn flight(self: &Arc<Self>, asker: Holder, question: Question, generation: u64) -> Result<Flight, Exceeded> {
+    fn flight(
+        self: &Arc<Self>,
+        turn: Turn,
+        asker: Holder,
+        question: Question,
+        generation: u64,
+    ) -> Result<Flight, Exceeded> {
         let mut flights = self.flights.lock();
-        if let Some(flight) = flights.get(&question).and_then(|(_, flight)| flight.upgrade()) {
+        let listed_as = (turn, question);
+        if let Some(flight) = flights.get(&listed_as).and_then(|(_, flight)| flight.upgrade()) {
             return Ok(flight);
         }
-        let line = self.line_of(&question.cluster);
-        let room = line.waiting.take(asker, 1)?;
+        let line = self.line_of(&listed_as.1.cluster);
+        let room = match turn {
+            Turn::First => None,
+            Turn::Usual => Some(line.waiting.take(asker, 1)?),
+        };
         let number = self.begun.fetch_add(1, Ordering::Relaxed);
-        let listed = Listed { reviews: Arc::clone(self), question: question.clone(), number, _room: room };
+        let listed = Listed { reviews: Arc::clone(self), listed_as: listed_as.clone(), number, _room: room };
         let flight: Flight = listed.fly(line.places, asker, generation).boxed().shared();
         if let Some(weak) = flight.downgrade() {
-            flights.insert(question, (number, weak));
+            flights.insert(listed_as, (number, weak));
+        }
+        if turn == Turn::First {
+            tokio::spawn(flight.clone());
         }
         Ok(flight)
     }
@@ -361,6 +398,8 @@ impl Reviews {
         let mut kept = self.kept.lock();
         let before = kept.get(question).unwrap_or_default();
         let said = match answer {
+            // It was asked in another turn as well, and later.
+            Some(_) if before.answer.is_some_and(|(_, own, _)| own > asked) => before,
             Some(allowed) => Said { answer: Some((allowed, asked, generation)), failed: None },
             None => Said { failed: Some(Instant::now()), ..before },
         };
@@ -377,18 +416,18 @@ impl Reviews {
 /// A question among those that are waited for, until this is dropped.
 struct Listed {
     reviews: Arc<Reviews>,
-    question: Question,
+    listed_as: (Turn, Question),
     number: u64,
-    /// Its part of what may be waited for.
-    _room: Portion,
+    /// Its part of what may be waited for, where that is bounded.
+    _room: Option<Portion>,
 }
 
 impl Listed {
     /// Waits for a place, and puts it.
     async fn fly(self, places: Arc<FairLine>, asker: Holder, generation: u64) {
-        let place = places.take(asker).await;
+        let place = places.take_in(self.listed_as.0, asker).await;
         let put = tokio::spawn(async move {
-            self.reviews.put(&self.question, generation).await;
+            self.reviews.put(&self.listed_as.1, generation).await;
             drop((self, place));
         });
         // It fails where the runtime ends.
@@ -400,8 +439,8 @@ impl Drop for Listed {
     fn drop(&mut self) {
         let mut flights = self.reviews.flights.lock();
         // Another may have taken its place by now.
-        if flights.get(&self.question).is_some_and(|(number, _)| *number == self.number) {
-            flights.remove(&self.question);
+        if flights.get(&self.listed_as).is_some_and(|(number, _)| *number == self.number) {
+            flights.remove(&self.listed_as);
         }
     }
 }
@@ -453,6 +492,37 @@ mod tests {
         drop((requests, of_ann));
         assert_eq!((reviews.flights.lock().len(), line.waiting.held()), (0, 0));
         drop(taken);
+    }
+
+    /// The flights of one user's requests are not looked at here, so that whatever is given a place keeps it.
+    #[tokio::test(start_paused = true)]
+    async fn what_lasts_is_confirmed_before_all_that_requests_ask() {
+        let fleet = Fleet::new(MemberShareMetrics::default(), BTreeMap::new());
+        let reviews = Reviews::new(fleet, SharedMode::default());
+        let eve = Holder::user("test", "eve");
+        let line = reviews.line_of(&ClusterName::new("a").unwrap());
+        let mut taken = Vec::new();
+        for number in 0..AT_ONCE {
+            taken.push(line.places.take(Holder::user("test", &number.to_string())).await);
+        }
+        let mut requests: Vec<_> = (0..2_000)
+            .map(|number| {
+                let (reviews, asked) = (Arc::clone(&reviews), (question("a", &number.to_string()), 0));
+                Box::pin(async move { reviews.ask(eve, HashSet::from([asked])).await })
+            })
+            .collect();
+        assert!(requests.iter_mut().all(|request| request.as_mut().now_or_never().is_none()));
+        // It keeps its turn, whoever waits for it, though another of the same words is asked by a request.
+        let lasting = question("a", "1999");
+        let confirmed = Box::pin(reviews.confirm(eve, HashSet::from([(lasting.clone(), 0)]))).now_or_never();
+        assert!(confirmed.is_none());
+        drop(taken.pop());
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        // The cluster has left, and so does not answer.
+        assert!(reviews.said(&lasting).failed.is_some(), "it was put");
+        assert!((0..1_999).all(|number| reviews.said(&question("a", &number.to_string())).failed.is_none()));
+        assert_eq!(reviews.flights.lock().len(), 2_000, "those of requests wait");
+        drop((requests, taken));
     }
 
     #[test]

@@ -194,6 +194,31 @@ async fn a_watch_ends_when_a_member_does_not_grant_it_any_more() {
     assert_eq!(shown(&ann, ALL).await, Vec::<String>::new());
 }
 
+/// Ann keeps a member busy with questions of her own, so that it cannot say no to what she has opened.
+#[tokio::test]
+async fn a_watch_does_not_outlast_its_right_behind_what_its_own_user_asks() {
+    let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
+    let ann = &fixture.user("ann", &[]);
+    let listed = ann.get(ALL).await.ok();
+    let path = format!("{ALL}?watch=1&resourceVersion={}", crate::harness::version(&listed));
+    let mut events = ann.watch(&path).await;
+    events.nothing().await;
+    pass(ALLOWED_FOR - Duration::from_secs(3)).await;
+    chains[1].set(Mode::Webhook("ann", "shop"));
+    // 25 of hers are with it at once, so that these take half a minute.
+    fixture.member("b").control().lag_reviews(Duration::from_millis(500));
+    let busy = futures::future::join_all((0..1_400).map(|number| async move {
+        let path = format!("{SHOP}/x{number}");
+        ann.get(&path).await.code
+    }));
+    let last = tokio::select! {
+        last = events.next() => last.unwrap(),
+        codes = busy => panic!("what she asked is answered first: {codes:?}"),
+        () = tokio::time::sleep(Duration::from_secs(15)) => panic!("she still has it"),
+    };
+    assert_eq!((&last["type"], &last["object"]["code"]), (&"ERROR".into(), &410.into()), "{last}");
+}
+
 #[tokio::test]
 async fn a_member_that_does_not_answer_is_not_known() {
     let (fixture, _chains) = of_b(Mode::WithoutReviews).await;
