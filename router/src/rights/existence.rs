@@ -7,7 +7,7 @@ use tributary_authorization::{Attributes, FleetRights};
 use super::actor::Whom;
 use super::caller_rights::CallerRights;
 use super::impersonation::{LetsBe, Mode, lets_be};
-use super::judged::Judged;
+use super::judged::{Basis, Judged};
 
 /// Whether a cluster is there for somebody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,12 +38,28 @@ impl CallerRights {
         if self.actor.reaches(cluster).is_err() {
             return Existence::Nowhere;
         }
-        let users = [Whom::Acting, Whom::User].map(|whom| self.actor.judged_by(cluster, whom));
         let is_undecided = self.basis.decides(&self.mirror, cluster).is_none();
-        if is_undecided || users.into_iter().any(|user| fleet.is_beyond(cluster, user)) {
+        // What a cluster says to what it is asked goes by all that it gives them.
+        let is_by_word = matches!(self.basis, Basis::Asked(_));
+        if is_undecided || (!is_by_word && self.is_beyond(fleet, cluster)) {
             return Existence::Unknown;
         }
         self.lets_be(fleet, cluster).map_or(Existence::Unknown, Existence::from)
+    }
+
+    /// Whether what a cluster allows is not known because it has, or gives the caller, more than is looked at. Whoever
+    /// administrates a namespace there can bring that about.
+    pub(super) fn is_unknown_by_excess(&self, fleet: &FleetRights, cluster: &ClusterName) -> bool {
+        match self.basis.decides(&self.mirror, cluster) {
+            None => self.mirror.is_too_large(cluster),
+            Some(_) => self.is_beyond(fleet, cluster),
+        }
+    }
+
+    /// Whether a cluster gives the user, or whom they ask to be, more than is looked at.
+    fn is_beyond(&self, fleet: &FleetRights, cluster: &ClusterName) -> bool {
+        let users = [Whom::Acting, Whom::User].map(|whom| self.actor.judged_by(cluster, whom));
+        users.into_iter().any(|user| fleet.is_beyond(cluster, user))
     }
 
     /// Whether a cluster is there for a request of the caller, and something `is_so` there; `None` where that is not

@@ -8,6 +8,8 @@ use tributary_authorization::Attributes;
 
 use super::actor::Whom;
 use super::caller_rights::CallerRights;
+use super::judged::Basis;
+use super::mirror_state::BEHIND_MAX;
 use super::needed::Needed;
 use super::unconfirmed::CONFIRMED_WITHIN;
 use crate::stream_over::StreamOver;
@@ -24,6 +26,17 @@ impl CallerRights {
         let fleet = self.mirror.compiled();
         self.there_for(&fleet, cluster, request, || self.judged(&fleet, Whom::Acting).allows(cluster, asked))
     }
+
+    /// The same rights by what a cluster says to what it is asked from `begun` on, where they are not known by excess:
+    /// that may be the caller's own doing, and keeps nothing open. `None` where nothing is too much.
+    fn by_word_in(&self, cluster: &ClusterName, begun: Instant) -> Option<Self> {
+        if !self.is_unknown_by_excess(&self.mirror.compiled(), cluster) {
+            return None;
+        }
+        let mut by_word = self.clone();
+        by_word.basis = Basis::Asked(begun);
+        Some(by_word)
+    }
 }
 
 /// What somebody was granted in one cluster: each of the verbs that opened what lasts.
@@ -32,14 +45,32 @@ impl CallerRights {
 /// rules may have. So the grant is lost once the mirror has seen it and sees it no more. A member that is asked is
 /// asked again as often as its answers hold: a minute after it says no, nothing lasts any more. Nor does what it has
 /// not confirmed a minute after what it said ceased to count.
+///
+/// Where it is not known for excess alone, the member is asked as well, whatever decides there. One that does not
+/// answer that for long enough is believed no longer, seen or not.
 pub(crate) struct FollowedGrant {
     rights: CallerRights,
     cluster: ClusterName,
     verbs: Vec<FollowedVerb>,
     asked: RequestInfo,
     changes: watch::Receiver<u64>,
+    /// When this began: what the member is asked for it alone is asked behind that.
+    begun: Instant,
+    /// Since when the member has not said what is not known for excess.
+    unsaid_since: Option<Instant>,
     /// Since when it has not been known whether the member that is asked grants what it has granted.
     unconfirmed: Option<Instant>,
+}
+
+/// What has become of a grant.
+#[derive(Default)]
+struct GrantChange {
+    /// One of its verbs is not granted any more.
+    is_lost: bool,
+    /// The member has not said yet what is not known for excess.
+    is_unsaid: bool,
+    /// It is not known, in another way, of a verb that was granted.
+    is_unknown: bool,
 }
 
 struct FollowedVerb {
@@ -59,25 +90,23 @@ impl FollowedGrant {
         let (rights, cluster, asked) = (rights.clone(), cluster.clone(), asked.clone());
         let verbs = verbs.into_iter().map(|verb| FollowedVerb { verb, is_seen: false }).collect();
         let changes = rights.changes();
-        let mut grant = Self { rights, cluster, verbs, asked, changes, unconfirmed: None };
+        let (begun, unsaid_since, unconfirmed) = (Instant::now(), None, None);
+        let mut grant = Self { rights, cluster, verbs, asked, changes, begun, unsaid_since, unconfirmed };
         grant.look();
         grant
     }
 
-    /// Ends once it is lost, or it is over for the user's own sake: where roles and bindings are not known it is not.
-    /// Cancelling is safe.
+    /// Ends once it is lost, or it is over for the user's own sake: where rights are not known it is not, but for
+    /// excess. Cancelling is safe.
     pub(crate) async fn lost(&mut self) -> StreamOver {
         loop {
             self.changes.mark_unchanged();
             if let Some(why) = self.rights.over() {
                 return why;
             }
-            let ((is_lost, is_unknown), Needed { open, until }) = self.look();
-            let is_asked = !open.is_empty() || until.is_some();
-            let since = (is_unknown && is_asked).then(|| self.unconfirmed.unwrap_or_else(Instant::now));
-            self.unconfirmed = since;
-            let confirm_by = since.map(|since| since + CONFIRMED_WITHIN);
-            if is_lost || confirm_by.is_some_and(|by| by <= Instant::now()) {
+            let (change, Needed { open, until }) = self.look();
+            let end = self.end(&change, !open.is_empty() || until.is_some());
+            if change.is_lost || end.is_some_and(|end| end <= Instant::now()) {
                 return StreamOver::RightLost;
             }
             let (rights, is_to_be_asked) = (self.rights.clone(), !open.is_empty());
@@ -89,7 +118,7 @@ impl FollowedGrant {
             };
             tokio::select! {
                 () = asked_or_over => {}
-                () = or_never(confirm_by.map(sleep_until)) => {}
+                () = or_never(end.map(sleep_until)) => {}
                 // The mirror ends with the process alone.
                 changed = self.changes.changed() => if changed.is_err() {
                     std::future::pending().await
@@ -98,18 +127,34 @@ impl FollowedGrant {
         }
     }
 
-    /// Whether one of the verbs is lost, and whether it is not known of one that was granted, with what has to be known
-    /// for that. Costs a lookup of the user's and the groups' grants in the cluster for each.
-    fn look(&mut self) -> ((bool, bool), Needed) {
-        let Self { rights, cluster, verbs, asked, .. } = self;
-        let asked = Attributes::of(asked);
+    /// When it ends unless the member says something, by what is not known for now.
+    fn end(&mut self, change: &GrantChange, is_asked: bool) -> Option<Instant> {
+        let now = Instant::now();
+        self.unsaid_since = change.is_unsaid.then(|| self.unsaid_since.unwrap_or(now));
+        self.unconfirmed = (change.is_unknown && is_asked).then(|| self.unconfirmed.unwrap_or(now));
+        let unsaid = self.unsaid_since.map(|since| since + BEHIND_MAX);
+        let unconfirmed = self.unconfirmed.map(|since| since + CONFIRMED_WITHIN);
+        unsaid.into_iter().chain(unconfirmed).min()
+    }
+
+    /// What has become of the verbs, and what has to be known for that. Costs a lookup of the user's and the groups'
+    /// grants in the cluster for each.
+    fn look(&mut self) -> (GrantChange, Needed) {
+        let Self { rights, cluster, verbs, asked, begun, .. } = self;
+        let (asked, begun) = (Attributes::of(asked), *begun);
         rights.decided(|rights| {
+            let by_word = rights.by_word_in(cluster, begun);
+            let (is_by_word, rights) = (by_word.is_some(), by_word.as_ref().unwrap_or(rights));
+            let mut change = GrantChange::default();
             // All are looked at, so that all are asked at once.
-            verbs.iter_mut().fold((false, false), |(is_lost, is_unknown), FollowedVerb { verb, is_seen }| {
+            for FollowedVerb { verb, is_seen } in verbs {
                 let granted = rights.grants(cluster, &asked, &asked.with_verb(verb));
                 let was_seen = std::mem::replace(is_seen, *is_seen || granted == Some(true));
-                (is_lost || (granted == Some(false) && was_seen), is_unknown || (granted.is_none() && was_seen))
-            })
+                change.is_lost |= granted == Some(false) && was_seen;
+                change.is_unsaid |= granted.is_none() && is_by_word;
+                change.is_unknown |= granted.is_none() && was_seen && !is_by_word;
+            }
+            change
         })
     }
 }

@@ -8,10 +8,13 @@ use http_body_util::BodyExt;
 use serde_json::json;
 use tokio::time::{Instant, timeout};
 use tributary_apimachinery::body::Body;
-use tributary_simulator::RequestKind;
+use tributary_authorization::GRANTED_WORDS_MAX;
+use tributary_simulator::{RequestKind, SimulatedCluster};
 
-use crate::harness::{Client, Fixture, until};
+use crate::harness::{Client, Fixture, items, pass, until};
+use crate::members::Rbac;
 use crate::rights::{RBAC, ann, binding, role};
+use crate::rights_detected::{Chain, Mode};
 
 /// Subresources whose answers go on: one of Kubernetes' own, and one that only an aggregated server knows
 /// (`subresources.kubevirt.io` has `console`, `vnc` and `usbredir`).
@@ -19,9 +22,13 @@ const SUBRESOURCES: [&str; 2] = ["log", "console"];
 
 /// Whether an answer ends, or breaks off, within some seconds.
 async fn ends(mut body: Body) -> bool {
-    let until = Instant::now() + Duration::from_secs(6);
+    ends_within(&mut body, Duration::from_secs(6)).await
+}
+
+async fn ends_within(body: &mut Body, time: Duration) -> bool {
+    let until = Instant::now() + time;
     while Instant::now() < until {
-        match timeout(Duration::from_secs(6), body.frame()).await {
+        match timeout(time, body.frame()).await {
             Ok(Some(Ok(_))) => {}
             Ok(_) => return true,
             Err(_) => return false,
@@ -74,6 +81,53 @@ async fn what_goes_on_ends_with_the_right_to_it() {
         fixture.member("a").delete(&format!("rolebindings.{RBAC}"), "shop", "ann-streams").unwrap();
         assert!(ends(body).await, "{subresource}: ann has lost the right, and is still sent what she opened");
     }
+}
+
+/// Binds somebody to so much in a namespace of its own that nobody looks at what they have.
+fn exceed(member: &SimulatedCluster, user: &str) {
+    const WORDS: usize = 4_000;
+    let names: Vec<_> = (0..WORDS).map(|number| number.to_string()).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    member.apply(role("own", "much", [&["get"], &[""], &["configmaps"], &names])).unwrap();
+    for number in 0..=GRANTED_WORDS_MAX / WORDS {
+        member.apply(binding("own", &format!("much-{number}"), ("Role", "much"), user)).unwrap();
+    }
+}
+
+/// Waits until it is not known what ann may do in `a`: a list leaves it out.
+async fn unknown(fixture: &Fixture) {
+    let ann = fixture.user("ann", &[]);
+    until(async || items(&ann.get("/api/v1/configmaps").await.ok()) == ["b/one-b", "b/two-b"]).await;
+}
+
+/// Ann administrates a namespace of `a`, and binds herself there to so much that nobody looks at it. What she has open
+/// by somebody else's binding goes on as long as that is there.
+#[tokio::test]
+async fn whoever_makes_their_own_rights_unknown_keeps_nothing_open() {
+    for subresource in SUBRESOURCES {
+        let (fixture, mut body) = opened(subresource).await;
+        let a = fixture.member("a");
+        exceed(a, "ann");
+        let rbac = Rbac::judge(a);
+        unknown(&fixture).await;
+        assert!(!ends_within(&mut body, Duration::from_secs(3)).await, "{subresource}: a says that it grants it");
+        a.delete(&format!("rolebindings.{RBAC}"), "shop", "ann-streams").unwrap();
+        rbac.learn(a);
+        assert!(ends(body).await, "{subresource}: ann has lost the right, and is still sent what she opened");
+    }
+}
+
+/// The same in a member that does not let this endpoint ask: nothing tells whether she still has the right.
+#[tokio::test]
+async fn what_nobody_says_of_rights_that_somebody_made_unknown_is_believed_for_minutes() {
+    let (fixture, mut body) = opened("log").await;
+    let a = fixture.member("a");
+    Chain::of(a, Mode::WithoutReviews);
+    exceed(a, "ann");
+    unknown(&fixture).await;
+    assert!(!ends_within(&mut body, Duration::from_secs(3)).await, "it may answer the next question");
+    pass(Duration::from_secs(6 * 60)).await;
+    assert!(ends(body).await, "it is not known for minutes that ann has the right, and she is still sent it");
 }
 
 /// A path that is no resource may be answered with a stream as well: `/logs/kube-apiserver.log`, or whatever an
