@@ -74,7 +74,7 @@ pub struct ReflectorTuning {
     /// How long a watch may be silent before it is taken for half-open, dropped and resumed. 90 s: members send a
     /// bookmark about each minute, and half of that again for a slow one. (A bookmark comes only if the version
     /// advanced, so on a member where nothing at all changes this resumes a good watch: a list of one object, which
-    /// tells whether the member was restored meanwhile, and a watch.)
+    /// tells whether the member was restored meanwhile, and a short watch, whose bookmark tells that it is there.)
     pub watch_silence: Duration,
     /// How long a WatchList may be silent before its end; then the collection is listed in pages. 10 s: the time after
     /// which client-go suspects a server that ignores `sendInitialEvents`; a consistent read waits 3 s at most.
@@ -90,7 +90,8 @@ pub struct ReflectorTuning {
     /// and its resumption, or the restart of a load balancer, are no news.
     pub stale_after: Duration,
     /// How long a watch must be open to count as re-established though nothing has come. 1 s: a member that accepts and
-    /// then ends or fails it does so at once.
+    /// then ends or fails it does so at once. After a watch that was silent something must come, where the member sends
+    /// bookmarks.
     pub settled_after: Duration,
     /// How long a waiter's version may be outstanding before the member is asked for progress. 200 ms: events of one's
     /// own writes come sooner by themselves, and of the 3 s that waiters have the asking takes 1.3 s.

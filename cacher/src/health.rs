@@ -43,6 +43,10 @@ struct Loss {
     is_end: bool,
     /// Whether a watch has been opened since.
     is_reopened: bool,
+    /// Whether a watch was silent, and nothing has come since.
+    is_silent: bool,
+    /// Whether a watch has been open for long enough since.
+    is_settled: bool,
 }
 
 impl Loss {
@@ -88,9 +92,23 @@ impl CacherHealth {
         }
     }
 
+    /// A watch has been open for long enough to count, and nothing has come of it. After silence that says nothing:
+    /// whoever stands before the member opens watches for it, and a watch is to bring at least bookmarks, where
+    /// there are any.
+    pub(crate) fn settled(&mut self, now: Instant, has_bookmarks: bool) {
+        match &mut self.lost {
+            Some(lost) if lost.is_silent && has_bookmarks => lost.is_settled = true,
+            _ => self.contact(now),
+        }
+    }
+
     /// Something came of the collection: an event, a bookmark, an answer.
     pub(crate) fn heard(&mut self, now: Instant) {
         self.heard = now;
+        let Some(lost) = &mut self.lost else { return };
+        if std::mem::take(&mut lost.is_silent) && lost.is_settled {
+            self.contact(now);
+        }
     }
 
     /// Changes do not arrive. The first loss since the last contact counts for the time, the latest for the reason.
@@ -98,12 +116,28 @@ impl CacherHealth {
         self.lost_since(now, now, reason);
     }
 
-    /// The same where the last that came was some time ago.
-    pub(crate) fn lost_since(&mut self, now: Instant, heard: Instant, reason: StaleReason) {
-        let (is_end, is_reopened) = (false, false);
+    /// The same of a watch of which nothing came any more: the last was some time ago.
+    pub(crate) fn silent(&mut self, now: Instant, heard: Instant, reason: StaleReason) {
+        self.lost_since(now, heard, reason);
+        if let Some(lost) = &mut self.lost {
+            lost.is_silent = true;
+        }
+    }
+
+    fn lost_since(&mut self, now: Instant, since: Instant, reason: StaleReason) {
+        let (is_end, is_reopened, is_settled) = (false, false, false);
         self.lost = Some(match self.lost.take() {
-            Some(before) => Loss { reason, is_end, is_reopened, ..before },
-            None => Loss { since: heard, noticed: now, reason, is_certain: false, is_end, is_reopened },
+            Some(before) => Loss { reason, is_end, is_reopened, is_settled, ..before },
+            None => Loss {
+                since,
+                noticed: now,
+                reason,
+                is_certain: false,
+                is_end,
+                is_reopened,
+                is_silent: false,
+                is_settled,
+            },
         });
         self.failed_at = Some(now);
         self.date_back();
@@ -394,13 +428,54 @@ mod tests {
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut health = CacherHealth::new(start, Duration::from_secs(5));
         health.synced();
-        health.lost_since(at(100), at(10), unreachable("silent"));
+        health.silent(at(100), at(10), unreachable("silent"));
         // It may be opened again at once, and nothing was missing then.
         assert_eq!(health.state(at(104)), CacherState::Synced);
         assert_eq!(health.turns_stale_at(at(104)), Some(at(105)));
         assert_eq!(health.state(at(105)), CacherState::Stale { since: at(10), reason: unreachable("silent") });
         health.lost(at(110), unreachable("refused"));
         assert_eq!(health.state(at(110)), CacherState::Stale { since: at(10), reason: unreachable("refused") });
+    }
+
+    #[test]
+    fn after_silence_a_watch_that_is_open_and_brings_nothing_is_no_contact() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let stale = || CacherState::Stale { since: at(10), reason: unreachable("silent") };
+        let mut health = CacherHealth::new(start, Duration::from_secs(5));
+        health.synced();
+        // It is opened again and again, and as silent as before.
+        for second in [100, 190, 280] {
+            health.silent(at(second), at(second - 90), unreachable("silent"));
+            health.reopened();
+            health.settled(at(second + 1), true);
+            assert_eq!((health.state(at(second + 5)), health.continuity()), (stale(), Continuity::Broken));
+        }
+        // That another failure comes between changes nothing.
+        health.lost(at(300), unreachable("refused"));
+        health.ended(at(301), unreachable("silent"));
+        health.reopened();
+        health.settled(at(302), true);
+        assert_eq!((health.state(at(302)), health.continuity()), (stale(), Continuity::Broken));
+        health.heard(at(303));
+        assert_eq!((health.state(at(303)), health.continuity()), (CacherState::Synced, Continuity::Resumed(at(303))));
+        // Something comes before the watch has been open for long.
+        health.silent(at(400), at(310), unreachable("silent"));
+        health.heard(at(401));
+        assert_eq!(health.continuity(), Continuity::Broken);
+        health.settled(at(402), true);
+        assert_eq!(health.continuity(), Continuity::Resumed(at(402)));
+        // Where there are no bookmarks silence is no news.
+        health.silent(at(500), at(410), unreachable("silent"));
+        health.settled(at(501), false);
+        assert_eq!((health.state(at(600)), health.continuity()), (CacherState::Synced, Continuity::Resumed(at(501))));
+        // Nor is it while something else was wrong.
+        health.lost(at(700), unreachable("refused"));
+        health.settled(at(701), true);
+        assert_eq!(health.continuity(), Continuity::Resumed(at(701)));
+        health.silent(at(800), at(710), unreachable("silent"));
+        health.synced();
+        assert_eq!((health.state(at(900)), health.continuity()), (CacherState::Synced, Continuity::Unbroken));
     }
 
     #[test]

@@ -11,7 +11,7 @@
 //!     │   Expired     ┌──────────────┐──┐ Ended after Proved, or Renewed: resume at once
 //!     ├───────────────│    Watch     │◀─┘ Progress: resume with a short one (list anew,
 //!     │               └──────────────┘    where it sends no bookmarks)
-//!     │                │ Silent,   ▲ Latest, not behind
+//!     │                │ Silent,   ▲ Latest, not behind; after Silent a short one
 //!     │                │ Suspect   │
 //!     │                ▼           │
 //!     │   Latest,     ┌──────────────┐
@@ -133,6 +133,9 @@ pub(crate) struct Machine {
     unproved: bool,
     /// Whether a page, or a list in one piece, broke off, and none has come since.
     broke_off: bool,
+    /// Whether a watch was silent, and none has come to its end since: watches are short ones until then. Such a one
+    /// tells whether the member is there, by its bookmark, or whether there are any of this collection, by its end.
+    is_silent: bool,
     /// How much is asked for at once.
     amount: Amount,
 }
@@ -142,7 +145,8 @@ impl Machine {
     pub(crate) fn start(page_size: u32) -> (Self, Action) {
         let amount = Amount::new(page_size);
         let phase = ReflectorPhase::WatchList;
-        Self { phase, streaming: true, void: false, failures: 0, unproved: false, broke_off: false, amount }.list()
+        let (void, unproved, broke_off, is_silent) = (false, false, false, false);
+        Self { phase, streaming: true, void, failures: 0, unproved, broke_off, is_silent, amount }.list()
     }
 
     /// Whether the list under way makes versions before it void.
@@ -241,13 +245,14 @@ impl Machine {
             Input::Progress { bookmarks: true } => self.open(ReflectorRequest::Watch { short: true }),
             Input::Progress { bookmarks: false } => self.list(),
             Input::Renewed => self.open(ReflectorRequest::Watch { short: false }),
-            Input::Ended if proved => self.open(ReflectorRequest::Watch { short: false }),
+            Input::Ended if proved => Self { is_silent: false, ..self }.open(ReflectorRequest::Watch { short: false }),
             // The first that ends with nothing may be chance; after that it is a failure like others.
             Input::Ended if self.failures == 0 => {
                 Self { failures: 1, ..self }.open(ReflectorRequest::Watch { short: false })
             }
             Input::Ended => self.wait(ReflectorRequest::Latest, None),
-            Input::Silent | Input::Suspect => self.open(ReflectorRequest::Latest),
+            Input::Silent => Self { is_silent: true, ..self }.open(ReflectorRequest::Latest),
+            Input::Suspect => self.open(ReflectorRequest::Latest),
             // A member that expires the very version of its list is not to be listed without pause. One that has merely
             // forgotten an older version, as after its restart, is well: to wait out what failed before would keep its
             // objects old for half a minute.
@@ -306,6 +311,12 @@ impl Machine {
     }
 
     fn open(self, target: ReflectorRequest) -> (Self, Action) {
+        // A list says as much.
+        let is_silent = self.is_silent && !target.begins_list();
+        let target = match target {
+            ReflectorRequest::Watch { short } => ReflectorRequest::Watch { short: short || is_silent },
+            target => target,
+        };
         let phase = match &target {
             ReflectorRequest::WatchList => ReflectorPhase::WatchList,
             ReflectorRequest::Page { continue_token, .. } => {
@@ -318,7 +329,7 @@ impl Machine {
                 ReflectorPhase::LatestThenPage { continue_token: continue_token.clone() }
             }
         };
-        (Self { phase, ..self }, Action::Open(target))
+        (Self { phase, is_silent, ..self }, Action::Open(target))
     }
 
     fn wait_to_list(self, at_least: Option<Duration>) -> (Self, Action) {
@@ -630,7 +641,39 @@ mod tests {
                 (FAILED, wait(1)),
             ],
         );
-        after_sync("a silent watch is dropped", vec![(Input::Silent, open(ReflectorRequest::Latest))]);
+        let silent = || vec![(Input::Silent, open(ReflectorRequest::Latest))];
+        after_sync(
+            "a silent watch is replaced by a short one, and that by a long one once it has come to its end",
+            silent()
+                .into_iter()
+                .chain([
+                    (Input::Latest { behind: false }, open(SHORT)),
+                    (Input::Proved, Action::Read),
+                    (Input::Silent, open(ReflectorRequest::Latest)),
+                    (FAILED, wait(1)),
+                    (Input::Elapsed, open(ReflectorRequest::Latest)),
+                    (Input::Latest { behind: false }, open(SHORT)),
+                    (Input::Proved, Action::Read),
+                    (Input::Renewed, open(SHORT)),
+                    (Input::Proved, Action::Read),
+                    (Input::Ended, open(WATCH)),
+                    (Input::Proved, Action::Read),
+                    (Input::Ended, open(WATCH)),
+                ])
+                .collect(),
+        );
+        after_sync(
+            "so it is after a list",
+            silent()
+                .into_iter()
+                .chain([
+                    (Input::Latest { behind: true }, open(ReflectorRequest::WatchList)),
+                    (Input::InitialEnd, Action::Read),
+                    (Input::Proved, Action::Read),
+                    (Input::Ended, open(WATCH)),
+                ])
+                .collect(),
+        );
         after_sync(
             "a failure asks for the latest version first",
             vec![

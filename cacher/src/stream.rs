@@ -53,7 +53,7 @@ pub(crate) enum WatchWakeup {
     Read(Option<Result<Frame<Bytes>, BoxError>>),
     /// Nothing came for too long.
     Silent,
-    /// The watch has been open for long enough.
+    /// The watch has been open for long enough, and has brought nothing that counts.
     Settled,
     /// Progress calls.
     Progress(Call),

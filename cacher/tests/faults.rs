@@ -8,7 +8,7 @@ use std::time::Duration;
 use common::*;
 use tokio::time::Instant;
 use tributary_apimachinery::ResourceVersion;
-use tributary_cacher::{CacherState, ReflectorTuning, StaleReason, Update};
+use tributary_cacher::{CacherState, Continuity, ReflectorTuning, StaleReason, Update};
 
 #[tokio::test(start_paused = true)]
 async fn an_expired_watch_is_relisted_while_the_old_state_is_served() {
@@ -89,6 +89,28 @@ async fn a_silent_watch_is_dropped_and_resumed() {
     assert!(feed.is_dropped());
     asked.text(list(&[], 6, None));
     member.expect(&["watch=1", "resourceVersion=6"]).await;
+}
+
+/// Whoever stands before a member may open watches for it, and bring nothing of them.
+#[tokio::test(start_paused = true)]
+async fn a_collection_whose_watches_stay_silent_is_stale_until_one_brings_something() {
+    let (cacher, mut member, mut updates) = start();
+    let mut feeds = vec![member.sync(&[], 5).await];
+    updates.synced().await;
+    let heard = Instant::now();
+    for _ in 0..3 {
+        member.expect(&["limit=1"]).await.text(list(&[], 5, None));
+        feeds.push(member.expect(&["watch=1", "resourceVersion=5", "timeoutSeconds=3"]).await.stream());
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        let state = cacher.state();
+        assert!(matches!(state, CacherState::Stale { since, .. } if since == heard), "{state:?}, not since {heard:?}");
+        assert_eq!(*cacher.continuity().borrow(), Continuity::Broken);
+    }
+    // One that says no more than what is held already.
+    let feed = feeds.pop().unwrap();
+    feed.send(bookmark(5));
+    state(&cacher, |state| *state == CacherState::Synced).await;
+    assert!(matches!(*cacher.continuity().borrow(), Continuity::Resumed(_)));
 }
 
 #[tokio::test(start_paused = true)]

@@ -77,6 +77,27 @@ async fn a_bookmark_that_does_not_come_is_not_waited_for_again() {
     assert!(third.is_ok());
 }
 
+/// A quiet collection is silent where no bookmarks come: that is found out before it is told as stale.
+#[tokio::test(start_paused = true)]
+async fn silence_where_no_bookmarks_come_is_no_news() {
+    let (cacher, mut member, mut updates) = start_of("example.com", "widgets");
+    let mut feeds = vec![member.sync(&[pod("a", 1)], 5).await];
+    updates.synced().await;
+    let states = cacher.states();
+    for _ in 0..3 {
+        member.expect(&["limit=1"]).await.text(list(&[], 20, None));
+        let short = member.expect(&["resourceVersion=5&", "timeoutSeconds=3"]).await.stream();
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        drop(short);
+        let long = member.expect(&["resourceVersion=5&"]).await;
+        assert!(!long.uri.contains("timeoutSeconds=3"), "{}", long.uri);
+        // It is silent once more.
+        feeds.push(long.stream());
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        assert!(!states.has_changed().unwrap(), "{cacher:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_short_watch_that_ends_before_its_time_says_nothing_of_bookmarks() {
     let (cacher, mut member, mut updates) = start_of("example.com", "widgets");

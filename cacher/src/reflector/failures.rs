@@ -17,12 +17,23 @@ use crate::stream::MemberWatch;
 const DECODE_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 impl Reflector {
+    /// The watch has brought something.
     pub(super) fn prove(&mut self, stream: &mut MemberWatch) -> Input {
-        stream.proved = true;
-        self.wakes.proved();
         if stream.deferred.is_none() {
             self.health.contact(Instant::now());
         }
+        self.proved(stream)
+    }
+
+    /// The watch has been open for long enough.
+    pub(super) fn settle(&mut self, stream: &mut MemberWatch) -> Input {
+        self.health.settled(Instant::now(), self.progress.has_bookmarks());
+        self.proved(stream)
+    }
+
+    fn proved(&mut self, stream: &mut MemberWatch) -> Input {
+        stream.proved = true;
+        self.wakes.proved();
         Input::Proved
     }
 
@@ -43,7 +54,7 @@ impl Reflector {
             return Input::Silent;
         }
         let text = format!("the watch was silent for {} s", silence.as_secs());
-        self.health.lost_since(Instant::now(), stream.heard_at(), StaleReason::Unreachable(text));
+        self.health.silent(Instant::now(), stream.heard_at(), StaleReason::Unreachable(text));
         Input::Silent
     }
 

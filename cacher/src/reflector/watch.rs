@@ -39,7 +39,7 @@ impl Reflector {
                 WatchWakeup::Read(Some(Err(error))) => Some(self.unreachable(&error)),
                 WatchWakeup::Read(None) => Some(self.ended(&stream)),
                 WatchWakeup::Silent => Some(self.silent(&stream)),
-                WatchWakeup::Settled => Some(self.prove(&mut stream)),
+                WatchWakeup::Settled => Some(self.settle(&mut stream)),
                 WatchWakeup::Progress(call) => self.progress(call, &stream),
                 WatchWakeup::Renewed => Some(Input::Renewed),
             };
