@@ -248,3 +248,25 @@ async fn what_comes_first_is_known_before_events_are_read_on() {
     drop(feed);
     member.expect(&["watch=1"]).await;
 }
+
+/// Whoever stands before a member may have forgotten all watches of it, those of what comes first as well.
+#[tokio::test(start_paused = true)]
+async fn what_comes_first_is_known_before_a_silent_watch_is_resumed() {
+    let precedence = Precedence::default();
+    precedence.begin();
+    let config = CacherConfig { precedence: precedence.clone(), ..config(ReflectorTuning::default()) };
+    let (cacher, mut member, mut updates) = start_of_config(config);
+    let _silent = member.sync(&[], 5).await;
+    updates.synced().await;
+    sleep(Duration::from_secs(60)).await;
+    precedence.known(Instant::now());
+    member.expect(&["limit=1"]).await.text(list(&[], 5, None));
+    sleep(Duration::from_secs(20)).await;
+    assert!(!member.is_asked(), "what was known before the silence was noticed is not enough");
+    assert!(matches!(cacher.state(), CacherState::Stale { .. }), "{cacher:?}");
+    precedence.wanted().await;
+    precedence.known(Instant::now());
+    let feed = member.expect(&["watch=1"]).await.stream();
+    feed.send(event("ADDED", &pod("a", 6)));
+    assert!(matches!(updates.next().await, tributary_cacher::Update::Changes { .. }));
+}

@@ -53,6 +53,8 @@ impl Reflector {
         if stream.initial {
             return Input::Silent;
         }
+        // What comes first may have been as silent.
+        self.failed_at = Some(Instant::now());
         let text = format!("the watch was silent for {} s", silence.as_secs());
         self.health.silent(Instant::now(), stream.heard_at(), StaleReason::Unreachable(text));
         Input::Silent

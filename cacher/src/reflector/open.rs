@@ -76,7 +76,7 @@ impl Reflector {
         }
     }
 
-    /// After a failure, waits until what comes first is known as of later than that.
+    /// After a failure, or silence, waits until what comes first is known as of later than that.
     async fn let_precede(&mut self) -> Result<(), ResetAsked> {
         if let Some(failed_at) = self.failed_at {
             let precedence = self.shared.config.precedence.clone();

@@ -52,7 +52,7 @@ pub(crate) struct Reflector {
     pub(super) wakes: Wakes,
     /// The place of the list that is under way, where it takes one.
     pub(super) list_place: Option<ListPlace>,
-    /// When the last attempt failed, until what comes first is known as of a later moment.
+    /// When the last attempt failed, or a watch was found silent, until what comes first is known as of a later moment.
     pub(super) failed_at: Option<Instant>,
     /// Whether a request has been begun.
     pub(super) has_asked: bool,
