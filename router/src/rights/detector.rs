@@ -81,7 +81,7 @@ pub(super) fn start(mirror: Weak<dyn MirroredRules>, cluster: &Arc<Cluster>) -> 
 
 impl Detector {
     async fn run(self) {
-        let (mut turn, mut answered) = (0, Instant::now());
+        let (mut turn, mut refuted, mut answered) = (0, Vec::new(), Instant::now());
         loop {
             let (asked, connections) = (Instant::now(), self.client.connections_made());
             if !self.wait_until_read().await {
@@ -89,11 +89,12 @@ impl Detector {
             }
             // Its roles may be here before it has said what it serves, without which nothing is found out.
             self.cluster.asked_once().await;
-            let found = self.found(&mut turn).await;
+            let found = self.found(turn, &mut refuted).await;
             let Some(mirror) = self.mirror.upgrade() else { return };
             match found {
                 Ok(decider) => {
                     answered = Instant::now();
+                    turn += 1;
                     mirror.decided(&self.cluster, decider);
                 }
                 // What holds of a cluster that is out of reach is for the state of its mirror to say.
@@ -128,12 +129,12 @@ impl Detector {
         }
     }
 
-    /// What decides there. What speaks against its roles is looked into again, as long as it may be of a delay.
-    async fn found(&self, turn: &mut usize) -> Result<Decider, NoAnswer> {
+    /// What decides there. What speaks against its roles is looked into again, as long as it may be of a delay: it is
+    /// asked about the same. `refuted` is what it did not allow when it was last asked.
+    async fn found(&self, turn: usize, refuted: &mut Vec<Sample>) -> Result<Decider, NoAnswer> {
         let mut doubted = 0;
         loop {
-            *turn += 1;
-            let found = self.ask(*turn).await?;
+            let found = self.ask(turn, refuted).await?;
             doubted += 1;
             match &found {
                 Decider::Review(cause) if cause.may_be_of_delay() && doubted < DOUBTED_MAX => sleep(AGAIN_AFTER).await,
@@ -142,11 +143,11 @@ impl Detector {
         }
     }
 
-    async fn ask(&self, turn: usize) -> Result<Decider, NoAnswer> {
+    async fn ask(&self, turn: usize, refuted: &mut Vec<Sample>) -> Result<Decider, NoAnswer> {
         let found = match self.settled()? {
             // All that is open is whether it lets us ask.
             Some(cause) => confirm(self.client.transport(), nobody()).await.map(|_| Decider::Review(cause)),
-            None => self.evidence(turn).await.map(|evidence| decide(&evidence)),
+            None => self.evidence(turn, refuted).await.map(|evidence| decide(&evidence)),
         };
         match found {
             Ok(decider) => Ok(decider),
@@ -165,7 +166,7 @@ impl Detector {
         Ok(Place { serves_openshift, has_base_path: self.client.has_base_path() }.cause())
     }
 
-    async fn evidence(&self, turn: usize) -> Result<Evidence, NoAnswer> {
+    async fn evidence(&self, turn: usize, refuted: &mut Vec<Sample>) -> Result<Evidence, NoAnswer> {
         let account = access_review::own_account(self.client.transport()).await?;
         let endpoints = well(&self.client.endpoints());
         let mut reviews = Vec::new();
@@ -181,20 +182,38 @@ impl Detector {
                 compiled.allows(name, account.user(), &Attributes::Resource(asked))
             });
             let mirrored = compiled.rules(name, account.user(), NAMESPACE).into_iter().cloned().collect();
-            (mirrored, may_read, mirror.samples(name, SAMPLES, turn))
+            let is_allowed =
+                |sample: &Sample| compiled.allows(name, sample.user(), &Attributes::Resource(sample.attributes()));
+            let samples = asked_about(refuted.as_slice(), mirror.samples(name, SAMPLES, turn), is_allowed);
+            (mirrored, may_read, samples)
         };
         let places = endpoints.iter().copied().cycle();
         let questions =
             samples.into_iter().zip(places).map(|(sample, at)| confirm(self.client.transport_to(at), sample));
         let questions: Vec<_> = questions.collect();
-        let mut answers = stream::iter(questions).buffer_unordered(SAMPLES_AT_ONCE);
-        let mut refuted = None;
+        // In their order: as long as the first is refuted, the same is told.
+        let mut answers = stream::iter(questions).buffered(SAMPLES_AT_ONCE);
+        let mut not_allowed = Vec::new();
         while let Some(answer) = answers.next().await {
-            refuted = refuted.or(answer?);
+            not_allowed.extend(answer?);
         }
+        *refuted = not_allowed;
         let open = confirm(self.client.transport(), nobody()).await?.is_none().then(nobody);
-        Ok(Evidence { may_read_roles, mirrored, reviews, refuted, open })
+        Ok(Evidence { may_read_roles, mirrored, reviews, refuted: refuted.first().cloned(), open })
     }
+}
+
+/// What a cluster is asked about: first what it did not allow when it was last asked, as long as its roles and bindings
+/// do. What was found once counts until it says otherwise of just that, not until it confirms something else.
+fn asked_about(refuted: &[Sample], others: Vec<Sample>, is_allowed: impl Fn(&Sample) -> bool) -> Vec<Sample> {
+    let mut asked: Vec<_> = refuted.iter().filter(|sample| is_allowed(sample)).cloned().collect();
+    for sample in others {
+        if !asked.contains(&sample) {
+            asked.push(sample);
+        }
+    }
+    asked.truncate(SAMPLES);
+    asked
 }
 
 /// The sample, if the cluster does not allow it.
@@ -231,4 +250,21 @@ pub(super) fn well(endpoints: &[EndpointStatus]) -> Vec<usize> {
     let all = || endpoints.iter().enumerate();
     let well: Vec<_> = all().filter(|(_, endpoint)| is_well(endpoint)).map(|(place, _)| place).collect();
     if well.is_empty() { all().map(|(place, _)| place).collect() } else { well }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_refuted_is_asked_about_first() {
+        let sample = |user: &str| Sample { user: user.to_owned(), ..nobody() };
+        let others = |count: usize| (0..count).map(|number| sample(&number.to_string())).collect::<Vec<_>>();
+        let [refuted, gone] = ["refuted", "gone"].map(sample);
+        let asked = asked_about(&[refuted.clone(), gone.clone(), sample("1")], others(3), |own| *own != gone);
+        assert_eq!(asked, [refuted.clone(), sample("1"), sample("0"), sample("2")]);
+        let asked = asked_about(std::slice::from_ref(&refuted), others(SAMPLES), |_| true);
+        assert_eq!((asked.len(), &asked[0]), (SAMPLES, &refuted));
+        assert_eq!(asked_about(&[], others(2), |_| false), others(2));
+    }
 }

@@ -233,6 +233,36 @@ async fn a_webhook_that_is_added_while_a_member_runs_is_found_within_a_minute() 
     decided(&fixture, "b", RightsDecider::Rbac).await;
 }
 
+/// Twenty samples are few of a hundred and more bindings: whom a webhook denies something is not among them each time.
+#[tokio::test]
+async fn what_a_webhook_denies_one_of_many_is_asked_about_again_once_it_is_found() {
+    let (fixture, chains) = found_out([Mode::Rbac, Mode::Rbac, Mode::Rbac]).await;
+    let (b, chain) = (fixture.member("b"), &chains[1]);
+    for number in 0..100 {
+        b.apply(binding("", &format!("u{number}-reads"), ("ClusterRole", "reader"), &format!("u{number}"))).unwrap();
+    }
+    chain.learn(b);
+    decided(&fixture, "b", RightsDecider::Rbac).await;
+    chain.set(Mode::HiddenWebhook("u50", ""));
+    let is_asked = async || report(&fixture, "b").await.rights_decider == Some(RightsDecider::Review);
+    for _ in 0..12 {
+        pass(Duration::from_secs(61)).await;
+        if is_asked().await {
+            break;
+        }
+    }
+    let why = decided(&fixture, "b", RightsDecider::Review).await;
+    assert!(why.contains("it does not allow what its roles and bindings do: user \"u50\""), "{why}");
+    // What others may do does not speak for it.
+    for _ in 0..3 {
+        pass(Duration::from_secs(61)).await;
+        assert!(is_asked().await);
+    }
+    chain.set(Mode::Rbac);
+    pass(Duration::from_secs(61)).await;
+    decided(&fixture, "b", RightsDecider::Rbac).await;
+}
+
 /// Behind a new connection may be another server.
 #[tokio::test]
 async fn a_new_connection_has_a_member_asked_anew() {
