@@ -16,6 +16,7 @@
 mod access_review;
 mod actor;
 mod audience;
+mod basis;
 mod caller_rights;
 mod candidates;
 mod changes;

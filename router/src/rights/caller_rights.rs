@@ -13,7 +13,8 @@ use tributary_apimachinery::ClusterName;
 use tributary_authorization::{FleetRights, User};
 
 use super::actor::{Actor, Whom};
-use super::judged::{Basis, Judged};
+use super::basis::Basis;
+use super::judged::Judged;
 use super::mirror::{RightsMirror, RightsStamp};
 use super::needed::Needed;
 use super::reviews::{ASKED_TOGETHER, Question};

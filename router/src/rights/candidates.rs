@@ -9,10 +9,10 @@ use tributary_authentication::AUTHENTICATED_GROUP;
 use tributary_authorization::{Attributes, FleetRights, User};
 
 use super::actor::Whom;
+use super::basis::Decides;
 use super::caller_rights::CallerRights;
 use super::existence::{Existence, both, does_in};
 use super::impersonation::Mode;
-use super::mirror::Decides;
 
 /// The clusters that there are for one request.
 #[derive(Clone, Debug, Default)]

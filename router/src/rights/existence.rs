@@ -5,9 +5,10 @@ use tributary_apimachinery::ClusterName;
 use tributary_authorization::{Attributes, FleetRights};
 
 use super::actor::Whom;
+use super::basis::Basis;
 use super::caller_rights::CallerRights;
 use super::impersonation::{LetsBe, Mode, lets_be};
-use super::judged::{Basis, Judged};
+use super::judged::Judged;
 
 /// Whether a cluster is there for somebody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

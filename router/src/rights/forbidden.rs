@@ -5,10 +5,10 @@ use tributary_authentication::NotSent;
 use tributary_authorization::{Attributes, FleetRights, ResourceAttributes};
 
 use super::actor::Whom;
+use super::basis::Decides;
 use super::caller_rights::CallerRights;
 use super::existence::does_in;
 use super::impersonation::{ImpersonationFilter, Refused, refused};
-use super::mirror::Decides;
 use super::read_place::ReadPlace;
 use crate::refusal::{ForbiddenActing, ForbiddenPath, ForbiddenRequest, Refusal, RequestRefusal};
 

@@ -7,8 +7,8 @@ use tributary_apimachinery::{ClusterName, RequestInfo, or_never};
 use tributary_authorization::Attributes;
 
 use super::actor::Whom;
+use super::basis::Basis;
 use super::caller_rights::CallerRights;
-use super::judged::Basis;
 use super::mirror_state::BEHIND_MAX;
 use super::needed::Needed;
 use super::unconfirmed::CONFIRMED_WITHIN;

@@ -4,30 +4,16 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tokio::time::Instant;
 use tributary_apimachinery::ClusterName;
 use tributary_authentication::MemberRules;
 use tributary_authorization::{Attributes, FleetRights, User};
 
 use super::actor::{Actor, Whom};
-use super::mirror::{Decides, RightsMirror};
+use super::basis::{Basis, Decides};
+use super::mirror::RightsMirror;
 use super::needed::Needed;
 use super::reviews::{Known, Question};
 use super::subject::Subject;
-
-/// By what of what is known rights are judged.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Basis {
-    /// All that counts, also what a cluster said before it was out of reach: what somebody is shown from memory.
-    #[default]
-    Held,
-    /// What one cluster allows now, by what decides that there: nothing else is judged so. `None` where that is not
-    /// known.
-    Now(Option<Decides>),
-    /// The same of a cluster whose roles and bindings decide, and may be others than are held: what it says to what it
-    /// was asked since this moment.
-    Asked(Instant),
-}
 
 impl Basis {
     /// By what it is decided what users may do in a cluster; `None` where that is not known.

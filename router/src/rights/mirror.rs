@@ -20,6 +20,7 @@ use tributary_proxy::Transport;
 
 use self::probes::ImpersonationProbes;
 use super::SharedMode;
+use super::basis::{Basis, Decides};
 use super::compiled::CompiledRights;
 use super::confirmation::{self, Confirmation};
 use super::decider::{Decider, ReviewCause};
@@ -27,7 +28,6 @@ use super::detector::{self, MirroredRules};
 use super::feed::MirrorFeed;
 use super::impersonation::ImpersonationFilter;
 use super::impersonation_probe::{self, ImpersonationSeen};
-use super::judged::Basis;
 use super::mirror_state::MirrorState;
 use super::obstacle::Obstacle;
 use super::reviews::Reviews;
@@ -107,17 +107,6 @@ impl KnownRights {
     fn counts(&self, now: Instant) -> bool {
         self.state.holds(now) && self.decider != Decider::Undecided
     }
-}
-
-/// By what it is decided what users may do in a cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Decides {
-    /// Its roles and bindings.
-    Rules,
-    /// What it says when it is asked.
-    Reviews,
-    /// What it says when it is asked, of what it answers itself: nothing of it is shown from memory.
-    Live,
 }
 
 /// What tells what somebody may do at one moment from what they may at another.

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::future::{BoxFuture, Shared, WeakShared, try_join_all};
-use futures::{FutureExt, TryStreamExt, stream};
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tributary_apimachinery::ClusterName;
@@ -331,30 +332,41 @@ impl Reviews {
         asker: Holder,
         questions: HashSet<(Question, u64)>,
     ) -> Result<(), Exceeded> {
-        let together = match turn {
-            Turn::First => CONFIRMED_TOGETHER,
-            Turn::Usual => ASKED_TOGETHER,
-        };
         let mut by_cluster: BTreeMap<ClusterName, Vec<(Question, u64)>> = BTreeMap::new();
         for question in questions {
             by_cluster.entry(question.0.cluster.clone()).or_default().push(question);
         }
         // Each by itself: one that is slow keeps nobody from asking the others.
-        let asked = by_cluster.into_values().map(|questions| {
-            let reviews = Arc::clone(self);
-            let questions = stream::iter(questions.into_iter().map(Ok::<_, Exceeded>));
-            questions.try_for_each_concurrent(together, move |(question, generation)| {
-                let flight = reviews.flight(turn, asker, question, generation);
-                async move {
-                    flight?.await;
-                    Ok::<(), Exceeded>(())
-                }
-            })
-        });
+        let asked: Vec<_> =
+            by_cluster.into_values().map(|questions| self.ask_one_cluster(turn, asker, questions).boxed()).collect();
         // Those that are not answered by then are not known.
         match tokio::time::timeout(WAITED_MAX, try_join_all(asked)).await {
             Ok(asked) => asked.map(drop),
             Err(_) => Ok(()),
+        }
+    }
+
+    /// A few at the same time.
+    async fn ask_one_cluster(
+        self: &Arc<Self>,
+        turn: Turn,
+        asker: Holder,
+        questions: Vec<(Question, u64)>,
+    ) -> Result<(), Exceeded> {
+        let together = match turn {
+            Turn::First => CONFIRMED_TOGETHER,
+            Turn::Usual => ASKED_TOGETHER,
+        };
+        let (mut left, mut flights) = (questions.into_iter(), FuturesUnordered::new());
+        loop {
+            while flights.len() < together
+                && let Some((question, generation)) = left.next()
+            {
+                flights.push(self.flight(turn, asker, question, generation)?);
+            }
+            if flights.next().await.is_none() {
+                return Ok(());
+            }
         }
     }
 

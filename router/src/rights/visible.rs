@@ -8,11 +8,11 @@ use tributary_authorization::{Attributes, ResourceAttributes, Visible};
 
 use super::actor::Whom;
 use super::audience::Audience;
+use super::basis::Decides;
 use super::caller_rights::CallerRights;
 use super::existence::{Existence, both, does_in};
 use super::impersonation::Mode;
 use super::judged::Judged;
-use super::mirror::Decides;
 use super::read_place::ReadPlace;
 use super::reviewed;
 

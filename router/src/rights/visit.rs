@@ -4,10 +4,10 @@ use tributary_apimachinery::ClusterName;
 use tributary_authorization::{Attributes, FleetRights};
 
 use super::actor::Whom;
+use super::basis::Decides;
 use super::caller_rights::CallerRights;
 use super::existence::Existence;
 use super::impersonation::{LetsBe, lets_be};
-use super::mirror::Decides;
 use crate::refusal::Refusal;
 
 impl CallerRights {

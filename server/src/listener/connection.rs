@@ -125,7 +125,14 @@ impl<H: Handler> ClientConnection<H> {
             Some(asked) => self.tls.config(host_name(asked).as_ref()),
             None => self.tls.config_at(own_address),
         };
-        hello.into_stream(config).await
+        match hello.into_stream(config).into_fallible().await {
+            Ok(stream) => Ok(stream),
+            Err((error, mut stream)) => {
+                // What is wrong is told as an alert, which has been written and not been flushed.
+                stream.flush().await?;
+                Err(error)
+            }
+        }
     }
 
     /// Answers requests until either side closes the connection. The connection is boxed before anything is waited for,
