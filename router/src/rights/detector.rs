@@ -9,7 +9,7 @@ use futures::{StreamExt, stream};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, DropGuard};
-use tributary_apimachinery::{ClusterAuthorization, ClusterName};
+use tributary_apimachinery::{ClusterAuthorization, ClusterName, NOBODY};
 use tributary_authorization::{Attributes, FleetRights, RbacKind, ResourceAttributes, Sample};
 use tributary_proxy::{ClusterClient, EndpointStatus, ReachabilityState, Transport, nearest_tick};
 
@@ -40,9 +40,6 @@ const SAMPLES_AT_ONCE: usize = 4;
 
 /// The namespace in which our own rules are compared. Each cluster has it.
 const NAMESPACE: &str = "default";
-
-/// A user whom nobody gives anything to. Whoever may do something by that name may do it by any.
-const NOBODY: &str = "tributary.dev:nobody";
 
 /// The roles and bindings that are asked about, and whoever is told what is found.
 pub(super) trait MirroredRules: Send + Sync + 'static {

@@ -8,7 +8,7 @@
 use std::cell::Cell;
 
 use tributary_apimachinery::status::go_quote;
-use tributary_apimachinery::{FieldError, ServiceAccount, is_dns_subdomain};
+use tributary_apimachinery::{FieldError, MASTERS_GROUP, ServiceAccount, is_dns_subdomain};
 use tributary_authentication::UserInfo;
 use tributary_authorization::{Attributes, ResourceAttributes};
 
@@ -18,8 +18,6 @@ use super::reviews::ASKED_TOGETHER;
 const AUTHENTICATION: &str = "authentication.k8s.io";
 /// The version in which kube-apiserver asks whether somebody may be impersonated (`mode.go`).
 const VERSION: &str = "v1";
-/// The group of all who may do everything (`user.SystemPrivilegedGroup`).
-const MASTERS: &str = "system:masters";
 /// From how many groups, or values of extras, on it is first asked whether all are allowed
 /// (`manyAuthorizationChecksInLoop`).
 const MANY: usize = 4;
@@ -261,8 +259,8 @@ fn constrained_beside_the_name(given: &UserInfo, mode: Mode) -> Vec<Check<'_>> {
     if given.groups.iter().any(String::is_empty) {
         checks.push(Check::Never(a_group, "impersonating the empty string group is not allowed".to_owned()));
     }
-    if given.groups.iter().any(|own| own == MASTERS) {
-        let masters = Impersonated { name: MASTERS, ..a_group };
+    if given.groups.iter().any(|own| own == MASTERS_GROUP) {
+        let masters = Impersonated { name: MASTERS_GROUP, ..a_group };
         checks.push(Check::Never(masters, "impersonating the system:masters group is not allowed".to_owned()));
     }
     let groups = given.groups.iter().map(|name| Impersonated { name, ..a_group }).collect();
