@@ -129,7 +129,7 @@ impl<H: Handler> ClientConnection<H> {
             Ok(stream) => Ok(stream),
             Err((error, mut stream)) => {
                 // What is wrong is told as an alert, which has been written and not been flushed.
-                stream.flush().await?;
+                let _unsent = stream.flush().await;
                 Err(error)
             }
         }
