@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
-use tributary_apimachinery::{ClusterName, Mount, RequestInfo, rewrite};
+use tributary_apimachinery::{ClusterName, rewrite};
 
 use crate::body::{self, Body};
 use crate::caller::Caller;
@@ -32,13 +32,6 @@ const WHO_BODY: &[u8] = br#"{"kind":"SelfSubjectReview","apiVersion":"authentica
 /// The request that asks it.
 const WHO_ASKS: SentRequest<'_> = SentRequest { method: &Method::POST, path: WHO, query: None };
 
-/// What a cluster was asked in a client's name.
-pub(super) struct Question<'a> {
-    pub(super) method: Method,
-    pub(super) path: &'a str,
-    pub(super) query: Option<&'a str>,
-}
-
 /// The answer to a request in the name of one of many users, unless the cluster says that this endpoint may not act as
 /// them.
 ///
@@ -48,7 +41,7 @@ pub(super) struct Question<'a> {
 pub(super) async fn unless_not_let(
     cluster: &Arc<Cluster>,
     caller: &Caller,
-    question: Question<'_>,
+    sent: &SentRequest<'_>,
     answer: Response<Body>,
 ) -> Result<Response<Body>, Refusal> {
     if caller.rights().is_none() || caller.comes_with_own_token(&cluster.setup) {
@@ -60,20 +53,20 @@ pub(super) async fn unless_not_let(
         note_lets_act(cluster, answer.status());
         return Ok(answer);
     }
-    Box::pin(unless_it_says_so(cluster, caller, question, answer)).await
+    Box::pin(unless_it_says_so(cluster, caller, sent, answer)).await
 }
 
 /// The same of a short refusal, which is read.
 async fn unless_it_says_so(
     cluster: &Arc<Cluster>,
     caller: &Caller,
-    question: Question<'_>,
+    sent: &SentRequest<'_>,
     answer: Response<Body>,
 ) -> Result<Response<Body>, Refusal> {
     let (head, incoming) = answer.into_parts();
     let text = body::whole_up_to(incoming, REFUSAL_BYTES_MAX).await.unwrap_or_default();
-    match question.lacking(cluster.name(), &text) {
-        Some(lacking) => Err(not_let(cluster, caller, question, lacking, &text).await),
+    match lacking(sent, cluster.name(), &text) {
+        Some(lacking) => Err(not_let(cluster, caller, sent, lacking, &text).await),
         None => Ok(Response::from_parts(head, body::full(text))),
     }
 }
@@ -85,32 +78,23 @@ fn note_lets_act(cluster: &Cluster, status: StatusCode) {
     }
 }
 
-impl Question<'_> {
-    /// The request as the cluster reads it that it is sent to: the path is its own, whatever it begins with.
-    fn info(&self, cluster: &ClusterName) -> Option<RequestInfo> {
-        RequestInfo::parse_at(&Mount::Cluster(cluster.clone()), self.method.as_str(), self.path, self.query).ok()
-    }
-
-    /// What our account lacks, by what a kube-apiserver says; `None` where it speaks of somebody else.
-    fn lacking(&self, cluster: &ClusterName, text: &[u8]) -> Option<Lacking> {
-        let message = rewrite::status_message(text)?;
-        let verb = refused_verb(&message)?;
-        let lacking = match verb.strip_prefix("impersonate")? {
-            "" => Lacking::Impersonation,
-            mode if mode.starts_with(':') => Lacking::Impersonation,
-            mode if mode.starts_with("-on:") => Lacking::ThisInTheirName,
-            _ => return None,
-        };
-        // The message begins with the resource as the path has it, and nobody serves one of such a name: what it says
-        // then may be the client's own words.
-        let info = self.info(cluster)?;
-        let is_plain =
-            |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.'));
-        let is_named_plainly = info
-            .resource()
-            .is_none_or(|request| is_plain(&request.resource.resource) && is_plain(&request.resource.group));
-        is_named_plainly.then_some(lacking)
-    }
+/// What our account lacks, by what a kube-apiserver says to what it was sent; `None` where it speaks of somebody else.
+fn lacking(sent: &SentRequest<'_>, cluster: &ClusterName, text: &[u8]) -> Option<Lacking> {
+    let message = rewrite::status_message(text)?;
+    let verb = refused_verb(&message)?;
+    let lacking = match verb.strip_prefix("impersonate")? {
+        "" => Lacking::Impersonation,
+        mode if mode.starts_with(':') => Lacking::Impersonation,
+        mode if mode.starts_with("-on:") => Lacking::ThisInTheirName,
+        _ => return None,
+    };
+    // The message begins with the resource as the path has it, and nobody serves one of such a name: what it says then
+    // may be the client's own words.
+    let info = sent.info(cluster).ok()?;
+    let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.'));
+    let is_named_plainly =
+        info.resource().is_none_or(|request| is_plain(&request.resource.resource) && is_plain(&request.resource.group));
+    is_named_plainly.then_some(lacking)
 }
 
 /// The verb that a message says is refused: `pods "x" is forbidden: User "ann" cannot VERB …`, with the name only where
@@ -146,11 +130,11 @@ fn unquoted(text: &str) -> Option<&str> {
 async fn not_let(
     cluster: &Arc<Cluster>,
     caller: &Caller,
-    question: Question<'_>,
+    sent: &SentRequest<'_>,
     lacking: Lacking,
     text: &Bytes,
 ) -> Refusal {
-    let info = question.info(cluster.name());
+    let info = sent.info(cluster.name()).ok();
     if let (Some(rights), Some(info)) = (caller.rights(), &info)
         && let Some(refusal) = rights.settled(|rights| rights.refused_by(cluster.name(), info)).await
     {
@@ -184,16 +168,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_read_as_the_cluster_reads_it() {
-        let path = "/clusters/b/api/v1/secrets";
-        let info = Question { method: Method::GET, path, query: None }.info(&ClusterName::new("a").unwrap()).unwrap();
-        assert_eq!((&*info.path, info.resource()), (path, None));
-    }
-
-    #[test]
     fn the_account_is_told_from_the_user_by_the_verb_alone() {
         let cluster = ClusterName::new("a").unwrap();
         let pod = "/api/v1/namespaces/n/pods/x";
+        let secrets = "/api/v1/namespaces/n/secrets?labelSelector=x";
         let odd = "/api/v1/namespaces/n/x%20is%20forbidden:%20User%20%22a%22%20cannot%20impersonate%20b";
         for (path, message, expected) in [
             (
@@ -221,6 +199,13 @@ mod tests {
                 r#"pods is forbidden: User "tributary" cannot impersonate-on:user-info:list resource "pods""#,
                 Some(Lacking::ThisInTheirName),
             ),
+            // What this process asks comes with its query.
+            (
+                secrets,
+                r#"secrets is forbidden: User "tributary" cannot impersonate-on:user-info:list resource "secrets""#,
+                Some(Lacking::ThisInTheirName),
+            ),
+            (secrets, r#"secrets is forbidden: User "ann" cannot list resource "secrets""#, None),
             // The user's own, whatever they ask for, and whatever is said why.
             (pod, r#"pods "cannot impersonate:" is forbidden: User "ann" cannot get resource "pods""#, None),
             (
@@ -243,12 +228,12 @@ mod tests {
             (pod, "cannot impersonate resource", None),
             (pod, "", None),
         ] {
-            let question = Question { method: Method::GET, path, query: None };
+            let sent = SentRequest { method: &Method::GET, path, query: None };
             let status = Status { message: message.to_owned(), ..Status::forbidden(None, "", "") };
             let text = serde_json::to_vec(&status).unwrap();
-            assert_eq!(question.lacking(&cluster, &text), expected, "{message}");
+            assert_eq!(lacking(&sent, &cluster, &text), expected, "{message}");
         }
-        let question = Question { method: Method::GET, path: pod, query: None };
-        assert_eq!(question.lacking(&cluster, b"cannot impersonate resource"), None);
+        let sent = SentRequest { method: &Method::GET, path: pod, query: None };
+        assert_eq!(lacking(&sent, &cluster, b"cannot impersonate resource"), None);
     }
 }

@@ -10,7 +10,7 @@ use tributary_apimachinery::{Permit, RequestClass, RequestInfo};
 use tributary_proxy::{ClusterClient, ForwardError, RequestIdentity};
 
 use super::lasting::Lasting;
-use super::not_let::{Question, unless_not_let};
+use super::not_let::unless_not_let;
 use crate::body::{self, Body};
 use crate::caller::Caller;
 use crate::refusal::{MemberRefusal, Refusal, RequestRefusal};
@@ -53,10 +53,10 @@ async fn answered(
     info: &RequestInfo,
     query: Option<&str>,
 ) -> Result<Response<Body>, Refusal> {
-    let sent = SentRequest { method: request.method(), path: &info.path, query };
+    let method = request.method().clone();
+    let sent = SentRequest { method: &method, path: &info.path, query };
     let identity = caller.identity(&cluster.setup, &sent).await?;
     let client = addressed(cluster, &mut request, &info.path, query)?;
-    let question = Question { method: request.method().clone(), path: &info.path, query };
     let place = RequestPermit::from(place(cluster, caller, &request)?);
     request.extensions_mut().insert(place.clone());
     let mut stage = note(cluster, caller, &mut request);
@@ -65,7 +65,7 @@ async fn answered(
     drop(waiting);
     stage.answered(answer.status().as_u16());
     drop(stage);
-    let answer = unless_not_let(cluster, caller, question, answer).await?;
+    let answer = unless_not_let(cluster, caller, &sent, answer).await?;
     Ok(match answer.status() {
         // What is switched has a connection of its own from now on, and is counted as such.
         StatusCode::SWITCHING_PROTOCOLS => answer,
@@ -85,18 +85,18 @@ pub(crate) async fn ask(
     mut request: Request<Body>,
     path: &str,
 ) -> Result<Response<Body>, Refusal> {
-    let sent = SentRequest { method: request.method(), path, query: None };
+    let method = request.method().clone();
+    let sent = SentRequest { method: &method, path, query: None };
     let identity = caller.identity(&cluster.setup, &sent).await?;
     if let Some(dispatched) = &caller.dispatched {
         dispatched.may_ask(cluster.name())?;
     }
     let mut stage = note(cluster, caller, &mut request);
     let _waiting = caller.awaited.wait_for(cluster.name());
-    let question = Question { method: request.method().clone(), path, query: None };
     let answer = ask_as(cluster, identity, request, path).await?;
     stage.answered(answer.status().as_u16());
     drop(stage);
-    unless_not_let(cluster, caller, question, answer).await
+    unless_not_let(cluster, caller, &sent, answer).await
 }
 
 /// Asks one cluster in our own name, for what is no client's: what it says may be told to all of them.

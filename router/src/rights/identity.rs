@@ -24,7 +24,7 @@ impl SentRequest<'_> {
     ///
     /// # Errors
     /// 400 where it cannot be read.
-    fn info(&self, cluster: &ClusterName) -> Result<RequestInfo, Refusal> {
+    pub(crate) fn info(&self, cluster: &ClusterName) -> Result<RequestInfo, Refusal> {
         let target = match self.query {
             Some(query) => format!("{}?{query}", self.path),
             None => self.path.to_owned(),
