@@ -94,5 +94,8 @@ pub use selector::{FieldSelector, LabelSelector, SelectorBounds};
 pub use service_account::{SERVICE_ACCOUNT_USERNAME_PREFIX, ServiceAccount};
 pub use snapshot::{Scope, Snapshot, Walk};
 pub use status::{FieldError, Status, StatusCause, StatusDetails, StatusMetadata, StatusReason};
-pub use user_names::{ANONYMOUS_USER, AUTHENTICATED_GROUP, MASTERS_GROUP, NOBODY, UNAUTHENTICATED_GROUP};
+pub use user_names::{
+    ANONYMOUS_USER, AUTHENTICATED_GROUP, MASTERS_GROUP, NOBODY, NODE_USER_PREFIX, NODES_GROUP, SYSTEM_PREFIX,
+    UNAUTHENTICATED_GROUP,
+};
 pub use when_woken::WhenWoken;

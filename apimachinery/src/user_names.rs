@@ -1,6 +1,17 @@
 //! Names of users and groups that mean something in each cluster by themselves (apiserver
 //! `pkg/authentication/user/user.go`), and one that means nothing in any.
 
+/// What begins the names that mean something in each cluster by themselves: those of its ServiceAccounts and of its own
+/// components.
+pub const SYSTEM_PREFIX: &str = "system:";
+
+/// What begins the name of a node's user: `system:node:NAME` (apiserver
+/// `pkg/endpoints/filters/impersonation/mode.go`).
+pub const NODE_USER_PREFIX: &str = "system:node:";
+
+/// The group of all nodes (`NodesGroup`).
+pub const NODES_GROUP: &str = "system:nodes";
+
 /// The user that whoever has no credentials is (`Anonymous`).
 pub const ANONYMOUS_USER: &str = "system:anonymous";
 

@@ -3,18 +3,17 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-use tributary_apimachinery::{ANONYMOUS_USER, AUTHENTICATED_GROUP, ClusterName, MASTERS_GROUP, UNAUTHENTICATED_GROUP};
+use tributary_apimachinery::{
+    ANONYMOUS_USER, AUTHENTICATED_GROUP, ClusterName, MASTERS_GROUP, NODE_USER_PREFIX, NODES_GROUP, SYSTEM_PREFIX,
+    UNAUTHENTICATED_GROUP,
+};
 
 use crate::user::{Authority, Reach, UserInfo};
 use crate::verifier_name::VerifierName;
 
-/// Names that mean something in each cluster by themselves.
-pub(crate) const SYSTEM: &str = "system:";
-/// A node of a cluster.
-const NODE: &str = "system:node:";
 /// Groups that no member is ever told: the first may do everything, the second is what kubelets are. Nor users of these
 /// names.
-const NEVER_SENT: [&str; 2] = [MASTERS_GROUP, "system:nodes"];
+const NEVER_SENT: [&str; 2] = [MASTERS_GROUP, NODES_GROUP];
 /// Users whom no verifier names, and groups that would take `system:authenticated` away.
 const ANONYMOUS: [&str; 2] = [ANONYMOUS_USER, UNAUTHENTICATED_GROUP];
 
@@ -123,20 +122,20 @@ fn sent_name(name: &str, own: bool) -> Result<&str, NotSent> {
     match name {
         "" => Err(NotSent::NoName),
         name if is_never_sent(name) => Err(NotSent::Never { what: "user", name: name.to_owned() }),
-        name if !own && name.starts_with(SYSTEM) => Err(NotSent::SystemName(name.to_owned())),
+        name if !own && name.starts_with(SYSTEM_PREFIX) => Err(NotSent::SystemName(name.to_owned())),
         name => Ok(name),
     }
 }
 
 /// Whether a member is told of a group.
 fn is_sent_group(group: &str, own: bool) -> bool {
-    let is_known = own || group == AUTHENTICATED_GROUP || !group.starts_with(SYSTEM);
+    let is_known = own || group == AUTHENTICATED_GROUP || !group.starts_with(SYSTEM_PREFIX);
     !group.is_empty() && !is_never_sent(group) && is_known
 }
 
 /// Whether no member is ever told of a user, or of a group, of this name.
 fn is_never_sent(name: &str) -> bool {
-    name.starts_with(NODE) || NEVER_SENT.contains(&name) || ANONYMOUS.contains(&name)
+    name.starts_with(NODE_USER_PREFIX) || NEVER_SENT.contains(&name) || ANONYMOUS.contains(&name)
 }
 
 /// The extras that are sent, with keys in lower case as headers carry them: `A` and `a` arrive as one key, so they are
@@ -308,8 +307,8 @@ mod tests {
             let authority = Authority { verifier: "test".into(), reach };
             if let Ok(sent) = identity_for(&user(&name, &groups), &authority, &cluster("a"), &MemberRules::default()) {
                 for word in sent.groups.iter().chain([&sent.username]) {
-                    assert!(!NEVER_SENT.contains(&word.as_str()) && !word.starts_with(NODE), "{word}");
-                    assert!(own || !word.starts_with(SYSTEM), "{word}");
+                    assert!(!NEVER_SENT.contains(&word.as_str()) && !word.starts_with(NODE_USER_PREFIX), "{word}");
+                    assert!(own || !word.starts_with(SYSTEM_PREFIX), "{word}");
                 }
             }
         }

@@ -37,7 +37,6 @@ pub use request_header::{FrontProxyError, RequestHeaders};
 pub use review_bounds::TooManyReviews;
 pub use token_authenticator::{Authenticated, TokenAuthenticationError, TokenAuthenticator, TokenReviews};
 pub use token_review::{ReviewError, TokenReviewer, review_answer, review_request};
-pub use tributary_apimachinery::AUTHENTICATED_GROUP;
 pub use user::{Authority, Reach, UserInfo};
 pub use verifier_name::VerifierName;
 pub use verifiers::{Addressed, BearerToken, Refused, Verifier, VerifierRules};

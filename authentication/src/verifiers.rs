@@ -1,9 +1,8 @@
 //! Who is asked about a bearer token, and in which order. Pure: nothing is sent for a token before this has decided.
 
-use tributary_apimachinery::ClusterName;
+use tributary_apimachinery::{ClusterName, SYSTEM_PREFIX};
 
 use crate::configuration::JwtAuthenticator;
-use crate::identity::SYSTEM;
 use crate::jwt::{Token, TokenError};
 use crate::member_keys::{MemberKeys, Signer};
 use crate::user::{Authority, Reach, UserInfo};
@@ -55,7 +54,7 @@ impl Verifier<'_> {
             Self::Issuer(issuer) => {
                 Authority { verifier: VerifierName::issuer(&issuer.issuer_url), reach: Reach::Everywhere }
             }
-            Self::TokenReviewCluster(cluster) if !user.username.starts_with(SYSTEM) => {
+            Self::TokenReviewCluster(cluster) if !user.username.starts_with(SYSTEM_PREFIX) => {
                 Authority { verifier: VerifierName::cluster(cluster), reach: Reach::EverywhereFrom((*cluster).clone()) }
             }
             Self::TokenReviewCluster(cluster) | Self::Signer(cluster) | Self::Member(cluster) => {

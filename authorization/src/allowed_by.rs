@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use tributary_apimachinery::MASTERS_GROUP;
 use tributary_apimachinery::status::go_quote;
 
 use crate::object::{Binding, Subject};
@@ -50,7 +51,7 @@ pub(crate) fn role_not_found(binding: &Binding) -> String {
 impl fmt::Display for AllowedBy<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Masters => f.write_str("Group \"system:masters\""),
+            Self::Masters => write!(f, "Group {MASTERS_GROUP:?}"),
             Self::Binding(binding) => binding.fmt(f),
         }
     }

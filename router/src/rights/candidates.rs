@@ -4,8 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tributary_apimachinery::{ClusterName, ClusterSelector};
-use tributary_authentication::AUTHENTICATED_GROUP;
+use tributary_apimachinery::{AUTHENTICATED_GROUP, ClusterName, ClusterSelector};
 use tributary_authorization::{Attributes, FleetRights, User};
 
 use super::actor::Whom;

@@ -8,7 +8,7 @@
 use std::cell::Cell;
 
 use tributary_apimachinery::status::go_quote;
-use tributary_apimachinery::{FieldError, MASTERS_GROUP, ServiceAccount, is_dns_subdomain};
+use tributary_apimachinery::{FieldError, MASTERS_GROUP, NODE_USER_PREFIX, ServiceAccount, is_dns_subdomain};
 use tributary_authentication::UserInfo;
 use tributary_authorization::{Attributes, ResourceAttributes};
 
@@ -98,7 +98,7 @@ impl Mode {
         match ServiceAccount::of_user(&given.username) {
             Some(_) => is_name_alone.then_some(Self::ServiceAccount),
             // No cluster is told of them. Of a name that is none of a node it is user-info there.
-            None if given.username.starts_with("system:node:") => None,
+            None if given.username.starts_with(NODE_USER_PREFIX) => None,
             None => Some(Self::UserInfo),
         }
     }
