@@ -5,7 +5,7 @@ use std::fmt;
 use tributary_apimachinery::MASTERS_GROUP;
 use tributary_apimachinery::status::go_quote;
 
-use crate::object::{Binding, Subject};
+use crate::object::{Binding, RbacKind, Subject};
 
 /// By what a request is allowed.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +45,7 @@ impl<'a> UserBinding<'a> {
 pub(crate) fn role_not_found(binding: &Binding) -> String {
     let Some(role) = &binding.role else { return "unsupported role reference kind".to_owned() };
     let resource = if role.namespace.is_empty() { "clusterrole" } else { "role" };
-    format!("{resource}.rbac.authorization.k8s.io {} not found", go_quote(&role.name))
+    format!("{resource}.{} {} not found", RbacKind::GROUP, go_quote(&role.name))
 }
 
 impl fmt::Display for AllowedBy<'_> {

@@ -23,6 +23,9 @@ pub enum RbacKind {
 }
 
 impl RbacKind {
+    /// The API group of all of them.
+    pub const GROUP: &str = "rbac.authorization.k8s.io";
+
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Role, Self::RoleBinding, Self::ClusterRole, Self::ClusterRoleBinding];
 

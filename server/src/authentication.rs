@@ -109,8 +109,8 @@ mod tests {
     use futures::FutureExt;
     use http::header::{AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL};
     use tributary_apimachinery::Mount;
+    use tributary_proxy::headers::BEARER_SUBPROTOCOL;
 
-    use super::bearer::BEARER_SUBPROTOCOL_PREFIX;
     use super::*;
 
     fn head(uri: &str, headers: &[(&str, &str)]) -> Parts {
@@ -128,10 +128,10 @@ mod tests {
 
     #[test]
     fn the_token_is_taken_from_its_two_places_only() {
-        let subprotocol = format!("{BEARER_SUBPROTOCOL_PREFIX}{}", URL_SAFE_NO_PAD.encode("secret"));
+        let subprotocol = format!("{BEARER_SUBPROTOCOL}{}", URL_SAFE_NO_PAD.encode("secret"));
         let beside = format!("{subprotocol}, v4.channel.k8s.io");
         let twice = format!("{subprotocol}, {beside}");
-        let wrong = format!("{BEARER_SUBPROTOCOL_PREFIX}{}, v4.channel.k8s.io", URL_SAFE_NO_PAD.encode("wrong"));
+        let wrong = format!("{BEARER_SUBPROTOCOL}{}, v4.channel.k8s.io", URL_SAFE_NO_PAD.encode("wrong"));
         let upgrade = [("connection", "keep-alive, Upgrade"), ("upgrade", "WebSocket")];
         let cases: [(Vec<(&str, &str)>, bool); 13] = [
             (vec![("authorization", "Bearer secret")], true),
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn credentials_do_not_pass_the_authenticator() {
-        let subprotocol = format!("v5.channel.k8s.io, {BEARER_SUBPROTOCOL_PREFIX}c2VjcmV0, v4.channel.k8s.io");
+        let subprotocol = format!("v5.channel.k8s.io, {BEARER_SUBPROTOCOL}c2VjcmV0, v4.channel.k8s.io");
         let mut head = head(
             "/api",
             &[

@@ -12,8 +12,8 @@ use http::header::{
 };
 
 /// Browsers cannot set `Authorization` on a websocket; Kubernetes takes a bearer token in this subprotocol instead
-/// (`authentication/request/websocket`). It is a credential for us, not for the member.
-const BEARER_SUBPROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
+/// (apiserver `pkg/authentication/request/websocket/protocol.go`). It is a credential for us, not for the member.
+pub const BEARER_SUBPROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
 /// Prefixes of headers that carry a claim of identity.
 const IDENTITY_PREFIXES: [&str; 2] = ["impersonate-", "x-remote-"];

@@ -174,7 +174,7 @@ impl Detector {
             let mirror = self.mirror.upgrade().ok_or(NoAnswer::NotNow)?;
             let (compiled, name) = (mirror.compiled(), self.cluster.name());
             let may_read = RbacKind::ALL.into_iter().all(|kind| {
-                let (group, resource) = ("rbac.authorization.k8s.io", kind.resource());
+                let (group, resource) = (RbacKind::GROUP, kind.resource());
                 let asked = ResourceAttributes { verb: "list", group, resource, ..ResourceAttributes::default() };
                 compiled.allows(name, account.user(), &Attributes::Resource(asked))
             });

@@ -454,7 +454,7 @@ impl RightsMirror {
         let _of_members = self.fleet.enter();
         let feed = MirrorFeed::new(&self.compiled, cluster.name().clone());
         let cachers = RbacKind::ALL.into_iter().map(|kind| {
-            let resource = GroupVersionResource::new("rbac.authorization.k8s.io", "v1", kind.resource());
+            let resource = GroupVersionResource::new(RbacKind::GROUP, "v1", kind.resource());
             let config = CacherConfig {
                 cluster: cluster.name().clone(),
                 decoder: ObjectDecoder::new(&resource.group_version().to_string(), kind.as_str(), [].into()),

@@ -23,7 +23,7 @@ use crate::flow::holder::Holder;
 use crate::topology::Fleet;
 
 /// How long a yes is believed. A minute: who loses a right by a webhook alone has lost it here within that.
-const ALLOWED_FOR: Duration = Duration::from_secs(60);
+pub(super) const ALLOWED_FOR: Duration = Duration::from_secs(60);
 
 /// How long a no is believed. 10 s: whoever is given a right looks whether it works.
 const REFUSED_FOR: Duration = Duration::from_secs(10);

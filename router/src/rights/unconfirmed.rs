@@ -6,10 +6,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tributary_apimachinery::ClusterName;
 
+use super::reviews::ALLOWED_FOR;
+
 /// For how long something lasts of which a cluster has not said again that it allows it, though it was to be asked. A
-/// minute: that is how long a yes is believed. It takes so long only where the question waits for its turn meanwhile:
-/// of a cluster that is asked and does not answer, what it said last holds for a while.
-pub(super) const CONFIRMED_WITHIN: Duration = Duration::from_secs(60);
+/// minute, as long as a yes is believed. It takes so long only where the question waits for its turn meanwhile: of a
+/// cluster that is asked and does not answer, what it said last holds for a while.
+pub(super) const CONFIRMED_WITHIN: Duration = ALLOWED_FOR;
 
 /// Since when clusters have not confirmed what lasts.
 #[derive(Debug, Default)]

@@ -4,11 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::header::{AUTHORIZATION, CONNECTION, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
 use http::{HeaderMap, HeaderValue};
-
-/// The subprotocol that carries a token, for browsers, which cannot set `Authorization` on a WebSocket.
-///
-/// Source: kubernetes/apiserver `pkg/authentication/request/websocket/protocol.go`.
-pub(super) const BEARER_SUBPROTOCOL_PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
+use tributary_proxy::headers::BEARER_SUBPROTOCOL;
 
 /// Takes the tokens out of a request's head, so that nothing behind ever sees them: of the header, then of the
 /// subprotocols. At most two, in the order in which kube-apiserver tries them.
@@ -32,9 +28,9 @@ fn bearer_subprotocol(headers: &HeaderMap) -> Option<Vec<u8>> {
     if !is_websocket(headers) {
         return None;
     }
-    let mut tokens = subprotocols(headers).filter_map(|protocol| protocol.strip_prefix(BEARER_SUBPROTOCOL_PREFIX));
+    let mut tokens = subprotocols(headers).filter_map(|protocol| protocol.strip_prefix(BEARER_SUBPROTOCOL));
     let token = tokens.next()?;
-    let others = subprotocols(headers).any(|protocol| !protocol.starts_with(BEARER_SUBPROTOCOL_PREFIX));
+    let others = subprotocols(headers).any(|protocol| !protocol.starts_with(BEARER_SUBPROTOCOL));
     (tokens.next().is_none() && others).then(|| URL_SAFE_NO_PAD.decode(token).ok()).flatten()
 }
 
@@ -61,7 +57,7 @@ fn remove_bearer_subprotocols(headers: &mut HeaderMap) {
         return;
     }
     let others: Vec<&str> =
-        subprotocols(headers).filter(|protocol| !protocol.starts_with(BEARER_SUBPROTOCOL_PREFIX)).collect();
+        subprotocols(headers).filter(|protocol| !protocol.starts_with(BEARER_SUBPROTOCOL)).collect();
     let kept = (!others.is_empty()).then(|| HeaderValue::from_str(&others.join(", ")).ok()).flatten();
     headers.remove(SEC_WEBSOCKET_PROTOCOL);
     if let Some(kept) = kept {

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tributary_apimachinery::built_in::built_in;
+use tributary_authorization::RbacKind;
 
 use super::resources::{KnownResources, ON_BEHALF, READS};
 use crate::cli::{Profile, TokenLifetime};
@@ -123,7 +124,7 @@ impl Account {
             let kind = "kubernetes.io/service-account-token";
             objects.push(json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": kind}));
         }
-        let (version, group) = ("rbac.authorization.k8s.io/v1", "rbac.authorization.k8s.io");
+        let (version, group) = (format!("{}/v1", RbacKind::GROUP), RbacKind::GROUP);
         let mut metadata = self.metadata(name, None);
         metadata["annotations"] = json!({RECORD: self.purpose.record()});
         objects.push(
@@ -171,7 +172,7 @@ impl Account {
         }
         // By whose rights memory is shown.
         for resource in ["clusterrolebindings", "clusterroles", "rolebindings", "roles"] {
-            rules.allow("rbac.authorization.k8s.io", resource, ["list", "watch"]);
+            rules.allow(RbacKind::GROUP, resource, ["list", "watch"]);
         }
         rules.allow("authorization.k8s.io", "subjectaccessreviews", ["create"]);
         self.impersonate(&mut rules);
@@ -263,7 +264,7 @@ impl RuleSet {
 #[cfg(test)]
 mod tests {
     use tributary_apimachinery::ClusterName;
-    use tributary_authorization::{Attributes, Fleet, RbacKind, RbacObject, ResourceAttributes, User};
+    use tributary_authorization::{Attributes, Fleet, RbacObject, ResourceAttributes, User};
 
     use super::*;
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::ensure;
 use kube::core::discovery::v2::APIGroupDiscoveryList;
 use serde_json::Value;
+use tributary_authorization::RbacKind;
 
 /// What may be read of an object.
 pub(super) const READS: [&str; 3] = ["get", "list", "watch"];
@@ -13,7 +14,7 @@ pub(super) const READS: [&str; 3] = ["get", "list", "watch"];
 pub(super) const ON_BEHALF: &str = "impersonate-on:user-info:";
 
 /// The group of roles and bindings.
-const RBAC: &str = "rbac.authorization.k8s.io";
+const RBAC: &str = RbacKind::GROUP;
 
 /// How a kube-apiserver marks a version whose aggregated server does not answer it.
 const STALE: &str = "Stale";
@@ -175,7 +176,7 @@ const USUAL: &[(&str, &str, &str)] = &[
     ("node.k8s.io", OBJECTS, "runtimeclasses"),
     ("policy", OBJECTS, "poddisruptionbudgets"),
     ("policy", BELOW, "poddisruptionbudgets/status"),
-    ("rbac.authorization.k8s.io", OBJECTS, "clusterrolebindings clusterroles rolebindings roles"),
+    (RBAC, OBJECTS, "clusterrolebindings clusterroles rolebindings roles"),
     ("resource.k8s.io", OBJECTS, "deviceclasses resourceclaims resourceclaimtemplates resourceslices"),
     ("resource.k8s.io", BELOW, "resourceclaims/status"),
     ("scheduling.k8s.io", OBJECTS, "priorityclasses"),
