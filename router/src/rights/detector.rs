@@ -143,7 +143,7 @@ impl Detector {
     async fn ask(&self, turn: usize, refuted: &mut Vec<Sample>) -> Result<Decider, NoAnswer> {
         let found = match self.settled()? {
             // All that is open is whether it lets us ask.
-            Some(cause) => confirm(self.client.transport(), nobody()).await.map(|_| Decider::Review(cause)),
+            Some(cause) => refuted_by(self.client.transport(), nobody()).await.map(|_| Decider::Review(cause)),
             None => self.evidence(turn, refuted).await.map(|evidence| decide(&evidence)),
         };
         match found {
@@ -186,7 +186,7 @@ impl Detector {
         };
         let places = endpoints.iter().copied().cycle();
         let questions =
-            samples.into_iter().zip(places).map(|(sample, at)| confirm(self.client.transport_to(at), sample));
+            samples.into_iter().zip(places).map(|(sample, at)| refuted_by(self.client.transport_to(at), sample));
         let questions: Vec<_> = questions.collect();
         // In their order: as long as the first is refuted, the same is told.
         let mut answers = stream::iter(questions).buffered(SAMPLES_AT_ONCE);
@@ -195,7 +195,7 @@ impl Detector {
             not_allowed.extend(answer?);
         }
         *refuted = not_allowed;
-        let open = confirm(self.client.transport(), nobody()).await?.is_none().then(nobody);
+        let open = refuted_by(self.client.transport(), nobody()).await?.is_none().then(nobody);
         Ok(Evidence { may_read_roles, mirrored, reviews, refuted: refuted.first().cloned(), open })
     }
 }
@@ -213,8 +213,8 @@ fn asked_about(refuted: &[Sample], others: Vec<Sample>, is_allowed: impl Fn(&Sam
     asked
 }
 
-/// The sample, if the cluster does not allow it.
-async fn confirm(transport: Transport, sample: Sample) -> Result<Option<Sample>, NoAnswer> {
+/// The sample, if the cluster refutes it: if it does not allow it.
+async fn refuted_by(transport: Transport, sample: Sample) -> Result<Option<Sample>, NoAnswer> {
     let allowed =
         access_review::access(transport, &sample.user().into(), &Attributes::Resource(sample.attributes())).await?;
     Ok((!allowed).then_some(sample))

@@ -147,7 +147,7 @@ impl Acquaintance {
                     // Of two requests at once one has taken it; the other gives its own back.
                     let _one_is_enough = place.flatten().map(|place| self.place.set(place));
                     self.known.store(true, Ordering::Release);
-                    self.stranger.is_known();
+                    self.stranger.becomes_known();
                     self.reader.wake();
                     Room::Enough
                 }

@@ -78,7 +78,7 @@ impl Stranger {
     }
 
     /// Somebody is known on the connection: it is no stranger's any more. Whoever was sent away stays so.
-    pub(super) fn is_known(&self) {
+    pub(super) fn becomes_known(&self) {
         self.among.waiting.lock().connections.remove(&self.number);
     }
 
@@ -90,7 +90,7 @@ impl Stranger {
 
 impl Drop for Stranger {
     fn drop(&mut self) {
-        self.is_known();
+        self.becomes_known();
     }
 }
 
@@ -103,7 +103,7 @@ mod tests {
         let strangers = Strangers::of(8);
         let is_away = |stranger: &Stranger| stranger.sent_away.is_cancelled();
         let (first, second) = (strangers.admit(), strangers.admit());
-        first.is_known();
+        first.becomes_known();
         let third = strangers.admit();
         assert!(![&first, &second, &third].into_iter().any(is_away));
         let fourth = strangers.admit();
