@@ -250,11 +250,9 @@ impl<H: Handler> Front<H> {
                 };
             }
         };
-        if sender != Sender::Anonymous {
-            observed.known(&user);
-        }
         let mut room = if answer_room.is_there { Room::Enough } else { Room::Unread };
         if sender != Sender::Anonymous {
+            observed.known(&user);
             self.metrics.count_authentication(true);
             let noted = note(AuthenticationOutcome::Known {
                 user: user.authority.verifier.has_own_connection().then_some(&user),
