@@ -2,7 +2,7 @@
 //! reads and writes them.
 //!
 //! ```text
-//! request ─▶ Policy::decide ─▶ AuditDecision ─▶ Secrets::cap ─▶ Event ─▶ a line of JSON for each stage
+//! request ─▶ Policy::decide ─▶ AuditDecision ─▶ secrets::cap ─▶ Event ─▶ a line of JSON for each stage
 //! ```
 //!
 //! Values only: no I/O, no task, no clock. Whoever uses it says what time it is and where events go.

@@ -1,4 +1,5 @@
-//! The audit log: who asked for what, and what it came to (`crate audit`), written to a file and sent to a webhook.
+//! The audit log: who asked for what, and what it came to (crate `tributary_audit`), written to a file and sent to a
+//! webhook.
 //!
 //! ```text
 //! Front ─▶ Received::begin ─▶ Trail ─▶ Trail::finish ─▶ AuditedBody ─▶ Sinks ─▶ log, webhook
