@@ -44,6 +44,7 @@ mod readable_cache;
 mod remembered_actor;
 mod reviewed;
 mod reviews;
+mod rounds;
 mod subject;
 mod unconfirmed;
 mod visible;

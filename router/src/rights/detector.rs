@@ -11,28 +11,17 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tributary_apimachinery::{ClusterAuthorization, ClusterName, NOBODY};
 use tributary_authorization::{Attributes, FleetRights, RbacKind, ResourceAttributes, Sample};
-use tributary_proxy::{ClusterClient, EndpointStatus, ReachabilityState, Transport, nearest_tick};
+use tributary_proxy::{ClusterClient, Transport, nearest_tick};
 
 use super::access_review::{self, NoAnswer};
 use super::decider::{Decider, Evidence, OPENSHIFT, Place, ReviewCause, decide};
+use super::rounds::{CONNECTIONS_INTERVAL, INTERVAL, UNANSWERED_MAX, well};
 use crate::topology::Cluster;
-
-/// How often a cluster is asked. A minute: authorizers of a kube-apiserver can be reloaded while it runs, and
-/// connections stay.
-const INTERVAL: Duration = Duration::from_secs(60);
-
-/// How often it is looked whether there are new connections, behind which may be another server. 5 s: they come in
-/// bursts, and each round asks some twenty questions.
-const CONNECTIONS_INTERVAL: Duration = Duration::from_secs(5);
 
 /// After what time doubts are looked into once more before they count, and how often. Server and mirror both follow
 /// roles and bindings by watches, a second behind.
 const AGAIN_AFTER: Duration = Duration::from_secs(2);
 const DOUBTED_MAX: usize = 3;
-
-/// How long a cluster that can be reached is believed which does not answer. 5 minutes, as rights that are not followed
-/// hold.
-const UNANSWERED_MAX: Duration = Duration::from_secs(5 * 60);
 
 /// How many things that roles and bindings allow are asked about, and how many at once.
 const SAMPLES: usize = 20;
@@ -237,16 +226,6 @@ fn nobody() -> Sample {
 /// Whether nothing has been answered since then.
 fn found_nothing(answered: Instant, asked: Instant) -> bool {
     answered < asked
-}
-
-/// The endpoints that requests go to.
-pub(super) fn well(endpoints: &[EndpointStatus]) -> Vec<usize> {
-    let is_well = |endpoint: &EndpointStatus| {
-        endpoint.is_ready && !matches!(endpoint.reachability.state, ReachabilityState::Unreachable { .. })
-    };
-    let all = || endpoints.iter().enumerate();
-    let well: Vec<_> = all().filter(|(_, endpoint)| is_well(endpoint)).map(|(place, _)| place).collect();
-    if well.is_empty() { all().map(|(place, _)| place).collect() } else { well }
 }
 
 #[cfg(test)]

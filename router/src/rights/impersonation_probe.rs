@@ -15,18 +15,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tributary_apimachinery::rewrite;
 use tributary_proxy::{ClusterClient, nearest_tick};
 
-use super::detector::well;
 use super::impersonation::ImpersonationFilter;
+use super::rounds::{CONNECTIONS_INTERVAL, INTERVAL, UNANSWERED_MAX, well};
 use crate::body;
 use crate::topology::Cluster;
-
-/// How often a cluster is asked, and how often it is looked whether there are new connections, behind which may be
-/// another server: as [`super::detector`] asks by what it judges.
-const INTERVAL: Duration = Duration::from_secs(60);
-const CONNECTIONS_INTERVAL: Duration = Duration::from_secs(5);
-
-/// How long what was found holds of a cluster that can be reached and does not answer.
-const UNANSWERED_MAX: Duration = Duration::from_secs(5 * 60);
 
 /// How long an answer may take, and how many bytes of it are read.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
