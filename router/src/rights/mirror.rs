@@ -1,5 +1,6 @@
 //! The roles and bindings of all clusters, followed.
 
+mod known;
 mod probes;
 mod waiting;
 
@@ -18,6 +19,8 @@ use tributary_authorization::{FleetRights, RbacKind, Sample, User};
 use tributary_cacher::{Cacher, CacherConfig, CacherState, HeldObjects, Precedence, ReflectorTuning, StaleReason};
 use tributary_proxy::Transport;
 
+pub(super) use self::known::RightsStamp;
+use self::known::{KnownRights, MirrorStates};
 use self::probes::ImpersonationProbes;
 use super::SharedMode;
 use super::basis::{Basis, Decides};
@@ -61,70 +64,6 @@ pub(crate) struct RightsMirror {
     denied: ArcSwap<BTreeSet<String>>,
 }
 
-/// How far the mirrors are.
-#[derive(Default)]
-struct MirrorStates {
-    by_name: BTreeMap<ClusterName, KnownRights>,
-    /// The clusters of which it is known that they have constrained impersonation.
-    constrained: BTreeSet<ClusterName>,
-    /// When one of them next ceases to hold.
-    until: Option<Instant>,
-}
-
-/// What is known of what users may do in a cluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct KnownRights {
-    state: MirrorState,
-    decider: Decider,
-    /// Whether what is mirrored is of now; `None` where nothing is.
-    confirmation: Option<Arc<Confirmation>>,
-}
-
-impl KnownRights {
-    /// Of a cluster that is not mirrored.
-    fn none(state: MirrorState) -> Self {
-        Self { state, decider: Decider::Undecided, confirmation: None }
-    }
-
-    /// By what it is decided at a moment what users may do in the cluster; `None` where that is not known.
-    fn decides(&self, now: Instant) -> Option<Decides> {
-        if self.state == MirrorState::Live {
-            return Some(Decides::Live);
-        }
-        match self.counts(now).then_some(&self.decider)? {
-            Decider::Rbac => Some(Decides::Rules),
-            Decider::Review(_) => Some(Decides::Reviews),
-            Decider::Undecided => None,
-        }
-    }
-
-    /// Whether its roles and bindings are known as they are now.
-    fn is_of_now(&self) -> bool {
-        self.state == MirrorState::Current && self.confirmation.as_ref().is_some_and(|own| own.counts_now())
-    }
-
-    /// Whether it counts at a moment.
-    fn counts(&self, now: Instant) -> bool {
-        self.state.holds(now) && self.decider != Decider::Undecided
-    }
-}
-
-/// What tells what somebody may do at one moment from what they may at another.
-#[derive(Clone)]
-pub(super) struct RightsStamp {
-    /// Of each of those by whose rights it is judged.
-    generations: [u64; 2],
-    mirrors: Arc<MirrorStates>,
-}
-
-impl RightsStamp {
-    /// Whether nothing has changed up to `now`.
-    pub(super) fn is(&self, now: &Self) -> bool {
-        let holds = self.mirrors.until.is_none_or(|until| Instant::now() < until);
-        self.generations == now.generations && Arc::ptr_eq(&self.mirrors, &now.mirrors) && holds
-    }
-}
-
 /// What mirrors the clusters.
 #[derive(Default)]
 struct MirroredClusters {
@@ -149,9 +88,7 @@ impl MirroredClusters {
             }
         }
     }
-}
 
-impl MirroredClusters {
     /// What keeps us from knowing what users may do in a cluster.
     fn obstacle_of(&self, cluster: &ClusterName, known: &KnownRights) -> Option<Obstacle> {
         let member = self.by_name.get(cluster)?;
@@ -192,6 +129,33 @@ struct MirroredCluster {
     _detector: Option<DropGuard>,
     /// Up to when another one had read this very cluster, before it was reached in another way.
     earlier: Option<Instant>,
+}
+
+impl MirroredCluster {
+    /// What was found to decide there; what a configuration says counts no longer than it does.
+    fn found(&self) -> Decider {
+        match self.cluster.setup.authorization {
+            ClusterAuthorization::Auto => self.decider.clone(),
+            _ => Decider::Undecided,
+        }
+    }
+
+    /// Tells the cachers that the cluster is another one, or that our credentials are.
+    fn tell_news(&mut self) {
+        let uid = self.cluster.uid();
+        if self.uid.is_some() && uid.is_some() && self.uid != uid {
+            // What is held is of another cluster.
+            self.earlier = None;
+            self.feed.begin_anew();
+            self.cachers.iter().for_each(|cacher| cacher.reset());
+        }
+        self.uid = uid.or(self.uid.take());
+        let renewals = self.cluster.renewals();
+        if self.renewals != renewals {
+            self.renewals = renewals;
+            self.cachers.iter().for_each(|cacher| cacher.reopen(REOPENED_WITHIN));
+        }
+    }
 }
 
 impl RightsMirror {
@@ -622,32 +586,5 @@ fn is_live(cluster: &Cluster) -> bool {
     match cluster.setup.authorization {
         ClusterAuthorization::Auto | ClusterAuthorization::Rbac | ClusterAuthorization::Review => false,
         ClusterAuthorization::Live => true,
-    }
-}
-
-impl MirroredCluster {
-    /// What was found to decide there; what a configuration says counts no longer than it does.
-    fn found(&self) -> Decider {
-        match self.cluster.setup.authorization {
-            ClusterAuthorization::Auto => self.decider.clone(),
-            _ => Decider::Undecided,
-        }
-    }
-
-    /// Tells the cachers that the cluster is another one, or that our credentials are.
-    fn tell_news(&mut self) {
-        let uid = self.cluster.uid();
-        if self.uid.is_some() && uid.is_some() && self.uid != uid {
-            // What is held is of another cluster.
-            self.earlier = None;
-            self.feed.begin_anew();
-            self.cachers.iter().for_each(|cacher| cacher.reset());
-        }
-        self.uid = uid.or(self.uid.take());
-        let renewals = self.cluster.renewals();
-        if self.renewals != renewals {
-            self.renewals = renewals;
-            self.cachers.iter().for_each(|cacher| cacher.reopen(REOPENED_WITHIN));
-        }
     }
 }
