@@ -12,6 +12,35 @@
 //! The objects of `rbac.authorization.k8s.io/v1` of each cluster are held as every other resource is, by cachers, and
 //! compiled into one [`tributary_authorization::Fleet`]. A cluster whose four collections have not all been read allows
 //! nothing to anybody; it is unknown, and never open.
+//!
+//! # What clusters have
+//!
+//! Their roles and bindings: `mirror` follows them, `feed` takes them over, `compiled` holds the rights that they give,
+//! `changes` tells of new ones. How far that is known: `mirror_state`, `confirmation`, and `obstacle` where it is not.
+//!
+//! # What decides there
+//!
+//! `detector` finds out whether roles and bindings do, in `rounds`, by `access_review`; `decider` judges what it found,
+//! and `basis` is what is judged by. Where they do not, `reviews` asks about a `subject`, `reviewed` reads the answers,
+//! and `needed` is what has to be asked first. `judged` is what somebody may do by either.
+//!
+//! # Who acts
+//!
+//! `actor` is as whom a request acts, and `remembered_actor` the last of a connection. `impersonation` is what a
+//! cluster has to allow for it, and `impersonation_probe` finds out in which way. `existence` says whether a cluster is
+//! there for a caller, and `identity` as whom it is sent a request. `caller_rights` is all of that of one caller.
+//!
+//! # What is shown
+//!
+//! `visible` is what a caller may do with what `read_place` names, `readable` what memory answers with it,
+//! `readable_cache` what of it was found lately, and `namespaces` where objects may be shown. `candidates` are the
+//! clusters there are for a request, `visit` is who may see all, `audience` who may be given the same texts, and
+//! `forbidden` what is said else.
+//!
+//! # What lasts
+//!
+//! `followed` is what a watch may show, and `granted` what a stream was opened by; `unconfirmed` is for how long either
+//! goes on while a cluster is asked.
 
 mod access_review;
 mod actor;
