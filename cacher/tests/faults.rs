@@ -100,7 +100,7 @@ async fn a_collection_whose_watches_stay_silent_is_stale_until_one_brings_someth
     let heard = Instant::now();
     for _ in 0..3 {
         member.expect(&["limit=1"]).await.text(list(&[], 5, None));
-        feeds.push(member.expect(&["watch=1", "resourceVersion=5", "timeoutSeconds=3"]).await.stream());
+        feeds.push(member.expect(&["watch=1", "resourceVersion=5", "timeoutSeconds=3&"]).await.stream());
         tokio::time::sleep(Duration::from_secs(20)).await;
         let state = cacher.state();
         assert!(matches!(state, CacherState::Stale { since, .. } if since == heard), "{state:?}, not since {heard:?}");

@@ -50,7 +50,7 @@ async fn a_bookmark_that_does_not_come_is_not_waited_for_again() {
     updates.synced().await;
     let script = async {
         member.expect(&["limit=1"]).await.text(list(&[], 20, None));
-        let short = member.expect(&["resourceVersion=5&", "timeoutSeconds=3"]).await.stream();
+        let short = member.expect(&["resourceVersion=5&", "timeoutSeconds=3&"]).await.stream();
         tokio::time::sleep(Duration::from_secs(3)).await;
         drop(short);
         member.expect(&["resourceVersion=5&"]).await.stream()
@@ -69,7 +69,7 @@ async fn a_bookmark_that_does_not_come_is_not_waited_for_again() {
     again.send(bookmark(31));
     let script = async {
         member.expect(&["limit=1"]).await.text(list(&[], 40, None));
-        let short = member.expect(&["resourceVersion=31&", "timeoutSeconds=3"]).await.stream();
+        let short = member.expect(&["resourceVersion=31&", "timeoutSeconds=3&"]).await.stream();
         short.send(bookmark(40));
         short
     };
@@ -86,11 +86,11 @@ async fn silence_where_no_bookmarks_come_is_no_news() {
     let states = cacher.states();
     for _ in 0..3 {
         member.expect(&["limit=1"]).await.text(list(&[], 20, None));
-        let short = member.expect(&["resourceVersion=5&", "timeoutSeconds=3"]).await.stream();
+        let short = member.expect(&["resourceVersion=5&", "timeoutSeconds=3&"]).await.stream();
         tokio::time::sleep(Duration::from_secs(3)).await;
         drop(short);
         let long = member.expect(&["resourceVersion=5&"]).await;
-        assert!(!long.uri.contains("timeoutSeconds=3"), "{}", long.uri);
+        assert!(!long.has("timeoutSeconds=3&"), "{}", long.uri);
         // It is silent once more.
         feeds.push(long.stream());
         tokio::time::sleep(Duration::from_secs(20)).await;
@@ -105,10 +105,10 @@ async fn a_short_watch_that_ends_before_its_time_says_nothing_of_bookmarks() {
     updates.synced().await;
     let script = async {
         member.expect(&["limit=1"]).await.text(list(&[], 20, None));
-        drop(member.expect(&["resourceVersion=5&", "timeoutSeconds=3"]).await.stream());
+        drop(member.expect(&["resourceVersion=5&", "timeoutSeconds=3&"]).await.stream());
         let long = member.expect(&["resourceVersion=5&"]).await.stream();
         member.expect(&["limit=1"]).await.text(list(&[], 20, None));
-        let short = member.expect(&["resourceVersion=5&", "timeoutSeconds=3"]).await.stream();
+        let short = member.expect(&["resourceVersion=5&", "timeoutSeconds=3&"]).await.stream();
         assert!(long.is_dropped());
         short.send(bookmark(20));
         short
@@ -194,7 +194,7 @@ async fn a_deletion_that_was_the_members_last_write_is_confirmed_by_a_list() {
     // It has bookmarks all the same: the next wait asks for one.
     let script = async {
         member.expect(&["limit=1"]).await.text(list(&[], 9, None));
-        let short = member.expect(&["resourceVersion=6&", "timeoutSeconds=3"]).await.stream();
+        let short = member.expect(&["resourceVersion=6&", "timeoutSeconds=3&"]).await.stream();
         short.send(bookmark(9));
         short
     };
@@ -209,7 +209,7 @@ async fn a_short_watch_that_brings_an_event_says_nothing_of_bookmarks() {
     updates.synced().await;
     let script = async {
         member.expect(&["limit=1"]).await.text(list(&[], 20, None));
-        let short = member.expect(&["resourceVersion=5&", "timeoutSeconds=3"]).await.stream();
+        let short = member.expect(&["resourceVersion=5&", "timeoutSeconds=3&"]).await.stream();
         short.send(event("DELETED", &pod("a", 20)));
         tokio::time::sleep(Duration::from_secs(3)).await;
         drop(short);
@@ -218,7 +218,7 @@ async fn a_short_watch_that_brings_an_event_says_nothing_of_bookmarks() {
     let (_, _long) = tokio::join!(cacher.wait_for(ResourceVersion(20), THREE_SECONDS), script);
     let script = async {
         member.expect(&["limit=1"]).await.text(list(&[], 30, None));
-        member.expect(&["timeoutSeconds=3"]).await.stream()
+        member.expect(&["timeoutSeconds=3&"]).await.stream()
     };
     let (_, _short) = tokio::join!(cacher.wait_for(ResourceVersion(30), Duration::from_secs(1)), script);
 }

@@ -44,11 +44,12 @@ impl Member {
             .expect("the cacher has ended")
     }
 
-    /// The next request, which must contain each of the parts.
+    /// The next request, which must contain each of the parts. One that ends with `&` is a whole parameter, also where
+    /// it is the last one: `timeoutSeconds=3&` is no beginning of `timeoutSeconds=300`.
     pub async fn expect(&mut self, parts: &[&str]) -> Asked {
         let asked = self.asked().await;
         for part in parts {
-            assert!(asked.uri.contains(part), "{} should contain {part}", asked.uri);
+            assert!(asked.has(part), "{} should contain {part}", asked.uri);
         }
         asked
     }
@@ -68,6 +69,11 @@ impl Member {
 }
 
 impl Asked {
+    /// Whether the request contains this; `&` is the end of a parameter.
+    pub fn has(&self, part: &str) -> bool {
+        format!("{}&", self.uri).contains(part)
+    }
+
     pub fn stream(self) -> Feed {
         self.stream_with(200)
     }
