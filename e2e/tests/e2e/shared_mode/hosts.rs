@@ -28,6 +28,8 @@ const ALL: &str = "all.fleet.test";
 const FIRST: &str = "member1.fleet.test";
 /// The second member's, without.
 const SECOND: &str = "member2.fleet.test";
+/// A name that no cluster has: a certificate is given for it alone (`--tls-sni-cert-key`).
+const NAMED: &str = "named.fleet.test";
 
 pub(super) fn cases() -> Vec<Case> {
     cases!["shared_mode::hosts"; a_clusters_host_is_its_native_api, a_host_knows_its_own_people_alone, a_host_is_exchanged_while_it_serves,
@@ -57,6 +59,7 @@ impl Endpoint {
             [PeopleAuthority::new("servers")?, PeopleAuthority::new("people")?, PeopleAuthority::new("people")?];
         write_pair(folder.path(), "all", &servers.serving(&[ALL, SECOND, "127.0.0.1"])?)?;
         write_pair(folder.path(), "first", &servers.serving(&[FIRST])?)?;
+        write_pair(folder.path(), "named", &servers.serving(&[NAMED])?)?;
         fs::write(file("people.crt"), people.pem())?;
         fs::write(file("people-of-first.crt"), people_of_first.pem())?;
         fs::create_dir(file("clusters"))?;
@@ -73,6 +76,7 @@ impl Endpoint {
             .shared(&file("people.crt"))
             .argument(format!("--tls-cert-file={}", file("all.crt").display()))
             .argument(format!("--tls-private-key-file={}", file("all.key").display()))
+            .argument(format!("--tls-sni-cert-key={},{}", file("named.crt").display(), file("named.key").display()))
             .argument(format!("--merged-host={ALL}"))
             .start()
             .await?;
@@ -115,6 +119,13 @@ impl Endpoint {
         let stream = TcpStream::connect(self.address).await?;
         let name = ServerName::try_from(server_name.to_owned())?;
         Ok(TlsConnector::from(Arc::new(config)).connect(name, stream).await?)
+    }
+
+    /// The certificate that is served to who asks for a host.
+    async fn leaf(&self, server_name: &str) -> anyhow::Result<CertificateDer<'static>> {
+        let stream = self.connect(server_name, None).await?;
+        let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first).context("a certificate")?;
+        Ok(shown.clone().into_owned())
     }
 
     /// What a request to a host is answered on a connection for another, byte for byte.
@@ -289,19 +300,32 @@ async fn a_host_knows_its_own_people_alone(context: TestContext) -> anyhow::Resu
 async fn a_host_is_exchanged_while_it_serves(context: TestContext) -> anyhow::Result<()> {
     let endpoint = Endpoint::start(&context).await?;
     let ann = endpoint.people_of_first.user("ann", &[])?;
-    let certificate = async || {
-        let stream = endpoint.connect(FIRST, Some(&ann)).await?;
-        let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first).context("a certificate")?;
-        anyhow::Ok(shown.clone().into_owned())
-    };
-    let before = certificate().await?;
     ensure!(endpoint.ask(FIRST, Some(&ann), FIRST, "/version").await?.starts_with("HTTP/1.1 200 "));
-    write_pair(endpoint.folder.path(), "first", &endpoint.servers.serving(&[FIRST])?)?;
-    eventually(SOON, async || {
-        ensure!(certificate().await? != before, "the former certificate is served");
-        Ok(())
-    })
-    .await?;
+    // The pair of each: the first member's, the program's own, and the one of a name.
+    let pairs: [(&str, &[&str]); 3] = [("first", &[FIRST]), ("all", &[ALL, SECOND, "127.0.0.1"]), ("named", &[NAMED])];
+    for (file, names) in pairs {
+        let others: Vec<_> = pairs.iter().filter(|(other, _)| *other != file).map(|(_, names)| names[0]).collect();
+        let mut before = Vec::new();
+        for other in &others {
+            before.push(endpoint.leaf(other).await?);
+        }
+        let pair = endpoint.servers.serving(names)?;
+        let next = CertificateDer::from_pem_slice(pair.0.as_bytes())?;
+        for name in names {
+            ensure!(endpoint.leaf(name).await? != next, "{name}");
+        }
+        write_pair(endpoint.folder.path(), file, &pair)?;
+        for name in names {
+            eventually(SOON, async || {
+                ensure!(endpoint.leaf(name).await? == next, "{name}: the former certificate is served");
+                Ok(())
+            })
+            .await?;
+        }
+        for (other, before) in others.iter().zip(&before) {
+            ensure!(endpoint.leaf(other).await? == *before, "{other} has another certificate, by that of {file}");
+        }
+    }
     let others = PeopleAuthority::new("people")?;
     fs::write(endpoint.folder.path().join("people-of-first.crt"), others.pem())?;
     eventually(SOON, async || {
