@@ -251,7 +251,7 @@ impl Outcomes {
             ("patch", &[201, 400, 409]),
             ("update", &[201, 409]),
             ("delete", &[409]),
-            ("create", &[400, 404]),
+            ("create", &[400, 404, 409]),
         ];
         let rare = rare.iter().filter(|_| pace.questions.is_none());
         for (what, statuses) in common.iter().chain(rare) {

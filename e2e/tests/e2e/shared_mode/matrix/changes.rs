@@ -80,9 +80,9 @@ impl Writer<'_> {
 
     /// A new object, in the cluster that it names or that is meant. It is gone afterwards.
     async fn creates(&self, named: Option<usize>) -> anyhow::Result<()> {
-        let question = self.question(Ask::Create(named));
+        let name = self.world.name(self.kind, "new");
+        let question = self.question(Ask::Create(named, name.clone()));
         let (told, status) = self.done(&question).await?;
-        let name = question.new_name(self.world);
         let state = self.state(&name).await?;
         let target = match told.expected {
             Expected::Of(member, _) if status == 201 => Some(member),

@@ -132,7 +132,7 @@ impl Asked<'_> {
     /// Whether a refusal has a cluster's name because the client has named it: any other name is told the same.
     fn is_echo(&self, answer: &HttpResponse, name: &str) -> bool {
         let said = format!("cannot be created in cluster \\\"{name}\\\": ");
-        let named = matches!(self.question.ask, Ask::Create(Some(_)));
+        let named = matches!(self.question.ask, Ask::Create(Some(_), _));
         named && answer.status == 400 && !answer::text_names(&answer.text().replacen(&said, "", 1), name)
     }
 

@@ -7,6 +7,8 @@
 //!   they may know of none it is nowhere.
 //! * A write has as its candidates the members where the user may do it, or get its object; of a collection, list it.
 //!   Where nobody lets them do it, it is refused before anybody looks whether the object exists.
+//! * What is made goes to the member that it is for, whoever has its name: nobody looks for that. That member alone says
+//!   that it is taken (409), to those whom it lets make it; in which others it is taken shows in no answer.
 //!
 //! Of what memory does not hold (`is_live`) less is due, for the members are asked in the user's name
 //! (`docs/shared-mode.md`, "What a user sees"; `forward/locate.rs` of the router):
@@ -91,7 +93,7 @@ impl<'a> Oracle<'a> {
             Ask::Get(_, name) => self.get(question, name).await,
             Ask::Below(verb, below, name) => self.named(question, *verb, below, name).await,
             Ask::Write(verb, name) => self.named(question, *verb, "", name).await,
-            Ask::Create(member) => self.create(question, *member).await,
+            Ask::Create(member, _) => self.create(question, *member).await,
             Ask::DeleteCollection(selector) => self.delete_collection(question, selector).await,
             Ask::May(verb, name) => self.review(question, verb, name).await,
         }

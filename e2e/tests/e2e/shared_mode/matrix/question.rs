@@ -30,8 +30,9 @@ pub(super) enum Ask {
     Below(Verb, String, String),
     /// A write of an object. Nothing is persisted.
     Write(Verb, String),
-    /// A new object, for this member or none in particular. Nothing is persisted.
-    Create(Option<usize>),
+    /// An object of this name that is made, for this member or none in particular. Some members may have one already.
+    /// Nothing is persisted.
+    Create(Option<usize>, String),
     /// A deletion that is not carried out.
     DeleteCollection(Selector),
     /// Whether somebody may do something, with a name or without one: a SelfSubjectAccessReview.
@@ -125,7 +126,7 @@ impl Ask {
             Self::Get(..) => "get",
             Self::Below(..) => "below",
             Self::Write(verb, _) => verb.word(),
-            Self::Create(_) => "create",
+            Self::Create(..) => "create",
             Self::DeleteCollection(_) => "deletecollection",
             Self::May(..) => "may",
         }
@@ -254,8 +255,8 @@ impl Question {
             Ask::Write(verb, name) => {
                 written(*verb, &self.path(name), &self.kind.object(name, &json!({"touched": "yes"})))
             }
-            Ask::Create(member) => {
-                let mut object = self.kind.object(&self.new_name(world), &json!({}));
+            Ask::Create(member, name) => {
+                let mut object = self.kind.object(name, &json!({}));
                 if let (Some(member), Side::Endpoint) = (member, side) {
                     object["metadata"]["annotations"] = json!({"tributary.dev/cluster": world.member(*member).name()});
                 }
@@ -271,11 +272,6 @@ impl Question {
             }
             Ask::May(verb, name) => self.review(verb, "", name),
         }
-    }
-
-    /// The name of an object that nobody has made.
-    pub(super) fn new_name(&self, world: &World) -> String {
-        world.name(self.kind, "new")
     }
 
     /// A question whether the person may do something with the kind here.
@@ -340,7 +336,11 @@ fn asks(world: &World, Served { kind, verbs, below }: &Served, place: &str) -> a
                     all.extend(each(&|name| Ask::Get(form, name)));
                 }
             }
-            "create" => all.extend([None, Some(0), Some(1)].map(Ask::Create)),
+            "create" => {
+                for member in [None, Some(0), Some(1)] {
+                    all.extend(each(&|name| Ask::Create(member, name)));
+                }
+            }
             "deletecollection" => {
                 // Whatever else is deleted is not this run's.
                 let selectors = [
