@@ -1,5 +1,5 @@
 //! Members in which something else than roles and bindings decides: a webhook that denies, added while the member runs,
-//! and a file (ABAC). What is shown is what each answers that user itself.
+//! a file (ABAC), and nothing at all (AlwaysAllow). What is shown is what each answers that user itself.
 
 use super::{SOON, Shared, config_maps, grant, make_config_map, reads_config_maps};
 use crate::context::{Case, TestContext, cases, eventually};
@@ -19,7 +19,9 @@ use tributary_e2e::{HttpClient, TestCluster, guard, kubeconfig, namespace};
 const FOUND_OUT: Duration = Duration::from_secs(200);
 
 pub(super) fn cases() -> Vec<Case> {
-    let cases = cases!["shared_mode::authorizers"; what_else_decides_is_asked];
+    let cases = cases!["shared_mode::authorizers";
+        what_else_decides_is_asked, who_is_bound_nowhere_is_shown_what_everybody_is_allowed,
+    ];
     cases.into_iter().map(|case| case.patience(Duration::from_secs(600))).collect()
 }
 
@@ -205,6 +207,59 @@ async fn what_else_decides_is_asked(context: TestContext) -> anyhow::Result<()> 
     ];
     check(&shared, &after, FOUND_OUT).await?;
     agrees(&shared, &after).await
+}
+
+/// A member that allows everybody everything, beside one that goes by its roles. It serves roles and bindings as that
+/// does, and they give this process's account everything, as it says itself: only that it allows more shows in it.
+async fn who_is_bound_nowhere_is_shown_what_everybody_is_allowed(context: TestContext) -> anyhow::Result<()> {
+    let (folder, tools) = (guard::temporary_folder("authorizers")?, context.fixture.tools().await?);
+    let own = namespace::unique_name("open");
+    let allows_all = ["--authorization-mode=AlwaysAllow".to_owned()];
+    let open = TestCluster::builder("open").authorization(&allows_all).start(tools);
+    let (open, ruled) = tokio::try_join!(open, TestCluster::builder("ruled").start(tools))?;
+    let members = [Arc::new(open), Arc::new(ruled)];
+    let [_, ruled] = &members;
+    for member in &members {
+        namespace::create(&own, &[member]).await?;
+        make_config_map(member, &own, "one", 10).await?;
+    }
+    let (ann, carol, observer) = ("ann", "carol", "observer");
+    grant(ruled, &own, ann, ann, reads_config_maps()).await?;
+    let rules = json!([{"nonResourceURLs": ["/tributary/status"], "verbs": ["get"]}]);
+    grant(ruled, "", observer, observer, rules).await?;
+    let path = folder.path().join("kubeconfig");
+    kubeconfig::write(&path, &[&members[0].access(), &members[1].access()])?;
+    let shared = Shared::over(&context, members.clone(), &path, &[]).await?;
+
+    let (all, in_own) = ("/api/v1/configmaps".to_owned(), format!("/api/v1/namespaces/{own}/configmaps"));
+    let of = |clusters: &[&str]| -> BTreeSet<(String, String)> {
+        clusters.iter().map(|cluster| ((*cluster).to_owned(), own.clone())).collect()
+    };
+    let rows = [
+        // No role gives her anything, in either.
+        (carol, &all, Ok(of(&["open"]))),
+        (carol, &in_own, Ok(of(&["open"]))),
+        (ann, &all, Ok(of(&["open", "ruled"]))),
+        (ann, &in_own, Ok(of(&["open", "ruled"]))),
+    ];
+    check(&shared, &rows, FOUND_OUT).await?;
+    agrees(&shared, &rows).await?;
+    let log = shared.tributary.log();
+    let mut said =
+        log.lines().filter(|line| line.contains("is not decided by its roles and bindings alone")).peekable();
+    ensure!(said.peek().is_some() && said.all(|line| line.contains("open")), "{log}");
+    let http = shared.http(observer, &[]).await?;
+    eventually(SOON, async || {
+        let report = http.get("/tributary/status").send().await?.expect(200)?.json()?;
+        for (name, expected) in [("open", "Review"), ("ruled", "RBAC")] {
+            let mut clusters = report["clusters"].as_array().into_iter().flatten();
+            let of_name = clusters.find(|cluster| cluster["name"] == name).context("it is not reported")?;
+            let has_reason = of_name["rightsReason"].as_str().is_some_and(|reason| !reason.is_empty());
+            ensure!(of_name["rightsDecider"] == expected && has_reason == (name == "open"), "{of_name}");
+        }
+        Ok(())
+    })
+    .await
 }
 
 type Row<'a> = (&'a str, &'a String, Result<BTreeSet<(String, String)>, u16>);
