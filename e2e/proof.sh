@@ -2,7 +2,7 @@
 # What takes longer than continuous integration should: `make proof` runs it, or the parts that are named as arguments.
 #
 #   proof.sh [property] [model] [fleet] [specs] [reads] [bookmarks] [silence] [oracle] [authorization]
-#            [races] [rights] [faults] [container] [upgrade] [day] [fuzz]
+#            [races] [rights] [behind] [faults] [container] [upgrade] [day] [fuzz]
 #
 # Each part writes one line of ../PROOF.md: the day, the commit, the command, how it ended, how long it took. Lines of parts that
 # did not run stay. New lines are appended, so nothing may stand below the table.

@@ -40,9 +40,9 @@ const PATIENCE: Duration = Duration::from_secs(900);
 
 pub(super) fn cases() -> Vec<Case> {
     let cases = cases!["shared_mode::rights_behind";
-        a_loss_behind_a_silent_watch_is_followed_once_that_is_taken_for_broken,
-        rights_that_are_refused_are_told_as_behind_and_followed_again,
-        objects_wait_for_rights_that_are_refused, objects_wait_for_rights_that_stay_silent,
+        rights_that_are_refused_are_told_as_behind_and_followed_again, objects_wait_for_rights_that_are_refused,
+        proof_a_loss_behind_a_silent_watch_is_followed_once_that_is_taken_for_broken,
+        proof_objects_wait_for_rights_that_stay_silent,
         proof_rights_that_are_refused_end, proof_rights_that_are_refused_have_lists_denied,
         proof_rights_that_stay_silent_end, proof_objects_of_silent_watches_wait_for_rights,
     ];
@@ -206,7 +206,7 @@ fn of(list: &Value, namespace: &str) -> BTreeSet<String> {
 
 /// The watches of roles and bindings that are open bring nothing more, those that begin later do. Nothing tells of it
 /// but the silence, so what users may do is followed as soon as that has lasted too long.
-async fn a_loss_behind_a_silent_watch_is_followed_once_that_is_taken_for_broken(
+async fn proof_a_loss_behind_a_silent_watch_is_followed_once_that_is_taken_for_broken(
     context: TestContext,
 ) -> anyhow::Result<()> {
     let scene = Scene::start(&context, &[]).await?;
@@ -239,7 +239,7 @@ async fn objects_wait_for_rights_that_are_refused(context: TestContext) -> anyho
     objects_wait(&context, RightsPassage::Refused).await
 }
 
-async fn objects_wait_for_rights_that_stay_silent(context: TestContext) -> anyhow::Result<()> {
+async fn proof_objects_wait_for_rights_that_stay_silent(context: TestContext) -> anyhow::Result<()> {
     objects_wait(&context, RightsPassage::Silent).await
 }
 
