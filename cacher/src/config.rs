@@ -87,7 +87,7 @@ pub struct ReflectorTuning {
     /// one that ends before its initial events do has to begin again.
     pub watch_list_timeout: (Duration, Duration),
     /// How long contact may be lost before the state is [`Stale`](crate::CacherState::Stale). 5 s: the end of a watch
-    /// and its resumption, or the restart of a load balancer, are no news.
+    /// and its resumption, or the restart of a load balancer, are no news. Silence alone is none for 15 s.
     pub stale_after: Duration,
     /// How long a watch must be open to count as re-established though nothing has come. 1 s: a member that accepts and
     /// then ends or fails it does so at once. After a watch that was silent something must come, where the member sends

@@ -29,13 +29,19 @@ pub(crate) struct CacherHealth {
 /// silent. That its connection answers pings says nothing then: its etcd may be gone.
 const UNREADY_SILENCE: Duration = Duration::from_secs(10);
 
+/// How long after a watch was found silent something must have come of the next one. 15 s: before that the member is
+/// asked for its latest version, and what comes first is known anew, which takes 2.5 s with the bookmark that it waits
+/// for, and up to 7 s where its own watches were silent as well; the short watch brings a bookmark within 2.5 s, or ends
+/// after 3 s and has the next one settle for 1 s; and there are ten ways there and back, of 300 ms at most.
+const SILENCE_ENDS_WITHIN: Duration = Duration::from_secs(15);
+
 /// Changes do not arrive.
 #[derive(Debug)]
 struct Loss {
     /// As of when what is held was true.
     since: Instant,
-    /// When it was noticed.
-    noticed: Instant,
+    /// From when on what is held is stale if there was no contact until then.
+    stale_at: Instant,
     reason: StaleReason,
     /// Whether it is known to be more than a watch that is being opened again.
     is_certain: bool,
@@ -113,33 +119,30 @@ impl CacherHealth {
 
     /// Changes do not arrive. The first loss since the last contact counts for the time, the latest for the reason.
     pub(crate) fn lost(&mut self, now: Instant, reason: StaleReason) {
-        self.lost_since(now, now, reason);
+        self.lost_since(now, reason, now + self.stale_after);
+        self.failed_at = Some(now);
     }
 
-    /// The same of a watch of which nothing came any more: the last was some time ago.
+    /// The same of a watch of which nothing came any more: the last was some time ago. It is no failure yet, and may be
+    /// all that a quiet collection has to say: there is time for the next watch to tell.
     pub(crate) fn silent(&mut self, now: Instant, heard: Instant, reason: StaleReason) {
-        self.lost_since(now, heard, reason);
+        self.lost_since(heard, reason, now + SILENCE_ENDS_WITHIN);
+        self.failed_at = Some(now);
         if let Some(lost) = &mut self.lost {
             lost.is_silent = true;
         }
     }
 
-    fn lost_since(&mut self, now: Instant, since: Instant, reason: StaleReason) {
+    fn lost_since(&mut self, since: Instant, reason: StaleReason, stale_at: Instant) {
         let (is_end, is_reopened, is_settled) = (false, false, false);
         self.lost = Some(match self.lost.take() {
-            Some(before) => Loss { reason, is_end, is_reopened, is_settled, ..before },
-            None => Loss {
-                since,
-                noticed: now,
-                reason,
-                is_certain: false,
-                is_end,
-                is_reopened,
-                is_silent: false,
-                is_settled,
-            },
+            Some(before) => {
+                Loss { reason, is_end, is_reopened, is_settled, stale_at: before.stale_at.min(stale_at), ..before }
+            }
+            None => {
+                Loss { since, stale_at, reason, is_certain: false, is_end, is_reopened, is_silent: false, is_settled }
+            }
         });
-        self.failed_at = Some(now);
         self.date_back();
     }
 
@@ -201,7 +204,7 @@ impl CacherHealth {
             lost if !self.synced => {
                 CacherState::Syncing { since: self.started, reason: lost.as_ref().map(|lost| self.reason(lost)) }
             }
-            Some(lost) if lost.is_certain || now >= lost.noticed + self.stale_after => {
+            Some(lost) if lost.is_certain || now >= lost.stale_at => {
                 CacherState::Stale { since: lost.since, reason: self.reason(lost) }
             }
             _ => match self.doubted() {
@@ -226,7 +229,7 @@ impl CacherHealth {
     /// When the state changes by the mere passing of time.
     pub(crate) fn turns_stale_at(&self, now: Instant) -> Option<Instant> {
         let lost = self.lost.as_ref().filter(|lost| self.synced && !lost.is_certain);
-        let at = lost.map(|lost| lost.noticed + self.stale_after).or_else(|| self.doubted().map(|(_, until)| until));
+        let at = lost.map(|lost| lost.stale_at).or_else(|| self.doubted().map(|(_, until)| until));
         at.filter(|at| *at > now)
     }
 }
@@ -430,11 +433,18 @@ mod tests {
         health.synced();
         health.silent(at(100), at(10), unreachable("silent"));
         // It may be opened again at once, and nothing was missing then.
-        assert_eq!(health.state(at(104)), CacherState::Synced);
-        assert_eq!(health.turns_stale_at(at(104)), Some(at(105)));
-        assert_eq!(health.state(at(105)), CacherState::Stale { since: at(10), reason: unreachable("silent") });
-        health.lost(at(110), unreachable("refused"));
-        assert_eq!(health.state(at(110)), CacherState::Stale { since: at(10), reason: unreachable("refused") });
+        assert_eq!(health.state(at(114)), CacherState::Synced);
+        assert_eq!(health.turns_stale_at(at(114)), Some(at(115)));
+        assert_eq!(health.state(at(115)), CacherState::Stale { since: at(10), reason: unreachable("silent") });
+        health.lost(at(120), unreachable("refused"));
+        assert_eq!(health.state(at(120)), CacherState::Stale { since: at(10), reason: unreachable("refused") });
+        // A failure that comes after it is one, and has no more time than others.
+        health.contact(at(130));
+        health.silent(at(200), at(130), unreachable("silent"));
+        health.lost(at(202), unreachable("refused"));
+        health.silent(at(203), at(130), unreachable("silent"));
+        assert_eq!((health.state(at(206)), health.turns_stale_at(at(206))), (CacherState::Synced, Some(at(207))));
+        assert_eq!(health.state(at(207)), CacherState::Stale { since: at(130), reason: unreachable("silent") });
     }
 
     #[test]
@@ -449,7 +459,7 @@ mod tests {
             health.silent(at(second), at(second - 90), unreachable("silent"));
             health.reopened();
             health.settled(at(second + 1), true);
-            assert_eq!((health.state(at(second + 5)), health.continuity()), (stale(), Continuity::Broken));
+            assert_eq!((health.state(at(second + 15)), health.continuity()), (stale(), Continuity::Broken));
         }
         // That another failure comes between changes nothing.
         health.lost(at(300), unreachable("refused"));

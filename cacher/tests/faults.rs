@@ -8,7 +8,7 @@ use std::time::Duration;
 use common::*;
 use tokio::time::Instant;
 use tributary_apimachinery::ResourceVersion;
-use tributary_cacher::{CacherState, Continuity, ReflectorTuning, StaleReason, Update};
+use tributary_cacher::{CacherConfig, CacherState, Continuity, Precedence, ReflectorTuning, StaleReason, Update};
 
 #[tokio::test(start_paused = true)]
 async fn an_expired_watch_is_relisted_while_the_old_state_is_served() {
@@ -111,6 +111,45 @@ async fn a_collection_whose_watches_stay_silent_is_stale_until_one_brings_someth
     feed.send(bookmark(5));
     state(&cacher, |state| *state == CacherState::Synced).await;
     assert!(matches!(*cacher.continuity().borrow(), Continuity::Resumed(_)));
+}
+
+/// A quiet collection that is well is silent each 90 s. It takes a moment until that is known, where other collections
+/// come first and the way is long.
+#[tokio::test(start_paused = true)]
+async fn a_quiet_collection_is_not_stale_while_it_is_found_out_that_it_is_well() {
+    let precedence = Precedence::default();
+    precedence.begin();
+    let config = CacherConfig { precedence: precedence.clone(), ..config(ReflectorTuning::default()) };
+    let (cacher, mut member, mut updates) = start_of_config(config);
+    let mut feeds = vec![member.sync(&[], 5).await];
+    updates.synced().await;
+    let states = cacher.states();
+    for _ in 0..2 {
+        member.expect(&["limit=1"]).await.text(list(&[], 5, None));
+        precedence.wanted().await;
+        tokio::time::sleep(Duration::from_millis(2500)).await;
+        precedence.known(Instant::now());
+        let short = member.expect(&["watch=1", "resourceVersion=5&", "timeoutSeconds=3"]).await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let short = short.stream();
+        tokio::time::sleep(Duration::from_millis(2300)).await;
+        short.send(bookmark(5));
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        drop(short);
+        feeds.push(member.expect(&["watch=1", "resourceVersion=5&"]).await.stream());
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        assert!(!states.has_changed().unwrap(), "{cacher:?}");
+        assert!(matches!(*cacher.continuity().borrow(), Continuity::Resumed(_)));
+    }
+    // The next one brings nothing.
+    member.expect(&["limit=1"]).await.text(list(&[], 5, None));
+    let silent = Instant::now();
+    precedence.wanted().await;
+    precedence.known(Instant::now());
+    feeds.push(member.expect(&["watch=1", "timeoutSeconds=3"]).await.stream());
+    state(&cacher, |state| matches!(state, CacherState::Stale { .. })).await;
+    let after = silent.elapsed();
+    assert!(after <= Duration::from_secs(16), "after {after:?}");
 }
 
 #[tokio::test(start_paused = true)]
