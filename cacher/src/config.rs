@@ -74,7 +74,7 @@ pub struct ReflectorTuning {
     /// How long a watch may be silent before it is taken for half-open, dropped and resumed. 90 s: members send a
     /// bookmark about each minute, and half of that again for a slow one. (A bookmark comes only if the version
     /// advanced, so on a member where nothing at all changes this resumes a good watch: a list of one object, which
-    /// tells whether the member was restored meanwhile, and a short watch, whose bookmark tells that it is there.)
+    /// tells whether the member was restored meanwhile, and a short watch, whose bookmark or end tells that it lives.)
     pub watch_silence: Duration,
     /// How long a WatchList may be silent before its end; then the collection is listed in pages. 10 s: the time after
     /// which client-go suspects a server that ignores `sendInitialEvents`; a consistent read waits 3 s at most.

@@ -31,8 +31,8 @@ const UNREADY_SILENCE: Duration = Duration::from_secs(10);
 
 /// How long after a watch was found silent something must have come of the next one. 15 s: before that the member is
 /// asked for its latest version, and what comes first is known anew, which takes 2.5 s with the bookmark that it waits
-/// for, and up to 7 s where its own watches were silent as well; the short watch brings a bookmark within 2.5 s, or ends
-/// after 3 s and has the next one settle for 1 s; and there are ten ways there and back, of 300 ms at most.
+/// for, and up to 7 s where its own watches were silent as well; the short watch brings a bookmark within 2.5 s, or
+/// ends after 3 s and has the next one settle for 1 s; and there are ten ways there and back, of 300 ms at most.
 const SILENCE_ENDS_WITHIN: Duration = Duration::from_secs(15);
 
 /// Changes do not arrive.
@@ -49,7 +49,7 @@ struct Loss {
     is_end: bool,
     /// Whether a watch has been opened since.
     is_reopened: bool,
-    /// Whether a watch was silent, and nothing has come since.
+    /// Whether a watch was silent, and nothing has come since, not even the end of a watch in its time.
     is_silent: bool,
     /// Whether a watch has been open for long enough since.
     is_settled: bool,
@@ -114,6 +114,14 @@ impl CacherHealth {
         let Some(lost) = &mut self.lost else { return };
         if std::mem::take(&mut lost.is_silent) && lost.is_settled {
             self.contact(now);
+        }
+    }
+
+    /// A watch has come to the end that it was asked for: the member followed it, though there was nothing to tell.
+    /// Whether the next one can be opened is another question.
+    pub(crate) fn ended_in_time(&mut self) {
+        if let Some(lost) = &mut self.lost {
+            lost.is_silent = false;
         }
     }
 
@@ -475,6 +483,15 @@ mod tests {
         assert_eq!(health.continuity(), Continuity::Broken);
         health.settled(at(402), true);
         assert_eq!(health.continuity(), Continuity::Resumed(at(402)));
+        // The next one comes to its end.
+        health.silent(at(430), at(403), unreachable("silent"));
+        health.settled(at(431), true);
+        health.ended_in_time();
+        health.ended(at(433), unreachable("ended"));
+        health.reopened();
+        assert_eq!(health.continuity(), Continuity::Broken);
+        health.settled(at(434), true);
+        assert_eq!(health.continuity(), Continuity::Resumed(at(434)));
         // Where there are no bookmarks silence is no news.
         health.silent(at(500), at(410), unreachable("silent"));
         health.settled(at(501), false);

@@ -134,7 +134,7 @@ pub(crate) struct Machine {
     /// Whether a page, or a list in one piece, broke off, and none has come since.
     broke_off: bool,
     /// Whether a watch was silent, and none has come to its end since: watches are short ones until then. Such a one
-    /// tells whether the member is there, by its bookmark, or whether there are any of this collection, by its end.
+    /// tells whether the member is there, by its bookmark, or by its end where none is to come.
     is_silent: bool,
     /// How much is asked for at once.
     amount: Amount,

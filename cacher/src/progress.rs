@@ -14,8 +14,8 @@
 //! Bookmarks are the watch cache's. Of a collection that a kube-apiserver does not cache (Events,
 //! `--watch-cache-sizes=x#0`, many aggregated servers) none come but the one that ends initial events, whatever
 //! happens. There the collection is listed anew instead, which says how far it goes and shares what did not change.
-//! That none come is known of Events beforehand, and of others once a short watch has ended without one; the first that
-//! comes says otherwise.
+//! That none come is known of Events beforehand, and of others once a short watch has ended without one though the
+//! member had come further; the first that comes says otherwise.
 //!
 //! The answer is told to the waiters as well: whoever waits for a version that the member has not come
 //! to is not kept waiting.

@@ -25,7 +25,9 @@ pub(crate) struct MemberWatch {
     pub(crate) frames: FrameSplitter,
     /// The initial events of a WatchList are not complete.
     pub(crate) initial: bool,
-    /// This is the short watch of a progress request, and its bookmark is still to come.
+    /// It is to end by itself soon after its bookmark.
+    short: bool,
+    /// This is a short watch, and its bookmark is still to come: the member has come further than what is held.
     pub(crate) bookmark_due: bool,
     /// It has brought an event of an object. The member's bookmark may be at that event's version,
     /// and is not sent then.
@@ -67,6 +69,7 @@ impl MemberWatch {
             body,
             frames: FrameSplitter::new(tuning.object_size_max),
             initial,
+            short,
             bookmark_due: short,
             brought: false,
             proved: false,
@@ -81,10 +84,16 @@ impl MemberWatch {
         }
     }
 
-    /// Whether this watch, which has ended, was a short one that should have brought a bookmark and did not. One that
-    /// ended long before its time says nothing: the member may be shutting down. Nor does one that brought events.
-    pub(crate) fn lacks_bookmark(&self, now: Instant, tuning: &ReflectorTuning) -> bool {
-        self.bookmark_due && !self.brought && now + ENDS_EARLY >= self.opened + tuning.progress_timeout
+    /// Whether this watch, which has ended, was a short one that came to the end that it was asked for. One that ended
+    /// long before says nothing: the member may be shutting down.
+    pub(crate) fn ended_in_time(&self, now: Instant, tuning: &ReflectorTuning) -> bool {
+        self.short && now + ENDS_EARLY >= self.opened + tuning.progress_timeout
+    }
+
+    /// Whether this watch, which has ended in time, should have brought a bookmark and did not. One that brought events
+    /// says nothing of that.
+    pub(crate) fn lacks_bookmark(&self) -> bool {
+        self.bookmark_due && !self.brought
     }
 
     /// How long this watch may be silent.

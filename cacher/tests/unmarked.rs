@@ -98,6 +98,33 @@ async fn silence_where_no_bookmarks_come_is_no_news() {
     }
 }
 
+/// Nor is it where nothing at all changes, so that there is nothing that a bookmark could tell: it is not concluded
+/// that none come, for which the collection would be listed for whoever waits.
+#[tokio::test(start_paused = true)]
+async fn silence_where_nothing_changes_says_nothing_of_bookmarks() {
+    let (cacher, mut member, mut updates) = start_of("example.com", "widgets");
+    let mut feeds = vec![member.sync(&[pod("a", 1)], 5).await];
+    updates.synced().await;
+    let states = cacher.states();
+    for _ in 0..2 {
+        member.expect(&["limit=1"]).await.text(list(&[], 5, None));
+        let short = member.expect(&["resourceVersion=5&", "timeoutSeconds=3"]).await.stream();
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        drop(short);
+        feeds.push(member.expect(&["resourceVersion=5&"]).await.stream());
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        assert!(!states.has_changed().unwrap(), "{cacher:?}");
+    }
+    let script = async {
+        member.expect(&["limit=1"]).await.text(list(&[], 20, None));
+        let short = member.expect(&["resourceVersion=5&", "timeoutSeconds=3"]).await.stream();
+        short.send(bookmark(20));
+        short
+    };
+    let (found, _short) = tokio::join!(cacher.wait_for(ResourceVersion(20), THREE_SECONDS), script);
+    assert_eq!(found.unwrap().resource_version(), ResourceVersion(20));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_short_watch_that_ends_before_its_time_says_nothing_of_bookmarks() {
     let (cacher, mut member, mut updates) = start_of("example.com", "widgets");

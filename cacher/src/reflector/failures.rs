@@ -39,11 +39,15 @@ impl Reflector {
 
     pub(super) fn ended(&mut self, stream: &MemberWatch) -> Input {
         tracing::debug!(proved = stream.proved, "the member ended the watch");
-        if stream.lacks_bookmark(Instant::now(), &self.shared.config.tuning) {
-            self.progress.note_bookmarks(false);
+        let now = Instant::now();
+        if stream.ended_in_time(now, &self.shared.config.tuning) {
+            self.health.ended_in_time();
+            if stream.lacks_bookmark() {
+                self.progress.note_bookmarks(false);
+            }
         }
         let reason = StaleReason::Unreachable("the watch ended and has not been opened again".to_owned());
-        self.health.ended(Instant::now(), reason);
+        self.health.ended(now, reason);
         Input::Ended
     }
 

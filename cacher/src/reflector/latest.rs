@@ -18,6 +18,7 @@ impl Reflector {
         let latest = self.unless_overtaken(latest);
         let Some(latest) = self.attend(latest).await? else { return Ok(self.overtaken()) };
         if let Ok(latest) = &latest {
+            self.latest = *latest;
             self.shared.wanted.answered(number, *latest);
         }
         Ok(match latest {
@@ -56,6 +57,7 @@ impl Reflector {
                 }
             }
             Call::Answered { number, held, latest: Ok(latest) } => {
+                self.latest = latest;
                 shared.wanted.answered(number, latest);
                 match progress::verdict(held, latest, next) {
                     Verdict::WentBack => return Some(self.went_back()),

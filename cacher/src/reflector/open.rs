@@ -176,7 +176,9 @@ impl Reflector {
             }
         };
         self.shared.counts.watches.add(1);
-        let stream = MemberWatch::new(body, initial, short, Instant::now(), &self.shared.config.tuning);
+        let mut stream = MemberWatch::new(body, initial, short, Instant::now(), &self.shared.config.tuning);
+        // Where nothing has changed, whoever sends bookmarks need not send one.
+        stream.bookmark_due &= self.version() < self.latest;
         self.reading = ReflectorStream::Watch(Box::new(stream));
     }
 }

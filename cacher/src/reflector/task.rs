@@ -41,6 +41,8 @@ pub(crate) struct Reflector {
     pub(super) listed: ResourceVersion,
     /// How long pages may take.
     pub(super) page_time: PageTime,
+    /// The member's latest version, as it last answered when it was asked for that.
+    pub(super) latest: ResourceVersion,
     /// The number of the list under way as a question for the member's latest version.
     pub(super) question: u64,
     pub(super) reading: ReflectorStream,
@@ -97,6 +99,7 @@ impl Reflector {
             store: None,
             staging: Staging::default(),
             listed: ResourceVersion::default(),
+            latest: ResourceVersion::default(),
             page_time,
             question: 0,
             reading: ReflectorStream::Nothing,

@@ -341,6 +341,9 @@ async fn what_is_given_up_while_a_version_is_waited_for_is_missing_and_not_gone(
         lessen_for(&fixture, &setups, Rejection::all(403), nodes).await;
         // Two seconds before what is held goes, or three.
         pass(FORBIDDEN_HELD_FOR - Duration::from_secs(2)).await;
+        // Nothing was heard of `b` in all this time: its watch shall not be found silent while the version is awaited.
+        put("b", "heard");
+        until(|| async { fixture.get(&format!("{nodes}/heard")).await.code == 200 }).await;
         fixture.member("b").control().lag_watches(Duration::from_millis(2500));
         let mut wanted = vector(&version(&fixture.get(nodes).await.ok()));
         wanted["b"] = put("b", "of-b").to_string().into();
