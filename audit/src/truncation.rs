@@ -75,7 +75,7 @@ impl Cut {
         for (key, field) in event.iter_mut() {
             match (key.as_str(), field) {
                 ("objectRef", object) => of_names.shorten(object),
-                ("user", Value::Object(user)) => {
+                ("user" | "impersonatedUser", Value::Object(user)) => {
                     for (key, field) in user.iter_mut() {
                         if key == "username" { of_names.shorten(field) } else { self.shorten(field) }
                     }
@@ -218,6 +218,24 @@ mod tests {
                 assert_eq!(cut["impersonatedUser"]["groups"].as_array().unwrap().len(), 512, "each is told of");
             }
         }
+    }
+
+    /// Whom somebody acts as is who does it.
+    #[test]
+    fn as_whom_somebody_acts_is_cut_last_too() {
+        let name = format!("system:serviceaccount:{}:{}", "n".repeat(63), "s".repeat(253));
+        assert_eq!(name.len(), 339);
+        let event = json!({
+            "impersonatedUser": {"username": name, "groups": vec!["\\".repeat(128); 512]},
+            "user": {"username": "eve"},
+        });
+        for (bytes, groups) in [(100 << 10, 512), (4 << 10, 4)] {
+            let cut: Value = serde_json::from_slice(&truncated_line(&line(&event), bytes).unwrap()).unwrap();
+            let own = &cut["impersonatedUser"];
+            assert_eq!((&own["username"], own["groups"].as_array().unwrap().len()), (&json!(name), groups), "{bytes}");
+        }
+        let cut: Value = serde_json::from_slice(&truncated_line(&line(&event), 900).unwrap()).unwrap();
+        assert_eq!(cut["impersonatedUser"]["username"], format!("{}{TRUNCATED_SUFFIX}", &name[..64]));
     }
 
     /// Whoever sends much does not choose that nobody can say which object was deleted, or by whom.
