@@ -44,6 +44,7 @@ struct Found {
     policies: Vec<String>,
     log_mode: Option<LogMode>,
     not_let: bool,
+    by_clusters: bool,
     /// Of a request that is sampled: what it asks for, if some member serves that.
     served_resource: Option<String>,
     decision: Option<Decision>,
@@ -131,6 +132,17 @@ impl RequestTrace {
     /// Notes that it is.
     pub(crate) fn note_not_let(&self) {
         self.0.found.lock().not_let = true;
+    }
+
+    /// Whether it was answered with what everybody is told, so that no cluster decided who may ask for it.
+    pub fn is_told_to_all(&self) -> bool {
+        let found = self.0.found.lock();
+        found.decision == Some(Decision::Own) && !found.by_clusters
+    }
+
+    /// Notes that clusters decide who may ask for it, though none of them is asked.
+    pub(crate) fn note_by_clusters(&self) {
+        self.0.found.lock().by_clusters = true;
     }
 
     /// Notes what became of it.

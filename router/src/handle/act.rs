@@ -18,6 +18,7 @@ use crate::received::Received;
 use crate::refusal::{MemberRefusal, Refusal, listed};
 use crate::report::{self, Report};
 use crate::request::ClientRequest;
+use crate::request_trace::RequestTrace;
 use crate::rights::Candidates;
 use crate::view::standing;
 use crate::{Router, forward, health, memory, response};
@@ -55,7 +56,12 @@ impl Router {
                 let (head, _) = message.into_parts();
                 Box::pin(self.discover(&head, &path)).await
             }
-            Plan::Health => Box::pin(self.health(info, query, caller)).await,
+            Plan::Health => {
+                if caller.rights().is_some() && health::asks_of_clusters(&info.path, query) {
+                    caller.trace.iter().for_each(RequestTrace::note_by_clusters);
+                }
+                Box::pin(self.health(info, query, caller)).await
+            }
             Plan::Version => self.version(preferences).map_err(|refusal| self.told_to_all(refusal)),
             Plan::OpenApi => {
                 let document = Box::pin(self.openapi.answer(&info.path, query, message.headers())).await;

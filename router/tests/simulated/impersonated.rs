@@ -171,6 +171,28 @@ async fn what_nobody_lets_the_user_do_as_another_is_told_apart() {
     }
 }
 
+/// Of what everybody is told nobody decides who may ask for it, and as whom. What a check finds is not for everybody.
+#[tokio::test]
+async fn whoever_asks_what_a_check_finds_as_another_is_let_by_the_clusters() {
+    let (fixture, _rbac) = fixture(&["list"]).await;
+    let ann = fixture.user("ann", &[]);
+    for (path, is_told_to_all) in [
+        ("/readyz", true),
+        ("/version", true),
+        ("/api", true),
+        ("/readyz?verbose", false),
+        ("/readyz/ping", false),
+        ("/livez?verbose", false),
+        (SHOP, false),
+    ] {
+        let trace = RequestTrace::default();
+        let mut request = Request::get(path).header(ROOT.0, ROOT.1).body(body::empty()).unwrap();
+        request.extensions_mut().insert(trace.clone());
+        let answer = ann.router.handle(request, &ann.user).await;
+        assert_eq!(trace.is_told_to_all(), is_told_to_all, "{path}: {}", answer.status());
+    }
+}
+
 /// What is sent on is what the user may do as the other: each request by its own verb, object and subresource.
 #[tokio::test]
 async fn whoever_may_be_another_for_some_requests_sends_these() {

@@ -11,7 +11,7 @@ use hyper::upgrade::OnUpgrade;
 use tokio::sync::oneshot;
 use tributary_apimachinery::{Permit, permit::TunnelPermit};
 use tributary_audit::{Annotation, AuditBody, BODY_BYTES_MAX, Event, Stage};
-use tributary_router::{Decision, RequestTrace};
+use tributary_router::RequestTrace;
 
 use super::auditor::Auditor;
 use super::bodies::{AuditedBody, Passed, SharedPassed, noted};
@@ -77,7 +77,7 @@ struct NotedRequest {
 fn told(event: &mut Event, trace: &RequestTrace) {
     if trace.is_not_let() {
         event.set_not_let();
-    } else if trace.decision() == Some(Decision::Own) {
+    } else if trace.is_told_to_all() {
         event.set_told_to_all();
     }
     event.annotate(Annotation::AnsweredBy, trace.answered_by());
