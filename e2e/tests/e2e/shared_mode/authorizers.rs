@@ -245,9 +245,9 @@ async fn who_is_bound_nowhere_is_shown_what_everybody_is_allowed(context: TestCo
     check(&shared, &rows, FOUND_OUT).await?;
     agrees(&shared, &rows).await?;
     let log = shared.tributary.log();
-    let mut said =
-        log.lines().filter(|line| line.contains("is not decided by its roles and bindings alone")).peekable();
-    ensure!(said.peek().is_some() && said.all(|line| line.contains("open")), "{log}");
+    let said: Vec<_> =
+        log.lines().filter(|line| line.contains("is not decided by its roles and bindings alone")).collect();
+    ensure!(!said.is_empty() && said.iter().all(|line| line.contains("open")), "{log}");
     let http = shared.http(observer, &[]).await?;
     eventually(SOON, async || {
         let report = http.get("/tributary/status").send().await?.expect(200)?.json()?;
