@@ -17,7 +17,7 @@ use super::basis::Basis;
 use super::judged::Judged;
 use super::mirror::{RightsMirror, RightsStamp};
 use super::needed::Needed;
-use super::reviews::{ASKED_TOGETHER, Question};
+use super::reviews::{ASKED_TOGETHER, Question, WAITED_MAX};
 use crate::authenticated::StillKnown;
 use crate::flow::fair_share::Exceeded;
 use crate::limits::IMPERSONATED_VALUES;
@@ -84,20 +84,25 @@ impl CallerRights {
     }
 
     /// A decision, once the clusters whose word counts have been asked. Where roles and bindings decide it is made at
-    /// once; a cluster that does not answer is unknown. Where too much is being asked already for the user, the request
+    /// once; a cluster that does not answer is unknown, and all that is asked is waited for half a minute together.
+    /// Where too much is being asked already for the user, the request
     /// is [crowded out](Self::crowded), and whoever goes on all the same decides by what is known. Cancelling is safe.
     pub(crate) async fn settled<T>(&self, decide: impl Fn(&Self) -> T) -> T {
         let rights = Self { begun: Instant::now(), ..self.clone() };
+        let until = rights.begun + WAITED_MAX;
         for _ in 0..ROUNDS_MAX {
             let (decided, needed) = rights.decided(&decide);
             if needed.open.is_empty() {
                 return decided;
             }
             drop(decided);
-            if let Err(exceeded) = rights.ask(needed.open).await {
+            if let Err(exceeded) = rights.ask(needed.open, until).await {
                 let _is_known = rights.crowded.set(exceeded);
                 // Whoever answers the request looks before it goes on.
                 tokio::task::yield_now().await;
+                break;
+            }
+            if Instant::now() >= until {
                 break;
             }
         }
@@ -125,13 +130,13 @@ impl CallerRights {
         self.crowded.get().copied()
     }
 
-    /// Asks clusters what they have not said.
+    /// Asks clusters what they have not said, and waits for it until this moment at most.
     ///
     /// # Errors
     /// [`Exceeded`] where so much is being asked that the user may ask no more.
-    pub(super) async fn ask(&self, questions: HashSet<(Question, u64)>) -> Result<(), Exceeded> {
+    pub(super) async fn ask(&self, questions: HashSet<(Question, u64)>, until: Instant) -> Result<(), Exceeded> {
         // Boxed: most requests ask nothing.
-        Box::pin(self.mirror.reviews().ask(self.actor.holder(), questions)).await
+        Box::pin(self.mirror.reviews().ask(self.actor.holder(), questions, until)).await
     }
 
     /// Asks clusters whether what lasts is still allowed, before all that requests ask.

@@ -28,8 +28,13 @@ pub(super) const ALLOWED_FOR: Duration = Duration::from_secs(60);
 /// How long a no is believed. 10 s: whoever is given a right looks whether it works.
 const REFUSED_FOR: Duration = Duration::from_secs(10);
 
-/// After what time a cluster that did not answer is asked again.
+/// After what time a cluster that did not answer is asked again, at least.
 const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(5);
+
+/// As much longer as this many times what it took not to answer. Five: what a decision needs is asked one after the
+/// other, and what was held of the first is to count still when the last was not answered either. So six in a row, each
+/// of which takes the 5 s that an answer may take, are known together, as long as [`WAITED_MAX`].
+const ASKED_SLOWER: u32 = 5;
 
 /// How many questions are with a cluster at once, users in turn: whoever asks for ten thousand names waits for their
 /// own answers. 50: a webhook behind each answers some thousand in a second.
@@ -51,7 +56,7 @@ const WAITING_MAX: usize = 256 * ASKED_TOGETHER;
 const WAITING: &str = "questions to one cluster what its users may do";
 
 /// How long a decision waits for the answers that it needs, as long as lists wait for clusters that have not answered.
-const WAITED_MAX: Duration = Duration::from_secs(30);
+pub(super) const WAITED_MAX: Duration = Duration::from_secs(30);
 
 /// How much of the answers that were used last is kept at least, of all clusters together, in bytes of texts, and half
 /// of how much is kept at most. 32 MiB are 65,536 answers, of 500 users with ten namespaces each of a dozen resources.
@@ -127,8 +132,8 @@ impl Question {
 struct Said {
     /// Whether it is allowed, when that was asked, and in which generation of the user's rights there.
     answer: Option<(bool, Instant, u64)>,
-    /// When there was no answer after that.
-    failed: Option<Instant>,
+    /// Until when it is not asked again, where there was no answer after that.
+    silent_until: Option<Instant>,
 }
 
 /// What is known of an answer at a moment.
@@ -151,7 +156,7 @@ impl Said {
     /// `generation` is that of the user's rights by roles and bindings: what changes them may change any answer.
     /// `hold` is how long an answer holds of a cluster that does not answer any more.
     fn known(self, now: Instant, generation: u64, hold: Duration) -> Known {
-        let silent_until = self.failed.map(|failed| failed + ASKED_AGAIN_AFTER).filter(|until| now < *until);
+        let silent_until = self.silent_until.filter(|until| now < *until);
         match (self.answer.filter(|(.., own)| *own == generation), silent_until) {
             (Some((allowed, asked, _)), _) if now < asked + believed_for(allowed) => {
                 Known::Said(allowed, asked + believed_for(allowed))
@@ -163,6 +168,11 @@ impl Said {
             (_, None) => Known::Open,
         }
     }
+}
+
+/// When a cluster is asked again that was asked at this moment, and has not answered by now.
+fn asked_again_at(asked: Instant, now: Instant) -> Instant {
+    now + ASKED_AGAIN_AFTER + (now - asked) * ASKED_SLOWER
 }
 
 fn believed_for(allowed: bool) -> Duration {
@@ -302,8 +312,8 @@ impl Reviews {
         self.kept.lock().get(question).unwrap_or_default()
     }
 
-    /// Asks what is not asked already, and waits for all answers, half a minute at most. Cancelling is safe: what has
-    /// been put goes on, for whoever asks next, and what waits for its turn is not put any more. With each question
+    /// Asks what is not asked already, and waits for all answers, until this moment at most. Cancelling is safe: what
+    /// has been put goes on, for whoever asks next, and what waits for its turn is not put any more. With each question
     /// goes the generation of the user's rights before it is asked.
     ///
     /// Turns are taken as `asker`: the one who authenticated, whoever the questions are about. A name that anybody may
@@ -315,15 +325,17 @@ impl Reviews {
         self: &Arc<Self>,
         asker: Holder,
         questions: HashSet<(Question, u64)>,
+        until: Instant,
     ) -> Result<(), Exceeded> {
-        self.ask_in(Turn::Usual, asker, questions).await
+        self.ask_in(Turn::Usual, asker, questions, until).await
     }
 
-    /// The same, of what lasts and is to be confirmed: before all that requests ask, which may be thousands of things
-    /// for the same user. A question that nobody waits for any more keeps its turn: whoever asks it again has that.
+    /// The same, of what lasts and is to be confirmed, for half a minute at most: before all that requests ask, which
+    /// may be thousands of things for the same user. A question that nobody waits for any more keeps its turn: whoever
+    /// asks it again has that.
     pub(super) async fn confirm(self: &Arc<Self>, asker: Holder, questions: HashSet<(Question, u64)>) {
         // Nothing bounds these but how much may last.
-        let _never_exceeded = self.ask_in(Turn::First, asker, questions).await;
+        let _never_exceeded = self.ask_in(Turn::First, asker, questions, Instant::now() + WAITED_MAX).await;
     }
 
     async fn ask_in(
@@ -331,6 +343,7 @@ impl Reviews {
         turn: Turn,
         asker: Holder,
         questions: HashSet<(Question, u64)>,
+        until: Instant,
     ) -> Result<(), Exceeded> {
         let mut by_cluster: BTreeMap<ClusterName, Vec<(Question, u64)>> = BTreeMap::new();
         for question in questions {
@@ -340,7 +353,7 @@ impl Reviews {
         let asked: Vec<_> =
             by_cluster.into_values().map(|questions| self.ask_one_cluster(turn, asker, questions).boxed()).collect();
         // Those that are not answered by then are not known.
-        match tokio::time::timeout(WAITED_MAX, try_join_all(asked)).await {
+        match tokio::time::timeout_at(until, try_join_all(asked)).await {
             Ok(asked) => asked.map(drop),
             Err(_) => Ok(()),
         }
@@ -412,8 +425,8 @@ impl Reviews {
         let said = match answer {
             // It was asked in another turn as well, and later.
             Some(_) if before.answer.is_some_and(|(_, own, _)| own > asked) => before,
-            Some(allowed) => Said { answer: Some((allowed, asked, generation)), failed: None },
-            None => Said { failed: Some(Instant::now()), ..before },
+            Some(allowed) => Said { answer: Some((allowed, asked, generation)), silent_until: None },
+            None => Said { silent_until: Some(asked_again_at(asked, Instant::now())), ..before },
         };
         kept.put(question.clone(), said);
     }
@@ -488,7 +501,7 @@ mod tests {
         let ask = |name: &'static str, request: usize| {
             let asked = (0..100).map(|number| (question("a", &format!("{name}-{request}-{number}")), 0));
             let (reviews, asked) = (Arc::clone(&reviews), asked.collect::<HashSet<_>>());
-            Box::pin(async move { reviews.ask(Holder::user("test", name), asked).await })
+            Box::pin(async move { reviews.ask(Holder::user("test", name), asked, Instant::now() + WAITED_MAX).await })
         };
         let mut requests: Vec<_> = (0..200).map(|request| ask("eve", request)).collect();
         let answers: Vec<_> = requests.iter_mut().map(|request| request.as_mut().now_or_never()).collect();
@@ -520,7 +533,8 @@ mod tests {
         let mut requests: Vec<_> = (0..2_000)
             .map(|number| {
                 let (reviews, asked) = (Arc::clone(&reviews), (question("a", &number.to_string()), 0));
-                Box::pin(async move { reviews.ask(eve, HashSet::from([asked])).await })
+                let until = Instant::now() + WAITED_MAX;
+                Box::pin(async move { reviews.ask(eve, HashSet::from([asked]), until).await })
             })
             .collect();
         assert!(requests.iter_mut().all(|request| request.as_mut().now_or_never().is_none()));
@@ -531,8 +545,9 @@ mod tests {
         drop(taken.pop());
         tokio::time::sleep(Duration::from_secs(1)).await;
         // The cluster has left, and so does not answer.
-        assert!(reviews.said(&lasting).failed.is_some(), "it was put");
-        assert!((0..1_999).all(|number| reviews.said(&question("a", &number.to_string())).failed.is_none()));
+        assert!(reviews.said(&lasting).silent_until.is_some(), "it was put");
+        let of_requests = |number: usize| reviews.said(&question("a", &number.to_string()));
+        assert!((0..1_999).all(|number| of_requests(number).silent_until.is_none()));
         assert_eq!(reviews.flights.lock().len(), 2_000, "those of requests wait");
         drop((requests, taken));
     }
@@ -555,7 +570,7 @@ mod tests {
     /// One user may ask one cluster as much as they like, and another one be cut off meanwhile.
     #[test]
     fn what_one_cluster_is_asked_pushes_out_nothing_that_another_has_said() {
-        let said = Said { failed: Some(Instant::now()), ..Said::default() };
+        let said = Said { silent_until: Some(Instant::now()), ..Said::default() };
         let mut kept = Kept::default();
         // Less than half of what is kept of all, in names that are longer than most.
         let of_b: Vec<_> =
@@ -567,7 +582,7 @@ mod tests {
         let weight: usize = kept_questions(&kept).into_iter().map(Question::weight).sum();
         assert!(weight <= 2 * KEPT_BYTES, "{weight}");
         assert_eq!(weight, kept.young + kept.old);
-        assert!(of_b.iter().all(|own| kept.get(own).is_some_and(|known| known.failed.is_some())));
+        assert!(of_b.iter().all(|own| kept.get(own).is_some_and(|known| known.silent_until.is_some())));
         // What c was asked last is kept as well.
         let last = 4 * KEPT_BYTES / ANSWER_BYTES_MIN - 1;
         assert!((0..10_000).all(|back| kept.get(&question("c", &(last - back).to_string())).is_some()));
@@ -577,7 +592,12 @@ mod tests {
     fn an_answer_is_believed_for_a_while_and_longer_only_where_there_is_no_other() {
         let begin = Instant::now();
         let at = |seconds: u64| begin + Duration::from_secs(seconds);
-        let said = |allowed, failed: Option<u64>| Said { answer: Some((allowed, at(0), 7)), failed: failed.map(at) };
+        // A cluster that does not answer says so at once.
+        let silent = |failed: u64| Some(asked_again_at(at(failed), at(failed)));
+        let said = |allowed, failed: Option<u64>| {
+            let silent_until = failed.and_then(silent);
+            Said { answer: Some((allowed, at(0), 7)), silent_until }
+        };
         let hold = Duration::from_secs(300);
         for (said, now, generation, expected) in [
             (Said::default(), 0, 7, Known::Open),
@@ -593,8 +613,8 @@ mod tests {
             (said(true, Some(61)), 66, 7, Known::Open),
             (said(true, Some(298)), 299, 7, Known::Said(true, at(300))),
             (said(true, Some(299)), 300, 7, Known::Silent(at(304))),
-            (Said { failed: Some(at(3)), answer: None }, 4, 7, Known::Silent(at(8))),
-            (Said { failed: Some(at(3)), answer: None }, 8, 7, Known::Open),
+            (Said { silent_until: silent(3), answer: None }, 4, 7, Known::Silent(at(8))),
+            (Said { silent_until: silent(3), answer: None }, 8, 7, Known::Open),
         ] {
             assert_eq!(said.known(at(now), generation, hold), expected, "{said:?} at {now}");
         }
@@ -605,5 +625,19 @@ mod tests {
         // Where only what is said now counts.
         let asked_since = |moment| said(true, None).asked_since(at(moment)).known(at(1), 7, Duration::ZERO);
         assert_eq!([asked_since(0), asked_since(1)], [Known::Said(true, at(60)), Known::Open]);
+    }
+
+    /// Each is asked once the one before has not been answered in time.
+    #[test]
+    fn what_was_said_last_counts_together_though_each_question_takes_as_long_as_it_may() {
+        let begin = Instant::now();
+        let at = |seconds: u64| begin + Duration::from_secs(seconds);
+        let last = at(WAITED_MAX.as_secs());
+        for number in 0..WAITED_MAX.as_secs() / 5 {
+            let silent_until = Some(asked_again_at(at(5 * number), at(5 * number + 5)));
+            let said = Said { answer: Some((true, begin.checked_sub(ALLOWED_FOR).unwrap(), 7)), silent_until };
+            let known = said.known(last, 7, BEHIND_MAX);
+            assert!(matches!(known, Known::Said(true, until) if until > last), "{number}: {known:?}");
+        }
     }
 }

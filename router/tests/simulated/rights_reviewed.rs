@@ -219,6 +219,36 @@ async fn a_watch_does_not_outlast_its_right_behind_what_its_own_user_asks() {
     assert_eq!((&last["type"], &last["object"]["code"]), (&"ERROR".into(), &410.into()), "{last}");
 }
 
+/// Each answer takes longer than it may: what the member said last of all namespaces and of one counts together.
+#[tokio::test]
+async fn what_a_slow_member_said_last_is_listed_soon() {
+    let (fixture, _chains) = of_b(Mode::Webhook("nobody", "shop")).await;
+    let ann = fixture.user("ann", &[]);
+    assert_eq!(shown(&ann, ALL).await, ["one-b", "two-b"]);
+    pass(Duration::from_secs(70)).await;
+    fixture.member("b").control().lag_reviews(Duration::from_secs(6));
+    let listed = tokio::time::timeout(Duration::from_secs(30), shown(&ann, ALL)).await;
+    assert_eq!(listed.expect("it is listed within half a minute"), ["one-b", "two-b"]);
+}
+
+/// The same of what lasts.
+#[tokio::test]
+async fn a_watch_of_a_slow_member_goes_on() {
+    let (fixture, _chains) = of_b(Mode::Webhook("nobody", "shop")).await;
+    let ann = fixture.user("ann", &[]);
+    let listed = ann.get(ALL).await.ok();
+    let path = format!("{ALL}?watch=1&resourceVersion={}", crate::harness::version(&listed));
+    let mut events = ann.watch(&path).await;
+    let b = fixture.member("b");
+    b.control().lag_reviews(Duration::from_secs(6));
+    for _ in 0..8 {
+        pass(Duration::from_secs(15)).await;
+        events.nothing().await;
+    }
+    b.apply(config_map_of("shop", "seen")).unwrap();
+    assert_eq!(events.soon().await["object"]["metadata"]["name"], "seen");
+}
+
 #[tokio::test]
 async fn a_member_that_does_not_answer_is_not_known() {
     let (fixture, _chains) = of_b(Mode::WithoutReviews).await;
