@@ -3,8 +3,10 @@
 //! A client that asks for much has its own line, and nobody stands behind it there. Of the places that there are it may
 //! hold as many as it leaves to others, as in [`fair_share`](crate::flow::fair_share): so one that comes later finds a
 //! place that is free at once, though those which are taken are held for long.
-//! A client that holds none may have the last one. What is to be done first comes before all else that waits, and what
-//! a client holds of the one is nothing of what it may hold of the other.
+//! A client that holds none may have the last one. What is to be done first comes before all else that waits, up to
+//! three quarters of the places: it may have more only where nothing else waits that may have one, so that the other
+//! goes on, however many clients have something to be done first. What a client holds of the one is nothing of what it
+//! may hold of the other.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,7 +24,7 @@ const SWEPT_FROM: usize = 64;
 /// Which of those who wait come first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Turn {
-    /// Before all others.
+    /// Before all others, while those of its kind hold less than three quarters of the places.
     First,
     /// After those.
     #[default]
@@ -39,6 +41,8 @@ pub(crate) struct FairLine {
 #[derive(Debug)]
 struct FairLineQueue {
     taken: usize,
+    /// How many of these are held by those who came first.
+    taken_first: usize,
     by_holder: HashMap<(Turn, Holder), usize>,
     /// Those who come before the others who wait.
     first: HolderQueues<oneshot::Sender<Permit>>,
@@ -52,6 +56,7 @@ impl FairLine {
     pub(crate) fn new(at_once: usize) -> Arc<Self> {
         let state = FairLineQueue {
             taken: 0,
+            taken_first: 0,
             by_holder: HashMap::new(),
             first: HolderQueues::default(),
             waiting: HolderQueues::default(),
@@ -95,6 +100,7 @@ impl FairLine {
                 continue;
             }
             state.taken += 1;
+            state.taken_first += usize::from(whose.0 == Turn::First);
             *state.by_holder.entry(whose).or_default() += 1;
             let line = Arc::clone(self);
             untaken.extend(give.send(Permit::new(move || line.give_back(whose))).err());
@@ -111,17 +117,22 @@ impl FairLine {
 impl FairLineQueue {
     /// The next who waits and may have one of the places that are free.
     fn next(&mut self, at_once: usize) -> Option<((Turn, Holder), oneshot::Sender<Permit>)> {
-        let Self { taken, by_holder, first, waiting, .. } = self;
+        let Self { taken, taken_first, by_holder, first, waiting, .. } = self;
         let free = at_once - *taken;
         let may = |turn: Turn, holder: Holder| {
             let own = by_holder.get(&(turn, holder)).copied().unwrap_or(0);
             free > 0 && (own == 0 || own + 1 < free)
         };
-        if let Some((holder, give)) = first.next(|holder| may(Turn::First, holder)) {
-            return Some(((Turn::First, holder), give));
-        }
-        let (holder, give) = waiting.next(|holder| may(Turn::Usual, holder))?;
-        Some(((Turn::Usual, holder), give))
+        let is_ahead = *taken_first < (at_once * 3 / 4).max(1);
+        let turns = if is_ahead { [Turn::First, Turn::Usual] } else { [Turn::Usual, Turn::First] };
+        turns.into_iter().find_map(|turn| {
+            let queues = match turn {
+                Turn::First => &mut *first,
+                Turn::Usual => &mut *waiting,
+            };
+            let (holder, give) = queues.next(|holder| may(turn, holder))?;
+            Some(((turn, holder), give))
+        })
     }
 
     fn all_waiting(&self) -> usize {
@@ -130,6 +141,7 @@ impl FairLineQueue {
 
     fn give_back(&mut self, whose: (Turn, Holder)) {
         self.taken -= 1;
+        self.taken_first -= usize::from(whose.0 == Turn::First);
         if let Some(own) = self.by_holder.get_mut(&whose) {
             *own -= 1;
             if *own == 0 {
@@ -141,6 +153,7 @@ impl FairLineQueue {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
     use std::pin::Pin;
 
     use futures::FutureExt;
@@ -217,6 +230,42 @@ mod tests {
     }
 
     #[test]
+    fn what_comes_first_leaves_something_to_the_others_however_many_want_it() {
+        let line = FairLine::new(50);
+        let first = |number: u16| -> Asked<'_> { Box::pin(line.take_in(Turn::First, client(number))) };
+        let mut asked: Vec<_> = (1..=60).map(|number| (number, first(number))).collect();
+        let mut given = VecDeque::new();
+        let gather = |asked: &mut Vec<(u16, Asked<'_>)>, given: &mut VecDeque<(u16, Permit)>| {
+            asked.retain_mut(|(number, place)| match place.as_mut().now_or_never().flatten() {
+                Some(place) => {
+                    given.push_back((*number, place));
+                    false
+                }
+                None => true,
+            });
+        };
+        gather(&mut asked, &mut given);
+        assert_eq!(given.len(), 50, "all, while nothing else waits");
+        let mut usual = Vec::new();
+        for _ in 0..3 {
+            usual.push(ask(&line, client(100 + u16::try_from(usual.len()).unwrap()), 1).1.remove(0));
+        }
+        for returns in 1.. {
+            assert!(returns <= 200, "{} others still wait", usual.len());
+            let (number, place) = given.pop_front().expect("somebody holds a place");
+            asked.push((number, first(number)));
+            drop(place);
+            gather(&mut asked, &mut given);
+            usual.retain_mut(|place| place.as_mut().now_or_never().is_none());
+            if usual.is_empty() {
+                break;
+            }
+        }
+        // Who comes first has the most all the same.
+        assert!(line.state.lock().taken_first > 25);
+    }
+
+    #[test]
     fn who_goes_away_leaves_nothing() {
         let line = FairLine::new(2);
         let (given, waiting) = ask(&line, client(1), 100);
@@ -227,6 +276,6 @@ mod tests {
         drop((given, second));
         assert_eq!(ask(&line, client(1), 1).0.len(), 1);
         let state = line.state.lock();
-        assert!(state.taken == 0 && state.by_holder.is_empty() && state.waiting.waiting() == 0);
+        assert!(state.taken + state.taken_first == 0 && state.by_holder.is_empty() && state.waiting.waiting() == 0);
     }
 }
