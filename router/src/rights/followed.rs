@@ -1,9 +1,12 @@
 //! The rights under which a watch was opened, followed: it shows what they let it show, and ends when they do not.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
+use futures::FutureExt;
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep_until};
@@ -15,6 +18,7 @@ use super::mirror::RightsStamp;
 use super::needed::Needed;
 use super::read_place::ReadPlace;
 use super::readable::Readable;
+use super::reviews::Question;
 use super::unconfirmed::Unconfirmed;
 use super::visible::{VisibleClusters, covers};
 use crate::dispatch::Dispatched;
@@ -23,6 +27,19 @@ use crate::stream_over::StreamOver;
 /// For how long what is gained is gathered before a watch ends for it. 30 s: a team that is given ten namespaces one
 /// after the other lists once, and nobody misses what they have never seen.
 const GATHERED_FOR: Duration = Duration::from_secs(30);
+
+/// For how long answers of clusters are gathered before it is judged by them, where others are still asked. Half a
+/// second: of a thousand clusters that answer one after the other, each is looked at with each judgement.
+const ANSWERS_GATHERED_FOR: Duration = Duration::from_millis(500);
+
+/// Ends when one of those that are being asked has answered; gives which. Cancelling is safe.
+async fn answered(asking: &mut [(ClusterName, oneshot::Receiver<()>)]) -> usize {
+    poll_fn(|context| {
+        let answered = asking.iter_mut().position(|(_, answered)| answered.poll_unpin(context).is_ready());
+        answered.map_or(Poll::Pending, Poll::Ready)
+    })
+    .await
+}
 
 /// What has become of the rights of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,11 +72,11 @@ pub(crate) struct FollowedRights {
     stamp: Option<RightsStamp>,
     /// What it ends for, and when.
     due: Option<(Instant, ScopeChange)>,
-    /// When clusters are to be asked again by whose word it was last judged.
+    /// When it is to be judged again: clusters are to be asked again by whose word it was last judged, or have answered.
     until: Option<Instant>,
-    /// Ends when what they were asked is known.
-    asking: Option<oneshot::Receiver<()>>,
-    /// Those that have not answered it.
+    /// Those that are being asked; each ends when what it was asked is known.
+    asking: Vec<(ClusterName, oneshot::Receiver<()>)>,
+    /// What they have not answered.
     unconfirmed: Unconfirmed,
     /// When what one of them said before ceases to count.
     confirm_by: Option<Instant>,
@@ -96,7 +113,7 @@ impl NotedRights {
         // What it shows, and not what might be seen a moment before or after: a right that was gained between two looks
         // would be shown, and never missed once it is lost.
         let before = readable.audience.visible().clone();
-        let (stamp, due, until, asking) = (None, None, None, None);
+        let (stamp, due, until, asking) = (None, None, None, Vec::new());
         FollowedRights {
             rights,
             place,
@@ -119,7 +136,8 @@ impl NotedRights {
 impl FollowedRights {
     /// Why it is to end, if it is. Costs two loads while nothing has changed.
     pub(crate) fn look(&mut self) -> Option<ScopeChange> {
-        let mut is_another = self.is_answered() || self.is_to_be_asked() || self.is_overdue();
+        self.note_answers();
+        let mut is_another = self.is_to_be_judged() || self.is_overdue();
         if self.clusters.has_changed().unwrap_or(false) {
             self.clusters.mark_unchanged();
             is_another = true;
@@ -136,6 +154,8 @@ impl FollowedRights {
             let stamp = self.rights.stamp();
             if !self.stamp.as_ref().is_some_and(|own| own.is(&stamp)) {
                 self.stamp = Some(stamp);
+                // Other answers may be needed now.
+                self.asking.clear();
                 is_another = true;
             }
         }
@@ -147,15 +167,11 @@ impl FollowedRights {
 
     /// Ends when there may be something to [look](Self::look) at. Cancelling is safe.
     pub(crate) async fn news(&mut self) {
-        let due = self.due.map(|(at, _)| at);
-        let due = match self.asking {
-            None => due.into_iter().chain(self.until).min(),
-            Some(_) => due.into_iter().chain(self.confirm_by).min(),
-        };
+        let due = self.due.map(|(at, _)| at).into_iter().chain(self.until).chain(self.confirm_by).min();
         tokio::select! {
-            _answered = or_never(self.asking.as_mut()) => {
-                // It is judged with the next look.
-                (self.asking, self.until) = (None, Some(Instant::now()));
+            at = answered(&mut self.asking) => {
+                drop(self.asking.swap_remove(at));
+                self.judge_soon();
             }
             changed = async { self.changes.changed().await } => {
                 self.changes.mark_changed();
@@ -169,18 +185,25 @@ impl FollowedRights {
         }
     }
 
-    /// Whether what was asked has been answered just now.
-    fn is_answered(&mut self) -> bool {
-        let is_answered =
-            self.asking.as_mut().is_some_and(|asking| !matches!(asking.try_recv(), Err(TryRecvError::Empty)));
-        if is_answered {
-            self.asking = None;
+    /// Notes which clusters have answered just now what they were asked.
+    fn note_answers(&mut self) {
+        let before = self.asking.len();
+        self.asking.retain_mut(|(_, asking)| matches!(asking.try_recv(), Err(TryRecvError::Empty)));
+        if self.asking.len() < before {
+            self.judge_soon();
         }
-        is_answered
     }
 
-    fn is_to_be_asked(&self) -> bool {
-        self.asking.is_none() && self.until.is_some_and(|until| until <= Instant::now())
+    /// A cluster has answered: it is judged with the next look, or with one soon after where others are to answer.
+    fn judge_soon(&mut self) {
+        let wait = if self.asking.is_empty() { Duration::ZERO } else { ANSWERS_GATHERED_FOR };
+        let at = Instant::now() + wait;
+        self.until = Some(self.until.map_or(at, |until| until.min(at)));
+    }
+
+    /// Whether clusters are to be asked again, or have answered.
+    fn is_to_be_judged(&self) -> bool {
+        self.until.is_some_and(|until| until <= Instant::now())
     }
 
     /// Whether a cluster has not answered for so long that what it said before does not count any more.
@@ -194,25 +217,40 @@ impl FollowedRights {
         let now = Instant::now();
         let clusters = self.selected(&self.clusters.borrow());
         let (followed, Needed { open, until }) = self.rights.decided(|rights| rights.followed(&clusters, &self.place));
+        self.until = until;
         if open.is_empty() {
             self.unconfirmed.clear();
             self.confirm_by = None;
-            (self.due, self.until, self.asking) = (self.judge(&clusters, &followed, now), until, None);
+            self.asking.clear();
+            self.due = self.judge(&clusters, &followed, now);
             return;
         }
-        self.unconfirmed.note([&followed.0.unknown, &followed.1.unknown], now);
+        self.unconfirmed.note(&open, now);
         self.confirm_by = self.unconfirmed.ends(now);
         let due = self.judge(&clusters, &followed, now);
         if due.is_some_and(|(at, _)| at <= now) {
             self.due = due;
         }
-        let (rights, (answered, asking)) = (self.rights.clone(), oneshot::channel());
-        tokio::spawn(async move {
-            rights.confirm(open).await;
-            // The watch may have ended.
-            let _ = answered.send(());
-        });
-        self.asking = Some(asking);
+        self.ask(open);
+    }
+
+    /// Has each cluster asked by itself that is not being asked already: one that is slow keeps none from being asked
+    /// what follows from its answers.
+    fn ask(&mut self, open: HashSet<(Question, u64)>) {
+        let mut by_cluster: BTreeMap<ClusterName, HashSet<(Question, u64)>> = BTreeMap::new();
+        for question in open {
+            by_cluster.entry(question.0.cluster.clone()).or_default().insert(question);
+        }
+        by_cluster.retain(|cluster, _| !self.asking.iter().any(|(asked, _)| asked == cluster));
+        for (cluster, questions) in by_cluster {
+            let (rights, (answered, asking)) = (self.rights.clone(), oneshot::channel());
+            tokio::spawn(async move {
+                rights.confirm(questions).await;
+                // The watch may have ended.
+                let _ = answered.send(());
+            });
+            self.asking.push((cluster, asking));
+        }
     }
 
     fn judge(

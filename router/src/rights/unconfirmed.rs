@@ -1,12 +1,12 @@
 //! Clusters that have not confirmed yet what lasts: for how long it goes on all the same. Pure.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use tokio::time::Instant;
 use tributary_apimachinery::ClusterName;
 
-use super::reviews::ALLOWED_FOR;
+use super::reviews::{ALLOWED_FOR, Question};
 
 /// For how long something lasts of which a cluster has not said again that it allows it, though it was to be asked. A
 /// minute, as long as a yes is believed. It takes so long only where the question waits for its turn meanwhile: of a
@@ -16,57 +16,105 @@ pub(super) const CONFIRMED_WITHIN: Duration = ALLOWED_FOR;
 /// Since when clusters have not confirmed what lasts.
 #[derive(Debug, Default)]
 pub(super) struct Unconfirmed {
-    since: BTreeMap<ClusterName, Instant>,
+    /// Since when each question is open. Each by itself: where there are many, some are always open, each a moment.
+    since: HashMap<Question, Instant>,
+    /// Since when the oldest of a cluster is.
+    oldest: BTreeMap<ClusterName, Instant>,
 }
 
 impl Unconfirmed {
-    /// These are being asked at this moment, and no others.
-    pub(super) fn note(&mut self, unknown: [&BTreeSet<ClusterName>; 2], now: Instant) {
-        self.since.retain(|cluster, _| unknown.iter().any(|own| own.contains(cluster)));
-        for cluster in unknown.into_iter().flatten() {
-            self.since.entry(cluster.clone()).or_insert(now);
+    /// These questions are open at this moment, and no others, whatever the generation of rights.
+    pub(super) fn note(&mut self, open: &HashSet<(Question, u64)>, now: Instant) {
+        let open: HashSet<&Question> = open.iter().map(|(question, _)| question).collect();
+        self.since.retain(|question, _| open.contains(question));
+        for question in open {
+            if !self.since.contains_key(question) {
+                self.since.insert(question.clone(), now);
+            }
+        }
+        self.oldest.clear();
+        for (Question { cluster, .. }, since) in &self.since {
+            let oldest = self.oldest.entry(cluster.clone()).or_insert(*since);
+            *oldest = (*oldest).min(*since);
         }
     }
 
     /// None is asked any more.
     pub(super) fn clear(&mut self) {
         self.since.clear();
+        self.oldest.clear();
     }
 
     /// Whether what a cluster said before counts as long as it is asked.
     pub(super) fn counts(&self, cluster: &ClusterName, now: Instant) -> bool {
-        self.since.get(cluster).is_some_and(|since| now < *since + CONFIRMED_WITHIN)
+        self.oldest.get(cluster).is_some_and(|since| now < *since + CONFIRMED_WITHIN)
     }
 
     /// When that ends next.
     pub(super) fn ends(&self, now: Instant) -> Option<Instant> {
-        self.since.values().map(|since| *since + CONFIRMED_WITHIN).filter(|end| *end > now).min()
+        self.oldest.values().map(|since| *since + CONFIRMED_WITHIN).filter(|end| *end > now).min()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use tributary_authorization::{Attributes, ResourceAttributes, User};
+
+    use super::super::subject::Subject;
     use super::*;
+
+    fn cluster(name: &str) -> ClusterName {
+        ClusterName::new(name).unwrap()
+    }
+
+    /// Whether somebody may list what is in these namespaces, each as `cluster/namespace`, in a generation of their
+    /// rights.
+    fn open(words: &str, generation: u64) -> HashSet<(Question, u64)> {
+        let who = Arc::new(Subject::from(User { name: "ann", groups: &[] }));
+        let of = |word: &str| {
+            let (name, namespace) = word.split_once('/').unwrap();
+            let asked =
+                ResourceAttributes { verb: "list", resource: "pods", namespace, ..ResourceAttributes::default() };
+            (Question::new(&cluster(name), &who, &Attributes::Resource(asked)), generation)
+        };
+        words.split(' ').filter(|word| !word.is_empty()).map(of).collect()
+    }
 
     #[test]
     fn what_is_not_confirmed_counts_for_a_minute_however_often_it_is_looked() {
         let begin = Instant::now();
         let at = |seconds: u64| begin + Duration::from_secs(seconds);
-        let names =
-            |names: &[&str]| -> BTreeSet<_> { names.iter().map(|name| ClusterName::new(name).unwrap()).collect() };
-        let [a, b] = ["a", "b"].map(|name| ClusterName::new(name).unwrap());
+        let [a, b] = ["a", "b"].map(cluster);
         let mut unconfirmed = Unconfirmed::default();
         assert!(!unconfirmed.counts(&a, at(0)) && unconfirmed.ends(at(0)).is_none());
-        unconfirmed.note([&names(&["a"]), &names(&[])], at(0));
-        unconfirmed.note([&names(&["a"]), &names(&["a", "b"])], at(30));
+        unconfirmed.note(&open("a/", 1), at(0));
+        // Whatever changes the user's rights meanwhile.
+        unconfirmed.note(&open("a/ b/", 2), at(30));
         assert_eq!((unconfirmed.counts(&a, at(59)), unconfirmed.counts(&a, at(60))), (true, false));
         assert_eq!((unconfirmed.counts(&b, at(89)), unconfirmed.counts(&b, at(90))), (true, false));
         assert_eq!([0, 60, 90].map(|now| unconfirmed.ends(at(now))), [Some(at(60)), Some(at(90)), None]);
         // It has answered, and is asked again.
-        unconfirmed.note([&names(&["b"]), &names(&[])], at(50));
-        unconfirmed.note([&names(&["a", "b"]), &names(&[])], at(55));
+        unconfirmed.note(&open("b/", 2), at(50));
+        unconfirmed.note(&open("a/ b/", 2), at(55));
         assert_eq!((unconfirmed.counts(&a, at(114)), unconfirmed.counts(&a, at(115))), (true, false));
         unconfirmed.clear();
         assert!(!unconfirmed.counts(&a, at(56)));
+    }
+
+    /// There are so many questions that the first is to be asked again before the last is answered.
+    #[test]
+    fn a_cluster_that_answers_each_question_confirms_though_one_is_always_open() {
+        let begin = Instant::now();
+        let mut unconfirmed = Unconfirmed::default();
+        for second in 0..300 {
+            let words = [second, second + 1, second + 2].map(|number| format!("a/n{number}"));
+            // The one that is never answered is told of all the same.
+            let stuck = if second >= 200 { "a/stuck" } else { "" };
+            let now = begin + Duration::from_secs(second);
+            unconfirmed.note(&open(&format!("{} {stuck}", words.join(" ")), 1), now);
+            assert_eq!(unconfirmed.counts(&cluster("a"), now), second < 260, "after {second} s");
+        }
     }
 }

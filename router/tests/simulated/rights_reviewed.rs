@@ -344,6 +344,27 @@ async fn a_right_that_is_lost_in_one_member_does_not_wait_for_another_to_be_aske
     assert!(lost.elapsed() < Duration::from_secs(2), "{:?}", lost.elapsed());
 }
 
+/// A member that takes its time is asked by itself: what another says counts as soon as it says it.
+#[tokio::test]
+async fn a_right_that_a_member_takes_away_by_its_word_does_not_wait_for_a_slower_one() {
+    let (fixture, chains) =
+        found_out([Mode::Webhook("nobody", "shop"), Mode::Webhook("nobody", "shop"), Mode::Rbac]).await;
+    decided(&fixture, "a", RightsDecider::Review).await;
+    decided(&fixture, "b", RightsDecider::Review).await;
+    decided(&fixture, "c", RightsDecider::Rbac).await;
+    let ann = fixture.user("ann", &[]);
+    let listed = ann.get(ALL).await.ok();
+    let path = format!("{ALL}?watch=1&resourceVersion={}", crate::harness::version(&listed));
+    let mut events = ann.watch(&path).await;
+    events.nothing().await;
+    pass(ALLOWED_FOR - Duration::from_secs(3)).await;
+    fixture.member("b").control().lag_reviews(Duration::from_secs(20));
+    chains[0].set(Mode::Webhook("ann", ""));
+    // What a has allowed is to be asked again in three seconds, and b does not answer within five.
+    let last = tokio::time::timeout(Duration::from_secs(6), events.next()).await.expect("it ends at once").unwrap();
+    assert_eq!((&last["type"], &last["object"]["code"]), (&"ERROR".into(), &410.into()), "{last}");
+}
+
 /// What one member lets somebody watch is not known, and that is no ground to refuse what others do.
 #[tokio::test]
 async fn a_watch_tells_of_the_members_of_which_it_is_known_that_it_may() {
