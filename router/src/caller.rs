@@ -241,16 +241,16 @@ impl Caller {
         answer.await
     }
 
-    /// Whether the caller may see what is told of all clusters at once, at a path that is no resource.
+    /// Whether the caller may see what is told of all clusters at once, at a path that is no resource. It may be one
+    /// thing of several that a request is answered: it crowds out nothing.
     ///
     /// # Errors
     /// 403; 429 where too much is being asked already to find that out.
     pub(crate) async fn may_visit(&self, path: &str) -> Result<(), Refusal> {
-        match self.rights() {
-            Some(rights) if !rights.settled(|rights| rights.may_visit(path)).await => {
-                Err(rights.crowded().map_or_else(|| rights.forbids_visit(path.to_owned()), Refusal::from))
-            }
-            _ => Ok(()),
+        let Some(rights) = self.rights().map(CallerRights::by_itself) else { return Ok(()) };
+        match rights.settled_unless_crowded(|rights| rights.may_visit(path)).await? {
+            true => Ok(()),
+            false => Err(rights.forbids_visit(path.to_owned())),
         }
     }
 

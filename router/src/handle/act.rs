@@ -81,12 +81,16 @@ impl Router {
         caller: &Caller,
     ) -> Result<Response<Body>, Refusal> {
         let draining = self.is_leaving();
-        // Everybody may ask members for their health; which clusters there are is another question.
-        let may_visit = caller.may_visit(report::PATH).await;
-        // That a process drains is told to everybody, and nothing else then.
-        let tells_of_clusters = health::tells_of_clusters(&info.path, query, draining) && may_visit.is_ok();
-        if health::asks_of_clusters(&info.path, query) {
-            may_visit?;
+        let asks_of_clusters = health::asks_of_clusters(&info.path, query);
+        let mut tells_of_clusters = health::tells_of_clusters(&info.path, query, draining);
+        // Everybody may ask members for their health; which clusters there are is another question, and one word needs
+        // no answer to it.
+        if asks_of_clusters || tells_of_clusters {
+            match caller.may_visit(report::PATH).await {
+                Err(refusal) if asks_of_clusters => return Err(refusal),
+                // That a process drains is told to everybody, and nothing else then.
+                may_visit => tells_of_clusters &= may_visit.is_ok(),
+            }
         }
         let report = if tells_of_clusters { self.report().await } else { Report::default() };
         Ok(health::answer(&info.path, query, &report, draining))

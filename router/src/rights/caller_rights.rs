@@ -85,28 +85,50 @@ impl CallerRights {
 
     /// A decision, once the clusters whose word counts have been asked. Where roles and bindings decide it is made at
     /// once; a cluster that does not answer is unknown, and all that is asked is waited for half a minute together.
-    /// Where too much is being asked already for the user, the request
-    /// is [crowded out](Self::crowded), and whoever goes on all the same decides by what is known. Cancelling is safe.
+    /// Where too much is being asked already for the user, the request is [crowded out](Self::crowded), and whoever
+    /// goes on all the same decides by what is known. Cancelling is safe.
     pub(crate) async fn settled<T>(&self, decide: impl Fn(&Self) -> T) -> T {
+        let (decided, _crowded) = self.asked_first(decide).await;
+        decided
+    }
+
+    /// The same, for whoever does not go on where too much is being asked already. Cancelling is safe.
+    ///
+    /// # Errors
+    /// [`Exceeded`] where just this decision could not be asked for.
+    pub(crate) async fn settled_unless_crowded<T>(&self, decide: impl Fn(&Self) -> T) -> Result<T, Exceeded> {
+        match self.asked_first(decide).await {
+            (decided, None) => Ok(decided),
+            (_, Some(exceeded)) => Err(exceeded),
+        }
+    }
+
+    /// A decision, and why something was not asked for it.
+    async fn asked_first<T>(&self, decide: impl Fn(&Self) -> T) -> (T, Option<Exceeded>) {
         let rights = Self { begun: Instant::now(), ..self.clone() };
         let until = rights.begun + WAITED_MAX;
         for _ in 0..ROUNDS_MAX {
             let (decided, needed) = rights.decided(&decide);
             if needed.open.is_empty() {
-                return decided;
+                return (decided, None);
             }
             drop(decided);
             if let Err(exceeded) = rights.ask(needed.open, until).await {
                 let _is_known = rights.crowded.set(exceeded);
                 // Whoever answers the request looks before it goes on.
                 tokio::task::yield_now().await;
-                break;
+                return (decide(&rights), Some(exceeded));
             }
             if Instant::now() >= until {
                 break;
             }
         }
-        decide(&rights)
+        (decide(&rights), None)
+    }
+
+    /// The same rights, for what the request can do without: it is not crowded out where that is.
+    pub(crate) fn by_itself(&self) -> Self {
+        Self { crowded: Arc::default(), ..self.clone() }
     }
 
     /// What is found by them. Where it `lacks` what is not known of clusters, and some have just joined, it is found
