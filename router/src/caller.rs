@@ -11,7 +11,7 @@ use tributary_authentication::{Authority, Reach, UserInfo, VerifierName};
 use tributary_flow_control::AdmittedRequest;
 use tributary_proxy::{ClusterClient, GivenIdentity, Impersonation, OwnToken, Peer, RequestIdentity};
 
-use tributary_apimachinery::or_never;
+use tributary_apimachinery::{Verb, or_never};
 
 use crate::answer_room::AnswerRoom;
 use crate::authenticated::AuthenticatedUntil;
@@ -68,6 +68,8 @@ pub(crate) struct Caller {
     pub(crate) admitted: OnceLock<Arc<AdmittedRequest>>,
     /// What logs, metrics and traces are told of the request; `None` of what is asked in nobody's name.
     pub(crate) trace: Option<RequestTrace>,
+    /// Set once a cluster is sent something of it that may change the cluster.
+    written: OnceLock<()>,
 }
 
 #[derive(Clone, Debug)]
@@ -149,6 +151,7 @@ impl Caller {
             dispatched: None,
             admitted: OnceLock::new(),
             trace,
+            written: OnceLock::new(),
         })
     }
 
@@ -226,15 +229,19 @@ impl Caller {
 
     /// The answer to the caller's request, unless a cluster could not be asked what the caller may do there, because
     /// too much is being asked already: what would be answered then is by less than could be known. Nothing was sent in
-    /// the caller's name to the cluster that was to be asked. Cancelling is as safe as it is of the answer.
+    /// the caller's name to the cluster that was to be asked; of what changes clusters and was sent to another one the
+    /// answer tells. Cancelling is as safe as it is of the answer.
     ///
     /// # Errors
     /// 429; those of the answer.
     pub(crate) async fn unless_crowded<T>(
         &self,
+        verb: Verb,
         mut answer: Pin<&mut impl Future<Output = Result<T, Refusal>>>,
     ) -> Result<T, Refusal> {
-        let answer = poll_fn(|context| match self.rights().and_then(CallerRights::crowded) {
+        let crowded = || self.rights().and_then(CallerRights::crowded);
+        let is_begun = || !verb.is_read() && self.written.get().is_some();
+        let answer = poll_fn(|context| match crowded().filter(|_| !is_begun()) {
             Some(exceeded) => Poll::Ready(Err(exceeded.into())),
             None => answer.as_mut().poll(context),
         });
@@ -263,6 +270,14 @@ impl Caller {
         cluster: &ClusterSetup,
         sent: &SentRequest<'_>,
     ) -> Result<RequestIdentity, Refusal> {
+        let identity = self.identity_in(cluster, sent).await?;
+        if !sent.method.is_safe() {
+            let _is_set = self.written.set(());
+        }
+        Ok(identity)
+    }
+
+    async fn identity_in(&self, cluster: &ClusterSetup, sent: &SentRequest<'_>) -> Result<RequestIdentity, Refusal> {
         let rights = match &self.who {
             Who::Owner(given) => return Ok(given.clone().map_or(RequestIdentity::Member, RequestIdentity::AsGiven)),
             Who::User(rights) => rights,
@@ -270,8 +285,8 @@ impl Caller {
         if let Some(own) = self.own_token(cluster) {
             return Ok(RequestIdentity::Own(own));
         }
-        let UserInfo { username, uid, groups, extra } =
-            rights.settled(|rights| rights.identity(&cluster.name, &cluster.impersonation, sent)).await?;
+        let identity = |rights: &CallerRights| rights.identity(&cluster.name, &cluster.impersonation, sent);
+        let UserInfo { username, uid, groups, extra } = rights.settled_unless_crowded(identity).await??;
         let groups = groups.iter().map(String::as_str);
         let values = |(key, values): (&'_ String, &'_ Vec<String>)| -> Vec<(String, String)> {
             values.iter().map(|value| (key.clone(), value.clone())).collect()
@@ -308,5 +323,37 @@ impl Caller {
             Who::Owner(Some(given)) => given.headers(),
         };
         CallerKey::Owner(headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use super::*;
+    use crate::flow::fair_share::{FairShare, ShareMetrics};
+    use crate::{Router, RouterConfig, SharedMode};
+
+    /// What a client is told of what was sent is never that nothing was.
+    #[tokio::test]
+    async fn what_is_begun_in_a_cluster_is_answered_though_another_could_not_be_asked() {
+        let router = Router::new(RouterConfig { shared: Some(SharedMode::default()), ..RouterConfig::default() });
+        let user = User::named("test", "ann");
+        let share = FairShare::new("questions", 2, ShareMetrics::default());
+        let exceeded = share.take(Holder::Unknown, 3).unwrap_err();
+        for (verb, is_written, is_answered) in [
+            (Verb::List, false, false),
+            (Verb::List, true, false),
+            (Verb::DeleteCollection, false, false),
+            (Verb::DeleteCollection, true, true),
+        ] {
+            let caller = Caller::of(&HeaderMap::new(), &Extensions::new(), &user, router.rights()).unwrap();
+            caller.rights().unwrap().crowd(exceeded);
+            if is_written {
+                caller.written.set(()).unwrap();
+            }
+            let answer = caller.unless_crowded(verb, pin!(async { Ok::<(), Refusal>(()) })).await;
+            assert_eq!(answer.is_ok(), is_answered, "{verb} {is_written}");
+        }
     }
 }

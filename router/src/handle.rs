@@ -182,7 +182,7 @@ impl Router {
                 None => answered,
             }
         });
-        let acted = pin!(caller.unless_crowded(acted));
+        let acted = pin!(caller.unless_crowded(info.verb, acted));
         let answer = deadline::within(info, query, self.request_timeout(), &caller.awaited, acted).await?;
         Ok(place.kept_by_body(answer))
     }

@@ -152,6 +152,12 @@ impl CallerRights {
         self.crowded.get().copied()
     }
 
+    /// Has the request be crowded out.
+    #[cfg(test)]
+    pub(crate) fn crowd(&self, exceeded: Exceeded) {
+        let _is_known = self.crowded.set(exceeded);
+    }
+
     /// Asks clusters what they have not said, and waits for it until this moment at most.
     ///
     /// # Errors
