@@ -359,23 +359,32 @@ impl Reviews {
         }
     }
 
-    /// A few at the same time.
+    /// A few at the same time, and fewer while the asker may have no more.
+    ///
+    /// # Errors
+    /// [`Exceeded`] where none may be asked.
     async fn ask_one_cluster(
         self: &Arc<Self>,
         turn: Turn,
         asker: Holder,
-        questions: Vec<(Question, u64)>,
+        mut left: Vec<(Question, u64)>,
     ) -> Result<(), Exceeded> {
         let together = match turn {
             Turn::First => CONFIRMED_TOGETHER,
             Turn::Usual => ASKED_TOGETHER,
         };
-        let (mut left, mut flights) = (questions.into_iter(), FuturesUnordered::new());
+        let mut flights = FuturesUnordered::new();
         loop {
             while flights.len() < together
-                && let Some((question, generation)) = left.next()
+                && let Some((question, generation)) = left.last()
             {
-                flights.push(self.flight(turn, asker, question, generation)?);
+                match self.flight(turn, asker, question, *generation) {
+                    Ok(flight) => flights.push(flight),
+                    // There is room again when one of these is answered.
+                    Err(_) if !flights.is_empty() => break,
+                    Err(exceeded) => return Err(exceeded),
+                }
+                left.pop();
             }
             if flights.next().await.is_none() {
                 return Ok(());
@@ -387,11 +396,11 @@ impl Reviews {
         self: &Arc<Self>,
         turn: Turn,
         asker: Holder,
-        question: Question,
+        question: &Question,
         generation: u64,
     ) -> Result<Flight, Exceeded> {
         let mut flights = self.flights.lock();
-        let listed_as = (turn, question);
+        let listed_as = (turn, question.clone());
         if let Some(flight) = flights.get(&listed_as).and_then(|(_, flight)| flight.upgrade()) {
             return Ok(flight);
         }
@@ -517,6 +526,27 @@ mod tests {
         drop((requests, of_ann));
         assert_eq!((reviews.flights.lock().len(), line.waiting.held()), (0, 0));
         drop(taken);
+    }
+
+    /// One request has more to ask than its user may have asked beside what the others do.
+    #[tokio::test(start_paused = true)]
+    async fn what_a_request_may_not_ask_at_once_it_asks_once_the_rest_is_answered() {
+        let fleet = Fleet::new(MemberShareMetrics::default(), BTreeMap::new());
+        let reviews = Reviews::new(fleet, SharedMode::default());
+        let eve = Holder::user("test", "eve");
+        let line = reviews.line_of(&ClusterName::new("a").unwrap());
+        // All but ten of what she may have.
+        let others = line.waiting.take(eve, WAITING_MAX * 3 / 8 - 10).unwrap();
+        let asked: Vec<_> = (0..100).map(|number| question("a", &number.to_string())).collect();
+        let until = Instant::now() + WAITED_MAX;
+        let all = asked.iter().map(|own| (own.clone(), 0)).collect();
+        reviews.ask(eve, all, until).await.expect("some are asked at once");
+        // The cluster has left, and so does not answer.
+        assert!(asked.iter().all(|own| reviews.said(own).silent_until.is_some()), "all are put");
+        let full = line.waiting.take(eve, 10).unwrap();
+        let refused = reviews.ask(eve, HashSet::from([(question("a", "another"), 0)]), until).await;
+        assert!(refused.is_err(), "none may be asked");
+        drop((others, full));
     }
 
     /// The flights of one user's requests are not looked at here, so that whatever is given a place keeps it.
