@@ -72,7 +72,8 @@ pub(crate) struct FollowedRights {
     stamp: Option<RightsStamp>,
     /// What it ends for, and when.
     due: Option<(Instant, ScopeChange)>,
-    /// When it is to be judged again: clusters are to be asked again by whose word it was last judged, or have answered.
+    /// When it is to be judged again: clusters are to be asked again by whose word it was last judged, or have
+    /// answered.
     until: Option<Instant>,
     /// Those that are being asked; each ends when what it was asked is known.
     asking: Vec<(ClusterName, oneshot::Receiver<()>)>,

@@ -298,7 +298,8 @@ async fn a_crowd_asks_one_question() {
     }
     fixture.router.set_clusters(setups);
     for name in ["a", "b", "c"] {
-        until(async || report(&fixture, name).await.rights_reason.as_deref() == Some("its configuration says so")).await;
+        until(async || report(&fixture, name).await.rights_reason.as_deref() == Some("its configuration says so"))
+            .await;
     }
     let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
     until(async || root.get(SHOP).await.code == 200).await;
