@@ -118,6 +118,15 @@ impl Judged {
                 WITHIN,
                 "×",
             );
+            let Some((all, part)) = read.unaudited.cpu_ms.zip(read.part_unaudited.cpu_ms) else { continue };
+            self.judge(&format!("shared {name}, all rights, without audit: CPU"), Some(all / one), WITHIN, "×");
+            let per_object = Some(part / read.share / one);
+            self.judge(
+                &format!("shared {name}, a tenth, without audit: CPU per object shown"),
+                per_object,
+                WITHIN,
+                "×",
+            );
         }
         let Some(watch) = &shared.watch else { return };
         self.judge("shared watch, all rights: CPU", Some(watch.all.us / watch.personal.us), WITHIN, "×");

@@ -64,6 +64,8 @@ pub(crate) struct SharedRead {
     pub(crate) unaudited: ReadMeasurement,
     /// By a user with a tenth of the namespaces.
     pub(crate) part: ReadMeasurement,
+    /// The same, without an audit log.
+    pub(crate) part_unaudited: ReadMeasurement,
 }
 
 /// What watches cost a server, for each event that a client was sent.
@@ -176,11 +178,15 @@ async fn read(sides: &Sides, wanted: &impl Fn(&str) -> bool) -> anyhow::Result<V
         eprintln!("measuring {NAME} {name} …");
         let scenario = ReadScenario::plain(name, path, workers);
         let measured = scenario
-            .run_in(&[&sides.personal, &sides.all, &sides.unaudited, &sides.part], Duration::from_secs(seconds), ROUNDS)
+            .run_in(
+                &[&sides.personal, &sides.all, &sides.unaudited, &sides.part, &sides.part_unaudited],
+                Duration::from_secs(seconds),
+                ROUNDS,
+            )
             .await?;
-        let [personal, all, unaudited, part] =
-            <[_; 4]>::try_from(measured).map_err(|_| anyhow::anyhow!("four sides were measured"))?;
-        reads.push(SharedRead { name, share, personal, all, unaudited, part });
+        let [personal, all, unaudited, part, part_unaudited] =
+            <[_; 5]>::try_from(measured).map_err(|_| anyhow::anyhow!("five sides were measured"))?;
+        reads.push(SharedRead { name, share, personal, all, unaudited, part, part_unaudited });
     }
     Ok(reads)
 }
