@@ -229,7 +229,8 @@ mod tests {
 
     #[test]
     fn what_is_on_or_off_is_said_as_to_kube_apiserver() {
-        let flags: [(&str, fn(&AuditArguments) -> bool); 4] = [
+        type Read = fn(&AuditArguments) -> bool;
+        let flags: [(&str, Read); 4] = [
             ("--audit-log-compress", |own| own.log.audit_log_compress),
             ("--audit-log-truncate-enabled", |own| own.log.audit_log_truncate_enabled),
             ("--audit-webhook-batch-throttle-enable", |own| own.webhook.audit_webhook_batch_throttle_enable),

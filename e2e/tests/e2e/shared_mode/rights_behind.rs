@@ -349,8 +349,8 @@ async fn proof_rights_that_stay_silent_end(context: TestContext) -> anyhow::Resu
 }
 
 /// All watches that are open fall silent, as behind an intermediary that has forgotten its streams: contact is lost
-/// with each, and each is opened anew in its own time. Those of objects come back at once, those of roles and bindings do
-/// not, and what was made after the loss of the right to it must not come before the loss.
+/// with each, and each is opened anew in its own time. Those of objects come back at once, those of roles and bindings
+/// do not, and what was made after the loss of the right to it must not come before the loss.
 async fn proof_objects_of_silent_watches_wait_for_rights(context: TestContext) -> anyhow::Result<()> {
     let scene = Scene::start(&context, &[]).await?;
     let reader = &scene.reader;

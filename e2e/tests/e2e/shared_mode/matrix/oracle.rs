@@ -2,8 +2,8 @@
 //!
 //! * A collection is what each member lists. Where one refuses to list all namespaces it is what that user may list in
 //!   each. Which are asked for is what roles say, where something else decides as well: of a user whom roles let list
-//!   all namespaces at once, and the member does not, nothing is shown in a list of all (`docs/shared-mode.md`, "By what
-//!   a cluster is judged").
+//!   all namespaces at once, and the member does not, nothing is shown in a list of all (`docs/shared-mode.md`, "By
+//!   what a cluster is judged").
 //! * A watch tells of what may be listed; it is refused where some of that may not be watched.
 //! * An object of which the user may know in one member alone is that member's; in several it is ambiguous, and where
 //!   they may know of none it is nowhere.
