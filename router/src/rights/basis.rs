@@ -19,6 +19,8 @@ pub(super) enum Basis {
     /// All that counts, also what a cluster said before it was out of reach: what somebody is shown from memory.
     #[default]
     Held,
+    /// The same, and what is to be asked again counts as it was said last: what somebody has lost by that is lost.
+    Last,
     /// What one cluster allows now, by what decides that there: nothing else is judged so. `None` where that is not
     /// known.
     Now(Option<Decides>),

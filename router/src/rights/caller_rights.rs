@@ -126,6 +126,11 @@ impl CallerRights {
         (decide(&rights), None)
     }
 
+    /// The same rights by what clusters said last, where they are to be asked again.
+    pub(super) fn by_last_word(&self) -> Self {
+        Self { basis: Basis::Last, ..self.clone() }
+    }
+
     /// The same rights, for what the request can do without: it is not crowded out where that is.
     pub(crate) fn by_itself(&self) -> Self {
         Self { crowded: Arc::default(), ..self.clone() }

@@ -218,7 +218,8 @@ impl FollowedRights {
         let now = Instant::now();
         let clusters = self.selected(&self.clusters.borrow());
         let (followed, Needed { open, until }) = self.rights.decided(|rights| rights.followed(&clusters, &self.place));
-        self.until = until;
+        // What expires is gathered as answers are.
+        self.until = until.map(|until| until.max(now + ANSWERS_GATHERED_FOR));
         if open.is_empty() {
             self.unconfirmed.clear();
             self.confirm_by = None;
@@ -228,10 +229,11 @@ impl FollowedRights {
         }
         self.unconfirmed.note(&open, now);
         self.confirm_by = self.unconfirmed.ends(now);
-        let due = self.judge(&clusters, &followed, now);
-        if due.is_some_and(|(at, _)| at <= now) {
-            self.due = due;
-        }
+        // A no is a loss though something else is open: where something always is, it would never be one.
+        let last = self.rights.by_last_word().followed(&clusters, &self.place);
+        let judged = [&followed, &last].map(|by| self.judge(&clusters, by, now));
+        let lost = judged.into_iter().flatten().find(|(at, _)| *at <= now);
+        self.due = lost.or(judged[0]).or(self.due);
         self.ask(open);
     }
 
@@ -267,7 +269,10 @@ impl FollowedRights {
         let (mut gains, mut losses) = (false, false);
         for (cluster, before) in known {
             let change = visible.by_name.get(cluster).map(|own| before.change(own));
-            losses |= change.map_or_else(|| !self.unconfirmed.counts(cluster, now), |change| change.losses);
+            // What is known to be nothing is lost, whatever else is asked there.
+            let is_unknown = watched.unknown.contains(cluster) || visible.unknown.contains(cluster);
+            let is_as_before = is_unknown && self.unconfirmed.counts(cluster, now);
+            losses |= change.map_or(!is_as_before, |change| change.losses);
             gains |= change.is_some_and(|change| change.gains);
         }
         let is_further = visible.by_name.keys().any(|cluster| !self.before.contains_key(cluster));
@@ -293,34 +298,59 @@ mod tests {
     use std::collections::BTreeSet;
 
     use tributary_apimachinery::GroupVersionResource;
+    use tributary_authorization::{Attributes, ResourceAttributes, User as Subjects};
 
     use super::super::actor::Actor;
     use super::super::audience::Audience;
+    use super::super::subject::Subject;
     use super::*;
     use crate::{Router, RouterConfig, SharedMode, User};
+
+    /// What follows the rights of somebody who has none, in a watch that shows all of these clusters.
+    fn follows(shown: &[&ClusterName]) -> FollowedRights {
+        let router = Router::new(RouterConfig { shared: Some(SharedMode::default()), ..RouterConfig::default() });
+        let User { info, authority } = User::named("test", "ann");
+        let rights = CallerRights::new(router.rights().unwrap(), Actor::new(info, authority, None));
+        let resource = GroupVersionResource::new("", "v1", "pods");
+        let place = ReadPlace { resource, namespaced: true, namespace: String::new(), name: String::new() };
+        let noted = NotedRights::new(&rights, place, ClusterSelector::default(), None);
+        let only: Arc<BTreeSet<_>> = Arc::new(shown.iter().copied().cloned().collect());
+        let visible = only.iter().map(|cluster| (cluster.clone(), Visible::Whole)).collect();
+        let readable = Readable {
+            audience: Arc::new(Audience::new(Arc::clone(&only), visible)),
+            only,
+            by_namespace: None,
+            only_watched: Arc::default(),
+            is_one_unknown: false,
+        };
+        let (_told, clusters) = watch::channel(Arc::from([eu()]));
+        noted.follow(&readable, clusters)
+    }
+
+    fn eu() -> ClusterName {
+        ClusterName::new("eu").unwrap()
+    }
 
     /// A right may be gained after it was noted what there is, and before it is looked at what may be read.
     #[tokio::test]
     async fn what_is_shown_and_may_not_be_seen_ends_a_watch_whatever_was_there_before_it_was_looked() {
-        let router = Router::new(RouterConfig { shared: Some(SharedMode::default()), ..RouterConfig::default() });
-        let User { info, authority } = User::named("test", "ann");
-        let rights = CallerRights::new(router.rights().unwrap(), Actor::new(info, authority, None));
-        let eu = ClusterName::new("eu").unwrap();
-        let resource = GroupVersionResource::new("", "v1", "pods");
-        let place = ReadPlace { resource, namespaced: true, namespace: String::new(), name: String::new() };
-        for (shown, expected) in [(vec![eu.clone()], Some(ScopeChange::Another)), (vec![], None)] {
-            let noted = NotedRights::new(&rights, place.clone(), ClusterSelector::default(), None);
-            let only = Arc::new(shown.iter().cloned().collect::<BTreeSet<_>>());
-            let visible = shown.into_iter().map(|cluster| (cluster, Visible::Whole)).collect();
-            let readable = Readable {
-                audience: Arc::new(Audience::new(Arc::clone(&only), visible)),
-                only,
-                by_namespace: None,
-                only_watched: Arc::default(),
-                is_one_unknown: false,
-            };
-            let (_told, clusters) = watch::channel(Arc::from([eu.clone()]));
-            assert_eq!(noted.follow(&readable, clusters).look(), expected);
-        }
+        assert_eq!(follows(&[&eu()]).look(), Some(ScopeChange::Another));
+        assert_eq!(follows(&[]).look(), None);
+    }
+
+    /// Of many things that a cluster is asked one is always open.
+    #[tokio::test]
+    async fn what_a_cluster_does_not_let_be_seen_is_lost_though_it_is_asked_something() {
+        let mut followed = follows(&[&eu()]);
+        let who = Arc::new(Subject::from(Subjects { name: "ann", groups: &[] }));
+        let asked = ResourceAttributes { verb: "list", resource: "pods", ..ResourceAttributes::default() };
+        let question = Question::new(&eu(), &who, &Attributes::Resource(asked));
+        let now = Instant::now();
+        followed.unconfirmed.note(&HashSet::from([(question, 0)]), now);
+        let nothing = || VisibleClusters::default();
+        let unknown = || VisibleClusters { unknown: [eu()].into(), ..nothing() };
+        let judged = |by| followed.judge(&[eu()], &by, now);
+        assert_eq!(judged((unknown(), unknown())), None, "it is asked");
+        assert_eq!(judged((nothing(), nothing())), Some((now, ScopeChange::Another)));
     }
 }

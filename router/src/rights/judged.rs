@@ -19,7 +19,7 @@ impl Basis {
     /// By what it is decided what users may do in a cluster; `None` where that is not known.
     pub(super) fn decides(self, mirror: &RightsMirror, cluster: &ClusterName) -> Option<Decides> {
         match self {
-            Self::Held => mirror.decides(cluster),
+            Self::Held | Self::Last => mirror.decides(cluster),
             Self::Now(decides) => decides,
             Self::Asked(_) => Some(Decides::Reviews),
         }
@@ -100,6 +100,7 @@ impl<'a> Judged<'a> {
         let question = Question::new(cluster, &self.subject(cluster)?, asked);
         let known = match self.basis {
             Basis::Held => self.mirror.reviews().known(&question, generation),
+            Basis::Last => self.mirror.reviews().known_last(&question, generation),
             Basis::Now(_) => self.mirror.reviews().known_now(&question, generation),
             Basis::Asked(since) => self.mirror.reviews().known_since(&question, generation, since),
         };

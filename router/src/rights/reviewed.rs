@@ -31,7 +31,7 @@ pub(super) fn visible(
     let mut known = true;
     let mut part = Part::default();
     match exact {
-        Some(true) if is_narrow => allow(&mut part, place, of_scope, &mut says),
+        Some(true) if is_narrow => known &= allow(&mut part, place, of_scope, &mut says),
         Some(false) if !is_of_all => return Some(Visible::nothing()),
         Some(_) => {}
         None => known = false,
@@ -57,17 +57,26 @@ pub(super) fn visible(
     known.then(|| Visible::Part(Arc::new(part)))
 }
 
-/// What the cluster allows of a place, as narrow as that is.
-fn allow(part: &mut Part, place: &ReadPlace, of_scope: bool, says: &mut impl FnMut(&str, &str) -> Option<bool>) {
+/// What the cluster allows of a place, as narrow as that is; whether that is known.
+fn allow(
+    part: &mut Part,
+    place: &ReadPlace,
+    of_scope: bool,
+    says: &mut impl FnMut(&str, &str) -> Option<bool>,
+) -> bool {
     let (namespace, name): (Arc<str>, Arc<str>) = (place.namespace.as_str().into(), place.name.as_str().into());
     match (place.namespace.is_empty(), place.name.is_empty()) {
         (false, true) => drop(part.namespaces.insert(namespace)),
         // Whoever may list the whole namespace is given versions of that, whatever is asked of it.
-        (false, false) if of_scope && says(&namespace, "") == Some(true) => drop(part.namespaces.insert(namespace)),
-        (false, false) => part.names_within = BTreeMap::from([(namespace, [name].into())]),
+        (false, false) => match of_scope.then(|| says(&namespace, "")) {
+            Some(None) => return false,
+            Some(Some(true)) => drop(part.namespaces.insert(namespace)),
+            Some(Some(false)) | None => part.names_within = BTreeMap::from([(namespace, [name].into())]),
+        },
         (true, false) => drop(part.names.insert(name)),
         (true, true) => {}
     }
+    true
 }
 
 /// The namespaces in which something of this name (empty for all) may be allowed.

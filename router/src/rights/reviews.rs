@@ -168,6 +168,14 @@ impl Said {
             (_, None) => Known::Open,
         }
     }
+
+    /// The same, where what is to be asked again counts as it was said last.
+    fn known_last(self, now: Instant, generation: u64, hold: Duration) -> Known {
+        match (self.known(now, generation, hold), self.answer) {
+            (Known::Open, Some((allowed, asked, _))) => Known::Said(allowed, asked + believed_for(allowed)),
+            (known, _) => known,
+        }
+    }
 }
 
 /// When a cluster is asked again that was asked at this moment, and has not answered by now.
@@ -293,12 +301,21 @@ impl Reviews {
 
     /// What is known of an answer, where the user's rights there by roles and bindings are of this generation.
     pub(super) fn known(&self, question: &Question, generation: u64) -> Known {
-        let is_cut_off = self.fleet.cluster(&question.cluster).is_none_or(|cluster| cluster.is_out_of_reach());
-        let hold = if is_cut_off { self.mode.stale_rights } else { BEHIND_MAX };
-        self.said(question).known(Instant::now(), generation, hold)
+        self.said(question).known(Instant::now(), generation, self.hold(&question.cluster))
     }
 
-    /// The same, without what counts only because the cluster does not answer any more.
+    /// How long an answer of a cluster holds that does not answer any more.
+    fn hold(&self, cluster: &ClusterName) -> Duration {
+        let is_cut_off = self.fleet.cluster(cluster).is_none_or(|cluster| cluster.is_out_of_reach());
+        if is_cut_off { self.mode.stale_rights } else { BEHIND_MAX }
+    }
+
+    /// The same, where what is open counts as it was said last, in whatever generation.
+    pub(super) fn known_last(&self, question: &Question, generation: u64) -> Known {
+        self.said(question).known_last(Instant::now(), generation, self.hold(&question.cluster))
+    }
+
+    /// What is known, without what counts only because the cluster does not answer any more.
     pub(super) fn known_now(&self, question: &Question, generation: u64) -> Known {
         self.said(question).known(Instant::now(), generation, Duration::ZERO)
     }
@@ -652,6 +669,12 @@ mod tests {
         let held_no_longer = said(true, Some(61)).known(at(62), 7, Duration::ZERO);
         assert_eq!(held_no_longer, Known::Silent(at(66)));
         assert_eq!(said(true, Some(1)).known(at(59), 7, Duration::ZERO), Known::Said(true, at(60)));
+        // Where what is to be asked again counts as it was said last.
+        let last = |said: Said, seconds, generation| said.known_last(at(seconds), generation, hold);
+        assert_eq!(last(said(false, None), 500, 7), Known::Said(false, at(10)));
+        assert_eq!(last(said(true, None), 1, 8), Known::Said(true, at(60)));
+        assert_eq!(last(said(true, Some(1)), 2, 8), Known::Silent(at(6)));
+        assert_eq!(last(Said::default(), 0, 7), Known::Open);
         // Where only what is said now counts.
         let asked_since = |moment| said(true, None).asked_since(at(moment)).known(at(1), 7, Duration::ZERO);
         assert_eq!([asked_since(0), asked_since(1)], [Known::Said(true, at(60)), Known::Open]);

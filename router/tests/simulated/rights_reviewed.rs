@@ -153,6 +153,9 @@ async fn a_watch_of_one_object_goes_on_from_where_it_was_read() {
         change(name);
         let event = events.soon().await;
         assert_eq!((&event["type"], &event["object"]["data"]["of"]), (&"MODIFIED".into(), &name.into()), "{event}");
+        // What is asked again is neither lost nor another scope.
+        pass(ALLOWED_FOR + Duration::from_secs(5)).await;
+        events.nothing().await;
     }
 }
 
