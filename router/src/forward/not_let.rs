@@ -141,8 +141,8 @@ async fn not_let(
         return MemberRefusal::Said(refusal.status()).into();
     }
     let is_beyond = lacking == Lacking::ThisInTheirName && lets_act(cluster, caller).await;
-    cluster.note_not_let(&rewrite::status_message(text).unwrap_or_default(), is_beyond);
     let beyond = info.as_ref().filter(|_| is_beyond).map(Beyond::of);
+    cluster.note_not_let(&rewrite::status_message(text).unwrap_or_default(), beyond.as_ref());
     MemberRefusal::NotLet(NotLet { cluster: cluster.name().clone(), beyond, is_one_of_several: false }).into()
 }
 

@@ -48,6 +48,16 @@ impl Beyond {
         };
         Self { what, flags }
     }
+
+    /// How the cluster's administrator widens the bounds: the same for whoever asks and for whoever reads the log.
+    pub(crate) fn remedy(&self, cluster: &ClusterName) -> String {
+        format!("{}{}", join(cluster), self.flags)
+    }
+}
+
+/// The command that makes or changes the account in a cluster.
+fn join(cluster: &ClusterName) -> String {
+    format!("tributary join CONTEXT --name {cluster}")
 }
 
 /// Each profile lets users read all kinds that the cluster served when `join` was run last.
@@ -64,15 +74,17 @@ impl NotLet {
 
     /// What is wrong with the cluster, and what its administrator does about it: `does not let …`.
     pub(crate) fn reason(&self) -> String {
-        let join = format!("tributary join CONTEXT --name {}", self.cluster);
         match &self.beyond {
-            Some(Beyond { what, flags }) => format!(
-                "does not let this endpoint {what} in your name: that is beyond the profile of its account; an administrator \
-                 of that cluster changes it: {join}{flags} (docs/shared-mode.md)"
+            Some(beyond) => format!(
+                "does not let this endpoint {} in your name: that is beyond the profile of its account; an administrator \
+                 of that cluster changes it: {} (docs/shared-mode.md)",
+                beyond.what,
+                beyond.remedy(&self.cluster)
             ),
             None => format!(
                 "does not let this endpoint act in your name: its account may not impersonate you; an administrator of that \
-                 cluster lets it: {join} (docs/shared-mode.md)"
+                 cluster lets it: {} (docs/shared-mode.md)",
+                join(&self.cluster)
             ),
         }
     }
@@ -102,6 +114,9 @@ mod tests {
     fn what_an_administrator_has_bounded_is_said_with_what_widens_it() {
         let info = RequestInfo::parse("GET", "/api/v1/secrets", None).unwrap();
         let cluster = ClusterName::new("eu").unwrap();
+        // The log, which is told of the bounds alone, names the same remedy.
+        let remedy = "tributary join CONTEXT --name eu --profile read-with-secrets";
+        assert_eq!(Beyond::of(&info).remedy(&cluster), remedy);
         let beyond = NotLet { cluster, beyond: Some(Beyond::of(&info)), is_one_of_several: true };
         let status = beyond.status();
         assert_eq!((status.code, status.retry_after_seconds()), (503, None));

@@ -28,7 +28,7 @@ use crate::discovery::{Fetched, MemberDiscovery, MemberDocuments, fetch};
 use crate::flow::fair_line::FairLine;
 use crate::flow::fair_share::{FairShare, ShareMetrics};
 use crate::flow::holder::Holder;
-use crate::refusal::{LimitRefusal, Refusal};
+use crate::refusal::{Beyond, LimitRefusal, Refusal};
 
 /// How often a member is asked what it serves. An unchanged answer is a 304 of a few hundred bytes; a new CRD
 /// is served after this time at the latest, at once if it was created through this endpoint.
@@ -403,15 +403,15 @@ impl Cluster {
     }
 
     /// Notes that it does not let us act in users' names, and what it says: at all, which is an administrator's to
-    /// mend, or beyond the bounds that an administrator has set. Logged once a minute.
-    pub(crate) fn note_not_let(&self, said: &str, is_beyond: bool) {
+    /// mend, or `beyond` the bounds that an administrator has set. Logged once a minute.
+    pub(crate) fn note_not_let(&self, said: &str, beyond: Option<&Beyond>) {
         let mut noted = self.not_let.lock();
         if noted.is_some_and(|noted| noted.elapsed() < NOT_LET_LOG_INTERVAL) {
             return;
         }
         *noted = Some(Instant::now());
-        if is_beyond {
-            let remedy = "where users are to do it, change the profile: tributary join CONTEXT --profile write";
+        if let Some(beyond) = beyond {
+            let remedy = format!("where users are to do it, change the profile: {}", beyond.remedy(self.name()));
             tracing::info!(cluster = %self.name(), said, remedy, "what a user asks for is beyond our account's profile");
         } else {
             let remedy = "let our account impersonate users: tributary join CONTEXT, or as docs/shared-mode.md shows";
