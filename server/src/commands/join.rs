@@ -174,6 +174,7 @@ fn said(
     )];
     lines.push("What is to be done there:".to_owned());
     lines.extend(before.said(account));
+    lines.extend(plan::note(&account.purpose));
     for (step, object) in steps {
         lines.push(plan::line(*step, object));
         match object["kind"].as_str() {

@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use super::account::{MANAGED_BY, Purpose};
+use super::account::{Impersonation, MANAGED_BY, Purpose};
+use crate::cli::Profile;
 
 /// What is done with an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +71,18 @@ pub(super) fn differences(before: &Purpose, after: &Purpose) -> impl Iterator<It
         .map(move |((flag, before), (_, after))| format!("{flag} {} to {}", shown(before), shown(after)))
 }
 
+/// What a profile does not bound, where whoever makes the account may think so.
+pub(super) fn note(purpose: &Purpose) -> Option<String> {
+    if purpose.impersonation != Impersonation::Any || purpose.profile == Profile::Write {
+        return None;
+    }
+    Some(format!(
+        "  note    profile {} bounds what is held in memory, not what users do: with impersonation any they may change \
+         things and read secrets where their own rights let them",
+        purpose.profile.as_str()
+    ))
+}
+
 /// One line for an object.
 pub(super) fn line(step: Step, object: &Value) -> String {
     let metadata = &object["metadata"];
@@ -85,20 +98,39 @@ mod tests {
 
     use serde_json::json;
 
-    use super::super::account::Impersonation;
     use super::*;
-    use crate::cli::{Profile, TokenLifetime};
+    use crate::cli::TokenLifetime;
 
-    #[test]
-    fn what_is_lost_is_said() {
-        let before = Purpose {
+    fn writing() -> Purpose {
+        Purpose {
             profile: Profile::Write,
             impersonation: Impersonation::Constrained,
             uid: false,
             extra: vec!["example.com/team".to_owned()],
             tokens: false,
             token_lifetime: TokenLifetime::Ends(Duration::from_secs(3600)),
-        };
+        }
+    }
+
+    #[test]
+    fn a_profile_that_bounds_nobody_is_noted() {
+        use Impersonation::{Any, Constrained};
+        for (profile, impersonation, is_noted) in [
+            (Profile::Read, Any, true),
+            (Profile::ReadWithSecrets, Any, true),
+            (Profile::Write, Any, false),
+            (Profile::Read, Constrained, false),
+            (Profile::Write, Constrained, false),
+        ] {
+            let noted = note(&Purpose { profile, impersonation, ..writing() });
+            let begins = format!("  note    profile {} bounds what is held in memory, not what", profile.as_str());
+            assert_eq!(noted.as_ref().map(|text| text.starts_with(&begins)), is_noted.then_some(true), "{noted:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_lost_is_said() {
+        let before = writing();
         let after = Purpose {
             profile: Profile::Read,
             extra: Vec::new(),
