@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use anyhow::anyhow;
-use http::{Method, Request, StatusCode};
+use anyhow::{Context, anyhow, ensure};
+use http::{HeaderValue, Method, Request, StatusCode};
 use http_body_util::BodyExt;
 use kube::client::Body;
+use kube::config::AuthInfo;
 use kube::core::discovery::v2::APIGroupDiscoveryList;
 use serde_json::Value;
 use tributary_apimachinery::explain;
@@ -29,6 +30,21 @@ pub(super) struct Refused {
     pub(super) message: String,
 }
 
+/// Reads the token of a file as a server does: white space around it does not count. kube sends the file as it is, and
+/// a line's end is no part of a header.
+fn take_token(user: &mut AuthInfo) -> anyhow::Result<()> {
+    if user.token.is_some() {
+        return Ok(());
+    }
+    let Some(path) = user.token_file.take() else { return Ok(()) };
+    let text = std::fs::read_to_string(&path).with_context(|| format!("token file {path} cannot be read"))?;
+    let token = text.trim();
+    // kube panics where a token is no header. Who read the configuration has looked, but the file may be another now.
+    ensure!(HeaderValue::from_bytes(token.as_bytes()).is_ok(), "token file {path} holds a character that no token has");
+    user.token = Some(token.to_owned().into());
+    Ok(())
+}
+
 impl Member {
     /// One that is reached as this says.
     ///
@@ -38,6 +54,7 @@ impl Member {
         // Who waits at a terminal wants the reason, not another try.
         config.default_retry = false;
         config.read_timeout = Some(ANSWER_WITHIN);
+        take_token(&mut config.auth_info)?;
         let url = config.cluster_url.to_string();
         Ok(Self { client: kube::Client::try_from(config)?, url })
     }
@@ -89,5 +106,30 @@ impl Member {
         }
         let message = printable(value["message"].as_str().unwrap_or("it says no more")).replace('\n', " ");
         Err(Refused { code, message }.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use secrecy::ExposeSecret;
+
+    use super::*;
+
+    #[test]
+    fn a_token_of_a_file_is_sent_as_a_server_sends_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("token");
+        std::fs::write(&path, "t\n").unwrap();
+        let token_file = Some(path.display().to_string());
+        for (token, expected) in [(None, "t"), (Some("own"), "own")] {
+            let token = token.map(|token: &str| token.to_owned().into());
+            let mut user = AuthInfo { token, token_file: token_file.clone(), ..AuthInfo::default() };
+            take_token(&mut user).unwrap();
+            assert_eq!(user.token.unwrap().expose_secret(), expected);
+        }
+        std::fs::write(&path, "a\nb").unwrap();
+        let mut user = AuthInfo { token_file, ..AuthInfo::default() };
+        let error = take_token(&mut user).unwrap_err().to_string();
+        assert!(error.ends_with("holds a character that no token has"), "{error}");
     }
 }

@@ -378,6 +378,22 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_token_file_that_nobody_could_send_is_named() {
+        let base = tempfile::tempdir().unwrap();
+        let path = base.path().join("token");
+        let cluster = upstream(serde_json::json!({
+            "endpoints": ["https://a"], "insecureSkipVerify": true, "credentials": {"tokenFile": "token"},
+        }));
+        for (text, is_taken) in [("t\n", true), (" t \r\n", true), ("", true), ("a\nb", false), ("a\u{0}b", false)] {
+            std::fs::write(&path, text).unwrap();
+            let problem = cluster_spec(&cluster, base.path()).await.err().map(|error| error.to_string());
+            let says = format!("spec.credentials.tokenFile: {} holds a character that no token has", path.display());
+            assert_eq!(problem.is_none(), is_taken, "{text:?}: {problem:?}");
+            assert!(problem.is_none_or(|problem| problem.starts_with(&says)), "{text:?}");
+        }
+    }
+
+    #[tokio::test]
     async fn how_endpoints_are_probed() {
         let of = async |given: serde_json::Value| {
             let mut fields = serde_json::json!({"endpoints": ["https://a"], "insecureSkipVerify": true});

@@ -13,7 +13,7 @@ use tributary_proxy::without_user_info;
 use super::files::KubeconfigFiles;
 use super::mark::EXTENSION;
 use super::proxies::{Proxies, is_loopback};
-use super::referenced::{ReferenceProblem, Referenced, check_certificates, check_key, read_file};
+use super::referenced::{ReferenceProblem, Referenced, check_certificates, check_key, check_token, read_file};
 
 /// Why kubeconfig files cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -402,7 +402,9 @@ fn check_user(user: &AuthInfo) -> Result<Vec<Option<Vec<u8>>>, (&'static str, Re
         check_key(pem).map_err(|problem| (key_field, problem))?;
     }
     if let (None, Some(file)) = (&user.token, user.token_file.as_deref().filter(|file| !file.is_empty())) {
-        read_file(Path::new(file)).map_err(|problem| ("tokenFile", problem))?;
+        let file = Path::new(file);
+        let checked = read_file(file).and_then(|token| check_token(file, &token));
+        checked.map_err(|problem| ("tokenFile", problem))?;
     }
     if user.exec.as_ref().is_some_and(|exec| exec.command.as_deref().is_none_or(str::is_empty)) {
         return Err(("exec.command", ("it is missing".to_owned(), "name the credential plugin")));

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use http::HeaderValue;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
@@ -47,6 +48,18 @@ pub(super) fn read_file(path: &Path) -> Result<Vec<u8>, ReferenceProblem> {
         let problem = format!("the file {} cannot be read: {error}", path.display());
         (problem, "restore the file, or correct its path")
     })
+}
+
+/// What can be sent as a bearer token: white space around it does not count. A file may be empty: what mounts it may
+/// fill it later, and it is read again.
+pub(super) fn check_token(path: &Path, token: &[u8]) -> Result<(), ReferenceProblem> {
+    match std::str::from_utf8(token).map(|token| HeaderValue::from_bytes(token.trim().as_bytes())) {
+        Ok(Ok(_)) => Ok(()),
+        _ => {
+            let problem = format!("{} holds a character that no token has", path.display());
+            Err((problem, "write the token into it, and nothing else"))
+        }
+    }
 }
 
 /// At least one certificate in PEM.
