@@ -56,7 +56,10 @@ pub async fn join(arguments: JoinArguments) -> Result<(), Failure> {
     let written = Written::plan(&arguments.config, (&name, &uid), &config, &account.purpose).map_err(Failure::usage)?;
     known.take_from(role.as_ref().unwrap_or(&Value::Null));
     let steps = steps(&member, &account, &known).await?;
-    print(&said(&arguments, (minor, &user, &config), (&before, &account), &known, &steps, &written));
+    // Whoever may not look is told of it, too.
+    let leaves_token = before.may_leave_token(&account) && !matches!(member.secret(&account).await, Ok(None));
+    let of_account = (&before, &account, leaves_token);
+    print(&said(&arguments, (minor, &user, &config), of_account, &known, &steps, &written));
     if arguments.dry_run {
         return Ok(());
     }
@@ -101,8 +104,16 @@ impl Before {
         }
     }
 
-    /// What becomes of it, for people.
-    fn said(&self, account: &Account) -> Vec<String> {
+    /// Whether the account had a Secret with a token that does not end, and is to have none any longer: it stays there,
+    /// unless somebody has deleted it since.
+    fn may_leave_token(&self, account: &Account) -> bool {
+        let lasting = TokenLifetime::Lasting;
+        self.recorded().is_some_and(|before| before.token_lifetime == lasting)
+            && account.purpose.token_lifetime != lasting
+    }
+
+    /// What becomes of it, for people; `leaves_token` where a Secret stays with a token that does not end.
+    fn said(&self, account: &Account, leaves_token: bool) -> Vec<String> {
         let Account { name, namespace, purpose } = account;
         match self {
             Self::Nothing => vec![format!("  profile {}", purpose.profile.as_str())],
@@ -114,8 +125,7 @@ impl Before {
                 let mut lines = vec![format!("  profile {}", purpose.profile.as_str())];
                 let changes = differences(before, purpose).map(|change| format!("  change  {change}"));
                 lines.extend(changes);
-                let lasting = TokenLifetime::Lasting;
-                if before.token_lifetime == lasting && purpose.token_lifetime != lasting {
+                if leaves_token {
                     let secret = format!("Secret {namespace}/{name}");
                     lines.push(format!("  keep    {secret}: the token in it does not end before you delete it"));
                 }
@@ -147,23 +157,25 @@ async fn carry_out(member: &Member, account: &Account, steps: &[(Step, Value)]) 
     for (_, object) in steps.iter().filter(|(step, _)| *step != Step::Keep) {
         member.apply(object, true).await?;
     }
-    let token = member.token(account).await;
+    let error = match member.token(account).await {
+        Ok(token) => return Ok(token),
+        Err(error) => error,
+    };
+    let stays = plan::stays(account);
     // A Secret without a token is of no use to anybody.
     let made = steps.iter().find(|(step, object)| *step == Step::Create && object["kind"] == "Secret");
-    match (token, made) {
-        (Err(error), Some((_, secret))) => match member.delete(secret).await {
-            Ok(()) => Err(error.context("the Secret for its token was deleted again")),
-            Err(left) => Err(error.context(format!("the Secret for its token is left behind: {left}"))),
-        },
-        (token, _) => token,
-    }
+    let Some((_, secret)) = made else { return Err(anyhow!("{error:#}; {stays}")) };
+    Err(match member.delete(secret).await {
+        Ok(()) => anyhow!("{error:#}; the Secret for its token was deleted again; {stays}"),
+        Err(left) => anyhow!("{error:#}; the Secret for its token is left behind: {left:#}; {stays}"),
+    })
 }
 
 /// What will be done, for people.
 fn said(
     arguments: &JoinArguments,
     (minor, user, config): (u32, &str, &kube::Config),
-    (before, account): (&Before, &Account),
+    (before, account, leaves_token): (&Before, &Account, bool),
     known: &KnownResources,
     steps: &[(Step, Value)],
     written: &Written,
@@ -173,7 +185,7 @@ fn said(
         arguments.context, config.cluster_url
     )];
     lines.push("What is to be done there:".to_owned());
-    lines.extend(before.said(account));
+    lines.extend(before.said(account, leaves_token));
     lines.extend(plan::note(&account.purpose));
     for (step, object) in steps {
         lines.push(plan::line(*step, object));
@@ -279,4 +291,40 @@ pub fn manifests() -> Result<Vec<(String, String)>, serde_saphyr::SerializeError
         }
     }
     Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_token_that_stays_is_told_of_where_it_is_there() {
+        let minutes = TokenLifetime::Ends(Duration::from_secs(600));
+        let of = |token_lifetime| Purpose {
+            profile: Profile::Read,
+            impersonation: Impersonation::Constrained,
+            uid: false,
+            extra: Vec::new(),
+            tokens: false,
+            token_lifetime,
+        };
+        let name = || "tributary".to_owned();
+        for (before, after, may_leave) in [
+            (Before::Recorded(of(TokenLifetime::Lasting)), minutes, true),
+            (Before::Recorded(of(TokenLifetime::Lasting)), TokenLifetime::Lasting, false),
+            (Before::Recorded(of(minutes)), minutes, false),
+            (Before::Nothing, minutes, false),
+            (Before::Unrecorded, minutes, false),
+        ] {
+            let account = Account { name: name(), namespace: name(), purpose: of(after) };
+            assert_eq!(before.may_leave_token(&account), may_leave);
+            for leaves_token in [false, may_leave] {
+                let said = before.said(&account, leaves_token).join("\n");
+                let is_told = said.contains("keep    Secret tributary/tributary: the token in it does not end");
+                assert_eq!(is_told, leaves_token, "{said}");
+            }
+        }
+    }
 }

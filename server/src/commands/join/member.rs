@@ -54,6 +54,11 @@ impl Member {
         self.present(&json!({"kind": "ClusterRole", "metadata": {"name": name}})).await
     }
 
+    /// The Secret of a token of the account that does not end; `None` where there is none.
+    pub(super) async fn secret(&self, Account { name, namespace, .. }: &Account) -> anyhow::Result<Option<Value>> {
+        self.present(&json!({"kind": "Secret", "metadata": {"name": name, "namespace": namespace}})).await
+    }
+
     /// What tells it from another cluster at the same address: the uid of its namespace kube-system.
     pub(super) async fn uid(&self) -> anyhow::Result<String> {
         let namespace = self.ask(Method::GET, "/api/v1/namespaces/kube-system", None, &[]).await?;

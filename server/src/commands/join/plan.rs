@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::account::{Impersonation, MANAGED_BY, Purpose};
+use super::account::{Account, Impersonation, MANAGED_BY, Purpose};
 use crate::cli::Profile;
 
 /// What is done with an object.
@@ -81,6 +81,14 @@ pub(super) fn note(purpose: &Purpose) -> Option<String> {
          things and read secrets where their own rights let them",
         purpose.profile.as_str()
     ))
+}
+
+/// What stays in a cluster where all was made and there is no token yet.
+pub(super) fn stays(Account { name, namespace, .. }: &Account) -> String {
+    format!(
+        "Namespace {namespace}, and ServiceAccount, ClusterRole and ClusterRoleBinding {name} stay there; running join again \
+         goes on from them"
+    )
 }
 
 /// One line for an object.
