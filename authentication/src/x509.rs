@@ -72,6 +72,8 @@ fn next_generation() -> u64 {
 struct TrustedAuthority {
     /// Its name, as DER.
     subject: Vec<u8>,
+    /// The same for people: `CN=people`.
+    name: String,
     not_before: i64,
     not_after: i64,
     /// Why it vouches for no client, by what its certificate says of itself.
@@ -159,6 +161,13 @@ impl ClientCertificates {
         self.authorities.load().iter().map(|authority| authority.subject.clone()).collect()
     }
 
+    /// The certificates of the bundle that vouch for no client whatever they sign, by their names (`CN=people`), and
+    /// why.
+    pub fn unfit(&self) -> Vec<(String, &'static str)> {
+        let authorities = self.authorities.load();
+        authorities.iter().filter_map(|authority| Some((authority.name.clone(), authority.unfit?))).collect()
+    }
+
     /// Checks that an authority vouches for a chain, leaf first, at this time and for use by a client (extended key
     /// usage clientAuth, or none at all). The answer is the time until which that holds, if the bundle stays: the
     /// first end among the certificates that lead from the client's to the authority, and the authority's own. Takes a
@@ -209,11 +218,11 @@ fn authorities(bundle: &[u8]) -> Result<Vec<TrustedAuthority>, CertificateError>
         let certificate = certificate.map_err(|error| invalid(&error))?;
         let (_, parsed) = X509Certificate::from_der(&certificate).map_err(|error| invalid(&error))?;
         let validity = parsed.validity();
-        let subject = parsed.subject().as_raw().to_vec();
+        let (subject, name) = (parsed.subject().as_raw().to_vec(), parsed.subject().to_string());
         let (not_before, not_after) = (validity.not_before.timestamp(), validity.not_after.timestamp());
         let anchor = [webpki::anchor_from_trusted_cert(&certificate).map_err(|error| invalid(&error))?.to_owned()];
         let (unfit, path_length) = fitness(&parsed);
-        found.push(TrustedAuthority { subject, not_before, not_after, unfit, path_length, anchor });
+        found.push(TrustedAuthority { subject, name, not_before, not_after, unfit, path_length, anchor });
     }
     if found.is_empty() {
         return Err(invalid(&"it holds no certificate"));
@@ -230,7 +239,7 @@ fn fitness(certificate: &X509Certificate<'_>) -> (Option<&'static str>, Option<u
     };
     let is_authority = constraints.map_or(certificate.version() != X509Version::V3, |own| own.ca);
     if !is_authority {
-        return (Some("what is configured as an authority is none: its basic constraints do not say CA"), None);
+        return (Some("what is configured as an authority is none: it does not say CA:TRUE"), None);
     }
     if !certificate.key_usage().is_ok_and(|usage| usage.is_none_or(|usage| usage.value.key_cert_sign())) {
         return (Some("the authority may not sign certificates: its key usage lacks keyCertSign"), None);
@@ -340,6 +349,19 @@ pub(crate) mod tests {
         assert!(user.extra[CREDENTIAL_ID][0].starts_with("X509SHA256="));
         let unnamed = certificates.user(&authority.client("", &[]), UnixTime::now());
         assert_eq!(unnamed, Err(CertificateError::NoName));
+    }
+
+    #[test]
+    fn what_is_no_authority_is_named() {
+        let authority = TestAuthority::new();
+        let mut parameters = CertificateParams::new(Vec::<String>::new()).unwrap();
+        parameters.distinguished_name.push(DnType::CommonName, "ann");
+        parameters.is_ca = IsCa::ExplicitNoCa;
+        let client = parameters.self_signed(&KeyPair::generate().unwrap()).unwrap().pem();
+        let bundle = format!("{}\n{client}", authority.pem());
+        let unfit = ClientCertificates::new(bundle.as_bytes()).unwrap().unfit();
+        let [(name, reason)] = &unfit[..] else { panic!("{unfit:?}") };
+        assert_eq!((name.as_str(), reason.contains("does not say CA:TRUE")), ("CN=ann", true), "{reason}");
     }
 
     #[test]

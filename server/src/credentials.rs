@@ -7,5 +7,5 @@ pub mod serving;
 pub mod token;
 
 pub use certificates::{CertificateError, Certificates};
-pub use serving::{ServingCertificateError, certified_key};
+pub use serving::{ServingCertificateError, certified_key, doubts};
 pub use token::{BearerToken, TokenDigest, TokenError};

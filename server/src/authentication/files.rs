@@ -7,13 +7,14 @@ use std::sync::Arc;
 
 use rustls::sign::CertifiedKey;
 use tributary_apimachinery::ClusterName;
+use tributary_apimachinery::text::printable;
 use tributary_authentication::{
     AuthenticationConfiguration, CertificateError, ClientCertificates, InvalidConfiguration, RequestHeaders,
 };
 
 use super::shared::SharedAuthenticator;
 use crate::cli::{SharedArguments, SniCertKey};
-use crate::credentials::{ServingCertificateError, certified_key};
+use crate::credentials::{ServingCertificateError, certified_key, doubts};
 use crate::listener::NamedCertificates;
 
 /// Why a file cannot be used. Each names the flag, the file and what is wrong.
@@ -165,7 +166,22 @@ impl AuthenticationFiles {
         Ok(())
     }
 
-    /// Reads the serving certificate; `None` where none is named.
+    /// Logs which certificates of the authorities vouch for nobody: whom they signed is 401, and nothing else says why.
+    pub fn warn_of_authorities(&self, authenticator: &SharedAuthenticator) {
+        let front_proxy = authenticator.front_proxy.as_deref().map(|proxy| &proxy.authorities);
+        for (flag, path, authorities) in [
+            (CLIENT_CA, &self.client_ca, authenticator.certificates.as_deref()),
+            (FRONT_PROXY_CA, &self.front_proxy_ca, front_proxy),
+        ] {
+            let (Some(path), Some(authorities)) = (path, authorities) else { continue };
+            for (name, reason) in authorities.unfit() {
+                let (path, name) = (path.display(), printable(&name).into_owned());
+                tracing::warn!(flag, %path, name, reason, "a certificate of the authorities vouches for nobody");
+            }
+        }
+    }
+
+    /// Reads the serving certificate; `None` where none is named. What clients will refuse of it is logged.
     ///
     /// # Errors
     /// [`AuthenticationFilesError::Read`], [`AuthenticationFilesError::Serving`].
@@ -189,17 +205,22 @@ impl AuthenticationFiles {
     }
 }
 
-/// Reads a serving certificate and its key, which these flags name.
+/// Reads a serving certificate and its key, which these flags name, and logs what clients will refuse of it.
 fn serving(
     flags: [&'static str; 2],
     certificate_path: &Path,
     key_path: &Path,
 ) -> Result<CertifiedKey, AuthenticationFilesError> {
     let (chain, key) = (read(flags[0], certificate_path)?, read(flags[1], key_path)?);
-    certified_key(&chain, &key).map_err(|source| {
+    let certificate = certified_key(&chain, &key).map_err(|source| {
         let (flag, path) = if source.is_of_key() { (flags[1], key_path) } else { (flags[0], certificate_path) };
         AuthenticationFilesError::Serving { flag, path: path.to_owned(), source }
-    })
+    })?;
+    for reason in doubts(&certificate) {
+        let (flag, path) = (flags[0], certificate_path.display());
+        tracing::warn!(flag, %path, reason, "clients will refuse the serving certificate");
+    }
+    Ok(certificate)
 }
 
 const CLIENT_CA: &str = "--client-ca-file";

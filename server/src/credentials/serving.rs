@@ -3,6 +3,9 @@
 use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use x509_parser::certificate::X509Certificate;
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::FromDer;
 
 /// Why a certificate and a key are none to serve with. Never quotes them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -42,4 +45,53 @@ pub fn certified_key(chain: &[u8], key: &[u8]) -> Result<CertifiedKey, ServingCe
     let provider = rustls::crypto::aws_lc_rs::default_provider();
     let key = CertifiedKey::from_der(chain, key, &provider);
     key.map_err(|error| ServingCertificateError::OtherKey(error.to_string()))
+}
+
+/// Why clients refuse a certificate with which one can serve, by what it says of itself.
+pub fn doubts(certificate: &CertifiedKey) -> Vec<&'static str> {
+    let Some(Ok((_, parsed))) = certificate.cert.first().map(|leaf| X509Certificate::from_der(leaf)) else {
+        return Vec::new();
+    };
+    let is_host = |name: &GeneralName<'_>| matches!(name, GeneralName::DNSName(_) | GeneralName::IPAddress(_));
+    let names = parsed.subject_alternative_name();
+    let names_a_host = names.is_ok_and(|names| names.is_some_and(|own| own.value.general_names.iter().any(is_host)));
+    let usage = parsed.extended_key_usage();
+    let is_for_servers = usage.is_ok_and(|usage| usage.is_none_or(|own| own.value.server_auth || own.value.any));
+    let all = [
+        (!names_a_host, "it names no host (subjectAltName), and no client looks at its common name"),
+        (!is_for_servers, "it is not for servers (its extendedKeyUsage lacks serverAuth)"),
+        (parsed.is_ca(), "it is an authority's own (CA:TRUE), which some clients take from no server"),
+    ];
+    all.into_iter().filter(|(applies, _)| *applies).map(|(_, doubt)| doubt).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, KeyPair};
+
+    use super::*;
+
+    #[test]
+    fn what_clients_refuse_is_known_beforehand() {
+        use ExtendedKeyUsagePurpose::{Any, ClientAuth, ServerAuth};
+        let authority = || IsCa::Ca(BasicConstraints::Unconstrained);
+        for (host, usages, is_ca, expected) in [
+            ("all.example.com", vec![ServerAuth], IsCa::ExplicitNoCa, ""),
+            ("10.0.0.1", vec![], IsCa::NoCa, ""),
+            ("all.example.com", vec![Any], IsCa::NoCa, ""),
+            ("", vec![ServerAuth], IsCa::NoCa, "names no host"),
+            ("all.example.com", vec![ClientAuth], IsCa::NoCa, "lacks serverAuth"),
+            ("all.example.com", vec![], authority(), "CA:TRUE"),
+        ] {
+            let names: Vec<String> = [host].into_iter().filter(|name| !name.is_empty()).map(str::to_owned).collect();
+            let mut parameters = CertificateParams::new(names).unwrap();
+            (parameters.extended_key_usages, parameters.is_ca) = (usages, is_ca);
+            let key = KeyPair::generate().unwrap();
+            let chain = parameters.self_signed(&key).unwrap().pem();
+            let certificate = certified_key(chain.as_bytes(), key.serialize_pem().as_bytes()).unwrap();
+            let found = doubts(&certificate);
+            assert_eq!(found.is_empty(), expected.is_empty(), "{expected}: {found:?}");
+            assert!(found.iter().all(|doubt| doubt.contains(expected)), "{expected}: {found:?}");
+        }
+    }
 }

@@ -45,6 +45,7 @@ impl SharedClients {
         let tokens = Arc::new(tokens);
         tokens.set_issuers(&files.issuers().map_err(Failure::usage)?);
         let authenticator = files.authenticator(arguments).map_err(Failure::usage)?;
+        files.warn_of_authorities(&authenticator);
         let (tokens_too, hosts) = (Some(Arc::clone(&tokens)), Arc::clone(hosts));
         let authenticator = SharedAuthenticator { tokens: tokens_too, hosts, ..authenticator };
         tls.show_named(files.named_certificates().map_err(Failure::usage)?);
@@ -124,6 +125,7 @@ impl SharedClients {
         let (serving, named) = (self.files.serving_certificate()?, self.files.named_certificates()?);
         are_no_proxies(&self.files.authenticator(&self.arguments)?, &self.authenticator.hosts.table())?;
         self.files.reload(&self.arguments, &self.authenticator)?;
+        self.files.warn_of_authorities(&self.authenticator);
         if let Some(serving) = serving {
             self.certificate.replace(serving);
         }
