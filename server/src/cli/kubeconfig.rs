@@ -24,8 +24,8 @@ pub struct RemoveArguments {
 #[derive(Args, Clone, Debug)]
 pub struct MergeArguments {
     /// Put the contexts into your own kubeconfig too, beside what it has, as tributary-all and one for each cluster.
-    /// They stay when the program ends; `tributary kubeconfig remove` takes them out [default: no; without =FILE: the
-    /// first file of $KUBECONFIG that exists, else ~/.kube/config]
+    /// They stay when the program ends; `tributary kubeconfig remove` takes them out. Not with a shared endpoint
+    /// [default: no; without =FILE: the first file of $KUBECONFIG that exists, else ~/.kube/config]
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     pub merge_into_kubeconfig: Option<Option<PathBuf>>,
     /// What the names of contexts, clusters and user begin with that --merge-into-kubeconfig puts in

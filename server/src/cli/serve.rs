@@ -78,7 +78,8 @@ pub struct ServeArguments {
     /// need not be named for health checks and metrics
     #[arg(long = "merged-host", value_name = "HOST,...", value_delimiter = ',')]
     pub merged_hosts: Vec<Host>,
-    /// Write a kubeconfig for clients to this file, with the context 'all' and one for each cluster
+    /// Write a kubeconfig for clients to this file, with the context 'all' and one for each cluster; not with a shared
+    /// endpoint
     #[arg(long, value_name = "FILE")]
     pub write_kubeconfig: Option<PathBuf>,
     /// How contexts are put into a kubeconfig that has others.

@@ -128,12 +128,12 @@ async fn message(answer: Response<Body>) -> String {
     Status::from_response(code, &text).message
 }
 
-/// What is told of a server that knows who asks, and does not let them see a page. Of another program, which says the
-/// same of a path that it does not know, it is not told apart.
+/// What is told of a server that knows who asks, and does not let them see a page: one that many users share, which
+/// writes no kubeconfig. Of another program, which says the same of a path that it does not know, it is not told apart.
 fn forbidden(named: &str, page: &Page, said: &str) -> String {
     format!(
         "{named} does not let you see {}: {}; each of its clusters has to let you get {} (docs/shared-mode.md); where it \
-         is no Tributary, {REMEDY}",
+         is no Tributary, name its kubeconfig by --kubeconfig, or its context by --context",
         page.called,
         plain(said),
         page.path
@@ -163,7 +163,7 @@ mod tests {
             told,
             "https://host/ (context \"fleet\" of k) does not let you see its report: forbidden: User \"ann\" cannot get path \
              \"/tributary/status\"; each of its clusters has to let you get /tributary/status (docs/shared-mode.md); where it is no \
-             Tributary, name its kubeconfig (serve --write-kubeconfig) by --kubeconfig, or its context by --context"
+             Tributary, name its kubeconfig by --kubeconfig, or its context by --context"
         );
     }
 
