@@ -259,7 +259,9 @@ fn validate_issuer(issuer: &Issuer, field: &str, disallowed: &[String], problems
     if !issuer.certificate_authority.is_empty() {
         let mut found = CertificateDer::pem_slice_iter(issuer.certificate_authority.as_bytes()).peekable();
         if found.peek().is_none() || found.any(|certificate| certificate.is_err()) {
-            let detail = "data does not contain any valid RSA or ECDSA certificates";
+            // kube-apiserver's words, and what they leave out: most who meet them have named a file.
+            let detail = "data does not contain any valid RSA or ECDSA certificates; it holds the PEM text itself, not the name of \
+                          a file";
             problems.invalid(format_args!("{field}.certificateAuthority"), "<omitted>", detail);
         }
     }

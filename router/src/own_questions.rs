@@ -29,7 +29,7 @@ impl Router {
     /// clients occupy; whoever calls this bounds how many are on their way, and for how long. Cancel: safe.
     ///
     /// # Errors
-    /// Why there is no answer, in words that quote neither the token nor the cluster.
+    /// Why there is no answer, in words that quote neither the token nor what the cluster says.
     pub async fn review_token(&self, cluster: &ClusterName, review: Vec<u8>) -> Result<Bytes, String> {
         self.ask_in_own_name(cluster, (Method::POST, TOKEN_REVIEWS, JSON), body::full(Bytes::from(review))).await
     }
@@ -59,10 +59,32 @@ impl Router {
                 let text = body::whole_up_to(answer.into_body(), ANSWER_MAX).await;
                 text.map_err(|_| "its answer broke off, or is too long".to_owned())
             }
-            // The first two are an administrator's to mend, and say nothing of the client.
-            401 => Err("it does not know this endpoint's own credential".to_owned()),
-            403 => Err(format!("it does not let this endpoint's account ask {path}")),
-            code => Err(format!("it answered {code}")),
+            code => Err(unanswered(name, path, code)),
         }
+    }
+}
+
+/// Why a cluster has not answered that was asked for a path. The first two are an administrator's to mend, and say
+/// nothing of the client.
+fn unanswered(name: &ClusterName, path: &str, code: u16) -> String {
+    match code {
+        401 => "it does not know this endpoint's own credential".to_owned(),
+        403 => format!(
+            "it does not let this endpoint's account ask {path}; tributary join CONTEXT --name {name} --tokens lets it"
+        ),
+        code => format!("it answered {code}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_may_not_ask_is_told_what_lets_them() {
+        let eu = ClusterName::new("eu").unwrap();
+        let refused = unanswered(&eu, TOKEN_REVIEWS, 403);
+        assert!(refused.ends_with("tokenreviews; tributary join CONTEXT --name eu --tokens lets it"), "{refused}");
+        assert_eq!(unanswered(&eu, TOKEN_REVIEWS, 500), "it answered 500");
     }
 }

@@ -37,6 +37,7 @@ fn what_is_wrong_is_said_in_kube_apiservers_words() {
         (audiences, r#"["one", "one"]"#, r#"jwt[0].issuer.audiences[1]: Duplicate value: "one""#),
         (audiences, r#"["one"], "discoveryURL": "https://issuer.example/""#, "discoveryURL must be different from URL"),
         (audiences, r#"["one"], "certificateAuthority": "x""#, r#"certificateAuthority: Invalid value: "<omitted>""#),
+        (audiences, r#"["one"], "certificateAuthority": "people.crt""#, "the PEM text itself, not the name of a file"),
         (r#", "prefix": "p:""#, "", "jwt[0].claimMappings.username.prefix: Required value: prefix is required when"),
         (r#""claim": "sub", "prefix": "p:""#, "", "claimMappings.username: Required value: claim or expression"),
         (r#""claim": "hd", "#, r#""claim": "hd", "message": "m", "#, "may not be specified when claim is set"),

@@ -56,7 +56,9 @@ impl Auditor {
         let metrics = Arc::new(AuditMetrics::default());
         let sinks = Sinks::open(arguments, &metrics).await?;
         if sinks.is_empty() {
-            tracing::warn!("an audit policy is given, but neither --audit-log-path nor --audit-webhook-config-file");
+            tracing::warn!(
+                "an audit policy is given, but neither --audit-log-path nor --audit-webhook-config-file: nothing is audited"
+            );
         }
         Ok(Some(Arc::new(Self { policy, sinks, metrics })))
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Uri};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinHandle;
@@ -204,7 +204,11 @@ impl Webhook {
 /// A client of the kubeconfig's current context, and the path that events are posted to: the server's, as it is
 /// written.
 async fn client(path: &Path) -> Result<(kube::Client, Uri), String> {
-    let kubeconfig = Kubeconfig::read_from(path).map_err(|error| explain(&error))?;
+    let kubeconfig = Kubeconfig::read_from(path).map_err(|error| match error {
+        // The path is told of already.
+        KubeconfigError::ReadConfig(source, _) => format!("it cannot be read: {source}"),
+        error => explain(&error),
+    })?;
     let options = KubeConfigOptions::default();
     let mut config =
         kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|error| explain(&error))?;
@@ -290,6 +294,17 @@ mod tests {
         };
         let metrics = Arc::new(AuditMetrics::default());
         (WebhookSink::open(&arguments, &metrics).await.unwrap().unwrap(), metrics)
+    }
+
+    #[tokio::test]
+    async fn a_kubeconfig_that_is_not_there_is_named_once() {
+        let path = tempfile::tempdir().unwrap().path().join("nope");
+        let shown = path.display().to_string();
+        let arguments =
+            AuditWebhookArguments { audit_webhook_config_file: Some(path), ..AuditArguments::default().webhook };
+        let error = WebhookSink::open(&arguments, &Arc::new(AuditMetrics::default())).await.err().unwrap().to_string();
+        assert_eq!(error.matches(&shown).count(), 1, "{error}");
+        assert!(error.contains("nope: it cannot be read: "), "{error}");
     }
 
     fn lost(metrics: &AuditMetrics) -> u64 {

@@ -78,11 +78,11 @@ pub struct SharedArguments {
     #[arg(long, value_name = "FILE")]
     pub denied_users_file: Option<PathBuf>,
     /// Seconds for which the last known rights in a cluster hold that is cut off as a whole
-    #[arg(long, value_name = "SECONDS", default_value_t = Self::default().stale_rights)]
+    #[arg(long, value_name = "SECONDS", default_value_t = Self::default().stale_rights, value_parser = seconds)]
     pub stale_rights: u64,
     /// Seconds after which what lasts is ended: watches, logs that are followed, exec, attach, port-forward; 0 for
     /// never
-    #[arg(long, value_name = "SECONDS", default_value_t = Self::default().max_stream_age)]
+    #[arg(long, value_name = "SECONDS", default_value_t = Self::default().max_stream_age, value_parser = seconds)]
     pub max_stream_age: u64,
     /// Whether authorities of clusters' own hosts (`spec.secureServing`) vouch for clients, as the first configuration
     /// says.
@@ -173,6 +173,11 @@ fn header_prefix(text: &str) -> Result<String, String> {
     }
 }
 
+/// A number of seconds. Flags beside it take durations, so that what is wrong with one is said.
+fn seconds(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "give seconds, as 3600".to_owned())
+}
+
 /// Longer than kube-apiserver's own default would let users who are gone go on for long.
 const CACHE_TTL_MAX: Duration = Duration::from_secs(120);
 
@@ -181,5 +186,19 @@ fn cache_ttl(text: &str) -> Result<Duration, String> {
         Ok(ttl) if ttl > CACHE_TTL_MAX => Err(format!("must be at most {} s", CACHE_TTL_MAX.as_secs())),
         Ok(ttl) => Ok(ttl),
         Err(error) => Err(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_are_asked_for_where_a_duration_is_given() {
+        assert_eq!(seconds("3600"), Ok(3600));
+        assert_eq!(seconds("0"), Ok(0));
+        for text in ["1h", "", "-1", "1.5"] {
+            assert_eq!(seconds(text), Err("give seconds, as 3600".to_owned()), "{text}");
+        }
     }
 }

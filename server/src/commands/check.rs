@@ -151,7 +151,10 @@ fn explanation(objects: &ConfigurationObjects) -> String {
         let _ = writeln!(out, "  {}: {}", name(cluster), reached(cluster));
     }
     match objects.registries.is_empty() {
-        true => out.push_str("every resource that can be listed and watched would be cached on its first use\n"),
+        true => out.push_str(
+            "every resource that can be listed and watched would be cached on its first use (in the shared mode without \
+             secrets)\n",
+        ),
         false => {
             out.push_str("cached from their first use; other resources would be asked of the clusters each time:\n")
         }
@@ -268,6 +271,9 @@ mod tests {
             assert!(text.contains(part), "{part} in {text}");
         }
         assert!(!text.contains("hunter2"));
+        // What is cached where no registry says it.
+        let text = findings(CLUSTER).await.render();
+        assert!(text.ends_with("on its first use (in the shared mode without secrets)\n"), "{text}");
     }
 
     #[tokio::test]

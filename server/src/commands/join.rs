@@ -72,7 +72,8 @@ pub async fn join(arguments: JoinArguments) -> Result<(), Failure> {
     Member::new(own).map_err(Failure::runtime)?.may_all(&account).await.map_err(Failure::runtime)?;
     written.write(&token).map_err(Failure::runtime)?;
     print(&format!(
-        "Done. It was tried: the account reads, asks what users may do, and acts as users.\nServe it: tributary serve --config {}\n",
+        "Done. It was tried: the account reads, asks what users may do, and acts as users.\nServe it: tributary serve --config {}; \
+         for many users with --client-ca-file: docs/shared-mode.md\n",
         arguments.config.display()
     ));
     Ok(())
