@@ -28,8 +28,9 @@ Profiles:
   read               lists and watches everything but secrets; users may read
   read-with-secrets  secrets, too
   write              as read; users may change things, exec and forward ports as well
-  In each of them a user may do no more than the cluster's own rules let them. Before Kubernetes 1.36
-  a profile cannot bound what is done in users' names: whoever has the account may act as anybody.
+  In each of them a user may do no more than the cluster's own rules let them. Before Kubernetes 1.36,
+  with --impersonation any and with --tokens a profile cannot bound what is done in users' names:
+  whoever has the account may act as anybody.
 
 Exit codes: 0 done, 1 the cluster does not answer or refuses, 2 a flag or the kubeconfig has to be corrected.";
 
