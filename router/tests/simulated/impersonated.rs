@@ -342,8 +342,8 @@ async fn who_may_write_as_another_and_not_look_is_as_who_may_not_look() {
     });
     assert_eq!((as_root.code, own), (plain.code, expected));
     assert_eq!(as_root.code, 404);
-    // Memory may learn of it meanwhile: then it is written where it is, and what was written is waited for with the next
-    // (504, for watches are late).
+    // Memory may learn of it meanwhile: then it is written where it is, and what was written is waited for with the
+    // next (504, for watches are late).
     for how in [APPLY, PUT] {
         for (client, who) in [(&eve, NOBODY_ELSE), (&ann, ROOT)] {
             let answer = write(client, who, how, "given").await;
