@@ -223,6 +223,18 @@ async fn collections_are_listed_again_a_few_at_a_time() {
     drop(feed);
 }
 
+/// The feed of the watch that is opened once what comes first is known as of now, and not before. It has an event.
+async fn resumed_once_known(cacher: &Cacher, member: &mut Member, precedence: &Precedence) -> Feed {
+    sleep(Duration::from_secs(20)).await;
+    assert!(!member.is_asked(), "what was known before contact was lost is not enough");
+    assert!(matches!(cacher.state(), CacherState::Stale { .. }), "{cacher:?}");
+    precedence.wanted().await;
+    precedence.known(Instant::now());
+    let feed = member.expect(&["watch=1"]).await.stream();
+    feed.send(event("ADDED", &pod("a", 6)));
+    feed
+}
+
 /// Who may see an object is said by other objects: what comes after a failure must not be shown before these are known.
 #[tokio::test(start_paused = true)]
 async fn what_comes_first_is_known_before_events_are_read_on() {
@@ -236,13 +248,7 @@ async fn what_comes_first_is_known_before_events_are_read_on() {
     sleep(Duration::from_secs(1)).await;
     feed.cut();
     member.expect(&["limit=1"]).await.text(list(&[], 5, None));
-    sleep(Duration::from_secs(20)).await;
-    assert!(!member.is_asked(), "what was known before the failure is not enough");
-    assert!(matches!(cacher.state(), CacherState::Stale { .. }), "{cacher:?}");
-    precedence.wanted().await;
-    precedence.known(Instant::now());
-    let feed = member.expect(&["watch=1"]).await.stream();
-    feed.send(event("ADDED", &pod("a", 6)));
+    let feed = resumed_once_known(&cacher, &mut member, &precedence).await;
     assert!(matches!(updates.next().await, tributary_cacher::Update::Changes { .. }));
     // A watch that ends in order is resumed at once.
     drop(feed);
@@ -261,12 +267,6 @@ async fn what_comes_first_is_known_before_a_silent_watch_is_resumed() {
     sleep(Duration::from_secs(60)).await;
     precedence.known(Instant::now());
     member.expect(&["limit=1"]).await.text(list(&[], 5, None));
-    sleep(Duration::from_secs(20)).await;
-    assert!(!member.is_asked(), "what was known before the silence was noticed is not enough");
-    assert!(matches!(cacher.state(), CacherState::Stale { .. }), "{cacher:?}");
-    precedence.wanted().await;
-    precedence.known(Instant::now());
-    let feed = member.expect(&["watch=1"]).await.stream();
-    feed.send(event("ADDED", &pod("a", 6)));
+    let _feed = resumed_once_known(&cacher, &mut member, &precedence).await;
     assert!(matches!(updates.next().await, tributary_cacher::Update::Changes { .. }));
 }

@@ -112,6 +112,18 @@ fn words(verb: &str, namespace: &str) -> String {
     )
 }
 
+/// Has the watches of a member's roles and bindings cut, and what they tell come late once they are open again.
+async fn follow_late(member: &SimulatedCluster) {
+    let watches = |kind: RbacKind| {
+        let resource = format!("{}.{RBAC}", kind.resource());
+        member.control().requests_of(RequestKind::Watch, &resource)
+    };
+    member.control().reset_counters();
+    member.control().lag_watches(LATE);
+    member.control().cut_streams();
+    until(async || RbacKind::ALL.into_iter().all(|kind| watches(kind) > 0)).await;
+}
+
 /// Who may be another for a request alone reads what both may, where the member has that, and nothing elsewhere.
 #[tokio::test]
 async fn whoever_may_be_another_for_some_requests_reads_by_these() {
@@ -415,14 +427,7 @@ async fn a_member_that_lets_nobody_be_another_any_more_is_left_out_of_what_membe
         .await;
     }
     // What is taken away comes late.
-    let watches = |kind: RbacKind| {
-        let resource = format!("{}.{RBAC}", kind.resource());
-        a.control().requests_of(RequestKind::Watch, &resource)
-    };
-    a.control().reset_counters();
-    a.control().lag_watches(LATE);
-    a.control().cut_streams();
-    until(async || RbacKind::ALL.into_iter().all(|kind| watches(kind) > 0)).await;
+    follow_late(a).await;
     a.delete(&format!("clusterrolebindings.{RBAC}"), "", "ann-is-root").unwrap();
     rbac[0].learn(a);
     drop(rbac[0].came());
@@ -499,14 +504,7 @@ async fn whoever_may_be_another_no_more_sends_nothing_while_that_is_on_its_way()
         let own = rbac.came_as_ourselves();
         own.iter().filter(|line| line.contains("/subjectaccessreviews")).count()
     };
-    let watches = |kind: RbacKind| {
-        let resource = format!("{}.{RBAC}", kind.resource());
-        a.control().requests_of(RequestKind::Watch, &resource)
-    };
-    a.control().reset_counters();
-    a.control().lag_watches(LATE);
-    a.control().cut_streams();
-    until(async || RbacKind::ALL.into_iter().all(|kind| watches(kind) > 0)).await;
+    follow_late(a).await;
     let before = reviews();
     as_root(&bob, "GET", &object).await.ok();
     assert!(reviews() > before, "it is asked");

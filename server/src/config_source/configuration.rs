@@ -51,14 +51,14 @@ pub struct ClusterSpec {
     pub labels: BTreeMap<String, String>,
 }
 
-#[cfg(test)]
 impl ClusterSpec {
-    /// A cluster of which a test says nothing but its name: a context of a kubeconfig, whose server answers nobody.
-    pub(crate) fn named(name: &str) -> Self {
+    /// A cluster of which nothing is said but where it is described and how to reach it: that of a context. Its address
+    /// and user are for the source to say.
+    pub(super) fn new(name: ClusterName, origin: String, config: Result<kube::Config, String>) -> Self {
         Self {
-            name: ClusterName::new(name).unwrap(),
-            origin: format!("context {name:?}"),
-            config: Ok(kube::Config::new(http::Uri::from_static("https://127.0.0.1:1"))),
+            name,
+            origin,
+            config,
             further_endpoints: Vec::new(),
             drained_endpoints: tributary_proxy::EndpointSubset::default(),
             probe: tributary_proxy::Probe::default(),
@@ -75,6 +75,15 @@ impl ClusterSpec {
             hosts: ClusterHosts::default(),
             labels: BTreeMap::new(),
         }
+    }
+}
+
+#[cfg(test)]
+impl ClusterSpec {
+    /// A context of a kubeconfig, whose server answers nobody.
+    pub(crate) fn named(name: &str) -> Self {
+        let config = kube::Config::new(http::Uri::from_static("https://127.0.0.1:1"));
+        Self::new(ClusterName::new(name).unwrap(), format!("context {name:?}"), Ok(config))
     }
 }
 

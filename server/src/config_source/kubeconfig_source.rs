@@ -1,11 +1,8 @@
 //! Personal mode's source: the contexts of kubeconfig files.
 
-use std::collections::BTreeMap;
-
-use tributary_router::{ClusterAddress, ClusterAuthorization, MemberRules};
+use tributary_router::ClusterAddress;
 
 use crate::config_source::contexts::{ContextSelection, ContextsError, SelectedContext};
-use crate::hosts::ClusterHosts;
 use crate::kubeconfig::{ContextProblem, ContextTarget, KubeconfigFiles, KubeconfigLoadError, Kubeconfigs};
 
 use super::{ClusterSpec, LoadedConfiguration};
@@ -80,23 +77,9 @@ fn spec(chosen: SelectedContext, target: Result<ContextTarget, String>) -> Clust
         Err(problem) => (Err(problem), String::new(), String::new(), Vec::new()),
     };
     ClusterSpec {
-        name: chosen.cluster,
-        origin,
-        config,
-        further_endpoints: Vec::new(),
-        drained_endpoints: tributary_proxy::EndpointSubset::default(),
-        probe: tributary_proxy::Probe::default(),
-        breaker: tributary_proxy::BreakerTuning::default(),
-        beside_endpoints: None,
         address: ClusterAddress::of(&fingerprint),
         user_fingerprint,
         warnings,
-        index: None,
-        impersonation: MemberRules::default(),
-        authorization: ClusterAuthorization::Auto,
-        token_review: false,
-        passes_tokens: false,
-        hosts: ClusterHosts::default(),
-        labels: BTreeMap::new(),
+        ..ClusterSpec::new(chosen.cluster, origin, config)
     }
 }
