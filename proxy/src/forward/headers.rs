@@ -5,11 +5,7 @@
 //! credentials and claims of identity; only afterwards does the caller set ours, so nothing a client sends can remove
 //! or replace them.
 
-use http::header::{
-    ALT_SVC, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName,
-    HeaderValue, SEC_WEBSOCKET_PROTOCOL, SET_COOKIE, STRICT_TRANSPORT_SECURITY, TE, TRAILER, TRANSFER_ENCODING,
-    UPGRADE, WWW_AUTHENTICATE,
-};
+use http::header::{CONNECTION, HeaderMap, HeaderName, HeaderValue, SEC_WEBSOCKET_PROTOCOL, TE, UPGRADE};
 
 /// Browsers cannot set `Authorization` on a websocket; Kubernetes takes a bearer token in this subprotocol instead
 /// (apiserver `pkg/authentication/request/websocket/protocol.go`). It is a credential for us, not for the member.
@@ -74,8 +70,8 @@ pub enum Recipient {
     Workload,
 }
 
-/// The headers that an API takes. What stands before members trusts headers of its own (`X-SSL-Client-…`,
-/// `X-Teleport-…`), which no list of what is forbidden has all of.
+/// The headers that an API takes; none of them is one that [`never_passes`]. What stands before members trusts headers
+/// of its own (`X-SSL-Client-…`, `X-Teleport-…`), which no list of what is forbidden has all of.
 const OF_THE_API: [&str; 17] = [
     "accept",
     "accept-charset",
@@ -106,14 +102,17 @@ const PREFIXES_OF_FRONTS: [&str; 6] =
     ["client-cert", "ssl-client-", "x-api-tunnel-", "x-client-", "x-ssl-", "x-teleport-"];
 
 /// Whether a header may pass to whoever reads the request.
-fn may_pass(name: &HeaderName, recipient: Recipient) -> bool {
-    let name = name.as_str();
+fn may_pass(name: &str, recipient: Recipient) -> bool {
     match recipient {
-        Recipient::Api => {
-            OF_THE_API.contains(&name) || PREFIXES_OF_THE_API.iter().any(|prefix| name.starts_with(prefix))
+        Recipient::Api => is_of_the_api(name),
+        Recipient::Workload => {
+            !never_passes(name) && !PREFIXES_OF_FRONTS.iter().any(|prefix| has_prefix_with_dashes(name, prefix))
         }
-        Recipient::Workload => !PREFIXES_OF_FRONTS.iter().any(|prefix| has_prefix_with_dashes(name, prefix)),
     }
+}
+
+fn is_of_the_api(name: &str) -> bool {
+    OF_THE_API.contains(&name) || PREFIXES_OF_THE_API.iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// Removes from a client's request what must not reach a member:
@@ -130,9 +129,7 @@ fn may_pass(name: &HeaderName, recipient: Recipient) -> bool {
 pub fn prepare_request(headers: &mut HeaderMap, upgrade: Option<UpgradeProtocol>, recipient: Recipient) {
     let trailers = headers.get_all(TE).iter().any(|value| value.as_bytes().eq_ignore_ascii_case(b"trailers"));
     remove_named_by_connection(headers);
-    remove_where(headers, |name| {
-        !may_pass(name, recipient) || is_hop_by_hop(name) || is_set_anew(name) || is_credential_or_claim(name)
-    });
+    keep_where(headers, |name| may_pass(name, recipient));
     remove_bearer_subprotocols(headers);
     if trailers && upgrade.is_none() {
         headers.insert(TE, HeaderValue::from_static("trailers"));
@@ -148,16 +145,16 @@ pub fn prepare_request(headers: &mut HeaderMap, upgrade: Option<UpgradeProtocol>
 /// off on all ports of localhost (`Strict-Transport-Security`), delete what others stored (`Clear-Site-Data`), take
 /// their pages over (`Service-Worker-Allowed`), have all later requests reported to somebody (`NEL`, `Report-To`,
 /// `Reporting-Endpoints`), or ask for a password, which would be ours (`WWW-Authenticate`).
-const OF_THE_ORIGIN: [HeaderName; 9] = [
-    SET_COOKIE,
-    ALT_SVC,
-    STRICT_TRANSPORT_SECURITY,
-    HeaderName::from_static("clear-site-data"),
-    HeaderName::from_static("service-worker-allowed"),
-    HeaderName::from_static("nel"),
-    HeaderName::from_static("report-to"),
-    HeaderName::from_static("reporting-endpoints"),
-    WWW_AUTHENTICATE,
+const OF_THE_ORIGIN: [&str; 9] = [
+    "alt-svc",
+    "clear-site-data",
+    "nel",
+    "report-to",
+    "reporting-endpoints",
+    "service-worker-allowed",
+    "set-cookie",
+    "strict-transport-security",
+    "www-authenticate",
 ];
 
 /// Removes from a member's response what must not reach a client: hop-by-hop headers, and those that speak for the
@@ -165,7 +162,7 @@ const OF_THE_ORIGIN: [HeaderName; 9] = [
 /// `Service-Worker-Allowed`, `WWW-Authenticate`. Everything else, `Warning` and `Audit-Id` too, passes.
 pub fn prepare_response(headers: &mut HeaderMap, upgrade: Option<UpgradeProtocol>) {
     remove_named_by_connection(headers);
-    remove_where(headers, |name| is_hop_by_hop(name) || OF_THE_ORIGIN.contains(name));
+    keep_where(headers, |name| !is_hop_by_hop(name) && !OF_THE_ORIGIN.contains(&name));
     if let Some(protocol) = upgrade {
         headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
         headers.insert(UPGRADE, HeaderValue::from_static(protocol.as_str()));
@@ -177,27 +174,24 @@ pub fn is_impersonation(name: &HeaderName) -> bool {
     has_prefix_with_dashes(name.as_str(), IDENTITY_PREFIXES[0])
 }
 
-fn is_hop_by_hop(name: &HeaderName) -> bool {
-    *name == CONNECTION
-        || *name == TE
-        || *name == TRAILER
-        || *name == TRANSFER_ENCODING
-        || *name == UPGRADE
-        || matches!(name.as_str(), "keep-alive" | "http2-settings")
-        || name.as_str().starts_with("proxy-")
+/// Whether a request's header is kept from the member, whoever reads the request there.
+fn never_passes(name: &str) -> bool {
+    is_hop_by_hop(name) || is_set_anew(name) || is_credential_or_claim(name)
 }
 
-fn is_set_anew(name: &HeaderName) -> bool {
-    *name == HOST || *name == CONTENT_LENGTH || *name == EXPECT
+fn is_hop_by_hop(name: &str) -> bool {
+    matches!(name, "connection" | "http2-settings" | "keep-alive" | "te" | "trailer" | "transfer-encoding" | "upgrade")
+        || name.starts_with("proxy-")
 }
 
-fn is_credential_or_claim(name: &HeaderName) -> bool {
-    *name == AUTHORIZATION
-        || *name == COOKIE
-        || *name == FORWARDED
-        || name.as_str() == "x-real-ip"
-        || name.as_str().starts_with("x-forwarded-")
-        || IDENTITY_PREFIXES.iter().any(|prefix| has_prefix_with_dashes(name.as_str(), prefix))
+fn is_set_anew(name: &str) -> bool {
+    matches!(name, "content-length" | "expect" | "host")
+}
+
+fn is_credential_or_claim(name: &str) -> bool {
+    matches!(name, "authorization" | "cookie" | "forwarded" | "x-real-ip")
+        || name.starts_with("x-forwarded-")
+        || IDENTITY_PREFIXES.iter().any(|prefix| has_prefix_with_dashes(name, prefix))
 }
 
 /// `starts_with`, reading underscores as dashes: some servers turn both into the same variable. Header names are lower
@@ -231,9 +225,10 @@ fn remove_named_by_connection(headers: &mut HeaderMap) {
     }
 }
 
-fn remove_where(headers: &mut HeaderMap, unwanted: impl Fn(&HeaderName) -> bool) {
-    let names: Vec<HeaderName> = headers.keys().filter(|name| unwanted(name)).cloned().collect();
-    for name in names {
+/// Removes the headers that are not wanted. Of most messages that is none, and no name is copied for them.
+fn keep_where(headers: &mut HeaderMap, is_wanted: impl Fn(&str) -> bool) {
+    let unwanted: Vec<HeaderName> = headers.keys().filter(|name| !is_wanted(name.as_str())).cloned().collect();
+    for name in unwanted {
         headers.remove(name);
     }
 }
@@ -398,6 +393,39 @@ mod tests {
         );
     }
 
+    /// What the API takes is looked up in one list alone.
+    #[test]
+    fn the_api_takes_nothing_that_never_passes() {
+        for name in OF_THE_API.iter().chain(&PREFIXES_OF_THE_API) {
+            assert!(!never_passes(name) && may_pass(name, Recipient::Workload), "{name}");
+        }
+        let kept_back = [
+            "authorization",
+            "connection",
+            "content-length",
+            "cookie",
+            "expect",
+            "forwarded",
+            "host",
+            "http2-settings",
+            "impersonate-user",
+            "impersonate_group",
+            "keep-alive",
+            "proxy-authorization",
+            "te",
+            "trailer",
+            "transfer-encoding",
+            "upgrade",
+            "x-forwarded-for",
+            "x-real-ip",
+            "x-remote-user",
+            "x_remote_group",
+        ];
+        for name in kept_back {
+            assert!(never_passes(name) && !is_of_the_api(name), "{name}");
+        }
+    }
+
     #[test]
     fn upgrades_are_named_anew() {
         let mut headers =
@@ -435,6 +463,7 @@ mod tests {
             ("Alt-Svc", "h3"),
             ("Strict-Transport-Security", "max-age=31536000; includeSubDomains"),
             ("Report-To", "{}"),
+            ("Reporting-Endpoints", "a=\"https://example.com\""),
             ("NEL", "{}"),
             ("Clear-Site-Data", "\"*\""),
             ("Service-Worker-Allowed", "/"),
