@@ -101,6 +101,11 @@ const PREFIXES_OF_THE_API: [&str; 3] = ["kubectl-", "sec-websocket-", "x-stream-
 const PREFIXES_OF_FRONTS: [&str; 6] =
     ["client-cert", "ssl-client-", "x-api-tunnel-", "x-client-", "x-ssl-", "x-teleport-"];
 
+/// Headers whose value is of one message alone: its ID, and its place in a trace. HTTP/2 keeps what was sent, to send
+/// it again by a number (RFC 7541). One of these comes once: kept, it would be compared with all of its kind, and push
+/// out what comes again. h2 keeps no value that is called sensitive.
+const OF_ONE_MESSAGE: [&str; 4] = ["audit-id", "traceparent", "tracestate", "x-request-id"];
+
 /// Whether a header may pass to whoever reads the request.
 fn may_pass(name: &str, recipient: Recipient) -> bool {
     match recipient {
@@ -125,7 +130,8 @@ fn is_of_the_api(name: &str) -> bool {
 /// - claims of identity in any spelling: `Impersonate-*`, `X-Remote-*`, underscores for dashes included;
 /// - claims of origin: `Forwarded`, `X-Forwarded-*`, `X-Real-Ip`; kube-apiserver would write them into its audit log.
 ///
-/// For an upgrade, `Connection` and `Upgrade` are then set anew.
+/// For an upgrade, `Connection` and `Upgrade` are then set anew. Values that come once (`Audit-Id`, `Traceparent`) are
+/// called sensitive, so that HTTP/2 does not keep them.
 pub fn prepare_request(headers: &mut HeaderMap, upgrade: Option<UpgradeProtocol>, recipient: Recipient) {
     let trailers = headers.get_all(TE).iter().any(|value| value.as_bytes().eq_ignore_ascii_case(b"trailers"));
     remove_named_by_connection(headers);
@@ -159,7 +165,8 @@ const OF_THE_ORIGIN: [&str; 9] = [
 
 /// Removes from a member's response what must not reach a client: hop-by-hop headers, and those that speak for the
 /// shared endpoint as a whole: `Set-Cookie`, `Alt-Svc`, `Strict-Transport-Security`, `Clear-Site-Data`,
-/// `Service-Worker-Allowed`, `WWW-Authenticate`. Everything else, `Warning` and `Audit-Id` too, passes.
+/// `Service-Worker-Allowed`, `WWW-Authenticate`. Everything else, `Warning` and `Audit-Id` too, passes; the latter is
+/// called sensitive, so that HTTP/2 does not keep it.
 pub fn prepare_response(headers: &mut HeaderMap, upgrade: Option<UpgradeProtocol>) {
     remove_named_by_connection(headers);
     keep_where(headers, |name| !is_hop_by_hop(name) && !OF_THE_ORIGIN.contains(&name));
@@ -225,9 +232,17 @@ fn remove_named_by_connection(headers: &mut HeaderMap) {
     }
 }
 
-/// Removes the headers that are not wanted. Of most messages that is none, and no name is copied for them.
+/// Removes the headers that are not wanted, and has HTTP/2 keep none of the others that come once. Of most messages
+/// none is removed, and no name is copied for them.
 fn keep_where(headers: &mut HeaderMap, is_wanted: impl Fn(&str) -> bool) {
-    let unwanted: Vec<HeaderName> = headers.keys().filter(|name| !is_wanted(name.as_str())).cloned().collect();
+    let mut unwanted: Vec<HeaderName> = Vec::new();
+    for (name, value) in headers.iter_mut() {
+        if !is_wanted(name.as_str()) {
+            unwanted.push(name.clone());
+        } else if OF_ONE_MESSAGE.contains(&name.as_str()) {
+            value.set_sensitive(true);
+        }
+    }
     for name in unwanted {
         headers.remove(name);
     }
@@ -424,6 +439,38 @@ mod tests {
         for name in kept_back {
             assert!(never_passes(name) && !is_of_the_api(name), "{name}");
         }
+    }
+
+    /// Which headers HTTP/2 is to keep none of, by name.
+    fn not_kept(headers: &HeaderMap) -> Vec<&str> {
+        let mut names: Vec<_> =
+            headers.iter().filter(|(_, value)| value.is_sensitive()).map(|(name, _)| name.as_str()).collect();
+        names.sort_unstable();
+        names
+    }
+
+    #[test]
+    fn http2_keeps_no_value_that_comes_once() {
+        let once = [
+            ("Audit-Id", "a"),
+            ("Traceparent", "00-b"),
+            ("Tracestate", "c=1"),
+            ("Tracestate", "d=2"),
+            ("X-Request-Id", "e"),
+        ];
+        let again = [("Accept", "application/json"), ("Kubectl-Command", "kubectl get"), ("User-Agent", "kubectl")];
+        for (recipient, expected) in [
+            (Recipient::Api, &["audit-id", "traceparent", "tracestate", "tracestate"][..]),
+            (Recipient::Workload, &["audit-id", "traceparent", "tracestate", "tracestate", "x-request-id"]),
+        ] {
+            let mut headers = map(&[&once[..], &again].concat());
+            prepare_request(&mut headers, None, recipient);
+            assert_eq!(not_kept(&headers), expected, "{recipient:?}");
+        }
+        let again = [("Cache-Control", "no-cache, private"), ("X-Kubernetes-PF-FlowSchema-UID", "f")];
+        let mut headers = map(&[&once[..1], &again].concat());
+        prepare_response(&mut headers, None);
+        assert_eq!((not_kept(&headers), headers.len()), (vec!["audit-id"], 3));
     }
 
     #[test]
