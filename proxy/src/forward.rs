@@ -86,11 +86,8 @@ pub(crate) async fn forward(
     let mut replay = Replay::of(&mut request);
     let mut replayed = false;
     loop {
-        if let Some(place) = &place {
-            request.extensions_mut().insert(place.clone());
-        }
         let (mut response, credentials) =
-            member.exchange(request, &mut replay, (claim, &destination), limit, &user).await?;
+            member.exchange(request, &mut replay, (claim, &destination), limit, place.as_ref(), &user).await?;
         if response.status() != StatusCode::UNAUTHORIZED || user.is_a_clients {
             return member.finish(response);
         }

@@ -54,7 +54,7 @@ pub(crate) async fn ask(
         let held = endpoint.hold(LaneKind::Short);
         let connection = endpoint.pool.acquire(claim, credentials, &WaitingPlace::beside()).await?;
         let asked = Instant::now();
-        match member.send(held, connection, request, path, limit, claim).await {
+        match member.send((held, None), connection, request, path, limit, claim).await {
             Ok(response) => {
                 let status = response.status();
                 read(response.into_body()).await;

@@ -47,9 +47,10 @@ impl From<ForwardError> for Failed {
     }
 }
 
-/// What a request is sent again with.
+/// What a request is sent again with. Its headers are its own: HTTP/2 takes those apart that it sends.
 pub(crate) struct Replay {
     method: Method,
+    /// The request's own path and query, of which each endpoint's URI is made.
     uri: Uri,
     headers: HeaderMap,
     /// `None` where there is nothing of it.
@@ -57,14 +58,15 @@ pub(crate) struct Replay {
 }
 
 impl Replay {
-    /// Of this request, whose body is kept as it is sent from now on.
+    /// Of this request, whose body is kept as it is sent from now on, and whose URI is taken: it is given one where it
+    /// is sent.
     pub(crate) fn of(request: &mut Request<Body>) -> Self {
         let kept = (!request.body().is_end_stream()).then(|| {
             let (kept, body) = KeptBody::new(std::mem::replace(request.body_mut(), body::empty()));
             *request.body_mut() = body;
             kept
         });
-        let (method, uri) = (request.method().clone(), request.uri().clone());
+        let (method, uri) = (request.method().clone(), std::mem::take(request.uri_mut()));
         Self { method, uri, headers: request.headers().clone(), body: kept }
     }
 
@@ -93,17 +95,16 @@ impl Replay {
 
 impl ClientInner {
     /// Sends a prepared request, again where that is safe, and gives the answer with the credentials that it was sent
-    /// with.
+    /// with. It occupies `place` until the member has done with it.
     pub(crate) async fn exchange(
         self: &Arc<Self>,
         mut request: Request<Body>,
         replay: &mut Replay,
         (claim, destination): (Claim, &Destination),
         limit: Option<Duration>,
+        place: Option<&RequestPermit>,
         user: &MemberUser,
     ) -> Result<(Response<Body>, Arc<Current>), ForwardError> {
-        let path = request.uri().clone();
-        let place = request.extensions_mut().remove::<RequestPermit>();
         let of = (claim.lane, claim.asker);
         let mut retries = 0;
         let mut tried = Tried::Nowhere;
@@ -132,10 +133,7 @@ impl ClientInner {
             };
             drop(waiting);
             let endpoint = held.endpoint.clone();
-            if let Some(place) = &place {
-                request.extensions_mut().insert(place.clone());
-            }
-            let sent = self.send(held, connection, request, &path, limit, claim).await;
+            let sent = self.send((held, place.cloned()), connection, request, &replay.uri, limit, claim).await;
             if sent.as_ref().is_err_and(|failed| failed.error.sent() == Sent::Maybe) {
                 // Who is to blame for it is found out by questions of our own.
                 endpoint.suspect();
@@ -177,19 +175,19 @@ impl ClientInner {
         if may { replay.request() } else { None }
     }
 
-    /// Sends a request on a connection, and waits for the head of its answer.
+    /// Sends a request on a connection, and waits for the head of its answer. `path` is the request's own, before any
+    /// endpoint's.
     pub(crate) async fn send(
         &self,
-        held: EndpointRequest,
+        (held, place): (EndpointRequest, Option<RequestPermit>),
         connection: Connection,
-        mut request: Request<Body>,
+        request: Request<Body>,
         path: &Uri,
         limit: Option<Duration>,
         claim: Claim,
     ) -> Result<Response<Body>, Failed> {
         let endpoint = held.endpoint.clone();
         endpoint.count();
-        let place = request.extensions_mut().remove::<RequestPermit>();
         // hyper sees to it over HTTP/1.1 that an answer ends where it should.
         let has_marked_end = matches!(connection, Connection::Http2(_));
         let (response, permit, shared) = match connection {

@@ -1,5 +1,6 @@
 //! Another user, or another certificate, in the middle of everything.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -8,6 +9,7 @@ use http::StatusCode;
 use http_body_util::BodyExt;
 use kube::config::AuthInfo;
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
 use tower::service_fn;
 use tower::util::BoxCloneSyncService;
 use tributary_apimachinery::ClusterName;
@@ -107,6 +109,41 @@ async fn no_token_is_sent_without_the_as_that_belongs_to_it() {
             _ => false,
         };
         assert!(whole, "{seen:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_sent_again_for_another_user_is_the_same_request_but_for_the_user() {
+    let replaced = Arc::new(Notify::new());
+    let waiting = replaced.clone();
+    let member = Member::start(Options::default(), move |seen, _| {
+        let (is_old, waiting) = (seen.all("authorization") == ["Bearer old"], waiting.clone());
+        async move {
+            if is_old {
+                waiting.notified().await;
+                return text(StatusCode::UNAUTHORIZED, String::new());
+            }
+            text(StatusCode::OK, String::new())
+        }
+    })
+    .await;
+    let acting_as = |name: &str, user: AuthInfo| AuthInfo { impersonate: Some(name.to_owned()), ..user };
+    let client = member::connect(with_user(&member, acting_as("reader", token("old"))), quick()).await;
+    let path = "/api/v1/pods?labelSelector=a%3Db";
+    let mut request = get(path);
+    request.headers_mut().insert("accept", "application/json".parse().unwrap());
+    let asking = client.clone();
+    let asked = tokio::spawn(async move { asking.forward(request, RequestIdentity::Member).await });
+    eventually("it is under way", || member.seen().len() == 1).await;
+    client.set_user(&with_user(&member, acting_as("writer", token("new")))).await.unwrap();
+    replaced.notify_one();
+    assert_eq!(asked.await.unwrap().unwrap().status(), StatusCode::OK);
+    let seen = member.seen();
+    for (seen, token, name) in [(seen.first(), "Bearer old", "reader"), (seen.last(), "Bearer new", "writer")] {
+        let seen = seen.unwrap();
+        assert_eq!(seen.uri.path_and_query().unwrap().as_str(), path);
+        let told = ["accept", "authorization", "impersonate-user"].map(|header| seen.all(header));
+        assert_eq!(told, [["application/json"], [token], [name]]);
     }
 }
 
