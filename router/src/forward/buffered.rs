@@ -13,7 +13,7 @@ use crate::request::ClientRequest;
 
 /// A request with its body read.
 pub(crate) struct BufferedRequest {
-    /// Method, headers and extensions.
+    /// Method, URI, headers and extensions.
     pub(crate) head: request::Parts,
     /// The body as it came.
     pub(crate) body: Bytes,

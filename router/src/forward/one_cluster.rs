@@ -50,8 +50,7 @@ pub(crate) async fn forward(
 ) -> Result<Response<Body>, Refusal> {
     let Received { info, query, preferences, .. } = received;
     let cluster = router.fleet().cluster(name).ok_or_else(|| ClusterRefusal::NotConfigured(name.clone()))?;
-    let hash = Query::parse(query).get("hash").filter(|hash| !hash.is_empty()).map(str::to_owned);
-    if let Some(hash) = hash.filter(|_| info.path.starts_with("/openapi/v3/")) {
+    if let Some(hash) = document_hash(&info.path, query) {
         // A redirect leads to where the client found the document.
         let mounted = request.uri().path().strip_suffix(info.path.as_str()).unwrap_or_default().to_owned();
         return Box::pin(openapi_document(&cluster, caller, request, (info, query), (&mounted, &hash))).await;
@@ -158,6 +157,14 @@ async fn write(
         }
         _ => Ok(answer),
     }
+}
+
+/// The hash by which an OpenAPI document is asked for; `None` for whatever else is.
+fn document_hash(path: &str, query: Option<&str>) -> Option<String> {
+    if !path.starts_with("/openapi/v3/") {
+        return None;
+    }
+    Query::parse(query).get("hash").filter(|hash| !hash.is_empty()).map(str::to_owned)
 }
 
 /// A member's OpenAPI document that the client names by its hash. Of an old one the member answers with a redirect to

@@ -45,6 +45,8 @@ impl BufferedRequest {
         let mut request =
             Request::new(if rewritten.body.is_empty() { body::empty() } else { body::full(rewritten.body) });
         *request.method_mut() = self.head.method.clone();
+        // Most members are asked for just this; then it is not written and read anew.
+        *request.uri_mut() = self.head.uri.clone();
         *request.headers_mut() = self.head.headers.clone();
         request.extensions_mut().clone_from(&self.head.extensions);
         let headers = request.headers_mut();

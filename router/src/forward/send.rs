@@ -140,7 +140,7 @@ fn note(cluster: &Cluster, caller: &Caller, request: &mut Request<Body>) -> Begu
     caller.trace.as_ref().map(|trace| trace.ask(cluster.name(), request.headers_mut())).unwrap_or_default()
 }
 
-/// Gives a request its path and query at a cluster. Gives who sends it.
+/// Gives a request its path and query at a cluster, unless it has come with them. Gives who sends it.
 fn addressed<'a>(
     cluster: &'a Cluster,
     request: &mut Request<Body>,
@@ -148,12 +148,30 @@ fn addressed<'a>(
     query: Option<&str>,
 ) -> Result<&'a ClusterClient, Refusal> {
     let client = cluster.setup.client.as_ref().map_err(|_| MemberRefusal::NotAskable(cluster.trouble()))?;
-    let target = match query {
-        Some(query) => format!("{path}?{query}"),
-        None => path.to_owned(),
-    };
-    *request.uri_mut() = Uri::try_from(target).map_err(|_| RequestRefusal::Path)?;
+    if !is_for(request.uri(), path, query) {
+        *request.uri_mut() = Uri::try_from(target(path, query)).map_err(|_| RequestRefusal::Path)?;
+    }
     Ok(client)
+}
+
+/// Whether a URI has just this path and query.
+fn is_for(uri: &Uri, path: &str, query: Option<&str>) -> bool {
+    let rest = uri.path_and_query().and_then(|target| target.as_str().strip_prefix(path));
+    match query {
+        Some(query) => rest.and_then(|rest| rest.strip_prefix('?')) == Some(query),
+        None => rest == Some(""),
+    }
+}
+
+/// A path and its query as one text.
+fn target(path: &str, query: Option<&str>) -> String {
+    let mut target = String::with_capacity(path.len() + query.map_or(0, |query| query.len() + 1));
+    target.push_str(path);
+    if let Some(query) = query {
+        target.push('?');
+        target.push_str(query);
+    }
+    target
 }
 
 /// The place that a client's request takes among those to the cluster, also where it asks for an upgrade: whether there
@@ -178,4 +196,37 @@ fn not_forwarded(cluster: &Cluster, error: ForwardError) -> MemberRefusal {
 fn silent_for(cluster: &Cluster) -> Duration {
     let answered = cluster.setup.client.as_ref().ok().and_then(ClusterClient::since_last_answer);
     answered.unwrap_or_else(|| cluster.age())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_its_path_and_query_keeps_its_uri_and_nothing_else_does() {
+        let has = |uri: &str, path: &str, query: Option<&str>| is_for(&uri.parse().unwrap(), path, query);
+        for (path, query) in [
+            ("/", None),
+            ("/api/v1/pods", None),
+            ("/api/v1/pods", Some("")),
+            ("/api/v1/pods", Some("labelSelector=a%3Db&x")),
+            ("/a%2Fb//c", Some("?")),
+            // What this process asks comes with its query.
+            ("/api/v1/pods?limit=1", None),
+        ] {
+            let target = target(path, query);
+            assert!(has(&target, path, query), "{target}");
+            assert!(has(&format!("http://elsewhere:1{target}"), path, query), "{target}");
+            for other in ["", "/", "x"] {
+                assert!(!has(&format!("/{other}{target}"), path, query), "{other}, {target}");
+                assert!(!has(&target, &format!("/{other}{path}"), query), "{other}, {target}");
+            }
+            assert!(!has(&target, path, Some("other")), "{target}");
+            assert!(!has(&format!("{target}x"), path, query), "{target}");
+        }
+        assert!(!has("/api?a", "/api", None));
+        assert!(!has("/api", "/api", Some("")));
+        // Of a URI without a path the target is not what the path and the query are together.
+        assert!(!has("http://elsewhere:1?a", "/", Some("a")));
+    }
 }
