@@ -9,7 +9,7 @@ use http::{Extensions, HeaderMap, HeaderName, HeaderValue};
 use tokio::time::{Instant, sleep_until};
 use tributary_authentication::{Authority, Reach, UserInfo, VerifierName};
 use tributary_flow_control::AdmittedRequest;
-use tributary_proxy::{ClusterClient, GivenIdentity, Impersonation, OwnToken, Peer, RequestIdentity};
+use tributary_proxy::{ClusterClient, GivenIdentity, OwnToken, Peer, RequestIdentity};
 
 use tributary_apimachinery::{Verb, or_never};
 
@@ -130,11 +130,13 @@ impl Caller {
                 }
                 let given = given.as_ref().map(given_user).transpose().map_err(RequestRefusal::Impersonation)?;
                 given.as_ref().map_or(Ok(()), rights::bounded)?;
-                let actor = match (given, extensions.get::<RememberedActor>()) {
+                let remembered: Option<RememberedActor> = extensions.get().cloned();
+                let actor = match (given, &remembered) {
                     (None, Some(remembered)) => remembered.of(&user.info, &user.authority),
                     (given, _) => Arc::new(Actor::new(user.info.clone(), user.authority.clone(), given)),
                 };
-                let who = Who::User(CallerRights::new(mirror, actor).of(extensions.get().cloned()));
+                let rights = CallerRights::new(mirror, actor).of(extensions.get().cloned());
+                let who = Who::User(rights.remembered_by(remembered));
                 (who, Holder::of_user(&user.authority, &user.info.username))
             }
         };
@@ -286,15 +288,9 @@ impl Caller {
             return Ok(RequestIdentity::Own(own));
         }
         let identity = |rights: &CallerRights| rights.identity(&cluster.name, &cluster.impersonation, sent);
-        let UserInfo { username, uid, groups, extra } = rights.settled_unless_crowded(identity).await??;
-        let groups = groups.iter().map(String::as_str);
-        let values = |(key, values): (&'_ String, &'_ Vec<String>)| -> Vec<(String, String)> {
-            values.iter().map(|value| (key.clone(), value.clone())).collect()
-        };
-        let extra: Vec<_> = extra.iter().flat_map(values).collect();
-        let extra = extra.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-        let impersonation = Impersonation::new(&username, groups, Some(&uid), extra);
-        Ok(RequestIdentity::Impersonate(impersonation.map_err(RequestRefusal::NotExpressible)?))
+        let told = rights.settled_unless_crowded(identity).await??;
+        let headers = rights.headers(told).map_err(RequestRefusal::NotExpressible)?;
+        Ok(RequestIdentity::Impersonate(headers))
     }
 
     /// The user's own token, where this cluster is to judge it itself.

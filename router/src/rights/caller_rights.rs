@@ -17,6 +17,7 @@ use super::basis::Basis;
 use super::judged::Judged;
 use super::mirror::{RightsMirror, RightsStamp};
 use super::needed::Needed;
+use super::remembered_actor::RememberedActor;
 use super::reviews::{ASKED_TOGETHER, Question, WAITED_MAX};
 use crate::authenticated::StillKnown;
 use crate::flow::fair_share::Exceeded;
@@ -34,6 +35,8 @@ const ROUNDS_MAX: usize = 9 + 2 * IMPERSONATED_VALUES.div_ceil(ASKED_TOGETHER);
 pub(crate) struct CallerRights {
     pub(super) mirror: Arc<RightsMirror>,
     pub(super) actor: Arc<Actor>,
+    /// What the connection keeps of who acts; `None` where there is no connection.
+    pub(super) remembered: Option<RememberedActor>,
     /// Whether the user is still known; `None` where that does not change.
     still_known: Option<StillKnown>,
     /// By what of what is known decisions are made.
@@ -52,6 +55,7 @@ impl CallerRights {
         Self {
             mirror: Arc::clone(mirror),
             actor: actor.into(),
+            remembered: None,
             still_known: None,
             basis: Basis::Held,
             begun: Instant::now(),
@@ -63,6 +67,11 @@ impl CallerRights {
     /// The same, of somebody who is known as long as this says so.
     pub(crate) fn of(self, still_known: Option<StillKnown>) -> Self {
         Self { still_known, ..self }
+    }
+
+    /// The same, of a request on a connection that keeps who acts.
+    pub(crate) fn remembered_by(self, remembered: Option<RememberedActor>) -> Self {
+        Self { remembered, ..self }
     }
 
     pub(super) fn judged<'a>(&'a self, fleet: &'a FleetRights, whom: Whom) -> Judged<'a> {

@@ -4,8 +4,10 @@ use http::Method;
 use tributary_apimachinery::{ClusterName, GroupVersionResource, Mount, RequestInfo};
 use tributary_authentication::{MemberRules, NotSent, UserInfo};
 use tributary_authorization::Attributes;
+use tributary_proxy::{Impersonation, InvalidImpersonation};
 
 use super::caller_rights::CallerRights;
+use super::remembered_actor::headers_of;
 use crate::refusal::{ClusterRefusal, MemberRefusal, Refusal, RequestRefusal};
 
 /// Why nothing is sent in another's name to a cluster that let the user be that one before it was lost.
@@ -72,6 +74,18 @@ impl CallerRights {
                 let (user, name) = (GroupVersionResource::new("", "v1", "users"), self.acting_name().to_owned());
                 Err(ClusterRefusal::rights_unknown(user, name).into())
             }
+        }
+    }
+
+    /// The headers by which a cluster is told this of whoever acts: those of the connection's last request, where the
+    /// same was told of whoever acted then.
+    ///
+    /// # Errors
+    /// [`InvalidImpersonation`] for what no header says.
+    pub(crate) fn headers(&self, told: UserInfo) -> Result<Impersonation, InvalidImpersonation> {
+        match &self.remembered {
+            Some(remembered) => remembered.headers(told),
+            None => headers_of(&told),
         }
     }
 
