@@ -7,6 +7,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use http::request::Parts;
+use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use tokio::time::Instant;
 use tributary_apimachinery::{Mount, RequestClass, RequestInfo, Verb};
@@ -44,15 +45,17 @@ impl Router {
     /// done are by one reading.
     pub async fn handle(self: &Arc<Self>, mut message: Request<Body>, user: &User) -> Response<Body> {
         let started = Instant::now();
-        let path = message.uri().path().to_owned();
-        let query = message.uri().query().map(str::to_owned);
+        // Shared with the message, not copied.
+        let target = message.uri().path_and_query().cloned();
+        let path = target.as_ref().map_or("", PathAndQuery::path);
+        let query = target.as_ref().and_then(PathAndQuery::query);
         let reading = message.extensions_mut().remove::<RequestReading>().unwrap_or_else(|| {
             let mount = message.extensions().get::<Mount>().cloned().unwrap_or_default();
-            RequestReading::of(&mount, message.method().as_str(), &path, query.as_deref())
+            RequestReading::of(&mount, message.method().as_str(), path, query)
         });
         let parsed = reading.info();
         let is_head = message.method() == Method::HEAD;
-        let preferences = Preferences::of(message.headers(), query.as_deref());
+        let preferences = Preferences::of(message.headers(), query);
         let class = parsed.map_or(RequestClass::Short, RequestInfo::class);
         // Whoever sends it on to a member goes by this one reading of it.
         message.extensions_mut().insert(class);
@@ -66,7 +69,6 @@ impl Router {
                 tracing::debug!(user = user.info.username, verb = %info.verb, path, "request");
                 let configuration = self.configuration();
                 trace.note_served(|| observe::served_resource(info, &configuration.union));
-                let query = query.as_deref();
                 // As whoever sends it on reads it: nothing else becomes a tunnel.
                 let may_switch = matches!(upgrade_protocol(message.headers()), Ok(Some(_)));
                 let received = Received { info, query, is_head, may_switch, preferences: &preferences };
