@@ -7,14 +7,15 @@ pub(crate) mod held_metrics;
 mod report;
 mod shared_tasks;
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use std::collections::hash_map::RandomState;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use futures::future::join_all;
-use parking_lot::Mutex;
+use hashbrown::hash_map::Entry;
+use hashbrown::{Equivalent, HashMap};
+use parking_lot::RwLock;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 use tributary_apimachinery::{GroupVersionResource, ObjectDecoder};
@@ -48,6 +49,23 @@ const USED_WITHIN: Duration = Duration::from_secs(60);
 
 type ViewKey = (GroupVersionResource, Option<String>);
 
+/// The key of a view that is looked for: nothing is copied for that. It hashes as a [`ViewKey`] does, because its fields
+/// come in the same order.
+#[derive(Hash)]
+struct SoughtView<'a> {
+    resource: &'a GroupVersionResource,
+    namespace: Option<&'a str>,
+}
+
+impl Equivalent<ViewKey> for SoughtView<'_> {
+    fn equivalent(&self, (resource, namespace): &ViewKey) -> bool {
+        self.resource == resource && self.namespace == namespace.as_deref()
+    }
+}
+
+/// The views that are held. The hash has a key: clients choose the namespaces.
+type HeldViews = HashMap<ViewKey, HeldView, RandomState>;
+
 /// A view and what it was described by.
 struct HeldView {
     view: Arc<View>,
@@ -73,7 +91,8 @@ pub(crate) struct Views {
     policies: Arc<ArcSwap<Policies>>,
     metrics: Arc<Metrics>,
     limits: Limits,
-    by_key: Mutex<HashMap<ViewKey, HeldView>>,
+    /// Locked to write by whoever ends a view because nobody uses it: nobody can begin to meanwhile.
+    by_key: RwLock<HeldViews>,
     /// The questions for CRDs that are under way.
     questions: Arc<SharedTasks<GroupVersionResource, Option<Definition>>>,
     /// Asks for a look at the CRDs.
@@ -88,7 +107,7 @@ impl Views {
         metrics: Arc<Metrics>,
         limits: Limits,
     ) -> Arc<Self> {
-        let (by_key, questions, definitions) = (Mutex::default(), SharedTasks::new(), Arc::default());
+        let (by_key, questions, definitions) = (RwLock::default(), SharedTasks::new(), Arc::default());
         let views = Arc::new(Self { fleet, policies, metrics, limits, by_key, questions, definitions });
         let weak = Arc::downgrade(&views);
         let mut changes = views.fleet.changes();
@@ -143,7 +162,7 @@ impl Views {
     /// kube-apiserver, and whoever comes back finds a new view.
     async fn look_at_definitions(&self) {
         let described: Vec<_> = {
-            let by_key = self.by_key.lock();
+            let by_key = self.by_key.read();
             let used = by_key.iter().filter(|(_, held)| held.view.idle() < USED_WITHIN);
             let known = used.filter_map(|(key, held)| match &held.described {
                 Described::By(definition) => Some((key.clone(), definition.clone())),
@@ -160,7 +179,7 @@ impl Views {
             match now {
                 DefinitionChange::None => {}
                 DefinitionChange::Elsewhere(definition) => {
-                    if let Some(held) = self.by_key.lock().get_mut(&key) {
+                    if let Some(held) = self.by_key.write().get_mut(&key) {
                         held.described = Described::By(definition);
                     }
                 }
@@ -175,7 +194,7 @@ impl Views {
     fn ask_again(self: &Arc<Self>, at_once: bool) {
         let now = Instant::now();
         let due: Vec<_> = {
-            let by_key = self.by_key.lock();
+            let by_key = self.by_key.read();
             let used = by_key.iter().filter(|(_, held)| held.view.idle() < USED_WITHIN);
             let is_due = |described: &Described| matches!(described, Described::NotYet { again, .. } if at_once || *again <= now);
             used.filter(|(_, held)| is_due(&held.described)).map(|(key, _)| key.0.clone()).collect()
@@ -203,7 +222,7 @@ impl Views {
     /// Takes over what became of a question for views that were started without the answer.
     fn answered(&self, resource: &GroupVersionResource, found: Option<&Definition>) {
         let mut outdated = Vec::new();
-        for (key, held) in self.by_key.lock().iter_mut().filter(|(key, _)| key.0 == *resource) {
+        for (key, held) in self.by_key.write().iter_mut().filter(|(key, _)| key.0 == *resource) {
             let Described::NotYet { pause, .. } = held.described else { continue };
             match found {
                 Some(found) if found.says_nothing() => held.described = Described::By(found.clone()),
@@ -226,14 +245,14 @@ impl Views {
             let served = union.get(&key.0)?;
             (served.description.nature() != held.view.kind.nature()).then(|| key.clone())
         };
-        let clashing: Vec<_> = self.by_key.lock().iter().filter_map(clashes).collect();
+        let clashing: Vec<_> = self.by_key.read().iter().filter_map(clashes).collect();
         for key in clashing {
             self.end(&key, "it has another kind or scope now");
         }
     }
 
     fn end(&self, key: &ViewKey, reason: &str) {
-        let ended = self.by_key.lock().remove(key);
+        let ended = self.by_key.write().remove(key);
         if let Some(held) = ended {
             tracing::info!(resource = %key.0, reason, "the resource is dropped, and read again on its next use");
             self.end_parts(&held.view);
@@ -244,13 +263,13 @@ impl Views {
     /// Ends the views of single namespaces that are fed by a view which ends.
     fn end_parts(&self, whole: &Arc<View>) {
         let is_part = |_: &ViewKey, held: &mut HeldView| held.view.is_part_of(whole);
-        let parts: Vec<_> = self.by_key.lock().extract_if(is_part).collect();
+        let parts: Vec<_> = self.by_key.write().extract_if(is_part).collect();
         parts.iter().for_each(|(_, held)| held.view.end());
     }
 
     /// All views, those of all namespaces before those of one that they feed.
     fn each(&self) -> Vec<Weak<View>> {
-        let by_key = self.by_key.lock();
+        let by_key = self.by_key.read();
         let (parts, wholes): (Vec<_>, Vec<_>) = by_key.values().partition(|held| held.view.is_part());
         wholes.into_iter().chain(parts).map(|held| Arc::downgrade(&held.view)).collect()
     }
@@ -260,10 +279,10 @@ impl Views {
         self.each().into_iter().filter_map(|view| view.upgrade())
     }
 
-    /// The view of a resource, if it is held.
+    /// The view of a resource, if it is held. Cost: one hash, and a lock that readers share; nothing is allocated.
     pub(crate) fn get(&self, resource: &GroupVersionResource, namespace: Option<&str>) -> Option<Arc<View>> {
-        let key = (resource.clone(), namespace.map(str::to_owned));
-        let view = self.by_key.lock().get(&key).map(|held| Arc::clone(&held.view))?;
+        let sought = SoughtView { resource, namespace };
+        let view = self.by_key.read().get(&sought).map(|held| Arc::clone(&held.view))?;
         view.begin();
         Some(view)
     }
@@ -298,7 +317,7 @@ impl Views {
             let view = View::of(kind, namespace.clone(), decoder, fleet, policies, metrics, &self.limits);
             HeldView { view, described, user: Holder::Unknown }
         };
-        let (view, outdated) = match self.by_key.lock().entry((served.resource.clone(), namespace.clone())) {
+        let (view, outdated) = match self.by_key.write().entry((served.resource.clone(), namespace.clone())) {
             Entry::Occupied(known) if is_of_kind(&known.get().view, served) => (Arc::clone(&known.get().view), None),
             Entry::Occupied(mut outdated) => {
                 let held = new();
@@ -335,11 +354,15 @@ impl Views {
 
     fn get_or_insert_part(&self, whole: &Arc<View>, namespace: &str, user: Holder) -> Result<Arc<View>, LimitRefusal> {
         let resource = &whole.kind.resource;
-        let key = (resource.clone(), Some(namespace.to_owned()));
+        let sought = SoughtView { resource, namespace: Some(namespace) };
+        if let Some(used) = self.part_in_use(whole, &sought) {
+            used.touch();
+            return Ok(used);
+        }
         // Dropped outside of the lock: the end of a view ends its cachers.
         let mut ended = None;
-        let mut by_key = self.by_key.lock();
-        let known = by_key.get(&key).filter(|held| held.view.is_part_of(whole));
+        let mut by_key = self.by_key.write();
+        let known = by_key.get(&sought).filter(|held| held.view.is_part_of(whole));
         let is_used = known.is_some_and(|held| !is_unused(&held.view));
         if !is_used {
             let used = Used::of(&by_key, resource, user, |_| true);
@@ -348,7 +371,7 @@ impl Views {
                 return Err(LimitRefusal::Namespaces { resource, all: used.all, own: used.own, max });
             }
         }
-        if let Some(held) = by_key.get_mut(&key).filter(|held| held.view.is_part_of(whole)) {
+        if let Some(held) = by_key.get_mut(&sought).filter(|held| held.view.is_part_of(whole)) {
             if !is_used {
                 held.user = user;
             }
@@ -364,6 +387,7 @@ impl Views {
             }
         }
         let view = View::part_of(whole, namespace, &self.limits);
+        let key = (resource.clone(), Some(namespace.to_owned()));
         let outdated = by_key.insert(key, HeldView { view: Arc::clone(&view), described: Described::BuiltIn, user });
         drop(by_key);
         if let Some(outdated) = &outdated {
@@ -373,20 +397,28 @@ impl Views {
         Ok(view)
     }
 
+    /// The view of one namespace beside that view of all, if others read or watch it: whoever joins them takes no
+    /// further part of what clients share.
+    fn part_in_use(&self, whole: &Arc<View>, sought: &SoughtView<'_>) -> Option<Arc<View>> {
+        let by_key = self.by_key.read();
+        let view = &by_key.get(sought)?.view;
+        (view.is_part_of(whole) && !is_unused(view)).then(|| Arc::clone(view))
+    }
+
     /// Makes room for one more namespace beside a view of all: ends one of which `is_idle` says that nothing is held,
     /// though it is watched, and says whether there was one, and one is enough. It is one that the same client
     /// began, if there is any. Its watches end with a bookmark, as they do now and then in a kube-apiserver.
     pub(crate) fn end_idle_part(&self, whole: &Arc<View>, user: Holder, is_idle: impl Fn(&Arc<View>) -> bool) -> bool {
         let resource = &whole.kind.resource;
         let (own, others): (Vec<_>, Vec<_>) = {
-            let by_key = self.by_key.lock();
+            let by_key = self.by_key.read();
             let parts = by_key.values().filter(|held| held.view.is_part_of(whole));
             parts.map(|held| (held.user, Arc::downgrade(&held.view))).partition(|(of, _)| *of == user)
         };
         // Looked at without the lock: it takes those of other views.
         let mut parts = own.into_iter().chain(others).filter_map(|(_, view)| view.upgrade());
         let Some(idle) = parts.find(is_idle) else { return false };
-        let mut by_key = self.by_key.lock();
+        let mut by_key = self.by_key.write();
         let without = Used::of(&by_key, resource, user, |view| !Arc::ptr_eq(view, &idle));
         if !without.leave_room_in(self.limits.namespace_views) {
             return false;
@@ -416,7 +448,7 @@ impl Views {
             held.view.idle() > unused_after && is_unused(&held.view)
         };
         // Dropped outside of the lock: the end of a view ends its cachers.
-        let unused: Vec<_> = self.by_key.lock().extract_if(|_, held| is_over(held)).collect();
+        let unused: Vec<_> = self.by_key.write().extract_if(|_, held| is_over(held)).collect();
         drop(unused);
     }
 }
@@ -436,7 +468,7 @@ struct Used {
 
 impl Used {
     fn of(
-        by_key: &HashMap<ViewKey, HeldView>,
+        by_key: &HeldViews,
         resource: &GroupVersionResource,
         user: Holder,
         counts: impl Fn(&Arc<View>) -> bool,
@@ -459,4 +491,52 @@ impl Used {
 /// holds it itself: the policy may have named a namespace since, which was held beside the view of all.
 fn is_of_kind(view: &View, served: &ServedResource) -> bool {
     view.kind.nature() == served.description.nature() && !view.is_part()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::hash::BuildHasher;
+
+    use allocation_counter::measure;
+
+    use super::*;
+    use crate::topology::MemberShareMetrics;
+
+    #[tokio::test]
+    async fn a_view_that_is_held_is_found_and_nothing_is_allocated_for_that() {
+        let fleet = Fleet::new(MemberShareMetrics::default(), BTreeMap::new());
+        let views = Views::new(fleet, Arc::default(), Arc::default(), Limits::default());
+        let (whole, pods) = (View::for_tests(), GroupVersionResource::new("", "v1", "pods"));
+        let part = View::part_of(&whole, "shop", &Limits::default());
+        let held = [(None, whole), (Some("shop"), part)];
+        for (namespace, view) in &held {
+            let view = HeldView { view: Arc::clone(view), described: Described::BuiltIn, user: Holder::Unknown };
+            views.by_key.write().insert((pods.clone(), namespace.map(str::to_owned)), view);
+            // The first who asks has it begin.
+            assert!(views.get(&pods, *namespace).is_some());
+        }
+        for (namespace, view) in &held {
+            let mut found = None;
+            let counted = measure(|| found = views.get(&pods, *namespace));
+            assert!(found.is_some_and(|found| Arc::ptr_eq(&found, view)), "{namespace:?}");
+            assert_eq!(counted.count_total, 0, "{namespace:?}");
+        }
+        for (resource, namespace) in [("pods", Some("")), ("pods", Some("shops")), ("nodes", None)] {
+            let resource = GroupVersionResource::new("", "v1", resource);
+            assert!(views.get(&resource, namespace).is_none(), "{resource} in {namespace:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_looked_for_hashes_as_the_key_that_it_is_equivalent_to() {
+        let hasher = RandomState::new();
+        let resource = GroupVersionResource::new("apps", "v1", "deployments");
+        for namespace in [None, Some(""), Some("shop")] {
+            let (sought, key) =
+                (SoughtView { resource: &resource, namespace }, (resource.clone(), namespace.map(str::to_owned)));
+            assert!(sought.equivalent(&key));
+            assert_eq!(hasher.hash_one(&sought), hasher.hash_one(&key), "{namespace:?}");
+        }
+    }
 }
