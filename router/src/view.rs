@@ -23,6 +23,7 @@ mod handed_out;
 mod handover;
 mod head;
 mod known;
+mod last_use;
 mod leader;
 mod member;
 mod members;
@@ -61,7 +62,6 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use http::{HeaderMap, header};
 use parking_lot::Mutex;
-use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 use tributary_apimachinery::{ClusterSelector, ObjectDecoder};
 
@@ -73,6 +73,7 @@ use crate::topology::Fleet;
 use board::Board;
 use handed_out::HandedOut;
 use handover::Handovers;
+use last_use::LastUse;
 use member::ViewClusters;
 
 /// One resource over all clusters, or one namespace of it: what it contains, and whatever keeps that as
@@ -93,7 +94,7 @@ pub(crate) struct View {
     /// How its clusters stand.
     board: Board,
     members: Mutex<ViewClusters>,
-    used: Mutex<Instant>,
+    used: LastUse,
     watchers: AtomicUsize,
     /// Whether it has begun to hold anything.
     begun: Once,
@@ -169,7 +170,7 @@ impl View {
             policies,
             board: Board::default(),
             members: Mutex::new(ViewClusters::default()),
-            used: Mutex::new(Instant::now()),
+            used: LastUse::now(),
             watchers: AtomicUsize::new(0),
             begun: Once::new(),
             ended: AtomicBool::new(false),
@@ -205,12 +206,12 @@ impl View {
 
     /// Notes that somebody reads, so that the view is kept.
     pub(crate) fn touch(&self) {
-        *self.used.lock() = Instant::now();
+        self.used.note();
     }
 
     /// How long nobody has read or watched.
     pub(crate) fn idle(&self) -> Duration {
-        if self.watchers.load(Ordering::Relaxed) > 0 { Duration::ZERO } else { self.used.lock().elapsed() }
+        if self.watchers.load(Ordering::Relaxed) > 0 { Duration::ZERO } else { self.used.elapsed() }
     }
 
     /// Counts a watcher until the guard is dropped.
