@@ -110,11 +110,14 @@ impl Board {
     }
 
     /// How the clusters that are wanted stand, if a list or watch need not wait for any of them.
+    /// Cost: as of [`standings`](Self::standings); nothing is made for whoever has to wait for all.
     pub(super) fn enough(&self, partial: Partial, wanted: &ClusterSelector) -> Option<Arc<Standings>> {
-        if wanted.is_everything() && !self.known.lock().counts.suffice(partial) {
-            return None;
-        }
-        Some(self.standings().of_wanted(wanted)).filter(|standings| standings.suffice(partial))
+        let standings = match self.published.load_full() {
+            Some(published) => published,
+            None if wanted.is_everything() && !self.known.lock().counts.suffice(partial) => return None,
+            None => self.standings(),
+        };
+        Some(standings.of_wanted(wanted)).filter(|standings| standings.suffice(partial))
     }
 
     /// Tells when [`enough`](Self::enough) may have changed. Whoever wants a part of the clusters is told each change.
