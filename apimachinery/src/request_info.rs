@@ -7,6 +7,7 @@
 
 pub mod requested_resource;
 
+use std::borrow::Cow;
 use std::fmt;
 
 use crate::query::{Query, escapes_are_valid};
@@ -240,7 +241,7 @@ impl RequestInfo {
 /// `None` for a path that is no resource's.
 fn parse_target(segments: &mut Segments<'_>) -> Result<Option<(bool, ResourceRequest)>, Status> {
     let group = match segments.next()?.as_deref() {
-        Some("api") => String::new(),
+        Some("api") => Cow::Borrowed(""),
         Some("apis") => match segments.next()? {
             Some(group) => group,
             None => return Ok(None),
@@ -262,30 +263,31 @@ fn parse_target(segments: &mut Segments<'_>) -> Result<Option<(bool, ResourceReq
     if resource == "proxy" || (legacy_watch && resource == "watch") {
         return Err(Status::path_not_found());
     }
-    let mut request = ResourceRequest {
-        resource: GroupVersionResource::new(&group, &version, &resource),
-        namespace: None,
-        name: segments.next()?,
-        subresource: segments.next()?,
-        rest: None,
-        selected_name: None,
-    };
+    let mut namespace = None;
+    let (mut name, mut subresource) = (segments.next()?, segments.next()?);
     if resource == "namespaces"
-        && let Some(inner) = request.subresource.take_if(|inner| inner != "status" && inner != "finalize")
+        && let Some(inner) = subresource.take_if(|inner| !matches!(&**inner, "status" | "finalize"))
     {
-        request.resource = GroupVersionResource::new(&group, &version, &inner);
-        request.namespace = request.name.take();
-        request.name = segments.next()?;
-        request.subresource = segments.next()?;
+        resource = inner;
+        namespace = name;
+        (name, subresource) = (segments.next()?, segments.next()?);
     }
-    if legacy_watch && request.subresource.is_some() {
+    if legacy_watch && subresource.is_some() {
         return Err(Status::path_not_found());
     }
-    match request.subresource.as_deref() {
-        Some("proxy") => request.rest = segments.proxied()?,
-        Some(_) => request.rest = segments.rest()?,
-        None => {}
-    }
+    let rest = match subresource.as_deref() {
+        Some("proxy") => segments.proxied()?,
+        Some(_) => segments.rest()?,
+        None => None,
+    };
+    let request = ResourceRequest {
+        resource: GroupVersionResource::new(&group, &version, &resource),
+        namespace: namespace.map(Cow::into_owned),
+        name: name.map(Cow::into_owned),
+        subresource: subresource.map(Cow::into_owned),
+        rest: rest.map(str::to_owned),
+        selected_name: None,
+    };
     Ok(Some((legacy_watch, request)))
 }
 
@@ -336,27 +338,36 @@ fn non_resource_verb(method: &str) -> Verb {
     Verb::NonResource(known.map_or("", |(_, verb)| verb))
 }
 
-/// The segments of a path, decoded and checked one by one as they are asked for.
+/// The segments of a path, decoded and checked one by one as they are asked for. Nothing is copied but what was escaped.
 struct Segments<'a> {
     /// What follows the slash after the last segment read; `None` when the last one had no slash after it.
     remaining: Option<&'a str>,
+    /// Whether each segment says what it means: nothing in the path is escaped, no backslash, nothing beyond ASCII.
+    /// Nearly all paths are so.
+    is_plain: bool,
 }
 
 impl<'a> Segments<'a> {
     fn new(path: &'a str) -> Result<Self, Status> {
         let remaining =
             path.strip_prefix('/').ok_or_else(|| Status::bad_request("the path must begin with a slash"))?;
-        if remaining.bytes().any(|byte| byte.is_ascii_control() || matches!(byte, b' ' | b'#' | b'?')) {
+        // To the end in any case: so the bytes are looked at many at a time.
+        let (mut is_malformed, mut is_plain) = (false, true);
+        for byte in remaining.bytes() {
+            is_malformed |= byte.is_ascii_control() || matches!(byte, b' ' | b'#' | b'?');
+            is_plain &= byte.is_ascii() && !matches!(byte, b'%' | b'\\');
+        }
+        if is_malformed {
             return Err(Status::bad_request("the path has a character that must be percent-encoded"));
         }
-        if !escapes_are_valid(remaining) {
+        if !is_plain && !escapes_are_valid(remaining) {
             return Err(Status::bad_request("the path has an invalid percent escape"));
         }
-        Ok(Self { remaining: Some(remaining) })
+        Ok(Self { remaining: Some(remaining), is_plain })
     }
 
     /// The next segment, decoded. `None` at the end, before which one slash may stand.
-    fn next(&mut self) -> Result<Option<String>, Status> {
+    fn next(&mut self) -> Result<Option<Cow<'a, str>>, Status> {
         let Some(remaining) = self.remaining.filter(|remaining| !remaining.is_empty()) else {
             return Ok(None);
         };
@@ -370,7 +381,11 @@ impl<'a> Segments<'a> {
                 remaining
             }
         };
-        decode_segment(raw).map(Some)
+        let segment = if self.is_plain { Cow::Borrowed(raw) } else { decode_segment(raw)? };
+        if matches!(&*segment, "" | "." | "..") {
+            return Err(Status::path_not_found());
+        }
+        Ok(Some(segment))
     }
 
     /// Checks every segment that is left.
@@ -380,15 +395,15 @@ impl<'a> Segments<'a> {
     }
 
     /// What is left, raw, each segment checked; `None` if nothing is.
-    fn rest(&mut self) -> Result<Option<String>, Status> {
-        let rest = self.remaining.filter(|rest| !rest.is_empty()).map(str::to_owned);
+    fn rest(&mut self) -> Result<Option<&'a str>, Status> {
+        let rest = self.remaining.filter(|rest| !rest.is_empty());
         self.check_all()?;
         Ok(rest)
     }
 
     /// What is left for a proxied server: raw and free in everything but segments that some hop may take for `.` or
     /// `..` (also after decoding once more than it should) and characters that no text has.
-    fn proxied(&mut self) -> Result<Option<String>, Status> {
+    fn proxied(&mut self) -> Result<Option<&'a str>, Status> {
         let Some(rest) = self.remaining.take() else {
             return Ok(None);
         };
@@ -399,29 +414,30 @@ impl<'a> Segments<'a> {
                 return Err(Status::path_not_found());
             }
         }
-        Ok(Some(rest.to_owned()))
+        Ok(Some(rest))
     }
 }
 
-fn decode_segment(raw: &str) -> Result<String, Status> {
+/// A segment in which something may be escaped. Whether it names nothing is not looked at.
+fn decode_segment(raw: &str) -> Result<Cow<'_, str>, Status> {
     let text = decode_text(raw)?;
     if text.contains('%') {
         return Err(Status::bad_request(format!("Name parameter invalid: {text:?}: may not contain '%'")));
     }
-    if !is_path_segment_name(&text) || text.contains('\\') {
+    if text.contains(['/', '\\']) {
         return Err(Status::path_not_found());
     }
     Ok(text)
 }
 
-fn decode_text(raw: &str) -> Result<String, Status> {
+fn decode_text(raw: &str) -> Result<Cow<'_, str>, Status> {
     let text = percent_encoding::percent_decode_str(raw)
         .decode_utf8()
         .map_err(|_| Status::bad_request("the path is not UTF-8"))?;
     if text.chars().any(char::is_control) {
         return Err(Status::bad_request("the path has a control character"));
     }
-    Ok(text.into_owned())
+    Ok(text)
 }
 
 #[cfg(test)]
