@@ -222,38 +222,24 @@ impl<H: Handler> Front<H> {
         observed: &mut Observed,
     ) -> Response<Body> {
         let (mut head, body) = request.into_parts();
-        if let Err(refusal) = self.hosts.place(&mut head, client.server_name.as_ref()) {
-            self.metrics.count_refused_host(refusal);
+        if let Some(refused) = self.refuse_unheard(&mut head, client, observed) {
             // Nobody is known yet, and whoever sends such requests alone is not kept.
-            let _it_is_refused_either_way = note(AuthenticationOutcome::Unauthorized);
-            return status::refused_host(refusal);
-        }
-        if let Some(refused) = self.handler.refuse_unheard(&mut head) {
-            observed.placed(&mut head);
             let _it_is_refused_either_way = note(AuthenticationOutcome::Unauthorized);
             return refused;
         }
         observed.taken_up(&mut head);
         let received = self.audit.as_ref().map(|audit| Received::take_up(audit, &mut head, !client.chain.is_empty()));
         observed.placed(&mut head);
-        let authentication = self.authenticator.authenticate(&mut head, &client.chain, client.address.ip()).await;
-        let (user, sender) = match authentication {
-            Authentication::User(user) => (user, Sender::Known),
-            Authentication::CrossOrigin(user) => (user, Sender::CrossOrigin),
-            Authentication::AnonymousHealthCheck => (anonymous_user(), Sender::Anonymous),
-            Authentication::Unauthorized => {
-                self.metrics.count_authentication(false);
-                let _it_is_refused_either_way = note(AuthenticationOutcome::Unauthorized);
-                return match received {
-                    Some(received) => received.refuse(&mut head).await,
-                    None => status::unauthorized(),
-                };
-            }
+        let Some((user, sender)) = self.authenticate(&mut head, client).await else {
+            let _it_is_refused_either_way = note(AuthenticationOutcome::Unauthorized);
+            return match received {
+                Some(received) => received.refuse(&mut head).await,
+                None => status::unauthorized(),
+            };
         };
         let mut room = if answer_room.is_there { Room::Enough } else { Room::Unread };
         if sender != Sender::Anonymous {
             observed.known(&user);
-            self.metrics.count_authentication(true);
             let noted = note(AuthenticationOutcome::Known {
                 user: user.authority.verifier.has_own_connection().then_some(&user),
             });
@@ -270,6 +256,37 @@ impl<H: Handler> Front<H> {
         match received.begin(&mut head, body, &user, level).await {
             Ok((trail, body)) => trail.finish(given(self.respond(head, body, user, sender, room).await)).await,
             Err(refusal) => *refusal,
+        }
+    }
+
+    /// The answer to a request that is refused whoever sends it: by its host, or because nothing is sent to its cluster.
+    fn refuse_unheard(&self, head: &mut Parts, client: &Client, observed: &mut Observed) -> Option<Response<Body>> {
+        if let Err(refusal) = self.hosts.place(head, client.server_name.as_ref()) {
+            self.metrics.count_refused_host(refusal);
+            return Some(status::refused_host(refusal));
+        }
+        let refused = self.handler.refuse_unheard(head)?;
+        observed.placed(head);
+        Some(refused)
+    }
+
+    /// Who sends a request, which is counted; `None` where that is nobody who is answered.
+    async fn authenticate(&self, head: &mut Parts, client: &Client) -> Option<(User, Sender)> {
+        match self.authenticator.authenticate(head, &client.chain, client.address.ip()).await {
+            // A health check says nothing about its sender, and is no attempt.
+            Authentication::AnonymousHealthCheck => Some((anonymous_user(), Sender::Anonymous)),
+            Authentication::User(user) => {
+                self.metrics.count_authentication(true);
+                Some((user, Sender::Known))
+            }
+            Authentication::CrossOrigin(user) => {
+                self.metrics.count_authentication(true);
+                Some((user, Sender::CrossOrigin))
+            }
+            Authentication::Unauthorized => {
+                self.metrics.count_authentication(false);
+                None
+            }
         }
     }
 
