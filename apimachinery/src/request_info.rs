@@ -65,6 +65,26 @@ impl Verb {
         }
     }
 
+    /// The verb as kube-apiserver's metrics write it (apiserver `pkg/endpoints/metrics/metrics.go`): upper case, with the
+    /// methods `POST` and `PUT` for [`Create`](Self::Create) and [`Update`](Self::Update). Empty for any method that is
+    /// none of HTTP's.
+    pub fn in_metrics(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::List => "LIST",
+            Self::Watch => "WATCH",
+            Self::Create => "POST",
+            Self::Update => "PUT",
+            Self::Patch => "PATCH",
+            Self::Delete => "DELETE",
+            Self::DeleteCollection => "DELETECOLLECTION",
+            Self::NonResource(method) => {
+                let known = METHODS.iter().find(|(_, known)| *known == method);
+                known.map_or("", |(upper_case, _)| upper_case)
+            }
+        }
+    }
+
     /// Whether the request reads and changes nothing.
     pub fn is_read(self) -> bool {
         matches!(self, Self::Get | Self::List | Self::Watch | Self::NonResource("get" | "head"))
@@ -322,18 +342,20 @@ pub fn is_path_segment_name(name: &str) -> bool {
     !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '%'])
 }
 
+/// HTTP's methods, each with the verb of a request for no resource that has it.
+const METHODS: [(&str, &str); 9] = [
+    ("GET", "get"),
+    ("HEAD", "head"),
+    ("POST", "post"),
+    ("PUT", "put"),
+    ("PATCH", "patch"),
+    ("DELETE", "delete"),
+    ("OPTIONS", "options"),
+    ("CONNECT", "connect"),
+    ("TRACE", "trace"),
+];
+
 fn non_resource_verb(method: &str) -> Verb {
-    const METHODS: [(&str, &str); 9] = [
-        ("GET", "get"),
-        ("HEAD", "head"),
-        ("POST", "post"),
-        ("PUT", "put"),
-        ("PATCH", "patch"),
-        ("DELETE", "delete"),
-        ("OPTIONS", "options"),
-        ("CONNECT", "connect"),
-        ("TRACE", "trace"),
-    ];
     let known = METHODS.iter().find(|(known, _)| *known == method);
     Verb::NonResource(known.map_or("", |(_, verb)| verb))
 }

@@ -17,7 +17,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use tributary_apimachinery::{GroupVersionResource, RequestInfo, Verb};
+use tributary_apimachinery::{GroupVersionResource, RequestInfo};
 
 use crate::discovery::Union;
 use crate::flow::fair_share::ShareMetrics;
@@ -145,11 +145,7 @@ impl RequestLabels {
     /// The labels of a request. What no member serves is not named: a client could make series without end.
     pub(crate) fn of(info: &RequestInfo, union: &Union, source: RequestSource) -> Self {
         let mut labels = Self::unparsed();
-        labels.verb = match info.verb {
-            Verb::Create => "POST".into(),
-            Verb::Update => "PUT".into(),
-            verb => verb.as_str().to_uppercase(),
-        };
+        labels.verb = info.verb.in_metrics().into();
         labels.source = source.as_str().into();
         if let Some((request, served)) =
             info.resource().and_then(|request| Some((request, union.get(&request.resource)?)))

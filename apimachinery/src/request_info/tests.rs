@@ -317,6 +317,16 @@ fn methods_that_a_resource_does_not_know() {
 }
 
 #[test]
+fn metrics_have_upper_case_verbs_and_the_methods_of_what_is_created_and_replaced() {
+    let of_resources = Verb::OF_RESOURCES.map(Verb::in_metrics);
+    assert_eq!(of_resources, ["GET", "LIST", "WATCH", "POST", "PUT", "PATCH", "DELETE", "DELETECOLLECTION"]);
+    for method in ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE"] {
+        assert_eq!(RequestInfo::parse(method, "/version", None).unwrap().verb.in_metrics(), method);
+    }
+    assert_eq!(RequestInfo::parse("BREW", "/version", None).unwrap().verb.in_metrics(), "");
+}
+
+#[test]
 fn authorization_sees_the_namespace_and_the_selected_name() {
     let request = |path, query| RequestInfo::parse("GET", path, query).unwrap().resource().unwrap().clone();
     assert_eq!(request("/api/v1/namespaces/n", None).authorization_namespace(), "n");
