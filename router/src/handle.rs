@@ -19,7 +19,7 @@ use crate::caller::Caller;
 use crate::configuration::ConfigurationSnapshot;
 use crate::discovery::DiscoveryPath;
 use crate::dispatch::{Dispatched, SchemaName};
-use crate::metrics::{ClientClass, Decision, RequestLabels};
+use crate::metrics::{ClientClass, Decision};
 use crate::negotiate::Preferences;
 use crate::plan::plan;
 use crate::received::Received;
@@ -64,10 +64,10 @@ impl Router {
         }
         let client = ClientClass::of(message.headers());
         let trace = message.extensions_mut().get_or_insert_default::<RequestTrace>().clone();
-        let ((labels, followed), mut response) = match parsed {
+        let configuration = self.configuration();
+        let (counted, mut response) = match parsed {
             Ok(info) => {
                 tracing::debug!(user = user.info.username, verb = %info.verb, path, "request");
-                let configuration = self.configuration();
                 trace.note_served(|| observe::served_resource(info, &configuration.union));
                 // As whoever sends it on reads it: nothing else becomes a tunnel.
                 let may_switch = matches!(upgrade_protocol(message.headers()), Ok(Some(_)));
@@ -91,8 +91,7 @@ impl Router {
         }
         // How long its reader may take is judged by the connection.
         response.extensions_mut().insert(class);
-        let labels = RequestLabels { code: response.status().as_u16(), ..labels };
-        self.metrics.observe(labels, followed, started.elapsed());
+        self.metrics.observe(&counted, response.status(), started.elapsed());
         response
     }
 

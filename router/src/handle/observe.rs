@@ -11,7 +11,7 @@ use crate::body::Body;
 use crate::configuration::ConfigurationSnapshot;
 use crate::discovery::Union;
 use crate::flow_control::PassedSchema;
-use crate::metrics::{ClientClass, Decision, FollowedRequest, RequestLabels, RequestSource};
+use crate::metrics::{ClientClass, CountedCluster, CountedRequest, CountedResource, Decision, RequestSource};
 use crate::refusal::Refusal;
 use crate::request_reading::RequestReading;
 use crate::request_trace::{AskedClusters, RequestTrace};
@@ -42,33 +42,30 @@ impl Noted<'_> {
     }
 }
 
-/// What is counted of a request, but for the code and the time of its answer.
-pub(super) type Counted = (RequestLabels, FollowedRequest);
-
 /// What is counted of a request that was read, and answered or refused. The trace is told, too.
-pub(super) fn counted(
+pub(super) fn counted<'a>(
     info: &RequestInfo,
-    configuration: &ConfigurationSnapshot,
+    configuration: &'a ConfigurationSnapshot,
     (source, refusal): (RequestSource, Option<&Refusal>),
     trace: &RequestTrace,
     client: ClientClass,
-) -> Counted {
+) -> CountedRequest<'a> {
     trace.note_source(source);
-    let decision = decision(source, refusal, &trace.asked());
+    let asked = trace.asked();
+    let decision = decision(source, refusal, &asked);
     trace.note_decision(decision);
     if refusal.is_some_and(Refusal::is_of_acting) {
         trace.note_not_let();
     }
-    let cluster = counted_cluster(info, configuration, trace.asked());
-    let followed = FollowedRequest { cluster, verb: info.verb.as_str(), decision, client };
-    (RequestLabels::of(info, &configuration.union, source), followed)
+    let resource = CountedResource::of(info, &configuration.union);
+    let cluster = counted_cluster(info, configuration, asked);
+    CountedRequest { verb: info.verb, resource, source, cluster, decision, client }
 }
 
 /// What is counted of a request that cannot be read. The trace is told, too.
-pub(super) fn counted_unread(trace: &RequestTrace, client: ClientClass) -> Counted {
+pub(super) fn counted_unread(trace: &RequestTrace, client: ClientClass) -> CountedRequest<'static> {
     trace.note_decision(Decision::Refused);
-    let followed = FollowedRequest { cluster: String::new(), verb: "", decision: Decision::Refused, client };
-    (RequestLabels::unparsed(), followed)
+    CountedRequest::unread(Decision::Refused, client)
 }
 
 /// What became of a request that this was to answer.
@@ -91,12 +88,12 @@ pub(super) fn served_resource(info: &RequestInfo, union: &Union) -> Option<Strin
 }
 
 /// The cluster that a request is counted at, where there is such a cluster: nobody makes series by asking for others.
-fn counted_cluster(info: &RequestInfo, configuration: &ConfigurationSnapshot, asked: AskedClusters) -> String {
+fn counted_cluster(info: &RequestInfo, configuration: &ConfigurationSnapshot, asked: AskedClusters) -> CountedCluster {
     match (&info.cluster, asked) {
-        (Some(named), _) if configuration.clusters.contains_key(named) => named.to_string(),
-        (Some(_), _) | (None, AskedClusters::None) => String::new(),
-        (None, AskedClusters::One(cluster)) => cluster.to_string(),
-        (None, AskedClusters::Several) => "*".to_owned(),
+        (Some(named), _) if configuration.clusters.contains_key(named) => CountedCluster::One(named.clone()),
+        (Some(_), _) | (None, AskedClusters::None) => CountedCluster::None,
+        (None, AskedClusters::One(cluster)) => CountedCluster::One(cluster),
+        (None, AskedClusters::Several) => CountedCluster::Several,
     }
 }
 
@@ -105,15 +102,15 @@ impl Router {
     pub(super) fn count_unheard(&self, head: &mut Parts, status: StatusCode, started: Instant) {
         let reading = RequestReading::of_head(head);
         let (configuration, client) = (self.configuration(), ClientClass::of(&head.headers));
-        let (labels, cluster, verb) = match reading.info() {
-            Ok(info) => (
-                RequestLabels::of(info, &configuration.union, RequestSource::Refused),
-                counted_cluster(info, &configuration, AskedClusters::None),
-                info.verb.as_str(),
-            ),
-            Err(_) => (RequestLabels::unparsed(), String::new(), ""),
+        let (source, decision) = (RequestSource::Refused, Decision::Denied);
+        let counted = match reading.info() {
+            Ok(info) => {
+                let resource = CountedResource::of(info, &configuration.union);
+                let cluster = counted_cluster(info, &configuration, AskedClusters::None);
+                CountedRequest { verb: info.verb, resource, source, cluster, decision, client }
+            }
+            Err(_) => CountedRequest::unread(decision, client),
         };
-        let followed = FollowedRequest { cluster, verb, decision: Decision::Denied, client };
-        self.metrics.observe(RequestLabels { code: status.as_u16(), ..labels }, followed, started.elapsed());
+        self.metrics.observe(&counted, status, started.elapsed());
     }
 }

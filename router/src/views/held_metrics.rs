@@ -132,7 +132,8 @@ impl Collector for HeldMetrics {
 }
 
 fn labels_of(report: &ResourceReport) -> ResourceLabels {
-    ResourceLabels { group: report.group.clone(), version: report.version.clone(), resource: report.resource.clone() }
+    let (group, version, resource) = (&*report.group, &*report.version, &*report.resource);
+    ResourceLabels { group: group.into(), version: version.into(), resource: resource.into() }
 }
 
 fn gauges<Labels: EncodeLabelSet>(

@@ -1,0 +1,88 @@
+//! What is counted of a request: all that tells its series from those of others, but for the code of its answer.
+
+use std::borrow::Cow;
+
+use tributary_apimachinery::{ClusterName, GroupVersionResource, RequestInfo, Verb};
+
+use super::client_class::ClientClass;
+use super::decision::Decision;
+use super::request_source::RequestSource;
+use crate::discovery::Union;
+
+/// What is counted of a request. Those that are equal, and are answered with the same code, are counted together.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct CountedRequest<'a> {
+    /// The verb; one without a name where the request cannot be read.
+    pub(crate) verb: Verb,
+    /// What it asks for. `None` for other paths, and for what no member serves: a client could make series without end.
+    pub(crate) resource: Option<CountedResource<'a>>,
+    /// Who answered.
+    pub(crate) source: RequestSource,
+    /// The cluster that its path or host names, or those that were asked.
+    pub(crate) cluster: CountedCluster,
+    /// What became of it.
+    pub(crate) decision: Decision,
+    /// What kind of client it came from.
+    pub(crate) client: ClientClass,
+}
+
+/// What a request asks for, in the words of who serves it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct CountedResource<'a> {
+    /// The resource.
+    pub(super) resource: Cow<'a, GroupVersionResource>,
+    /// The subresource; empty for none, and for one that no member serves.
+    pub(super) subresource: Cow<'a, str>,
+    /// `cluster`, `namespace` or `resource`.
+    pub(super) scope: &'static str,
+}
+
+/// The cluster that a request is counted at.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum CountedCluster {
+    /// None.
+    None,
+    /// This one.
+    One(ClusterName),
+    /// More than one.
+    Several,
+}
+
+impl CountedRequest<'_> {
+    /// A request that cannot be read.
+    pub(crate) fn unread(decision: Decision, client: ClientClass) -> Self {
+        let (verb, source, cluster) = (Verb::NonResource(""), RequestSource::Refused, CountedCluster::None);
+        Self { verb, resource: None, source, cluster, decision, client }
+    }
+}
+
+impl<'a> CountedResource<'a> {
+    /// What a request asks for, if some member serves that. Costs a look into the union.
+    pub(crate) fn of(info: &RequestInfo, union: &'a Union) -> Option<Self> {
+        let request = info.resource()?;
+        let served = union.get(&request.resource)?;
+        let mut below = served.description.subresources.iter();
+        let subresource = below.find(|own| Some(&own.subresource) == request.subresource.as_ref());
+        let scope = match (&request.name, &request.namespace) {
+            (Some(_), _) => "resource",
+            (None, Some(_)) => "namespace",
+            (None, None) => "cluster",
+        };
+        Some(Self {
+            resource: Cow::Borrowed(&served.resource),
+            subresource: subresource.map_or("", |own| own.subresource.as_str()).into(),
+            scope,
+        })
+    }
+}
+
+impl CountedCluster {
+    /// Its name; `*` for several, and empty for none.
+    pub(super) fn as_str(&self) -> &str {
+        match self {
+            Self::None => "",
+            Self::One(cluster) => cluster.as_str(),
+            Self::Several => "*",
+        }
+    }
+}
