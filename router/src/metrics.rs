@@ -8,6 +8,7 @@ mod client_class;
 mod counted_request;
 mod decision;
 mod labels;
+mod request_series_cache;
 mod request_source;
 
 use std::time::Duration;
@@ -32,10 +33,11 @@ pub(crate) use counted_request::{CountedCluster, CountedRequest, CountedResource
 pub use decision::Decision;
 pub(crate) use labels::ResourceLabels;
 use labels::{AnswerLengthLabels, ClusterRequestLabels, ExpiredLabels, LimitLabels, QuestionLabels, RequestLabels};
+use request_series_cache::{RequestSeries, RequestSeriesCache};
 pub(crate) use request_source::RequestSource;
 
-/// How many series there are of requests, of each kind: some 300 bytes each. Clusters, resources and answers of a large
-/// fleet are fewer.
+/// How many series there are of requests, of each of two kinds: some 300 bytes each. Clusters, resources and answers of
+/// a large fleet are fewer. As many pairs of them are remembered.
 const REQUEST_SERIES_MAX: usize = 10_000;
 
 /// How many resources have series of their own, of which a histogram has 17: a cluster has some 60 built-in ones, and
@@ -58,6 +60,7 @@ pub struct Metrics {
     registry: Mutex<Registry>,
     requests: Capped<RequestLabels, Counter>,
     cluster_requests: Capped<ClusterRequestLabels, Counter>,
+    known_requests: RequestSeriesCache,
     durations: Capped<ResourceLabels, Histogram>,
     watches: Capped<ResourceLabels, Gauge>,
     watch_events: Capped<ResourceLabels, Counter>,
@@ -81,6 +84,7 @@ impl Default for Metrics {
         let metrics = Self {
             requests: Capped::new(REQUEST_SERIES_MAX, Counter::default),
             cluster_requests: Capped::new(REQUEST_SERIES_MAX, Counter::default),
+            known_requests: RequestSeriesCache::new(REQUEST_SERIES_MAX),
             durations: Capped::new(RESOURCES_MAX, || Histogram::new(DURATION_BUCKETS_SECONDS)),
             watches: Capped::new(RESOURCES_MAX, Gauge::default),
             watch_events: Capped::new(RESOURCES_MAX, Counter::default),
@@ -144,17 +148,23 @@ impl Metrics {
         }
     }
 
-    /// Counts one request when the head of its answer is known.
+    /// Counts one request when the head of its answer is known. Costs one look where others like it came before.
     pub(crate) fn observe(&self, request: &CountedRequest<'_>, code: StatusCode, took: Duration) {
+        self.known_requests.count(request, code, took, || self.series_of(request, code));
+    }
+
+    /// Where requests like this are counted that are answered with this code: what has no room is counted together, now
+    /// and later.
+    fn series_of(&self, request: &CountedRequest<'_>, code: StatusCode) -> RequestSeries {
         let labels = RequestLabels::of(request, code);
-        if code == StatusCode::GONE {
-            self.expired.with(&labels.resource.expired(request.verb), |counter| counter.inc());
+        let expired = (code == StatusCode::GONE).then(|| labels.resource.expired(request.verb));
+        let is_timed = request.verb != Verb::Watch;
+        RequestSeries {
+            expired: expired.map(|labels| self.expired.with(&labels, Counter::clone)),
+            durations: is_timed.then(|| self.durations.with(&labels.resource, Histogram::clone)),
+            cluster_requests: self.cluster_requests.with(&ClusterRequestLabels::of(request), Counter::clone),
+            requests: self.requests.with(&labels, Counter::clone),
         }
-        if request.verb != Verb::Watch {
-            self.durations.with(&labels.resource, |histogram| histogram.observe(took.as_secs_f64()));
-        }
-        self.cluster_requests.with(&ClusterRequestLabels::of(request), |counter| counter.inc());
-        self.requests.with(&labels, |counter| counter.inc());
     }
 
     /// Shows what may be held at most.

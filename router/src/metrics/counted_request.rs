@@ -54,6 +54,19 @@ impl CountedRequest<'_> {
         let (verb, source, cluster) = (Verb::NonResource(""), RequestSource::Refused, CountedCluster::None);
         Self { verb, resource: None, source, cluster, decision, client }
     }
+
+    /// The same, to be kept: it borrows nothing. Costs a copy of the subresource's name.
+    pub(super) fn to_static(&self) -> CountedRequest<'static> {
+        let Self { verb, resource, source, cluster, decision, client } = self;
+        CountedRequest {
+            verb: *verb,
+            resource: resource.as_ref().map(CountedResource::to_static),
+            source: *source,
+            cluster: cluster.clone(),
+            decision: *decision,
+            client: *client,
+        }
+    }
 }
 
 impl<'a> CountedResource<'a> {
@@ -73,6 +86,14 @@ impl<'a> CountedResource<'a> {
             subresource: subresource.map_or("", |own| own.subresource.as_str()).into(),
             scope,
         })
+    }
+
+    fn to_static(&self) -> CountedResource<'static> {
+        CountedResource {
+            resource: Cow::Owned(GroupVersionResource::clone(&self.resource)),
+            subresource: Cow::Owned((*self.subresource).to_owned()),
+            scope: self.scope,
+        }
     }
 }
 

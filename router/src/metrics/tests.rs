@@ -1,9 +1,10 @@
 //! That requests are counted in the series of their labels, in the words of the exposition.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde_json::json;
-use tributary_apimachinery::{ClusterName, RequestInfo};
+use tributary_apimachinery::{ClusterName, GroupVersionResource, RequestInfo};
 
 use super::*;
 use crate::discovery::model::GroupList;
@@ -189,4 +190,43 @@ fn requests_that_cannot_be_read_are_counted_without_a_word_of_them() {
     let request = CountedRequest::unread(Decision::Refused, ClientClass::Other);
     count(&metrics, 2, &request, 400);
     assert_eq!(values(&metrics), ["|| 2", "|||||||400 2", "|||refused|other 2"]);
+}
+
+#[test]
+fn what_has_no_room_is_counted_together_and_is_not_remembered_without_end() {
+    const MORE: usize = 7;
+    let metrics = Metrics::default();
+    let request = |number: usize| {
+        let resource = GroupVersionResource::new("", "v1", &format!("r{number}"));
+        let (resource, subresource) = (Cow::Owned(resource), Cow::Borrowed("status"));
+        let cluster = CountedCluster::One(ClusterName::new("eu").unwrap());
+        CountedRequest {
+            verb: Verb::Get,
+            resource: Some(CountedResource { resource, subresource, scope: "resource" }),
+            source: RequestSource::Member,
+            cluster,
+            decision: Decision::Forwarded,
+            client: ClientClass::Kubectl,
+        }
+    };
+    for number in 0..REQUEST_SERIES_MAX + MORE {
+        count(&metrics, 1, &request(number), 200);
+        assert!(metrics.known_requests.len() <= REQUEST_SERIES_MAX, "{number}");
+    }
+    for number in [0, REQUEST_SERIES_MAX + MORE] {
+        count(&metrics, 2, &request(number), 200);
+    }
+    let told = values(&metrics);
+    let others = REQUEST_SERIES_MAX + MORE - RESOURCES_MAX + 2;
+    for counted in [
+        "|v1|r0 3".to_owned(),
+        "GET||v1|r0|status|resource|member|200 3".to_owned(),
+        "eu|get|r0/status|forwarded|kubectl 3".to_owned(),
+        format!("||other {others}"),
+        format!("GET|||other|||member|200 {}", MORE + 2),
+        format!("other|get|other|forwarded|kubectl {}", MORE + 2),
+    ] {
+        assert!(told.contains(&counted), "{counted}");
+    }
+    assert_eq!(told.len(), 2 * (REQUEST_SERIES_MAX + 1) + RESOURCES_MAX + 1);
 }

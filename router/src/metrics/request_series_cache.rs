@@ -1,0 +1,190 @@
+//! The series of requests that were counted before: one look finds all of them.
+//!
+//! Making labels takes half a dozen allocations, and finding each of up to four series by them another hash of all
+//! their texts. A request that is like an earlier one finds the series where that one was counted, for one hash and
+//! without an allocation.
+
+use std::hash::BuildHasher as _;
+use std::mem;
+use std::time::Duration;
+
+use hashbrown::{DefaultHashBuilder, HashTable};
+use http::StatusCode;
+use parking_lot::RwLock;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::histogram::Histogram;
+
+use super::counted_request::CountedRequest;
+
+/// Where requests of one kind are counted.
+pub(super) struct RequestSeries {
+    /// By what is asked for, and the code of the answer.
+    pub(super) requests: Counter,
+    /// By cluster, and what became of them.
+    pub(super) cluster_requests: Counter,
+    /// How long they take; `None` of watches.
+    pub(super) durations: Option<Histogram>,
+    /// Answers that say that a version is too old, of such.
+    pub(super) expired: Option<Counter>,
+}
+
+/// The series of the kinds of requests that there were last.
+///
+/// It keeps no more kinds than a bound, whatever clients ask for and clusters define. When it is full it begins anew:
+/// what is still asked for is looked up once more, and names of resources and clusters that have vanished since are let
+/// go, as far as no series has them, of which there is a bound as well. Where more kinds come and go than it keeps, a
+/// request costs what each does without it.
+pub(super) struct RequestSeriesCache {
+    known: RwLock<HashTable<KnownRequests>>,
+    /// Quick rather than safe against whoever chooses what is looked for: clients choose no word of it, clusters do not
+    /// know its seed, and there is a bound of what is compared.
+    hasher: DefaultHashBuilder,
+    /// How many kinds are kept at most.
+    max: usize,
+}
+
+/// The requests of one kind.
+struct KnownRequests {
+    hash: u64,
+    request: CountedRequest<'static>,
+    code: StatusCode,
+    series: RequestSeries,
+}
+
+impl RequestSeries {
+    fn count(&self, took: Duration) {
+        self.requests.inc();
+        self.cluster_requests.inc();
+        if let Some(durations) = &self.durations {
+            durations.observe(took.as_secs_f64());
+        }
+        if let Some(expired) = &self.expired {
+            expired.inc();
+        }
+    }
+}
+
+impl RequestSeriesCache {
+    /// One that keeps so many kinds at most: some 200 bytes each, and their names.
+    pub(super) fn new(max: usize) -> Self {
+        Self { known: RwLock::default(), hasher: DefaultHashBuilder::default(), max }
+    }
+
+    /// Counts a request that was answered with this code, and took so long. `begin` gives the series of the first one
+    /// of its kind; it is called while nobody else is counted, and is not to count here itself.
+    pub(super) fn count(
+        &self,
+        request: &CountedRequest<'_>,
+        code: StatusCode,
+        took: Duration,
+        begin: impl FnOnce() -> RequestSeries,
+    ) {
+        let hash = self.hasher.hash_one((request, code));
+        let is_alike = |known: &KnownRequests| known.code == code && *request == known.request;
+        if let Some(known) = self.known.read().find(hash, is_alike) {
+            return known.series.count(took);
+        }
+        let mut all = self.known.write();
+        // Another thread may have begun it just now.
+        if let Some(known) = all.find(hash, is_alike) {
+            return known.series.count(took);
+        }
+        let let_go = if all.len() < self.max { HashTable::new() } else { mem::take(&mut *all) };
+        let (series, request) = (begin(), request.to_static());
+        series.count(took);
+        all.insert_unique(hash, KnownRequests { hash, request, code, series }, |known| known.hash);
+        // Nobody waits while ten thousand are let go.
+        drop(all);
+        drop(let_go);
+    }
+
+    /// How many kinds are kept.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.known.read().len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use tributary_apimachinery::{ClusterName, Verb};
+
+    use super::super::counted_request::CountedCluster;
+    use super::super::{ClientClass, Decision, RequestSource};
+    use super::*;
+
+    fn request() -> CountedRequest<'static> {
+        let (verb, source, cluster) = (Verb::List, RequestSource::Memory, CountedCluster::None);
+        CountedRequest { verb, resource: None, source, cluster, decision: Decision::Memory, client: ClientClass::Helm }
+    }
+
+    /// A cache, and how many series were begun for it.
+    struct Counting {
+        cache: RequestSeriesCache,
+        begun: Cell<usize>,
+    }
+
+    impl Counting {
+        fn new(max: usize) -> Self {
+            Self { cache: RequestSeriesCache::new(max), begun: Cell::new(0) }
+        }
+
+        /// Counts a request. Whether its series is begun.
+        fn begins(&self, request: &CountedRequest<'_>, code: StatusCode) -> bool {
+            let before = self.begun.get();
+            self.cache.count(request, code, Duration::ZERO, || {
+                self.begun.set(before + 1);
+                let (requests, cluster_requests) = (Counter::default(), Counter::default());
+                RequestSeries { requests, cluster_requests, durations: None, expired: None }
+            });
+            self.begun.get() > before
+        }
+    }
+
+    #[test]
+    fn requests_that_differ_in_anything_have_series_of_their_own() {
+        let counting = Counting::new(100);
+        let eu = || CountedCluster::One(ClusterName::new("eu").unwrap());
+        let us = CountedCluster::One(ClusterName::new("us").unwrap());
+        let kinds = [
+            (request(), StatusCode::OK),
+            (request(), StatusCode::GONE),
+            (CountedRequest { verb: Verb::Watch, ..request() }, StatusCode::OK),
+            (CountedRequest { verb: Verb::NonResource("list"), ..request() }, StatusCode::OK),
+            (CountedRequest { source: RequestSource::Own, ..request() }, StatusCode::OK),
+            (CountedRequest { decision: Decision::Own, ..request() }, StatusCode::OK),
+            (CountedRequest { client: ClientClass::Kubectl, ..request() }, StatusCode::OK),
+            (CountedRequest { cluster: CountedCluster::Several, ..request() }, StatusCode::OK),
+            (CountedRequest { cluster: eu(), ..request() }, StatusCode::OK),
+            (CountedRequest { cluster: us, ..request() }, StatusCode::OK),
+        ];
+        for (request, code) in &kinds {
+            assert!(counting.begins(request, *code), "{request:?} {code}");
+        }
+        for (request, code) in &kinds {
+            assert!(!counting.begins(request, *code), "{request:?} {code}");
+        }
+        assert_eq!(counting.cache.len(), kinds.len());
+        let alike = CountedRequest { cluster: eu(), ..request() };
+        assert!(!counting.begins(&alike, StatusCode::OK), "a name that is another text");
+    }
+
+    #[test]
+    fn what_is_kept_has_a_bound_and_what_is_let_go_is_found_again() {
+        const MAX: usize = 3;
+        let counting = Counting::new(MAX);
+        let named = |number: usize| {
+            let cluster = CountedCluster::One(ClusterName::new(&format!("c{number}")).unwrap());
+            CountedRequest { cluster, ..request() }
+        };
+        for number in 0..100 {
+            assert!(counting.begins(&named(number), StatusCode::OK), "{number}");
+            assert!(!counting.begins(&named(number), StatusCode::OK), "{number}");
+            assert!(counting.cache.len() <= MAX, "{number}");
+        }
+        assert!(counting.begins(&named(0), StatusCode::OK));
+        assert!(!counting.begins(&named(0), StatusCode::OK));
+    }
+}
