@@ -305,6 +305,8 @@ impl Router {
             }
             _ => {}
         }
+        let warnings = refusal.warnings().iter().filter_map(|text| standing::warning_header(text));
+        response.headers_mut().extend(warnings.map(|warning| (header::WARNING, warning)));
         response
     }
 

@@ -139,6 +139,28 @@ impl Refusal {
         }
     }
 
+    /// The same with the texts of these Warnings, where it says that no cluster has an object: that what is held is old
+    /// is said of an answer from memory, also where that is that there is nothing.
+    pub(crate) fn with_warnings(mut self, texts: impl FnOnce() -> Vec<String>) -> Self {
+        if let Self::Cluster(refusal) = &mut self
+            && let ClusterRefusal::NotFound { warnings, .. } = &mut **refusal
+        {
+            *warnings = texts();
+        }
+        self
+    }
+
+    /// The texts of the Warnings that it is told with. They name clusters that the caller may know of.
+    pub(crate) fn warnings(&self) -> &[String] {
+        match self {
+            Self::Cluster(refusal) => match &**refusal {
+                ClusterRefusal::NotFound { warnings, .. } => warnings,
+                _ => &[],
+            },
+            _ => &[],
+        }
+    }
+
     /// Whether it is because what the caller may do in some clusters is not known.
     pub(crate) fn is_of_unknown_rights(&self) -> bool {
         matches!(self, Self::Cluster(refusal) if matches!(**refusal, ClusterRefusal::RightsUnknown { .. }))

@@ -20,6 +20,7 @@ use crate::refusal::{Refusal, Trouble};
 use crate::request::ClientRequest;
 use crate::topology::Cluster;
 use crate::versions::ClientVersion;
+use crate::view::standing::{self, Standings};
 use crate::view::{KNOWN_WITHIN, View, WrittenBy};
 
 impl Located {
@@ -61,7 +62,10 @@ impl Located {
         match (none, &self.not_put, denied) {
             (NoOwner::Nowhere | NoOwner::Unknown(_) | NoOwner::Unsure { .. }, Some(not_put), _) => not_put.clone(),
             (NoOwner::Nowhere, None, Some(denied)) => denied.clone(),
-            (none, ..) => none.refusal(request, &self.told),
+            (none, ..) => none.refusal(request, &self.told).with_warnings(|| {
+                let doubtful: Standings = self.doubtful.iter().cloned().collect();
+                standing::warnings(&request.resource.resource, &doubtful)
+            }),
         }
     }
 }
@@ -190,7 +194,9 @@ async fn in_memory(request: ClientRequest<'_>) -> Result<(Arc<View>, Located), R
     let unknown = standings.unknown().filter(|name| request.candidates.has(name)).cloned().collect();
     let mut told = standings.troubles();
     told.retain(|trouble| request.candidates.has(&trouble.cluster));
-    Ok((view, Located { found, unknown, told, ..Located::default() }))
+    let doubtful = standings.doubtful().filter(|(name, _)| request.candidates.has(name));
+    let doubtful = doubtful.map(|(name, standing)| (name.clone(), standing.clone())).collect();
+    Ok((view, Located { found, unknown, told, doubtful, ..Located::default() }))
 }
 
 /// Looks for an object that no cluster of the merged view has in the others.
@@ -215,9 +221,16 @@ async fn not_held(request: ClientRequest<'_>, lookup: Lookup<'_>, mut located: L
         Lookup::Present => {
             let reachable =
                 |cluster: &Arc<Cluster>| cluster.problem().is_none() && !located.unknown.contains(cluster.name());
-            let asked = live(request, ASKED_WITHIN, reachable);
+            let is_asked = |name: &ClusterName| {
+                request.serving().any(|own| own == name) && request.cluster(name).is_some_and(|own| reachable(&own))
+            };
+            let doubtful = std::mem::take(&mut located.doubtful).into_iter();
+            let (asked_anew, mut doubtful): (Vec<_>, Vec<_>) = doubtful.partition(|(name, _)| is_asked(name));
+            let asked = live(request, ASKED_WITHIN, reachable).await;
             // Whoever does not answer in time is known by what memory says of it.
-            located.take(asked.await);
+            doubtful.extend(asked_anew.into_iter().filter(|(name, _)| asked.lacks_answer_of(name)));
+            located.doubtful = doubtful;
+            located.take(asked);
             located
         }
         // Where there is one cluster there is nothing to choose.
@@ -240,6 +253,7 @@ async fn asked_of_reachable(request: ClientRequest<'_>, located: Located) -> Loc
     asked.unknown.sort();
     asked.unknown.dedup();
     asked.told.extend(located.told.into_iter().filter(|trouble| is_out_of_reach(&trouble.cluster)));
+    asked.doubtful = located.doubtful.into_iter().filter(|(name, _)| is_out_of_reach(name)).collect();
     asked
 }
 

@@ -100,7 +100,7 @@ impl NoOwner {
         let resource = request.resource.resource.clone();
         let name = request.resource.name.clone().unwrap_or_default();
         let refusal = match self {
-            Self::Nowhere => ClusterRefusal::NotFound { resource, name },
+            Self::Nowhere => ClusterRefusal::NotFound { resource, name, warnings: Vec::new() },
             Self::RightsUnknown => ClusterRefusal::rights_unknown(resource, name),
             Self::Unknown(clusters) => unknown(request.router.fleet(), resource, name, (&clusters, told)),
             Self::Unsure { owner, unknown } => {

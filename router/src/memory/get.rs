@@ -21,8 +21,8 @@ use crate::views::choice::Lifetime;
 /// Answers a get.
 ///
 /// # Errors
-/// 404; 503 while a cluster that may have the object is unknown; 409 where several have it; 504 for a version that does
-/// not come within 3 s; 400 and 406.
+/// 404, with a Warning for each cluster of which what is held may be old; 503 while a cluster that may have the object
+/// is unknown; 409 where several have it; 504 for a version that does not come within 3 s; 400 and 406.
 pub(crate) async fn get(request: ClientRequest<'_>) -> Result<Response<Body>, Refusal> {
     let ClientRequest { router, served, .. } = request;
     let form = request.preferences.form(ResponseKind::Object)?;
@@ -49,7 +49,10 @@ pub(crate) async fn get(request: ClientRequest<'_>) -> Result<Response<Body>, Re
             let (resource, name) = (served.resource.clone(), request.resource.name.clone().unwrap_or_default());
             ClusterRefusal::rights_unknown(resource, name).into()
         }
-        none => none.refusal(request, &standings.troubles()),
+        none => {
+            let refusal = none.refusal(request, &standings.troubles());
+            refusal.with_warnings(|| standing::warnings(&served.resource, &standings))
+        }
     })?;
     let (cluster, object) = found.swap_remove(owner);
     let include = request.finish(form, ResponseKind::Object)?;

@@ -31,6 +31,9 @@ pub(crate) enum ClusterRefusal {
         resource: GroupVersionResource,
         /// The object.
         name: String,
+        /// The texts of the Warnings that it is told with: of clusters that may have it by now, because what is held of
+        /// them is old.
+        warnings: Vec<String>,
     },
     /// None of the clusters that are known has the object, or the resource, and others cannot be asked: 503.
     /// Controllers read a 404 as deleted.
@@ -212,7 +215,7 @@ impl ClusterRefusal {
     pub(super) fn status(&self) -> Status {
         match self {
             Self::NotConfigured(name) => Status::cluster_not_found(name.as_str()),
-            Self::NotFound { resource, name } => Status::not_found(resource, name),
+            Self::NotFound { resource, name, .. } => Status::not_found(resource, name),
             Self::Unknown { resource, name, unknown, is_out_of_reach } => {
                 owner_unknown(resource, name, unknown, *is_out_of_reach)
             }

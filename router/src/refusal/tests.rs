@@ -132,7 +132,7 @@ fn who_is_to_wait_is_told_for_what_and_how_long() {
 #[test]
 fn what_members_say_is_told_from_what_is_said_here() {
     let said = Refusal::from(MemberRefusal::Said(Status::not_found(&pods(), "p")));
-    let own = Refusal::from(ClusterRefusal::NotFound { resource: pods(), name: "p".to_owned() });
+    let own = Refusal::from(ClusterRefusal::NotFound { resource: pods(), name: "p".to_owned(), warnings: Vec::new() });
     assert_eq!(said.status(), own.status());
     assert!(said.said_by_member().is_some_and(says_not_served) && !said.may_be_elsewhere());
     assert!(own.said_by_member().is_none() && own.may_be_elsewhere());

@@ -295,6 +295,14 @@ impl Standings {
         some.iter().filter(|(_, standing)| !standing.is_known()).map(|(cluster, _)| cluster)
     }
 
+    /// The clusters that are known, and of which something need be said all the same. Nothing is walked where there are
+    /// none.
+    pub(crate) fn doubtful(&self) -> impl Iterator<Item = (&ClusterName, &Standing)> {
+        let some = if self.are_fresh() { &[] } else { &self.by_name[..] };
+        let doubtful = some.iter().filter(|(_, standing)| standing.is_known() && !standing.is_well());
+        doubtful.map(|(cluster, standing)| (cluster, standing))
+    }
+
     /// Those that a selector wants. Nothing is copied where it wants all.
     pub(crate) fn of_wanted(self: Arc<Self>, wanted: &ClusterSelector) -> Arc<Self> {
         if wanted.is_everything() {

@@ -82,6 +82,8 @@ fn expected(partial: Partial, state: State, verb: Verb, version: Version) -> &'s
             _ if unknown && verb == Verb::GetOfA => "200 missing",
             _ if verb == Verb::GetOfA => "200",
             _ if unknown => "503",
+            // What is held does not have it, and may be old.
+            State::Stale if verb == Verb::GetOfNobody => "404 stale",
             _ if verb == Verb::GetOfNobody => "404",
             State::Stale => "200 stale",
             _ => "200",

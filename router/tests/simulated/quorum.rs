@@ -9,7 +9,7 @@ use tributary_apimachinery::{Consistency, Partial};
 use tributary_router::{Policies, Policy};
 use tributary_simulator::{Rejection, RequestKind};
 
-use crate::harness::{CONFIG_MAPS, Fixture, allow, cluster, config, config_map_in, items, name, version};
+use crate::harness::{CONFIG_MAPS, Fixture, allow, cluster, config, config_map_in, items, name, pass, until, version};
 
 const OWN: &str = "fieldSelector=metadata.name!=kube-root-ca.crt";
 
@@ -125,6 +125,34 @@ async fn a_get_finds_what_has_moved() {
         fixture.member(member).delete("configmaps", "default", "x");
     }
     fixture.get(&path).await.refused(404);
+}
+
+/// That a name is nowhere is said of what is held where a cluster cannot be asked, and a Warning says how old that is.
+/// Of one that is asked it is said of now, however old what is held of it may be.
+#[tokio::test]
+async fn a_name_that_nobody_has_is_missing_with_a_warning_of_clusters_that_cannot_be_asked() {
+    let fixture = start(Partial::Allow).await;
+    fixture.put_and_see("b", "x", "").await;
+    let held = format!("{CONFIG_MAPS}?resourceVersion=0");
+    let nothing = format!("{CONFIG_MAPS}/nothing");
+    let control = fixture.member("b").control();
+    let kinds = vec![RequestKind::List, RequestKind::Watch];
+    control.reject(Some(Rejection { kinds, resources: vec!["configmaps".to_owned()], ..Rejection::all(500) }));
+    control.cut_streams();
+    // Until what is held counts as old.
+    pass(Duration::from_secs(8)).await;
+    until(|| async { !fixture.get(&held).await.warnings().is_empty() }).await;
+    let missing = fixture.get(&nothing).await;
+    missing.refused(404);
+    assert_eq!(missing.warnings(), [""; 0], "it was asked");
+    control.stop_listening().await;
+    fixture.out_of_reach("b").await;
+    for method in ["GET", "DELETE"] {
+        let missing = fixture.client().send(method, &nothing, &[], "").await;
+        missing.refused(404);
+        let [warning] = &missing.warnings()[..] else { panic!("{method}: {:?}", missing.warnings()) };
+        assert!(warning.starts_with("299 - \"cluster b: configmaps may be stale, last updated "), "{warning}");
+    }
 }
 
 #[tokio::test]

@@ -12,6 +12,7 @@ use crate::flow::holder::Holder;
 use crate::forward::ask::{Question, Reply, ask_each};
 use crate::refusal::{Refusal, Trouble};
 use crate::topology::Cluster;
+use crate::view::standing::Standing;
 
 /// The cluster that has an object, and the object as last seen; `None` where it has no version (a ComponentStatus,
 /// for example).
@@ -29,6 +30,9 @@ pub(crate) struct Located {
     pub(crate) is_one_unknown: bool,
     /// What keeps some of those from being asked, as far as more is known than of the clusters as such.
     pub(crate) told: Vec<Trouble>,
+    /// How clusters stand that count by what is held of them, and of which that is old or not all: an answer that the
+    /// object is nowhere warns of these.
+    pub(super) doubtful: Vec<(ClusterName, Standing)>,
     /// The clusters that forbid the client to ask for it. For a write of the name itself they are asked whether they
     /// forbid that, too, and count as not having it if they do; where it decides about something else they may have it.
     pub(crate) forbidden: Vec<ClusterName>,
@@ -54,6 +58,11 @@ impl Located {
     /// Whether a cluster was asked for it and forbids that.
     pub(in crate::forward) fn is_denied(&self) -> bool {
         self.denied.is_some()
+    }
+
+    /// Whether a cluster has not said whether it has one, though it was asked.
+    pub(super) fn lacks_answer_of(&self, cluster: &ClusterName) -> bool {
+        self.unknown.contains(cluster) || self.forbidden.contains(cluster)
     }
 
     fn add(&mut self, cluster: Arc<Cluster>, object: Option<Arc<Object>>, room: Portion) {
