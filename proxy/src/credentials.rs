@@ -7,6 +7,7 @@ pub(crate) mod identity;
 pub(crate) mod last_question;
 pub(crate) mod pass_through;
 pub(crate) mod plugins;
+mod remedy;
 pub(crate) mod unauthorized;
 pub(crate) mod user;
 
@@ -122,6 +123,8 @@ impl Counters {
 /// The credentials of one configured user.
 pub(crate) struct UserCredentials {
     source: CredentialSource,
+    /// What mends them where a member rejects them, for people.
+    remedy: &'static str,
     /// The certificate that the configuration has, and the version under which connections show it first.
     configured: (Certificate, u64),
     /// What connections showed before this user.
@@ -161,6 +164,7 @@ impl UserCredentials {
         });
         Ok(Arc::new(Self {
             source,
+            remedy: remedy::remedy(&config.auth_info),
             configured: (certificate, version),
             shown_before,
             counters,
@@ -186,6 +190,7 @@ impl UserCredentials {
         };
         Arc::new(Self {
             source: CredentialSource::Static,
+            remedy: self.remedy,
             configured: (shown, version),
             shown_before: None,
             counters: Arc::clone(&self.counters),
@@ -219,6 +224,11 @@ impl UserCredentials {
     /// Notes that members see other credentials from now on.
     pub(crate) fn note_renewal(&self) {
         self.counters.renewals.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What mends them where a member rejects them: which field of the configuration has them, for people.
+    pub(crate) fn remedy(&self) -> &'static str {
+        self.remedy
     }
 
     /// What is wrong with their renewal, though those that there are may still be valid; for people.

@@ -47,8 +47,8 @@ pub enum ConnectError {
         #[source]
         source: SharedError,
     },
-    /// The credentials of the kubeconfig user cannot be used.
-    #[error("cluster {cluster}: the kubeconfig user cannot be used: {message}")]
+    /// The credentials of the configuration's user cannot be used.
+    #[error("cluster {cluster}: its credentials cannot be used: {message}")]
     Credentials {
         /// The cluster.
         cluster: ClusterName,
@@ -258,14 +258,13 @@ pub enum ForwardError {
         /// What is wrong with it.
         problem: String,
     },
-    /// The member answered 401 to its own kubeconfig user.
-    #[error(
-        "cluster {cluster} rejects this endpoint's own credentials (401 Unauthorized); renew the token or certificate \
-         of its kubeconfig user"
-    )]
+    /// The member answered 401 to the configuration's own user.
+    #[error("cluster {cluster} rejects this endpoint's own credentials (401 Unauthorized); {remedy}")]
     Unauthorized {
         /// The cluster.
         cluster: ClusterName,
+        /// What to do about it: it names the field of the configuration that has the credentials.
+        remedy: &'static str,
     },
 }
 
@@ -295,7 +294,7 @@ impl ForwardError {
             | Self::HeadTimeout { cluster, .. }
             | Self::Redirect { cluster, .. }
             | Self::BadUpgrade { cluster, .. }
-            | Self::Unauthorized { cluster } => cluster,
+            | Self::Unauthorized { cluster, .. } => cluster,
         }
     }
 

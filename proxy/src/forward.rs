@@ -111,7 +111,10 @@ pub(crate) async fn forward(
                 }
             }
             None if about == About::Before => return member.finish(response),
-            None => return Err(ForwardError::Unauthorized { cluster: member.name.clone() }),
+            None => {
+                let (cluster, remedy) = (member.name.clone(), user.credentials.remedy());
+                return Err(ForwardError::Unauthorized { cluster, remedy });
+            }
         }
     }
 }

@@ -77,7 +77,7 @@ pub(crate) async fn forward(
         StatusCode::UNAUTHORIZED if !user.is_a_clients && member.about(&credentials, &endpoint).await == About::Us => {
             // The next try finds other credentials, if there are any.
             user.credentials.renew_after_unauthorized(&credentials).await;
-            Err(ForwardError::Unauthorized { cluster: member.name.clone() })
+            Err(ForwardError::Unauthorized { cluster: member.name.clone(), remedy: user.credentials.remedy() })
         }
         _ => {
             let shutdown = Some(member.tuning.shutdown.clone());

@@ -121,6 +121,8 @@ async fn a_static_token_that_is_rejected_is_an_error_of_ours() {
     let client = member::connect(config, quick()).await;
     let error = client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err();
     assert!(matches!(error, ForwardError::Unauthorized { .. }), "{error}");
+    let fields = "users[].user.token of its kubeconfig, or spec.credentials.token of its UpstreamCluster";
+    assert!(error.to_string().ends_with(&format!("(401 Unauthorized); renew {fields}")), "{error}");
     assert!(!client.reachability().borrow().is_reachable());
     // What is passed on to others is rejected before it gets there.
     for path in ["/api/v1/namespaces/a/services/s/proxy/", "/api/v1/namespaces/a/pods/p/log"] {

@@ -283,7 +283,7 @@ mod tests {
         let full = || ForwardError::Full { cluster: eu(), what: "places", limit: 3 };
         let silent = || ForwardError::HeadTimeout { cluster: eu(), after: Duration::from_secs(1) };
         let credentials = || ForwardError::Credentials { cluster: eu(), message: "none".to_owned() };
-        let unauthorized = || ForwardError::Unauthorized { cluster: eu() };
+        let unauthorized = || ForwardError::Unauthorized { cluster: eu(), remedy: "renew them" };
         let no_endpoint = |milliseconds| ForwardError::NoEndpoint {
             cluster: eu(),
             is_chosen: true,

@@ -1,0 +1,64 @@
+//! Which field of a configuration has the credentials that a member rejects.
+
+use kube::config::AuthInfo;
+
+/// What mends a user whose credentials a member rejects: it names the field that has them, as a kubeconfig calls it
+/// and, where there is such a one, as an `UpstreamCluster` does, for the description of a user tells nobody where it
+/// was read. Of several credentials those count that [`super::source`] picks.
+pub(super) fn remedy(user: &AuthInfo) -> &'static str {
+    if user.auth_provider.is_some() {
+        "sign in anew with what users[].user.auth-provider of its kubeconfig names"
+    } else if user.username.is_some() && user.password.is_some() {
+        "renew users[].user.password of its kubeconfig"
+    } else if user.token.is_some() {
+        "renew users[].user.token of its kubeconfig, or spec.credentials.token of its UpstreamCluster"
+    } else if user.token_file.is_some() {
+        "renew the file that users[].user.tokenFile of its kubeconfig, or spec.credentials.tokenFile of its \
+         UpstreamCluster, names"
+    } else if user.exec.is_some() {
+        "sign in anew with the plugin that users[].user.exec of its kubeconfig names"
+    } else if user.client_certificate_data.is_some() {
+        "renew users[].user.client-certificate-data of its kubeconfig, or spec.credentials.clientCertificateData of its \
+         UpstreamCluster, and the key beside it"
+    } else if user.client_certificate.is_some() {
+        "renew the file that users[].user.client-certificate of its kubeconfig, or \
+         spec.credentials.clientCertificateFile of its UpstreamCluster, names, and the key beside it"
+    } else {
+        "there are none: set users[].user of its kubeconfig, or spec.credentials of its UpstreamCluster"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_field_that_has_the_credentials_is_named_in_each_spelling_that_it_has() {
+        for (user, in_kubeconfig, in_upstream_cluster) in [
+            (json!({"auth-provider": {"name": "oidc"}}), "user.auth-provider of", None),
+            (json!({"username": "x", "password": "x"}), "user.password of", None),
+            // A name without a password is none.
+            (json!({"username": "x", "token": "x"}), "user.token of", Some("credentials.token of")),
+            (json!({"tokenFile": "x"}), "user.tokenFile of", Some("credentials.tokenFile of")),
+            (json!({"exec": {"command": "x"}}), "user.exec of", None),
+            (
+                json!({"client-certificate-data": "x", "client-certificate": "x"}),
+                "user.client-certificate-data of",
+                Some("credentials.clientCertificateData of"),
+            ),
+            (
+                json!({"client-certificate": "x"}),
+                "user.client-certificate of",
+                Some("credentials.clientCertificateFile of"),
+            ),
+            (json!({}), "users[].user of", Some("spec.credentials of")),
+        ] {
+            let said = remedy(&serde_json::from_value(user).unwrap());
+            assert!(said.contains(in_kubeconfig), "{said}");
+            assert_eq!(said.contains("UpstreamCluster"), in_upstream_cluster.is_some(), "{said}");
+            assert!(in_upstream_cluster.is_none_or(|field| said.contains(field)), "{said}");
+        }
+    }
+}
