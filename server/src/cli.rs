@@ -9,6 +9,7 @@ mod completion;
 mod convert;
 #[cfg(feature = "demo")]
 mod demo;
+mod duration;
 mod group_resource;
 mod join;
 mod kubeconfig;

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use clap::builder::RangedU64ValueParser;
 use clap::{ArgAction, Args, ValueEnum};
-use tributary_apimachinery::duration;
 
 use super::boolean::boolean;
+use super::duration::parse_duration_above_zero;
 
 /// What is written of requests, and where.
 #[derive(Args, Clone, Debug)]
@@ -89,7 +89,7 @@ pub struct AuditWebhookArguments {
     #[arg(long, value_name = "N", default_value_t = 400, value_parser = count())]
     pub audit_webhook_batch_max_size: usize,
     /// How long an event may wait for others to be sent with, in batch mode
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_duration_above_zero)]
     pub audit_webhook_batch_max_wait: Duration,
     /// Send no more lists than --audit-webhook-batch-throttle-qps says, in batch mode
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
@@ -117,7 +117,7 @@ pub struct AuditWebhookArguments {
     pub audit_webhook_version: AuditVersion,
     /// How long after a failure events are sent again, for the first time; each further time it is half as long again,
     /// up to five in all
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration_above_zero)]
     pub audit_webhook_initial_backoff: Duration,
 }
 
@@ -160,14 +160,6 @@ fn rate(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(rate) if rate.is_finite() && rate > 0.0 => Ok(rate),
         Ok(_) => Err("must be above 0".to_owned()),
-        Err(error) => Err(error.to_string()),
-    }
-}
-
-fn parse_duration(text: &str) -> Result<Duration, String> {
-    match duration::parse(text) {
-        Ok(duration) if duration.is_zero() => Err("must be above 0".to_owned()),
-        Ok(duration) => Ok(duration),
         Err(error) => Err(error.to_string()),
     }
 }

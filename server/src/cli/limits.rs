@@ -5,9 +5,10 @@ use std::time::Duration;
 use clap::Args;
 use tributary_router::Limits;
 
+use super::duration::{parse_duration, parse_duration_above_zero};
 use crate::listener::Bounds;
 
-/// What is held at most. Bytes and seconds are whole numbers without a suffix. Each bound is a metric, too.
+/// What is held at most. Bytes are whole numbers without a suffix. Each bound is a metric, too.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Limits")]
 pub struct LimitArguments {
@@ -27,15 +28,15 @@ pub struct LimitArguments {
     /// they reach back lists again
     #[arg(long, value_name = "BYTES", default_value_t = Self::default().history_bytes)]
     pub history_bytes: usize,
-    /// Seconds for which changes are remembered
-    #[arg(long, value_name = "SECONDS", default_value_t = Self::default().history_seconds)]
-    pub history_seconds: u64,
+    /// How long changes are remembered
+    #[arg(long = "history-seconds", value_name = "DURATION", default_value = "5m", value_parser = parse_duration)]
+    pub history_age: Duration,
     /// Bytes of encoded watch events that are kept for other watchers, for each resource
     #[arg(long, value_name = "BYTES", default_value_t = Self::default().encodings_bytes)]
     pub encodings_bytes: usize,
-    /// Seconds after which a resource that nobody reads or watches is no longer held
-    #[arg(long, value_name = "SECONDS", default_value_t = Self::default().unused_seconds)]
-    pub unused_seconds: u64,
+    /// How long a resource is held that nobody reads or watches
+    #[arg(long = "unused-seconds", value_name = "DURATION", default_value = "30m", value_parser = parse_duration)]
+    pub unused_after: Duration,
     /// Requests in flight, without watches, exec, logs and other long-running ones. Of three quarters of them one
     /// connection may use at most half of what nobody else uses (1,500 of 4,000 if it is alone); the last quarter is
     /// for connections with few requests. More is answered 429 with Retry-After
@@ -59,9 +60,9 @@ pub struct LimitArguments {
     /// connections as requests in flight are; a connection that has its share is answered 429 for the next one
     #[arg(long, value_name = "N", default_value_t = Self::default().max_namespace_views, value_parser = parse_count)]
     pub max_namespace_views: usize,
-    /// Seconds that a request may take until its answer begins, unless it is long-running; 504 after that
-    #[arg(long, value_name = "SECONDS", default_value_t = Self::default().request_timeout, value_parser = parse_seconds)]
-    pub request_timeout: u64,
+    /// How long a request may take until its answer begins, unless it is long-running; 504 after that
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = parse_duration_above_zero)]
+    pub request_timeout: Duration,
 }
 
 impl Default for LimitArguments {
@@ -72,15 +73,15 @@ impl Default for LimitArguments {
             max_unread_bytes: bounds.unread_bytes,
             max_long_answers: limits.long_answers,
             history_bytes: limits.history_bytes,
-            history_seconds: limits.history_age.as_secs(),
+            history_age: limits.history_age,
             encodings_bytes: limits.encodings_bytes,
-            unused_seconds: limits.unused_after.as_secs(),
+            unused_after: limits.unused_after,
             max_requests_inflight: limits.requests_in_flight,
             max_long_running_requests: limits.long_running_requests,
             max_held_bytes: limits.held_bytes,
             max_collection_bytes: limits.collection_bytes,
             max_namespace_views: limits.namespace_views,
-            request_timeout: limits.request_timeout.as_secs(),
+            request_timeout: limits.request_timeout,
         }
     }
 }
@@ -90,16 +91,16 @@ impl LimitArguments {
     pub fn router(&self) -> Limits {
         Limits {
             history_bytes: self.history_bytes,
-            history_age: Duration::from_secs(self.history_seconds),
+            history_age: self.history_age,
             encodings_bytes: self.encodings_bytes,
             long_answers: self.max_long_answers,
-            unused_after: Duration::from_secs(self.unused_seconds),
+            unused_after: self.unused_after,
             requests_in_flight: self.max_requests_inflight,
             long_running_requests: self.max_long_running_requests,
             held_bytes: self.max_held_bytes,
             collection_bytes: self.max_collection_bytes,
             namespace_views: self.max_namespace_views,
-            request_timeout: Duration::from_secs(self.request_timeout),
+            request_timeout: self.request_timeout,
         }
     }
 }
@@ -118,13 +119,6 @@ fn parse_collection_bytes(text: &str) -> Result<u64, String> {
     }
 }
 
-fn parse_seconds(text: &str) -> Result<u64, String> {
-    match text.parse() {
-        Ok(seconds) if seconds > 0 => Ok(seconds),
-        _ => Err("must be a whole number above 0".to_owned()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use clap::Parser;
@@ -137,6 +131,12 @@ mod tests {
         let line = "tributary serve --max-collection-bytes 1 --max-namespace-views 2";
         let Command::Serve(serve) = Cli::try_parse_from(line.split_whitespace()).unwrap().command else { panic!() };
         let expected = Limits { collection_bytes: 1, namespace_views: 2, ..Limits::default() };
+        assert_eq!(serve.limits.router(), expected);
+        let line = "tributary serve --history-seconds 90 --unused-seconds 2h --request-timeout 1m30s";
+        let Command::Serve(serve) = Cli::try_parse_from(line.split_whitespace()).unwrap().command else { panic!() };
+        let [history_age, request_timeout] = [Duration::from_secs(90); 2];
+        let unused_after = Duration::from_secs(2 * 60 * 60);
+        let expected = Limits { history_age, request_timeout, unused_after, ..Limits::default() };
         assert_eq!(serve.limits.router(), expected);
         let refused =
             Cli::try_parse_from(["tributary", "serve", "--max-collection-bytes", "0"]).unwrap_err().to_string();

@@ -4,11 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use tributary_apimachinery::{ClusterName, Host, ItemResourceVersions, Partial, duration};
+use tributary_apimachinery::{ClusterName, Host, ItemResourceVersions, Partial};
 
 use super::access_log::AccessLogArguments;
 use super::audit::AuditArguments;
 use super::clusters::ClusterArguments;
+use super::duration::parse_duration;
 use super::kubeconfig::MergeArguments;
 use super::limits::LimitArguments;
 use super::replicas::ReplicaArguments;
@@ -37,6 +38,9 @@ Cluster names:
   A context that cannot be used (a file is missing, for example) ends the start if --contexts
   names it. If it was taken with all others or by a pattern, it becomes a cluster that says why it
   fails, and the others are served.
+
+Durations:
+  A DURATION has units (90s, 5m, 1h30m); without one it is seconds (5400).
 
 Security:
   Only this machine can connect. Requests need the bearer token that is kept in the data
@@ -176,8 +180,4 @@ pub enum Replicas {
     /// This one and others, for example behind a load balancer.
     #[value(name = "Several")]
     Several,
-}
-
-fn parse_duration(text: &str) -> Result<Duration, String> {
-    duration::parse(text).map_err(|error| error.to_string())
 }

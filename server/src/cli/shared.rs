@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use http::header::HeaderName;
-use tributary_apimachinery::{ClusterName, duration};
+use tributary_apimachinery::ClusterName;
 use tributary_authentication::TokenReviews;
 use tributary_router::SharedMode;
 
+use super::duration::parse_duration;
 use super::sni_cert_key::SniCertKey;
 use crate::listener::PeerNetwork;
 use crate::listener::tls::{TLS_1_2, TLS_1_3, TlsVersions};
@@ -77,13 +78,12 @@ pub struct SharedArguments {
     /// A DeniedUsers file: the users that it names are answered nothing, and what they have open ends
     #[arg(long, value_name = "FILE")]
     pub denied_users_file: Option<PathBuf>,
-    /// Seconds for which the last known rights in a cluster hold that is cut off as a whole
-    #[arg(long, value_name = "SECONDS", default_value_t = Self::default().stale_rights, value_parser = seconds)]
-    pub stale_rights: u64,
-    /// Seconds after which what lasts is ended: watches, logs that are followed, exec, attach, port-forward; 0 for
-    /// never
-    #[arg(long, value_name = "SECONDS", default_value_t = Self::default().max_stream_age, value_parser = seconds)]
-    pub max_stream_age: u64,
+    /// How long the last known rights in a cluster hold that is cut off as a whole
+    #[arg(long, value_name = "DURATION", default_value = "12h", value_parser = parse_duration)]
+    pub stale_rights: Duration,
+    /// After how long what lasts is ended: watches, logs that are followed, exec, attach, port-forward; 0 for never
+    #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = parse_duration)]
+    pub max_stream_age: Duration,
     /// Whether authorities of clusters' own hosts (`spec.secureServing`) vouch for clients, as the first configuration
     /// says.
     #[arg(skip)]
@@ -111,8 +111,8 @@ impl Default for SharedArguments {
             api_audiences: Vec::new(),
             proxy_protocol_from: Vec::new(),
             denied_users_file: None,
-            stale_rights: SharedMode::default().stale_rights.as_secs(),
-            max_stream_age: SharedMode::default().max_stream_age.map_or(0, |age| age.as_secs()),
+            stale_rights: SharedMode::default().stale_rights,
+            max_stream_age: SharedMode::default().max_stream_age.unwrap_or(Duration::ZERO),
             hosts_vouch: false,
         }
     }
@@ -121,8 +121,8 @@ impl Default for SharedArguments {
 impl SharedArguments {
     /// How many users are served.
     pub fn mode(&self) -> SharedMode {
-        let max_stream_age = Some(self.max_stream_age).filter(|age| *age > 0).map(Duration::from_secs);
-        SharedMode { stale_rights: Duration::from_secs(self.stale_rights), max_stream_age }
+        let max_stream_age = Some(self.max_stream_age).filter(|age| !age.is_zero());
+        SharedMode { stale_rights: self.stale_rights, max_stream_age }
     }
 
     /// Whether many users are served, each with their own rights.
@@ -173,32 +173,41 @@ fn header_prefix(text: &str) -> Result<String, String> {
     }
 }
 
-/// A number of seconds. Flags beside it take durations, so that what is wrong with one is said.
-fn seconds(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|_| "give seconds, as 3600".to_owned())
-}
-
 /// Longer than kube-apiserver's own default would let users who are gone go on for long.
 const CACHE_TTL_MAX: Duration = Duration::from_secs(120);
 
 fn cache_ttl(text: &str) -> Result<Duration, String> {
-    match duration::parse(text) {
+    match parse_duration(text) {
         Ok(ttl) if ttl > CACHE_TTL_MAX => Err(format!("must be at most {} s", CACHE_TTL_MAX.as_secs())),
-        Ok(ttl) => Ok(ttl),
-        Err(error) => Err(error.to_string()),
+        read => read,
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
 
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        shared: SharedArguments,
+    }
+
     #[test]
-    fn seconds_are_asked_for_where_a_duration_is_given() {
-        assert_eq!(seconds("3600"), Ok(3600));
-        assert_eq!(seconds("0"), Ok(0));
-        for text in ["1h", "", "-1", "1.5"] {
-            assert_eq!(seconds(text), Err("give seconds, as 3600".to_owned()), "{text}");
+    fn how_long_rights_and_streams_last_is_said_as_a_duration_or_in_seconds() {
+        let mode = |arguments: &[&str]| Line::parse_from([&["serve"][..], arguments].concat()).shared.mode();
+        let hours = |hours: u64| Duration::from_secs(hours * 60 * 60);
+        assert_eq!(mode(&[]), SharedMode::default());
+        assert_eq!(SharedArguments::default().mode(), SharedMode::default());
+        for age in ["10800", "3h", "2h60m"] {
+            let (stale_rights, max_stream_age) = (hours(3), Some(hours(3)));
+            let expected = SharedMode { stale_rights, max_stream_age };
+            assert_eq!(mode(&["--stale-rights", age, "--max-stream-age", age]), expected, "{age}");
+        }
+        for never in ["0", "0s"] {
+            assert_eq!(mode(&["--max-stream-age", never]).max_stream_age, None, "{never}");
         }
     }
 }

@@ -1,0 +1,89 @@
+//! Durations on the command line: as Go writes them, `1h30m`, or a number of seconds, `5400`.
+
+use std::time::Duration;
+
+use tributary_apimachinery::duration;
+
+/// Reads a duration, or a whole number of seconds. For clap, which puts the flag and the text before the error.
+///
+/// # Errors
+/// For what is neither, and for what is below zero or longer than Go's durations (some 292 years).
+pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
+    if text.starts_with('-') {
+        return Err("must not be below 0".to_owned());
+    }
+    let read = match text.parse::<u64>() {
+        Ok(seconds) => duration::parse(&format!("{seconds}s")),
+        Err(_) => duration::parse(text),
+    };
+    read.map_err(|error| format!("{error}; give a duration, as 1h30m, or whole seconds"))
+}
+
+/// As [`parse_duration`], above zero.
+///
+/// # Errors
+/// As there, and for zero.
+pub(super) fn parse_duration_above_zero(text: &str) -> Result<Duration, String> {
+    match parse_duration(text) {
+        Ok(duration) if duration.is_zero() => Err("must be above 0".to_owned()),
+        read => read,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, Parser};
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    #[test]
+    fn durations_and_seconds_are_read_and_nothing_else_is() {
+        for (text, milliseconds) in [
+            ("3600", 3_600_000),
+            ("+5", 5_000),
+            ("0", 0),
+            ("0s", 0),
+            ("1h", 3_600_000),
+            ("1h30m", 5_400_000),
+            ("1.5s", 1_500),
+            ("300ms", 300),
+        ] {
+            assert_eq!(parse_duration(text), Ok(Duration::from_millis(milliseconds)), "{text}");
+        }
+        for text in ["", "soon", "1.5", "1 h", "5x", "99999999999999999999", "9999999999999999999"] {
+            let error = parse_duration(text).unwrap_err();
+            let advice = "; give a duration, as 1h30m, or whole seconds";
+            assert!(error.starts_with("time: ") && error.ends_with(advice), "{error}");
+        }
+        for text in ["-1", "-5s", "-0"] {
+            assert_eq!(parse_duration(text), Err("must not be below 0".to_owned()), "{text}");
+        }
+        for text in ["0", "0s", "0h0m"] {
+            assert_eq!(parse_duration_above_zero(text), Err("must be above 0".to_owned()), "{text}");
+        }
+        assert_eq!(parse_duration_above_zero("2"), Ok(Duration::from_secs(2)));
+    }
+
+    /// Whoever knows the form that one flag takes knows that of the others.
+    #[test]
+    fn all_flags_of_serve_that_take_a_duration_take_both_forms() {
+        let program = Cli::command();
+        let serve = program.find_subcommand("serve").unwrap();
+        // Of seconds alone there is none.
+        let is_of_time = |argument: &&clap::Arg| {
+            let names = argument.get_value_names().unwrap_or_default();
+            names.iter().any(|name| matches!(name.as_str(), "DURATION" | "SECONDS"))
+        };
+        let flags: Vec<_> = serve.get_arguments().filter(is_of_time).filter_map(clap::Arg::get_long).collect();
+        assert_eq!(flags.len(), 9, "{flags:?}");
+        for flag in flags {
+            for value in ["90", "90s", "1m30s"] {
+                let line = Cli::try_parse_from(["tributary", "serve", &format!("--{flag}={value}")]);
+                assert!(matches!(line.map(|line| line.command), Ok(Command::Serve(_))), "--{flag}={value}");
+            }
+            let error = Cli::try_parse_from(["tributary", "serve", &format!("--{flag}=soon")]).unwrap_err().to_string();
+            assert!(error.contains(flag) && error.contains("as 1h30m, or whole seconds"), "{error}");
+        }
+    }
+}
