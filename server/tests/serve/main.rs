@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod certificates;
 mod configuration;
 mod demo;
 mod fixture;
