@@ -20,7 +20,7 @@ use super::read_place::ReadPlace;
 use super::readable::Readable;
 use super::reviews::Question;
 use super::unconfirmed::Unconfirmed;
-use super::visible::{VisibleClusters, covers};
+use super::visible::{WatchRights, covers};
 use crate::dispatch::Dispatched;
 use crate::stream_over::StreamOver;
 
@@ -259,23 +259,23 @@ impl FollowedRights {
     fn judge(
         &self,
         clusters: &[ClusterName],
-        (watched, visible): &(VisibleClusters, VisibleClusters),
+        WatchRights { watched, listed }: &WatchRights,
         now: Instant,
     ) -> Option<(Instant, ScopeChange)> {
-        let is_refused = !covers(watched, visible, &self.place);
+        let is_refused = !covers(watched, listed, &self.place);
         let later = |change| Some((self.due.map_or(now + GATHERED_FOR, |(at, _)| at), change));
         // A cluster that left is told of as such by the log.
         let known = self.before.iter().filter(|(cluster, _)| clusters.contains(cluster));
         let (mut gains, mut losses) = (false, false);
         for (cluster, before) in known {
-            let change = visible.by_name.get(cluster).map(|own| before.change(own));
+            let change = listed.by_name.get(cluster).map(|own| before.change(own));
             // What is known to be nothing is lost, whatever else is asked there.
-            let is_unknown = watched.unknown.contains(cluster) || visible.unknown.contains(cluster);
+            let is_unknown = watched.unknown.contains(cluster) || listed.unknown.contains(cluster);
             let is_as_before = is_unknown && self.unconfirmed.counts(cluster, now);
             losses |= change.map_or(!is_as_before, |change| change.losses);
             gains |= change.is_some_and(|change| change.gains);
         }
-        let is_further = visible.by_name.keys().any(|cluster| !self.before.contains_key(cluster));
+        let is_further = listed.by_name.keys().any(|cluster| !self.before.contains_key(cluster));
         match (losses || is_refused, gains, is_further) {
             (true, ..) => Some((now, ScopeChange::Another)),
             (false, true, _) => later(ScopeChange::Another),
@@ -303,6 +303,7 @@ mod tests {
     use super::super::actor::Actor;
     use super::super::audience::Audience;
     use super::super::subject::Subject;
+    use super::super::visible::VisibleClusters;
     use super::*;
     use crate::{Router, RouterConfig, SharedMode, User};
 
@@ -347,10 +348,9 @@ mod tests {
         let question = Question::new(&eu(), &who, &Attributes::Resource(asked));
         let now = Instant::now();
         followed.unconfirmed.note(&HashSet::from([(question, 0)]), now);
-        let nothing = || VisibleClusters::default();
-        let unknown = || VisibleClusters { unknown: [eu()].into(), ..nothing() };
-        let judged = |by| followed.judge(&[eu()], &by, now);
-        assert_eq!(judged((unknown(), unknown())), None, "it is asked");
-        assert_eq!(judged((nothing(), nothing())), Some((now, ScopeChange::Another)));
+        let unknown = || VisibleClusters { unknown: [eu()].into(), ..VisibleClusters::default() };
+        let judged = |by: WatchRights| followed.judge(&[eu()], &by, now);
+        assert_eq!(judged(WatchRights { watched: unknown(), listed: unknown() }), None, "it is asked");
+        assert_eq!(judged(WatchRights::default()), Some((now, ScopeChange::Another)));
     }
 }

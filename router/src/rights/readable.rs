@@ -10,7 +10,7 @@ use super::audience::Audience;
 use super::caller_rights::CallerRights;
 use super::namespaces::NamespaceRights;
 use super::read_place::ReadPlace;
-use super::visible::{Extent, VisibleClusters, covers};
+use super::visible::{Extent, VisibleClusters, WatchRights, covers};
 use crate::refusal::{ClusterRefusal, Refusal, RequestRefusal};
 
 /// What somebody may read of one resource.
@@ -66,7 +66,10 @@ impl CallerRights {
         partial: Partial,
     ) -> Result<Readable, Refusal> {
         let (own, listed) = match verb {
-            "watch" => self.followed(clusters.clone(), place),
+            "watch" => {
+                let WatchRights { watched, listed } = self.followed(clusters.clone(), place);
+                (watched, listed)
+            }
             _ => {
                 let own = self.visible(clusters.clone(), verb, place);
                 let listed = match verb {

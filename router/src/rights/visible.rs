@@ -25,6 +25,16 @@ pub(crate) struct VisibleClusters {
     pub(super) unknown: BTreeSet<ClusterName>,
 }
 
+/// What a watch goes by in each cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct WatchRights {
+    /// What may be watched.
+    pub(super) watched: VisibleClusters,
+    /// What may be listed in the clusters of which it is known what may be watched: a watch tells of these, and shows
+    /// this of them.
+    pub(super) listed: VisibleClusters,
+}
+
 /// How much of what is read somebody may see in a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Extent {
@@ -99,19 +109,18 @@ impl CallerRights {
         visible
     }
 
-    /// What may be watched of a place, and what may be listed of it in the clusters of which the former is known: a
-    /// watch tells of these.
+    /// What a watch of a place goes by.
     pub(super) fn followed<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName> + Clone,
         place: &ReadPlace,
-    ) -> (VisibleClusters, VisibleClusters) {
+    ) -> WatchRights {
         // What is shown of a collection is what may be listed: versions speak of that. It is looked at after the rights
         // to watch, so that a change in between shows less, and never more.
         let watched = self.visible(clusters.clone(), "watch", place);
         let mut listed = self.visible(clusters, "list", place);
         listed.by_name.retain(|cluster, _| !watched.unknown.contains(cluster));
-        (watched, listed)
+        WatchRights { watched, listed }
     }
 
     /// What may be listed around one object: what the version says that it is read with, so that a watch of the object,
