@@ -207,6 +207,7 @@ impl ClusterClient {
             proofs,
             passes_tokens,
             waiting,
+            connector,
         })
     }
 

@@ -3,9 +3,10 @@
 //! A request goes to the endpoint that has the fewest of its kind in flight, so that watches and short requests spread
 //! each for themselves and a slow endpoint gets less. An endpoint that cannot be reached is left out until it answers
 //! the question whether it is ready (`checks.rs`), so that no request has to try it. One that answers with errors by
-//! its own fault is the last choice (`outlier.rs`), and gets its share back little by little. One that the
-//! configuration drains is asked whether it is well, and is sent nothing else. Where nothing is known to be well, all
-//! are tried at once, but for those whose breakers are open (`breaker.rs`).
+//! its own fault is the last choice (`outlier.rs`). One that the configuration drains is asked whether it is well, and
+//! is sent nothing else. Whichever is used again, or is new among others, gets its share little by little
+//! (`slow_start.rs`). Where nothing is known to be well, all are tried at once, but for those whose breakers are open
+//! (`breaker.rs`).
 //!
 //! tower's `Balance` would have every request pass through one task (it needs `&mut self`), asks services whether they
 //! are ready where ours open connections as they are needed, and forgets one that fails. With the few endpoints that a
@@ -23,6 +24,7 @@ pub(crate) mod outlier;
 pub(crate) mod own_question;
 pub(crate) mod probe;
 pub(crate) mod reachability;
+pub(crate) mod slow_start;
 pub(crate) mod slowness;
 pub(crate) mod suspicion;
 
@@ -138,11 +140,14 @@ impl Endpoints {
     }
 
     /// These are the member's from now on. Those that are none of them are sent nothing more, and what is under way
-    /// there may end.
+    /// there may end; those that are new get their share little by little.
     pub(crate) fn replace(&self, endpoints: Vec<Arc<Endpoint>>) {
         let before = self.all();
         let is_in = |list: &[Arc<Endpoint>], one: &Arc<Endpoint>| list.iter().any(|other| Arc::ptr_eq(other, one));
-        endpoints.iter().filter(|one| !is_in(&before, one)).for_each(|new| self.tend(new));
+        for new in endpoints.iter().filter(|one| !is_in(&before, one)) {
+            new.start_slowly();
+            self.tend(new);
+        }
         let gone: Vec<_> = before.iter().filter(|one| !is_in(&endpoints, one)).cloned().collect();
         let drained = self.drained.lock();
         self.drain(&endpoints, &drained);

@@ -15,6 +15,7 @@ use crate::endpoints::reachability::Observer;
 use crate::error::{ConnectError, ForwardError};
 use crate::forward::retry_budget::RetryBudget;
 use crate::places::Places;
+use crate::pool::dial::Connector;
 use crate::pool::proofs::ServerProofs;
 use crate::target::{Address, targets};
 use crate::tuning::ClientTuning;
@@ -38,6 +39,8 @@ pub(crate) struct ClientInner {
     pub(crate) passes_tokens: bool,
     /// For requests of clients that wait for a connection, to whichever endpoint.
     pub(crate) waiting: Places,
+    /// What makes byte streams to its addresses, in the place of TCP.
+    pub(crate) connector: Option<Connector>,
 }
 
 impl ClientInner {
@@ -91,7 +94,7 @@ impl ClientInner {
             tuning: &self.tuning,
             certificate: user.credentials.configured_certificate(),
             proofs: &self.proofs,
-            connector: None,
+            connector: self.connector.as_ref(),
             member: &self.observer,
             is_one_of_several: true,
         };

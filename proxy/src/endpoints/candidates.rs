@@ -197,4 +197,41 @@ mod tests {
         assert_eq!(order_of(&all, &Tried::Nowhere), (vec![], vec![0, 1]), "one that is drained is none of them");
         drop(held);
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_starts_slowly_comes_after_the_others_and_before_those_that_are_the_last_choice() {
+        let cluster = ClusterName::new("a").unwrap();
+        let all = endpoints(&cluster).await;
+        let order_at = |turn: usize| {
+            let (destination, tried) = (Destination::Any, Tried::Nowhere);
+            let wanted =
+                Wanted { kind: LaneKind::Short, asker: Asker::Client, destination: &destination, tried: &tried };
+            let mut candidates = Candidates::among(&all, wanted, &cluster, &mut Failures::new(&cluster));
+            let at = |endpoint: &Arc<Endpoint>| all.iter().position(|one| Arc::ptr_eq(one, endpoint)).unwrap();
+            let mut tries = Vec::new();
+            while let Some((endpoint, _)) = candidates.next(turn) {
+                tries.push(at(endpoint));
+            }
+            tries
+        };
+        // It was lost, and answers.
+        all[0].observer.unreachable("refused".to_owned());
+        all[0].answered();
+        assert_eq!(order_at(7 * 3).last(), Some(&0), "a turn that it lets pass");
+        assert_eq!(order_at(0).first(), Some(&0), "one that it takes");
+        all[2].ready(false);
+        assert_eq!(order_at(7 * 3), [1, 0, 2]);
+        all[1].observer.unreachable("refused".to_owned());
+        assert_eq!(order_at(7 * 3), [0, 2], "where no other is well it is asked whatever the turn");
+        all[1].answered();
+        all[2].ready(true);
+        assert_eq!(order_at(7 * 3).first(), Some(&0), "where all start slowly none is behind the others");
+        // Those of which nothing was known are new with the process.
+        let all = endpoints(&cluster).await;
+        all.iter().for_each(|endpoint| endpoint.answered());
+        assert!(all.iter().all(|endpoint| !endpoint.lets_pass(7 * 3, Instant::now())));
+        all[0].set_drained(true);
+        all[0].set_drained(false);
+        assert!(all[0].lets_pass(7 * 3, Instant::now()), "one that is drained no longer");
+    }
 }

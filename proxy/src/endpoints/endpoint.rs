@@ -15,6 +15,7 @@ use crate::endpoints::breaker::{Admission, Breaker, Switch};
 use crate::endpoints::left_out::{LeftOut, LeftOutReason};
 use crate::endpoints::outlier::{Change, Outlier, is_suspicious};
 use crate::endpoints::reachability::{Observer, Reachability};
+use crate::endpoints::slow_start::SlowStart;
 use crate::error::ForwardError;
 use crate::forward::speaker::Speaker;
 use crate::pool::{LaneKind, Pool};
@@ -66,6 +67,8 @@ pub(crate) struct Endpoint {
     pub(crate) breaker: Arc<Breaker>,
     /// What our own questions have shown of its answers, and what was wrong with them last.
     outlier: Mutex<(Outlier, Option<Arc<str>>)>,
+    /// Since when it is sent requests, where that is not from the start.
+    slow_start: Mutex<SlowStart>,
     /// Something speaks against it.
     suspicion: Notify,
     ejections: AtomicU64,
@@ -123,6 +126,7 @@ impl Endpoint {
             latency: AtomicU64::default(),
             breaker,
             outlier: Mutex::default(),
+            slow_start: Mutex::default(),
             suspicion: Notify::new(),
             ejections: AtomicU64::default(),
         }
@@ -154,6 +158,9 @@ impl Endpoint {
 
     /// Whether the configuration drains it from now on. Gives whether that is new.
     pub(crate) fn set_drained(&self, is_drained: bool) -> bool {
+        if !is_drained && self.is_drained() {
+            self.start_slowly();
+        }
         self.drain.send_if_modified(|before| std::mem::replace(before, is_drained) != is_drained)
     }
 
@@ -301,9 +308,14 @@ impl Endpoint {
         if fault.is_some() {
             outlier.1 = fault.map(Arc::from);
         }
-        let change = outlier.0.judged(fault.is_none(), Instant::now());
-        if change == Change::Ejected {
-            self.ejections.fetch_add(1, Ordering::Relaxed);
+        let change = outlier.0.judged(fault.is_none());
+        match change {
+            Change::Ejected => {
+                self.ejections.fetch_add(1, Ordering::Relaxed);
+            }
+            // Under the lock: it is not seen to be well before that.
+            Change::Returned => self.start_slowly(),
+            Change::None => {}
         }
         change
     }
@@ -313,14 +325,23 @@ impl Endpoint {
         self.outlier.lock().0.is_ejected()
     }
 
-    /// Whether it lets this turn pass because it has just come back.
+    /// It is sent requests from now on, beside others: little by little.
+    pub(crate) fn start_slowly(&self) {
+        self.slow_start.lock().begin(Instant::now());
+    }
+
+    /// Whether it lets this turn pass because it has not been sent requests for long.
     pub(crate) fn lets_pass(&self, turn: usize, now: Instant) -> bool {
-        self.outlier.lock().0.lets_pass(turn, now)
+        self.slow_start.lock().lets_pass(turn, now)
     }
 
     /// It answers: so it can be reached, and the member by it.
     pub(crate) fn answered(&self) {
         self.close_breaker();
+        // Before it is known to be back.
+        if self.observer.is_unreachable() {
+            self.start_slowly();
+        }
         self.observers().for_each(Observer::answered);
     }
 
@@ -339,6 +360,9 @@ impl Endpoint {
 
     /// It says whether it is ready; where it has become so, whoever waits out a failure of the member is to try again.
     pub(crate) fn ready(&self, is_ready: bool) {
+        if is_ready && !self.observer.is_ready() {
+            self.start_slowly();
+        }
         if self.observer.ready(is_ready) {
             self.observers().for_each(Observer::recovered);
         }

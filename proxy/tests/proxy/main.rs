@@ -20,6 +20,7 @@ mod readers;
 mod renewal;
 mod resets;
 mod retries;
+mod slow_start;
 mod streaming;
 mod subsets;
 mod upgrades;

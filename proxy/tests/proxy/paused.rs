@@ -23,11 +23,11 @@ use tributary_proxy::{
 use crate::member::{Authority, Body, Options, channel, full, get, server_config};
 
 /// The endpoints' URLs but for the scheme.
-const ENDPOINTS: [&str; 2] = ["first.example", "second.example"];
+pub(crate) const ENDPOINTS: [&str; 2] = ["first.example", "second.example"];
 
 /// How an endpoint takes a connection.
 #[derive(Clone)]
-enum Takes {
+pub(crate) enum Takes {
     /// HTTP/2 without TLS, at once.
     Plain,
     /// The same, after so long.
@@ -74,7 +74,7 @@ async fn client(scheme: &str, authority: &Authority, takes: [Takes; 2], tuning: 
 }
 
 /// A client of endpoints that take connections as is said at that moment.
-async fn client_of(
+pub(crate) async fn client_of(
     scheme: &str,
     authority: &Authority,
     takes: &Arc<Mutex<[Takes; 2]>>,

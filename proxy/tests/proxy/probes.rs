@@ -117,7 +117,12 @@ async fn one_failure_takes_it_out_and_one_success_puts_it_back() {
     // Probes of its own that the second endpoint was sent meanwhile are among them.
     assert!(first == 0 && second >= 10, "{first} and {second}");
     assert!(scene.after(200).await);
-    assert!(scene.ten().await[0] > 0);
+    // Its share comes little by little: of seventy turns seven at least are its own.
+    let mut first = 0;
+    for _ in 0..7 {
+        first += scene.ten().await[0];
+    }
+    assert!(first > 0);
     // A path of one's own that is not there is no sign of health.
     assert!(!scene.after(404).await);
 }

@@ -1,0 +1,157 @@
+//! An endpoint that is used again, or is new beside another, gets its share little by little; one that is alone is
+//! never held back. Under paused time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::StatusCode;
+use http_body_util::BodyExt;
+use parking_lot::Mutex;
+use tokio::time::sleep;
+use tower::ServiceExt;
+use tributary_proxy::{Address, ClientTuning, ClusterClient, EndpointSubset, RequestIdentity};
+
+use crate::member::{Authority, get};
+use crate::paused::{ENDPOINTS, Takes, client_of};
+
+/// So many turns are a round: of each ten times seven an endpoint takes as many sevens as its share has tenths.
+const ROUND: usize = 70;
+
+/// A client of two endpoints, each of which refuses connections while the test says so.
+struct Scene {
+    client: ClusterClient,
+    takes: Arc<Mutex<[Takes; 2]>>,
+}
+
+impl Scene {
+    async fn new(takes: [Takes; 2]) -> Self {
+        let takes = Arc::new(Mutex::new(takes));
+        let client = client_of("http", &Authority::new(), &takes, ClientTuning::default()).await;
+        Self { client, takes }
+    }
+
+    /// One that cannot be reached, and is known not to be.
+    async fn with_the_first_lost() -> Self {
+        let scene = Self::new([Takes::Refuses, Takes::Plain]).await;
+        for _ in ENDPOINTS {
+            scene.ask().await;
+        }
+        assert!(!scene.client.endpoints()[0].reachability.is_reachable());
+        scene
+    }
+
+    async fn ask(&self) {
+        let answer = self.client.forward(get("/api"), RequestIdentity::Member).await.unwrap();
+        assert_eq!(answer.status(), StatusCode::OK);
+        answer.into_body().collect().await.unwrap();
+    }
+
+    /// How many of a round of requests, one after the other, go to the first.
+    async fn of_a_round(&self) -> u64 {
+        let sent = || self.client.endpoints()[0].requests;
+        let before = sent();
+        for _ in 0..ROUND {
+            self.ask().await;
+        }
+        sent() - before
+    }
+
+    /// An endpoint that was refusing connections takes them, and is asked whether it does.
+    async fn is_back(&self, at: usize) {
+        self.takes.lock()[at] = Takes::Plain;
+        let answer = self.client.transport_to(at).oneshot(get("/readyz")).await.unwrap();
+        answer.into_body().collect().await.unwrap();
+        assert!(self.client.endpoints()[at].reachability.is_reachable());
+    }
+
+    fn drain(&self, hosts: &[&str]) {
+        let urls: Vec<_> = hosts.iter().map(|host| format!("http://{host}")).collect();
+        self.client.set_drained(&EndpointSubset::new(&urls));
+    }
+
+    async fn move_to(&self, hosts: &[&str]) {
+        let url = |host: &str| -> http::Uri { format!("http://{host}").parse().unwrap() };
+        let further: Vec<Address> = hosts[1..].iter().map(|host| url(host).into()).collect();
+        assert!(self.client.set_addresses(&kube::Config::new(url(hosts[0])), &further).await.unwrap());
+    }
+
+    /// Its first endpoint begins to be used now, beside the other.
+    async fn expect_a_slow_start(&self, how: &str) {
+        let mut shares = vec![self.of_a_round().await];
+        sleep(Duration::from_secs(5)).await;
+        shares.push(self.of_a_round().await);
+        sleep(Duration::from_secs(5)).await;
+        shares.push(self.of_a_round().await);
+        // Half of a tenth of the turns, of six tenths, and of all.
+        for (share, expected) in shares.iter().zip([2..=6, 19..=23, 34..=36]) {
+            assert!(expected.contains(share), "{how}: {shares:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_was_lost_is_drained_no_longer_or_joins_another_gets_its_share_little_by_little() {
+    let scene = Scene::with_the_first_lost().await;
+    scene.is_back(0).await;
+    scene.expect_a_slow_start("it was lost").await;
+
+    scene.drain(&[ENDPOINTS[0]]);
+    assert_eq!(scene.of_a_round().await, 0);
+    scene.drain(&[]);
+    scene.expect_a_slow_start("it was drained").await;
+
+    scene.move_to(&[ENDPOINTS[1]]).await;
+    scene.ask().await;
+    scene.move_to(&ENDPOINTS).await;
+    scene.expect_a_slow_start("it joins another").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_of_the_start_have_their_shares_at_once() {
+    let scene = Scene::new([Takes::Plain, Takes::Plain]).await;
+    assert_eq!(scene.of_a_round().await, 35);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_comes_back_is_not_given_every_new_watch() {
+    let scene = Scene::with_the_first_lost().await;
+    scene.is_back(0).await;
+    let mut watches = Vec::new();
+    for _ in 0..ROUND {
+        let watch = scene.client.forward(get("/api/v1/pods?watch=1"), RequestIdentity::Member).await.unwrap();
+        watches.push(watch.into_body());
+    }
+    let outstanding: Vec<_> = scene.client.endpoints().iter().map(|endpoint| endpoint.outstanding).collect();
+    // It has the fewest, so that each of its turns is one for it.
+    assert!((4..=9).contains(&outstanding[0]), "{outstanding:?}");
+    assert_eq!(outstanding.iter().sum::<usize>(), ROUND);
+    sleep(Duration::from_secs(10)).await;
+    for _ in 0..20 {
+        let watch = scene.client.forward(get("/api/v1/pods?watch=1"), RequestIdentity::Member).await.unwrap();
+        watches.push(watch.into_body());
+    }
+    assert_eq!(scene.client.endpoints()[0].outstanding, outstanding[0] + 20, "then it catches up");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_beside_which_no_other_can_be_asked_is_never_held_back() {
+    // The other is drained.
+    let scene = Scene::with_the_first_lost().await;
+    scene.is_back(0).await;
+    scene.drain(&[ENDPOINTS[1]]);
+    assert_eq!(scene.of_a_round().await, ROUND as u64);
+
+    // The other is lost.
+    let scene = Scene::new([Takes::Refuses, Takes::Refuses]).await;
+    let error = scene.client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err();
+    assert_eq!(error.status_code(), StatusCode::SERVICE_UNAVAILABLE);
+    scene.is_back(0).await;
+    assert_eq!(scene.of_a_round().await, ROUND as u64);
+
+    // Both come back: neither is held back for the other.
+    let scene = Scene::new([Takes::Refuses, Takes::Refuses]).await;
+    scene.client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err();
+    scene.is_back(0).await;
+    scene.is_back(1).await;
+    assert_eq!(scene.of_a_round().await, 35);
+}
