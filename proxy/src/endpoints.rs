@@ -1,7 +1,8 @@
 //! The addresses of one member, and which of them a request goes to.
 //!
 //! A request goes to the endpoint that has the fewest of its kind in flight, so that watches and short requests spread
-//! each for themselves and a slow endpoint gets less. An endpoint that cannot be reached is left out until it answers
+//! each for themselves and a slow endpoint gets less. One that refuses at once what others answer after a while is
+//! not preferred for that (`refusals.rs`). An endpoint that cannot be reached is left out until it answers
 //! the question whether it is ready (`checks.rs`), so that no request has to try it. One that answers with errors by
 //! its own fault is the last choice (`outlier.rs`). One that the configuration drains is asked whether it is well, and
 //! is sent nothing else. Whichever is used again, or is new among others, gets its share little by little
@@ -24,6 +25,7 @@ pub(crate) mod outlier;
 pub(crate) mod own_question;
 pub(crate) mod probe;
 pub(crate) mod reachability;
+pub(crate) mod refusals;
 pub(crate) mod slow_start;
 pub(crate) mod slowness;
 pub(crate) mod suspicion;
@@ -35,7 +37,7 @@ use std::sync::{Arc, Weak};
 use arc_swap::ArcSwap;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
-use http::Uri;
+use http::{StatusCode, Uri};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Duration, Instant, sleep, timeout};
@@ -49,9 +51,10 @@ use crate::endpoints::endpoint::{Endpoint, EndpointRequest, EndpointStatus};
 use crate::endpoints::failures::{Failures, are_lost, none_can_be_reached};
 use crate::endpoints::probe::ANSWER_WITHIN;
 use crate::endpoints::reachability::{Observer, Reachability, ReachabilityState};
+use crate::endpoints::refusals::UsualTime;
 use crate::error::ForwardError;
 use crate::places::Asker;
-use crate::pool::LaneKind;
+use crate::pool::{Claim, LaneKind};
 
 /// How long a request waits for a connection to one endpoint while another may have one. Longer than the handshakes
 /// with a member on another continent take; a client waits that long once, after which the endpoint is left out.
@@ -82,6 +85,8 @@ pub(crate) struct Endpoints {
     are_of_a_list: bool,
     /// Where the next choice begins to look, so that equals take turns.
     turn: AtomicUsize,
+    /// How long they take for a short request of a client that they do not refuse.
+    usual: UsualTime,
     /// Tells that there are others.
     changes: watch::Sender<()>,
     /// Those that the configuration drains, also of endpoints that are not there yet.
@@ -101,6 +106,7 @@ impl Endpoints {
             all: Arc::new(ArcSwap::from_pointee(all)),
             member: observer.clone(),
             turn: AtomicUsize::new(0),
+            usual: UsualTime::default(),
             changes: watch::Sender::new(()),
             drained: Mutex::default(),
             leaving: Mutex::default(),
@@ -292,7 +298,9 @@ impl Endpoints {
             (Destination::Any | Destination::Chosen(_), _) => {}
         }
         let mut candidates = Candidates::among(all, wanted, &self.cluster, &mut failures);
-        while let Some((endpoint, has_another)) = candidates.next(self.turn.fetch_add(1, Ordering::Relaxed)) {
+        while let Some((endpoint, has_another)) =
+            candidates.next(self.turn.fetch_add(1, Ordering::Relaxed), self.usual.get())
+        {
             match opened_in_time(endpoint, has_another, begin(endpoint)).await {
                 Some(Ok(opened)) => return Ok(opened),
                 Some(Err(error)) if error.is_of_endpoint() => failures.note(endpoint, error),
@@ -330,6 +338,25 @@ impl Endpoints {
         let opened = open(Arc::clone(endpoint)).await?;
         endpoint.check_drain(&self.cluster, wanted.is_to_one())?;
         Ok((held, opened))
+    }
+
+    /// A request was answered so by an endpoint after so long; without a status it broke off there.
+    pub(crate) fn note_answer(&self, endpoint: &Endpoint, claim: Claim, status: Option<StatusCode>, took: Duration) {
+        // What we ask for ourselves is not what clients ask for, and of one endpoint nobody chooses.
+        if claim.asker != Asker::Client || !self.are_of_a_list {
+            return;
+        }
+        let is_error = status.is_none_or(|status| status.is_client_error() || status.is_server_error());
+        // What else a watch is refused for, every endpoint would.
+        let is_of_server =
+            status.is_none_or(|status| status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS);
+        match claim.lane {
+            LaneKind::Short if is_error => endpoint.refused(took, self.usual.get()),
+            LaneKind::Short => self.usual.note(took),
+            LaneKind::Watch if is_of_server => endpoint.refused_watch(),
+            // An error of what comes from a workload may be the workload's.
+            LaneKind::Watch | LaneKind::Opaque => {}
+        }
     }
 
     /// Whether there is another endpoint that such a request may be sent to now, and nothing is known against it.

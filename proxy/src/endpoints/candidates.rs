@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
-use tokio::time::Instant;
+use tokio::time::{Duration, Instant};
 use tributary_apimachinery::ClusterName;
 
 use crate::endpoints::destination::Destination;
 use crate::endpoints::endpoint::Endpoint;
 use crate::endpoints::failures::{self, Failures};
+use crate::endpoints::refusals::Load;
 use crate::places::Asker;
 use crate::pool::LaneKind;
 
@@ -96,22 +97,24 @@ impl<'a> Candidates<'a> {
     }
 
     /// Takes the best of those that may be asked, and says whether there is another one; `None` where none of them is
-    /// left. Which of equals that is goes by the `turn`.
-    pub(crate) fn next(&mut self, turn: usize) -> Option<(&'a Arc<Endpoint>, bool)> {
-        let endpoint = self.left.swap_remove(self.best(turn)?);
+    /// left. Which of equals that is goes by the `turn`. A short request usually takes so long as `usual`.
+    pub(crate) fn next(&mut self, turn: usize, usual: Duration) -> Option<(&'a Arc<Endpoint>, bool)> {
+        let endpoint = self.left.swap_remove(self.best(turn, usual)?);
         let mut others = self.left.iter().chain(&self.last);
         Some((endpoint, others.any(|other| self.wanted.may_be_asked_of(other))))
     }
 
     /// The place of the endpoint with the least to do, of those that may be asked. One against which something is known
     /// is the last choice: where all are, the least loaded of them is asked as before.
-    fn best(&self, turn: usize) -> Option<usize> {
+    fn best(&self, turn: usize, usual: Duration) -> Option<usize> {
         let (count, now) = (self.left.len(), Instant::now());
         let places = (0..count).map(|step| turn.wrapping_add(step) % count);
-        places.filter(|at| self.wanted.may_be_asked_of(self.left[*at])).min_by_key(|at| {
-            let endpoint = self.left[*at];
-            (!endpoint.is_first_choice(), endpoint.lets_pass(turn, now), endpoint.outstanding(self.wanted.kind))
-        })
+        let asked = places.filter(|at| self.wanted.may_be_asked_of(self.left[*at]));
+        let mut ranked: Vec<_> = asked.map(|at| Ranked::of(at, self.left[at], turn, now)).collect();
+        let first = ranked.iter().map(|one| one.is_behind).min()?;
+        ranked.retain(|one| one.is_behind == first);
+        let loads = ranked.into_iter().map(|one| (one.at, self.left[one.at].load(self.wanted.kind, usual, now)));
+        least_loaded(&loads.collect::<Vec<_>>())
     }
 
     /// This one gave no connection in time: it is tried again at the end.
@@ -126,6 +129,30 @@ impl<'a> Candidates<'a> {
     }
 }
 
+/// An endpoint that may be asked, by its place.
+struct Ranked {
+    at: usize,
+    /// Whether something is known against it, and whether it lets this turn pass: it is asked after those that are
+    /// neither.
+    is_behind: (bool, bool),
+}
+
+impl Ranked {
+    fn of(at: usize, endpoint: &Endpoint, turn: usize, now: Instant) -> Self {
+        Self { at, is_behind: (!endpoint.is_first_choice(), endpoint.lets_pass(turn, now)) }
+    }
+}
+
+/// The place of the one with the least to do, the first of equals.
+fn least_loaded(loads: &[(usize, Load)]) -> Option<usize> {
+    let counts_as = |(at, load): (usize, Load)| {
+        let others = loads.iter().filter(|(other, _)| *other != at);
+        let least = others.map(|(_, other)| other.in_flight).min();
+        load.beside(least.unwrap_or(load.in_flight))
+    };
+    loads.iter().copied().min_by_key(|one| counts_as(*one)).map(|(at, _)| at)
+}
+
 #[cfg(test)]
 mod tests {
     use http::Uri;
@@ -137,6 +164,9 @@ mod tests {
     use crate::endpoints::reachability::Observer;
     use crate::target::{Address, targets};
     use crate::tuning::ClientTuning;
+
+    /// How long a short request usually takes.
+    const USUAL: Duration = Duration::from_millis(10);
 
     /// Three endpoints of which nothing is known.
     async fn endpoints(cluster: &ClusterName) -> Vec<Arc<Endpoint>> {
@@ -165,7 +195,7 @@ mod tests {
         let mut candidates = Candidates::among(all, wanted, cluster, &mut Failures::new(cluster));
         let at = |endpoint: &Arc<Endpoint>| all.iter().position(|one| Arc::ptr_eq(one, endpoint)).unwrap();
         let mut tries = Vec::new();
-        while let Some((endpoint, has_another)) = candidates.next(0) {
+        while let Some((endpoint, has_another)) = candidates.next(0, USUAL) {
             let others = candidates.left.iter().chain(&candidates.last);
             let are_usable = others.filter(|other| other.is_usable() && other.breaker.closed_for().is_none()).count();
             assert!(has_another == (are_usable > 0) || !wanted.is_gated());
@@ -199,6 +229,24 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn one_that_has_refused_requests_at_once_is_not_preferred_and_comes_after_nobody_for_it() {
+        let cluster = ClusterName::new("a").unwrap();
+        let all = endpoints(&cluster).await;
+        let first = |all: &[Arc<Endpoint>]| order(all, &cluster, Asker::Client, &Tried::Nowhere).0[0];
+        let held = [0, 0, 1, 1].map(|at: usize| all[at].hold(LaneKind::Short));
+        assert_eq!(first(&all), 2, "the least loaded");
+        for _ in 0..100 {
+            all[2].refused(Duration::ZERO, USUAL);
+        }
+        // Nothing but the turn decides: the first of equals is the first in it.
+        assert_eq!(first(&all), 0);
+        assert_eq!(first(&all[1..]), 0);
+        tokio::time::advance(USUAL * 20).await;
+        assert_eq!(first(&all), 2, "it is soon forgotten");
+        drop(held);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn one_that_starts_slowly_comes_after_the_others_and_before_those_that_are_the_last_choice() {
         let cluster = ClusterName::new("a").unwrap();
         let all = endpoints(&cluster).await;
@@ -209,7 +257,7 @@ mod tests {
             let mut candidates = Candidates::among(&all, wanted, &cluster, &mut Failures::new(&cluster));
             let at = |endpoint: &Arc<Endpoint>| all.iter().position(|one| Arc::ptr_eq(one, endpoint)).unwrap();
             let mut tries = Vec::new();
-            while let Some((endpoint, _)) = candidates.next(turn) {
+            while let Some((endpoint, _)) = candidates.next(turn, USUAL) {
                 tries.push(at(endpoint));
             }
             tries

@@ -15,6 +15,7 @@ use crate::endpoints::breaker::{Admission, Breaker, Switch};
 use crate::endpoints::left_out::{LeftOut, LeftOutReason};
 use crate::endpoints::outlier::{Change, Outlier, is_suspicious};
 use crate::endpoints::reachability::{Observer, Reachability};
+use crate::endpoints::refusals::{Load, Refusals};
 use crate::endpoints::slow_start::SlowStart;
 use crate::error::ForwardError;
 use crate::forward::speaker::Speaker;
@@ -69,6 +70,8 @@ pub(crate) struct Endpoint {
     outlier: Mutex<(Outlier, Option<Arc<str>>)>,
     /// Since when it is sent requests, where that is not from the start.
     slow_start: Mutex<SlowStart>,
+    /// What it has refused lately.
+    refusals: Mutex<Refusals>,
     /// Something speaks against it.
     suspicion: Notify,
     ejections: AtomicU64,
@@ -127,6 +130,7 @@ impl Endpoint {
             breaker,
             outlier: Mutex::default(),
             slow_start: Mutex::default(),
+            refusals: Mutex::default(),
             suspicion: Notify::new(),
             ejections: AtomicU64::default(),
         }
@@ -208,7 +212,12 @@ impl Endpoint {
 
     /// How many requests of this kind are in flight.
     pub(crate) fn outstanding(&self, kind: LaneKind) -> usize {
-        self.load(kind).load(Ordering::Relaxed)
+        self.in_flight_of(kind).load(Ordering::Relaxed)
+    }
+
+    /// What it has to do of this kind, where a short request usually takes so long.
+    pub(crate) fn load(&self, kind: LaneKind, usual: Duration, now: Instant) -> Load {
+        Load { in_flight: self.outstanding(kind), refused: self.refusals.lock().count(kind, usual, now) }
     }
 
     /// Whether another request of this kind may be in flight.
@@ -224,7 +233,7 @@ impl Endpoint {
 
     /// As [`hold`](Self::hold), for a request that the breaker has let in.
     pub(crate) fn hold_admitted(self: &Arc<Self>, kind: LaneKind, admission: Admission) -> EndpointRequest {
-        self.load(kind).fetch_add(1, Ordering::Relaxed);
+        self.in_flight_of(kind).fetch_add(1, Ordering::Relaxed);
         EndpointRequest { endpoint: self.clone(), kind, admission }
     }
 
@@ -289,6 +298,16 @@ impl Endpoint {
         if is_suspicious(status) {
             self.suspect();
         }
+    }
+
+    /// It has refused a short request after so long, where one usually takes so long as `usual`.
+    pub(crate) fn refused(&self, took: Duration, usual: Duration) {
+        self.refusals.lock().note_short(took, usual, Instant::now());
+    }
+
+    /// It has refused a watch.
+    pub(crate) fn refused_watch(&self) {
+        self.refusals.lock().note_watch(Instant::now());
     }
 
     /// Something speaks against it: an error that a client was given, an answer that did not come or broke off, a late
@@ -410,7 +429,7 @@ impl Endpoint {
         self.latency.store(took.saturating_add(1), Ordering::Relaxed);
     }
 
-    fn load(&self, kind: LaneKind) -> &AtomicUsize {
+    fn in_flight_of(&self, kind: LaneKind) -> &AtomicUsize {
         match kind {
             LaneKind::Short => &self.short,
             LaneKind::Watch | LaneKind::Opaque => &self.long_running,
@@ -433,7 +452,7 @@ impl std::fmt::Debug for EndpointRequest {
 
 impl Drop for EndpointRequest {
     fn drop(&mut self) {
-        self.endpoint.load(self.kind).fetch_sub(1, Ordering::Relaxed);
+        self.endpoint.in_flight_of(self.kind).fetch_sub(1, Ordering::Relaxed);
         if let Admission::Trial(trial) = self.admission {
             self.endpoint.breaker.gave_up(trial);
         }

@@ -7,7 +7,7 @@ use http::header::{HOST, HeaderMap, LOCATION, RETRY_AFTER};
 use http::{Method, Request, Response, StatusCode, Uri, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
-use tokio::time::Duration;
+use tokio::time::{Duration, Instant};
 use tributary_apimachinery::body::{self, Body};
 use tributary_apimachinery::permit::RequestPermit;
 use tributary_apimachinery::{Permit, explain};
@@ -133,15 +133,19 @@ impl ClientInner {
             };
             drop(waiting);
             let endpoint = held.endpoint.clone();
+            let asked = Instant::now();
             let sent = self.send((held, place.cloned()), connection, request, &replay.uri, limit, claim).await;
+            let took = asked.elapsed();
             if sent.as_ref().is_err_and(|failed| failed.error.sent() == Sent::Maybe) {
                 // Who is to blame for it is found out by questions of our own.
                 endpoint.suspect();
+                self.endpoints.note_answer(&endpoint, claim, None, took);
             }
             request = match sent {
                 Ok(response) => {
                     endpoint.spoke(Speaker::of(response.status()));
                     endpoint.gave(response.status());
+                    self.endpoints.note_answer(&endpoint, claim, Some(response.status()), took);
                     let ask_another = busy.is_none()
                         && retries < MAX_RETRIES
                         && may_ask_another(&response, claim)

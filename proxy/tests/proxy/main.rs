@@ -17,6 +17,7 @@ mod pool;
 mod precedents;
 mod probes;
 mod readers;
+mod refusals;
 mod renewal;
 mod resets;
 mod retries;

@@ -233,12 +233,14 @@ async fn reads_are_asked_of_another(status: StatusCode) {
     let [first, second] = requests(&client);
     assert!(first > 0 && second == 10, "{first} and {second}");
     // A write may have been counted, or more: it is the client's to send it again.
-    let mut statuses = Vec::new();
-    for _ in 0..2 {
-        statuses.push(client.forward(post(), RequestIdentity::Member).await.unwrap().status());
+    let mut refused = 0;
+    for _ in 0..20 {
+        let answer = client.forward(post(), RequestIdentity::Member).await.unwrap();
+        refused += usize::from(answer.status() == status);
+        read(answer).await;
     }
-    statuses.sort();
-    assert_eq!(statuses, [StatusCode::OK, status]);
+    assert!((1..20).contains(&refused), "{refused} of 20: some go to each, and none to both");
+    assert_eq!(requests(&client).iter().sum::<u64>(), first + second + 20);
     // Where no other has room either, the member's own answer passes, advice included.
     limited.lock().push(gates[1].url().authority().unwrap().to_string());
     let answer = ask().await.unwrap();

@@ -1,0 +1,189 @@
+//! An endpoint that refuses at once what others answer after a while: it is given no more than its part for that, and
+//! no less either, whoever asks for what is refused. Under paused time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use http::header::RETRY_AFTER;
+use http::{Request, Response, StatusCode, Uri};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use parking_lot::Mutex;
+use tokio::io::DuplexStream;
+use tokio::time::{Instant, sleep};
+use tributary_apimachinery::ClusterName;
+use tributary_apimachinery::body::BoxError;
+use tributary_proxy::{Address, BoxIo, ClientTuning, ClusterClient, Connector, EndpointSubset, RequestIdentity};
+
+use crate::member::{Body, channel, get, text};
+use crate::paused::ENDPOINTS;
+
+/// What the first endpoint refuses, and the second answers.
+const REFUSED: &str = "/api/v1/secrets";
+
+/// What both answer.
+const ANSWERED: &str = "/api/v1/pods";
+
+/// How long a refusal takes.
+const AT_ONCE: Duration = Duration::from_millis(1);
+
+/// How long an answer takes.
+const USUAL: Duration = Duration::from_millis(10);
+
+/// For how long it is asked: thousands of requests.
+const MEASURED: Duration = Duration::from_secs(1);
+
+/// A member of two endpoints, the first of which answers with an error at once what the second answers after a while.
+struct Scene {
+    client: ClusterClient,
+    /// At which endpoint each request was, and its path.
+    seen: Arc<Mutex<Vec<(usize, String)>>>,
+}
+
+impl Scene {
+    async fn new(error: StatusCode) -> Self {
+        let seen = Arc::<Mutex<Vec<_>>>::default();
+        let told = seen.clone();
+        let connector = Connector::new(tower::service_fn(move |uri: Uri| {
+            let at = ENDPOINTS.iter().position(|host| uri.host() == Some(host)).unwrap();
+            let (near, far) = tokio::io::duplex(1 << 20);
+            tokio::spawn(serve(at, error, told.clone(), far));
+            async move { Ok::<BoxIo, BoxError>(Box::new(near)) }
+        }));
+        let [first, second] = ENDPOINTS.map(|host| format!("http://{host}").parse::<Uri>().unwrap());
+        let (name, further) = (ClusterName::new("c1").unwrap(), [Address::from(second)]);
+        let (config, tuning) = (kube::Config::new(first), ClientTuning::default());
+        let client = ClusterClient::connect_to_all_through(connector, name, config, &further, tuning).await.unwrap();
+        let scene = Self { client, seen };
+        // From now on it is known how long an answer takes.
+        assert_eq!(scene.send(get(ANSWERED)).await, StatusCode::OK);
+        scene
+    }
+
+    async fn send(&self, request: Request<Body>) -> StatusCode {
+        let answer = self.client.forward(request, RequestIdentity::Member).await.unwrap();
+        let status = answer.status();
+        answer.into_body().collect().await.unwrap();
+        status
+    }
+
+    /// So many readers each ask for a path, again and again.
+    async fn read(&self, readers: usize, path: &str) {
+        let until = Instant::now() + MEASURED;
+        let reading = (0..readers).map(|_| async {
+            while Instant::now() < until {
+                self.send(get(path)).await;
+            }
+        });
+        join_all(reading).await;
+    }
+
+    /// The part of the requests for a path that the first was sent, in percent.
+    fn part(&self, path: &str) -> usize {
+        let seen = self.seen.lock();
+        let of_path = || seen.iter().filter(|(_, asked)| asked == path);
+        let (first, all) = (of_path().filter(|(at, _)| *at == 0).count(), of_path().count());
+        assert!(all > 100, "{all} requests");
+        first * 100 / all
+    }
+}
+
+/// Answers on a connection to the endpoint of this place.
+async fn serve(at: usize, error: StatusCode, told: Arc<Mutex<Vec<(usize, String)>>>, stream: DuplexStream) {
+    let service = service_fn(move |request: Request<Incoming>| {
+        told.lock().push((at, request.uri().path().to_owned()));
+        answer(at, error, request)
+    });
+    let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+    let _ended = server.serve_connection(TokioIo::new(stream), service).await;
+}
+
+async fn answer(at: usize, error: StatusCode, request: Request<Incoming>) -> Result<Response<Body>, BoxError> {
+    let is_watch = request.uri().query().is_some_and(|query| query.contains("watch"));
+    if at == 0 && request.uri().path() == REFUSED {
+        sleep(AT_ONCE).await;
+        let mut refusal = text(error, "refused".to_owned());
+        if error == StatusCode::TOO_MANY_REQUESTS && !is_watch {
+            refusal.headers_mut().insert(RETRY_AFTER, "7".parse()?);
+        }
+        return Ok(refusal);
+    }
+    if !is_watch {
+        sleep(USUAL).await;
+        return Ok(text(StatusCode::OK, "here".to_owned()));
+    }
+    let (sender, body) = channel();
+    sender.send("{}\n".into())?;
+    tokio::spawn(async move { sender.closed().await });
+    Ok(Response::new(body))
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_refuses_everything_at_once_has_half_of_the_requests_and_not_most_of_them() {
+    for error in [StatusCode::FORBIDDEN, StatusCode::TOO_MANY_REQUESTS, StatusCode::INTERNAL_SERVER_ERROR] {
+        let scene = Scene::new(error).await;
+        scene.read(16, REFUSED).await;
+        let part = scene.part(REFUSED);
+        // By the fewest in flight alone it would be nine of ten. What a 429 has asked of the other is among the rest.
+        assert!((25..=53).contains(&part), "{part} % of what is answered {error}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_refuses_one_resource_at_once_has_half_of_that_and_of_everything_else() {
+    for error in [StatusCode::FORBIDDEN, StatusCode::INTERNAL_SERVER_ERROR] {
+        let scene = Scene::new(error).await;
+        tokio::join!(scene.read(8, REFUSED), scene.read(8, ANSWERED));
+        let parts = [REFUSED, ANSWERED].map(|path| scene.part(path));
+        assert!((40..=55).contains(&parts[0]), "{parts:?} % where the former is answered {error}");
+        assert!((40..=60).contains(&parts[1]), "{parts:?} % where the former is answered {error}");
+    }
+}
+
+/// One client has the first endpoint refuse a thousand requests a second, as a policy sends it there.
+#[tokio::test(start_paused = true)]
+async fn nobody_can_have_others_sent_elsewhere_by_asking_for_what_is_refused() {
+    let scene = Scene::new(StatusCode::FORBIDDEN).await;
+    let until = Instant::now() + MEASURED;
+    let first = EndpointSubset::new(&[format!("http://{}", ENDPOINTS[0])]);
+    let hostile = async {
+        while Instant::now() < until {
+            let mut request = get(REFUSED);
+            request.extensions_mut().insert(first.clone());
+            assert_eq!(scene.send(request).await, StatusCode::FORBIDDEN);
+        }
+    };
+    tokio::join!(hostile, scene.read(16, ANSWERED));
+    let refused = scene.seen.lock().iter().filter(|(_, path)| path == REFUSED).count();
+    assert!(refused > 300, "{refused}");
+    // One request is in flight there all the time, and what was refused before it counts for no more.
+    let part = scene.part(ANSWERED);
+    assert!((40..=60).contains(&part), "{part} %");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_refuses_watches_is_not_given_every_new_one() {
+    let scene = Scene::new(StatusCode::TOO_MANY_REQUESTS).await;
+    let watch = async |path: &str| {
+        let request = get(&format!("{path}?watch=1"));
+        scene.client.forward(request, RequestIdentity::Member).await.unwrap()
+    };
+    let mut watches = Vec::new();
+    for _ in 0..200 {
+        let answer = watch(REFUSED).await;
+        if answer.status() == StatusCode::OK {
+            watches.push(answer.into_body());
+        }
+    }
+    assert!((45..=55).contains(&scene.part(REFUSED)), "{} %", scene.part(REFUSED));
+    // Once it has refused none for a while, it is given what it lacks.
+    sleep(Duration::from_secs(10)).await;
+    for _ in 0..20 {
+        watches.push(watch(ANSWERED).await.into_body());
+    }
+    let outstanding: Vec<_> = scene.client.endpoints().iter().map(|endpoint| endpoint.outstanding).collect();
+    assert_eq!(outstanding, [20, watches.len() - 20]);
+}
