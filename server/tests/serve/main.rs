@@ -5,6 +5,7 @@
 mod certificates;
 mod configuration;
 mod demo;
+mod endpoints;
 mod fixture;
 mod hosts;
 mod indices;
