@@ -14,6 +14,7 @@ mod precedents;
 mod proxy_protocol;
 mod refused;
 mod slow_readers;
+mod spread;
 mod withheld;
 
 use std::time::Duration;

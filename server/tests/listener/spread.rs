@@ -1,0 +1,144 @@
+//! A cluster of two kube-apiservers behind the whole of it but for the command line: what one connection of a client
+//! asks for is spread evenly over both, on one connection to each.
+
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use futures::future::join_all;
+use http::{Request, Response, StatusCode, Uri, header};
+use http_body_util::Empty;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls_pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+use tributary_apimachinery::ClusterName;
+use tributary_apimachinery::body::{Body, full};
+use tributary_proxy::{Address, ClientTuning, ClusterClient};
+use tributary_router::{ClusterAddress, ClusterAuthorization, ClusterSetup, MemberRules, Router, RouterConfig};
+
+use crate::fixture::{SOON, Server, start, text};
+
+/// What the client asks for. Tributary asks for nothing of this path by itself.
+const PATH: &str = "/api/v1/namespaces/default/configmaps/asked";
+
+/// At which server each of the client's requests came, and on which of the TCP connections that it has accepted.
+type Seen = Arc<Mutex<Vec<(usize, usize)>>>;
+
+/// What the servers present themselves with, and the same as a client is told it.
+fn tls() -> (TlsAcceptor, Vec<u8>) {
+    let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key)
+        .unwrap();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    (TlsAcceptor::from(Arc::new(config)), made.cert.der().to_vec())
+}
+
+/// A server of this place, which answers everything with an empty object.
+async fn listen(server: usize, acceptor: TlsAcceptor, seen: Seen) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        for connection in 0_usize.. {
+            let Ok((stream, _)) = listener.accept().await else { break };
+            let (acceptor, seen) = (acceptor.clone(), Arc::clone(&seen));
+            let service = service_fn(move |request: Request<Incoming>| {
+                if request.uri().path() == PATH {
+                    seen.lock().unwrap().push((server, connection));
+                }
+                std::future::ready(Ok::<_, Infallible>(empty_object()))
+            });
+            tokio::spawn(async move {
+                let Ok(stream) = acceptor.accept(stream).await else { return };
+                let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+                let _ended = connection.serve_connection(TokioIo::new(stream), service).await;
+            });
+        }
+    });
+    address
+}
+
+fn empty_object() -> Response<Body> {
+    Response::builder().header(header::CONTENT_TYPE, "application/json").body(full("{}")).unwrap()
+}
+
+/// The listener over a router of which the cluster `one` has these servers.
+async fn over(seen: &Seen) -> Server {
+    let (acceptor, certificate) = tls();
+    let mut urls: Vec<Uri> = Vec::new();
+    for server in 0..2 {
+        let address = listen(server, acceptor.clone(), Arc::clone(seen)).await;
+        urls.push(format!("https://{address}").parse().unwrap());
+    }
+    let mut config = kube::Config::new(urls[0].clone());
+    config.root_cert = Some(vec![certificate]);
+    // It is an authority of nobody: what counts here is where requests go.
+    config.accept_invalid_certs = true;
+    let further = [Address::from(urls[1].clone())];
+    // As the program has it on eight cores.
+    let tuning = ClientTuning { connections_to_spread_over: 4, ..ClientTuning::default() };
+    let name = ClusterName::new("one").unwrap();
+    let client = ClusterClient::connect_to_all(name.clone(), config, &further, tuning).await;
+    let router = Router::new(RouterConfig::default());
+    router.set_clusters(vec![ClusterSetup {
+        name,
+        client: client.map_err(|error| error.to_string()),
+        client_generation: 0,
+        address: ClusterAddress::of(""),
+        index: None,
+        impersonation: MemberRules::default(),
+        authorization: ClusterAuthorization::Auto,
+    }]);
+    // What it asks for itself takes turns as well.
+    router.asked_once(SOON).await;
+    start(router).await
+}
+
+/// How many of the requests came at each server, and on how many connections.
+fn spread(seen: &Seen) -> [(usize, usize); 2] {
+    let seen = seen.lock().unwrap();
+    [0, 1].map(|server| {
+        let at = || seen.iter().filter(move |(at, _)| *at == server);
+        (at().count(), at().map(|(_, connection)| *connection).collect::<BTreeSet<_>>().len())
+    })
+}
+
+/// One after the other they are even to one; a few at once may be off by more, as each goes where the fewest are in
+/// flight at that moment. With eight and more on a connection (`SPREAD_FROM` in `proxy/src/pool/connections.rs`)
+/// requests spread over further ones on purpose, half as many as there are cores and four at most (`spread_over` in
+/// `server/src/commands/serve/endpoint.rs`): the encryption of one runs on one core.
+#[tokio::test]
+async fn the_requests_of_one_connection_are_spread_evenly_over_one_connection_to_each_endpoint() {
+    let seen = Seen::default();
+    let server = over(&seen).await;
+    let client = server.http2().await;
+    let get = async || {
+        let request: Request<Empty<Bytes>> =
+            server.request(&format!("/clusters/one{PATH}")).body(Empty::new()).unwrap();
+        let answer = client.clone().send_request(request).await.unwrap();
+        assert_eq!(answer.status(), StatusCode::OK);
+        text(answer).await
+    };
+    for _ in 0..100 {
+        get().await;
+    }
+    for (requests, connections) in spread(&seen) {
+        assert!((49..=51).contains(&requests) && connections == 1, "{:?}", spread(&seen));
+    }
+    for _ in 0..25 {
+        join_all((0..4).map(|_| get())).await;
+    }
+    let [first, second] = spread(&seen);
+    assert_eq!((first.0 + second.0, first.1, second.1), (200, 1, 1), "{first:?} and {second:?}");
+    assert!(first.0.abs_diff(second.0) <= 50, "{first:?} and {second:?}");
+}
