@@ -114,11 +114,11 @@ impl ProgressRequests {
         may
     }
 
-    /// Takes note that a list is complete.
-    pub(crate) fn listed(&mut self, now: Instant) {
-        if let Some(since) = self.listing_since.take() {
-            self.lists_from = self.lists_from.max(Some(now + PAUSE_PER_LIST * (now - since)));
-        }
+    /// Takes note that a list is complete. Gives whether it was made for want of bookmarks, however often it was begun.
+    pub(crate) fn listed(&mut self, now: Instant) -> bool {
+        let Some(since) = self.listing_since.take() else { return false };
+        self.lists_from = self.lists_from.max(Some(now + PAUSE_PER_LIST * (now - since)));
+        true
     }
 
     /// Ends with the next thing that calls for attention. Cancelling loses nothing.

@@ -13,7 +13,8 @@ pub struct Stats {
     pub events: u64,
     /// Bytes received in bodies.
     pub received_bytes: u64,
-    /// Complete lists taken after the first, because events were lost.
+    /// Complete lists taken after the first because events were lost. Those that are made for want of bookmarks are not
+    /// counted: they belong to how such a collection is followed.
     pub relists: u64,
     /// Of these, those because revisions went back.
     pub resets: u64,

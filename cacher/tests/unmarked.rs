@@ -40,7 +40,28 @@ async fn events_are_listed_anew_for_who_waits() {
         assert!(matches!(updates.next().await, Update::Relisted { .. }));
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert!(!member.is_asked() && !again.is_dropped(), "nobody waits any more");
+        assert_eq!(cacher.stats().relists, 0, "nothing was lost");
+        again.send(expired());
+        let _feed = member.sync(&[pod("a", 1)], 30).await;
+        assert!(matches!(updates.next().await, Update::Relisted { .. }));
+        assert_eq!(cacher.stats().relists, 1, "what the member has forgotten was");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_for_who_waits_that_shows_an_older_state_is_counted() {
+    let (cacher, mut member, mut updates) = start_of("", "events");
+    let _feed = member.sync(&[pod("a", 1)], 5).await;
+    updates.synced().await;
+    let script = async {
+        member.expect(&["limit=1"]).await.text(list(&[], 20, None));
+        let feed = member.expect(&["sendInitialEvents=true"]).await.stream();
+        feed.send(end_bookmark(3));
+        feed
+    };
+    let (_, _feed) = tokio::join!(cacher.wait_for(ResourceVersion(20), THREE_SECONDS), script);
+    assert!(matches!(updates.next().await, Update::Reset { .. }));
+    assert_eq!((cacher.stats().relists, cacher.stats().resets), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]

@@ -16,13 +16,17 @@ impl Reflector {
     /// it has not come to.
     pub(super) fn put_in_place(&mut self, version: ResourceVersion) {
         self.list_place = None;
-        self.progress.listed(Instant::now());
+        let was_planned = self.progress.listed(Instant::now());
         self.shared.wanted.answered(self.question, version);
         let store = std::mem::take(&mut self.staging).finish(version);
         let after = store.snapshot();
         let before = self.store.replace(store);
+        let went_back = before.as_ref().is_some_and(|before| self.machine.is_void() || before.is_undone_by(&after));
+        // A list for want of bookmarks takes the place of one: nothing was lost, however often there is one.
+        let has_lost_changes = went_back || (before.is_some() && !was_planned);
         let counts = &self.shared.counts;
-        counts.relists.add(usize::from(before.is_some()));
+        counts.relists.add(usize::from(has_lost_changes));
+        counts.resets.add(usize::from(went_back));
         if let Some(before) = &before {
             tracing::debug!(before = %before.version(), after = %version, "the collection was listed anew");
         }
@@ -30,10 +34,7 @@ impl Reflector {
         self.health.synced();
         let update = match before {
             None => Update::Synced { snapshot: after },
-            Some(before) if self.machine.is_void() || before.is_undone_by(&after) => {
-                counts.resets.add(1);
-                Update::Reset { before: before.snapshot(), after }
-            }
+            Some(before) if went_back => Update::Reset { before: before.snapshot(), after },
             Some(before) => Update::Relisted { before: before.snapshot(), after },
         };
         self.publish(update);
