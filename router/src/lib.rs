@@ -255,6 +255,8 @@ impl Router {
     /// Takes over a new set of clusters, at start and whenever the configuration changes.
     pub fn set_clusters(&self, clusters: Vec<ClusterSetup>) {
         self.fleet.set(clusters);
+        let clusters = self.fleet.clusters();
+        self.metrics.keep_clusters(|name| clusters.contains_key(name));
     }
 
     /// Takes over new policies. Lists and watches that are open go on under the old ones, but that clusters which are

@@ -31,18 +31,20 @@ use capped::Capped;
 pub use client_class::ClientClass;
 pub(crate) use counted_request::{CountedCluster, CountedRequest, CountedResource};
 pub use decision::Decision;
-pub(crate) use labels::ResourceLabels;
-use labels::{AnswerLengthLabels, ClusterRequestLabels, ExpiredLabels, LimitLabels, QuestionLabels, RequestLabels};
+pub(crate) use labels::{OTHER, ResourceLabels};
+use labels::{
+    AnswerLengthLabels, ClusterRequestLabels, ExpiredLabels, LimitLabels, QuestionLabels, RequestLabels, SEVERAL,
+};
 use request_series_cache::{RequestSeries, RequestSeriesCache};
 pub(crate) use request_source::RequestSource;
 
-/// How many series there are of requests, of each of two kinds: some 300 bytes each. Clusters, resources and answers of
+/// How many series there are of requests, of each of two kinds: some 500 bytes each. Clusters, resources and answers of
 /// a large fleet are fewer. As many pairs of them are remembered.
 const REQUEST_SERIES_MAX: usize = 10_000;
 
 /// How many resources have series of their own, of which a histogram has 17: a cluster has some 60 built-in ones, and
 /// some hundreds of its own.
-const RESOURCES_MAX: usize = 1_000;
+pub(crate) const RESOURCES_MAX: usize = 1_000;
 
 /// What members are asked about, in clients' names, before a request is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,6 +167,14 @@ impl Metrics {
             cluster_requests: self.cluster_requests.with(&ClusterRequestLabels::of(request), Counter::clone),
             requests: self.requests.with(&labels, Counter::clone),
         }
+    }
+
+    /// Lets go of the requests that were counted at clusters which are no longer configured: others find room.
+    pub(crate) fn keep_clusters(&self, is_configured: impl Fn(&str) -> bool) {
+        let is_of_none = |cluster: &str| cluster.is_empty() || cluster == SEVERAL;
+        self.cluster_requests.retain(|labels| is_of_none(&labels.cluster) || is_configured(&labels.cluster));
+        // After the series, so that none of those that are removed is kept by who looks meanwhile.
+        self.known_requests.clear();
     }
 
     /// Shows what may be held at most.

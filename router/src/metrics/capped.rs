@@ -1,6 +1,7 @@
 //! Metrics with labels that others choose: clients, and who defines resources in clusters. They have no more series
 //! than a bound; what has no room is counted together.
 
+use std::collections::HashSet;
 use std::hash::Hash;
 use std::sync::Arc;
 
@@ -18,8 +19,10 @@ pub(crate) trait ChosenLabels {
 pub(crate) struct Capped<Labels, Metric, Constructor = fn() -> Metric> {
     /// The series, to be registered.
     pub(crate) family: Family<Labels, Metric, Constructor>,
-    /// How many more series there may be. Held while one begins.
-    room: Arc<Mutex<usize>>,
+    max: usize,
+    /// The labels that have series of their own: the family does not tell its own. Locked before the family is, and
+    /// only where a series is not known yet, or none is to be made.
+    known: Arc<Mutex<HashSet<Labels>>>,
 }
 
 impl<Labels, Metric, Constructor> Capped<Labels, Metric, Constructor>
@@ -29,7 +32,7 @@ where
 {
     /// A family with so many series at most, and those that are counted together.
     pub(crate) fn new(max: usize, constructor: Constructor) -> Self {
-        Self { family: Family::new_with_constructor(constructor), room: Arc::new(Mutex::new(max)) }
+        Self { family: Family::new_with_constructor(constructor), max, known: Arc::default() }
     }
 
     /// Has something done to the metric of these labels. Whoever keeps a clone of it counts where all others do who
@@ -38,23 +41,26 @@ where
         if let Some(metric) = self.family.get(labels) {
             return act(&metric);
         }
-        match self.has_or_begins(labels) {
-            true => act(&self.family.get_or_create(labels)),
-            false => act(&self.family.get_or_create(&labels.without_choice())),
+        let mut known = self.known.lock();
+        if known.contains(labels) || (known.len() < self.max && known.insert(labels.clone())) {
+            return act(&self.family.get_or_create(labels));
         }
+        drop(known);
+        act(&self.family.get_or_create(&labels.without_choice()))
     }
 
-    /// Whether these labels have a series, which begins here where there is room for it.
-    fn has_or_begins(&self, labels: &Labels) -> bool {
-        let mut room = self.room.lock();
-        // Another thread may have begun it just now.
-        if self.family.get(labels).is_some() {
-            return true;
-        }
-        let Some(less) = room.checked_sub(1) else { return false };
-        *room = less;
-        drop(self.family.get_or_create(labels));
-        true
+    /// Removes the series of labels that are not to be kept, and has others find room. What is counted together stays.
+    /// A series that is removed and comes again begins at zero.
+    ///
+    /// Cost: one look at each series.
+    pub(crate) fn retain(&self, is_kept: impl Fn(&Labels) -> bool) {
+        self.known.lock().retain(|labels| {
+            let is_kept = is_kept(labels);
+            if !is_kept {
+                self.family.remove(labels);
+            }
+            is_kept
+        });
     }
 }
 
@@ -111,5 +117,27 @@ mod tests {
             assert_eq!(counted, Some(THREADS as u64), "{number}");
         }
         assert!(capped.family.get(&Chosen("other".to_owned())).is_none());
+    }
+
+    #[test]
+    fn what_is_not_kept_leaves_room() {
+        let capped: Capped<Chosen, Counter> = Capped::new(3, Counter::default);
+        let count = |label: &str| {
+            capped.with(&Chosen(label.to_owned()), |counter| counter.inc());
+        };
+        let told = |label: &str| capped.family.get(&Chosen(label.to_owned())).map(|counter| counter.get());
+        // Names that change for ever: each generation has series of its own.
+        for generation in 1..=100 {
+            let names = ["a", "b", "c"].map(|name| format!("{name}-{generation}"));
+            names.iter().for_each(|name| count(name));
+            assert_eq!(names.each_ref().map(|name| told(name)), [Some(1); 3], "generation {generation}");
+            count("beyond");
+            assert_eq!((told("beyond"), told("other")), (None, Some(generation)));
+            capped.retain(|Chosen(label)| label == "a-100");
+        }
+        assert_eq!((told("a-100"), told("b-100")), (Some(1), None));
+        assert_eq!(told("other"), Some(100), "what is counted together stays");
+        count("a-100");
+        assert_eq!(told("a-100"), Some(2), "what is kept goes on");
     }
 }

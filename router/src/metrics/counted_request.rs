@@ -6,6 +6,7 @@ use tributary_apimachinery::{ClusterName, GroupVersionResource, RequestInfo, Ver
 
 use super::client_class::ClientClass;
 use super::decision::Decision;
+use super::labels::SEVERAL;
 use super::request_source::RequestSource;
 use crate::discovery::Union;
 
@@ -103,7 +104,7 @@ impl CountedCluster {
         match self {
             Self::None => "",
             Self::One(cluster) => cluster.as_str(),
-            Self::Several => "*",
+            Self::Several => SEVERAL,
         }
     }
 }

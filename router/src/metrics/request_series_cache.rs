@@ -98,6 +98,13 @@ impl RequestSeriesCache {
         drop(let_go);
     }
 
+    /// Lets go of all kinds: each is looked up once more. For when series are removed, as what is counted at a series that
+    /// is no longer shown is lost.
+    pub(super) fn clear(&self) {
+        let let_go = mem::take(&mut *self.known.write());
+        drop(let_go);
+    }
+
     /// How many kinds are kept.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {

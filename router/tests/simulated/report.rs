@@ -4,7 +4,7 @@ use tributary_router::Report;
 use tributary_router::report::{ClusterCondition, CollectionState};
 use tributary_simulator::{Rejection, RequestKind};
 
-use crate::harness::{CONFIG_MAPS, Fixture, items, until};
+use crate::harness::{CONFIG_MAPS, Fixture, SOON, items, until};
 
 /// The value of a metric, by its name and parts of its labels.
 fn metric(fixture: &Fixture, name: &str, parts: &[&str]) -> Option<u64> {
@@ -108,6 +108,26 @@ async fn health_checks_and_metrics_say_what_the_report_says() {
         let labels = [&*format!("cluster=\"{cluster}\""), resource];
         assert_eq!(metric(&fixture, "tributary_cacher_synced", &labels), Some(synced), "{cluster} {resource}");
     }
+}
+
+#[tokio::test]
+async fn what_was_counted_at_a_cluster_goes_with_it_and_begins_anew_when_it_comes_again() {
+    let fixture = Fixture::start(["a", "b"]).await;
+    let counted = |cluster: &str| {
+        metric(&fixture, "tributary_requests_total", &[&format!("cluster=\"{cluster}\""), "resource=\"configmaps\""])
+    };
+    for _ in 0..2 {
+        for cluster in ["a", "b"] {
+            fixture.get(&format!("/clusters/{cluster}{CONFIG_MAPS}")).await.ok();
+        }
+    }
+    assert_eq!((counted("a"), counted("b")), (Some(2), Some(2)));
+    fixture.set_clusters(&["a"]).await;
+    assert_eq!((counted("a"), counted("b")), (Some(2), None), "what has left takes no room");
+    fixture.set_clusters(&["a", "b"]).await;
+    fixture.router.asked_once(SOON).await;
+    fixture.get(&format!("/clusters/b{CONFIG_MAPS}")).await.ok();
+    assert_eq!(counted("b"), Some(1));
 }
 
 #[tokio::test]
