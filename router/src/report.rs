@@ -241,11 +241,14 @@ pub struct CollectionReport {
     pub reason: Option<String>,
     /// Whether the cluster answers and refuses it.
     pub refused: bool,
+    /// Whether it refuses it because it forbids it (403).
+    pub forbidden: bool,
     /// How many objects are held.
     pub objects: u64,
     /// What they occupy, in bytes.
     pub bytes: u64,
-    /// How often it was listed anew since it is followed, because changes were lost.
+    /// How often it was listed anew since it is followed, because changes were lost: lists that are made where no
+    /// bookmarks come are not counted.
     pub relists: u64,
 }
 

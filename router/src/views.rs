@@ -4,6 +4,8 @@
 pub(crate) mod choice;
 mod definition;
 pub(crate) mod held_metrics;
+mod held_series;
+mod relist_counts;
 mod report;
 mod shared_tasks;
 

@@ -45,7 +45,9 @@ impl View {
                 (is_refusal(member.cacher.state().reason()), stats.object_bytes, stats.relists)
             }
         };
-        let (state, since, reason) = match self.standing_of(name, member) {
+        let standing = self.standing_of(name, member);
+        let forbidden = standing.is_forbidden();
+        let (state, since, reason) = match standing {
             Standing::Fresh | Standing::NoNamespace | Standing::LeftOut { .. } => {
                 (CollectionState::Current, None, None)
             }
@@ -64,6 +66,7 @@ impl View {
             seconds: since.map_or(0, |since| since.elapsed().as_secs()),
             reason,
             refused,
+            forbidden,
             objects: self.log().snapshot(name).map_or(0, Snapshot::len) as u64,
             bytes,
             relists,

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -12,37 +13,25 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use tributary_proxy::ClusterClient;
 
 use super::Views;
-use crate::metrics::ResourceLabels;
+use super::held_series::{CollectionLabels, NamedResourceLabels, OwnSeries, ResourcePartLabels};
+use super::relist_counts::RelistCounts;
 use crate::report::{CollectionReport, CollectionState, ResourceReport};
 
-/// The labels of a resource in a cluster.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
-struct CollectionLabels {
-    /// The member cluster.
-    cluster: String,
-    /// The resource as kubectl names it.
-    resource: String,
-}
-
-/// The labels of a resource in all clusters.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
-struct NamedResourceLabels {
-    /// The resource as kubectl names it.
-    resource: String,
-}
-
 /// Tells of each resource, and of each resource of each cluster, what is held.
-pub(crate) struct HeldMetrics(Weak<Views>);
+pub(crate) struct HeldMetrics {
+    views: Weak<Views>,
+    relists: Mutex<RelistCounts>,
+}
 
 impl HeldMetrics {
     /// Of these views, for as long as there are any.
     pub(crate) fn of(views: &Arc<Views>) -> Self {
-        Self(Arc::downgrade(views))
+        Self { views: Arc::downgrade(views), relists: Mutex::default() }
     }
 
     /// For how many seconds each cluster has said nothing.
     fn heard_seconds(&self) -> BTreeMap<String, u64> {
-        let clusters = self.0.upgrade().map(|views| views.fleet.clusters());
+        let clusters = self.views.upgrade().map(|views| views.fleet.clusters());
         let clusters = clusters.iter().flat_map(|clusters| clusters.iter());
         let heard = clusters.filter_map(|(name, cluster)| {
             let heard = cluster.setup.client.as_ref().ok().and_then(ClusterClient::since_last_answer)?;
@@ -53,7 +42,7 @@ impl HeldMetrics {
 
     fn reports(&self) -> (Vec<ResourceReport>, Vec<CollectionReport>) {
         let (mut resources, mut collections) = (Vec::new(), Vec::new());
-        for view in self.0.upgrade().iter().flat_map(|views| views.all()) {
+        for view in self.views.upgrade().iter().flat_map(|views| views.all()) {
             collections.extend(view.collection_reports());
             if !view.is_part() {
                 resources.push(view.resource_report());
@@ -69,10 +58,60 @@ impl fmt::Debug for HeldMetrics {
     }
 }
 
-/// A gauge of all that is held of one kind, with its help.
-type HeldGauge<Report> = (&'static str, &'static str, fn(&Report) -> u64);
+/// What is told of a resource of a cluster.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct HeldCollection {
+    objects: u64,
+    /// Where namespaces are read one by one, all of them count.
+    is_behind: bool,
+    /// In seconds, of the oldest; `None` where nothing is held.
+    age: Option<u64>,
+}
 
-const OF_RESOURCES: [HeldGauge<ResourceReport>; 3] = [
+/// The clusters of which nothing is held of a resource.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct UnreadClusters<'a> {
+    /// They forbid it, which may be as it is meant: where they allow single namespaces, these are read.
+    forbidden: BTreeSet<&'a str>,
+    /// For whatever other reason.
+    unknown: BTreeSet<&'a str>,
+}
+
+/// What is told of all collections.
+#[derive(Debug, Default)]
+struct HeldCollections<'a> {
+    by_cluster: BTreeMap<CollectionLabels, HeldCollection>,
+    unread: BTreeMap<NamedResourceLabels, UnreadClusters<'a>>,
+}
+
+impl<'a> HeldCollections<'a> {
+    /// `heard` has for how many seconds each cluster has said nothing.
+    fn of(collections: &'a [CollectionReport], own: &OwnSeries, heard: &BTreeMap<String, u64>) -> Self {
+        let mut held = Self::default();
+        for collection in collections {
+            let of_cluster = held.by_cluster.entry(own.of_collection(collection)).or_default();
+            of_cluster.objects += collection.objects;
+            of_cluster.is_behind |= collection.is_behind();
+            let unread = held.unread.entry(own.of_its_resource(collection)).or_default();
+            let age = match collection.state {
+                CollectionState::Current => heard.get(&collection.cluster).copied().unwrap_or_default(),
+                CollectionState::Stale => collection.seconds,
+                CollectionState::Unknown => {
+                    let clusters = if collection.forbidden { &mut unread.forbidden } else { &mut unread.unknown };
+                    clusters.insert(&collection.cluster);
+                    continue;
+                }
+            };
+            of_cluster.age = of_cluster.age.max(Some(age));
+        }
+        held
+    }
+}
+
+/// A gauge of what is held of one kind, with its help.
+type HeldGauge<Held, Value> = (&'static str, &'static str, fn(&Held) -> Value);
+
+const OF_RESOURCES: [HeldGauge<ResourceReport, u64>; 3] = [
     ("tributary_history_bytes", "Bytes of remembered changes, all clusters together", |it| it.history_bytes),
     ("tributary_encodings_bytes", "Bytes of encoded watch events that watchers share", |it| it.encodings_bytes),
     ("tributary_repeated_names", "Names (with their namespace) that objects of several clusters have", |it| {
@@ -80,71 +119,109 @@ const OF_RESOURCES: [HeldGauge<ResourceReport>; 3] = [
     }),
 ];
 
+const OF_COLLECTIONS: [HeldGauge<HeldCollection, Option<u64>>; 3] = [
+    ("tributary_cached_objects", "Objects held per cluster and resource", |it| Some(it.objects)),
+    ("tributary_cacher_synced", "1 where the objects of a resource in a cluster are complete and up to date", |it| {
+        Some(u64::from(!it.is_behind))
+    }),
+    (
+        "tributary_collection_age_seconds",
+        "Age of what is held, where something is: since its changes ceased, or its cluster was last heard",
+        |it| it.age,
+    ),
+];
+
 impl Collector for HeldMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let (resources, collections) = self.reports();
+        let own = OwnSeries::of(&resources, &collections);
         for (name, help, value) in OF_RESOURCES {
-            let mut sums: BTreeMap<ResourceLabels, u64> = BTreeMap::new();
-            resources.iter().for_each(|it| *sums.entry(labels_of(it)).or_default() += value(it));
-            gauges(&mut encoder, name, help, sums)?;
+            let mut sums: BTreeMap<ResourcePartLabels, u64> = BTreeMap::new();
+            resources.iter().for_each(|it| *sums.entry(own.of_resource(it)).or_default() += value(it));
+            gauges(&mut encoder, name, help, sums.iter().map(|(labels, sum)| (labels, *sum)))?;
         }
-        let heard = self.heard_seconds();
-        let mut objects: BTreeMap<CollectionLabels, u64> = BTreeMap::new();
-        let mut synced: BTreeMap<CollectionLabels, u64> = BTreeMap::new();
-        let mut ages: BTreeMap<CollectionLabels, u64> = BTreeMap::new();
-        let mut relists: BTreeMap<CollectionLabels, u64> = BTreeMap::new();
-        let mut unknown: BTreeMap<NamedResourceLabels, BTreeSet<&str>> = BTreeMap::new();
-        for collection in &collections {
-            let (cluster, resource) = (&collection.cluster, &collection.resource);
-            let labels = || CollectionLabels { cluster: cluster.clone(), resource: resource.clone() };
-            *objects.entry(labels()).or_default() += collection.objects;
-            *relists.entry(labels()).or_default() += collection.relists;
-            // Where namespaces are read one by one, all of them count.
-            let of_all = synced.entry(labels()).or_insert(1);
-            *of_all = (*of_all).min(u64::from(!collection.is_behind()));
-            let of_unknown = unknown.entry(NamedResourceLabels { resource: resource.clone() }).or_default();
-            let age = match collection.state {
-                CollectionState::Current => heard.get(cluster).copied().unwrap_or_default(),
-                CollectionState::Stale => collection.seconds,
-                CollectionState::Unknown => {
-                    of_unknown.insert(cluster);
-                    continue;
-                }
-            };
-            let oldest = ages.entry(labels()).or_default();
-            *oldest = (*oldest).max(age);
+        let held = HeldCollections::of(&collections, &own, &self.heard_seconds());
+        for (name, help, value) in OF_COLLECTIONS {
+            let values = held.by_cluster.iter().filter_map(|(labels, it)| Some((labels, value(it)?)));
+            gauges(&mut encoder, name, help, values)?;
         }
-        gauges(&mut encoder, "tributary_cached_objects", "Objects held per cluster and resource", objects)?;
-        let help = "1 where the objects of a resource in a cluster are complete and up to date";
-        gauges(&mut encoder, "tributary_cacher_synced", help, synced)?;
-        let help = "Age of what is held, where something is: since its changes ceased, or its cluster was last heard";
-        gauges(&mut encoder, "tributary_collection_age_seconds", help, ages)?;
-        let help = "Clusters of which a resource has never been read";
-        let unknown = unknown.into_iter().map(|(labels, clusters)| (labels, clusters.len() as u64));
-        gauges(&mut encoder, "tributary_unknown_clusters", help, unknown.collect())?;
+        let help = "Clusters of which a resource has never been read, and that do not forbid it";
+        let unknown = held.unread.iter().map(|(labels, it)| (labels, it.unknown.len() as u64));
+        gauges(&mut encoder, "tributary_unknown_clusters", help, unknown)?;
+        let help = "Clusters that forbid to list a resource, or a namespace of it that is read by itself";
+        let forbidden = held.unread.iter().map(|(labels, it)| (labels, it.forbidden.len() as u64));
+        gauges(&mut encoder, "tributary_forbidden_clusters", help, forbidden)?;
         let help = "Complete lists taken anew, because changes were lost";
         let mut family = encoder.encode_descriptor("tributary_relists", help, None, MetricType::Counter)?;
-        for (labels, count) in relists {
-            ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
+        let mut relists = self.relists.lock();
+        for (labels, count) in relists.update(&collections, &own) {
+            ConstCounter::new(*count).encode(family.encode_family(labels)?)?;
         }
         Ok(())
     }
 }
 
-fn labels_of(report: &ResourceReport) -> ResourceLabels {
-    let (group, version, resource) = (&*report.group, &*report.version, &*report.resource);
-    ResourceLabels { group: group.into(), version: version.into(), resource: resource.into() }
-}
-
-fn gauges<Labels: EncodeLabelSet>(
+fn gauges<'a, Labels: EncodeLabelSet + 'a>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
-    values: BTreeMap<Labels, u64>,
+    values: impl Iterator<Item = (&'a Labels, u64)>,
 ) -> fmt::Result {
     let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
     for (labels, value) in values {
-        ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX)).encode(family.encode_family(&labels)?)?;
+        ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX)).encode(family.encode_family(labels)?)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn collection(cluster: &str, namespace: Option<&str>, state: CollectionState) -> CollectionReport {
+        CollectionReport {
+            cluster: cluster.to_owned(),
+            resource: "pods".to_owned(),
+            namespace: namespace.map(str::to_owned),
+            state,
+            objects: 10,
+            seconds: 7,
+            ..CollectionReport::default()
+        }
+    }
+
+    #[test]
+    fn what_a_cluster_forbids_is_not_unknown() {
+        use CollectionState::{Current, Unknown};
+        let forbidden = CollectionReport { forbidden: true, ..collection("namespaces-only", None, Unknown) };
+        let collections = [
+            forbidden,
+            collection("namespaces-only", Some("mine"), Current),
+            collection("out-of-reach", None, Unknown),
+            collection("well", None, Current),
+        ];
+        let heard = BTreeMap::from([("well".to_owned(), 3)]);
+        let own = OwnSeries::of(&[], &collections);
+        let held = HeldCollections::of(&collections, &own, &heard);
+        let unread = held.unread.values().next().unwrap();
+        assert_eq!(unread.unknown, BTreeSet::from(["out-of-reach"]));
+        assert_eq!(unread.forbidden, BTreeSet::from(["namespaces-only"]));
+        let told: Vec<_> =
+            held.by_cluster.iter().map(|(labels, it)| (&*labels.cluster, it.is_behind, it.age)).collect();
+        assert_eq!(told, [("namespaces-only", true, Some(0)), ("out-of-reach", true, None), ("well", false, Some(3))]);
+    }
+
+    #[test]
+    fn what_is_told_together_is_as_old_as_the_oldest_of_it() {
+        use CollectionState::{Current, Stale};
+        let collections = [
+            collection("a", Some("x"), Current),
+            collection("a", Some("y"), Stale),
+            collection("a", Some("z"), Current),
+        ];
+        let heard = BTreeMap::from([("a".to_owned(), 2)]);
+        let held = HeldCollections::of(&collections, &OwnSeries::of(&[], &collections), &heard);
+        let told: Vec<_> = held.by_cluster.values().collect();
+        assert_eq!(told, [&HeldCollection { objects: 30, is_behind: true, age: Some(7) }]);
+    }
 }

@@ -108,6 +108,10 @@ async fn health_checks_and_metrics_say_what_the_report_says() {
         let labels = [&*format!("cluster=\"{cluster}\""), resource];
         assert_eq!(metric(&fixture, "tributary_cacher_synced", &labels), Some(synced), "{cluster} {resource}");
     }
+    // What a cluster forbids is no trouble of ours: those that allow single namespaces alone are served as well.
+    for (name, clusters) in [("tributary_unknown_clusters", 0), ("tributary_forbidden_clusters", 1)] {
+        assert_eq!(metric(&fixture, name, &["\"services\""]), Some(clusters), "{name}");
+    }
 }
 
 #[tokio::test]

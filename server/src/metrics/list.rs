@@ -235,7 +235,7 @@ pub const METRICS: &[MetricDescription] = &[
         help: "Age of what is held, where something is: since its changes ceased, or its cluster was last heard",
         meaning: "How old what is held of a resource of a cluster may be: the time since the cluster was last \
          heard, or since the changes of this resource ceased to arrive. What was never read has no age: \
-         `tributary_unknown_clusters` counts it.",
+         `tributary_unknown_clusters` and `tributary_forbidden_clusters` count it.",
         shown_by: &["cluster"],
         is_objective: true,
     },
@@ -245,11 +245,24 @@ pub const METRICS: &[MetricDescription] = &[
         kind: MetricKind::Gauge,
         unit: None,
         labels: &["resource"],
-        help: "Clusters of which a resource has never been read",
-        meaning: "Clusters of which this resource has not been read yet. Its reads lack them, or are refused \
-         (`partial: Deny`).",
+        help: "Clusters of which a resource has never been read, and that do not forbid it",
+        meaning: "Clusters of which this resource has not been read yet, though they do not forbid it. Its reads \
+         lack them, or are refused (`partial: Deny`).",
         shown_by: &["resource"],
         is_objective: true,
+    },
+    MetricDescription {
+        name: "tributary_forbidden_clusters",
+        section: Section::Clusters,
+        kind: MetricKind::Gauge,
+        unit: None,
+        labels: &["resource"],
+        help: "Clusters that forbid to list a resource, or a namespace of it that is read by itself",
+        meaning: "Clusters that answer 403 to a list of this resource in all namespaces, or in one that is read by \
+         itself. Where a cluster allows us single namespaces alone, this is how it should be; where it should \
+         show all of them, it lacks a role.",
+        shown_by: &["resource"],
+        is_objective: false,
     },
     MetricDescription {
         name: "tributary_relists_total",
@@ -259,7 +272,9 @@ pub const METRICS: &[MetricDescription] = &[
         labels: &["cluster", "resource"],
         help: "Complete lists taken anew, because changes were lost",
         meaning: "How often a resource of a cluster was listed anew since it is followed, because changes were \
-         lost: a 410 of the cluster, a restored cluster. Watches are told the differences alone.",
+         lost: a 410 of the cluster, a restored cluster. Watches are told the differences alone. Lists that are made \
+         [where no bookmarks come](decisions/0006-collections-without-bookmarks.md) are not counted. Where namespaces \
+         are read one by one, it is how often the one of them was that was listed most often.",
         shown_by: &["cluster"],
         is_objective: true,
     },

@@ -59,6 +59,7 @@ async fn what_is_told_of_clusters_has_the_lists_labels() {
     for name in [
         "tributary_collection_age_seconds",
         "tributary_unknown_clusters",
+        "tributary_forbidden_clusters",
         "tributary_relists_total",
         "tributary_cacher_synced",
         "tributary_endpoint_reachable",
