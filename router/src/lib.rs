@@ -117,7 +117,7 @@ use flow_control::{FlowMetrics, GovernedPlaces};
 use openapi::OpenApi;
 use report::{ClusterReport, LimitReport};
 use rights::{ReadableCache, RightsMirror};
-use topology::{Cluster, EndpointMetrics, Fleet};
+use topology::{Cluster, EndpointMetrics, Fleet, MemberLimitMetrics};
 use views::Views;
 use views::held_metrics::HeldMetrics;
 
@@ -189,6 +189,8 @@ impl Router {
         metrics.set_limits(&config.limits);
         let endpoints = EndpointMetrics::of(&fleet);
         metrics.register(|registry| registry.register_collector(Box::new(endpoints)));
+        let member_limits = MemberLimitMetrics::of(&fleet);
+        metrics.register(|registry| registry.register_collector(Box::new(member_limits)));
         let policies = Policies { secrets_by_name: config.shared.is_some(), ..config.policies };
         let policies = Arc::new(ArcSwap::from_pointee(policies));
         let views = Views::new(Arc::clone(&fleet), Arc::clone(&policies), Arc::clone(&metrics), config.limits.clone());

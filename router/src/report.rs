@@ -20,8 +20,8 @@ pub const PATH: &str = "/tributary/status";
 
 /// From which part of a bound on it is worth a look, in percent. 75: of what is shared among clients one alone is
 /// refused from 37 % on and the last quarter is for those who hold little, so beyond this somebody is refused, or soon
-/// will be.
-const NEAR_PERCENT: u64 = 75;
+/// will be. The alerts on bounds that are shared go by it, too.
+pub const NEAR_PERCENT: u64 = 75;
 
 /// How this process and its clusters are. Times are whole seconds before the report was made.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

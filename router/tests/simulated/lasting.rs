@@ -50,6 +50,12 @@ async fn watches_of_one_client_leave_room_for_others_and_for_what_is_served_from
     let exposition = fixture.router.metrics().expose();
     assert!(exposition.contains(r#"tributary_limit_used{limit="long_running_to_member"} 48"#), "{exposition}");
     assert!(exposition.contains(r#"tributary_limit_refused_total{limit="long_running_to_member"} 1"#), "{exposition}");
+    for line in [
+        "limit{cluster=\"a\",limit=\"long_running_to_member\"} 128",
+        "limit_used{cluster=\"a\",limit=\"long_running_to_member\"} 48",
+    ] {
+        assert!(exposition.contains(&format!("tributary_member_{line}\n")), "{line}: {exposition}");
+    }
     // What names a protocol without asking for it is no upgrade, which would have a connection of its own.
     let mut request = Request::get(format!("/clusters/a{CONFIG_MAPS}?watch=1")).header("upgrade", "x");
     request.extensions_mut().unwrap().insert(Peer(([127, 0, 0, 1], 1).into()));

@@ -520,9 +520,36 @@ pub const METRICS: &[MetricDescription] = &[
         unit: None,
         labels: &["limit"],
         help: "How much of a limit is used now",
-        meaning: "How much of a shared bound is used now: `requests_in_flight`, `long_running_requests`, \
-         `held_bytes`, `short_to_member`, `watches_to_member`, `long_running_to_member`.",
+        meaning: "How much of a shared bound is used now: `requests_in_flight`, `held_bytes`, and in the [shared \
+         mode](shared-mode.md) `long_running_requests` and `upgraded_connections`. In one person's own endpoint the last \
+         two are not shared, and not told here: what lasts is among `tributary_endpoint_outstanding_requests`. \
+         `short_to_member`, `watches_to_member` and `long_running_to_member` are of all clusters together; their \
+         bounds are those of each, which `tributary_member_limit` has.",
         shown_by: &["limit"],
+        is_objective: false,
+    },
+    MetricDescription {
+        name: "tributary_member_limit",
+        section: Section::Governance,
+        kind: MetricKind::Gauge,
+        unit: None,
+        labels: &["cluster", "limit"],
+        help: "The bounds of clients' requests to a cluster",
+        meaning: "How many [requests of clients](operating.md#requests-to-one-cluster) may be under way at a cluster, all its \
+         endpoints together: `short_to_member`, `watches_to_member` (of its own view; over HTTP/1.1 they are among \
+         the next) and `long_running_to_member`.",
+        shown_by: &["cluster", "limit"],
+        is_objective: false,
+    },
+    MetricDescription {
+        name: "tributary_member_limit_used",
+        section: Section::Governance,
+        kind: MetricKind::Gauge,
+        unit: None,
+        labels: &["cluster", "limit"],
+        help: "How much of a cluster's limit is used now",
+        meaning: "How many of these are under way.",
+        shown_by: &["cluster", "limit"],
         is_objective: false,
     },
     MetricDescription {

@@ -9,6 +9,7 @@ pub(crate) struct Alert {
     /// For how long that has to hold before.
     lasts: &'static str,
     severity: &'static str,
+    /// What is so, with the labels of what it is raised for.
     summary: &'static str,
     /// What it means, and what to do.
     description: &'static str,
@@ -44,12 +45,12 @@ pub(crate) const ALERTS: &[Alert] = &[
     },
     Alert {
         name: "TributaryRelists",
-        expression: "sum by (job, instance, cluster) (increase(tributary_relists_total[30m])) > 10",
+        expression: "max by (job, instance, cluster) (increase(tributary_relists_total[30m])) > 10",
         lasts: "5m",
         severity: "warning",
-        summary: "Cluster {{ $labels.cluster }} is listed anew again and again.",
+        summary: "A resource of cluster {{ $labels.cluster }} is listed anew again and again.",
         description: "Changes of {{ $labels.cluster }} are lost before they are read, which costs it complete lists: its \
-                      history is short, or the way there is too slow.",
+                      history is short, or the way there is too slow. The metric's labels say of which resource.",
     },
     Alert {
         name: "TributaryVersionsExpired",
@@ -90,11 +91,22 @@ pub(crate) const ALERTS: &[Alert] = &[
     },
     Alert {
         name: "TributaryLimitNear",
-        expression: "tributary_limit_used / on (job, instance, limit) tributary_limit > 0.9",
+        expression: "tributary_limit_used / on (job, instance, limit) tributary_limit >= 0.75",
         lasts: "10m",
         severity: "warning",
         summary: "{{ $value | humanizePercentage }} of the limit {{ $labels.limit }} are used.",
-        description: "What comes beyond it is refused with 429.",
+        description: "The last quarter is for those who hold little: whoever wants more of it is refused with 429.",
+    },
+    Alert {
+        name: "TributaryMemberLimitNear",
+        expression: "tributary_member_limit_used \
+                     / on (job, instance, cluster, limit) tributary_member_limit >= 0.75",
+        lasts: "10m",
+        severity: "warning",
+        summary: "{{ $value | humanizePercentage }} of the limit {{ $labels.limit }} of cluster {{ $labels.cluster }} \
+                  are used.",
+        description: "The last quarter is for those who hold little: whoever sends more there is refused with 429. Reads \
+                      that memory answers are not among these.",
     },
     Alert {
         name: "TributaryLimitRefuses",
@@ -115,7 +127,9 @@ pub(crate) const ALERTS: &[Alert] = &[
     },
     Alert {
         name: "TributaryEndpointDown",
-        expression: "max by (job, cluster, endpoint) (tributary_endpoint_reachable) == 0",
+        // One that is drained may well be switched off.
+        expression: "max by (job, cluster, endpoint) (tributary_endpoint_reachable) == 0 \
+                     unless max by (job, cluster, endpoint) (tributary_endpoint_left_out{reason=\"drain\"}) == 1",
         lasts: "10m",
         severity: "warning",
         summary: "No replica reaches {{ $labels.endpoint }} of cluster {{ $labels.cluster }}.",

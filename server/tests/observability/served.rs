@@ -63,6 +63,8 @@ async fn what_is_told_of_clusters_has_the_lists_labels() {
         "tributary_relists_total",
         "tributary_cacher_synced",
         "tributary_endpoint_reachable",
+        "tributary_member_limit",
+        "tributary_member_limit_used",
         "apiserver_watch_events_total",
     ] {
         assert!(!exposed[name].labels.is_empty(), "no sample of {name}");
