@@ -10,9 +10,9 @@ pub(crate) struct Alert {
     lasts: &'static str,
     severity: &'static str,
     /// What is so, with the labels of what it is raised for.
-    summary: &'static str,
+    pub(crate) summary: &'static str,
     /// What it means, and what to do.
-    description: &'static str,
+    pub(crate) description: &'static str,
 }
 
 /// Every alert.
@@ -176,11 +176,4 @@ pub(crate) fn rules() -> String {
         ));
     }
     text
-}
-
-/// The metrics that an expression names: ours, and kube-apiserver's, have an underscore.
-pub(crate) fn metrics_of(expression: &str) -> impl Iterator<Item = &str> {
-    let words = expression.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-    let is_metric = |word: &&str| ["tributary_", "apiserver_", "authentication_"].iter().any(|it| word.starts_with(it));
-    words.filter(is_metric)
 }

@@ -10,10 +10,12 @@
 mod alerts;
 mod dashboard;
 mod exposition;
+mod promql;
+mod raised;
 mod served;
 mod table;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,6 +25,7 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use tributary_flow_control::{Limited, MaxRequestsInflight, SchemaKind};
 use tributary_policy::{Mode, Outcome, Policy, Rule};
+use tributary_router::report::NEAR_PERCENT;
 use tributary_router::{DispatchSettings, FlowSettings, PlacePolicies, PlaceSchemas, Router, RouterConfig};
 use tributary_server::access_log::AccessLog;
 use tributary_server::audit::Auditor;
@@ -32,6 +35,7 @@ use tributary_server::metrics::{METRICS, MetricKind, ServerMetrics};
 use tributary_server::replicas::ReplicaMetrics;
 use tributary_server::traces::{Tracer, TracingConfiguration};
 
+use alerts::Alert;
 use exposition::{Exposed, exposed};
 
 /// The environment variable that makes [`what_is_made_from_the_list_is_committed`] write it.
@@ -96,19 +100,70 @@ async fn labels_are_the_lists() {
 
 #[test]
 fn alerts_name_metrics_of_the_list_and_the_dashboard_all_of_them() {
-    let listed: BTreeMap<&str, &[&str]> = METRICS.iter().map(|metric| (metric.name, metric.labels)).collect();
     for alert in alerts::ALERTS {
-        let named: Vec<_> = alerts::metrics_of(alert.expression).collect();
+        let named: Vec<_> = promql::metrics_of(alert.expression).collect();
         assert!(!named.is_empty(), "{} names no metric", alert.name);
         for name in named {
-            let name = name.strip_suffix("_bucket").unwrap_or(name);
-            assert!(listed.contains_key(name), "{} goes by {name}, which is not in the list", alert.name);
+            assert!(labels_of(name).is_some(), "{} goes by {name}, which is not in the list", alert.name);
         }
     }
     let dashboard = dashboard::dashboard();
     for metric in METRICS {
         assert!(dashboard.contains(metric.name), "the dashboard lacks {}", metric.name);
     }
+}
+
+#[test]
+fn alerts_name_labels_that_their_metrics_have() {
+    for Alert { name, expression, summary, description, .. } in alerts::ALERTS {
+        for (labels, metrics) in promql::named_labels(expression) {
+            assert!(!metrics.is_empty(), "{name}: nothing has {labels:?}");
+            for metric in metrics {
+                let known = labels_of(metric).unwrap_or_else(|| panic!("{name}: {metric} is not in the list"));
+                let unknown: Vec<_> = labels.iter().filter(|label| !known.contains(label)).collect();
+                assert!(unknown.is_empty(), "{name}: {metric} has no labels {unknown:?}");
+            }
+        }
+        let of_metric = || promql::metrics_of(expression).next().and_then(labels_of);
+        let told = promql::grouped_by(expression).or_else(of_metric).unwrap();
+        for label in promql::labels_of_template(summary).chain(promql::labels_of_template(description)) {
+            assert!(told.contains(&label), "{name}: what it is raised for has no label {label}");
+        }
+    }
+}
+
+/// `tributary status` shows the same bounds as near.
+#[test]
+fn alerts_on_shared_bounds_begin_where_the_program_finds_them_near() {
+    let near = format!(" >= {}", NEAR_PERCENT as f64 / 100.0);
+    for name in ["TributaryLimitNear", "TributaryMemberLimitNear"] {
+        let alert = alerts::ALERTS.iter().find(|alert| alert.name == name).unwrap();
+        assert!(alert.expression.ends_with(&near), "{name}: {} and {near}", alert.expression);
+    }
+}
+
+/// Or the alert would drop it.
+#[tokio::test]
+async fn what_is_used_of_a_limit_is_told_beside_the_limit() {
+    let text = everything().await;
+    let of = |metric: &str| -> BTreeSet<String> {
+        let lines = text.lines().filter_map(|line| line.strip_prefix(metric)?.strip_prefix("{limit=\""));
+        lines.filter_map(|rest| Some(rest.split_once('"')?.0.to_owned())).collect()
+    };
+    let (limits, used) = (of("tributary_limit"), of("tributary_limit_used"));
+    // The bounds of single clusters are told by cluster.
+    let alone: Vec<_> = used.difference(&limits).filter(|limit| !limit.ends_with("_to_member")).collect();
+    assert!(used.contains("held_bytes") && alone.is_empty(), "{alone:?} have no limit");
+}
+
+/// The labels of a metric of the list, by the name of its samples or of a histogram's, and those that Prometheus adds.
+fn labels_of(name: &str) -> Option<Vec<&'static str>> {
+    let (name, added) = match name.strip_suffix("_bucket") {
+        Some(histogram) => (histogram, &["job", "instance", "le"][..]),
+        None => (name, &["job", "instance"][..]),
+    };
+    let metric = METRICS.iter().find(|metric| metric.name == name)?;
+    Some([metric.labels, added].concat())
 }
 
 /// The exposition of a process in which everything is configured that has metrics.

@@ -4,14 +4,15 @@ use crate::context::{Case, TestContext, cases};
 use crate::deployment::deploy;
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
-use std::{collections::BTreeSet, fs, path::Path, process::Command};
+use std::{fs, path::Path, process::Command};
 use tributary_e2e::guard;
 
 pub(super) fn cases() -> Vec<Case> {
     cases!["observability::alerts"; promtool_takes_the_rules_and_their_tests_pass, promtool_takes_the_dashboards_queries]
 }
 
-/// The rules' tests: which series raise which alert, and which do not.
+/// The rules' tests: which series raise which alert, and which do not. That each alert has both is for the server's
+/// tests to say.
 const TESTS: &str = include_str!("alerts-tests.yaml");
 
 /// Runs promtool; it is to succeed.
@@ -33,16 +34,7 @@ async fn promtool_takes_the_rules_and_their_tests_pass(context: TestContext) -> 
     let folder = guard::temporary_folder("alerts")?;
     let tests = folder.path().join("tests.yaml");
     fs::write(&tests, TESTS.replace("RULES", &rules))?;
-    promtool(&context, &["test", "rules", path_of(&tests)?]).await?;
-
-    let text = fs::read_to_string(rules)?;
-    let names = |text: &str, mark: &str| -> BTreeSet<String> {
-        let named = text.lines().filter_map(|line| line.trim().strip_prefix(mark));
-        named.map(|name| name.trim().to_owned()).collect()
-    };
-    // Each is raised by one test, and by another one not.
-    ensure!(names(&text, "- alert:") == names(TESTS, "alertname:"), "not each alert has its tests");
-    Ok(())
+    promtool(&context, &["test", "rules", path_of(&tests)?]).await
 }
 
 async fn promtool_takes_the_dashboards_queries(context: TestContext) -> anyhow::Result<()> {

@@ -1,0 +1,76 @@
+//! The cases with which promtool tests the alert rules (`e2e/tests/e2e/observability`): each alert has one that raises
+//! it and one that does not, of series that there are.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::alerts::ALERTS;
+use crate::{labels_of, promql, root};
+
+/// Where the cases are.
+const CASES: &str = "e2e/tests/e2e/observability/alerts-tests.yaml";
+
+/// promtool's file of tests, as far as it is looked at.
+#[derive(Deserialize)]
+struct Cases {
+    tests: Vec<Case>,
+}
+
+#[derive(Deserialize)]
+struct Case {
+    name: String,
+    input_series: Vec<Series>,
+    alert_rule_test: Vec<Expectation>,
+}
+
+#[derive(Deserialize)]
+struct Series {
+    series: String,
+}
+
+#[derive(Deserialize)]
+struct Expectation {
+    alertname: String,
+    /// Nothing is raised where it is missing.
+    #[serde(default)]
+    exp_alerts: Vec<Value>,
+}
+
+fn cases() -> Cases {
+    let text = fs::read_to_string(root().join(CASES)).unwrap();
+    serde_json::from_value(serde_saphyr::from_str(&text).unwrap()).unwrap()
+}
+
+#[test]
+fn each_alert_has_a_case_that_raises_it_and_one_that_does_not() {
+    let all: BTreeSet<&str> = ALERTS.iter().map(|alert| alert.name).collect();
+    let cases = cases();
+    let expectations: Vec<_> = cases.tests.iter().flat_map(|case| &case.alert_rule_test).collect();
+    for (is_raised, what) in [(true, "raised"), (false, "not raised")] {
+        let so = expectations.iter().filter(|expectation| expectation.exp_alerts.is_empty() != is_raised);
+        let so: BTreeSet<&str> = so.map(|expectation| expectation.alertname.as_str()).collect();
+        assert_eq!(so, all, "{what}");
+    }
+}
+
+#[test]
+fn cases_are_of_series_that_there_are() {
+    for Case { name, input_series, .. } in cases().tests {
+        for Series { series } in input_series {
+            let Some(metric) = promql::metrics_of(&series).next() else {
+                assert_eq!(series, "other", "{name}: what is no metric of ours");
+                continue;
+            };
+            let known = labels_of(metric).unwrap_or_else(|| panic!("{name}: {metric} is not in the list"));
+            for (labels, _) in promql::named_labels(&series) {
+                assert!(
+                    labels.iter().all(|label| known.contains(label)),
+                    "{name}: {metric} has {known:?}, not {labels:?}"
+                );
+            }
+        }
+    }
+}
