@@ -17,6 +17,11 @@ const PODS: usize = 3;
 
 /// What a router is told of a member that is reached from within this process.
 pub(crate) async fn setup(member: &Arc<SimulatedCluster>) -> ClusterSetup {
+    setup_tuned(member, ClientTuning::default()).await
+}
+
+/// As [`setup`], of a member whose client behaves so.
+pub(crate) async fn setup_tuned(member: &Arc<SimulatedCluster>, tuning: ClientTuning) -> ClusterSetup {
     let mut config = kube::Config::new(Uri::from_static("http://member.invalid"));
     config.auth_info.token = Some(member.token().to_owned().into());
     let dialed = Arc::clone(member);
@@ -24,8 +29,7 @@ pub(crate) async fn setup(member: &Arc<SimulatedCluster>) -> ClusterSetup {
         std::future::ready(dialed.dial().map(|stream| -> BoxIo { Box::new(stream) }).map_err(Into::into))
     }));
     let name = ClusterName::new(member.name()).unwrap();
-    let client =
-        ClusterClient::connect_through(connector, name.clone(), config, ClientTuning::default()).await.unwrap();
+    let client = ClusterClient::connect_through(connector, name.clone(), config, tuning).await.unwrap();
     ClusterSetup {
         name,
         client: Ok(client),

@@ -1,10 +1,15 @@
 //! What the report says of a fleet, and that everything that is made of it says the same.
 
-use tributary_router::Report;
-use tributary_router::report::{ClusterCondition, CollectionState};
-use tributary_simulator::{Rejection, RequestKind};
+use std::sync::Arc;
+use std::time::Duration;
 
-use crate::harness::{CONFIG_MAPS, Fixture, SOON, items, until};
+use tributary_proxy::{ClientTuning, Probe};
+use tributary_router::report::{ClusterCondition, CollectionState};
+use tributary_router::{Policies, Report};
+use tributary_simulator::{Rejection, RequestKind, Simulator};
+
+use crate::fleet::setup_tuned;
+use crate::harness::{CONFIG_MAPS, Fixture, SOON, config, items, router, until};
 
 /// The value of a metric, by its name and parts of its labels.
 fn metric(fixture: &Fixture, name: &str, parts: &[&str]) -> Option<u64> {
@@ -146,6 +151,23 @@ async fn the_bounds_that_clients_share_are_told_as_they_are_used() {
         assert_eq!(used(limit).map(|(_, used)| used), Some(0), "{limit}");
     }
     drop(watch);
+}
+
+/// A cluster that is probed once an hour is asked what it serves every 12 s at least, whether anything happens or not.
+#[tokio::test(start_paused = true)]
+async fn what_is_held_of_a_cluster_that_is_hardly_ever_probed_is_not_told_as_old() {
+    let member = Arc::new(Simulator::start_in_process(config("a")).unwrap());
+    let probe = Probe { interval: Duration::from_secs(3600), ..Probe::default() };
+    let setup = setup_tuned(&member, ClientTuning { probe, ..ClientTuning::default() }).await;
+    let fixture = Fixture { members: Vec::new(), router: router(Policies::default()) };
+    fixture.router.set_clusters(vec![setup]);
+    fixture.router.asked_once(SOON).await;
+    fixture.get(CONFIG_MAPS).await.ok();
+    for second in 0..600 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let age = metric(&fixture, "tributary_collection_age_seconds", &["\"configmaps\""]);
+        assert!(age.is_some_and(|age| age <= 13), "{age:?} s old after {second} s");
+    }
 }
 
 /// What members chose is in it as they wrote it, and no credential is.

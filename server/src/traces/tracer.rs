@@ -85,3 +85,41 @@ impl Tracer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tracer(sampling_rate_per_million: u32) -> Arc<Tracer> {
+        let endpoint = "http://localhost:4317".to_owned();
+        Tracer::start(&TracingConfiguration { endpoint, sampling_rate_per_million }).unwrap()
+    }
+
+    /// What is given is more than seven standard deviations about what is to be expected.
+    #[tokio::test]
+    async fn so_many_of_a_million_are_sampled_by_chance() {
+        for (rate, expected) in [
+            (0, 0..=0),
+            (1, 0..=10),
+            (10_000, 780..=1_220),
+            (250_000, 24_000..=26_000),
+            (999_999, 99_990..=100_000),
+            (1_000_000, 100_000..=100_000),
+        ] {
+            let tracer = tracer(rate);
+            let sampled = (0..100_000).filter(|_| tracer.samples(None)).count();
+            assert!(expected.contains(&sampled), "{rate}: {sampled} of 100,000");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_belongs_to_a_trace_is_sampled_where_that_is() {
+        for rate in [0, 500_000, 1_000_000] {
+            let tracer = tracer(rate);
+            for is_sampled in [false, true] {
+                let parent = Parent { trace_id: 1, span_id: 1, is_sampled };
+                assert!((0..100).all(|_| tracer.samples(Some(parent)) == is_sampled), "{rate} {is_sampled}");
+            }
+        }
+    }
+}
