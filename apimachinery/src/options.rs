@@ -4,7 +4,7 @@
 mod timeout;
 
 use crate::Status;
-use crate::query::Query;
+use crate::query::{Query, check_one_reading};
 use crate::selector::{FieldSelector, LabelSelector, SelectorBounds};
 use crate::status::FieldError;
 pub use timeout::Timeout;
@@ -178,12 +178,9 @@ impl Parameters {
 }
 
 fn decoded(query: Option<&str>) -> Result<Query<'_>, Status> {
-    let query = Query::parse(query);
-    if query.is_malformed() {
-        // kube-apiserver leaves such a parameter out; a selector left out selects everything.
-        return Err(Status::bad_request("the query has a parameter that does not decode"));
-    }
-    Ok(query)
+    // kube-apiserver leaves out what does not decode; a selector left out selects everything.
+    check_one_reading(query)?;
+    Ok(Query::parse(query))
 }
 
 fn text(query: &Query<'_>, name: &str) -> Option<String> {

@@ -1,9 +1,22 @@
 //! The parameters of a query string, read as a kube-apiserver reads them.
 //!
 //! Of a parameter given twice the first value counts; a pair that does not decode (a bad percent escape, a `;`) is no
-//! parameter, as in Go's `url.ParseQuery`.
+//! parameter, and one that is no UTF-8 is one, as in Go's `url.ParseQuery`. Others may read something else, but where
+//! [`check_one_reading`] finds nothing.
 
 use std::borrow::Cow;
+
+use crate::Status;
+
+/// How many parameters a query may have that is to be read the same everywhere. 1,000: reads and writes have up to ten.
+/// A member that was built with a Go before 1.25 reads all there are, and a later one none at all of more than 10,000.
+pub const PARAMETERS_MAX: usize = 1_000;
+
+/// How many parameters Go reads; of a query with more it reads none (`defaultMaxParams` of `net/url`, Go 1.26).
+const GO_PARAMETERS_MAX: usize = 10_000;
+
+/// How much of a parameter's name is told, in characters: Kubernetes' own have up to 27.
+const TOLD_NAME_CHARS: usize = 64;
 
 /// The parameters of a query string, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -13,15 +26,20 @@ pub struct Query<'a> {
 }
 
 impl<'a> Query<'a> {
-    /// Reads a query string without its `?`.
+    /// Reads a query string without its `?`. Bytes that are no UTF-8 become U+FFFD: Go keeps them.
     pub fn parse(query: Option<&'a str>) -> Self {
+        let query = query.unwrap_or_default();
+        if parameters(query) > GO_PARAMETERS_MAX {
+            return Self { pairs: Vec::new(), malformed: true };
+        }
         let mut parsed = Self::default();
-        for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            match (decode(name), decode(value)) {
-                (Some(name), Some(value)) if !pair.contains(';') => parsed.pairs.push((name, value)),
-                _ => parsed.malformed = true,
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            if pair.contains(';') || !escapes_are_valid(pair) {
+                parsed.malformed = true;
+                continue;
             }
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            parsed.pairs.push((decode(name), decode(value)));
         }
         parsed
     }
@@ -34,10 +52,10 @@ impl<'a> Query<'a> {
     /// A boolean parameter: absent is `None`; `0` and `false` (in any case) are false;
     /// everything else, the empty text too, is true.
     pub fn bool(&self, name: &str) -> Option<bool> {
-        self.get(name).map(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
+        self.get(name).map(|value| value != "0" && !folds_to_false(value))
     }
 
-    /// Whether something was left out because it does not decode.
+    /// Whether something was left out: a pair that does not decode, or all of too many.
     pub fn is_malformed(&self) -> bool {
         self.malformed
     }
@@ -48,16 +66,62 @@ impl<'a> Query<'a> {
     }
 }
 
-/// Resolves `+` and percent escapes; `None` for what is malformed.
-fn decode(text: &str) -> Option<Cow<'_, str>> {
-    if !text.contains(['+', '%']) {
-        return Some(Cow::Borrowed(text));
+/// Whether a text is `false` for Go's `strings.EqualFold` (`Convert_Slice_string_To_bool` in apimachinery), to which
+/// the long s is an s.
+fn folds_to_false(value: &str) -> bool {
+    value.eq_ignore_ascii_case("false")
+        || (value.contains('\u{17f}') && value.replace('\u{17f}', "s").eq_ignore_ascii_case("false"))
+}
+
+/// Checks that everybody who reads a query reads the same: Kubernetes answers as if a pair that does not decode were
+/// not there, and what is no UTF-8, or is very much, is read by some and not by others. Whoever decides by a query of
+/// which a member reads something else decides about another request. Allocates only where there are escapes.
+///
+/// # Errors
+/// 400 that names the parameter, and says how it is to be sent.
+pub fn check_one_reading(query: Option<&str>) -> Result<(), Status> {
+    let query = query.unwrap_or_default();
+    if parameters(query) > PARAMETERS_MAX {
+        return Err(Status::bad_request(format!(
+            "too many query parameters: there may be {PARAMETERS_MAX} at most; send fewer"
+        )));
     }
-    if !escapes_are_valid(text) {
-        return None;
+    if !query.contains([';', '%']) {
+        return Ok(());
+    }
+    for pair in query.split('&') {
+        if let Some(fault) = fault(pair) {
+            let name: String = pair.split('=').next().unwrap_or_default().chars().take(TOLD_NAME_CHARS).collect();
+            return Err(Status::bad_request(format!("the query parameter {name:?} {fault}")));
+        }
+    }
+    Ok(())
+}
+
+/// Why a pair is not read the same by everybody, and what to do.
+fn fault(pair: &str) -> Option<&'static str> {
+    if pair.contains(';') {
+        return Some("has a semicolon: write it as %3B, and write & between parameters");
+    }
+    if !escapes_are_valid(pair) {
+        return Some("has an invalid percent escape: write a percent sign as %25");
+    }
+    let is_text = percent_encoding::percent_decode_str(pair).decode_utf8().is_ok();
+    (!is_text).then_some("is not UTF-8 once it is decoded: percent-encode the UTF-8 bytes of its text")
+}
+
+/// How many parameters Go counts: empty ones, too.
+fn parameters(query: &str) -> usize {
+    query.bytes().filter(|byte| *byte == b'&').count() + 1
+}
+
+/// Resolves `+` and percent escapes, all of which are valid.
+fn decode(text: &str) -> Cow<'_, str> {
+    if !text.contains(['+', '%']) {
+        return Cow::Borrowed(text);
     }
     let spaced = text.replace('+', " ");
-    percent_encoding::percent_decode_str(&spaced).decode_utf8().ok().map(|text| Cow::Owned(text.into_owned()))
+    Cow::Owned(percent_encoding::percent_decode_str(&spaced).decode_utf8_lossy().into_owned())
 }
 
 /// Whether each `%` is followed by two hexadecimal digits.
@@ -74,18 +138,83 @@ pub(crate) fn escapes_are_valid(text: &str) -> bool {
 mod tests {
     use super::*;
 
+    /// What Go 1.26's `url.ParseQuery` makes of it: its pairs in order, and whether it has an error. Where Go has bytes
+    /// that are no UTF-8 there is U+FFFD.
     #[test]
-    fn first_value_counts_and_malformed_pairs_are_none() {
-        let query = Query::parse(Some("a=1&a=2&b=x%20y+z&c&=v&d=%zz&e=1;f=2&g=a=b&%68=h"));
-        assert_eq!(query.get("a"), Some("1"));
-        assert_eq!(query.get("b"), Some("x y z"));
-        assert_eq!(query.get("c"), Some(""));
-        assert_eq!((query.get("d"), query.get("e"), query.get("f")), (None, None, None));
-        assert_eq!(query.get("g"), Some("a=b"));
-        assert_eq!(query.get("h"), Some("h"));
-        assert!(query.is_malformed());
-        assert!(!Query::parse(None).is_malformed());
-        assert_eq!(Query::parse(Some("a=%ff")).get("a"), None, "not UTF-8");
+    fn what_go_reads_is_read() {
+        let many = |count: usize| format!("watch=1{}", "&".repeat(count - 1));
+        let (most, too_many) = (many(10_000), many(10_001));
+        let rows: [(&str, &[(&str, &str)], bool); 24] = [
+            ("", &[], false),
+            ("a", &[("a", "")], false),
+            ("a=", &[("a", "")], false),
+            ("a=1&a=2", &[("a", "1"), ("a", "2")], false),
+            ("=v", &[("", "v")], false),
+            ("=", &[("", "")], false),
+            ("&&a=1&", &[("a", "1")], false),
+            ("g=a=b", &[("g", "a=b")], false),
+            ("b=x%20y+z%2B", &[("b", "x y z+")], false),
+            ("limit+=1", &[("limit ", "1")], false),
+            ("%68=h", &[("h", "h")], false),
+            ("%26=%3D", &[("&", "=")], false),
+            ("a=%00", &[("a", "\0")], false),
+            ("a=%3B", &[("a", ";")], false),
+            ("a=%ff", &[("a", "\u{fffd}")], false),
+            ("%ff=1&a=%c3", &[("\u{fffd}", "1"), ("a", "\u{fffd}")], false),
+            ("a=%c3%a4\u{e4}", &[("a", "\u{e4}\u{e4}")], false),
+            ("a=%zz&b=1", &[("b", "1")], true),
+            ("%zz=1&b=1", &[("b", "1")], true),
+            ("a=%&b=%4", &[], true),
+            ("a=1;b=2&c=3", &[("c", "3")], true),
+            (";", &[], true),
+            (&most, &[("watch", "1")], false),
+            (&too_many, &[], true),
+        ];
+        for (query, pairs, is_malformed) in rows {
+            let shown = &query[..query.len().min(40)];
+            let parsed = Query::parse(Some(query));
+            assert_eq!(parsed.iter().collect::<Vec<_>>(), pairs, "{shown}");
+            assert_eq!(parsed.is_malformed(), is_malformed, "{shown}");
+        }
+        assert_eq!(Query::parse(None), Query::default());
+        let twice = Query::parse(Some("a=%ff&a=2"));
+        assert_eq!((twice.get("a"), twice.get("b")), (Some("\u{fffd}"), None), "the first counts");
+    }
+
+    #[test]
+    fn what_is_not_read_the_same_by_everybody_is_refused_with_what_to_do() {
+        let many = |count: usize| format!("watch=1{}", "&".repeat(count - 1));
+        let most = many(PARAMETERS_MAX);
+        let clear = ["", "&&", "=", "a=1&a=2", "a+b=%20%2B", "%C3%A4=\u{e4}", "a=%00", "a=%3B%25", "x=%F0%9F%90%B3"];
+        for query in clear.into_iter().chain([most.as_str()]) {
+            assert_eq!(check_one_reading(Some(query)), Ok(()), "{query}");
+        }
+        assert_eq!(check_one_reading(None), Ok(()));
+        let semicolon = "has a semicolon: write it as %3B, and write & between parameters";
+        let escape = "has an invalid percent escape: write a percent sign as %25";
+        let text = "is not UTF-8 once it is decoded: percent-encode the UTF-8 bytes of its text";
+        let long = "k".repeat(10_000) + "=%ff";
+        for (query, name, fault) in [
+            ("a=1&watch=%ff", "watch", text),
+            ("fieldSelector=metadata.name!=%ff&fieldSelector=metadata.name=pub", "fieldSelector", text),
+            ("%ff=1", "%ff", text),
+            ("%c3=%a4", "%c3", text),
+            ("a=%c3%28", "a", text),
+            ("a=%ed%a0%80", "a", text),
+            ("a=1;b=2", "a", semicolon),
+            ("a;b", "a;b", semicolon),
+            ("limit=%zz", "limit", escape),
+            ("%=1", "%", escape),
+            ("a=%4", "a", escape),
+            (long.as_str(), &long[..64], text),
+        ] {
+            let status = check_one_reading(Some(query)).unwrap_err();
+            let message = format!("the query parameter {name:?} {fault}");
+            assert_eq!((status.code, status.message), (400, message), "{query}");
+        }
+        let status = check_one_reading(Some(&many(PARAMETERS_MAX + 1))).unwrap_err();
+        let message = "too many query parameters: there may be 1000 at most; send fewer";
+        assert_eq!((status.code, status.message.as_str()), (400, message));
     }
 
     #[test]
@@ -98,6 +227,9 @@ mod tests {
             ("watch=0", Some(false)),
             ("watch=false", Some(false)),
             ("watch=False", Some(false)),
+            ("watch=fal%C5%BFe", Some(false)),
+            ("watch=fal%C5%BF", Some(true)),
+            ("watch=%ff", Some(true)),
             ("watch=0&watch=1", Some(false)),
             ("watching=1", None),
         ] {

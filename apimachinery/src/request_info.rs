@@ -1,16 +1,16 @@
 //! What a request asks for, read from its method, path and query.
 //!
 //! Follows kube-apiserver's `endpoints/request/requestinfo.go`, with two differences: a prefix `/clusters/<name>`, or a
-//! host of its own ([`Mount`]), addresses one cluster, and a path that some hop or member could read differently than
-//! it is read here is refused instead of guessed at. Authorization and routing both rest on this one reading, so
-//! nothing is ever normalised.
+//! host of its own ([`Mount`]), addresses one cluster, and a path or query that some hop or member could read
+//! differently than it is read here is refused instead of guessed at. Authorization and routing both rest on this one
+//! reading, so nothing is ever normalised.
 
 pub mod requested_resource;
 
 use std::borrow::Cow;
 use std::fmt;
 
-use crate::query::{Query, escapes_are_valid};
+use crate::query::{Query, check_one_reading, escapes_are_valid};
 use crate::selector::FieldSelector;
 use crate::{ClusterName, GroupVersionResource, Mount, ObjectKey, Status};
 
@@ -203,7 +203,9 @@ impl RequestInfo {
     ///
     /// # Errors
     /// * 400 `BadRequest` for what is malformed: escapes that are none, text that is not UTF-8, control characters,
-    ///   names with `%`.
+    ///   names with `%`; of a request for a resource also in its query, and for one that is not read the same by
+    ///   everybody ([`check_one_reading`]). What passes untouched (`proxy`, `exec`, …) has a query of its receiver's
+    ///   own, by which nothing is decided here.
     /// * 404 `NotFound` for what is well-formed and can name nothing: empty segments (one slash at the end is ignored),
     ///   `.` and `..`, encoded slashes, names with `\`, a cluster that cannot be a cluster's name.
     pub fn parse_at(mount: &Mount, method: &str, path: &str, query: Option<&str>) -> Result<Self, Status> {
@@ -213,6 +215,9 @@ impl RequestInfo {
         let (verb, target) = match parsed {
             None => (non_resource_verb(method), RequestTarget::NonResource),
             Some((legacy_watch, mut request)) => {
+                if !request.is_opaque() {
+                    check_one_reading(query)?;
+                }
                 let verb = resource_verb(method, &mut request, legacy_watch, query);
                 (verb, RequestTarget::Resource(request))
             }

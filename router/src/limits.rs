@@ -66,8 +66,9 @@ pub const SELECTOR: SelectorBounds = SelectorBounds { requirements: 128, values:
 /// are what proxies let a whole request line have.
 pub const NAME_BYTES: usize = 8 << 10;
 
-/// How many parameters a query may have. Reads and writes have up to ten; those of exec and of workloads are passed on
-/// untouched, and not counted. kube-apiserver has no bound but the length of a request.
+/// How many parameters a query may have in the merged view. Reads and writes have up to ten; those of exec and of
+/// workloads are passed on untouched, and not counted. kube-apiserver has no bound but the length of a request; of a
+/// cluster's own view it is [`PARAMETERS_MAX`](tributary_apimachinery::query::PARAMETERS_MAX).
 pub const QUERY_PARAMETERS: usize = 64;
 
 /// How many groups, values of extras and the like a client may ask to be at once, each of which a cluster is asked

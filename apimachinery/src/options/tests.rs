@@ -80,7 +80,10 @@ fn conversion_errors_are_400() {
         ("labelSelector=x%20y", "unable to parse requirement: found 'y', expected: in, notin, =, ==, !=, gt, lt"),
         ("fieldSelector=blurb", "invalid selector: 'blurb'; can't understand 'blurb'"),
         ("limit=x&labelSelector=%3D", r#"strconv.ParseInt: parsing "x": invalid syntax"#),
-        ("labelSelector=%zz", "the query has a parameter that does not decode"),
+        (
+            "labelSelector=%zz",
+            r#"the query parameter "labelSelector" has an invalid percent escape: write a percent sign as %25"#,
+        ),
     ] {
         let status = list(query).unwrap_err();
         assert_eq!((status.code, status.reason.as_str(), status.message.as_str()), (400, "BadRequest", message));

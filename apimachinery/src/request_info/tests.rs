@@ -135,6 +135,69 @@ fn watches() {
     }
 }
 
+/// A member would read another verb or another name, or reads one today and not after its next upgrade.
+#[test]
+fn what_a_query_says_has_one_reading_or_is_refused() {
+    let many = format!("watch=1{}", "&".repeat(10_000));
+    let queries = [
+        // Its first selector counts at a kube-apiserver, and selects everything but a name that nobody has.
+        "fieldSelector=metadata.name!=%ff&fieldSelector=metadata.name=pub",
+        "watch=%ff",
+        // Go reads none of more than 10,000 parameters.
+        many.as_str(),
+        "watch=1;limit=1",
+        "limit=1&fieldSelector=metadata.name=%zz",
+        "%ff=1",
+    ];
+    let paths = [
+        "/api/v1/namespaces/n/secrets",
+        "/apis/apps/v1/deployments",
+        "/api/v1/watch/pods",
+        "/api/v1/namespaces/n/pods/p",
+        "/api/v1/namespaces/n/pods/p/status",
+        "/apis/subresources.kubevirt.io/v1/namespaces/n/virtualmachineinstances/v/console",
+    ];
+    let eu = Mount::Cluster(ClusterName::new("eu").unwrap());
+    for (query, path) in queries.into_iter().flat_map(|query| paths.map(|path| (query, path))) {
+        let shown = &query[..query.len().min(40)];
+        for method in ["GET", "HEAD", "DELETE", "PATCH", "OPTIONS"] {
+            let merged = RequestInfo::parse(method, path, Some(query)).expect_err(shown);
+            assert_eq!((merged.code, merged.reason.as_str()), (400, "BadRequest"), "{method} {path}?{shown}");
+            let prefixed = RequestInfo::parse(method, &format!("/clusters/eu{path}"), Some(query));
+            assert_eq!(prefixed.as_ref(), Err(&merged), "{method} {path}?{shown}");
+            assert_eq!(RequestInfo::parse_at(&eu, method, path, Some(query)), Err(merged), "{method} {path}?{shown}");
+        }
+    }
+    assert_eq!(
+        RequestInfo::parse("GET", "/api/v1/pods", Some("watch=%ff")).unwrap_err().message,
+        r#"the query parameter "watch" is not UTF-8 once it is decoded: percent-encode the UTF-8 bytes of its text"#
+    );
+}
+
+/// It is its receiver's own, and changes neither verb nor name.
+#[test]
+fn the_query_of_what_passes_untouched_is_not_looked_at() {
+    let many = "a=1&".repeat(20_000) + "watch=1";
+    let queries = ["watch=1", "a;b", "x=%zz", "watch=%ff", "fieldSelector=metadata.name=other", many.as_str()];
+    for (method, path) in [
+        ("GET", "/api/v1/namespaces/n/services/s/proxy/"),
+        ("POST", "/api/v1/namespaces/n/services/s:80/proxy/a"),
+        ("GET", "/api/v1/nodes/n/proxy/logs"),
+        ("GET", "/api/v1/namespaces/n/pods/p/exec"),
+        ("GET", "/api/v1/namespaces/n/pods/p/attach"),
+        ("POST", "/api/v1/namespaces/n/pods/p/portforward"),
+        ("GET", "/api/v1/namespaces/n/pods/p/log"),
+        ("GET", "/version"),
+        ("GET", "/openapi/v3/apis/apps/v1"),
+    ] {
+        let plain = RequestInfo::parse(method, path, None).unwrap();
+        for query in queries {
+            let shown = &query[..query.len().min(40)];
+            assert_eq!(RequestInfo::parse(method, path, Some(query)).as_ref(), Ok(&plain), "{method} {path}?{shown}");
+        }
+    }
+}
+
 #[test]
 fn paths_of_no_resource() {
     for (method, target, expected) in [

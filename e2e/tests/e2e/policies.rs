@@ -10,7 +10,10 @@ use tributary_e2e::{Kubectl, TestCluster, Tributary, guard, namespace};
 const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) fn cases() -> Vec<Case> {
-    cases!["policies"; kubectl_is_told_what_policies_deny_and_they_change_while_it_runs]
+    cases!["policies";
+        kubectl_is_told_what_policies_deny_and_they_change_while_it_runs,
+        a_query_that_can_be_read_in_two_ways_passes_no_policy,
+    ]
 }
 
 /// The first member has these policies, the second none.
@@ -112,5 +115,56 @@ async fn kubectl_is_told_what_policies_deny_and_they_change_while_it_runs(contex
     write(folder.path(), members, &json!({}))?;
     eventually(SOON, async || kubectl.ok(&own).await.map(drop)).await?;
     kubectl.ok(&["delete", &of(first), "-n", &name]).await?;
+    Ok(())
+}
+
+/// What is no UTF-8 counts at a kube-apiserver: it would list and watch what policies took for something else.
+async fn a_query_that_can_be_read_in_two_ways_passes_no_policy(context: TestContext) -> anyhow::Result<()> {
+    let members = context.fixture.pair().await?;
+    let first = members[0].name();
+    let folder = guard::temporary_folder("policies-query")?;
+    let public = json!({"rules": [{
+        "verbs": ["list"], "apiGroups": [""], "resources": ["secrets"], "resourceNames": ["public"],
+    }]});
+    let denied = json!({"dispatchPolicies": [
+        public,
+        deny("secrets are not listed", &["list", "watch"], &["secrets"]),
+        deny("nobody follows these", &["watch"], &["configmaps"]),
+        pass(),
+    ]});
+    write(folder.path(), members, &denied)?;
+    let tributary = context.fixture.watch_log(Tributary::configured(folder.path()).start().await?).await;
+    let http = tributary.http().await?;
+    let name = namespace::unique_name("policies-query");
+    namespace::create(&name, &[&members[0]]).await?;
+    let (secrets, maps) =
+        (format!("/api/v1/namespaces/{name}/secrets"), format!("/api/v1/namespaces/{name}/configmaps"));
+    for (path, object) in [(&secrets, "public"), (&secrets, "private"), (&maps, "one")] {
+        let kind = if path == &secrets { "Secret" } else { "ConfigMap" };
+        let body = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": object}});
+        members[0].http().post(path, &body).send().await?.expect(201)?;
+    }
+    let own = |path: &str| format!("/clusters/{first}{path}");
+    eventually(SOON, async || {
+        let said = http.get(&own(&secrets)).send().await?.expect(403)?.text();
+        ensure!(said.contains("secrets are not listed"), "{said}");
+        http.get(&own(&format!("{secrets}?fieldSelector=metadata.name%3Dpublic"))).send().await?.expect(200)?;
+        Ok(())
+    })
+    .await?;
+    let selects_all = format!("{secrets}?fieldSelector=metadata.name!=%ff&fieldSelector=metadata.name=public");
+    let follows = format!("{maps}?watch=%ff&timeoutSeconds=1");
+    // What the kube-apiserver itself makes of them.
+    let listed = members[0].http().get(&selects_all).send().await?.expect(200)?.text();
+    ensure!(listed.contains("\"private\""), "{listed}");
+    let followed = members[0].http().get(&follows).send().await?.expect(200)?.text();
+    ensure!(followed.contains("\"ADDED\""), "{followed}");
+    for (path, parameter) in [(&selects_all, "fieldSelector"), (&follows, "watch")] {
+        for path in [own(path), path.clone()] {
+            let said = http.get(&path).send().await?.expect(400)?.json()?;
+            let words = format!("the query parameter \"{parameter}\" is not UTF-8");
+            ensure!(said["message"].as_str().is_some_and(|said| said.starts_with(&words)), "{path}: {said}");
+        }
+    }
     Ok(())
 }

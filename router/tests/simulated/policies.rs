@@ -91,6 +91,50 @@ async fn the_merged_view_refuses_what_its_policies_deny() {
     assert!(!fixture.router.metrics().expose().contains("tributary_dispatch_policy_total{"));
 }
 
+/// A member that reads a query otherwise than policies do would answer what nobody decided about.
+#[tokio::test]
+async fn a_query_that_can_be_read_in_two_ways_is_sent_nowhere() {
+    let fixture = Fixture::start(["a"]).await;
+    let public = Rule { resource_names: texts(&["pub"]), ..rule(&["list"], &["secrets"]) };
+    let public = Policy { rules: vec![public], ..Policy::default() };
+    let policies = vec![public, deny("not these", rule(&["*"], &["secrets"])), pass()];
+    fixture.router.set_dispatch(of_cluster("a", policies));
+    let secrets = "/api/v1/namespaces/only-here/secrets";
+    let came = || {
+        let log = fixture.member("a").control().request_log();
+        log.iter().filter(|line| line.contains("only-here")).count()
+    };
+    let many = format!("watch=1{}", "&".repeat(10_000));
+    let text = |name: &str| format!("the query parameter {name:?} is not UTF-8 once it is decoded");
+    for (query, words) in [
+        ("fieldSelector=metadata.name!=%ff&fieldSelector=metadata.name=pub", text("fieldSelector")),
+        ("watch=%ff", text("watch")),
+        (many.as_str(), "too many query parameters".to_owned()),
+        ("watch=1;limit=1", "the query parameter \"watch\" has a semicolon".to_owned()),
+        ("fieldSelector=metadata.name=pub&limit=%zz", "the query parameter \"limit\" has an invalid".to_owned()),
+    ] {
+        for answer in [
+            fixture.get(&format!("/clusters/a{secrets}?{query}")).await,
+            fixture.client().at_host_of("a").get(&format!("{secrets}?{query}")).await,
+            fixture.get(&format!("{secrets}?{query}")).await,
+        ] {
+            let said = answer.refused(400);
+            assert!(said.starts_with(&words), "{said}");
+        }
+    }
+    assert_eq!(came(), 0);
+    // What is read in one way goes on, or is denied.
+    let named = "fieldSelector=metadata.name%3Dpub";
+    fixture.get(&format!("/clusters/a{secrets}?{named}")).await.ok();
+    fixture.client().at_host_of("a").get(&format!("{secrets}?{named}")).await.ok();
+    assert_eq!(came(), 2);
+    assert!(fixture.get(&format!("/clusters/a{secrets}")).await.refused(403).starts_with("not these"));
+    // A workload's query is its own.
+    let proxied = "/api/v1/namespaces/only-here/services/s/proxy/?a;b&x=%ff&y=%zz";
+    assert_eq!(fixture.get(&format!("/clusters/a{proxied}")).await.code, 200);
+    assert_eq!(came(), 3);
+}
+
 /// Case 17 of the contract with users of KubeGateway.
 #[tokio::test]
 async fn what_no_policy_takes_is_sent_nowhere() {

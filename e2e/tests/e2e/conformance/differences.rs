@@ -116,11 +116,11 @@ pub(crate) const LAST_PAGE_OF_A_SELECTION: Difference = Difference {
     reason: "what follows is in memory, and a client is spared an empty page",
 };
 
-/// A query with a pair that does not decode: `limit=%zz`, `a;b`.
+/// A query with a pair that does not decode: `limit=%zz`, `a;b`; or that is no UTF-8: `x=%ff`.
 pub(crate) const UNDECODABLE_QUERY: Difference = Difference {
-    kubernetes: "the pair is left out, and the rest counts",
-    tributary: "400 BadRequest",
-    reason: "a selector or limit that is silently left out shows more than was asked for",
+    kubernetes: "the pair is left out, and the rest counts; what is no UTF-8 is taken as bytes",
+    tributary: "400 BadRequest that names the parameter",
+    reason: "a selector or limit that is silently left out shows more than was asked for, and a request that is read in two ways is judged as one and done as the other",
 };
 
 /// The metadata of a list of nothing.

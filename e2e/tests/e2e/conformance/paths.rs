@@ -130,7 +130,7 @@ async fn more_than_is_looked_at(target: Target) -> anyhow::Result<()> {
 /// A pair of a query that does not decode.
 async fn undecodable_query(target: Target) -> anyhow::Result<()> {
     target.create_map("here", &[]).await?;
-    for query in ["labelSelector=%zz", "labelSelector=a;b"] {
+    for query in ["labelSelector=%zz", "labelSelector=a;b", "x=%ff"] {
         let answer = target.http.get(&target.maps(&format!("?{query}"))).send().await?;
         if target.differs(&UNDECODABLE_QUERY) {
             ensure!(answer.expect(400)?.json()?["reason"] == "BadRequest", "{query}");
