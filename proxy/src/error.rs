@@ -130,6 +130,24 @@ pub enum ForwardError {
         #[source]
         source: SharedError,
     },
+    /// This machine has no more of something that a connection needs: that says nothing of the cluster.
+    #[error(
+        "cluster {cluster}: no connection to {address} could be opened, because {what}: {source}; the cluster is not \
+         at fault: {remedy}"
+    )]
+    Exhausted {
+        /// The cluster.
+        cluster: ClusterName,
+        /// Host and port.
+        address: Arc<str>,
+        /// What is used up.
+        what: &'static str,
+        /// The cause.
+        #[source]
+        source: SharedError,
+        /// What to do about it.
+        remedy: &'static str,
+    },
     /// A connection was not ready in time.
     #[error(
         "cluster {cluster} cannot be reached at {address}: no {step} within {after:?}; check the network, firewalls and proxy-url"
@@ -283,6 +301,7 @@ impl ForwardError {
             | Self::ImpersonationConflict { cluster }
             | Self::Credentials { cluster, .. }
             | Self::Dial { cluster, .. }
+            | Self::Exhausted { cluster, .. }
             | Self::DialTimeout { cluster, .. }
             | Self::NoEndpoint { cluster, .. }
             | Self::Unreachable { cluster, .. }
@@ -306,6 +325,7 @@ impl ForwardError {
             Self::Path { .. } | Self::UpgradeRefused { .. } => StatusCode::BAD_REQUEST,
             Self::ImpersonationConflict { .. } => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Dial { .. }
+            | Self::Exhausted { .. }
             | Self::DialTimeout { .. }
             | Self::NoEndpoint { .. }
             | Self::Unreachable { .. }
@@ -338,6 +358,7 @@ impl ForwardError {
     pub(crate) fn at_endpoint(&self) -> String {
         match self {
             Self::Dial { source, .. } => source.to_string(),
+            Self::Exhausted { what, source, remedy, .. } => format!("{what}: {source}; {remedy}"),
             Self::DialTimeout { step, after, .. } => format!("no {step} within {after:?}"),
             Self::Tls { server_name, source, remedy, .. } => {
                 format!("TLS failed for server name {server_name}: {source}; {remedy}")
@@ -350,7 +371,7 @@ impl ForwardError {
         }
     }
 
-    /// Whether a connection could not be made.
+    /// Whether a connection could not be made, and not for want of what this machine has.
     pub(crate) fn is_of_dial(&self) -> bool {
         matches!(self, Self::Dial { .. } | Self::DialTimeout { .. } | Self::Tls { .. } | Self::Handshake { .. })
     }
@@ -363,11 +384,13 @@ impl ForwardError {
         }
     }
 
-    /// Whether another endpoint of the member may do better: no connection was made, or none had room.
+    /// Whether another endpoint of the member may do better: no connection was made, or none had room. Local ports are
+    /// used up for each address alone.
     pub(crate) fn is_of_endpoint(&self) -> bool {
         matches!(
             self,
             Self::Dial { .. }
+                | Self::Exhausted { .. }
                 | Self::DialTimeout { .. }
                 | Self::NoEndpoint { .. }
                 | Self::Unreachable { .. }

@@ -22,6 +22,7 @@
 pub(crate) mod connection_task;
 pub(crate) mod connections;
 pub(crate) mod dial;
+pub(crate) mod exhaustion;
 pub(crate) mod http1;
 pub(crate) mod line;
 pub(crate) mod proofs;

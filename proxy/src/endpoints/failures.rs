@@ -38,8 +38,11 @@ impl Failures {
             return error;
         }
         match of_endpoints.last() {
-            // There is no more room at any, which waiting alone helps.
-            Some((_, error)) if of_endpoints.iter().all(|(_, error)| matches!(error, ForwardError::Full { .. })) => {
+            // There is no more room at any, which waiting alone helps, or nothing here to open a connection with.
+            Some((_, error))
+                if of_endpoints.iter().all(|(_, error)| matches!(error, ForwardError::Full { .. }))
+                    || of_endpoints.iter().all(|(_, error)| matches!(error, ForwardError::Exhausted { .. })) =>
+            {
                 return error.clone();
             }
             // The tasks that tend them find it out a moment later: whoever is told of it is not to be told meanwhile

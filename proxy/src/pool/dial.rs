@@ -20,6 +20,7 @@ use crate::credentials::Current;
 use crate::credentials::certificate::Certificate;
 use crate::error::{ConnectError, ForwardError, SharedError};
 use crate::pool::connection_task::{ConnectionTask, Starter};
+use crate::pool::exhaustion::Exhaustion;
 use crate::pool::line::{BoxIo, Lines};
 use crate::pool::proofs::ServerProofs;
 use crate::pool::read_ahead::ReadAhead;
@@ -183,7 +184,8 @@ impl Dialer {
     /// `http2` is what it is for where HTTP/2 is spoken.
     ///
     /// # Errors
-    /// `Dial`, `DialTimeout`, `Tls` or `Handshake`; `Credentials` where the client certificate cannot be used.
+    /// `Dial`, `Exhausted`, `DialTimeout`, `Tls` or `Handshake`; `Credentials` where the client certificate cannot be
+    /// used.
     pub(crate) async fn dial(
         &self,
         protocols: Protocols,
@@ -229,12 +231,19 @@ impl Dialer {
     async fn connect(&self, deadline: Instant) -> Result<BoxIo, ForwardError> {
         match timeout_at(deadline, self.connector.clone().oneshot(self.target.dial_uri())).await {
             Err(_) => Err(self.timed_out("TCP connection")),
-            Ok(Err(error)) => Err(ForwardError::Dial {
-                cluster: self.cluster.clone(),
-                address: self.target.address.clone(),
-                source: Arc::new(OneLine(error)),
-            }),
+            Ok(Err(error)) => Err(self.not_connected(error)),
             Ok(Ok(stream)) => Ok(self.lines.attach(stream)),
+        }
+    }
+
+    /// Why there is no byte stream: the endpoint does not give one, or this machine cannot open any.
+    fn not_connected(&self, error: BoxError) -> ForwardError {
+        let (cluster, address) = (self.cluster.clone(), self.target.address.clone());
+        let exhausted = Exhaustion::of(&*error);
+        let source: SharedError = Arc::new(OneLine(error));
+        match exhausted {
+            Some(Exhaustion { what, remedy }) => ForwardError::Exhausted { cluster, address, what, source, remedy },
+            None => ForwardError::Dial { cluster, address, source },
         }
     }
 

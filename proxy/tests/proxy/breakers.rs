@@ -15,7 +15,8 @@ use tower::util::BoxCloneSyncService;
 use tributary_apimachinery::ClusterName;
 use tributary_apimachinery::body::BoxError;
 use tributary_proxy::{
-    BoxIo, BreakerTuning, ClientTuning, ClusterClient, ForwardError, LeftOutReason, OwnToken, Probe, RequestIdentity,
+    BoxIo, BreakerTuning, ClientTuning, ClusterClient, ForwardError, LeftOutReason, OwnToken, Probe, ReachabilityState,
+    RequestIdentity, Sent,
 };
 
 use crate::endpoints::{Gate, client_with};
@@ -30,6 +31,11 @@ struct Scene {
 
 impl Scene {
     async fn new(breaker: BreakerTuning) -> Self {
+        Self::failing(breaker, || BoxError::from("connection refused")).await
+    }
+
+    /// As [`new`](Self::new), of a connector that fails so.
+    async fn failing(breaker: BreakerTuning, failure: fn() -> BoxError) -> Self {
         let (dials, refuses) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(true)));
         let (counted, refusing) = (dials.clone(), refuses.clone());
         let connector = BoxCloneSyncService::new(tower::service_fn(move |_: http::Uri| {
@@ -39,7 +45,7 @@ impl Scene {
                 // Others find the dial under way.
                 tokio::time::sleep(Duration::from_millis(10)).await;
                 if refused {
-                    return Err(BoxError::from("connection refused"));
+                    return Err(failure());
                 }
                 let (near, far) = tokio::io::duplex(1 << 20);
                 tokio::spawn(serve(far));
@@ -110,6 +116,38 @@ async fn after_failures_in_a_row_nothing_is_dialed_until_one_request_tries() {
     assert_eq!((scene.at_once(20).await, scene.dials()), (1, 5), "one tries, and the others do not wait for it");
     assert_eq!(scene.at_once(20).await, 20);
     assert_eq!((scene.openings(), scene.client.endpoints()[0].left_out.clone()), (1, None));
+}
+
+/// Whoever has this machine's ports or files used up is not to have everybody cut off from a member that is well.
+#[tokio::test(start_paused = true)]
+async fn what_is_used_up_here_is_held_against_no_endpoint() {
+    let failures: [(fn() -> BoxError, [&str; 2]); 2] = [
+        (
+            || std::io::Error::from(std::io::ErrorKind::AddrNotAvailable).into(),
+            ["this machine has no free local port for it", "net.ipv4.ip_local_port_range"],
+        ),
+        // EMFILE.
+        (
+            || std::io::Error::from_raw_os_error(24).into(),
+            ["this process has as many files open as it may", "ulimit -n"],
+        ),
+    ];
+    for (failure, words) in failures {
+        let scene = Scene::failing(BreakerTuning::default(), failure).await;
+        for dials in 1..=2 * BreakerTuning::default().consecutive_failures {
+            let error = scene.ask().await.unwrap_err();
+            assert!(matches!(error, ForwardError::Exhausted { .. }), "{error:?}");
+            assert_eq!((error.status_code(), error.sent()), (StatusCode::SERVICE_UNAVAILABLE, Sent::No));
+            let text = error.to_string();
+            assert!(words.iter().all(|word| text.contains(word)) && text.contains("is not at fault"), "{text}");
+            assert_eq!(u32::try_from(scene.dials()), Ok(dials), "it is tried each time");
+        }
+        let endpoint = &scene.client.endpoints()[0];
+        assert_eq!((endpoint.breaker_openings, endpoint.left_out.clone()), (0, None));
+        assert!(matches!(endpoint.reachability.state, ReachabilityState::Unknown), "{:?}", endpoint.reachability);
+        scene.refuses.store(false, Ordering::SeqCst);
+        assert_eq!(scene.ask().await.unwrap(), StatusCode::OK);
+    }
 }
 
 #[tokio::test(start_paused = true)]
