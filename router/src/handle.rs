@@ -11,7 +11,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use tokio::time::Instant;
 use tributary_apimachinery::{Mount, RequestClass, RequestInfo, Verb};
-use tributary_proxy::headers::{Recipient, upgrade_protocol};
+use tributary_proxy::headers::Recipient;
 
 use crate::admission::{self, Admitted};
 use crate::body::{self, Body};
@@ -30,7 +30,7 @@ use crate::request_trace::RequestTrace;
 use crate::topology::Cluster;
 use crate::unknown_rights::{self, RightsUnknown};
 use crate::view::standing;
-use crate::{Router, User, asked, confinement, deadline, grounds, health, response};
+use crate::{Router, User, asked, confinement, deadline, grounds, health, response, switching};
 use observe::Noted;
 
 /// When a client is to come back that asks for a resource which only clusters that were not asked yet may serve,
@@ -69,8 +69,7 @@ impl Router {
             Ok(info) => {
                 tracing::debug!(user = user.info.username, verb = %info.verb, path, "request");
                 trace.note_served(|| observe::served_resource(info, &configuration.union));
-                // As whoever sends it on reads it: nothing else becomes a tunnel.
-                let may_switch = matches!(upgrade_protocol(message.headers()), Ok(Some(_)));
+                let may_switch = switching::asks_to_switch(message.headers_mut(), info);
                 let received = Received { info, query, is_head, may_switch, preferences: &preferences };
                 let mut noted = Noted::nothing();
                 let answer = self.answer(message, received, &configuration, user, &mut noted).await;

@@ -54,6 +54,7 @@ mod selection;
 mod served_resources;
 mod stages;
 mod stream_over;
+mod switching;
 pub mod testing;
 mod topology;
 mod unknown_rights;

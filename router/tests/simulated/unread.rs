@@ -4,7 +4,7 @@ use http::{Request, Response};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tributary_apimachinery::body::{self, Body};
-use tributary_proxy::{ClientTuning, Windows};
+use tributary_proxy::{ClientTuning, Places, Windows};
 use tributary_router::{ClusterSetup, Peer, Policies, Policy, User};
 use tributary_simulator::SimulatorConfig;
 
@@ -85,26 +85,64 @@ async fn answers_that_one_client_does_not_read_leave_room_for_others() {
     assert_eq!(call(&fixture, 1, Request::get(&own), body::empty()).await.status(), 200);
 }
 
+/// A request that asks for its connection to be switched, which can be.
+fn switching(method: &str, path: &str) -> http::request::Builder {
+    let request = Request::builder().method(method).uri(path).header("connection", "Upgrade");
+    request.header("upgrade", "websocket").extension(hyper::upgrade::on(Request::new(())))
+}
+
 /// A member answers a request that names an upgrade as any other where there is nothing to switch to.
 #[tokio::test]
 async fn an_upgrade_that_is_none_takes_a_place() {
     let fixture = with_few_connections().await;
-    let own = format!("/clusters/a{CONFIG_MAPS}");
-    let ask = async |port| {
-        let mut request = Request::get(&own).header("connection", "Upgrade").header("upgrade", "websocket");
-        // Its connection could switch.
-        request = request.extension(hyper::upgrade::on(Request::new(())));
-        call(&fixture, port, request, body::empty()).await
-    };
+    // An aggregated server could switch; there is none.
+    let own = "/clusters/a/apis/example.com/v1/namespaces/default/widgets/w";
+    let ask = async |port| call(&fixture, port, switching("GET", own), body::empty()).await;
     let mut unread = Vec::new();
     for _ in 0..20 {
         unread.push(ask(1).await);
     }
-    let given = unread.iter().filter(|answer| answer.status() == 200).count();
+    let given = unread.iter().filter(|answer| answer.status() == 404).count();
     assert_eq!(given, 2, "of six one client has two");
-    assert!(unread.iter().all(|answer| [200, 429].contains(&answer.status().as_u16())));
+    assert!(unread.iter().all(|answer| [404, 429].contains(&answer.status().as_u16())));
     drop(unread);
-    assert_eq!(ask(1).await.status(), 200, "what is dropped gives its place back");
+    assert_eq!(ask(1).await.status(), 404, "what is dropped gives its place back");
+}
+
+/// Each upgrade has a connection dialed for it alone. Where nobody can switch, the header is not looked at, as by a
+/// kube-apiserver.
+#[tokio::test]
+async fn an_upgrade_of_what_nobody_switches_has_no_connection_of_its_own() {
+    let fixture = Fixture::start(["a"]).await;
+    let member = fixture.member("a");
+    // Whatever is to have a connection of its own finds no place for that.
+    let tuning = ClientTuning { tunnel_places: Places::new(0), ..ClientTuning::default() };
+    let without = setup_through(member, "a", &[member.url().parse().unwrap()], tuning).await;
+    fixture.router.set_clusters(vec![ClusterSetup { client_generation: 1, ..without }]);
+    fixture.router.asked_once(SOON).await;
+    fixture.put_and_see("a", "x", "").await;
+    let (object, watch) = (format!("{CONFIG_MAPS}/x"), format!("{CONFIG_MAPS}?watch=1"));
+    let new = config_map("new", "").to_string();
+    for (method, path, text, code) in [
+        ("GET", "/version", "", 200),
+        ("GET", "/apis", "", 200),
+        ("GET", CONFIG_MAPS, "", 200),
+        ("GET", object.as_str(), "", 200),
+        ("GET", "/apis/apps/v1/deployments", "", 200),
+        ("POST", CONFIG_MAPS, new.as_str(), 201),
+        ("GET", watch.as_str(), "", 429),
+        ("GET", "/api/v1/namespaces/default/pods/p/exec?command=ls", "", 429),
+        ("GET", "/api/v1/namespaces/default/pods/p/log", "", 429),
+        ("GET", "/api/v1/namespaces/default/services/s/proxy/", "", 429),
+        ("GET", "/apis/subresources.kubevirt.io/v1/namespaces/n/virtualmachineinstances/v/console", "", 429),
+    ] {
+        let request = switching(method, &format!("/clusters/a{path}")).header("content-type", "application/json");
+        let text = if text.is_empty() { body::empty() } else { body::full(text.to_owned()) };
+        let answer = call(&fixture, 1, request, text).await;
+        assert_eq!(answer.status(), code, "{method} {path}");
+    }
+    // The merged view answers as it does without.
+    assert_eq!(call(&fixture, 1, switching("GET", CONFIG_MAPS), body::empty()).await.status(), 200);
 }
 
 /// Over HTTP/2 answers share a connection's flow-control window, which is given back with what is read: those that are

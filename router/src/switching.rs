@@ -1,0 +1,80 @@
+//! Which requests may have their connection switched to another protocol.
+//!
+//! A request that asks for it has a connection to its cluster dialed for it alone. A kube-apiserver does not look at
+//! `Upgrade` where it has nothing to switch to, so that neither is it sent there: whoever writes the header into any
+//! request is not to cost a cluster a TLS handshake for each.
+
+use http::HeaderMap;
+use http::header::UPGRADE;
+use tributary_apimachinery::{RequestInfo, Verb};
+use tributary_proxy::headers::upgrade_protocol;
+
+/// Whether a request asks for its connection to be switched, as whoever sends it on reads it: nothing else becomes a
+/// tunnel. Of one that nobody can switch `Upgrade` is taken out, and it is a request as any other.
+pub(crate) fn asks_to_switch(headers: &mut HeaderMap, info: &RequestInfo) -> bool {
+    if !matches!(upgrade_protocol(headers), Ok(Some(_))) {
+        return false;
+    }
+    let may_switch = may_be_switched(info);
+    if !may_switch {
+        headers.remove(UPGRADE);
+    }
+    may_switch
+}
+
+/// Whether a cluster may have something to switch to: a watch and a log can be read over WebSocket (apiserver
+/// `pkg/endpoints/handlers/watch.go`, `responsewriters/writers.go`), what leads to workloads is opened so, and what
+/// aggregated servers do with their own resources is not known.
+fn may_be_switched(info: &RequestInfo) -> bool {
+    info.resource()
+        .is_some_and(|request| info.verb == Verb::Watch || request.is_opaque() || !request.resource.is_built_in())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(upgrade: &'static str, info: &RequestInfo) -> (bool, bool) {
+        let mut headers = HeaderMap::new();
+        headers.insert("connection", "keep-alive, Upgrade".parse().unwrap());
+        headers.insert(UPGRADE, upgrade.parse().unwrap());
+        let may_switch = asks_to_switch(&mut headers, info);
+        (may_switch, headers.contains_key(UPGRADE))
+    }
+
+    #[test]
+    fn what_nobody_can_switch_is_a_request_as_any_other() {
+        for (method, path, query, may_switch) in [
+            ("GET", "/version", None, false),
+            ("GET", "/openapi/v3/api/v1", None, false),
+            ("GET", "/apis/subresources.kubevirt.io/v1", None, false),
+            ("GET", "/api/v1/namespaces/n/pods", None, false),
+            ("GET", "/api/v1/namespaces/n/pods/p", None, false),
+            ("GET", "/api/v1/namespaces/n/pods/p", Some("watch=1"), false),
+            ("GET", "/api/v1/namespaces/n/pods/p/status", None, false),
+            ("POST", "/api/v1/namespaces/n/pods", None, false),
+            ("POST", "/api/v1/namespaces/n/pods/p/eviction", None, false),
+            ("GET", "/apis/apps/v1/deployments", Some("watch=0"), false),
+            ("GET", "/apis/apps/v1/deployments", Some("watch=1"), true),
+            ("GET", "/api/v1/watch/pods", None, true),
+            ("GET", "/api/v1/namespaces/n/pods/p/log", Some("follow=1"), true),
+            ("GET", "/api/v1/namespaces/n/pods/p/exec", None, true),
+            ("POST", "/api/v1/namespaces/n/pods/p/attach", None, true),
+            ("POST", "/api/v1/namespaces/n/pods/p/portforward", None, true),
+            ("GET", "/api/v1/namespaces/n/services/s:80/proxy/ws", None, true),
+            ("GET", "/api/v1/nodes/n/proxy/exec/n/p/c", None, true),
+            ("GET", "/apis/subresources.kubevirt.io/v1/namespaces/n/virtualmachineinstances/v/console", None, true),
+            ("GET", "/apis/subresources.kubevirt.io/v1/namespaces/n/virtualmachineinstances/v/vnc", None, true),
+            ("GET", "/apis/proxies.clusternet.io/v1alpha1/sockets/c", None, true),
+        ] {
+            for mount in ["", "/clusters/eu"] {
+                let info = RequestInfo::parse(method, &format!("{mount}{path}"), query).unwrap();
+                for upgrade in ["websocket", "SPDY/3.1"] {
+                    assert_eq!(asked(upgrade, &info), (may_switch, may_switch), "{method} {mount}{path} {upgrade}");
+                }
+                // What is no protocol of ours is refused where the request is sent on.
+                assert_eq!(asked("h2c", &info), (false, true), "{method} {mount}{path}");
+            }
+        }
+    }
+}
