@@ -1,7 +1,8 @@
 //! One field of a rule: what it accepts.
 
 use crate::explanation::Reason;
-use crate::pattern::Pattern;
+use crate::names::{Name, is_of_spelling};
+use crate::pattern::{Pattern, Text};
 
 /// What one field of a rule accepts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,15 +65,17 @@ impl<P: Pattern> Entries<P> {
 
     /// Whether the field accepts a request, and by which entry.
     pub(crate) fn verdict<'a>(&self, asked: impl Iterator<Item = P::Asked<'a>> + Clone) -> Reason {
-        let matching = |entries: &[Entry<P>]| {
-            let entry = entries.iter().find(|entry| asked.clone().any(|value| entry.pattern.matches(value)));
-            entry.map(|entry| entry.place)
-        };
+        let is_meant = |pattern: &P| asked.clone().any(|value| pattern.matches(value));
+        self.verdict_by(is_meant, is_meant)
+    }
+
+    /// As [`verdict`](Self::verdict), by what an entry matches and what an inverted one does.
+    fn verdict_by(&self, is_named: impl Fn(&P) -> bool, is_excluded: impl Fn(&P) -> bool) -> Reason {
         match self {
             Self::Any(None) => Reason::Empty,
             Self::Any(Some(place)) => Reason::Entry(*place),
-            Self::Only(entries) => matching(entries).map_or(Reason::NoEntry, Reason::Entry),
-            Self::AllBut(entries) => matching(entries).map_or(Reason::NotExcluded, Reason::Excluded),
+            Self::Only(entries) => first(entries, is_named).map_or(Reason::NoEntry, Reason::Entry),
+            Self::AllBut(entries) => first(entries, is_excluded).map_or(Reason::NotExcluded, Reason::Excluded),
         }
     }
 
@@ -95,6 +98,32 @@ impl<P: Pattern> Entries<P> {
     pub(crate) fn is_nothing(&self) -> bool {
         matches!(self, Self::Only(entries) if entries.is_empty())
     }
+}
+
+impl Entries<Text> {
+    /// As [`verdict`](Self::verdict), of the names of objects, in a policy that denies or in another one.
+    pub(crate) fn verdict_of_name(&self, name: Name<'_>, denies: bool) -> Reason {
+        let (wide, narrow) = (|entry: &Text| name.is_wide(entry), |entry: &Text| name.is_narrow(entry));
+        match denies {
+            true => self.verdict_by(wide, narrow),
+            false => self.verdict_by(narrow, wide),
+        }
+    }
+
+    /// Whether an entry is about how a name is spelled.
+    pub(crate) fn has_spellings(&self) -> bool {
+        match self {
+            Self::Any(_) => false,
+            Self::Only(entries) | Self::AllBut(entries) => {
+                entries.iter().any(|entry| is_of_spelling(entry.pattern.text()))
+            }
+        }
+    }
+}
+
+/// The place of the first entry that is meant.
+fn first<P>(entries: &[Entry<P>], is_meant: impl Fn(&P) -> bool) -> Option<usize> {
+    entries.iter().find(|entry| is_meant(&entry.pattern)).map(|entry| entry.place)
 }
 
 fn all_covered<P: Pattern>(these: &[Entry<P>], by: &[Entry<P>]) -> bool {

@@ -18,26 +18,33 @@ pub(crate) struct Hidden {
 /// The rules that can match something and are surely hidden. A rule that only several others together hide is not
 /// found. Costs a comparison of each pair of rules.
 pub(crate) fn hidden(policies: &[Policy]) -> Vec<Hidden> {
-    let mut earlier: Vec<(Place, Mode, Matcher)> = Vec::new();
+    let mut earlier: Vec<(Place, Mode, Compared)> = Vec::new();
     let mut found = Vec::new();
     for (number, policy) in policies.iter().enumerate() {
         for (rule, written) in policy.rules.iter().enumerate() {
             let place = Place { policy: number, rule };
-            let matcher = Matcher::new(written);
-            if !matches_something(&matcher) {
+            let own = Compared { matcher: Matcher::new(written), denies: policy.denies() };
+            if !matches_something(&own.matcher) {
                 continue;
             }
             // What is only told takes nothing from what acts.
-            let hides = |(_, mode, by): &&(Place, Mode, Matcher)| {
-                (*mode == Mode::Enforce || policy.mode == Mode::Audit) && covers(by, &matcher)
+            let hides = |(_, mode, by): &&(Place, Mode, Compared)| {
+                (*mode == Mode::Enforce || policy.mode == Mode::Audit) && covers(by, &own)
             };
             if let Some((by, ..)) = earlier.iter().find(hides) {
                 found.push(Hidden { rule: place, by: *by });
             }
-            earlier.push((place, policy.mode, matcher));
+            earlier.push((place, policy.mode, own));
         }
     }
     found
+}
+
+/// A rule, as it is compared with others.
+struct Compared {
+    matcher: Matcher,
+    /// Whether its policy denies.
+    denies: bool,
 }
 
 /// Whether no field keeps the rule from ever matching.
@@ -48,13 +55,27 @@ fn matches_something(rule: &Matcher) -> bool {
 }
 
 /// Whether a rule surely matches whatever the other one does.
-fn covers(by: &Matcher, rule: &Matcher) -> bool {
+fn covers(hiding: &Compared, hidden: &Compared) -> bool {
+    let (by, rule) = (&hiding.matcher, &hidden.matcher);
     // In the order in which rules differ most often: each pair of them comes here.
     covers_subject(by, rule)
         && covers_target(by, rule)
         && by.verbs.covers(&rule.verbs, Values::One)
         && by.user_groups.covers(&rule.user_groups, Values::Several)
         && by.user_agents.covers(&rule.user_agents, Values::One)
+        && covers_spellings(hiding, hidden)
+}
+
+/// Whether a rule whose names cover those of another one does so for every spelling of what is proxied. One that denies
+/// takes more of them than it names, and one that does not takes fewer; where both do the same, entries about the
+/// spelling may still differ.
+fn covers_spellings(by: &Compared, rule: &Compared) -> bool {
+    let names_nothing = matches!(by.matcher.resource_names, Entries::Any(_));
+    let has_spellings = || by.matcher.resource_names.has_spellings() || rule.matcher.resource_names.has_spellings();
+    names_nothing
+        || !rule.matcher.takes_proxied()
+        || (by.denies && !rule.denies)
+        || (by.denies == rule.denies && !has_spellings())
 }
 
 fn covers_target(by: &Matcher, rule: &Matcher) -> bool {

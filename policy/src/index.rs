@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 
 use crate::attributes::{DispatchAttributes, DispatchTarget};
 use crate::entries::Entries;
+use crate::names::{Name, is_of_spelling};
 use crate::pattern::{Account, Resource, Text, Word};
 use crate::policy::Mode;
 use crate::rule::Matcher;
@@ -26,6 +27,8 @@ type Hits<'a> = SmallVec<[&'a Mentions; 16]>;
 pub(crate) struct Index {
     /// The rules of policies that act.
     enforced: Vec<u64>,
+    /// Those of policies that deny.
+    denying: Vec<u64>,
     verbs: Texts,
     users: Texts,
     service_accounts: Texts,
@@ -48,13 +51,16 @@ pub(crate) struct First {
 }
 
 impl Index {
-    pub(crate) fn new(rules: &[(Matcher, Mode)]) -> Self {
+    /// Of rules in their order, with the mode of their policy, and whether it denies.
+    pub(crate) fn new(rules: &[(Matcher, Mode, bool)]) -> Self {
         let mut index = Self::default();
-        for (number, (rule, mode)) in rules.iter().enumerate() {
+        for (number, (rule, mode, denies)) in rules.iter().enumerate() {
             let rule_bit = Bit::of(number);
-            index.enforced.resize(rule_bit.block + 1, 0);
-            if *mode == Mode::Enforce {
-                index.enforced[rule_bit.block] |= rule_bit.mask;
+            for (bits, is_one) in [(&mut index.enforced, *mode == Mode::Enforce), (&mut index.denying, *denies)] {
+                bits.resize(rule_bit.block + 1, 0);
+                if is_one {
+                    bits[rule_bit.block] |= rule_bit.mask;
+                }
             }
             index.verbs.add(&rule.verbs, rule_bit, |Word(word)| (word, Extent::Whole));
             index.users.add(&rule.users, rule_bit, extent);
@@ -77,23 +83,23 @@ impl Index {
         let account = asked.service_account().map(|account| self.service_accounts.asked([account]));
         let groups = self.user_groups.asked(asked.groups.iter().map(String::as_str));
         let agent = self.user_agents.asked([asked.user_agent]);
-        let target = match &asked.target {
-            DispatchTarget::Resource(resource) => [
-                self.api_groups.asked([resource.group]),
-                self.resources.asked(resource.resource, resource.subresource),
-                self.resource_names.asked([resource.name]),
-                self.namespaces.asked([resource.namespace]),
-            ]
-            .into(),
-            DispatchTarget::NonResource(path) => {
-                SmallVec::<[Asked<'_>; 4]>::from_iter([self.non_resource_urls.asked([&**path])])
+        let (target, name) = match &asked.target {
+            DispatchTarget::Resource(resource) => {
+                let target = [
+                    self.api_groups.asked([resource.group]),
+                    self.resources.asked(resource.resource, resource.subresource),
+                    self.namespaces.asked([resource.namespace]),
+                ];
+                (SmallVec::<[Asked<'_>; 3]>::from(target), Some(self.asked_name(Name::of(resource))))
             }
+            DispatchTarget::NonResource(path) => (SmallVec::from_iter([self.non_resource_urls.asked([&**path])]), None),
         };
         let matching = |block: usize| {
             let subject = user.block(block) | account.as_ref().map_or(0, |account| account.block(block));
             // Most blocks have no rule left after a few fields; groups are many.
             let rest = [&verb, &agent].into_iter().chain(&target).chain([&groups]);
-            rest.fold(subject, |left, field| if left == 0 { 0 } else { left & field.block(block) })
+            let left = rest.fold(subject, |left, field| if left == 0 { 0 } else { left & field.block(block) });
+            if left == 0 { 0 } else { name.as_ref().map_or(left, |name| left & name.block(block)) }
         };
         let mut first = First::default();
         for (block, enforced) in self.enforced.iter().enumerate() {
@@ -108,6 +114,19 @@ impl Index {
             }
         }
         first
+    }
+
+    /// What rules say of a request with this name.
+    fn asked_name(&self, name: Name<'_>) -> AskedName<'_> {
+        let Some(own) = name.own else {
+            return AskedName { wide: self.resource_names.asked([name.written]), narrow: None };
+        };
+        let wide = self.resource_names.asked([name.written, own]);
+        // What is written whole has a colon; of beginnings the object's own name has to have them, too.
+        let mut narrow = self.resource_names.asked([]);
+        let is_meant = |text: &str| is_of_spelling(text) || own.starts_with(text);
+        narrow.hits.extend(self.resource_names.hits(name.written, is_meant));
+        AskedName { wide, narrow: Some((narrow, &self.denying[..])) }
     }
 }
 
@@ -242,12 +261,18 @@ impl Texts {
     fn asked<'a, 'b>(&'a self, values: impl IntoIterator<Item = &'b str>) -> Asked<'a> {
         let mut hits = Hits::new();
         for value in values {
-            hits.extend(self.whole.get(value));
-            let lengths = self.lengths.iter().take_while(|length| **length <= value.len());
-            let beginnings = lengths.filter_map(|length| value.get(..*length));
-            hits.extend(beginnings.filter_map(|beginning| self.beginnings.get(beginning)));
+            hits.extend(self.hits(value, |_| true));
         }
         Asked { by_default: &self.by_default, hits }
+    }
+
+    /// What a value is named by: by itself, and by what it begins with, as far as these texts are meant.
+    fn hits<'a, F: Fn(&str) -> bool>(&'a self, value: &str, is_meant: F) -> impl Iterator<Item = &'a Mentions> {
+        let whole = Some(value).filter(|value| is_meant(value)).and_then(|value| self.whole.get(value));
+        let lengths = self.lengths.iter().take_while(move |length| **length <= value.len());
+        let beginnings = lengths.filter_map(move |length| value.get(..*length));
+        let beginnings = beginnings.filter(move |beginning| is_meant(beginning));
+        whole.into_iter().chain(beginnings.filter_map(move |beginning| self.beginnings.get(beginning)))
     }
 }
 
@@ -290,12 +315,36 @@ struct Asked<'a> {
 impl Asked<'_> {
     /// The rules of a block that accept the request.
     fn block(&self, block: usize) -> u64 {
-        let (mut accepted, mut excluded) = (self.by_default.0[block], 0);
+        let MentionedIn { only, but, .. } = self.in_block(block);
+        (self.by_default.0[block] | only) & !but
+    }
+
+    /// The rules of a block that name it.
+    fn in_block(&self, block: usize) -> MentionedIn {
+        let mut all = MentionedIn { block, ..MentionedIn::default() };
         for hit in &self.hits {
             let mentioned = hit.in_block(block);
-            accepted |= mentioned.only;
-            excluded |= mentioned.but;
+            all.only |= mentioned.only;
+            all.but |= mentioned.but;
         }
-        accepted & !excluded
+        all
+    }
+}
+
+/// What the rules say of a request in the field of names, of which it may have several spellings.
+struct AskedName<'a> {
+    /// By all spellings.
+    wide: Asked<'a>,
+    /// By what is surely meant where there are several, and the rules of policies that deny.
+    narrow: Option<(Asked<'a>, &'a [u64])>,
+}
+
+impl AskedName<'_> {
+    /// The rules of a block that accept the request.
+    fn block(&self, block: usize) -> u64 {
+        let Some((narrow, denying)) = &self.narrow else { return self.wide.block(block) };
+        let (wide, narrow, denying) = (self.wide.in_block(block), narrow.in_block(block), denying[block]);
+        let accepting = |only: u64, but: u64| (self.wide.by_default.0[block] | only) & !but;
+        (accepting(wide.only, narrow.but) & denying) | (accepting(narrow.only, wide.but) & !denying)
     }
 }

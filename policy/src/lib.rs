@@ -18,6 +18,7 @@ mod examine;
 mod explanation;
 mod hidden;
 mod index;
+mod names;
 mod outcome;
 mod pattern;
 mod place;

@@ -47,6 +47,15 @@ pub(crate) enum Text {
     Prefix(Box<str>),
 }
 
+impl Text {
+    /// The text, without the `*` at its end.
+    pub(crate) fn text(&self) -> &str {
+        match self {
+            Self::Exact(text) | Self::Prefix(text) => text,
+        }
+    }
+}
+
 impl Pattern for Text {
     type Asked<'a> = &'a str;
 

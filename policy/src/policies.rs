@@ -55,7 +55,7 @@ impl DispatchPolicies {
         for (number, policy) in policies.iter().enumerate() {
             for (rule, written) in policy.rules.iter().enumerate() {
                 places.push(Place { policy: number, rule });
-                rules.push((Matcher::new(written), policy.mode));
+                rules.push((Matcher::new(written), policy.mode, policy.denies()));
             }
         }
         let is_governed = policies.iter().any(|policy| policy.mode == Mode::Enforce);
@@ -84,7 +84,7 @@ impl DispatchPolicies {
         let mut rules = Vec::new();
         for place in &self.places {
             let policy = &self.policies[place.policy];
-            let verdict = Matcher::new(&policy.rules[place.rule]).explain(asked);
+            let verdict = Matcher::new(&policy.rules[place.rule]).explain(asked, policy.denies());
             let is_last = verdict.matches() && policy.mode == Mode::Enforce;
             rules.push((*place, verdict));
             if is_last {

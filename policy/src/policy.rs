@@ -1,6 +1,6 @@
 //! A policy as it is written.
 
-use crate::outcome::Outcome;
+use crate::outcome::{Action, Outcome};
 use crate::rule::Rule;
 
 /// Which requests are given what.
@@ -12,6 +12,13 @@ pub struct Policy {
     pub mode: Mode,
     /// What it gives the requests that it takes.
     pub outcome: Outcome,
+}
+
+impl Policy {
+    /// Whether it refuses the requests that it takes.
+    pub(crate) fn denies(&self) -> bool {
+        matches!(self.outcome.action, Action::Deny { .. })
+    }
 }
 
 /// Whether a policy acts.

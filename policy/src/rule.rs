@@ -3,6 +3,7 @@
 use crate::attributes::{DispatchAttributes, DispatchTarget};
 use crate::entries::{Empty, Entries};
 use crate::explanation::{Field, FieldVerdict, Reason, RuleVerdict};
+use crate::names::{Name, PROXIED, PROXY};
 use crate::pattern::{Account, Resource, Text, Word};
 
 /// Which requests a policy takes, as it is written. A request matches if every field does; of the fields about
@@ -19,6 +20,8 @@ pub struct Rule {
     /// Resources: `pods`, `pods/status`, `*/status`. Empty: none.
     pub resources: Vec<String>,
     /// Names of objects, `x*` by what they begin with; the empty text is that of requests that name none. Empty: all.
+    /// Of what is proxied (`web:80`) an entry without a colon is about the object: where the policy denies it takes
+    /// each spelling, else what it matches as it stands, too; inverted it spares the other way round.
     pub resource_names: Vec<String>,
     /// Namespaces, `x*` by what they begin with; the empty text is that of what has none and of all together. Empty:
     /// all.
@@ -98,8 +101,15 @@ impl Matcher {
         !self.non_resource_urls.is_nothing()
     }
 
-    /// Field by field, whether the rule matches a request. The index answers the same for many rules at once.
-    pub(crate) fn explain(&self, asked: &DispatchAttributes<'_>) -> RuleVerdict {
+    /// Whether what is proxied can match.
+    pub(crate) fn takes_proxied(&self) -> bool {
+        let is_named = |resource: &&str| self.resources.verdict(one((*resource, PROXY))).accepts();
+        self.api_groups.verdict(one("")).accepts() && PROXIED.iter().any(is_named)
+    }
+
+    /// Field by field, whether the rule matches a request, in a policy that denies or in another one. The index answers
+    /// the same for many rules at once.
+    pub(crate) fn explain(&self, asked: &DispatchAttributes<'_>, denies: bool) -> RuleVerdict {
         let user = self.users.verdict(one(asked.user));
         let account = self.service_accounts.verdict(asked.service_account().into_iter());
         let account = if asked.service_account().is_none() { Reason::NoEntry } else { account };
@@ -119,7 +129,7 @@ impl Matcher {
                     [
                         (Field::ApiGroups, self.api_groups.verdict(one(resource.group))),
                         (Field::Resources, self.resources.verdict(one(asked_resource))),
-                        (Field::ResourceNames, self.resource_names.verdict(one(resource.name))),
+                        (Field::ResourceNames, self.resource_names.verdict_of_name(Name::of(resource), denies)),
                         (Field::Namespaces, self.namespaces.verdict(one(resource.namespace))),
                     ]
                     .map(|(field, reason)| FieldVerdict { field, reason }),

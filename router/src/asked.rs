@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tributary_apimachinery::request_info::ResourceRequest;
+use tributary_apimachinery::request_info::{ResourceRequest, requested_resource};
 use tributary_apimachinery::{ClusterName, Verb};
 use tributary_authorization::{Attributes, ResourceAttributes};
 
@@ -58,16 +58,11 @@ pub(crate) fn is_of_oneself(resource: &ResourceRequest) -> bool {
     resource.resource.resource.starts_with("selfsubject")
 }
 
-/// The name of the object that a request passes through to: what is proxied may be named `[scheme:]name:port`
-/// (`SplitSchemeNamePort` in apimachinery).
+/// The name of the object that a request passes through to: what is proxied may be named `[scheme:]name:port`.
 pub(crate) fn proxied_name(resource: &ResourceRequest) -> &str {
     let named = resource.name.as_deref().unwrap_or_default();
-    if resource.subresource.as_deref() != Some("proxy") {
-        return named;
-    }
-    let parts: Vec<_> = named.split(':').collect();
-    match parts[..] {
-        [name, _] | [_, name, _] => name,
+    match resource.subresource.as_deref() {
+        Some("proxy") => requested_resource::proxied_name(named),
         _ => named,
     }
 }

@@ -19,6 +19,19 @@ pub struct RequestedResource<'a> {
     pub name: &'a str,
 }
 
+/// The name of the object behind what is proxied, which may be named `[scheme:]name:port` (`SplitSchemeNamePort` in
+/// apimachinery). What is of no such form is the name.
+pub fn proxied_name(named: &str) -> &str {
+    match named.split_once(':') {
+        None => named,
+        Some((first, rest)) => match rest.split_once(':') {
+            None => first,
+            Some((name, port)) if !port.contains(':') => name,
+            Some(_) => named,
+        },
+    }
+}
+
 impl<'a> RequestedResource<'a> {
     /// That of a request. Allocates nothing.
     pub fn of(request: &'a ResourceRequest) -> Self {

@@ -210,6 +210,35 @@ fn one_rule_hides_another_field_by_field() {
     }
 }
 
+/// A rule that passes `web` does not take `web:80`, which one that denies `web` takes.
+#[test]
+fn a_spelling_of_what_is_proxied_may_be_left_over() {
+    let rule = |resources: &str, names: &str| {
+        let (resources, resource_names) = (entries(resources), entries(names));
+        Rule { resources, resource_names, verbs: entries("get"), ..pods() }
+    };
+    let passing = |rule: &Rule| policy(vec![rule.clone()]);
+    let refusing = |rule: &Rule| denying("no", vec![rule.clone()]);
+    for (by, hidden, [both_pass, both_deny, passes_first, denies_first]) in [
+        (rule("pods/proxy", "we*"), rule("pods/proxy", "web"), [true, true, false, true]),
+        (rule("pods/proxy", ""), rule("pods/proxy", "web"), [true; 4]),
+        (rule("pods/proxy", "http*"), rule("pods/proxy", "http:web:80"), [false, false, false, true]),
+        (rule("pods/proxy pods", "we*"), rule("pods", "web"), [true; 4]),
+        (rule("pods/proxy", "web"), rule("pods/proxy", "other"), [false; 4]),
+    ] {
+        for (policies, expected) in [
+            ([passing(&by), passing(&hidden)], both_pass),
+            ([refusing(&by), refusing(&hidden)], both_deny),
+            ([passing(&by), refusing(&hidden)], passes_first),
+            ([refusing(&by), passing(&hidden)], denies_first),
+        ] {
+            let lines = found(&policies);
+            let is_told = lines.iter().any(|line| line.contains("takes no request"));
+            assert_eq!(is_told, expected, "{by:?} {hidden:?}: {lines:?}");
+        }
+    }
+}
+
 #[test]
 fn what_passes_a_denial_is_told() {
     for (rule, field, verb) in [

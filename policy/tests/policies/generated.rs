@@ -11,8 +11,10 @@ use crate::denying;
 const VERBS: [&str; 4] = ["get", "list", "create", "post"];
 const GROUPS: [&str; 3] = ["", "apps", "batch"];
 const RESOURCES: [&str; 3] = ["pods", "nodes", "jobs"];
-const SUBRESOURCES: [&str; 3] = ["", "status", "log"];
+const SUBRESOURCES: [&str; 4] = ["", "status", "log", "proxy"];
 const NAMES: [&str; 5] = ["", "a", "ab", "abc", "bé"];
+/// Of what is proxied, too: the same objects by other spellings, and schemes that are called as others are.
+const OBJECTS: [&str; 10] = ["", "a", "ab", "abc", "bé", "a:80", "ab:", "b:a:80", "ab:b:", "a:b:c:d"];
 const USERS: [&str; 6] =
     ["ann", "anna", "bob", "system:serviceaccount:a:ab", "system:serviceaccount:a:b", "system:serviceaccount:b:ab"];
 const PATHS: [&str; 4] = ["/", "/healthz", "/healthz/etcd", "/version"];
@@ -35,7 +37,7 @@ impl Asked {
 }
 
 pub(crate) fn asked() -> impl Strategy<Value = Asked> {
-    let resource = (select(&GROUPS), select(&RESOURCES), select(&SUBRESOURCES), select(&NAMES), select(&NAMES));
+    let resource = (select(&GROUPS), select(&RESOURCES), select(&SUBRESOURCES), select(&NAMES), select(&OBJECTS));
     let resource = resource.prop_map(|(group, resource, subresource, namespace, name)| {
         DispatchTarget::Resource(RequestedResource { group, resource, subresource, namespace, name })
     });
@@ -60,10 +62,11 @@ fn field(words: &'static [&'static str], has_beginnings: bool) -> impl Strategy<
 }
 
 fn rule() -> impl Strategy<Value = Rule> {
-    const NAMED: [&str; 7] = ["pods", "nodes", "pods/status", "nodes/log", "*/status", "*/log", "jobs"];
+    const NAMED: [&str; 9] =
+        ["pods", "nodes", "pods/status", "nodes/log", "*/status", "*/log", "jobs", "pods/proxy", "*/proxy"];
     const ACCOUNTS: [&str; 4] = ["a/ab", "a/*", "b/ab", "b/a*"];
     let who = (field(&USERS, true), field(&ACCOUNTS, false), field(&NAMES, true), field(&NAMES, true));
-    let what = (field(&GROUPS, false), field(&NAMED, false), field(&NAMES, true), field(&NAMES, true));
+    let what = (field(&GROUPS, false), field(&NAMED, false), field(&OBJECTS, true), field(&NAMES, true));
     (field(&VERBS, false), who, what, field(&PATHS, true)).prop_map(|(verbs, who, what, non_resource_urls)| {
         let (users, service_accounts, user_groups, user_agents) = who;
         let (api_groups, resources, resource_names, namespaces) = what;
@@ -87,9 +90,13 @@ pub(crate) fn policies(
     policies: std::ops::Range<usize>,
     rules: std::ops::Range<usize>,
 ) -> impl Strategy<Value = Vec<Policy>> {
-    let policy = (vec(rule(), rules), prop::bool::weighted(0.2)).prop_map(|(rules, is_audit)| Policy {
-        mode: if is_audit { Mode::Audit } else { Mode::Enforce },
-        ..denying("no", rules)
+    let policy = (vec(rule(), rules), prop::bool::weighted(0.2), prop::bool::weighted(0.5));
+    let policy = policy.prop_map(|(rules, is_audit, denies)| {
+        let mode = if is_audit { Mode::Audit } else { Mode::Enforce };
+        match denies {
+            true => Policy { mode, ..denying("no", rules) },
+            false => Policy { mode, rules, ..Policy::default() },
+        }
     });
     vec(policy, policies)
 }

@@ -27,8 +27,9 @@ proptest! {
             prop_assert_eq!(decision.audited, told);
             prop_assert_eq!(decision.verdict == Verdict::Ungoverned, !is_governed);
             for (place, verdict) in compiled.explain(&asked).rules {
-                let rule = &policies[place.policy].rules[place.rule];
-                prop_assert_eq!(verdict.matches(), reference::matches(rule, &asked), "{} {:?}", place, verdict);
+                let policy = &policies[place.policy];
+                let expected = reference::matches(&policy.rules[place.rule], reference::denies(policy), &asked);
+                prop_assert_eq!(verdict.matches(), expected, "{} {:?}", place, verdict);
             }
         }
     }

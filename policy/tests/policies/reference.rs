@@ -1,13 +1,14 @@
 //! The slow and obvious reading of the contract: lists of texts, one rule after the other.
 
-use tributary_policy::{DispatchAttributes, DispatchTarget, Mode, Place, Policy, Rule};
+use tributary_apimachinery::RequestedResource;
+use tributary_policy::{Action, DispatchAttributes, DispatchTarget, Mode, Place, Policy, Rule};
 
 /// The first rule that acts and matches, and the first one that is only told and matches before it.
 pub(crate) fn decide(policies: &[Policy], asked: &DispatchAttributes<'_>) -> (Option<Place>, Option<Place>) {
     let mut told = None;
     for (policy, given) in policies.iter().enumerate() {
         for (rule, written) in given.rules.iter().enumerate() {
-            if !matches(written, asked) {
+            if !matches(written, denies(given), asked) {
                 continue;
             }
             let place = Place { policy, rule };
@@ -20,8 +21,13 @@ pub(crate) fn decide(policies: &[Policy], asked: &DispatchAttributes<'_>) -> (Op
     (None, told)
 }
 
-/// Whether a rule matches a request.
-pub(crate) fn matches(rule: &Rule, asked: &DispatchAttributes<'_>) -> bool {
+/// Whether a policy refuses what it takes.
+pub(crate) fn denies(policy: &Policy) -> bool {
+    matches!(policy.outcome.action, Action::Deny { .. })
+}
+
+/// Whether a rule matches a request, in a policy that denies or in another one.
+pub(crate) fn matches(rule: &Rule, denies: bool, asked: &DispatchAttributes<'_>) -> bool {
     let verb = list(&rule.verbs, false, |entry| entry == asked.verb);
     let anybody = rule.users.is_empty() && rule.service_accounts.is_empty();
     let user = list(&rule.users, false, |entry| glob(entry, asked.user));
@@ -45,15 +51,46 @@ pub(crate) fn matches(rule: &Rule, asked: &DispatchAttributes<'_>) -> bool {
                 |entry: &str| entry == of(resource.resource) || (!resource.subresource.is_empty() && entry == of("*"));
             list(&rule.api_groups, false, |entry| entry == resource.group)
                 && list(&rule.resources, false, is_named)
-                && list(&rule.resource_names, true, |entry| glob(entry, resource.name))
+                && is_of_name(&rule.resource_names, denies, resource)
                 && list(&rule.namespaces, true, |entry| glob(entry, resource.namespace))
         }
     };
     verb && (anybody || user || account) && group && agent && target
 }
 
+/// Whether entries take a request by its name: by each spelling, and by all of them, as what denies is to take more and
+/// what does not is to take less.
+fn is_of_name(entries: &[String], denies: bool, resource: &RequestedResource<'_>) -> bool {
+    let written = resource.name;
+    let parts: Vec<_> = written.split(':').collect();
+    let own = match parts[..] {
+        [name, _] | [_, name, _] if !name.is_empty() => name,
+        _ => written,
+    };
+    let is_proxied = resource.subresource == "proxy"
+        && resource.group.is_empty()
+        && ["pods", "services", "nodes"].contains(&resource.resource);
+    let own = if is_proxied { own } else { written };
+    let by_some = |entry: &str| glob(entry, written) || glob(entry, own);
+    let by_all = |entry: &str| glob(entry, written) && (entry.contains(':') || glob(entry, own));
+    match denies {
+        true => list_by(entries, true, by_some, by_all),
+        false => list_by(entries, true, by_all, by_some),
+    }
+}
+
 /// Whether a list of entries takes what `is_meant` says each entry means.
 fn list(entries: &[String], empty: bool, is_meant: impl Fn(&str) -> bool) -> bool {
+    list_by(entries, empty, &is_meant, &is_meant)
+}
+
+/// As [`list`], by what an entry means and what an inverted one does.
+fn list_by(
+    entries: &[String],
+    empty: bool,
+    is_meant: impl Fn(&str) -> bool,
+    is_excluded: impl Fn(&str) -> bool,
+) -> bool {
     if entries.is_empty() {
         return empty;
     }
@@ -64,7 +101,7 @@ fn list(entries: &[String], empty: bool, is_meant: impl Fn(&str) -> bool) -> boo
     if !plain.is_empty() {
         return plain.into_iter().any(|entry| is_meant(entry));
     }
-    entries.iter().all(|entry| &entry[1..] != "*" && !is_meant(&entry[1..]))
+    entries.iter().all(|entry| &entry[1..] != "*" && !is_excluded(&entry[1..]))
 }
 
 fn glob(entry: &str, text: &str) -> bool {

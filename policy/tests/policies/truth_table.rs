@@ -107,6 +107,55 @@ fn row_11_a_list_has_no_name() {
     }
 }
 
+/// No spelling gets past a denial, and what passes goes by what it says.
+#[test]
+fn what_is_proxied_has_several_names() {
+    let names = |names: &str| Rule { resource_names: entries(names), ..everything() };
+    let spellings = ["web:80", "web:", "http:web:80", "https:web:", ":web:80"];
+    let proxy = |name: &str| format!("get services/proxy {name}");
+    let denies = |rule: &Rule, request: &str| takes(rule, &resource(request));
+    let passes = |rule: &Rule, request: &str| {
+        let policies = DispatchPolicies::new(vec![Policy { rules: vec![rule.clone()], ..Policy::default() }]);
+        let asked = resource(request);
+        let taken = matches!(policies.decide(&asked).verdict, Verdict::Taken { .. });
+        assert_eq!(policies.explain(&asked).rules[0].1.matches(), taken, "{rule:?} {request}");
+        taken
+    };
+    for spelling in spellings.map(proxy) {
+        for (rule, is_denied, is_passed) in [
+            ("web", true, false),
+            ("we*", true, spelling.contains(" web:")),
+            ("-web", true, false),
+            ("-other", true, true),
+            ("other", false, false),
+            ("", true, true),
+        ] {
+            assert_eq!(denies(&names(rule), &spelling), is_denied, "{rule} {spelling}");
+            assert_eq!(passes(&names(rule), &spelling), is_passed, "{rule} {spelling}");
+        }
+    }
+    // With a colon it is what the path says; a scheme is no beginning of a name.
+    for (rule, name, is_denied, is_passed) in [
+        ("web:80", "web:80", true, true),
+        ("web:80", "http:web:80", false, false),
+        ("-web:80", "web:80", false, false),
+        ("-web:80", "web:81", true, true),
+        ("http*", "http:web:80", true, false),
+        ("-http*", "http:web:80", true, false),
+        ("http:*", "http:web:80", true, true),
+        ("web", "web", true, true),
+        ("-web", "web", false, false),
+        ("web", "a:web:80:b", false, false),
+    ] {
+        assert_eq!(denies(&names(rule), &proxy(name)), is_denied, "{rule} {name}");
+        assert_eq!(passes(&names(rule), &proxy(name)), is_passed, "{rule} {name}");
+    }
+    // What is not proxied has one name.
+    for request in ["get services web:80", "get services/status web:80", "get configmaps/proxy web:80"] {
+        assert!(!denies(&names("web"), request) && passes(&names("-web"), request), "{request}");
+    }
+}
+
 #[test]
 fn row_12_the_beginning_of_a_users_name() {
     row(Rule { users: entries("user-*"), ..everything() }, &[(user("user-1"), true), (user("ann"), false)]);

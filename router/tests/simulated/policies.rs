@@ -135,6 +135,23 @@ async fn a_query_that_can_be_read_in_two_ways_is_sent_nowhere() {
     assert_eq!(came(), 3);
 }
 
+/// `[scheme:]name:port` is one service, however it is spelled.
+#[tokio::test]
+async fn a_denied_name_is_denied_by_each_spelling_of_what_is_proxied() {
+    let fixture = Fixture::start(["a"]).await;
+    let named = Rule { resource_names: texts(&["dashboard"]), ..rule(&["*"], &["services/proxy"]) };
+    fixture.router.set_dispatch(of_cluster("a", vec![deny("not this one", named), pass()]));
+    let code = async |name: &str| {
+        fixture.get(&format!("/clusters/a/api/v1/namespaces/default/services/{name}/proxy/")).await.code
+    };
+    for name in ["dashboard", "dashboard:80", "dashboard:", "http:dashboard:80", "https:dashboard:", "%64ashboard:80"] {
+        assert_eq!(code(name).await, 403, "{name}");
+    }
+    for name in ["other", "other:80", "http:other:80", "dashboards:80"] {
+        assert_eq!(code(name).await, 200, "{name}");
+    }
+}
+
 /// Case 17 of the contract with users of KubeGateway.
 #[tokio::test]
 async fn what_no_policy_takes_is_sent_nowhere() {
