@@ -6,7 +6,7 @@ use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use tributary_apimachinery::RequestInfo;
-use tributary_policy::{DispatchAttributes, DispatchPolicies, Place, Policy, Rule, Verdict};
+use tributary_policy::{DispatchAttributes, DispatchPolicies, Place, Policy, PolicyScope, Rule, Verdict};
 
 const GROUPS: usize = 50;
 const RULES: usize = 1_000;
@@ -68,7 +68,7 @@ fn policy(criterion: &mut Criterion) {
         bencher.iter(|| black_box(DispatchPolicies::new(black_box(&written).clone())));
     });
     criterion.bench_function("policy: 1,000 rules, examined", |bencher| {
-        bencher.iter(|| black_box(tributary_policy::examine(black_box(&written))));
+        bencher.iter(|| black_box(tributary_policy::examine(black_box(&written), PolicyScope::Cluster)));
     });
 }
 

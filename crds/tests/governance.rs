@@ -129,7 +129,11 @@ fn flow_control_schemas() {
     for (schemas, expected) in [
         ("{name: a, exempt: {}}", String::new()),
         ("{name: a, maxRequestsInflight: {max: 0, countLongRunning: true}}", String::new()),
-        ("{name: a, tokenBucket: {qps: 10, limitBy: [User, Cluster], queueing: {maxWait: 750ms}}}", String::new()),
+        ("{name: a, tokenBucket: {qps: 10, limitBy: [User, Group], queueing: {maxWait: 750ms}}}", String::new()),
+        (
+            "{name: a, tokenBucket: {qps: 10, limitBy: [User, Cluster]}}",
+            format!("W {path}[0].tokenBucket.limitBy[1]: Cluster tells nothing apart here: the schemas of an"),
+        ),
         ("{name: a}", format!("E {path}[0]: has nothing that it limits; give exactly one of exempt")),
         (
             "{name: a, exempt: {}, tokenBucket: {qps: 1}}",
@@ -195,6 +199,22 @@ fn the_merged_endpoint_is_one_and_has_no_endpoints() {
     let one = "---\napiVersion: tributary.dev/v1alpha1\nkind: MergedEndpoint\nmetadata: {name: all}\nspec: {}\n";
     let found = problems(&[one, one].concat());
     assert!(found[0].starts_with("E metadata.name: 2 objects have this name"), "{found:?}");
+}
+
+/// What the merged view limits, and what it never sees.
+#[test]
+fn the_merged_endpoint_limits_by_cluster_and_is_told_of_paths_that_it_never_sees() {
+    let schema = "{name: a, maxRequestsInflight: {max: 1, limitBy: [Cluster]}}";
+    let fields = format!(
+        "flowControl: {{flowControlSchemas: [{schema}]}}, dispatchPolicies: [{{rules: [{RULE}], flowControlSchemaName: a}}]"
+    );
+    assert_eq!(problems_of_merged("all", &fields), Vec::<String>::new());
+    let fields = "dispatchPolicies: [{rules: [{verbs: [get], nonResourceURLs: [/version, /metrics]}]}]";
+    let found = problems_of_merged("all", fields);
+    let expected =
+        "E spec.dispatchPolicies[0].rules[0].nonResourceURLs[1]: \"/metrics\" never matches: in the merged view";
+    assert!(found.len() == 1 && found[0].starts_with(expected), "{found:?}");
+    assert_eq!(problems_of_cluster(fields), Vec::<String>::new(), "a cluster's own metrics pass its policies");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use tributary_apimachinery::RequestInfo;
 use tributary_policy::{
-    DispatchAttributes, DispatchPolicies, Field, Mode, Place, Policy, Rule, Verdict, can_match, examine,
+    DispatchAttributes, DispatchPolicies, Field, Mode, Place, Policy, PolicyScope, Rule, Verdict, can_match, examine,
 };
 
 /// Policies, and, before the first NUL byte if there is one, the path of a request. A line is a field with its entries,
@@ -13,7 +13,7 @@ pub fn dispatch_policies(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let (path, text) = text.split_once('\0').unwrap_or(("/api/v1/namespaces/n/pods/p/log", text));
     let policies = policies(text);
-    let findings = examine(&policies);
+    let findings = examine(&policies, PolicyScope::MergedView);
     let compiled = DispatchPolicies::new(policies.clone());
     let groups = ["system:authenticated".to_owned(), "dev".to_owned()];
     for (method, user) in [("GET", "ann"), ("POST", "system:serviceaccount:n:a"), ("OPTIONS", ""), ("DELETE", "user-1")]

@@ -23,6 +23,15 @@ fn resource_verbs() -> [&'static str; 8] {
 /// Verbs of requests for no resource: methods in lower case.
 const METHODS: [&str; 9] = ["get", "head", "post", "put", "patch", "delete", "options", "connect", "trace"];
 
+/// Whose policies they are: what comes in elsewhere they are never asked about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PolicyScope {
+    /// The merged view's.
+    MergedView,
+    /// One cluster's.
+    Cluster,
+}
+
 /// Whether policies may be used all the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
@@ -57,13 +66,13 @@ impl Findings {
     }
 }
 
-/// Whether some request may be what an entry names; the entry without its `-`, and not `*`.
+/// Whether some request may be what an entry names, whosever policies they are; the entry without its `-`, and not `*`.
 pub fn can_match(field: Field, entry: &str) -> bool {
     fields::problem(field, entry).is_none()
 }
 
 /// All that is wrong with policies or of no use, in their order.
-pub fn examine(policies: &[Policy]) -> Vec<Finding> {
+pub fn examine(policies: &[Policy], scope: PolicyScope) -> Vec<Finding> {
     let rules: usize = policies.iter().map(|policy| policy.rules.len()).sum();
     let mut findings = Findings::default();
     if rules > RULES_MAX {
@@ -79,7 +88,7 @@ pub fn examine(policies: &[Policy]) -> Vec<Finding> {
         }
         for (rule, written) in policy.rules.iter().enumerate() {
             let place = Place { policy: number, rule };
-            fields::examine(written, place, &mut findings);
+            fields::examine(written, (place, scope), &mut findings);
             whole_rule(written, place, &mut findings);
             if matches!(policy.outcome.action, Action::Deny { .. }) {
                 what_passes_a_denial(written, place, &mut findings);

@@ -6,15 +6,15 @@
 use http::{Response, StatusCode};
 use tributary_apimachinery::query::Query;
 use tributary_apimachinery::{RequestInfo, RequestTarget};
+use tributary_policy::is_health_check;
 
 use crate::body::{self, Body};
 use crate::report::{ClusterReport, Report};
 
 /// Whether a request asks for this process's own health, which is told however busy it is.
 pub(crate) fn is_check(info: &RequestInfo) -> bool {
-    let check = info.path.trim_start_matches('/').split('/').next();
     let is_own = info.cluster.is_none() && matches!(info.target, RequestTarget::NonResource);
-    is_own && matches!(check, Some("healthz" | "livez" | "readyz"))
+    is_own && is_health_check(&info.path)
 }
 
 /// What a check asks for: itself, and which of its lines; `/readyz/cluster/eu` asks for one.

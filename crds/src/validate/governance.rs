@@ -12,6 +12,8 @@ use crate::{DispatchPolicy, FlowControl, FlowControlSchema, LimitBy, Queueing};
 pub(super) struct Governance<'a> {
     pub(super) policies: &'a [DispatchPolicy],
     pub(super) flow_control: &'a FlowControl,
+    /// Whose they are.
+    pub(super) scope: policy::PolicyScope,
     /// The endpoints that policies may choose among; `None` where there are none to choose among.
     pub(super) endpoints: Option<&'a [String]>,
 }
@@ -27,7 +29,7 @@ const HANDS_MAX: f64 = (1_u64 << 60) as f64;
 
 pub(super) fn validate(governance: &Governance<'_>, problems: &mut Problems<'_>) {
     let written: Vec<policy::Policy> = governance.policies.iter().map(policy::Policy::from).collect();
-    for policy::Finding { severity, path, message } in policy::examine(&written) {
+    for policy::Finding { severity, path, message } in policy::examine(&written, governance.scope) {
         match severity {
             policy::Severity::Error => problems.error(path, message),
             policy::Severity::Warning => problems.warning(path, message),
@@ -56,7 +58,7 @@ pub(super) fn validate(governance: &Governance<'_>, problems: &mut Problems<'_>)
                 format!("{:?} is named by no policy, so it limits nothing; name it in one, or remove it", schema.name);
             problems.warning(format!("{path}.name"), message);
         }
-        flow_control_schema(schema, &path, problems);
+        flow_control_schema(schema, governance.scope, &path, problems);
     }
 }
 
@@ -124,7 +126,12 @@ pub(super) fn endpoint_subset(
     }
 }
 
-fn flow_control_schema(schema: &FlowControlSchema, path: &str, problems: &mut Problems<'_>) {
+fn flow_control_schema(
+    schema: &FlowControlSchema,
+    scope: policy::PolicyScope,
+    path: &str,
+    problems: &mut Problems<'_>,
+) {
     let FlowControlSchema { name, exempt, max_requests_inflight, token_bucket } = schema;
     if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_graphic()) {
         let message =
@@ -145,7 +152,7 @@ fn flow_control_schema(schema: &FlowControlSchema, path: &str, problems: &mut Pr
     }
     if let Some(limit) = max_requests_inflight {
         let path = format!("{path}.maxRequestsInflight");
-        limit_by(&limit.limit_by, &path, problems);
+        limit_by(&limit.limit_by, scope, &path, problems);
         queueing(limit.queueing.as_ref(), &path, problems);
         if limit.max == 0 && limit.queueing.is_some() {
             problems
@@ -158,14 +165,21 @@ fn flow_control_schema(schema: &FlowControlSchema, path: &str, problems: &mut Pr
             let message = format!("{burst} is less than qps, {}; give at least as many, or leave it out", bucket.qps);
             problems.error(format!("{path}.burst"), message);
         }
-        limit_by(&bucket.limit_by, &path, problems);
+        limit_by(&bucket.limit_by, scope, &path, problems);
         queueing(bucket.queueing.as_ref(), &path, problems);
     }
 }
 
-fn limit_by(by: &[LimitBy], path: &str, problems: &mut Problems<'_>) {
-    for (index, one) in by.iter().enumerate().filter(|(index, one)| by[..*index].contains(one)) {
-        problems.warning(format!("{path}.limitBy[{index}]"), format!("{one:?} is given twice; remove one of them"));
+fn limit_by(by: &[LimitBy], scope: policy::PolicyScope, path: &str, problems: &mut Problems<'_>) {
+    for (index, one) in by.iter().enumerate() {
+        let field = format!("{path}.limitBy[{index}]");
+        if by[..index].contains(one) {
+            problems.warning(field, format!("{one:?} is given twice; remove one of them"));
+        } else if *one == LimitBy::Cluster && scope == policy::PolicyScope::Cluster {
+            let message = "Cluster tells nothing apart here: the schemas of an UpstreamCluster are of that cluster alone; \
+                           remove it, or limit what the merged view sends to each cluster in the MergedEndpoint";
+            problems.warning(field, message);
+        }
     }
 }
 

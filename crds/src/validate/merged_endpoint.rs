@@ -1,5 +1,7 @@
 //! The MergedEndpoint by itself.
 
+use tributary_policy::PolicyScope;
+
 use super::Problems;
 use super::governance::{self, Governance};
 use crate::{MERGED_ENDPOINT, MergedEndpoint};
@@ -12,7 +14,11 @@ pub(super) fn validate(endpoint: &MergedEndpoint, problems: &mut Problems<'_>) {
         problems.error("metadata.name", message);
     }
     let spec = &endpoint.spec;
-    let governance =
-        Governance { policies: &spec.dispatch_policies, flow_control: &spec.flow_control, endpoints: None };
+    let governance = Governance {
+        policies: &spec.dispatch_policies,
+        flow_control: &spec.flow_control,
+        scope: PolicyScope::MergedView,
+        endpoints: None,
+    };
     governance::validate(&governance, problems);
 }

@@ -3,6 +3,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use tributary_apimachinery::{ClusterName, HostName};
+use tributary_policy::PolicyScope;
 
 use super::Problems;
 use super::governance::{self, Governance};
@@ -47,6 +48,7 @@ pub(super) fn validate(cluster: &UpstreamCluster, problems: &mut Problems<'_>) {
     let governance = Governance {
         policies: &spec.dispatch_policies,
         flow_control: &spec.flow_control,
+        scope: PolicyScope::Cluster,
         endpoints: Some(&spec.endpoints),
     };
     governance::validate(&governance, problems);

@@ -1,26 +1,32 @@
 //! One field of a rule by itself.
 
-use super::{Findings, METHODS, resource_verbs};
+use super::{Findings, METHODS, PolicyScope, resource_verbs};
 use crate::explanation::Field;
+use crate::own_paths::passes_no_policies;
 use crate::place::Place;
 use crate::rule::Rule;
 
 /// What is wrong with the entries of each field.
-pub(super) fn examine(rule: &Rule, place: Place, findings: &mut Findings) {
+pub(super) fn examine(rule: &Rule, (place, scope): (Place, PolicyScope), findings: &mut Findings) {
     for field in Field::ALL {
         let entries = rule.entries(field);
         let path = format!("{place}.{}", field.as_str());
         together(entries, &path, findings);
-        for (index, entry) in entries.iter().enumerate() {
+        for (index, entry) in entries.iter().enumerate().filter(|(_, entry)| *entry != "*") {
+            let path = format!("{path}[{index}]");
             let inverted = entry.strip_prefix('-');
-            if inverted == Some("*") {
+            let named = inverted.unwrap_or(entry);
+            if named == "*" {
                 let message =
                     "\"-*\" excludes everything, so nothing matches; remove it, or write \"*\" to take everything";
-                findings.error(format!("{path}[{index}]"), message);
-            } else if entry != "*"
-                && let Some(problem) = problem(field, inverted.unwrap_or(entry))
-            {
-                findings.error(format!("{path}[{index}]"), format!("{entry:?} {problem}"));
+                findings.error(path, message);
+            } else if let Some(problem) = problem(field, named) {
+                findings.error(path, format!("{entry:?} {problem}"));
+            } else if let Some(why) = unasked(field, named, scope) {
+                match inverted {
+                    None => findings.error(path, format!("{entry:?} never matches: {why}")),
+                    Some(_) => findings.warning(path, format!("{entry:?} excludes nothing: {why}")),
+                }
             }
         }
     }
@@ -58,7 +64,39 @@ pub(super) fn problem(field: Field, entry: &str) -> Option<String> {
         Field::NonResourceUrls if !entry.starts_with('/') => {
             Some("never matches: a path begins with \"/\"; add it, or write \"*\" for all".to_owned())
         }
+        Field::NonResourceUrls if is_of_resource(entry) => {
+            Some("never matches: it is the path of a resource; name that in apiGroups and resources".to_owned())
+        }
         _ => star_inside(entry),
+    }
+}
+
+/// Whether a path is that of a resource, whatever follows it: `/api/VERSION/RESOURCE`, `/apis/GROUP/VERSION/RESOURCE`.
+fn is_of_resource(entry: &str) -> bool {
+    let mut segments = entry.trim_end_matches('*').split('/').skip(1);
+    let before = match segments.next() {
+        Some("api") => 1,
+        Some("apis") => 2,
+        _ => return false,
+    };
+    segments.nth(before).is_some_and(|resource| !resource.is_empty())
+}
+
+/// Why these policies are never asked about what an entry names, though others may be, and what to do.
+fn unasked(field: Field, entry: &str, scope: PolicyScope) -> Option<&'static str> {
+    if field != Field::NonResourceUrls || scope == PolicyScope::Cluster {
+        return None;
+    }
+    let (path, is_beginning) = (entry.trim_end_matches('*'), entry.ends_with('*'));
+    let is_own = passes_no_policies(path) || (is_beginning && passes_no_policies(path.trim_end_matches('/')));
+    let of_cluster = path.strip_prefix("/clusters/").is_some_and(|name| is_beginning || !name.is_empty());
+    match (is_own, of_cluster) {
+        (true, _) => Some("in the merged view this endpoint answers it itself, and it passes no policies; remove it"),
+        (_, true) => Some(
+            "what is below /clusters/NAME passes the policies of that cluster; give its UpstreamCluster the rule, with \
+             the path that follows the name",
+        ),
+        (false, false) => None,
     }
 }
 

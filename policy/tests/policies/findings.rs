@@ -1,16 +1,20 @@
 //! What is found in policies, with path, value and remedy.
 
-use tributary_policy::{Mode, Policy, RULES_MAX, Rule, Severity, examine};
+use tributary_policy::{Mode, Policy, PolicyScope, RULES_MAX, Rule, Severity, examine};
 
 use crate::{denying, entries, everything};
 
-/// What is found, one line for each, with `E` or `W` before it.
+/// What is found in a cluster's policies, one line for each, with `E` or `W` before it.
 fn found(policies: &[Policy]) -> Vec<String> {
+    found_of(policies, PolicyScope::Cluster)
+}
+
+fn found_of(policies: &[Policy], scope: PolicyScope) -> Vec<String> {
     let letter = |severity| if severity == Severity::Error { 'E' } else { 'W' };
     let line = |finding: &tributary_policy::Finding| {
         format!("{} {}: {}", letter(finding.severity), finding.path, finding.message)
     };
-    examine(policies).iter().map(line).collect()
+    examine(policies, scope).iter().map(line).collect()
 }
 
 /// A policy that dispatches, so that only its rules are looked at.
@@ -100,6 +104,52 @@ fn rules_that_never_match_are_errors() {
     );
     let many = policy(vec![pods(); RULES_MAX + 1]);
     assert!(found(&[many])[0].starts_with("E spec.dispatchPolicies: 4097 rules are more than 4096"));
+}
+
+/// A path is written to be refused, or to be let pass: that it is never looked at has to be said.
+#[test]
+fn paths_that_policies_are_never_asked_about_are_told() {
+    const OWN: &str = "in the merged view this endpoint answers it itself, and it passes no policies; remove it";
+    const OF_CLUSTER: &str = "what is below /clusters/NAME passes the policies of that cluster";
+    const OF_RESOURCE: &str = "never matches: it is the path of a resource; name that in apiGroups and resources";
+    let never = |why: &str| format!("never matches: {why}");
+    let nothing = String::new;
+    for (entry, of_cluster, of_merged) in [
+        ("/version", nothing(), nothing()),
+        ("/api", nothing(), nothing()),
+        ("/api/v1", nothing(), nothing()),
+        ("/api/*", nothing(), nothing()),
+        ("/apis/apps/v1*", nothing(), nothing()),
+        ("/*", nothing(), nothing()),
+        ("/tributary/*", nothing(), nothing()),
+        ("/metrics", nothing(), never(OWN)),
+        ("/metrics/slis", nothing(), nothing()),
+        ("/healthz", nothing(), never(OWN)),
+        ("/readyz/cluster/eu", nothing(), never(OWN)),
+        ("/livez/*", nothing(), never(OWN)),
+        ("/livez*", nothing(), never(OWN)),
+        ("/tributary/status", nothing(), never(OWN)),
+        ("/tributary/policy-test", nothing(), never(OWN)),
+        ("/clusters/*", nothing(), never(OF_CLUSTER)),
+        ("/clusters/eu/version", nothing(), never(OF_CLUSTER)),
+        ("/api/v1/pods", OF_RESOURCE.to_owned(), OF_RESOURCE.to_owned()),
+        ("/api/v1/namespaces/*", OF_RESOURCE.to_owned(), OF_RESOURCE.to_owned()),
+        ("/apis/apps/v1/deployments", OF_RESOURCE.to_owned(), OF_RESOURCE.to_owned()),
+    ] {
+        let rule = Rule { verbs: entries("get"), non_resource_urls: entries(entry), ..Rule::default() };
+        for (scope, expected) in [(PolicyScope::Cluster, of_cluster), (PolicyScope::MergedView, of_merged)] {
+            let lines = found_of(&[policy(vec![rule.clone()])], scope);
+            let begins = format!("E spec.dispatchPolicies[0].rules[0].nonResourceURLs[0]: {entry:?} {expected}");
+            assert_eq!(lines.len(), usize::from(!expected.is_empty()), "{entry} {scope:?}: {lines:#?}");
+            assert!(lines.iter().all(|line| line.starts_with(&begins)), "{entry} {scope:?}: {lines:#?}");
+        }
+    }
+    // To leave it out of what is taken anyhow does no harm.
+    let rule = Rule { verbs: entries("get"), non_resource_urls: entries("-/metrics"), ..Rule::default() };
+    let lines = found_of(&[policy(vec![rule.clone()])], PolicyScope::MergedView);
+    let path = "spec.dispatchPolicies[0].rules[0].nonResourceURLs[0]";
+    assert_eq!(lines, [format!("W {path}: \"-/metrics\" excludes nothing: {OWN}")]);
+    assert_eq!(found(&[policy(vec![rule])]), Vec::<String>::new());
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tributary_policy::{DispatchPolicies, Mode, Verdict, examine};
+use tributary_policy::{DispatchPolicies, Mode, PolicyScope, Verdict, examine};
 
 use crate::{generated, reference};
 
@@ -41,7 +41,7 @@ proptest! {
         asked in vec(generated::asked(), 1..60),
     ) {
         let compiled = DispatchPolicies::new(policies.clone());
-        let findings = examine(&policies);
+        let findings = examine(&policies, PolicyScope::Cluster);
         let useless: Vec<&str> = findings
             .iter()
             .filter(|finding| finding.message.contains("takes no request"))

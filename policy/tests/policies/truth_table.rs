@@ -84,7 +84,7 @@ fn row_8_an_inverted_subresource_of_all_resources() {
 #[test]
 fn row_9_all_subresources_of_a_resource_are_an_error() {
     let rules = vec![resources("deployments/*"), resources("-deployments/*"), resources("pods */*")];
-    let findings = tributary_policy::examine(&[denying("no", rules)]);
+    let findings = tributary_policy::examine(&[denying("no", rules)], tributary_policy::PolicyScope::Cluster);
     for (index, place) in [(0, "rules[0].resources[0]"), (1, "rules[1].resources[0]"), (2, "rules[2].resources[1]")] {
         assert_eq!(findings[index].severity, tributary_policy::Severity::Error);
         assert!(findings[index].path.ends_with(place), "{findings:?}");

@@ -93,3 +93,22 @@ async fn ask_policies(handler: Arc<impl Handler>, query: &str) -> Response<Body>
         Err(_) => status::internal_error(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tributary_policy::OWN_PATHS;
+
+    use super::*;
+
+    /// What loading says of policies, and `tributary policy test`, go by that list.
+    #[test]
+    fn what_is_answered_here_is_what_policies_are_said_not_to_be_asked_about() {
+        let of = |path: &str| {
+            let (head, ()) = http::Request::get(path).body(()).unwrap().into_parts();
+            OwnPath::of(&head)
+        };
+        let own = [OwnPath::Metrics, OwnPath::Report, OwnPath::PolicyTest];
+        assert_eq!(OWN_PATHS.map(of), own.map(Some));
+        assert_eq!(of("/version"), None);
+    }
+}
