@@ -180,15 +180,19 @@ impl Caller {
         }
     }
 
-    /// As whom the caller acts, by name and groups: whom they ask to be, or themselves.
+    /// As whom the caller acts, by name and groups: whom they ask to be, or themselves, with the groups that each user
+    /// is in.
     ///
     /// # Errors
     /// 400 for headers that are no text.
     pub(crate) fn acts_as(&self, user: &User) -> Result<(String, Vec<String>), Refusal> {
-        let of = |info: &UserInfo| (info.username.clone(), info.groups.clone());
+        let of = |info: UserInfo| {
+            let UserInfo { username, groups, .. } = info.impersonated();
+            (username, groups)
+        };
         Ok(match &self.who {
-            Who::Owner(None) => of(&user.info),
-            Who::Owner(Some(given)) => of(&given_user(given).map_err(RequestRefusal::Impersonation)?),
+            Who::Owner(None) => of(user.info.clone()),
+            Who::Owner(Some(given)) => of(given_user(given).map_err(RequestRefusal::Impersonation)?),
             Who::User(rights) => rights.acts_as(),
         })
     }

@@ -373,6 +373,28 @@ async fn rules_match_as_whom_the_request_acts() {
     client.send("GET", &own, &as_bob("staff"), "").await.refused(403);
 }
 
+/// The groups that a cluster adds to each user are theirs for rules as well, also of whom nobody names one.
+#[tokio::test]
+async fn rules_match_the_groups_that_each_user_is_in() {
+    let fixture = fixture(["a"]).await;
+    let own = format!("/clusters/a{CONFIG_MAPS}");
+    let account = "system:serviceaccount:shop:robot";
+    for (group, user, code) in [
+        ("system:authenticated", None, 403),
+        ("system:authenticated", Some("bob"), 403),
+        ("system:authenticated", Some("system:anonymous"), 200),
+        ("system:unauthenticated", Some("system:anonymous"), 403),
+        ("system:serviceaccounts:shop", Some(account), 403),
+        ("system:serviceaccounts:shop", Some("bob"), 200),
+    ] {
+        let rule = Rule { user_groups: texts(&[group]), ..rule(&["*"], &["*"]) };
+        fixture.router.set_dispatch(of_cluster("a", vec![deny("not these", rule), pass()]));
+        let headers: Vec<_> = user.map(|user| ("impersonate-user", user)).into_iter().collect();
+        let answer = fixture.client().send("GET", &own, &headers, "").await;
+        assert_eq!(answer.code, code, "{group} {user:?}: {answer:?}");
+    }
+}
+
 #[tokio::test]
 async fn of_many_users_each_is_shown_what_policies_and_rights_let_them() {
     let fixture = anns().await;

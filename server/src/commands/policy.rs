@@ -120,6 +120,48 @@ mod tests {
         );
     }
 
+    /// Policies of clusters are asked of resources alone, and none of what the endpoint tells of itself.
+    #[test]
+    fn only_the_policies_that_a_request_passes_are_asked() {
+        let merged = "MergedEndpoint all:\n  There are no policies that act: it goes on\n";
+        let of_itself = "MergedEndpoint all:\n  This endpoint answers it itself: it passes no policies\n";
+        for (path, expected) in [
+            ("/version", merged),
+            ("/apis", merged),
+            ("/openapi/v3", merged),
+            ("/metrics", of_itself),
+            ("/readyz?verbose", of_itself),
+            ("/tributary/status", of_itself),
+        ] {
+            assert_eq!(tested(&format!("--verb get --path {path}")).unwrap(), expected, "{path}");
+        }
+        let own = tested("--verb get --path /clusters/eu/healthz").unwrap();
+        assert!(own.starts_with("UpstreamCluster eu:\n") && own.contains("\"/healthz*\" matches"), "{own}");
+    }
+
+    /// The server gives them to whoever it knows.
+    #[test]
+    fn a_user_is_in_the_groups_that_each_is_in() {
+        let text = "apiVersion: tributary.dev/v1alpha1\nkind: MergedEndpoint\nmetadata: {name: all}\nspec:\n  \
+                    dispatchPolicies:\n  - rules: [{verbs: ['*'], apiGroups: ['*'], resources: ['*'], userGroups: [none]}]\n";
+        let objects = tributary_crds::parse(text, Path::new("x")).unwrap();
+        for (who, groups) in [
+            ("ann", "\"system:authenticated\""),
+            ("ann --group dev", "\"dev\", \"system:authenticated\""),
+            ("system:anonymous", "\"system:unauthenticated\""),
+            (
+                "system:serviceaccount:shop:robot",
+                "\"system:serviceaccounts\", \"system:serviceaccounts:shop\", \"system:authenticated\"",
+            ),
+        ] {
+            let line = format!("tributary policy test --config x --verb list --resource pods --user {who}");
+            let parsed = Cli::try_parse_from(line.split_whitespace()).unwrap();
+            let Command::Policy(PolicyCommand::Test(arguments)) = parsed.command else { panic!("{line}") };
+            let told = told_of(&objects, &question(&arguments)).unwrap();
+            assert!(told.contains(&format!("userGroups: none of \"none\" matches {groups}\n")), "{told}");
+        }
+    }
+
     #[test]
     fn every_end_is_told() {
         for (line, expected) in [
@@ -138,8 +180,13 @@ mod tests {
             ),
             ("--verb get --path /version", "MergedEndpoint all:\n  There are no policies that act: it goes on\n"),
             (
-                "--verb get --path /version",
+                "--verb get --path /clusters/us/version",
                 "UpstreamCluster us:\n  dispatch is DenyAll: it is refused (429), whoever asks\n",
+            ),
+            (
+                "--verb list --resource pods",
+                "UpstreamCluster us:\n  dispatch is DenyAll: what would have to be sent there is refused (429), and what \
+                 memory has of it is read, as its policies say\n  There are no policies that act: it goes on\n",
             ),
             ("--verb get --path /api/v1/namespaces/shop/secrets/s", "spec.dispatchPolicies[0].rules[0] takes it"),
             ("--verb watch --path /api/v1/pods", "would take it"),

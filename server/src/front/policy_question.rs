@@ -6,8 +6,11 @@ mod told;
 use anyhow::{Context, ensure};
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use tributary_apimachinery::{ClusterName, RequestInfo, RequestedResource, Verb};
-use tributary_policy::{DispatchAttributes, DispatchPolicies, DispatchTarget, dispatched_verb};
+use tributary_authentication::UserInfo;
+use tributary_policy::{DispatchAttributes, DispatchPolicies, DispatchTarget, dispatched_verb, passes_no_policies};
 use tributary_router::{DispatchSettings, PlacePolicies};
+
+use self::told::FrozenFor;
 
 /// Where a running server answers, for those who may `get` the path in each cluster. The answer is text for people.
 pub const PATH: &str = "/tributary/policy-test";
@@ -17,7 +20,8 @@ pub const PATH: &str = "/tributary/policy-test";
 pub struct PolicyQuestion {
     /// Who sends it.
     pub user: String,
-    /// The user's groups.
+    /// The user's groups, without those that each user of the kind is in: `system:authenticated`, and of a
+    /// ServiceAccount for which no group is named those of its namespace.
     pub groups: Vec<String>,
     /// The header `User-Agent`.
     pub user_agent: String,
@@ -129,19 +133,35 @@ impl PolicyQuestion {
             QuestionTarget::Path(path) => Some(request_of(&self.verb, path)?),
             QuestionTarget::Resource(_) => None,
         };
-        let asked = self.attributes(info.as_ref());
+        let groups = self.all_groups();
+        let asked = self.attributes(info.as_ref(), &groups);
         let cluster = info.as_ref().and_then(|info| info.cluster.as_ref()).or(self.cluster.as_ref());
+        if let (Some(info), None) = (&info, cluster)
+            && info.resource().is_none()
+            && passes_no_policies(&info.path)
+        {
+            return Ok(format!("{}:\n  This endpoint answers it itself: it passes no policies\n", merged_object()));
+        }
+        let is_for_resource = matches!(asked.target, DispatchTarget::Resource(_));
         let mut out = String::new();
-        for (object, PlacePolicies { policies, denies_all }) in subjects(settings, cluster)? {
+        for (object, PlacePolicies { policies, denies_all }) in subjects(settings, cluster, is_for_resource)? {
             let policies = DispatchPolicies::new(policies.clone());
-            out.push_str(&told::told(&object, *denies_all, &policies, &asked));
+            let frozen =
+                denies_all.then_some(if cluster.is_some() { FrozenFor::Itself } else { FrozenFor::MergedView });
+            out.push_str(&told::told(&object, frozen, &policies, &asked));
         }
         Ok(out)
     }
 
+    /// All groups of the user, with those that are added to whom a client asks to be.
+    fn all_groups(&self) -> Vec<String> {
+        let user = UserInfo { username: self.user.clone(), groups: self.groups.clone(), ..UserInfo::default() };
+        user.impersonated().groups
+    }
+
     /// The request as policies look at it.
-    fn attributes<'a>(&'a self, info: Option<&'a RequestInfo>) -> DispatchAttributes<'a> {
-        let (user, groups, user_agent) = (&*self.user, &*self.groups, tributary_policy::user_agent(&self.user_agent));
+    fn attributes<'a>(&'a self, info: Option<&'a RequestInfo>, groups: &'a [String]) -> DispatchAttributes<'a> {
+        let (user, user_agent) = (&*self.user, tributary_policy::user_agent(&self.user_agent));
         match (info, &self.target) {
             (Some(info), _) => DispatchAttributes::of(info, user, groups, user_agent),
             (None, QuestionTarget::Path(path)) => {
@@ -195,10 +215,17 @@ fn watched(query: Option<&str>) -> String {
     others.chain(["watch=1"]).collect::<Vec<_>>().join("&")
 }
 
-/// Whose policies a request passes: those of its cluster, or those of the merged view and of whatever clusters follow.
+/// The object whose policies are those of the merged view.
+fn merged_object() -> String {
+    format!("MergedEndpoint {}", tributary_crds::MERGED_ENDPOINT)
+}
+
+/// Whose policies a request passes: those of its cluster, or those of the merged view and, if it is for a resource, of
+/// whatever clusters follow.
 fn subjects<'a>(
     settings: &'a DispatchSettings,
     cluster: Option<&ClusterName>,
+    is_for_resource: bool,
 ) -> anyhow::Result<Vec<(String, &'a PlacePolicies)>> {
     let object = |name: &ClusterName| format!("UpstreamCluster {name}");
     if let Some(name) = cluster {
@@ -206,8 +233,9 @@ fn subjects<'a>(
         let place = place.with_context(|| format!("there is no UpstreamCluster {:?}", name.as_str()))?;
         return Ok(vec![(object(name), place)]);
     }
-    let merged = (format!("MergedEndpoint {}", tributary_crds::MERGED_ENDPOINT), &settings.merged);
-    Ok(std::iter::once(merged).chain(settings.clusters.iter().map(|(name, place)| (object(name), place))).collect())
+    let merged = (merged_object(), &settings.merged);
+    let clusters = settings.clusters.iter().filter(|_| is_for_resource);
+    Ok(std::iter::once(merged).chain(clusters.map(|(name, place)| (object(name), place))).collect())
 }
 
 #[cfg(test)]

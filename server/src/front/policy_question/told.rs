@@ -7,18 +7,34 @@ use tributary_policy::{
     Rule, Verdict,
 };
 
-/// What the policies of an object say, rule by rule.
+/// What a cluster to which nothing is dispatched at all is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FrozenFor {
+    /// Its own view.
+    Itself,
+    /// A request to the merged view.
+    MergedView,
+}
+
+/// What the policies of an object say, rule by rule. `frozen` where nothing at all is dispatched to the cluster.
 pub(super) fn told(
     object: &str,
-    denies_all: bool,
+    frozen: Option<FrozenFor>,
     policies: &DispatchPolicies,
     asked: &DispatchAttributes<'_>,
 ) -> String {
     // Writing to a string cannot fail.
     let mut out = format!("{object}:\n");
-    if denies_all {
-        out.push_str("  dispatch is DenyAll: it is refused (429), whoever asks\n");
-        return out;
+    match frozen {
+        None => {}
+        Some(FrozenFor::Itself) => {
+            out.push_str("  dispatch is DenyAll: it is refused (429), whoever asks\n");
+            return out;
+        }
+        Some(FrozenFor::MergedView) => out.push_str(
+            "  dispatch is DenyAll: what would have to be sent there is refused (429), and what memory has of it is read, \
+             as its policies say\n",
+        ),
     }
     for (place, verdict) in policies.explain(asked).rules {
         let policy = &policies.policies()[place.policy];
