@@ -14,8 +14,8 @@ use serde_json::Value;
 use tributary_apimachinery::HostName;
 
 use crate::{
-    Credentials, Deny, Dispatch, DispatchPolicy, EndpointProbe, Exempt, FlowControl, FlowControlSchema, LogMode,
-    Logging, MaxRequestsInflight, SecretText, TokenBucket, UpstreamCluster, UpstreamClusterSpec,
+    Credentials, Deny, Dispatch, DispatchPolicy, DispatchRule, EndpointProbe, Exempt, FlowControl, FlowControlSchema,
+    LogMode, Logging, MaxRequestsInflight, SecretText, TokenBucket, UpstreamCluster, UpstreamClusterSpec,
 };
 use manifest::{ClientConfig, Manifest, Policy, Schema, SecureServing, Spec};
 
@@ -157,8 +157,12 @@ impl Conversion {
             endpoints.push(server.endpoint);
         }
         let mut policies = Vec::new();
+        let there_are_some = !spec.dispatch_policies.is_empty();
         for (index, policy) in spec.dispatch_policies.into_iter().enumerate() {
             policies.extend(self.policy(policy, &format!("spec.dispatchPolicies[{index}]"), &endpoints));
+        }
+        if policies.is_empty() {
+            policies.push(self.nothing_is_dispatched(there_are_some));
         }
         self.unknown("spec.logging", &spec.logging.rest);
         let mode = self.log_mode(&spec.logging.mode, "spec.logging.mode");
@@ -313,6 +317,27 @@ impl Conversion {
                 least
             }
         }
+    }
+
+    /// The policy of a cluster of which no policy ever takes a request. KubeGateway sends it nothing
+    /// (`ErrNoRouterRuleMatches`), and here a cluster without policies is sent everything.
+    fn nothing_is_dispatched(&mut self, there_are_some: bool) -> DispatchPolicy {
+        let why = if there_are_some { "none of them ever matches here" } else { "is empty" };
+        let what = "so that KubeGateway sends the cluster nothing, and here everything would go on: a policy that denies \
+                    everything is written; put what is meant in its place";
+        self.differs("spec.dispatchPolicies", format!("{why}, {what}"));
+        let all = || vec!["*".to_owned()];
+        let rule = DispatchRule {
+            verbs: all(),
+            api_groups: all(),
+            resources: all(),
+            non_resource_urls: all(),
+            ..DispatchRule::default()
+        };
+        let message = "no dispatch policy of this cluster's KubeGateway manifest takes any request; its administrator \
+                       writes one into spec.dispatchPolicies"
+            .to_owned();
+        DispatchPolicy { rules: vec![rule], deny: Some(Deny { message }), ..DispatchPolicy::default() }
     }
 
     /// A policy; none where no request could ever match its rules.

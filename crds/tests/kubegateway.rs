@@ -18,17 +18,17 @@ fn of(spec: Value) -> Converted {
     convert(manifest(spec)).unwrap()
 }
 
-/// What differs for a policy's sake.
+/// What differs for one policy's sake.
 fn differences(converted: &Converted) -> Vec<&str> {
     let differences = converted.differences.iter().map(String::as_str);
-    differences.filter(|line| line.starts_with("spec.dispatchPolicies")).collect()
+    differences.filter(|line| line.starts_with("spec.dispatchPolicies[")).collect()
 }
 
 /// A rule as it becomes, and what differs.
 fn rule(rule: Value) -> (Option<Value>, Vec<String>) {
     let converted = of(json!({"dispatchPolicies": [{"rules": [rule]}]}));
-    let rule =
-        converted.cluster.spec.dispatch_policies.first().map(|policy| serde_json::to_value(&policy.rules[0]).unwrap());
+    let mut policies = converted.cluster.spec.dispatch_policies.iter().filter(|policy| policy.deny.is_none());
+    let rule = policies.next().map(|policy| serde_json::to_value(&policy.rules[0]).unwrap());
     let shorter =
         |line: &&str| line.replace("spec.dispatchPolicies[0].rules[0]", "R").replace("spec.dispatchPolicies[0]", "P");
     (rule, differences(&converted).iter().map(shorter).collect())
@@ -219,8 +219,13 @@ fn what_took_exec_by_get_is_told() {
         let (rule, found) = of(verbs.clone(), resources.clone());
         assert!(rule.is_some() && found.is_empty(), "{verbs} {resources}: {found:?}");
     }
+    // Without it a later policy, which may limit less, would take what this one takes there.
+    let (rule_of_exec, found) = of(json!(["get"]), json!(["pods/exec", "pods/attach"]));
+    assert_eq!(rule_of_exec.unwrap()["verbs"], json!(["get", "create"]));
+    let expected = "R.verbs: there it takes what its resources name where it is opened by a WebSocket (GET)";
+    assert!(found.len() == 1 && found[0].starts_with(expected) && found[0].ends_with("which is added"), "{found:?}");
     for (verbs, expected) in [
-        (json!(["get"]), "R: there it takes what its resources name where it is opened by a WebSocket (GET)"),
+        (json!(["-create"]), "R: there it takes what its resources name where it is opened by a WebSocket (GET)"),
         (json!(["delete"]), "R: its verbs and resources never match together; these are left out"),
     ] {
         let (rule, found) = of(verbs.clone(), json!(["pods/exec", "pods/attach"]));
@@ -233,6 +238,39 @@ fn what_took_exec_by_get_is_told() {
         json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods/exec"], "nonResourceURLs": ["/healthz"]});
     let (rule, found) = rule(both);
     assert_eq!((&rule.unwrap()["nonResourceURLs"], found.len()), (&json!(["/healthz"]), 1));
+}
+
+/// Without policies a cluster is sent everything here, and nothing there.
+#[test]
+fn a_cluster_that_is_sent_nothing_there_is_sent_nothing_here() {
+    let never = json!({"rules": [{"verbs": ["GET"], "apiGroups": ["*"], "resources": ["*"]}]});
+    for (policies, why) in [
+        (json!([]), "is empty"),
+        (Value::Null, "is empty"),
+        (json!([never.clone(), never]), "none of them ever matches here"),
+        (json!([{"rules": []}]), "none of them ever matches here"),
+    ] {
+        let servers = json!([{"endpoint": "https://a"}]);
+        let client_config = json!({"bearerToken": STANDARD.encode("t"), "caData": PEM, "serverName": "a"});
+        let converted =
+            of(json!({"servers": servers, "clientConfig": client_config, "dispatchPolicies": policies.clone()}));
+        let expected = format!("spec.dispatchPolicies: {why}, so that KubeGateway sends the cluster nothing");
+        assert!(converted.differences.iter().any(|line| line.starts_with(&expected)), "{:#?}", converted.differences);
+        let written = &converted.cluster.spec.dispatch_policies;
+        let policies: Vec<_> = written.iter().map(tributary_policy::Policy::from).collect();
+        let compiled = tributary_policy::DispatchPolicies::new(policies);
+        for (method, path) in [("GET", "/api/v1/pods"), ("POST", "/apis/apps/v1/deployments"), ("GET", "/version")] {
+            let info = tributary_apimachinery::RequestInfo::parse(method, path, None).unwrap();
+            let asked = tributary_policy::DispatchAttributes::of(&info, "ann", &[], "");
+            let tributary_policy::Verdict::Taken { outcome, .. } = compiled.decide(&asked).verdict else {
+                panic!("{method} {path}")
+            };
+            assert!(matches!(outcome.action, tributary_policy::Action::Deny { .. }), "{method} {path}");
+        }
+        let objects = ConfigurationObjects { clusters: vec![converted.cluster], ..ConfigurationObjects::default() };
+        let problems = objects.validate();
+        assert!(problems.iter().all(|problem| problem.severity != Severity::Error), "{problems:?}");
+    }
 }
 
 #[test]

@@ -17,7 +17,7 @@ impl Conversion {
         let users = list(Field::Users, rule.users);
         let user_groups = (rule.user_groups.is_empty(), list(Field::UserGroups, rule.user_groups));
         let resource_names = (rule.resource_names.is_empty(), list(Field::ResourceNames, rule.resource_names));
-        let verbs = list(Field::Verbs, rule.verbs);
+        let mut verbs = list(Field::Verbs, rule.verbs);
         let mut api_groups = list(Field::ApiGroups, rule.api_groups);
         let mut resources = list(Field::Resources, rule.resources);
         let non_resource_urls = list(Field::NonResourceUrls, rule.non_resource_urls);
@@ -27,7 +27,7 @@ impl Conversion {
         if has_groups != has_resources || (has_groups && no_names) {
             self.differs(path, "its apiGroups, resources and resourceNames never match together; these are left out");
             (api_groups, resources) = (Vec::new(), Vec::new());
-        } else if self.only_misses(&verbs, &resources, path) {
+        } else if self.only_misses(&mut verbs, &resources, path) {
             (api_groups, resources) = (Vec::new(), Vec::new());
         }
         let no_subject = has_subjects && users.is_empty() && service_accounts.is_empty();
@@ -52,8 +52,9 @@ impl Conversion {
     }
 
     /// Whether all that a rule names is what connects to a workload, and none of it is taken here: it is left out, as
-    /// what never matches. Tells of what a rule took there by GET, which is how a WebSocket opens it.
-    fn only_misses(&mut self, verbs: &[String], resources: &[String], path: &str) -> bool {
+    /// what never matches. What a rule took there by GET, which is how a WebSocket opens it, is told; where that is all
+    /// that the rule is about, it gets the verb by which it takes that here: without it what comes after would.
+    fn only_misses(&mut self, verbs: &mut Vec<String>, resources: &[String], path: &str) -> bool {
         const WHAT: &str = "opened by a WebSocket (GET), and here exec, attach and portforward are \"create\"";
         let missed = MissedConnections::of(verbs, resources);
         let took_by_get = is_taken(verbs, "get");
@@ -62,11 +63,25 @@ impl Conversion {
             MissedConnections::Some if !took_by_get => {}
             MissedConnections::Some => self.differs(
                 &format!("{path}.verbs"),
-                format!("there it takes exec, attach and portforward, too, where they are {WHAT}; add that if they are meant"),
+                format!(
+                    "there it takes exec, attach and portforward, too, where they are {WHAT}: here a later policy takes \
+                     them, or none; add that if they are meant"
+                ),
             ),
+            MissedConnections::All if took_by_get && !verbs.iter().any(|verb| verb.starts_with('-')) => {
+                self.differs(
+                    &format!("{path}.verbs"),
+                    format!("there it takes what its resources name where it is {WHAT}, which is added"),
+                );
+                verbs.push("create".to_owned());
+                return false;
+            }
             MissedConnections::All if took_by_get => self.differs(
                 path,
-                format!("there it takes what its resources name where it is {WHAT}, so it never matches; left out: write the verb \"create\" if it is meant"),
+                format!(
+                    "there it takes what its resources name where it is {WHAT}, so it never matches; left out: here a \
+                     later policy takes that, or none"
+                ),
             ),
             MissedConnections::All => self.differs(path, "its verbs and resources never match together; these are left out"),
         }
