@@ -62,6 +62,7 @@ pub struct MaxRequestsInflight {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub count_long_running: bool,
     /// What has a limit of its own: each combination of values of these. Where there is none, all requests share one.
+    /// `Cluster`, of a MergedEndpoint, is each cluster that a request is sent to; what is sent to none is one more.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 6))]
     pub limit_by: Vec<LimitBy>,
@@ -86,6 +87,7 @@ pub struct TokenBucket {
     #[schemars(with = "Option<i32>", range(min = 1, max = 1_000_000))]
     pub burst: Option<u32>,
     /// What has a limit of its own: each combination of values of these. Where there is none, all requests share one.
+    /// `Cluster`, of a MergedEndpoint, is each cluster that a request is sent to; what is sent to none is one more.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 6))]
     pub limit_by: Vec<LimitBy>,
@@ -107,7 +109,9 @@ pub enum LimitBy {
     Verb,
     /// The resource, with its subresource.
     Resource,
-    /// The cluster that the request is for; the merged view is one.
+    /// The cluster that a request of the merged view is sent to: it counts at each, once, when it is sent there. What
+    /// is answered without any, from memory for example, counts together. The schemas of an UpstreamCluster are of that
+    /// cluster alone, so there it tells nothing apart.
     Cluster,
 }
 

@@ -23,7 +23,7 @@ pub struct Attributes<'a> {
     pub verb: &'a str,
     /// What is asked for; `None` for a path that is no resource.
     pub resource: Option<Resource<'a>>,
-    /// The cluster that the request is for; `None` for the merged view.
+    /// The cluster that the request is for, or that it is sent to; `None` for what is answered without any.
     pub cluster: Option<&'a str>,
     /// Whether it lasts: a watch, exec, attach, port-forward, a followed log, what is proxied to a workload.
     pub is_long_running: bool,
@@ -80,7 +80,7 @@ pub enum Dimension {
     Verb,
     /// The group and resource, with the subresource.
     Resource,
-    /// The cluster; the merged view is one.
+    /// The cluster; what is answered without any is one more.
     Cluster,
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::allowance::{Allowance, Slots, Tokens};
-use crate::attributes::{Attributes, Key};
+use crate::attributes::{Attributes, Dimension, Key};
 use crate::gate::{Gate, Held};
 use crate::limiter::Change;
 use crate::refusal::{REFUSAL_REASONS, ReachedLimit, RefusalCause, Refused};
@@ -181,6 +181,15 @@ impl GovernedSchema {
     /// The name.
     pub fn name(&self) -> &Arc<str> {
         &self.name
+    }
+
+    /// Whether each value of this has a limit of its own.
+    pub fn is_by(&self, dimension: Dimension) -> bool {
+        match &*self.kind {
+            Governed::Exempt => false,
+            Governed::Slots(ruled) => ruled.rule.by.contains(&dimension),
+            Governed::Tokens(ruled) => ruled.rule.by.contains(&dimension),
+        }
     }
 
     /// Lets a request in: at once, or after the short wait that the schema provides for. Nothing is allocated unless it

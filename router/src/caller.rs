@@ -8,7 +8,6 @@ use std::task::Poll;
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue};
 use tokio::time::{Instant, sleep_until};
 use tributary_authentication::{Authority, Reach, UserInfo, VerifierName};
-use tributary_flow_control::AdmittedRequest;
 use tributary_proxy::{ClusterClient, GivenIdentity, OwnToken, Peer, RequestIdentity};
 
 use tributary_apimachinery::{Verb, or_never};
@@ -16,6 +15,7 @@ use tributary_apimachinery::{Verb, or_never};
 use crate::answer_room::AnswerRoom;
 use crate::authenticated::AuthenticatedUntil;
 use crate::awaited::Awaited;
+use crate::counted_clusters::HeldOfSchema;
 use crate::dispatch::{DeniedClusters, Dispatched};
 use crate::flow::holder::Holder;
 use crate::own_credential::OwnCredential;
@@ -63,9 +63,10 @@ pub(crate) struct Caller {
     pub(crate) awaited: Awaited,
     /// What dispatch policies say of the request; `None` of a short one where there are none.
     pub(crate) dispatched: Option<Arc<Dispatched>>,
-    /// What the request holds of its flow-control schema, once it was let in: a member that is asked for it may work on
-    /// it when its sender has gone, and until then it is in flight. Empty where it passes none.
-    pub(crate) admitted: OnceLock<Arc<AdmittedRequest>>,
+    /// What the request holds of its flow-control schema, once it was let in, or is let in where it is sent: a member
+    /// that is asked for it may work on it when its sender has gone, and until then it is in flight. Empty where it
+    /// passes none.
+    pub(crate) admitted: OnceLock<Arc<HeldOfSchema>>,
     /// What logs, metrics and traces are told of the request; `None` of what is asked in nobody's name.
     pub(crate) trace: Option<RequestTrace>,
     /// Set once a cluster is sent something of it that may change the cluster.
@@ -157,8 +158,8 @@ impl Caller {
         })
     }
 
-    /// The same, for a question that requests share: it may last longer than the request that put it first, whose place
-    /// in a flow-control schema is free again once that request is over.
+    /// The same, for a question that requests share: it may last longer than the request that put it first, whose
+    /// places in a flow-control schema are free again once that request is over.
     pub(crate) fn of_shared_question(&self) -> Self {
         Self { admitted: OnceLock::new(), ..self.clone() }
     }

@@ -1,7 +1,8 @@
 //! Which schema a request passes before it is planned, and what it holds of it until it is over.
 //!
 //! Requests of the merged view pass the schemas of the merged view, whoever answers them: reads from memory, too. Those
-//! for a cluster's own view pass the schemas of that cluster.
+//! for a cluster's own view pass the schemas of that cluster. A schema of the merged view that counts by cluster is
+//! passed where a request is sent to one (`counted_clusters.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -14,13 +15,13 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetri
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
-use tributary_apimachinery::permit::TunnelPermit;
 use tributary_apimachinery::{ClusterName, Permit, RequestInfo};
 use tributary_flow_control::{
-    Attributes, DuplicateSchema, Flow, FlowControl, GovernedSchema, REFUSAL_REASONS, Resource, Schema, SchemaUsage,
+    Dimension, DuplicateSchema, Flow, FlowControl, GovernedSchema, REFUSAL_REASONS, Schema, SchemaUsage,
 };
 
 use crate::caller::{Caller, User};
+use crate::counted_clusters::{CountedClusters, HeldOfSchema, Sender, kept_by_tunnel};
 use crate::dispatch::SchemaName;
 use crate::health;
 use crate::received::Received;
@@ -231,39 +232,43 @@ impl PassedSchema {
         caller: &Caller,
         extensions: &mut Extensions,
     ) -> Result<Permit, Refusal> {
-        let admitted = self.schema.admit(&attributes(info, user, caller)).await;
+        let admitted = self.schema.admit(&sender(user, caller).attributes(info)).await;
         let admitted = admitted.map_err(|refused| {
             let cluster = info.cluster.clone();
             LimitRefusal::FlowControl { cluster, refused }
         })?;
-        let admitted = Arc::new(admitted);
-        // A request is let in once.
-        let _is_first = caller.admitted.set(Arc::clone(&admitted));
+        let held = Arc::new(HeldOfSchema::Whole { _admitted: admitted });
+        // A request is let in once, and what counts by cluster at each as well.
+        let _is_first = caller.admitted.set(Arc::clone(&held));
         if may_switch {
-            let others = extensions.remove::<TunnelPermit>();
-            extensions.insert(TunnelPermit::from(Permit::keeping((others, Arc::clone(&admitted)))));
+            kept_by_tunnel(extensions, Arc::clone(&held));
         }
-        Ok(Permit::keeping(admitted))
+        Ok(Permit::keeping(held))
+    }
+
+    /// Whether a request counts at each cluster that it is sent to: one to the merged view, which is for several.
+    pub(crate) fn counts_by_cluster(&self, info: &RequestInfo) -> bool {
+        info.cluster.is_none() && self.schema.is_by(Dimension::Cluster)
+    }
+
+    /// Has a request be let in at each cluster when it is sent there.
+    pub(crate) fn count_at_clusters(
+        &self,
+        Received { info, may_switch, .. }: Received<'_>,
+        user: &User,
+        caller: &Caller,
+    ) {
+        let counted = CountedClusters::new(&self.schema, info, sender(user, caller), may_switch);
+        let _is_first = caller.admitted.set(Arc::new(HeldOfSchema::AtClusters(Box::new(counted))));
     }
 }
 
-/// What flow control looks at. A user is the one who authenticated, whomever that one asks to be; those who share what
-/// one person owns take turns by connection.
-fn attributes<'a>(info: &'a RequestInfo, user: &'a User, caller: &Caller) -> Attributes<'a> {
-    let resource = info.resource().map(|request| Resource {
-        group: &request.resource.group,
-        resource: &request.resource.resource,
-        subresource: request.subresource.as_deref(),
-    });
-    Attributes {
-        user: tributary_flow_control::User { verifier: user.authority.verifier.as_str(), name: &user.info.username },
-        groups: &user.info.groups,
-        client_address: caller.connection.map(|peer| peer.0.ip()),
-        verb: info.verb.as_str(),
-        resource,
-        cluster: info.cluster.as_ref().map(ClusterName::as_str),
-        is_long_running: info.class().is_long_running(),
-        width: 1,
+/// Who sends a request. Those who share what one person owns take turns by connection.
+fn sender<'a>(user: &'a User, caller: &Caller) -> Sender<'a> {
+    Sender {
+        verifier: &user.authority.verifier,
+        user: &user.info,
+        address: caller.connection.map(|peer| peer.0.ip()),
         flow: Flow::of(&caller.holder),
     }
 }
@@ -340,8 +345,8 @@ impl Collector for FlowMetrics {
 
 /// A request that is like all others.
 #[cfg(test)]
-pub(crate) fn testing_attributes() -> Attributes<'static> {
-    Attributes {
+pub(crate) fn testing_attributes() -> tributary_flow_control::Attributes<'static> {
+    tributary_flow_control::Attributes {
         user: tributary_flow_control::User { verifier: "test", name: "ann" },
         groups: &[],
         client_address: None,
@@ -357,6 +362,7 @@ pub(crate) fn testing_attributes() -> Attributes<'static> {
 #[cfg(test)]
 mod tests {
     use http::HeaderMap;
+    use tributary_apimachinery::permit::TunnelPermit;
     use tributary_flow_control::{Limited, MaxRequestsInflight, SchemaKind};
 
     use super::*;

@@ -19,7 +19,8 @@ use crate::caller::Caller;
 use crate::configuration::ConfigurationSnapshot;
 use crate::discovery::DiscoveryPath;
 use crate::dispatch::{Dispatched, SchemaName};
-use crate::metrics::{ClientClass, Decision};
+use crate::flow_control::PassedSchema;
+use crate::metrics::{ClientClass, Decision, RequestSource};
 use crate::negotiate::Preferences;
 use crate::plan::plan;
 use crate::received::Received;
@@ -150,7 +151,10 @@ impl Router {
             place.kept_by_tunnel(&mut message);
         }
         let acted = pin!(async {
-            let held = match schema {
+            let passed_here = schema.filter(|schema| {
+                !is_passed_where_sent(schema, received, message.headers(), configuration, (&caller, user))
+            });
+            let held = match passed_here {
                 Some(schema) => Some(schema.admit(received, user, &caller, message.extensions_mut()).await?),
                 None => None,
             };
@@ -319,6 +323,22 @@ impl Router {
             _ => false,
         }
     }
+}
+
+/// Whether a request passes its schema where it is sent, and not before: one of the merged view that counts by cluster,
+/// where members answer. What is answered without them passes it before; what they are sent for that counts there, too.
+fn is_passed_where_sent(
+    schema: &PassedSchema,
+    received: Received<'_>,
+    headers: &HeaderMap,
+    configuration: &ConfigurationSnapshot,
+    (caller, user): (&Caller, &User),
+) -> bool {
+    if !schema.counts_by_cluster(received.info) {
+        return false;
+    }
+    schema.count_at_clusters(received, user, caller);
+    plan(received, headers, configuration, caller).is_ok_and(|plan| plan.source() == RequestSource::Member)
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ mod caller;
 mod candidates_by_plan;
 mod configuration;
 mod confinement;
+mod counted_clusters;
 mod deadline;
 mod discovery;
 mod dispatch;

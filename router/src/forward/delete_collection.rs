@@ -17,6 +17,7 @@ use super::send::send;
 use super::whole::{Reserve, seen_whole};
 use crate::asked::attributes;
 use crate::body::Body;
+use crate::counted_clusters::HeldOfSchema;
 use crate::discovery::Otherwise;
 use crate::helm_record::is_record;
 use crate::limits::{self, DELETE_OPTIONS_BYTES_MAX};
@@ -30,9 +31,10 @@ use crate::{deadline, response};
 /// Deletes a collection in every cluster that serves it and is wanted.
 ///
 /// # Errors
-/// 403 before the first deletion where the caller may not delete in a wanted cluster whose collection they see; 503
-/// where a wanted cluster is out of reach, or its aggregated server, or has not said yet what it serves. The first
-/// cluster's refusal, with a message that names the clusters where the deletion failed and where it was done.
+/// 403 before the first deletion where the caller may not delete in a wanted cluster whose collection they see; 429
+/// before it where the request's schema lets in no more at one; 503 where a wanted cluster is out of reach, or its
+/// aggregated server, or has not said yet what it serves. The first cluster's refusal, with a message that names the
+/// clusters where the deletion failed and where it was done.
 pub(crate) async fn delete_collection(
     request: ClientRequest<'_>,
     message: Request<Body>,
@@ -51,6 +53,7 @@ pub(crate) async fn delete_collection(
     let is_nowhere = clusters.is_empty() && unknown.is_empty();
     all_allow(request, &clusters, is_nowhere).await?;
     all_in_reach(request, &clusters, unknown)?;
+    all_let_in(request, &clusters).await?;
     // Without it a deletion might not be noted that was made.
     let reserve = Reserve::take(router, request.caller, until)?;
     let asked: Vec<BoxFuture<'_, _>> = clusters
@@ -139,6 +142,21 @@ fn all_in_reach(request: ClientRequest<'_>, clusters: &[Arc<Cluster>], unknown: 
     let mut named = troubles.iter().filter_map(|trouble| request.router.fleet().cluster(&trouble.cluster));
     let is_out_of_reach = named.any(|cluster| cluster.is_out_of_reach());
     Err(MemberRefusal::NothingDeleted { troubles, is_out_of_reach }.into())
+}
+
+/// A collection of which a part would not be deleted because the request's schema lets in no more there is not touched.
+///
+/// # Errors
+/// 429 that names the first such cluster.
+async fn all_let_in(request: ClientRequest<'_>, clusters: &[Arc<Cluster>]) -> Result<(), Refusal> {
+    let Some(HeldOfSchema::AtClusters(counted)) = request.caller.admitted.get().map(|held| &**held) else {
+        return Ok(());
+    };
+    for cluster in clusters {
+        // It is kept there.
+        drop(counted.admit(cluster.name()).await?);
+    }
+    Ok(())
 }
 
 /// What the members' answers come to.

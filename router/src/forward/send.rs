@@ -7,12 +7,14 @@ use std::time::Duration;
 use http::{Request, Response, StatusCode, Uri};
 use tributary_apimachinery::permit::RequestPermit;
 use tributary_apimachinery::{Permit, RequestClass, RequestInfo};
+use tributary_flow_control::AdmittedRequest;
 use tributary_proxy::{ClusterClient, ForwardError, RequestIdentity};
 
 use super::lasting::Lasting;
 use super::not_let::unless_not_let;
 use crate::body::{self, Body};
 use crate::caller::Caller;
+use crate::counted_clusters::{HeldOfSchema, kept_by_tunnel};
 use crate::refusal::{MemberRefusal, Refusal, RequestRefusal};
 use crate::request_trace::BegunStage;
 use crate::rights::SentRequest;
@@ -22,9 +24,9 @@ use crate::topology::Cluster;
 /// message's own. What lasts ends with what opened it.
 ///
 /// # Errors
-/// Why there is no answer; 429 where the client has as many requests under way at the cluster as it may have, or
-/// nothing is sent there; 403 by the cluster's policies; 401 and 403 where what lasts is over before the cluster has
-/// answered.
+/// Why there is no answer; 429 where the client has as many requests under way at the cluster as it may have, or its
+/// schema lets in no more there, or nothing is sent there; 403 by the cluster's policies; 401 and 403 where what lasts
+/// is over before the cluster has answered.
 pub(crate) async fn send(
     cluster: &Arc<Cluster>,
     caller: &Caller,
@@ -53,11 +55,12 @@ async fn answered(
     info: &RequestInfo,
     query: Option<&str>,
 ) -> Result<Response<Body>, Refusal> {
+    let at_cluster = let_in(cluster, caller, &mut request).await?;
     let method = request.method().clone();
     let sent = SentRequest { method: &method, path: &info.path, query };
     let identity = caller.identity(&cluster.setup, &sent).await?;
     let client = addressed(cluster, &mut request, &info.path, query)?;
-    let place = RequestPermit::from(place(cluster, caller, &request)?);
+    let place = RequestPermit::from(place(cluster, caller, &request, at_cluster)?);
     request.extensions_mut().insert(place.clone());
     let mut stage = note(cluster, caller, &mut request);
     let waiting = caller.awaited.wait_for(cluster.name());
@@ -174,16 +177,40 @@ fn target(path: &str, query: Option<&str>) -> String {
     target
 }
 
+/// Has a request pass its schema where that counts by cluster; gives what it holds of it here. A tunnel keeps that as
+/// well.
+///
+/// # Errors
+/// 429.
+async fn let_in(
+    cluster: &Cluster,
+    caller: &Caller,
+    request: &mut Request<Body>,
+) -> Result<Option<Arc<AdmittedRequest>>, Refusal> {
+    let Some(HeldOfSchema::AtClusters(counted)) = caller.admitted.get().map(|held| &**held) else { return Ok(None) };
+    let admitted = counted.admit(cluster.name()).await?;
+    if counted.may_switch() {
+        kept_by_tunnel(request.extensions_mut(), Arc::clone(&admitted));
+    }
+    Ok(Some(admitted))
+}
+
 /// The place that a client's request takes among those to the cluster, also where it asks for an upgrade: whether there
-/// is one is the member's to say, and its answer may be any other. It is taken before the member can
-/// have carried anything out. What the request holds of its schema is kept with it: both are free again when the member
-/// has done with the request, which may be later than its client has gone.
-fn place(cluster: &Cluster, caller: &Caller, request: &Request<Body>) -> Result<Permit, Refusal> {
+/// is one is the member's to say, and its answer may be any other. It is taken before the member can have carried
+/// anything out. What the request holds of its schema, at this cluster or as a whole, is kept with it: both are free
+/// again when the member has done with the request, which may be later than its client has gone.
+fn place(
+    cluster: &Cluster,
+    caller: &Caller,
+    request: &Request<Body>,
+    at_cluster: Option<Arc<AdmittedRequest>>,
+) -> Result<Permit, Refusal> {
     let class = request.extensions().get::<RequestClass>().copied().unwrap_or_default();
     let place = cluster.place(class, caller.holder)?;
-    Ok(match caller.admitted.get() {
-        Some(admitted) => Permit::keeping((place, Arc::clone(admitted))),
-        None => place,
+    Ok(match (at_cluster, caller.admitted.get()) {
+        (Some(at_cluster), _) => Permit::keeping((place, at_cluster)),
+        (None, Some(held)) => Permit::keeping((place, Arc::clone(held))),
+        (None, None) => place,
     })
 }
 

@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
+use serde_json::json;
 use tributary_apimachinery::ClusterName;
 use tributary_flow_control::{
     Dimension, Limited, MaxRequestsInflight, Queueing, SCHEMA_HEADER, Schema, SchemaKind, TokenBucket,
@@ -11,7 +12,7 @@ use tributary_flow_control::{
 use tributary_policy::{Action, Outcome, Policy, Rule};
 use tributary_router::{DispatchSettings, FlowSettings, PlacePolicies, PlaceSchemas};
 
-use crate::harness::{Answer, CONFIG_MAPS, Fixture, QUIET, SOON, config_map, name, until};
+use crate::harness::{Answer, CONFIG_MAPS, Fixture, QUIET, SOON, config_map, config_map_in, name, until};
 
 fn tokens(name: &str, qps: u32, burst: u32, by: &[Dimension]) -> Schema {
     let [qps, burst] = [qps, burst].map(|number| NonZeroU32::new(number).unwrap());
@@ -343,4 +344,49 @@ async fn each_value_of_a_key_has_a_limit_of_its_own() {
         // No state of the next one's.
         govern(&fixture, Vec::new(), Vec::new());
     }
+}
+
+/// A request to the merged view counts at the clusters that it is sent to, and what memory answers apart from all.
+#[tokio::test]
+async fn by_cluster_a_request_counts_where_it_is_sent() {
+    const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    let fixture = Fixture::start(["a", "b"]).await;
+    for member in ["a", "b"] {
+        fixture.put_and_see(member, &format!("of-{member}"), "x").await;
+        fixture.connect_clients(member).await;
+    }
+    let create =
+        async |cluster: &str, name: &str| fixture.write("POST", CONFIG_MAPS, &config_map_in(cluster, name, "x")).await;
+    let review = json!({"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1",
+        "spec": {"resourceAttributes": {"verb": "list", "resource": "pods"}}});
+    govern(&fixture, vec![in_flight_by("one", 1, &[Dimension::Cluster])], vec![passing(Some("one"), &[])]);
+    let reviewed = fixture.write("POST", REVIEWS, &review).await;
+    assert_eq!(reviewed.code, 201, "{reviewed:?}");
+    passed(&reviewed, "one");
+    let idle = "tributary_flow_control_requests_in_flight{cluster=\"\",schema=\"one\"} 0";
+    until(async || fixture.router.metrics().expose().contains(idle)).await;
+
+    fixture.member("a").control().hold_requests(true);
+    let mut in_flight = Box::pin(create("a", "first"));
+    assert!(tokio::time::timeout(QUIET, &mut in_flight).await.is_err(), "the member answers nothing");
+    let message = "cluster a: flow control schema \"one\" lets 1 requests in at once for each cluster; there were more";
+    refused(&create("a", "second").await, "one", message);
+    until(async || create("b", "third").await.code == 201).await;
+    // Of several clusters each counts, and nothing is done by halves.
+    refused(&fixture.write("POST", REVIEWS, &review).await, "one", message);
+    refused(&fixture.write("DELETE", CONFIG_MAPS, &json!({})).await, "one", message);
+    assert!(fixture.member("b").get("configmaps", "default", "of-b").is_some());
+    // What memory answers has a limit of its own.
+    fixture.get(CONFIG_MAPS).await.ok();
+    let watch = fixture.watch(&format!("{CONFIG_MAPS}?watch=1")).await;
+    let of_memory = "flow control schema \"one\" lets 1 requests in at once for each cluster; there were more";
+    refused(&fixture.get(CONFIG_MAPS).await, "one", of_memory);
+    until(async || create("b", "fourth").await.code == 201).await;
+    drop(watch);
+
+    fixture.member("a").control().hold_requests(false);
+    assert_eq!(in_flight.await.code, 201);
+    until(async || create("a", "second").await.code != 429).await;
+    assert!(fixture.member("a").get("configmaps", "default", "second").is_some());
+    until(async || fixture.get(CONFIG_MAPS).await.code == 200).await;
 }

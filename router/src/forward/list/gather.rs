@@ -226,8 +226,9 @@ impl GatheredPage {
     /// to be is not there: nothing is told of it, unless there is no other.
     ///
     /// # Errors
-    /// What it says of the request itself: the others would say the same, or never hear of its token. Where a partial
-    /// answer is denied, that it does not let us ask in the client's name: that does not pass.
+    /// What it says of the request itself: the others would say the same, or never hear of its token. That the
+    /// request's schema lets in no more at the cluster. Where a partial answer is denied, that it does not let us ask
+    /// in the client's name: that does not pass.
     fn sort_out<T>(
         &mut self,
         cluster: &Arc<Cluster>,
@@ -244,7 +245,7 @@ impl GatheredPage {
         }
         let (is_served, is_of_request, forbidden) = match refusal.said_by_member() {
             Some(said) => (!says_not_served(said), says_of_list(said), says_forbidden(said)),
-            None => (true, refusal.is_of_request() || refusal.is_of_share(), false),
+            None => (true, refusal.is_of_request() || refusal.is_of_share() || refusal.is_of_schema(), false),
         };
         if is_of_request {
             return Err(expired(refusal, cluster));
