@@ -9,7 +9,7 @@ use http_body_util::{BodyExt, Empty};
 use crate::fixture::{PATIENCE, Program, add_to_upstream_cluster, config, get, member, write_upstream_cluster};
 
 /// What a GET of a path at a host is answered, and with which status. By HTTP/1.1, where the host is a header.
-async fn get_at(kubeconfig: &Path, host: &str, path: &str) -> (u16, String) {
+pub(crate) async fn get_at(kubeconfig: &Path, host: &str, path: &str) -> (u16, String) {
     use kube::client::ConfigExt;
     use secrecy::ExposeSecret;
     let config = config(kubeconfig, "all").await;

@@ -4,6 +4,7 @@
 
 mod certificates;
 mod configuration;
+mod convert;
 mod demo;
 mod endpoints;
 mod fixture;
