@@ -152,10 +152,17 @@ async fn a_denied_name_is_denied_by_each_spelling_of_what_is_proxied() {
     }
 }
 
+/// What a member was sent of what the test below asks for. What this process asks by itself is of other paths.
+fn sent(fixture: &Fixture, member: &str) -> Vec<String> {
+    let log = fixture.member(member).control().request_log();
+    log.into_iter().filter(|line| line.contains(CONFIG_MAPS) || line.ends_with(" /version")).collect()
+}
+
 /// Case 17 of the contract with users of KubeGateway.
 #[tokio::test]
 async fn what_no_policy_takes_is_sent_nowhere() {
     let fixture = fixture(["a"]).await;
+    let before = sent(&fixture, "a");
     for (place, object, settings) in [
         ("", "MergedEndpoint \"all\"", (|policies| of_merged(policies)) as fn(Vec<Policy>) -> DispatchSettings),
         ("/clusters/a", "UpstreamCluster \"a\"", |policies| of_cluster("a", policies)),
@@ -170,8 +177,14 @@ async fn what_no_policy_takes_is_sent_nowhere() {
         );
         assert_eq!(answer.refused(500), message);
         assert_eq!(fixture.get(&format!("{place}/version")).await.code, 500);
+        assert_eq!(sent(&fixture, "a"), before, "{object}");
         assert_eq!(fixture.get("/readyz").await.code, 200, "how this process does is told all the same");
     }
+    fixture.router.set_dispatch(DispatchSettings::default());
+    for path in ["/clusters/a/version".to_owned(), format!("/clusters/a{CONFIG_MAPS}")] {
+        fixture.get(&path).await.ok();
+    }
+    assert_eq!(sent(&fixture, "a").len(), before.len() + 2, "otherwise it would have been sent");
 }
 
 #[tokio::test]
