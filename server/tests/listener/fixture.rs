@@ -140,6 +140,17 @@ impl Server {
         version: &'static rustls::SupportedProtocolVersion,
         alpn: &str,
     ) -> std::io::Result<TlsStream<TcpStream>> {
+        self.asking_for("127.0.0.1", stream, version, alpn).await
+    }
+
+    /// The same, that asks for a host by SNI; an address asks for none.
+    async fn asking_for(
+        &self,
+        host: &str,
+        stream: TcpStream,
+        version: &'static rustls::SupportedProtocolVersion,
+        alpn: &str,
+    ) -> std::io::Result<TlsStream<TcpStream>> {
         let mut roots = rustls::RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(self.authority.as_bytes()).unwrap()).unwrap();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -149,7 +160,7 @@ impl Server {
             .with_root_certificates(roots)
             .with_no_client_auth();
         config.alpn_protocols = vec![alpn.as_bytes().to_vec()];
-        let name = ServerName::try_from("127.0.0.1").unwrap();
+        let name = ServerName::try_from(host.to_owned()).unwrap();
         TlsConnector::from(Arc::new(config)).connect(name, stream).await
     }
 
@@ -161,7 +172,13 @@ impl Server {
     }
 
     pub(crate) async fn http2(&self) -> hyper::client::conn::http2::SendRequest<Empty<Bytes>> {
-        let stream = self.connect(&rustls::version::TLS13, "h2").await;
+        self.http2_asking_for("127.0.0.1").await
+    }
+
+    /// A connection that asks for a host by SNI; an address asks for none.
+    pub(crate) async fn http2_asking_for(&self, host: &str) -> hyper::client::conn::http2::SendRequest<Empty<Bytes>> {
+        let stream = TcpStream::connect(self.address).await.unwrap();
+        let stream = self.asking_for(host, stream, &rustls::version::TLS13, "h2").await.unwrap();
         let executor = TokioExecutor::new();
         let (sender, connection) = hyper::client::conn::http2::handshake(executor, TokioIo::new(stream)).await.unwrap();
         tokio::spawn(connection);

@@ -1,14 +1,17 @@
 //! A cluster to which nothing is dispatched at all: that is said before anybody is known.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::{Request, StatusCode, header};
 use http_body_util::Empty;
 use serde_json::json;
 use tributary_apimachinery::ClusterName;
 use tributary_router::{DispatchSettings, PlacePolicies, Router, RouterConfig};
+use tributary_server::hosts::{ClusterHosts, HostTable, Hosts};
 
 use crate::access_log::LogFile;
-use crate::fixture::{router_over, start, start_observed, text};
+use crate::fixture::{router_over, start, start_furnished, start_observed, text};
 
 /// Case 20 of the contract with users of KubeGateway.
 #[tokio::test]
@@ -16,7 +19,7 @@ async fn what_is_for_a_frozen_cluster_is_refused_before_anybody_is_known() {
     let router = Router::new(RouterConfig::default());
     let frozen = PlacePolicies { denies_all: true, ..PlacePolicies::default() };
     let clusters = [(ClusterName::new("eu").unwrap(), frozen)].into();
-    let server = start(std::sync::Arc::clone(&router)).await;
+    let server = start(Arc::clone(&router)).await;
     let get = async |request: http::request::Builder| {
         let request: Request<Empty<Bytes>> = request.body(Empty::new()).unwrap();
         server.http2().await.send_request(request).await.unwrap()
@@ -43,6 +46,65 @@ async fn what_is_for_a_frozen_cluster_is_refused_before_anybody_is_known() {
     assert_eq!(get(server.request(path)).await.status(), StatusCode::NOT_FOUND);
 }
 
+/// Case 20 where the cluster has a host of its own, whether the request names it or TLS alone was asked for it.
+#[tokio::test]
+async fn at_a_frozen_clusters_own_host_nothing_is_answered_and_at_others_all() {
+    // A name that the server's certificate has.
+    const OWN: &str = "localhost";
+    let (member, router) = router_over("eu").await;
+    let [eu, us]: [ClusterName; 2] = ["eu", "us"].map(|name| name.parse().unwrap());
+    let named = |name: &str| ClusterHosts { names: vec![name.parse().unwrap()], tls: None };
+    let (of_eu, of_us, merged) = (named(OWN), named("us.test"), ["all.test".parse().unwrap()]);
+    let table = HostTable::new(&merged, Vec::new(), [(&eu, &of_eu), (&us, &of_us)], &HostTable::default());
+    let hosts = Arc::<Hosts>::default();
+    hosts.replace(table.unwrap());
+    let server = start_furnished(Arc::clone(&router), |front| front.at(hosts)).await;
+    let authorization = format!("Bearer {}", server.token);
+    let ask = async |server_name: &str, url: &str, authorization: &str| {
+        let request = Request::get(url).header("authorization", authorization).body(Empty::<Bytes>::new()).unwrap();
+        server.http2_asking_for(server_name).await.send_request(request).await.unwrap()
+    };
+    let sent = || member.control().request_log().iter().filter(|line| line.contains("/pods")).count();
+    let address = format!("https://{}", server.address);
+    let own = [("127.0.0.1", format!("https://{OWN}")), (OWN, address)];
+    for (server_name, origin) in &own {
+        let pods = format!("{origin}/api/v1/pods");
+        assert_eq!(ask(server_name, &pods, "Bearer nonsense").await.status(), StatusCode::UNAUTHORIZED, "{origin}");
+        assert_eq!(ask(server_name, &pods, &authorization).await.status(), StatusCode::OK, "{origin}");
+    }
+    let before = sent();
+    assert!(before >= own.len());
+    let frozen = PlacePolicies { denies_all: true, ..PlacePolicies::default() };
+    router.set_dispatch(DispatchSettings { clusters: [(eu, frozen)].into(), ..DispatchSettings::default() });
+    for (server_name, origin) in &own {
+        for (path, authorization) in
+            [("/api/v1/pods", "Bearer nonsense"), ("/api/v1/pods", &*authorization), ("/healthz", &*authorization)]
+        {
+            let answer = ask(server_name, &format!("{origin}{path}"), authorization).await;
+            assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS, "{origin}{path}");
+            assert!(!answer.headers().contains_key(header::RETRY_AFTER));
+            let said = text(answer).await;
+            assert!(said.contains("DenyAll"), "{said}");
+        }
+    }
+    assert_eq!(sent(), before, "nothing is sent there");
+    // What is for others asks who it is.
+    for (url, status) in [
+        ("https://us.test/api/v1/pods", StatusCode::UNAUTHORIZED),
+        ("https://all.test/api/v1/pods", StatusCode::UNAUTHORIZED),
+        ("https://all.test/healthz", StatusCode::OK),
+        ("https://all.test/clusters/eu/api/v1/pods", StatusCode::TOO_MANY_REQUESTS),
+    ] {
+        let request: Request<Empty<Bytes>> = Request::get(url).body(Empty::new()).unwrap();
+        assert_eq!(server.http2().await.send_request(request).await.unwrap().status(), status, "{url}");
+    }
+    router.set_dispatch(DispatchSettings::default());
+    for (server_name, origin) in &own {
+        let pods = format!("{origin}/api/v1/pods");
+        assert_eq!(ask(server_name, &pods, &authorization).await.status(), StatusCode::OK, "{origin}");
+    }
+}
+
 #[tokio::test]
 async fn what_is_for_a_frozen_cluster_is_counted_and_logged_as_denied() {
     let (_member, router) = router_over("eu").await;
@@ -50,7 +112,7 @@ async fn what_is_for_a_frozen_cluster_is_counted_and_logged_as_denied() {
     let clusters = [(ClusterName::new("eu").unwrap(), frozen)].into();
     router.set_dispatch(DispatchSettings { clusters, ..DispatchSettings::default() });
     let file = LogFile::open();
-    let server = start_observed(std::sync::Arc::clone(&router), file.observers()).await;
+    let server = start_observed(Arc::clone(&router), file.observers()).await;
     for request in [server.bare("/clusters/eu/api/v1/pods"), server.request("/clusters/eu/version")] {
         let request: Request<Empty<Bytes>> = request.header("user-agent", "kubectl/v1").body(Empty::new()).unwrap();
         let answer = server.http2().await.send_request(request).await.unwrap();
