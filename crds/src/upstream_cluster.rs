@@ -115,7 +115,8 @@ pub struct UpstreamClusterSpec {
     pub secure_serving: Option<SecureServing>,
     /// Whether requests to the cluster are dispatched at all: `Policies`, as `dispatchPolicies` say; `DenyAll`, none
     /// is, for emergencies: each is answered 429 before anybody asks whose it is. What is held of the cluster in memory
-    /// is still read.
+    /// is still read. What Tributary asks for itself goes on, and so do TokenReviews of requests that are not for the
+    /// cluster, since those whom it makes known may be known in other clusters, too; both are bounded.
     #[serde(skip_serializing_if = "Dispatch::is_by_policies")]
     pub dispatch: Dispatch,
     /// Which requests to the cluster go on and which are refused; the first policy that takes a request decides. They

@@ -291,6 +291,9 @@ impl Router {
     /// Takes over new dispatch policies, at once and for all requests that come from now on. What is open and refused
     /// by them ends. One task calls it, the one that reads the configuration.
     pub fn set_dispatch(&self, settings: DispatchSettings) {
+        if let Some(rights) = &self.rights {
+            rights.freeze(settings.frozen());
+        }
         self.dispatch.set(settings);
     }
 

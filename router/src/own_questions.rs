@@ -26,7 +26,9 @@ impl Router {
     }
 
     /// Posts a TokenReview to a cluster and gives the TokenReview that it answers. It finds a connection however many
-    /// clients occupy; whoever calls this bounds how many are on their way, and for how long. Cancel: safe.
+    /// clients occupy; whoever calls this bounds how many are on their way, and for how long. It is posted to a cluster
+    /// to which nothing is dispatched as well: whoever is known in other clusters by its word is not to be locked out
+    /// of them, and may be who mends this one. Cancel: safe.
     ///
     /// # Errors
     /// Why there is no answer, in words that quote neither the token nor what the cluster says.

@@ -1,6 +1,6 @@
 //! The policies that are in force, of each place, and how they change.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
@@ -38,6 +38,14 @@ pub struct PlacePolicies {
     pub policies: Vec<Policy>,
     /// Whether nothing at all is sent to the cluster. What memory holds of it is still answered.
     pub denies_all: bool,
+}
+
+impl DispatchSettings {
+    /// The clusters to which nothing at all is sent.
+    pub(crate) fn frozen(&self) -> BTreeSet<ClusterName> {
+        let frozen = self.clusters.iter().filter(|(_, place)| place.denies_all);
+        frozen.map(|(name, _)| name.clone()).collect()
+    }
 }
 
 impl PlacePolicies {

@@ -88,12 +88,13 @@ pub(crate) async fn ask(
     mut request: Request<Body>,
     path: &str,
 ) -> Result<Response<Body>, Refusal> {
-    let method = request.method().clone();
-    let sent = SentRequest { method: &method, path, query: None };
-    let identity = caller.identity(&cluster.setup, &sent).await?;
+    // Before it may be asked what its user may do there.
     if let Some(dispatched) = &caller.dispatched {
         dispatched.may_ask(cluster.name())?;
     }
+    let method = request.method().clone();
+    let sent = SentRequest { method: &method, path, query: None };
+    let identity = caller.identity(&cluster.setup, &sent).await?;
     let mut stage = note(cluster, caller, &mut request);
     let _waiting = caller.awaited.wait_for(cluster.name());
     let answer = ask_as(cluster, identity, request, path).await?;

@@ -16,6 +16,7 @@ use super::send::ask_as_ourselves;
 use crate::body;
 use crate::discovery::Union;
 use crate::discovery::documents::StorageVersionHashes;
+use crate::dispatch::Dispatch;
 use crate::refusal::{ClusterRefusal, MemberRefusal, Refusal};
 use crate::topology::Fleet;
 
@@ -36,9 +37,15 @@ struct ResourceStorageVersion {
     storage_version_hash: String,
 }
 
-/// Asks for the hashes of one version. Each resource is asked of the first member that serves it and is in reach; a
-/// member that does not answer leaves its resources without hashes.
-pub(crate) async fn hashes(fleet: &Fleet, union: &Union, group: &str, version: &str) -> StorageVersionHashes {
+/// Asks for the hashes of one version. Each resource is asked of the first member that serves it and is in reach, and
+/// to which something is dispatched; a member that does not answer leaves its resources without hashes.
+pub(crate) async fn hashes(
+    fleet: &Fleet,
+    union: &Union,
+    (group, version): (&str, &str),
+    dispatch: Option<&Dispatch>,
+) -> StorageVersionHashes {
+    let is_frozen = |name: &ClusterName| dispatch.is_some_and(|dispatch| dispatch.frozen(name).is_some());
     let Some(described) = union.version(group, version) else { return StorageVersionHashes::new() };
     let owners: BTreeMap<&str, &ClusterName> = described
         .resources
@@ -47,7 +54,7 @@ pub(crate) async fn hashes(fleet: &Fleet, union: &Union, group: &str, version: &
             let served = union.get(&GroupVersionResource::new(group, version, &resource.resource))?;
             let mut in_reach = served.clusters.iter().filter(|name| {
                 let cluster = fleet.cluster(name);
-                cluster.is_some_and(|cluster| cluster.problem().is_none())
+                !is_frozen(name) && cluster.is_some_and(|cluster| cluster.problem().is_none())
             });
             Some((&*resource.resource, in_reach.next()?))
         })

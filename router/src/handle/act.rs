@@ -211,7 +211,8 @@ impl Router {
         let address = host.or(request.uri.authority().map(|authority| authority.as_str())).unwrap_or_default();
         let hashes = match path {
             DiscoveryPath::Version(group, version) => {
-                forward::storage_versions::hashes(&self.fleet, &union, group, version).await
+                let dispatch = self.dispatch.current();
+                forward::storage_versions::hashes(&self.fleet, &union, (*group, *version), dispatch.as_deref()).await
             }
             _ => StorageVersionHashes::new(),
         };

@@ -89,17 +89,17 @@ impl MirroredClusters {
         }
     }
 
-    /// What keeps us from knowing what users may do in a cluster.
-    fn obstacle_of(&self, cluster: &ClusterName, known: &KnownRights) -> Option<Obstacle> {
+    /// What keeps us from knowing what users may do in a cluster. `is_frozen`: it is not asked.
+    fn obstacle_of(&self, cluster: &ClusterName, known: &KnownRights, is_frozen: bool) -> Option<Obstacle> {
         let member = self.by_name.get(cluster)?;
         let kinds = RbacKind::ALL.into_iter().map(RbacKind::resource);
         let states: Vec<_> = kinds.zip(member.cachers.iter().map(|cacher| cacher.state())).collect();
-        Obstacle::of(&states, known.state.holds(Instant::now()), &known.decider)
+        Obstacle::of(&states, known.state.holds(Instant::now()), &known.decider, is_frozen)
     }
 
     /// Says in the log what keeps us from knowing it, where that is news.
-    fn tell_obstacle(&mut self, cluster: &ClusterName, known: &KnownRights) {
-        let Some(obstacle) = self.obstacle_of(cluster, known).filter(Obstacle::is_trouble) else {
+    fn tell_obstacle(&mut self, cluster: &ClusterName, known: &KnownRights, is_frozen: bool) {
+        let Some(obstacle) = self.obstacle_of(cluster, known, is_frozen).filter(Obstacle::is_trouble) else {
             self.obstacles.remove(cluster);
             return;
         };
@@ -268,7 +268,7 @@ impl RightsMirror {
     /// What keeps us from knowing what users may do in a cluster; `None` where nothing does.
     pub(crate) fn obstacle_of(&self, cluster: &ClusterName) -> Option<String> {
         let known = self.mirrors.load().by_name.get(cluster).cloned()?;
-        let obstacle = self.members.lock().obstacle_of(cluster, &known);
+        let obstacle = self.members.lock().obstacle_of(cluster, &known, self.reviews.is_frozen(cluster));
         let too_many = || self.compiled.now().names_too_many(cluster).then_some(Obstacle::TooManySubjects);
         obstacle.or_else(too_many).map(|obstacle| obstacle.to_string())
     }
@@ -291,6 +291,19 @@ impl RightsMirror {
     /// Denies these users everything, and nobody else. Whoever follows rights is told.
     pub(crate) fn deny(&self, users: BTreeSet<String>) {
         self.denied.store(Arc::new(users));
+        self.compiled.note();
+    }
+
+    /// Has these clusters be asked nothing of what users may do there, and all others what there is to ask. What they
+    /// said last holds as of clusters that do not answer.
+    pub(crate) fn freeze(&self, clusters: BTreeSet<ClusterName>) {
+        let before = self.reviews.freeze(clusters.clone());
+        if *before == clusters {
+            return;
+        }
+        let mut members = self.members.lock();
+        before.symmetric_difference(&clusters).for_each(|name| self.state_changed_of(&mut members, name));
+        drop(members);
         self.compiled.note();
     }
 
@@ -350,7 +363,7 @@ impl RightsMirror {
             false => self.known_of(members.by_name.get(name)),
         };
         let mirrors: BTreeMap<_, _> = clusters.iter().map(|it| (it.0.clone(), state(it))).collect();
-        mirrors.iter().for_each(|(name, known)| members.tell_obstacle(name, known));
+        mirrors.iter().for_each(|(name, known)| members.tell_obstacle(name, known, self.reviews.is_frozen(name)));
         members.obstacles.retain(|name, _| clusters.contains_key(name));
         self.publish(&mut members, mirrors);
     }
@@ -486,7 +499,7 @@ impl RightsMirror {
     fn state_changed_of(&self, members: &mut MirroredClusters, name: &ClusterName) {
         let Some(member) = members.by_name.get(name) else { return };
         let known = self.known_of(Some(member));
-        members.tell_obstacle(name, &known);
+        members.tell_obstacle(name, &known, self.reviews.is_frozen(name));
         let mut mirrors = self.mirrors.load().by_name.clone();
         mirrors.insert(name.clone(), known);
         self.publish(members, mirrors);

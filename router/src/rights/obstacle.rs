@@ -7,6 +7,7 @@ use tributary_authorization::NAMED_SUBJECTS_MAX;
 use tributary_cacher::{CacherState, StaleReason};
 
 use super::decider::{Decider, ReviewCause};
+use super::mirror_state::BEHIND_MAX;
 
 /// What keeps us from knowing it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,12 +25,19 @@ pub(super) enum Obstacle {
     TooManySubjects,
     /// It is asked, and does not let us ask, or does not answer.
     Unanswered(ReviewCause),
+    /// It is to be asked, and nothing is dispatched to it at all.
+    Frozen,
 }
 
 impl Obstacle {
     /// What keeps us from it where roles and bindings are so, and this decides; `None` where nothing does. `holds`:
-    /// whether what was read of them last counts.
-    pub(super) fn of(states: &[(&'static str, CacherState)], holds: bool, decider: &Decider) -> Option<Self> {
+    /// whether what was read of them last counts. `is_frozen`: whether the cluster is asked nothing.
+    pub(super) fn of(
+        states: &[(&'static str, CacherState)],
+        holds: bool,
+        decider: &Decider,
+        is_frozen: bool,
+    ) -> Option<Self> {
         let unread = states.iter().filter_map(|(resource, state)| match state {
             CacherState::Synced => None,
             CacherState::Stale { reason, .. } => Some((*resource, Some(reason.clone()))),
@@ -42,6 +50,7 @@ impl Obstacle {
                 Some(Self::Unread { resource, reason })
             }
             Decider::Undecided => Some(Self::Undecided),
+            Decider::Review(_) if is_frozen => Some(Self::Frozen),
             Decider::Review(cause @ (ReviewCause::NotLet { .. } | ReviewCause::Unanswered)) => {
                 Some(Self::Unanswered(cause.clone()))
             }
@@ -81,6 +90,12 @@ impl fmt::Display for Obstacle {
                 write!(f, "its bindings name more than {NAMED_SUBJECTS_MAX} subjects, and are not looked at")?;
             }
             Self::Unanswered(cause) => write!(f, "{cause}")?,
+            Self::Frozen => write!(
+                f,
+                "its users' rights are what it says when it is asked, and with dispatch: DenyAll it is not; what it said \
+                 last counts for {} minutes",
+                BEHIND_MAX.as_secs() / 60
+            )?,
         }
         self.remedy().map_or(Ok(()), |remedy| write!(f, "; {remedy}"))
     }
@@ -121,7 +136,7 @@ mod tests {
             ),
         ];
         for (states, holds, decider, expected) in rows {
-            let found = Obstacle::of(states, holds, &decider);
+            let found = Obstacle::of(states, holds, &decider, false);
             let told = found.as_ref().map(|own| (own.to_string(), own.is_trouble()));
             let is_it = match (&told, expected) {
                 (Some((text, trouble)), Some((begin, is_trouble))) => text.starts_with(begin) && *trouble == is_trouble,
@@ -129,6 +144,12 @@ mod tests {
             };
             assert!(is_it, "{told:?}, expected {expected:?}");
         }
+        // Nothing is to be asked of one whose roles decide.
+        let states = [("roles", CacherState::Synced)];
+        let frozen = Obstacle::of(&states, true, &Decider::Review(ReviewCause::Configured), true).unwrap();
+        assert!(frozen.is_trouble() && frozen.to_string().contains("dispatch: DenyAll"), "{frozen}");
+        assert!(frozen.to_string().ends_with("counts for 5 minutes"), "{frozen}");
+        assert_eq!(Obstacle::of(&states, true, &Decider::Rbac, true), None);
         let forbidden = Obstacle::Unread { resource: "roles", reason: Some(StaleReason::Forbidden) };
         assert!(forbidden.to_string().contains("tributary join CONTEXT"), "{forbidden}");
     }

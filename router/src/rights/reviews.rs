@@ -1,10 +1,11 @@
 //! What clusters have said to single questions of rights: asked in our own name, and believed for a while.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use futures::future::{BoxFuture, Shared, WeakShared, try_join_all};
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
@@ -204,6 +205,8 @@ pub(super) struct Reviews {
     /// How many questions there were to put.
     begun: AtomicU64,
     lines: Mutex<BTreeMap<ClusterName, Line>>,
+    /// The clusters that are asked nothing: nothing is dispatched to them at all.
+    frozen: ArcSwap<BTreeSet<ClusterName>>,
 }
 
 /// The questions to a cluster.
@@ -296,7 +299,18 @@ impl Kept {
 impl Reviews {
     pub(super) fn new(fleet: Arc<Fleet>, mode: SharedMode) -> Arc<Self> {
         let (kept, flights, lines) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Arc::new(Self { fleet, mode, kept, flights, begun: AtomicU64::default(), lines })
+        let frozen = ArcSwap::default();
+        Arc::new(Self { fleet, mode, kept, flights, begun: AtomicU64::default(), lines, frozen })
+    }
+
+    /// Has these clusters be asked nothing from now on, and all others what there is to ask. Gives those of before.
+    pub(super) fn freeze(&self, clusters: BTreeSet<ClusterName>) -> Arc<BTreeSet<ClusterName>> {
+        self.frozen.swap(Arc::new(clusters))
+    }
+
+    /// Whether a cluster is asked nothing: what it said last holds as of one that does not answer.
+    pub(super) fn is_frozen(&self, cluster: &ClusterName) -> bool {
+        self.frozen.load().contains(cluster)
     }
 
     /// What is known of an answer, where the user's rights there by roles and bindings are of this generation.
@@ -458,6 +472,9 @@ impl Reviews {
     }
 
     async fn answer(&self, question: &Question) -> Option<bool> {
+        if self.is_frozen(&question.cluster) {
+            return None;
+        }
         let cluster = self.fleet.cluster(&question.cluster).filter(|cluster| !cluster.is_out_of_reach())?;
         let transport = cluster.transport().ok()?;
         access_review::access(transport, &question.who, &question.attributes()).await.ok()

@@ -353,6 +353,30 @@ async fn a_frozen_cluster_is_sent_nothing_and_still_shown() {
     fixture.get(&format!("/clusters/a{CONFIG_MAPS}")).await.ok();
 }
 
+/// What this endpoint asks in its own name because a client asks is not sent either, but for reviews of tokens: by
+/// these people of all clusters may be known.
+#[tokio::test]
+async fn a_frozen_cluster_describes_nothing_and_reviews_tokens() {
+    let fixture = fixture(["a", "b"]).await;
+    let logs = |part: &str| {
+        let count = |member: &str| {
+            let log = fixture.member(member).control().request_log();
+            log.iter().filter(|line| line.ends_with(part)).count()
+        };
+        ["a", "b"].map(count)
+    };
+    let legacy = "/apis/apps/v1";
+    let before = logs(legacy);
+    fixture.get(legacy).await.ok();
+    assert_eq!(logs(legacy), [before[0] + 1, before[1]], "the first that serves it is asked");
+    fixture.router.set_dispatch(frozen("a"));
+    fixture.get(legacy).await.ok();
+    assert_eq!(logs(legacy), [before[0] + 1, before[1] + 1]);
+    let reviews = "/apis/authentication.k8s.io/v1/tokenreviews";
+    let answer = fixture.router.review_token(&ClusterName::new("a").unwrap(), b"{}".to_vec()).await;
+    assert_eq!(logs(reviews), [1, 0], "{answer:?}");
+}
+
 /// Precedent 20: a WebSocket opens it by GET.
 #[tokio::test]
 async fn exec_is_denied_by_whatever_method() {

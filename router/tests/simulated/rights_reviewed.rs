@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
+use tributary_apimachinery::ClusterName;
 use tributary_router::report::RightsDecider;
-use tributary_router::{ClusterAuthorization, ClusterSetup, MemberRules, limits};
+use tributary_router::{ClusterAuthorization, ClusterSetup, DispatchSettings, MemberRules, PlacePolicies, limits};
 
 use crate::harness::{Client, Fixture, items, pass, until};
 use crate::rights::{RBAC, binding, config_map_of, grant, listed, role};
@@ -260,6 +261,38 @@ async fn a_member_that_does_not_answer_is_not_known() {
     assert_eq!(items(&listed.ok()).len(), 4, "what is of a");
     let missing = "what you may list in some clusters is not known, and is missing";
     assert!(listed.warnings().iter().any(|warning| warning.contains(missing)), "{:?}", listed.warnings());
+}
+
+/// While nothing is dispatched to a cluster its users have it asked nothing either: what it said last counts for five
+/// minutes, and then it is not known.
+#[tokio::test]
+async fn a_frozen_member_is_asked_nothing_for_its_users() {
+    let (fixture, chains) = of_b(Mode::Webhook("nobody", "shop")).await;
+    let (ann, root) = (fixture.user("ann", &[]), fixture.user("root", &[]));
+    assert_eq!(shown(&ann, ALL).await, ["one-b", "two-b"]);
+    let frozen = PlacePolicies { denies_all: true, ..PlacePolicies::default() };
+    let clusters = [(ClusterName::new("b").unwrap(), frozen)].into();
+    fixture.router.set_dispatch(DispatchSettings { clusters, ..DispatchSettings::default() });
+    chains[1].reviewed();
+    // What it said is to be asked again, and who was never asked about is not known.
+    pass(ALLOWED_FOR + Duration::from_secs(1)).await;
+    assert_eq!(shown(&ann, ALL).await, ["one-b", "two-b"]);
+    let missing = "what you may list in some clusters is not known, and is missing";
+    let is_missing = async |client: &Client| {
+        let listed = client.get(ALL).await;
+        let of_b = items(&listed.ok()).iter().filter(|item| item.starts_with("b/")).count();
+        of_b == 0 && listed.warnings().iter().any(|warning| warning.contains(missing))
+    };
+    assert!(is_missing(&root).await);
+    let problem = report(&fixture, "b").await.rights_problem.unwrap_or_default();
+    assert!(problem.contains("dispatch: DenyAll"), "{problem}");
+    pass(Duration::from_secs(5 * 60)).await;
+    until(async || is_missing(&ann).await).await;
+    assert_eq!(asked(&chains[1]), Vec::<String>::new());
+    fixture.router.set_dispatch(DispatchSettings::default());
+    until(async || shown(&ann, ALL).await == ["one-b", "two-b"]).await;
+    assert!(!asked(&chains[1]).is_empty());
+    until(async || report(&fixture, "b").await.rights_problem.is_none()).await;
 }
 
 /// Where the configuration says that a cluster is asked, it need not let us: whoever runs it is told, and what to do.
