@@ -31,10 +31,10 @@ use capped::Capped;
 pub use client_class::ClientClass;
 pub(crate) use counted_request::{CountedCluster, CountedRequest, CountedResource};
 pub use decision::Decision;
-pub(crate) use labels::{OTHER, ResourceLabels};
 use labels::{
     AnswerLengthLabels, ClusterRequestLabels, ExpiredLabels, LimitLabels, QuestionLabels, RequestLabels, SEVERAL,
 };
+pub(crate) use labels::{OTHER, ResourceLabels};
 use request_series_cache::{RequestSeries, RequestSeriesCache};
 pub(crate) use request_source::RequestSource;
 

@@ -94,7 +94,7 @@ impl ChosenLabels for RequestLabels {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct ClusterRequestLabels {
     /// The cluster that its path or host names, or the only one that was asked; `*` where several were; empty for none.
-    cluster: Arc<str>,
+    pub(super) cluster: Arc<str>,
     /// The verb, as RBAC writes it.
     verb: &'static str,
     /// The resource as kubectl names it, with its subresource; empty for other paths.
