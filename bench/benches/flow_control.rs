@@ -30,6 +30,7 @@ fn control() -> FlowControl {
 fn attributes<'a>(name: &'a str, groups: &'a [String]) -> Attributes<'a> {
     Attributes {
         user: User { verifier: "x509", name },
+        member: None,
         groups,
         client_address: None,
         verb: "get",

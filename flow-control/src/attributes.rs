@@ -15,6 +15,9 @@ const SYSTEM_GROUPS: &str = "system:";
 pub struct Attributes<'a> {
     /// Who asks.
     pub user: User<'a>,
+    /// The member that alone vouches for the user, so that the groups are its word; `None` for whom the configuration
+    /// knows. What a member calls a group is no team of another's.
+    pub member: Option<&'a str>,
     /// The user's groups, in any order.
     pub groups: &'a [String],
     /// Where the request comes from; behind a load balancer what that one says.
@@ -54,14 +57,50 @@ pub struct Resource<'a> {
     pub subresource: Option<&'a str>,
 }
 
-/// Whose requests take turns: kube-apiserver's flow distinguisher (KEP-1040), as a keyed hash.
+/// Whose requests take turns: kube-apiserver's flow distinguisher (KEP-1040), as a keyed hash. Several who have one
+/// turn among the others take turns within it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Flow(pub(crate) u64);
+pub struct Flow {
+    /// Whose turn it is among the others.
+    turn: u64,
+    /// Who of those it is that share it; the same where nobody does.
+    who: u64,
+}
 
 impl Flow {
     /// The flow of whoever is told apart by this.
     pub fn of(who: &impl Hash) -> Self {
-        Self(HASHES.hash_one(who))
+        Self::numbered(HASHES.hash_one(who))
+    }
+
+    /// The flow of one of several who have one turn together: of these all, this one.
+    pub fn of_one_among(all: &impl Hash, who: &impl Hash) -> Self {
+        Self { turn: HASHES.hash_one(all), who: HASHES.hash_one((all, who)) }
+    }
+
+    /// The flow of this hash.
+    pub(crate) fn numbered(hash: u64) -> Self {
+        Self { turn: hash, who: hash }
+    }
+
+    /// The hash of whose turn it is among the others.
+    pub(crate) fn turn(self) -> u64 {
+        self.turn
+    }
+
+    /// Whether two have one turn.
+    pub(crate) fn takes_turn_of(self, other: Self) -> bool {
+        self.turn == other.turn
+    }
+
+    /// Whether others have the same turn.
+    pub(crate) fn is_shared(self) -> bool {
+        self.turn != self.who
+    }
+
+    /// All that have this turn, as one.
+    pub(crate) fn all(self) -> Self {
+        Self::numbered(self.turn)
     }
 }
 
@@ -71,7 +110,7 @@ pub enum Dimension {
     /// The user, as its verifier knows it.
     User,
     /// A group of the user: of those that do not begin with `system:` the first in byte order, whatever order they came
-    /// in. Those who have none are one group.
+    /// in. Those who have none are one group. Those for whom one member alone vouches are in groups of its own.
     Group,
     /// The address that the request comes from; of IPv6 the first 64 bits, since whoever has one address there has all
     /// that begin so.
@@ -111,7 +150,7 @@ impl Key {
             dimension.hash(&mut hasher);
             match dimension {
                 Dimension::User => attributes.user.hash(&mut hasher),
-                Dimension::Group => own_group(attributes.groups).hash(&mut hasher),
+                Dimension::Group => (attributes.member, own_group(attributes.groups)).hash(&mut hasher),
                 Dimension::ClientAddress => attributes.client_address.map(network).hash(&mut hasher),
                 Dimension::Verb => attributes.verb.hash(&mut hasher),
                 Dimension::Resource => attributes.resource.hash(&mut hasher),
@@ -143,6 +182,7 @@ mod tests {
     fn attributes<'a>() -> Attributes<'a> {
         Attributes {
             user: User { verifier: "x509", name: "ann" },
+            member: None,
             groups: &[],
             client_address: None,
             verb: "list",
@@ -196,6 +236,31 @@ mod tests {
         assert!(together(Dimension::Group, &of(&one), &of(&turned)));
         assert!(!together(Dimension::Group, &of(&one), &of(&other)));
         assert!(together(Dimension::Group, &of(&none), &of(&[])));
+    }
+
+    /// It may answer a TokenReview with any name and any group.
+    #[test]
+    fn what_a_member_calls_a_group_is_no_group_of_others() {
+        let groups = ["web".to_owned()];
+        let by = |member| Attributes { member, groups: &groups, ..attributes() };
+        let (configured, eu, us) = (by(None), by(Some("eu")), by(Some("us")));
+        assert!(together(Dimension::Group, &eu, &by(Some("eu"))));
+        assert!(!together(Dimension::Group, &eu, &configured) && !together(Dimension::Group, &eu, &us));
+        // Those who have none, as ServiceAccounts, are one of their member's.
+        let accounts = [Some("eu"), Some("us"), None].map(|member| Attributes { groups: &[], ..by(member) });
+        let [of_eu, of_us, none] = accounts;
+        assert!(together(Dimension::Group, &of_eu, &Attributes { groups: &[], ..by(Some("eu")) }));
+        assert!(!together(Dimension::Group, &of_eu, &of_us) && !together(Dimension::Group, &of_eu, &none));
+        assert!(together(Dimension::Verb, &eu, &configured));
+    }
+
+    #[test]
+    fn those_who_share_a_turn_are_told_apart_within_it() {
+        let (ann, bob) = (Flow::of_one_among(&"eu", &"ann"), Flow::of_one_among(&"eu", &"bob"));
+        assert!(ann.takes_turn_of(bob) && ann != bob && ann.is_shared() && ann.all() == bob.all());
+        assert!(!ann.takes_turn_of(Flow::of_one_among(&"us", &"ann")));
+        let alone = Flow::of(&"ann");
+        assert!(!alone.is_shared() && alone.all() == alone && !alone.takes_turn_of(ann));
     }
 
     #[test]

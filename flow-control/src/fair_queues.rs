@@ -9,13 +9,16 @@
 //! KEP-1040 rests, too. A queue in which nobody waited begins where the others are: nobody saves up turns, and nobody
 //! pays for what was free. What is used is tokens, or slots for as long as they are held; a request that holds a slot
 //! is reckoned as a second beforehand, so that of requests of unknown length each flow has as many in flight.
+//!
+//! Within a queue the next one is [`Queue`]'s to say.
 
-use std::collections::VecDeque;
+use std::collections::HashMap;
 
 use tokio::time::Instant;
 
 use crate::attributes::Flow;
 use crate::hand::Deck;
+use crate::queue::{Queue, Waiter};
 
 /// What a held slot is reckoned with beforehand, in nanoseconds; a token, too. 1 s: longer than nearly all requests
 /// take.
@@ -28,7 +31,9 @@ pub(crate) struct FairQueues<W> {
     pub(crate) generation: u64,
     deck: Deck,
     origin: Instant,
-    queues: Box<[Queue<W>]>,
+    /// Those in which somebody waits, and those that hold slots or have used more than these. What is not here begins
+    /// where these are. A key has few, however many a deck may have: most have one flow.
+    queues: HashMap<usize, UsingQueue<W>>,
     waiting: usize,
     /// Whose turn it is, until its first one has it or is gone: what it takes is awaited. By use alone the order would
     /// change as time goes by, and another queue's turn might come when nothing happens that somebody sees.
@@ -36,22 +41,15 @@ pub(crate) struct FairQueues<W> {
 }
 
 #[derive(Debug)]
-struct Queue<W> {
+struct UsingQueue<W> {
     used: Used,
-    waiters: VecDeque<Waiter<W>>,
+    waiters: Queue<W>,
 }
 
-/// One that waits.
-#[derive(Debug)]
-pub(crate) struct Waiter<W> {
-    /// Its number, ascending.
-    pub(crate) ticket: u64,
-    /// Whose it is.
-    pub(crate) flow: Flow,
-    /// How much it takes.
-    pub(crate) seats: u32,
-    /// How it is told.
-    pub(crate) waker: W,
+impl<W> Default for UsingQueue<W> {
+    fn default() -> Self {
+        Self { used: Used::default(), waiters: Queue::default() }
+    }
 }
 
 /// What a queue has used: slots by time, in nanoseconds.
@@ -79,9 +77,7 @@ impl Used {
 
 impl<W> FairQueues<W> {
     pub(crate) fn new(generation: u64, deck: Deck, now: Instant) -> Self {
-        let queue = || Queue { used: Used::default(), waiters: VecDeque::new() };
-        let queues = (0..deck.queues()).map(|_| queue()).collect();
-        Self { generation, deck, origin: now, queues, waiting: 0, turn: None }
+        Self { generation, deck, origin: now, queues: HashMap::new(), waiting: 0, turn: None }
     }
 
     /// How many wait.
@@ -91,33 +87,39 @@ impl<W> FairQueues<W> {
 
     /// The queue in which a flow waits next.
     pub(crate) fn choose(&self, flow: Flow) -> usize {
-        let others = |at: &usize| {
-            let waiters = &self.queues[*at].waiters;
+        let others = |at: &usize| match self.queues.get(at) {
             // Where it waits itself comes before what is empty.
-            match waiters.iter().any(|waiter| waiter.flow == flow) {
-                true => 0,
-                false => waiters.len() + 1,
-            }
+            Some(queue) if queue.waiters.has(flow) => 0,
+            Some(queue) => queue.waiters.len() + 1,
+            None => 1,
         };
-        self.deck.deal(flow.0).min_by_key(others).unwrap_or(0)
+        self.deck.deal(flow.turn()).min_by_key(others).unwrap_or(0)
     }
 
-    /// How many wait in this queue.
-    pub(crate) fn length(&self, at: usize) -> usize {
-        self.queues[at].waiters.len()
+    /// How many wait in this queue of those that keep a request of this flow from waiting there.
+    pub(crate) fn length_for(&self, at: usize, flow: Flow) -> usize {
+        self.queues.get(&at).map_or(0, |queue| queue.waiters.length_for(flow))
     }
 
     /// Has one wait in this queue.
     pub(crate) fn push(&mut self, at: usize, waiter: Waiter<W>, now: Instant) {
-        if self.queues[at].waiters.is_empty() {
-            let now = self.elapsed(now);
-            let waiting = self.queues.iter().filter(|queue| !queue.waiters.is_empty());
-            let least = waiting.map(|queue| queue.used.until(now)).min().unwrap_or(0);
-            let used = &mut self.queues[at].used;
-            used.settled += least.saturating_sub(used.until(now));
+        if self.queues.get(&at).is_none_or(|queue| queue.waiters.is_empty()) {
+            self.begin_anew(at, now);
         }
-        self.queues[at].waiters.push_back(waiter);
+        self.queues.entry(at).or_default().waiters.push(waiter);
         self.waiting += 1;
+    }
+
+    /// Has a queue in which nobody waits begin where those are in which somebody does. Others that would begin there,
+    /// too, are forgotten.
+    fn begin_anew(&mut self, at: usize, now: Instant) {
+        let now = self.elapsed(now);
+        let waiting = self.queues.values().filter(|queue| !queue.waiters.is_empty());
+        let least = waiting.map(|queue| queue.used.until(now)).min().unwrap_or(0);
+        self.queues
+            .retain(|_, queue| !queue.waiters.is_empty() || queue.used.seats > 0 || queue.used.until(now) > least);
+        let used = &mut self.queues.entry(at).or_default().used;
+        used.settled += least.saturating_sub(used.until(now));
     }
 
     /// The queue whose turn it is, and how much its first one takes.
@@ -128,39 +130,36 @@ impl<W> FairQueues<W> {
 
     /// How much the one takes whose turn it was found to be.
     pub(crate) fn awaited(&self) -> Option<u32> {
-        Some(self.queues[self.turn?].waiters.front()?.seats)
+        Some(self.queues.get(&self.turn?)?.waiters.first()?.seats)
     }
 
     /// Of the queues in which somebody waits, the one that has used least; of those that have used as much, the one
     /// whose first one came first.
     fn least_used(&self, now: Instant) -> Option<usize> {
         let now = self.elapsed(now);
-        let waiting =
-            self.queues.iter().enumerate().filter_map(|(at, queue)| Some((at, queue, queue.waiters.front()?)));
+        let waiting = self.queues.iter().filter_map(|(at, queue)| Some((*at, queue, queue.waiters.first()?)));
         let least = waiting.min_by_key(|(_, queue, first)| (queue.used.ahead(now), first.ticket));
         least.map(|(at, ..)| at)
     }
 
     /// Takes the first one of a queue, to have its turn.
     pub(crate) fn pop(&mut self, at: usize) -> Option<Waiter<W>> {
-        let waiter = self.queues[at].waiters.pop_front()?;
-        self.left(at, 0);
+        let waiter = self.queues.get_mut(&at)?.waiters.pop()?;
+        self.left(at, true);
         Some(waiter)
     }
 
     /// Takes one out that waits no longer. Cost: the length of its queue.
     pub(crate) fn remove(&mut self, at: usize, ticket: u64) -> Option<Waiter<W>> {
-        let waiters = &mut self.queues.get_mut(at)?.waiters;
-        let place = waiters.binary_search_by_key(&ticket, |waiter| waiter.ticket).ok()?;
-        let waiter = waiters.remove(place)?;
-        self.left(at, place);
+        let (waiter, was_first) = self.queues.get_mut(&at)?.waiters.remove(ticket)?;
+        self.left(at, was_first);
         Some(waiter)
     }
 
-    /// The one in this place of a queue waits no longer.
-    fn left(&mut self, at: usize, place: usize) {
+    /// One of a queue waits no longer.
+    fn left(&mut self, at: usize, was_first: bool) {
         self.waiting -= 1;
-        if self.turn == Some(at) && place == 0 {
+        if self.turn == Some(at) && was_first {
             self.turn = None;
         }
     }
@@ -168,23 +167,28 @@ impl<W> FairQueues<W> {
     /// One of this queue has taken slots, and holds them.
     pub(crate) fn begin(&mut self, at: usize, seats: u32, now: Instant) {
         let now = self.elapsed(now);
-        let used = &mut self.queues[at].used;
-        used.seats += u128::from(seats);
-        used.since += u128::from(seats) * now;
+        if let Some(UsingQueue { used, .. }) = self.queues.get_mut(&at) {
+            used.seats += u128::from(seats);
+            used.since += u128::from(seats) * now;
+        }
     }
 
     /// It has given back those that it took then.
     pub(crate) fn end(&mut self, at: usize, seats: u32, since: Instant, now: Instant) {
         let (since, now) = (self.elapsed(since), self.elapsed(now));
-        let used = &mut self.queues[at].used;
-        used.seats -= u128::from(seats);
-        used.since -= u128::from(seats) * since;
-        used.settled += u128::from(seats) * now.saturating_sub(since);
+        // It is there as long as it holds slots.
+        if let Some(UsingQueue { used, .. }) = self.queues.get_mut(&at) {
+            used.seats -= u128::from(seats);
+            used.since -= u128::from(seats) * since;
+            used.settled += u128::from(seats) * now.saturating_sub(since);
+        }
     }
 
     /// One of this queue has spent tokens.
     pub(crate) fn spend(&mut self, at: usize, seats: u32) {
-        self.queues[at].used.settled += u128::from(seats) * AHEAD;
+        if let Some(UsingQueue { used, .. }) = self.queues.get_mut(&at) {
+            used.settled += u128::from(seats) * AHEAD;
+        }
     }
 
     fn elapsed(&self, now: Instant) -> u128 {
@@ -213,12 +217,12 @@ mod tests {
     fn a_flow_stays_in_one_queue_and_others_keep_out_of_it_while_their_hands_have_a_free_one() {
         let now = Instant::now();
         let mut queues = FairQueues::new(1, Deck::default(), now);
-        let flood = Flow(0x5EED_0123_4567_89AB);
+        let flood = Flow::numbered(0x5EED_0123_4567_89AB);
         let taken: Vec<_> = (0..20).map(|ticket| push(&mut queues, flood, ticket, now)).collect();
         assert!(taken.iter().all(|at| *at == taken[0]));
         // Another of the same first card, and all others of the hand different: the last digit is the first card.
-        let other = Flow(flood.0 - flood.0 % 64 + taken[0] as u64 + 64);
-        assert_eq!(Deck::default().deal(other.0).next(), Some(taken[0]));
+        let other = Flow::numbered(flood.turn() - flood.turn() % 64 + taken[0] as u64 + 64);
+        assert_eq!(Deck::default().deal(other.turn()).next(), Some(taken[0]));
         assert_ne!(push(&mut queues, other, 20, now), taken[0]);
         assert_eq!(queues.waiting(), 21);
     }
@@ -228,13 +232,13 @@ mod tests {
         let now = Instant::now();
         let mut queues = FairQueues::new(1, deck(8, 1), now);
         for ticket in 0..30 {
-            push(&mut queues, Flow(if ticket < 20 { 1 } else { 2 }), ticket, now);
+            push(&mut queues, Flow::numbered(if ticket < 20 { 1 } else { 2 }), ticket, now);
         }
         let mut served = Vec::new();
         while let Some((at, seats)) = queues.next(now) {
             let waiter = queues.pop(at).unwrap();
             queues.spend(at, seats);
-            served.push(waiter.flow.0);
+            served.push(waiter.flow.turn());
         }
         assert_eq!(served.len(), 30);
         assert!(served[..20].chunks(2).all(|pair| pair[0] != pair[1]), "{served:?}");
@@ -249,11 +253,11 @@ mod tests {
         let mut ends: BTreeMap<(u64, usize), (Flow, Instant)> = BTreeMap::new();
         let mut held: BTreeMap<Flow, u64> = BTreeMap::new();
         let (mut free, mut clock) = (10, 0_u64);
-        let takes = |flow: Flow| if flow == Flow(1) { 1000 } else { 10 };
+        let takes = |flow: Flow| if flow == Flow::numbered(1) { 1000 } else { 10 };
         while clock < 60_000 {
             let now = start + Duration::from_millis(clock);
-            for flow in [Flow(1), Flow(2)] {
-                while queues.length(queues.choose(flow)) < 20 {
+            for flow in [Flow::numbered(1), Flow::numbered(2)] {
+                while queues.length_for(queues.choose(flow), flow) < 20 {
                     push(&mut queues, flow, ticket, now);
                     ticket += 1;
                 }
@@ -272,7 +276,7 @@ mod tests {
             *held.entry(flow).or_default() += takes(flow);
             free += 1;
         }
-        let [long, short] = [held[&Flow(1)], held[&Flow(2)]];
+        let [long, short] = [held[&Flow::numbered(1)], held[&Flow::numbered(2)]];
         assert!(long.abs_diff(short) * 10 < long, "{held:?}");
     }
 
@@ -281,7 +285,7 @@ mod tests {
         let now = Instant::now();
         let mut queues = FairQueues::new(1, deck(8, 1), now);
         for ticket in 0..100 {
-            push(&mut queues, Flow(1), ticket, now);
+            push(&mut queues, Flow::numbered(1), ticket, now);
         }
         for _ in 0..50 {
             let (at, seats) = queues.next(now).unwrap();
@@ -289,24 +293,70 @@ mod tests {
             queues.spend(at, seats);
         }
         for ticket in 100..150 {
-            push(&mut queues, Flow(2), ticket, now);
+            push(&mut queues, Flow::numbered(2), ticket, now);
         }
         let served: Vec<_> = (0..20)
             .map(|_| {
                 let (at, seats) = queues.next(now).unwrap();
                 queues.spend(at, seats);
-                queues.pop(at).unwrap().flow.0
+                queues.pop(at).unwrap().flow.turn()
             })
             .collect();
         assert_eq!(served.iter().filter(|flow| **flow == 1).count(), 10, "{served:?}");
+    }
+
+    /// Each key has queues of its own, and there may be thousands of those: the ones in which nobody waits take
+    /// nothing.
+    #[test]
+    fn queues_in_which_nobody_waits_are_not_there() {
+        let now = Instant::now();
+        let mut queues = FairQueues::new(1, deck(1_024, 1), now);
+        for ticket in 0..1_000 {
+            let at = push(&mut queues, Flow::numbered(ticket), ticket, now);
+            queues.pop(at);
+            assert_eq!(queues.queues.len(), 1);
+        }
+        // One that holds a slot is there until it has given it back.
+        let at = push(&mut queues, Flow::numbered(1), 1_000, now);
+        queues.pop(at);
+        queues.begin(at, 1, now);
+        for ticket in 2..1_000 {
+            let other = push(&mut queues, Flow::numbered(ticket), 1_000 + ticket, now);
+            queues.pop(other);
+        }
+        assert_eq!(queues.queues.len(), 2);
+        queues.end(at, 1, now, now);
+        push(&mut queues, Flow::numbered(2), 3_000, now);
+        assert_eq!(queues.queues.len(), 1);
+    }
+
+    /// What one has used beyond the others is not forgiven for the moment in which it waits for nothing.
+    #[test]
+    fn whoever_waits_with_one_at_a_time_has_no_more_turns() {
+        let now = Instant::now();
+        let mut queues = FairQueues::new(1, deck(8, 1), now);
+        for ticket in 0..30 {
+            queues.push(1, Waiter { ticket, flow: Flow::numbered(1), seats: 1, waker: () }, now);
+        }
+        let mut spent = [0_u32; 2];
+        for ticket in 30..60 {
+            if queues.length_for(2, Flow::numbered(2)) == 0 {
+                queues.push(2, Waiter { ticket, flow: Flow::numbered(2), seats: 3, waker: () }, now);
+            }
+            let (at, seats) = queues.next(now).unwrap();
+            queues.pop(at);
+            queues.spend(at, seats);
+            spent[at - 1] += seats;
+        }
+        assert!(spent[0].abs_diff(spent[1]) <= 3, "{spent:?}");
     }
 
     #[test]
     fn who_waits_no_longer_is_found_by_its_number() {
         let now = Instant::now();
         let mut queues = FairQueues::new(1, deck(8, 1), now);
-        let at = push(&mut queues, Flow(1), 3, now);
-        push(&mut queues, Flow(1), 5, now);
+        let at = push(&mut queues, Flow::numbered(1), 3, now);
+        push(&mut queues, Flow::numbered(1), 5, now);
         assert!(queues.remove(at, 4).is_none());
         assert_eq!(queues.remove(at, 3).map(|waiter| waiter.ticket), Some(3));
         assert_eq!((queues.waiting(), queues.pop(at).map(|waiter| waiter.ticket)), (1, Some(5)));

@@ -3,9 +3,9 @@
 //! A [`Schema`] limits how many requests are in flight, or how many begin in a second, for each user, group, client
 //! address, verb, resource or cluster. [`FlowControl`] has the schemas of one configuration; its
 //! [`GovernedSchema::admit`] lets a request in. What decides is a state machine whose time is an argument
-//! (`limiter.rs`), with the accounts of keys (`accounts.rs`), and the queues in which flows take turns
-//! (`fair_queues.rs`); `gate.rs` waits for what it decides. [`Replicas`] and [`Loans`] say what of a limit is one
-//! replica's.
+//! (`limiter.rs`), with the accounts of keys (`accounts.rs`), the queues in which flows take turns (`fair_queues.rs`,
+//! `queue.rs`), and how many of them wait (`waiting_places.rs`); `gate.rs` waits for what it decides. [`Replicas`] and
+//! [`Loans`] say what of a limit is one replica's.
 //!
 //! ```text
 //! FlowControl ─▶ GovernedSchema ─▶ Gate ─▶ Limiter ─▶ Accounts ─▶ Account ─┬▶ Slots, or Tokens
@@ -21,10 +21,12 @@ mod gate;
 mod hand;
 mod limiter;
 mod loans;
+mod queue;
 mod rate;
 mod refusal;
 mod schema;
 mod share;
+mod waiting_places;
 
 pub use attributes::{Attributes, Dimension, Flow, Resource, User};
 pub use control::{AdmittedRequest, DuplicateSchema, FlowControl, GovernedSchema, SchemaUsage};

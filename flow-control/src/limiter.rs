@@ -16,8 +16,10 @@ use tokio::time::Instant;
 use crate::accounts::{Account, AccountId, Accounts};
 use crate::allowance::Allowance;
 use crate::attributes::{Flow, Key};
-use crate::fair_queues::{FairQueues, Waiter};
+use crate::fair_queues::FairQueues;
+use crate::queue::Waiter;
 use crate::schema::Queueing;
+use crate::waiting_places::WaitingPlaces;
 
 /// A schema's state.
 #[derive(Debug)]
@@ -25,7 +27,7 @@ pub(crate) struct Limiter<A: Allowance, W> {
     limit: A::Limit,
     queueing: Option<Queueing>,
     accounts: Accounts<A, W>,
-    waiting: usize,
+    waiting: WaitingPlaces,
     /// The number of the last ticket, and of the last queues.
     last: u64,
 }
@@ -82,7 +84,7 @@ pub(crate) enum Decision {
     Closed,
     /// There is no room, and waiting is not provided for.
     Exceeded,
-    /// There is no room, and none to wait in.
+    /// There is no room, and none to wait in, for whoever asks.
     QueueFull,
 }
 
@@ -92,7 +94,7 @@ pub(crate) type Granted<W> = Vec<(W, Place)>;
 impl<A: Allowance, W> Limiter<A, W> {
     /// A schema of which nothing is used, for so many keys at most.
     pub(crate) fn new(limit: A::Limit, queueing: Option<Queueing>, keys_max: usize) -> Self {
-        Self { limit, queueing, accounts: Accounts::new(keys_max), waiting: 0, last: 0 }
+        Self { limit, queueing, accounts: Accounts::new(keys_max), waiting: WaitingPlaces::default(), last: 0 }
     }
 
     /// What is in force.
@@ -102,7 +104,7 @@ impl<A: Allowance, W> Limiter<A, W> {
 
     /// How many wait.
     pub(crate) fn waiting(&self) -> usize {
-        self.waiting
+        self.waiting.taken()
     }
 
     /// How many keys have used something.
@@ -139,7 +141,7 @@ impl<A: Allowance, W> Limiter<A, W> {
             return Decision::Admitted(Place { account: id, seats, turn: None });
         }
         let Some(queueing) = self.queueing else { return Decision::Exceeded };
-        if self.waiting >= queueing.waiting_max() {
+        if !self.waiting.have_room(queueing.waiting_max(), flow) {
             return Decision::QueueFull;
         }
         self.last += 1;
@@ -147,11 +149,11 @@ impl<A: Allowance, W> Limiter<A, W> {
         let is_first = account.queues.is_none();
         let queues = account.queues.get_or_insert_with(|| Box::new(FairQueues::new(number, queueing.deck, now)));
         let queue = queues.choose(flow);
-        if queues.length(queue) >= usize::from(queueing.length.get()) {
+        if queues.length_for(queue, flow) >= usize::from(queueing.length.get()) {
             return Decision::QueueFull;
         }
         queues.push(queue, Waiter { ticket: number, flow, seats, waker: waker() }, now);
-        self.waiting += 1;
+        self.waiting.take(flow);
         Decision::Waits { ticket: Ticket { account: id, generation: queues.generation, queue, number }, is_first }
     }
 
@@ -174,20 +176,18 @@ impl<A: Allowance, W> Limiter<A, W> {
     pub(crate) fn cancel(&mut self, ticket: Ticket, now: Instant, granted: &mut Granted<W>) -> bool {
         let Some(account) = self.accounts.get_mut(ticket.account) else { return false };
         let Some(queues) = account.queues.as_mut() else { return false };
-        let was_waiting = queues.remove(ticket.queue, ticket.number).is_some();
-        if was_waiting {
-            self.waiting -= 1;
-            // It may have been too wide for what is free.
-            self.advance(ticket.account, now, granted);
-            self.accounts.close(ticket.account, self.limit, now);
-        }
-        was_waiting
+        let Some(gone) = queues.remove(ticket.queue, ticket.number) else { return false };
+        self.waiting.give_back(gone.flow);
+        // It may have been too wide for what is free.
+        self.advance(ticket.account, now, granted);
+        self.accounts.close(ticket.account, self.limit, now);
+        true
     }
 
     /// Gives turns to those in an account for whom there is room.
     pub(crate) fn advance(&mut self, id: AccountId, now: Instant, granted: &mut Granted<W>) {
         if let Some(account) = self.accounts.get_mut(id) {
-            self.waiting -= account.give_turns(id, self.limit, now, granted);
+            account.give_turns(id, self.limit, now, &mut self.waiting, granted);
         }
     }
 
@@ -217,17 +217,23 @@ impl<A: Allowance, W> Limiter<A, W> {
             if change == Change::Configured {
                 account.allowance.bound(limit);
             }
-            self.waiting -= account.give_turns(id, limit, now, granted);
+            account.give_turns(id, limit, now, &mut self.waiting, granted);
         }
         self.limit = limit;
     }
 }
 
 impl<A: Allowance, W> Account<A, W> {
-    /// Gives turns to those for whom there is room. How many.
-    fn give_turns(&mut self, id: AccountId, limit: A::Limit, now: Instant, granted: &mut Granted<W>) -> usize {
-        let Some(queues) = &mut self.queues else { return 0 };
-        let mut given = 0;
+    /// Gives turns to those for whom there is room, who are among those that wait no longer.
+    fn give_turns(
+        &mut self,
+        id: AccountId,
+        limit: A::Limit,
+        now: Instant,
+        waiting: &mut WaitingPlaces,
+        granted: &mut Granted<W>,
+    ) {
+        let Some(queues) = &mut self.queues else { return };
         // What the next one takes is awaited: whoever takes much would never find it if those who take little went
         // first.
         while let Some((queue, seats)) = queues.next(now)
@@ -240,13 +246,12 @@ impl<A: Allowance, W> Account<A, W> {
                 false => queues.spend(queue, seats),
             }
             let turn = Turn { generation: queues.generation, queue, since: now };
+            waiting.give_back(waiter.flow);
             granted.push((waiter.waker, Place { account: id, seats, turn: Some(turn) }));
-            given += 1;
         }
         if queues.waiting() == 0 {
             self.queues = None;
         }
-        given
     }
 }
 

@@ -17,6 +17,9 @@ use tributary_flow_control::{AdmittedRequest, Attributes, Flow, GovernedSchema, 
 
 use crate::refusal::{LimitRefusal, Refusal};
 
+/// The resource at which all that no cluster serves is counted.
+const UNSERVED: Resource<'static> = Resource { group: "", resource: "", subresource: None };
+
 /// What a request holds of the schema that it passes.
 #[derive(Debug)]
 pub(crate) enum HeldOfSchema {
@@ -34,6 +37,8 @@ pub(crate) enum HeldOfSchema {
 pub(crate) struct Sender<'a> {
     /// What knows the user.
     pub(crate) verifier: &'a VerifierName,
+    /// The member that alone vouches for the user, if one does.
+    pub(crate) member: Option<&'a ClusterName>,
     /// What it says of the user.
     pub(crate) user: &'a UserInfo,
     /// Where the request comes from.
@@ -43,15 +48,20 @@ pub(crate) struct Sender<'a> {
 }
 
 impl<'a> Sender<'a> {
-    /// What flow control looks at in a request of this sender, by the place at which it comes in.
-    pub(crate) fn attributes(self, info: &'a RequestInfo) -> Attributes<'a> {
-        let resource = info.resource().map(|request| Resource {
-            group: &request.resource.group,
-            resource: &request.resource.resource,
-            subresource: request.subresource.as_deref(),
+    /// What flow control looks at in a request of this sender, by the place at which it comes in. `is_served`: whether
+    /// some cluster serves the resource, if it asks for one.
+    pub(crate) fn attributes(self, info: &'a RequestInfo, is_served: bool) -> Attributes<'a> {
+        let resource = info.resource().map(|request| match is_served {
+            true => Resource {
+                group: &request.resource.group,
+                resource: &request.resource.resource,
+                subresource: request.subresource.as_deref(),
+            },
+            false => UNSERVED,
         });
         Attributes {
             user: tributary_flow_control::User { verifier: self.verifier.as_str(), name: &self.user.username },
+            member: self.member.map(ClusterName::as_str),
             groups: &self.user.groups,
             client_address: self.address,
             verb: info.verb.as_str(),
@@ -72,7 +82,9 @@ type PlaceAtCluster = Arc<OnceCell<Arc<AdmittedRequest>>>;
 pub(crate) struct CountedClusters {
     schema: GovernedSchema,
     info: RequestInfo,
+    is_served: bool,
     verifier: VerifierName,
+    member: Option<ClusterName>,
     user: UserInfo,
     address: Option<IpAddr>,
     flow: Flow,
@@ -81,11 +93,18 @@ pub(crate) struct CountedClusters {
 }
 
 impl CountedClusters {
-    /// None yet, of a request that may ask for its connection to be switched.
-    pub(crate) fn new(schema: &GovernedSchema, info: &RequestInfo, sender: Sender<'_>, may_switch: bool) -> Self {
+    /// None yet, of a request for what some cluster serves or none does, which may ask for its connection to be switched.
+    pub(crate) fn new(
+        schema: &GovernedSchema,
+        (info, is_served): (&RequestInfo, bool),
+        sender: Sender<'_>,
+        may_switch: bool,
+    ) -> Self {
         Self {
             schema: schema.clone(),
             info: info.clone(),
+            is_served,
+            member: sender.member.cloned(),
             verifier: sender.verifier.clone(),
             user: sender.user.clone(),
             address: sender.address,
@@ -116,8 +135,15 @@ impl CountedClusters {
     }
 
     async fn let_in(&self, cluster: &ClusterName) -> Result<Arc<AdmittedRequest>, Refusal> {
-        let sender = Sender { verifier: &self.verifier, user: &self.user, address: self.address, flow: self.flow };
-        let attributes = Attributes { cluster: Some(cluster.as_str()), ..sender.attributes(&self.info) };
+        let sender = Sender {
+            verifier: &self.verifier,
+            member: self.member.as_ref(),
+            user: &self.user,
+            address: self.address,
+            flow: self.flow,
+        };
+        let attributes = sender.attributes(&self.info, self.is_served);
+        let attributes = Attributes { cluster: Some(cluster.as_str()), ..attributes };
         match self.schema.admit(&attributes).await {
             Ok(admitted) => Ok(Arc::new(admitted)),
             Err(refused) => Err(LimitRefusal::FlowControl { cluster: Some(cluster.clone()), refused }.into()),

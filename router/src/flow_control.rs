@@ -16,13 +16,16 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use tributary_apimachinery::{ClusterName, Permit, RequestInfo};
+use tributary_authentication::Reach;
 use tributary_flow_control::{
     Dimension, DuplicateSchema, Flow, FlowControl, GovernedSchema, REFUSAL_REASONS, Schema, SchemaUsage,
 };
 
 use crate::caller::{Caller, User};
 use crate::counted_clusters::{CountedClusters, HeldOfSchema, Sender, kept_by_tunnel};
+use crate::discovery::{ServedResource, Union};
 use crate::dispatch::SchemaName;
+use crate::flow::holder::Holder;
 use crate::health;
 use crate::received::Received;
 use crate::refusal::{LimitRefusal, Refusal};
@@ -217,9 +220,9 @@ impl PassedSchema {
         &self.header
     }
 
-    /// Lets a request in: at once, or after the wait that the schema provides for. What it holds then is for the
-    /// answer's body to keep; its caller carries it, too, to the members that are asked, and what may be switched to
-    /// whoever joins the ends.
+    /// Lets a request in: at once, or after the wait that the schema provides for. `union` says which resources there
+    /// are. What it holds then is for the answer's body to keep; its caller carries it, too, to the members that are
+    /// asked, and what may be switched to whoever joins the ends.
     ///
     /// Cancel: who gives up waiting leaves nothing behind.
     ///
@@ -230,9 +233,11 @@ impl PassedSchema {
         Received { info, may_switch, .. }: Received<'_>,
         user: &User,
         caller: &Caller,
+        union: &Union,
         extensions: &mut Extensions,
     ) -> Result<Permit, Refusal> {
-        let admitted = self.schema.admit(&sender(user, caller).attributes(info)).await;
+        let is_served = is_served(info, union);
+        let admitted = self.schema.admit(&sender(user, caller).attributes(info, is_served)).await;
         let admitted = admitted.map_err(|refused| {
             let cluster = info.cluster.clone();
             LimitRefusal::FlowControl { cluster, refused }
@@ -257,19 +262,47 @@ impl PassedSchema {
         Received { info, may_switch, .. }: Received<'_>,
         user: &User,
         caller: &Caller,
+        union: &Union,
     ) {
-        let counted = CountedClusters::new(&self.schema, info, sender(user, caller), may_switch);
+        let is_served = is_served(info, union);
+        let counted = CountedClusters::new(&self.schema, (info, is_served), sender(user, caller), may_switch);
         let _is_first = caller.admitted.set(Arc::new(HeldOfSchema::AtClusters(Box::new(counted))));
     }
 }
 
 /// Who sends a request. Those who share what one person owns take turns by connection.
 fn sender<'a>(user: &'a User, caller: &Caller) -> Sender<'a> {
+    let member = match &user.authority.reach {
+        Reach::Member(member) => Some(member),
+        Reach::Everywhere | Reach::EverywhereFrom(_) => None,
+    };
     Sender {
         verifier: &user.authority.verifier,
+        member,
         user: &user.info,
         address: caller.connection.map(|peer| peer.0.ip()),
-        flow: Flow::of(&caller.holder),
+        flow: flow_of(caller.holder),
+    }
+}
+
+/// Whether a request is for a resource that some cluster serves, or for none. All that nobody serves count as one: it is
+/// not known yet whether somebody answers, and nobody is to have as many limits as they can make names.
+fn is_served(info: &RequestInfo, union: &Union) -> bool {
+    let Some(request) = info.resource() else { return true };
+    let is_part = |served: &ServedResource| {
+        let own = &served.description.subresources;
+        request.subresource.as_ref().is_none_or(|below| own.iter().any(|own| own.subresource == *below))
+    };
+    union.get(&request.resource).is_some_and(|served| is_part(served))
+}
+
+/// Whose turns a request takes where several wait. All users for whom one member alone vouches have one turn among the
+/// others, as they have one part of what is shared (`fair_share.rs`): whoever can make one there can make thousands.
+/// Within it they take turns.
+fn flow_of(holder: Holder) -> Flow {
+    match holder.member() {
+        Some(member) => Flow::of_one_among(&member, &holder),
+        None => Flow::of(&holder),
     }
 }
 
@@ -348,6 +381,7 @@ impl Collector for FlowMetrics {
 pub(crate) fn testing_attributes() -> tributary_flow_control::Attributes<'static> {
     tributary_flow_control::Attributes {
         user: tributary_flow_control::User { verifier: "test", name: "ann" },
+        member: None,
         groups: &[],
         client_address: None,
         verb: "list",
@@ -392,21 +426,21 @@ mod tests {
         let received =
             Received { info: &info, query: None, is_head: false, may_switch: true, preferences: &preferences };
         let schema = places.schema_of(&info, &SchemaName::Unsaid).unwrap();
-        let user = User::named("test", "ann");
+        let (user, union) = (User::named("test", "ann"), Union::default());
         let audited = Arc::new(());
         let mut extensions = Extensions::new();
         extensions.insert(TunnelPermit::from(Permit::keeping(Arc::clone(&audited))));
         let caller = Caller::of(&HeaderMap::new(), &extensions, &user, None).unwrap();
 
-        let of_answer = schema.admit(received, &user, &caller, &mut extensions).await.unwrap();
+        let of_answer = schema.admit(received, &user, &caller, &union, &mut extensions).await.unwrap();
         let tunnel = extensions.remove::<TunnelPermit>();
         drop((of_answer, extensions, caller));
         let caller = Caller::of(&HeaderMap::new(), &Extensions::new(), &user, None).unwrap();
-        let refused = schema.admit(received, &user, &caller, &mut Extensions::new()).await;
+        let refused = schema.admit(received, &user, &caller, &union, &mut Extensions::new()).await;
         assert!(refused.is_err(), "{path} is in use");
         assert_eq!(Arc::strong_count(&audited), 2);
         drop(tunnel);
-        assert!(schema.admit(received, &user, &caller, &mut Extensions::new()).await.is_ok());
+        assert!(schema.admit(received, &user, &caller, &union, &mut Extensions::new()).await.is_ok());
         assert_eq!(Arc::strong_count(&audited), 1);
     }
 }

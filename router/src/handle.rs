@@ -155,7 +155,10 @@ impl Router {
                 !is_passed_where_sent(schema, received, message.headers(), configuration, (&caller, user))
             });
             let held = match passed_here {
-                Some(schema) => Some(schema.admit(received, user, &caller, message.extensions_mut()).await?),
+                Some(schema) => {
+                    let union = &configuration.union;
+                    Some(schema.admit(received, user, &caller, union, message.extensions_mut()).await?)
+                }
                 None => None,
             };
             drop(admitting);
@@ -337,7 +340,7 @@ fn is_passed_where_sent(
     if !schema.counts_by_cluster(received.info) {
         return false;
     }
-    schema.count_at_clusters(received, user, caller);
+    schema.count_at_clusters(received, user, caller, &configuration.union);
     plan(received, headers, configuration, caller).is_ok_and(|plan| plan.source() == RequestSource::Member)
 }
 

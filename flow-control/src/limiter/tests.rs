@@ -62,7 +62,7 @@ impl<A: Allowance> Clients<A> {
             Step::Admit { key, flow, width } => {
                 self.next += 1;
                 let number = self.next;
-                let who = (Key(key), Flow(flow));
+                let who = (Key(key), Flow::numbered(flow));
                 match self.limiter.admit(who, width, self.now, || number, &mut granted) {
                     Decision::Admitted(place) => self.turns.push(place),
                     Decision::Waits { ticket, .. } => {
@@ -203,7 +203,7 @@ fn hostile_keys_neither_grow_memory_nor_free_somebody_over_the_limit() {
     let mut limiter: Limiter<Tokens, ()> = Limiter::new(TokenBucket { qps: one, burst: one }, None, 100);
     let start = Instant::now();
     let mut admitted = |key, now| {
-        let decision = limiter.admit((Key(key), Flow(0)), 1, now, || (), &mut Vec::new());
+        let decision = limiter.admit((Key(key), Flow::numbered(0)), 1, now, || (), &mut Vec::new());
         (matches!(decision, Decision::Admitted(_)), limiter.keys())
     };
     assert!(admitted(0, start).0);
@@ -221,7 +221,8 @@ fn of_what_is_wide_nothing_goes_first_and_it_takes_all_at_most() {
     let mut limiter: Limiter<Slots, u32> = Limiter::new(limit, Some(Queueing::default()), KEYS_MAX);
     let now = Instant::now();
     let mut granted = Vec::new();
-    let mut admit = |flow, width, number| limiter.admit((Key(0), Flow(flow)), width, now, || number, &mut granted);
+    let mut admit =
+        |flow, width, number| limiter.admit((Key(0), Flow::numbered(flow)), width, now, || number, &mut granted);
     let Decision::Admitted(narrow) = admit(1, 1, 0) else { panic!("there is room") };
     let Decision::Waits { is_first: true, .. } = admit(2, 100, 1) else { panic!("it takes all four") };
     let Decision::Waits { is_first: false, .. } = admit(3, 1, 2) else { panic!("three are free, and not its turn") };

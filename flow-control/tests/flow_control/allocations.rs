@@ -1,7 +1,7 @@
-//! A request that is let in at once allocates nothing.
+//! A request that is let in at once allocates nothing, and one that waits little.
 
 use futures::FutureExt;
-use tributary_flow_control::{Attributes, Dimension, Queueing};
+use tributary_flow_control::{Attributes, Deck, Dimension, Queueing};
 
 use super::{from, one, slots, tenants, tokens};
 
@@ -19,4 +19,18 @@ fn a_request_of_a_known_key_that_is_let_in_allocates_nothing() {
         let allocations = allocation_counter::measure(|| (0..100).for_each(|_| admit()));
         assert_eq!(allocations.count_total, 0, "{kind:?}");
     }
+}
+
+/// Each key in which somebody waits has queues, and one user may have thousands of keys.
+#[tokio::test(start_paused = true)]
+async fn who_waits_takes_no_memory_for_queues_in_which_nobody_does() {
+    const BYTES_MAX: u64 = 8 << 10;
+    let queueing = Queueing { deck: Deck::new(1_024, 4).unwrap(), ..Queueing::default() };
+    let control = one(slots(1, &[Dimension::User], Some(queueing)));
+    let schema = tenants(&control);
+    let ann = from("ann");
+    let _held = schema.admit(&ann).await.unwrap();
+    let waits = allocation_counter::measure(|| assert!(schema.admit(&ann).now_or_never().is_none(), "it waits"));
+    assert!(waits.bytes_max <= BYTES_MAX, "{} bytes", waits.bytes_max);
+    assert_eq!(schema.usage().waiting, 0);
 }

@@ -18,6 +18,7 @@ mod waits;
 fn from(name: &str) -> Attributes<'_> {
     Attributes {
         user: User { verifier: "test", name },
+        member: None,
         groups: &[],
         client_address: None,
         verb: "list",

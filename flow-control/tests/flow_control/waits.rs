@@ -3,8 +3,9 @@
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-use futures::FutureExt;
-use tributary_flow_control::{Deck, Queueing, RefusalCause};
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
+use tributary_flow_control::{Attributes, Deck, Dimension, Flow, Queueing, RefusalCause, Resource};
 
 use super::{from, named, one, slots, tenants, tokens, waiting};
 
@@ -102,9 +103,74 @@ async fn queues_are_bounded_each_and_all_together() {
     let control = one(slots(1, &[], Some(queueing(1, 3))));
     let schema = tenants(&control);
     let _held = schema.admit(&from("ann")).await.unwrap();
-    let ann = from("ann");
-    let mut waits: Vec<_> = (0..3).map(|_| Box::pin(schema.admit(&ann))).collect();
+    let people = ["ann", "bob", "eve"].map(|name| from(name));
+    let mut waits: Vec<_> = people.iter().map(|one| Box::pin(schema.admit(one))).collect();
     assert!(waits.iter_mut().all(|wait| wait.now_or_never().is_none()));
-    let refused = schema.admit(&from("bob")).now_or_never().expect("there is no room to wait in").unwrap_err();
+    let refused = schema.admit(&from("kim")).now_or_never().expect("there is no room to wait in").unwrap_err();
     assert_eq!((refused.cause, refused.cause.reason()), (RefusalCause::QueueFull, "queue-full"));
+    drop(waits);
+    // Of eight queues a flow waits in one.
+    let control = one(slots(1, &[], Some(queueing(8, 2))));
+    let schema = tenants(&control);
+    let _held = schema.admit(&from("ann")).await.unwrap();
+    let ann = from("ann");
+    let mut waits: Vec<_> = (0..2).map(|_| Box::pin(schema.admit(&ann))).collect();
+    assert!(waits.iter_mut().all(|wait| wait.now_or_never().is_none()));
+    let refused = schema.admit(&ann).now_or_never().expect("its queue is full").unwrap_err();
+    assert_eq!(refused.cause, RefusalCause::QueueFull);
+}
+
+/// Flow control comes before it is known whether somebody serves a resource: anybody has as many keys as they like.
+#[tokio::test(start_paused = true)]
+async fn one_user_of_many_keys_leaves_others_a_place_to_wait_in() {
+    let queueing = Queueing {
+        deck: Deck::new(8, 1).unwrap(),
+        length: NonZeroU16::new(25).unwrap(),
+        wait_max: Duration::from_secs(60),
+    };
+    let control = one(tokens(5, 5, &[Dimension::User, Dimension::Resource], Some(queueing)));
+    let schema = tenants(&control);
+    let invented: Vec<_> = (0..8).map(|number| format!("invented{number}")).collect();
+    let resources = invented.iter().map(|name| Resource { group: "", resource: name, subresource: None });
+    let of_eve: Vec<_> = resources.map(|asked| Attributes { resource: Some(asked), ..from("eve") }).collect();
+    let mut waits = Vec::new();
+    for attributes in of_eve.iter().flat_map(|own| std::iter::repeat_n(own, 30)) {
+        let mut wait = Box::pin(schema.admit(attributes));
+        if (&mut wait).now_or_never().is_none() {
+            waits.push(wait);
+        }
+    }
+    assert_eq!(waits.len(), 100, "half of what may wait in all");
+    let ann = from("ann");
+    for _ in 0..5 {
+        let _spent = schema.admit(&ann).now_or_never().expect("her own bucket is full").unwrap();
+    }
+    let mut sixth = Box::pin(schema.admit(&ann));
+    assert!((&mut sixth).now_or_never().is_none(), "it waits");
+    assert!(sixth.await.is_ok());
+}
+
+/// Whoever may make ServiceAccounts in one namespace of a member makes as many users as they like.
+#[tokio::test(start_paused = true)]
+async fn users_of_one_member_have_one_turn_and_share_it() {
+    let control = one(tokens(10, 1, &[], Some(waiting(Duration::from_secs(60)))));
+    let schema = tenants(&control);
+    let _spent = schema.admit(&from("ann")).await.unwrap();
+    let of_eu = |who: u64| Attributes { flow: Flow::of_one_among(&"eu", &who), ..from("robot") };
+    let (storm, accounts): (_, Vec<_>) = (of_eu(1_000), (0..20).map(of_eu).collect());
+    let ann = from("ann");
+    let mut order = Vec::new();
+    let mut waits = FuturesUnordered::new();
+    let all = std::iter::repeat_n(("storm", &storm), 20).chain(accounts.iter().map(|own| ("account", own)));
+    for (who, attributes) in all.chain(std::iter::repeat_n(("ann", &ann), 10)) {
+        waits.push(async move { schema.admit(attributes).await.map(|_spent| who) });
+        // It comes before the next one does.
+        assert!(waits.next().now_or_never().is_none());
+    }
+    while let Some(who) = waits.next().await {
+        order.push(who.unwrap());
+    }
+    let of = |who: &str, first: usize| order[..first].iter().filter(|own| **own == who).count();
+    assert!((9..=10).contains(&of("ann", 20)), "one turn of two: {order:?}");
+    assert!(of("account", 20) >= 8, "one account's storm is no more than one of theirs: {order:?}");
 }

@@ -390,3 +390,29 @@ async fn by_cluster_a_request_counts_where_it_is_sent() {
     assert!(fixture.member("a").get("configmaps", "default", "second").is_some());
     until(async || fixture.get(CONFIG_MAPS).await.code == 200).await;
 }
+
+/// Flow control comes before it is known whether somebody answers: nobody has as many limits as they can make names.
+#[tokio::test]
+async fn what_no_cluster_serves_has_one_limit_by_whatever_name() {
+    const ASKED: usize = 100;
+    let fixture = Fixture::start(["a"]).await;
+    fixture.get(CONFIG_MAPS).await.ok();
+    fixture.router.set_flow_control(merged(tokens("one", 1, 10, &[Dimension::Resource]))).unwrap();
+    let message =
+        "flow control schema \"one\" lets 1 requests in each second, and 10 at once for each resource; there were more";
+    let below = format!("{CONFIG_MAPS}/x/NAME");
+    for path in ["/api/v1/namespaces/default/NAME", "/apis/NAME/v1/things", "/api/NAME/configmaps", &below] {
+        let mut refusal = None;
+        for number in 0..ASKED {
+            let answer = fixture.get(&path.replace("NAME", &format!("invented{number}"))).await;
+            if answer.code == 429 {
+                refusal = Some(answer);
+                break;
+            }
+            assert_eq!(answer.code, 404, "{path}: {answer:?}");
+        }
+        refused(&refusal.unwrap_or_else(|| panic!("{path} has a limit for each name")), "one", message);
+        // What there is has its own.
+        fixture.get(CONFIG_MAPS).await.ok();
+    }
+}

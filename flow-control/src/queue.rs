@@ -1,0 +1,239 @@
+//! One queue: whose turn is next among those that wait in it.
+//!
+//! Flows whose hands meet share a queue, and take turns in it; and those who have one turn together take turns within
+//! their flow. So one of thousands of ServiceAccounts that one member vouches for waits for a turn of its flow, and
+//! then for those of the others that ask for as much as it does, and not for all that one of them has sent before.
+//!
+//! In each round a flow has one turn. Whoever comes is in none that has been served, so that nobody who comes again and
+//! again keeps out those who are there.
+
+use std::collections::{HashMap, VecDeque};
+
+use crate::attributes::Flow;
+
+/// One that waits.
+#[derive(Debug)]
+pub(crate) struct Waiter<W> {
+    /// Its number, ascending.
+    pub(crate) ticket: u64,
+    /// Whose it is.
+    pub(crate) flow: Flow,
+    /// How much it takes.
+    pub(crate) seats: u32,
+    /// How it is told.
+    pub(crate) waker: W,
+}
+
+/// Those that wait, the next one first.
+#[derive(Debug)]
+pub(crate) struct Queue<W> {
+    places: VecDeque<Place<W>>,
+    /// The round after the one that was served last.
+    next_round: u64,
+    /// The same of those who share a flow, by its turn: of flows that wait.
+    next_within: HashMap<u64, u64>,
+}
+
+#[derive(Debug)]
+struct Place<W> {
+    /// The round of flows in which it is the place's turn.
+    round: u64,
+    /// The round of those who share the flow in which it is the waiter's.
+    within: u64,
+    waiter: Waiter<W>,
+}
+
+impl<W> Default for Queue<W> {
+    fn default() -> Self {
+        Self { places: VecDeque::new(), next_round: 0, next_within: HashMap::new() }
+    }
+}
+
+impl<W> Queue<W> {
+    /// How many wait.
+    pub(crate) fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Whether nobody waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// Whether one waits that has the turn of this flow.
+    pub(crate) fn has(&self, flow: Flow) -> bool {
+        self.places.iter().any(|place| place.waiter.flow.takes_turn_of(flow))
+    }
+
+    /// How many wait that count for the queue's length where one of this flow comes: its own, and those of flows that
+    /// nobody shares. Of a flow that many share the queue may be long: what all of them hold is bounded with all that
+    /// waits.
+    pub(crate) fn length_for(&self, flow: Flow) -> usize {
+        let counts = |place: &&Place<W>| place.waiter.flow == flow || !place.waiter.flow.is_shared();
+        self.places.iter().filter(counts).count()
+    }
+
+    /// The next one.
+    pub(crate) fn first(&self) -> Option<&Waiter<W>> {
+        self.places.front().map(|place| &place.waiter)
+    }
+
+    /// Has one wait. Nobody comes before the first. Cost: the length of the queue.
+    pub(crate) fn push(&mut self, waiter: Waiter<W>) {
+        let flow = waiter.flow;
+        let of_flow = |place: &&Place<W>| place.waiter.flow.takes_turn_of(flow);
+        let own = |place: &&Place<W>| place.waiter.flow == flow;
+        let places = &self.places;
+        let first = places.front().map(|place| place.round);
+        let last = places.iter().rev().find(of_flow).map(|place| place.round + 1);
+        let round = self.next_round.max(first.unwrap_or(0)).max(last.unwrap_or(0));
+        let next = self.next_within.get(&flow.turn()).copied();
+        let first = places.iter().find(of_flow).map(|place| place.within);
+        let last = places.iter().rev().find(own).map(|place| place.within + 1);
+        let within = [next, first, last].into_iter().flatten().max().unwrap_or(0);
+        let at = places.partition_point(|place| place.round <= round);
+        self.places.insert(at, Place { round, within, waiter });
+        self.advance_within_flow(at);
+    }
+
+    /// Has the last one of a flow change places with those of its flow whose turn is later than its own: the places are
+    /// the flow's.
+    fn advance_within_flow(&mut self, last: usize) {
+        let (flow, within) = (self.places[last].waiter.flow, self.places[last].within);
+        let mut at = last;
+        for before in (0..last).rev() {
+            let place = &self.places[before];
+            if !place.waiter.flow.takes_turn_of(flow) {
+                continue;
+            }
+            if place.within <= within {
+                break;
+            }
+            let rounds = (place.round, self.places[at].round);
+            self.places.swap(before, at);
+            (self.places[before].round, self.places[at].round) = rounds;
+            at = before;
+        }
+    }
+
+    /// Takes the next one. Cost: the length of the queue, where its flow is shared.
+    pub(crate) fn pop(&mut self) -> Option<Waiter<W>> {
+        let Place { round, within, waiter } = self.places.pop_front()?;
+        self.next_round = round + 1;
+        if waiter.flow.is_shared() {
+            self.next_within.insert(waiter.flow.turn(), within + 1);
+            self.forget_unless_it_waits(waiter.flow);
+        }
+        Some(waiter)
+    }
+
+    /// Takes one out, and says whether it was the first. Cost: the length of the queue.
+    pub(crate) fn remove(&mut self, ticket: u64) -> Option<(Waiter<W>, bool)> {
+        let at = self.places.iter().position(|place| place.waiter.ticket == ticket)?;
+        let waiter = self.places.remove(at)?.waiter;
+        if waiter.flow.is_shared() {
+            self.forget_unless_it_waits(waiter.flow);
+        }
+        Some((waiter, at == 0))
+    }
+
+    fn forget_unless_it_waits(&mut self, flow: Flow) {
+        if !self.has(flow) {
+            self.next_within.remove(&flow.turn());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn push(queue: &mut Queue<()>, flow: Flow, tickets: std::ops::Range<u64>) {
+        for ticket in tickets {
+            let first = queue.first().map(|waiter| waiter.ticket);
+            queue.push(Waiter { ticket, flow, seats: 1, waker: () });
+            assert!(first.is_none() || first == queue.first().map(|waiter| waiter.ticket), "nobody is overtaken");
+        }
+    }
+
+    fn order(queue: &mut Queue<()>) -> Vec<u64> {
+        std::iter::from_fn(|| queue.pop()).map(|waiter| waiter.ticket).collect()
+    }
+
+    #[test]
+    fn one_flow_is_served_as_it_came() {
+        let mut queue = Queue::default();
+        push(&mut queue, Flow::of(&"ann"), 0..5);
+        assert_eq!(queue.remove(2).map(|(waiter, was_first)| (waiter.ticket, was_first)), Some((2, false)));
+        assert_eq!(queue.remove(0).map(|(waiter, was_first)| (waiter.ticket, was_first)), Some((0, true)));
+        assert!(queue.remove(2).is_none());
+        push(&mut queue, Flow::of(&"ann"), 5..6);
+        assert_eq!(order(&mut queue), [1, 3, 4, 5]);
+    }
+
+    #[test]
+    fn flows_that_share_a_queue_take_turns() {
+        let mut queue = Queue::default();
+        push(&mut queue, Flow::of(&"eve"), 0..5);
+        push(&mut queue, Flow::of(&"ann"), 5..7);
+        assert_eq!(order(&mut queue), [0, 5, 1, 6, 2, 3, 4]);
+    }
+
+    /// One ServiceAccount's storm, two others of its member, and somebody whom nobody shares a turn with.
+    #[test]
+    fn those_who_have_one_turn_take_turns_within_it() {
+        let of_eu = |who: &str| Flow::of_one_among(&"eu", &who);
+        let mut queue = Queue::default();
+        push(&mut queue, of_eu("storm"), 0..6);
+        push(&mut queue, of_eu("robot"), 6..8);
+        push(&mut queue, of_eu("other"), 8..9);
+        push(&mut queue, Flow::of(&"ann"), 9..11);
+        assert_eq!(order(&mut queue), [0, 9, 6, 10, 8, 1, 7, 2, 3, 4, 5]);
+        assert!(queue.next_within.is_empty());
+        // However many there are of a member, they are one turn of two.
+        for who in 0..100_u64 {
+            push(&mut queue, Flow::of_one_among(&"eu", &who), who..who + 1);
+        }
+        push(&mut queue, Flow::of(&"ann"), 100..103);
+        assert_eq!(order(&mut queue)[..7], [0, 100, 1, 101, 2, 102, 3]);
+    }
+
+    /// Whoever comes again as soon as they were served has no more turns than who waits with many.
+    #[test]
+    fn whoever_comes_again_and_again_keeps_nobody_out() {
+        for (eve, ann) in [
+            (Flow::of(&"eve"), Flow::of(&"ann")),
+            (Flow::of_one_among(&"eu", &"eve"), Flow::of_one_among(&"eu", &"ann")),
+        ] {
+            let bob = Flow::of_one_among(&"eu", &"bob");
+            let mut queue = Queue::default();
+            push(&mut queue, ann, 0..20);
+            push(&mut queue, eve, 100..101);
+            push(&mut queue, bob, 200..201);
+            let mut served = [0; 3];
+            for ticket in 300..330 {
+                let next = queue.pop().unwrap();
+                let at = [ann, eve, bob].iter().position(|flow| *flow == next.flow).unwrap();
+                served[at] += 1;
+                if at > 0 {
+                    push(&mut queue, next.flow, ticket..ticket + 1);
+                }
+            }
+            assert_eq!(served, [10; 3]);
+        }
+    }
+
+    #[test]
+    fn of_a_flow_that_many_share_each_counts_its_own() {
+        let mut queue = Queue::default();
+        push(&mut queue, Flow::of_one_among(&"eu", &"storm"), 0..50);
+        push(&mut queue, Flow::of(&"ann"), 50..53);
+        let lengths = [
+            queue.length_for(Flow::of_one_among(&"eu", &"storm")),
+            queue.length_for(Flow::of_one_among(&"eu", &"robot")),
+            queue.length_for(Flow::of(&"ann")),
+            queue.length_for(Flow::of(&"bob")),
+        ];
+        assert_eq!((lengths, queue.len()), ([53, 3, 3, 3], 53));
+    }
+}
