@@ -36,6 +36,15 @@ impl SchemaKind {
             Self::TokenBucket(limited) => Some(limited.limit.qps.get()),
         }
     }
+
+    /// Whether each of several keys has the limit, and not all requests one together.
+    pub fn is_of_each_key(&self) -> bool {
+        match self {
+            Self::Exempt => false,
+            Self::MaxRequestsInflight(limited) => !limited.by.is_empty(),
+            Self::TokenBucket(limited) => !limited.by.is_empty(),
+        }
+    }
 }
 
 /// A limit, and whose it is.

@@ -17,6 +17,11 @@ use crate::flow_control::{FlowSettings, FlowSettingsError, GovernedPlaces, Place
 /// How much more than it uses a replica keeps, or asks for: an eighth, so that a little more demand meets no refusal.
 const HEADROOM_OF_USED: u32 = 8;
 
+/// Of a limit that each key has of its own a replica keeps one in so many of its part for each, whatever they use:
+/// half. What is lent is lent of all keys, and one of them that is refused at another replica, somebody's storm, is no
+/// reason to leave the others here with what the busiest of them happens to use.
+const KEPT_FOR_EACH_KEY: u32 = 2;
+
 /// So much of a schema's limit, asked for or lent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitShare {
@@ -173,7 +178,8 @@ impl FlowShares {
                 true => part,
                 false => with_headroom(schema.used_most()),
             };
-            let amount = own.loans.lend(part, needed, (other, wish.amount), now);
+            let kept = if own.whole.kind.is_of_each_key() { part.div_ceil(KEPT_FOR_EACH_KEY) } else { 0 };
+            let amount = own.loans.lend(part, needed.max(kept), (other, wish.amount), now);
             own.apply(schema, *replicas, now);
             (amount > 0).then(|| LimitShare { amount, ..wish.clone() })
         });
@@ -258,7 +264,7 @@ impl OwnShare {
 mod tests {
     use std::time::Duration;
 
-    use tributary_flow_control::{LOAN, Limited, MaxRequestsInflight, SchemaKind, TokenBucket};
+    use tributary_flow_control::{Dimension, LOAN, Limited, MaxRequestsInflight, SchemaKind, TokenBucket};
 
     use super::*;
 
@@ -329,6 +335,34 @@ mod tests {
             tokio::time::advance(Duration::from_secs(1)).await;
             second.wanted();
             let _ = fill(&second).await;
+            ask((&first, FIRST), (&second, SECOND));
+        }
+        for own in [&first, &second] {
+            own.settle();
+        }
+        assert_eq!((first.has(), second.has()), (50, 50));
+    }
+
+    /// What one user is refused at a replica is asked for of all users' limits at the others.
+    #[tokio::test(start_paused = true)]
+    async fn one_keys_storm_leaves_half_of_their_part_to_the_keys_of_another_replica() {
+        let limit = MaxRequestsInflight { max: 100, count_long_running: true };
+        let by = vec![Dimension::User];
+        let of_each = || settings(SchemaKind::MaxRequestsInflight(Limited { limit, by: by.clone(), queueing: None }));
+        let (first, second) = (replica(of_each()), replica(of_each()));
+        let mut storm = fill(&first).await;
+        for _ in 0..10 {
+            ask((&first, FIRST), (&second, SECOND));
+            storm.extend(fill(&first).await);
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        assert_eq!((first.has(), second.has()), (75, 25), "of 50 each");
+        // Whoever asks for more there has all of it back once the loan is over.
+        assert_eq!(fill(&second).await.len(), 25);
+        for _ in 0..LOAN.as_secs() {
+            tokio::time::advance(Duration::from_secs(1)).await;
+            second.wanted();
+            let _refused = fill(&second).await;
             ask((&first, FIRST), (&second, SECOND));
         }
         for own in [&first, &second] {
