@@ -496,9 +496,12 @@ impl ClusterClient {
         have_their_own.then(|| self.for_clients(LaneKind::Watch))
     }
 
-    /// As [`long_running_for_clients`](Self::long_running_for_clients), of requests that do not last.
+    /// As [`long_running_for_clients`](Self::long_running_for_clients), of requests that do not last; no more than may
+    /// be in flight ([`BreakerTuning`](crate::BreakerTuning)). It changes with the endpoints, and with what is known of
+    /// them.
     pub fn short_for_clients(&self) -> usize {
-        self.for_clients(LaneKind::Short)
+        let carried = self.for_clients(LaneKind::Short);
+        self.member.endpoints.short_max().map_or(carried, |max| max.min(carried))
     }
 
     fn for_clients(&self, lane: LaneKind) -> usize {

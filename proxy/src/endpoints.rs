@@ -380,6 +380,17 @@ impl Endpoints {
         })
     }
 
+    /// How many requests of clients that do not last may be in flight at all endpoints together, where the
+    /// configuration says so: at the member, or at each of those endpoints that can be sent something now.
+    pub(crate) fn short_max(&self) -> Option<usize> {
+        let all = self.all.load();
+        let tuning = all.first()?.breaker.tuning();
+        let takes = |endpoint: &&Arc<Endpoint>| endpoint.is_usable() && endpoint.takes_requests();
+        let of_each = |each: usize| each.saturating_mul(all.iter().filter(takes).count().max(1));
+        let at_each = tuning.max_in_flight_per_endpoint.map(of_each);
+        tuning.max_in_flight.into_iter().chain(at_each).min()
+    }
+
     /// Whether the member has room for another request.
     ///
     /// # Errors

@@ -220,6 +220,7 @@ async fn no_more_requests_are_in_flight_than_may_be() {
     ] {
         let tuning = ClientTuning { breaker, ..ClientTuning::default() };
         let client = client_with(tuning, &member, [&gates[0], &gates[1]]).await;
+        assert_eq!(client.short_for_clients(), most, "clients share what there may be, not what connections carry");
         let slow: Vec<_> = (0..most)
             .map(|_| {
                 let client = client.clone();

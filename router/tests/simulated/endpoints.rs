@@ -3,12 +3,15 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tributary_proxy::{ClientTuning, ClusterClient, EndpointSubset};
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use tokio::time::timeout;
+use tributary_proxy::{BreakerTuning, ClientTuning, ClusterClient, EndpointSubset};
 use tributary_simulator::Simulator;
 use tributary_simulator::{Relay, Weather};
 
 use crate::harness::{
-    CONFIG_MAPS, Fixture, SOON, allow, config, config_map, config_map_in, name, router, setup_through, until,
+    CONFIG_MAPS, Fixture, QUIET, SOON, allow, config, config_map, config_map_in, name, router, setup_through, until,
 };
 
 /// Objects that are made while the endpoint is lost.
@@ -94,6 +97,35 @@ async fn an_endpoint_that_is_lost_under_load_is_not_noticed_but_by_writes_in_fli
     let reachable = |port| format!("tributary_endpoint_reachable{{cluster=\"a\",endpoint=\"127.0.0.1:{port}\"}}");
     assert!(metrics.contains(&format!("{} 0\n", reachable(lost_port))), "{metrics}");
     assert!(metrics.contains(&format!("{} 1\n", reachable(relays[0].port()))), "{metrics}");
+}
+
+/// Fewer requests than connections carry may be in flight, and one client may not hold all of them.
+#[tokio::test]
+async fn one_client_leaves_others_something_of_what_may_be_in_flight_at_a_cluster() {
+    for breaker in [
+        BreakerTuning { max_in_flight: Some(10), ..BreakerTuning::default() },
+        BreakerTuning { max_in_flight_per_endpoint: Some(5), ..BreakerTuning::default() },
+    ] {
+        let (fixture, _relays) = behind::<2>(ClientTuning { breaker, ..ClientTuning::default() }).await;
+        fixture.put_and_see("a", "x", "").await;
+        fixture.connect_clients("a").await;
+        let (eve, ann) = (fixture.connection(1), fixture.connection(2));
+        let path = format!("/clusters/a{CONFIG_MAPS}/x");
+        fixture.member("a").control().hold_requests(true);
+        let mut of_eve: FuturesUnordered<_> = (0..20).map(|_| eve.get(&path)).collect();
+        while let Ok(answer) = timeout(QUIET, of_eve.next()).await {
+            let message = answer.expect("some of them wait").refused(429);
+            assert!(message.starts_with("cluster a: too many short requests: of 10, "), "{message}");
+        }
+        let mut of_ann = Box::pin(ann.get(&path));
+        let refused = timeout(QUIET, &mut of_ann).await;
+        assert!(refused.is_err(), "{refused:?}");
+        fixture.member("a").control().hold_requests(false);
+        of_ann.await.ok();
+        while let Some(answer) = of_eve.next().await {
+            answer.ok();
+        }
+    }
 }
 
 /// Where nothing can be sent because the configuration says so, a client may well come again: nothing is lost, and
