@@ -102,6 +102,23 @@ pub fn identity_that_counts<'a>(user: &'a UserInfo, authority: &Authority) -> (&
     (name, groups)
 }
 
+/// The name and groups by which a user may be given something that is not one member's to give: those that
+/// [count](identity_that_counts) somewhere. Of whom one member alone vouches for only names of the system do, which
+/// mean whoever a cluster calls so, and which no authority for all members gives to anybody: all other names are those
+/// of people whom this endpoint's own authorities know, and a member may call anybody so. A name that does not count is
+/// empty.
+pub fn identity_beyond_member<'a>(user: &'a UserInfo, authority: &Authority) -> (&'a str, Cow<'a, [String]>) {
+    let (name, groups) = identity_that_counts(user, authority);
+    if !matches!(authority.reach, Reach::Member(_)) {
+        return (name, groups);
+    }
+    let name = if name.starts_with(SYSTEM_PREFIX) { name } else { "" };
+    if groups.iter().all(|group| group.starts_with(SYSTEM_PREFIX)) {
+        return (name, groups);
+    }
+    (name, groups.iter().filter(|group| group.starts_with(SYSTEM_PREFIX)).cloned().collect())
+}
+
 /// As whom a member sees somebody whom its own rules let a user be: as all that the user asks to be, or not at all.
 /// What is asked for by name is not left out in silence.
 ///

@@ -28,7 +28,10 @@ mod x509;
 
 pub use configuration::{AuthenticationConfiguration, ClaimMapping, InvalidConfiguration, JwtAuthenticator};
 pub use followed_tokens::FollowedToken;
-pub use identity::{MemberRules, NotSent, asked_identity, identity_elsewhere, identity_for, identity_that_counts};
+pub use identity::{
+    MemberRules, NotSent, asked_identity, identity_beyond_member, identity_elsewhere, identity_for,
+    identity_that_counts,
+};
 pub use issuer_keys::{FetchDocument, IssuerError};
 pub use jwk::{JsonWebKeySet, SigningAlgorithm};
 pub use jwt::{Token, TokenError, Verified};

@@ -10,13 +10,13 @@ use tokio::time::{Instant, sleep_until};
 use tributary_authentication::{Authority, Reach, UserInfo, VerifierName};
 use tributary_proxy::{ClusterClient, GivenIdentity, OwnToken, Peer, RequestIdentity};
 
-use tributary_apimachinery::{Verb, or_never};
+use tributary_apimachinery::{RequestInfo, Verb, or_never};
 
 use crate::answer_room::AnswerRoom;
 use crate::authenticated::AuthenticatedUntil;
 use crate::awaited::Awaited;
 use crate::counted_clusters::HeldOfSchema;
-use crate::dispatch::{DeniedClusters, Dispatched};
+use crate::dispatch::{DeniedClusters, Dispatched, PolicyUser, Sender};
 use crate::flow::holder::Holder;
 use crate::own_credential::OwnCredential;
 use crate::refusal::{Refusal, RequestRefusal};
@@ -196,6 +196,20 @@ impl Caller {
             Who::Owner(Some(given)) => of(given_user(given).map_err(RequestRefusal::Impersonation)?),
             Who::User(rights) => rights.acts_as(),
         })
+    }
+
+    /// Who sends a request that is read so, as policies look at them.
+    ///
+    /// # Errors
+    /// 400 for headers that are no text.
+    pub(crate) fn sender(&self, user: &User, info: &RequestInfo) -> Result<Sender, Refusal> {
+        match &self.who {
+            Who::Owner(_) => {
+                let (name, groups) = self.acts_as(user)?;
+                Ok(Sender::alone(PolicyUser { name, groups }))
+            }
+            Who::User(rights) => Ok(rights.sender(info.cluster.as_ref())),
+        }
     }
 
     /// How many bytes of texts say who sends the request, and whom they ask to be; none of the one person, of whom

@@ -34,7 +34,7 @@ pub(crate) enum HeldOfSchema {
 
 /// Who sends a request, as far as flow control looks: the one who authenticated, whomever that one asks to be.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sender<'a> {
+pub(crate) struct LimitedSender<'a> {
     /// What knows the user.
     pub(crate) verifier: &'a VerifierName,
     /// The member that alone vouches for the user, if one does.
@@ -47,7 +47,7 @@ pub(crate) struct Sender<'a> {
     pub(crate) flow: Flow,
 }
 
-impl<'a> Sender<'a> {
+impl<'a> LimitedSender<'a> {
     /// What flow control looks at in a request of this sender, by the place at which it comes in. `is_served`: whether
     /// some cluster serves the resource, if it asks for one.
     pub(crate) fn attributes(self, info: &'a RequestInfo, is_served: bool) -> Attributes<'a> {
@@ -97,7 +97,7 @@ impl CountedClusters {
     pub(crate) fn new(
         schema: &GovernedSchema,
         (info, is_served): (&RequestInfo, bool),
-        sender: Sender<'_>,
+        sender: LimitedSender<'_>,
         may_switch: bool,
     ) -> Self {
         Self {
@@ -135,7 +135,7 @@ impl CountedClusters {
     }
 
     async fn let_in(&self, cluster: &ClusterName) -> Result<Arc<AdmittedRequest>, Refusal> {
-        let sender = Sender {
+        let sender = LimitedSender {
             verifier: &self.verifier,
             member: self.member.as_ref(),
             user: &self.user,

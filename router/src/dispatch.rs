@@ -6,11 +6,13 @@
 //!                          (before the plan)            that has the resource   └──▶ the others are not there: `DeniedClusters`
 //! ```
 //!
-//! Rules match as whom the request acts: `--as bob` is bob's.
+//! Rules match as whom the request acts: `--as bob` is bob's. Which of those that it is counts for what says `sender`.
 
 mod dispatched;
 mod places;
+mod sender;
 
 pub(crate) use dispatched::{DeniedClusters, Dispatched, SchemaName};
 pub(crate) use places::{Dispatch, DispatchGate};
 pub use places::{DispatchSettings, PlacePolicies};
+pub(crate) use sender::{PolicyUser, Sender};

@@ -22,7 +22,7 @@ use tributary_flow_control::{
 };
 
 use crate::caller::{Caller, User};
-use crate::counted_clusters::{CountedClusters, HeldOfSchema, Sender, kept_by_tunnel};
+use crate::counted_clusters::{CountedClusters, HeldOfSchema, LimitedSender, kept_by_tunnel};
 use crate::discovery::{ServedResource, Union};
 use crate::dispatch::SchemaName;
 use crate::flow::holder::Holder;
@@ -271,12 +271,12 @@ impl PassedSchema {
 }
 
 /// Who sends a request. Those who share what one person owns take turns by connection.
-fn sender<'a>(user: &'a User, caller: &Caller) -> Sender<'a> {
+fn sender<'a>(user: &'a User, caller: &Caller) -> LimitedSender<'a> {
     let member = match &user.authority.reach {
         Reach::Member(member) => Some(member),
         Reach::Everywhere | Reach::EverywhereFrom(_) => None,
     };
-    Sender {
+    LimitedSender {
         verifier: &user.authority.verifier,
         member,
         user: &user.info,

@@ -213,8 +213,10 @@ impl Router {
             return Ok(None);
         }
         let user_agent = headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
-        let (who, dispatch) = (caller.acts_as(user)?, configuration.dispatch.clone());
-        Dispatched::pass(self.dispatch(), dispatch, info, (who, user_agent), caller.trace.as_ref()).map(Some)
+        let (sender, dispatch) = (caller.sender(user, info)?, configuration.dispatch.clone());
+        let may_act = || caller.rights().and_then(|rights| rights.is_known_to_act(info));
+        let trace = caller.trace.as_ref();
+        Dispatched::pass(self.dispatch(), dispatch, info, (sender, user_agent), may_act, trace).map(Some)
     }
 
     /// An answer that is refused, or lacks something, because rights are not known: whoever may see the report is told

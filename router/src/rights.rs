@@ -28,7 +28,8 @@
 //!
 //! `actor` is as whom a request acts, and `remembered_actor` the last of a connection. `impersonation` is what a
 //! cluster has to allow for it, and `impersonation_probe` finds out in which way. `existence` says whether a cluster is
-//! there for a caller, and `identity` as whom it is sent a request. `caller_rights` is all of that of one caller.
+//! there for a caller, and `identity` as whom it is sent a request. `known_acting` says whether that one is known to be
+//! let be whom they ask to be. `caller_rights` is all of that of one caller.
 //!
 //! # What is shown
 //!
@@ -62,6 +63,7 @@ mod identity;
 mod impersonation;
 mod impersonation_probe;
 mod judged;
+mod known_acting;
 mod mirror;
 mod mirror_state;
 mod namespaces;

@@ -9,7 +9,8 @@ use tributary_authorization::ResourceAttributes;
 use tributary_policy::{Action, DispatchAttributes, DispatchTarget, Outcome, dispatched_verb};
 use tributary_proxy::EndpointSubset;
 
-use super::places::{Dispatch, DispatchGate};
+use super::places::{Dispatch, DispatchGate, GovernedPlace};
+use super::sender::{Asked, PolicyUser, Sender};
 use crate::refusal::{PolicyRefusal, Refusal};
 use crate::request_trace::RequestTrace;
 
@@ -19,8 +20,7 @@ pub(crate) struct Dispatched {
     gate: Arc<DispatchGate>,
     /// The policies when the request came; what is sent for it goes by them.
     dispatch: Option<Arc<Dispatch>>,
-    user: String,
-    groups: Vec<String>,
+    sender: Sender,
     user_agent: String,
     info: RequestInfo,
     schema: SchemaName,
@@ -81,8 +81,9 @@ impl DeniedClusters {
 }
 
 impl Dispatched {
-    /// A request by this user, with these groups, as whom it acts, passes the policies of its place: of its cluster, or
-    /// of the merged view.
+    /// A request of this sender passes the policies of its place: of its cluster, or of the merged view. `may_act` says
+    /// whether it is known that its user may act as whom they ask to be; it is asked only where that makes a
+    /// difference.
     ///
     /// # Errors
     /// Why it does not go on.
@@ -90,14 +91,14 @@ impl Dispatched {
         gate: &Arc<DispatchGate>,
         dispatch: Option<Arc<Dispatch>>,
         info: &RequestInfo,
-        ((user, groups), user_agent): ((String, Vec<String>), &str),
+        (sender, user_agent): (Sender, &str),
+        may_act: impl FnOnce() -> Option<bool>,
         trace: Option<&RequestTrace>,
     ) -> Result<Arc<Self>, Refusal> {
         let mut dispatched = Self {
             gate: Arc::clone(gate),
             dispatch,
-            user,
-            groups,
+            sender,
             user_agent: tributary_policy::user_agent(user_agent).to_owned(),
             info: info.clone(),
             schema: SchemaName::Unsaid,
@@ -108,15 +109,27 @@ impl Dispatched {
                 return Err(frozen.into());
             }
             if let Some(place) = dispatch.place(info) {
-                dispatched.schema = SchemaName::of(place.enter(&dispatched.asked(), trace)?);
+                let outcome = place.enter(&dispatched.asked_where_it_came_in(), may_act, trace)?;
+                dispatched.schema = SchemaName::of(outcome);
             }
         }
         Ok(Arc::new(dispatched))
     }
 
-    /// The request as policies look at it.
-    fn asked(&self) -> DispatchAttributes<'_> {
-        DispatchAttributes::of(&self.info, &self.user, &self.groups, &self.user_agent)
+    fn seen_as<'a>(&'a self, user: &'a PolicyUser) -> DispatchAttributes<'a> {
+        DispatchAttributes::of(&self.info, &user.name, &user.groups, &self.user_agent)
+    }
+
+    /// The request as policies look at it that choose nothing for it: those of each cluster that it is sent to.
+    fn asked(&self) -> Asked<'_> {
+        let Sender { acting, authenticated, .. } = &self.sender;
+        let authenticated = authenticated.as_ref().map(|user| self.seen_as(user));
+        Asked { acting: self.seen_as(acting), authenticated, counted: None }
+    }
+
+    /// The same as those of the place look at it where it came in.
+    fn asked_where_it_came_in(&self) -> Asked<'_> {
+        Asked { counted: self.sender.counted.as_ref().map(|user| self.seen_as(user)), ..self.asked() }
     }
 
     /// What its policy says of the schema that it passes.
@@ -159,8 +172,11 @@ impl Dispatched {
         let Some(place) = self.dispatch.as_ref().and_then(|dispatch| dispatch.cluster(cluster)) else { return false };
         let ResourceAttributes { verb, group, resource, subresource, namespace, name, .. } = *asked;
         let of = RequestedResource { group, resource, subresource, namespace, name };
-        let target = DispatchTarget::Resource(of);
-        place.judge(&DispatchAttributes { verb: dispatched_verb(&of, verb), target, ..self.asked() }).is_err()
+        let (verb, target) = (dispatched_verb(&of, verb), DispatchTarget::Resource(of));
+        let Asked { acting, authenticated, counted } = self.asked();
+        let authenticated = authenticated.map(|own| DispatchAttributes { verb, target: target.clone(), ..own });
+        let acting = DispatchAttributes { verb, target, ..acting };
+        place.judge(&Asked { acting, authenticated, counted }).is_err()
     }
 
     /// Whether a cluster may be asked what has to be known to answer it.
@@ -198,10 +214,12 @@ impl Dispatched {
 
     fn is_let_in(&self, cluster: &ClusterName) -> bool {
         let Some(dispatch) = self.gate.current() else { return true };
-        let asked = self.asked();
-        let merged = dispatch.merged().filter(|_| self.info.cluster.is_none());
-        let mut places = merged.into_iter().chain(dispatch.cluster(cluster));
-        dispatch.frozen(cluster).is_none() && places.all(|place| place.judge(&asked).is_ok())
+        let further = if self.info.cluster.is_none() { dispatch.cluster(cluster) } else { None };
+        let lets =
+            |place: Option<&GovernedPlace>, asked: &Asked<'_>| place.is_none_or(|place| place.judge(asked).is_ok());
+        dispatch.frozen(cluster).is_none()
+            && lets(dispatch.place(&self.info), &self.asked_where_it_came_in())
+            && lets(further, &self.asked())
     }
 
     /// Tells of changes from now on.
@@ -215,10 +233,10 @@ impl Dispatched {
         clusters: impl Iterator<Item = &'a ClusterName>,
     ) -> Option<BTreeSet<ClusterName>> {
         let Some(dispatch) = self.gate.current() else { return Some(BTreeSet::new()) };
-        let asked = self.asked();
-        if dispatch.merged().is_some_and(|place| place.judge(&asked).is_err()) {
+        if dispatch.merged().is_some_and(|place| place.judge(&self.asked_where_it_came_in()).is_err()) {
             return None;
         }
+        let asked = self.asked();
         let denies = |cluster: &&ClusterName| dispatch.cluster(cluster).is_some_and(|own| own.judge(&asked).is_err());
         Some(clusters.filter(denies).cloned().collect())
     }

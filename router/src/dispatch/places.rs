@@ -16,6 +16,7 @@ use tributary_policy::{
 };
 use tributary_proxy::EndpointSubset;
 
+use super::sender::Asked;
 use crate::refusal::{PolicyCause, PolicyRefusal};
 use crate::request_trace::RequestTrace;
 
@@ -147,37 +148,43 @@ impl GovernedPlace {
     ///
     /// # Errors
     /// Why it does not go on.
-    pub(crate) fn judge(&self, asked: &DispatchAttributes<'_>) -> Result<Option<&Outcome>, PolicyRefusal> {
-        self.outcome_of(self.policies.decide(asked).verdict, asked)
+    pub(crate) fn judge(&self, asked: &Asked<'_>) -> Result<Option<&Outcome>, PolicyRefusal> {
+        self.outcome_of(self.decide(asked).verdict, &asked.acting)
     }
 
     /// Which of the cluster's endpoints they send a request to; `None` for all. Nothing is counted, nor copied.
     ///
     /// # Errors
     /// As [`judge`](Self::judge).
-    pub(crate) fn endpoints(&self, asked: &DispatchAttributes<'_>) -> Result<Option<&EndpointSubset>, PolicyRefusal> {
-        let verdict = self.policies.decide(asked).verdict;
-        self.outcome_of(verdict, asked)?;
+    pub(crate) fn endpoints(&self, asked: &Asked<'_>) -> Result<Option<&EndpointSubset>, PolicyRefusal> {
+        let verdict = self.decide(asked).verdict;
+        self.outcome_of(verdict, &asked.acting)?;
         Ok(match verdict {
             Verdict::Taken { place, .. } => self.subsets[place.policy].as_ref(),
             Verdict::Ungoverned | Verdict::Unmatched => None,
         })
     }
 
-    /// What they give a request that goes on, of one that comes in here: it is counted, and whoever follows it told.
+    /// What they give a request that comes in here by whoever [counts](super::sender) for it: it is counted, and
+    /// whoever follows it told. `may_act` says whether it is known that the user may act as whom they ask to be; it is
+    /// asked only where that makes a difference.
     ///
     /// # Errors
     /// As [`judge`](Self::judge).
     pub(crate) fn enter(
         &self,
-        asked: &DispatchAttributes<'_>,
+        asked: &Asked<'_>,
+        may_act: impl FnOnce() -> Option<bool>,
         trace: Option<&RequestTrace>,
     ) -> Result<Option<&Outcome>, PolicyRefusal> {
-        let decision = self.policies.decide(asked);
-        if let (Verdict::Taken { outcome, .. }, Some(trace)) = (decision.verdict, trace) {
+        let acting = self.policies.decide(&asked.acting);
+        let counted = self.counted(acting.verdict, asked, may_act);
+        if let (Verdict::Taken { outcome, .. }, Some(trace)) = (counted, trace) {
             trace.note_log_mode(outcome.log_mode);
         }
-        self.passed(&decision, asked, trace)
+        let verdict = self.strictest(acting.verdict, counted, asked);
+        self.passed(&Decision { verdict, ..acting }, &asked.acting, trace)?;
+        self.outcome_of(counted, &asked.acting)
     }
 
     /// The same of a request that has come in elsewhere, and passes this place as well.
@@ -186,10 +193,50 @@ impl GovernedPlace {
     /// As [`judge`](Self::judge).
     pub(crate) fn pass(
         &self,
-        asked: &DispatchAttributes<'_>,
+        asked: &Asked<'_>,
         trace: Option<&RequestTrace>,
     ) -> Result<Option<&Outcome>, PolicyRefusal> {
-        self.passed(&self.policies.decide(asked), asked, trace)
+        self.passed(&self.decide(asked), &asked.acting, trace)
+    }
+
+    /// What they say of a request, without what they choose for it.
+    fn decide(&self, asked: &Asked<'_>) -> Decision<'_> {
+        let acting = self.policies.decide(&asked.acting);
+        // Whether somebody may act as another is not looked at again.
+        let counted = match (&asked.authenticated, &asked.counted) {
+            (None, Some(counted)) => self.policies.decide(counted).verdict,
+            _ => acting.verdict,
+        };
+        Decision { verdict: self.strictest(acting.verdict, counted, asked), ..acting }
+    }
+
+    /// What they say of whoever counts for the schema of a request, and for its line in the access log.
+    fn counted<'a>(
+        &'a self,
+        acting: Verdict<'a>,
+        asked: &Asked<'_>,
+        may_act: impl FnOnce() -> Option<bool>,
+    ) -> Verdict<'a> {
+        let Some(counted) = &asked.counted else { return acting };
+        let counted = self.policies.decide(counted).verdict;
+        if asked.authenticated.is_none() || given_by(counted) == given_by(acting) {
+            return counted;
+        }
+        match may_act() {
+            Some(true) => acting,
+            // It would never be known if the request were refused now: it is the request that has clusters asked.
+            None if is_refusal(&counted) => acting,
+            Some(false) | None => counted,
+        }
+    }
+
+    /// Of what they say the first that refuses a request: of whom it acts as, of the one who authenticated where that
+    /// one is denied, and of whoever counts for what they choose.
+    fn strictest<'a>(&'a self, acting: Verdict<'a>, counted: Verdict<'a>, asked: &Asked<'_>) -> Verdict<'a> {
+        let authenticated = asked.authenticated.as_ref().map(|own| self.policies.decide(own).verdict);
+        let denied = authenticated.filter(|verdict| matches!(verdict, Verdict::Taken { .. }));
+        let verdicts = [Some(acting), denied, Some(counted)];
+        verdicts.into_iter().flatten().find(is_refusal).unwrap_or(acting)
     }
 
     fn passed<'a>(
@@ -243,6 +290,23 @@ impl GovernedPlace {
             Some(place) => format!("{}: {place} {what}", self.object),
             None => format!("{}: {what}", self.object),
         });
+    }
+}
+
+/// Whether a request does not go on by this.
+fn is_refusal(verdict: &Verdict<'_>) -> bool {
+    match verdict {
+        Verdict::Ungoverned => false,
+        Verdict::Taken { outcome, .. } => matches!(outcome.action, Action::Deny { .. }),
+        Verdict::Unmatched => true,
+    }
+}
+
+/// What a policy gives by this; `None` where none takes the request.
+fn given_by(verdict: Verdict<'_>) -> Option<&Outcome> {
+    match verdict {
+        Verdict::Taken { outcome, .. } => Some(outcome),
+        Verdict::Ungoverned | Verdict::Unmatched => None,
     }
 }
 

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::sync::LazyLock;
 
-use tributary_apimachinery::ClusterName;
+use tributary_apimachinery::{ClusterName, SYSTEM_PREFIX};
 use tributary_authentication::{
-    Authority, MemberRules, NotSent, Reach, UserInfo, asked_identity, identity_elsewhere, identity_for,
+    Authority, MemberRules, NotSent, Reach, UserInfo, asked_identity, identity_beyond_member, identity_elsewhere,
+    identity_for,
 };
 use tributary_authorization::User;
 use tributary_proxy::{GivenIdentity, GivenPart, InvalidGivenIdentity};
@@ -139,6 +140,25 @@ impl Actor {
     pub(super) fn judged_by_any(&self, whom: Whom) -> User<'_> {
         let groups = self.at_home.as_ref().map_or(&self.groups, |(_, groups)| groups);
         self.by(groups, whom)
+    }
+
+    /// Whoever sends the request, by the name and groups that count where the policies of a place choose something for
+    /// them: of a cluster's own, or of the merged view (`None`). To the policies of the member that alone vouches for
+    /// them they are who it says: what those choose is that member's own. `None` where they count as all members [know
+    /// them](Self::judged).
+    pub(super) fn counted_at(&self, place: Option<&ClusterName>) -> Option<(String, Vec<String>)> {
+        let is_of_member = match &self.authority.reach {
+            Reach::Member(home) if place == Some(home) => return None,
+            Reach::Member(_) => true,
+            Reach::Everywhere | Reach::EverywhereFrom(_) => false,
+        };
+        let User { name: known, groups } = self.judged(Whom::User);
+        let (name, _) = identity_beyond_member(&self.user, &self.authority);
+        let counts = |group: &&String| !is_of_member || group.starts_with(SYSTEM_PREFIX);
+        if name == known && groups.iter().all(|group| counts(&group)) {
+            return None;
+        }
+        Some((name.to_owned(), groups.iter().filter(counts).cloned().collect()))
     }
 
     /// Whether it is this member's word: such a member may know of groups that the others are not told of.
@@ -321,6 +341,41 @@ mod tests {
             assert_eq!(actor.reaches(&cluster("b")).is_ok(), expected.is_some() && *reach == everywhere, "{actor:?}");
             let told = actor.identity(&cluster("a"), &MemberRules::default());
             assert_eq!(told.is_ok(), expected.is_some(), "{actor:?}");
+        }
+    }
+
+    /// A member may answer a TokenReview with any name and any group.
+    #[test]
+    fn what_a_member_alone_says_of_a_user_counts_in_its_own_policies() {
+        let (eu, us) = (cluster("eu"), cluster("us"));
+        let account = "system:serviceaccount:n:s";
+        let of_account = ["system:serviceaccounts", "system:serviceaccounts:n", "system:authenticated"];
+        for (who, reach, of_merged) in [
+            (
+                user("ann", &["dev", "system:x"]),
+                Reach::Member(eu.clone()),
+                Some(("", &["system:x", "system:authenticated"][..])),
+            ),
+            (user("ann", &["dev"]), Reach::Everywhere, None),
+            (user("ann", &["dev", "system:oauth"]), Reach::EverywhereFrom(eu.clone()), None),
+            // An issuer may let its users choose their names.
+            (user("system:ops", &["dev"]), Reach::Everywhere, Some(("", &[]))),
+            // Its ServiceAccounts are whoever it calls so.
+            (user(account, &of_account), Reach::Member(eu.clone()), None),
+            (
+                user(account, &["dev", "system:x"]),
+                Reach::Member(eu.clone()),
+                Some((account, &["system:x", "system:authenticated"])),
+            ),
+        ] {
+            let counted =
+                |place: Option<&ClusterName>, given| actor(who.clone(), reach.clone(), given).counted_at(place);
+            let of_merged = of_merged.map(|(name, groups)| (name.to_owned(), strings(groups)));
+            let of_eu = if reach == Reach::Member(eu.clone()) { None } else { of_merged.clone() };
+            for given in [None, Some(user("bob", &[]))] {
+                let all = [None, Some(&us), Some(&eu)].map(|place| counted(place, given.clone()));
+                assert_eq!(all, [of_merged.clone(), of_merged.clone(), of_eu.clone()], "{who:?} {reach:?}");
+            }
         }
     }
 

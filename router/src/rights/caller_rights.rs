@@ -20,6 +20,7 @@ use super::needed::Needed;
 use super::remembered_actor::RememberedActor;
 use super::reviews::{ASKED_TOGETHER, Question, WAITED_MAX};
 use crate::authenticated::StillKnown;
+use crate::dispatch::{PolicyUser, Sender};
 use crate::flow::fair_share::Exceeded;
 use crate::limits::IMPERSONATED_VALUES;
 use crate::stream_over::StreamOver;
@@ -210,6 +211,16 @@ impl CallerRights {
     pub(crate) fn acts_as(&self) -> (String, Vec<String>) {
         let User { name, groups } = self.actor.judged(Whom::Acting);
         (name.to_owned(), groups.to_vec())
+    }
+
+    /// Who they are to the policies of a place: of a cluster's own, or of the merged view (`None`).
+    pub(crate) fn sender(&self, place: Option<&ClusterName>) -> Sender {
+        let seen_as = |User { name, groups }: User<'_>| PolicyUser { name: name.to_owned(), groups: groups.to_vec() };
+        let acting = seen_as(self.actor.judged(Whom::Acting));
+        let authenticated = self.actor.given().map(|_| seen_as(self.actor.judged(Whom::User)));
+        let counted = self.actor.counted_at(place).map(|(name, groups)| PolicyUser { name, groups });
+        let counted = counted.or_else(|| authenticated.clone());
+        Sender { acting, authenticated, counted }
     }
 
     /// Whose they are.

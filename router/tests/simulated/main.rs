@@ -55,6 +55,7 @@ mod rights_property;
 mod rights_reviewed;
 mod rights_watched;
 mod selection;
+mod senders;
 mod shared_revisions;
 mod silence;
 mod slow_lines;

@@ -2,28 +2,19 @@
 
 use std::borrow::Cow;
 
-use tributary_apimachinery::SYSTEM_PREFIX;
-use tributary_authentication::{Reach, identity_that_counts};
+use tributary_authentication::identity_beyond_member;
 use tributary_router::User;
 
-/// The name and groups by which a rule may have less written of a user, or nothing: those that count somewhere. Of whom
-/// one member alone vouches for only names of the system do, which mean whoever a cluster calls so, and which no
-/// authority for all members gives to anybody: all other names are those of people whom this endpoint's own authorities
-/// know, and a member may call anybody so. A name that does not count is empty.
+/// The name and groups by which a rule may have less written of a user, or nothing. A name that does not count is
+/// empty.
 pub(super) fn identity_that_lowers(user: &User) -> (&str, Cow<'_, [String]>) {
-    let (name, groups) = identity_that_counts(&user.info, &user.authority);
-    if !matches!(user.authority.reach, Reach::Member(_)) {
-        return (name, groups);
-    }
-    let name = if name.starts_with(SYSTEM_PREFIX) { name } else { "" };
-    if groups.iter().all(|group| group.starts_with(SYSTEM_PREFIX)) {
-        return (name, groups);
-    }
-    (name, groups.iter().filter(|group| group.starts_with(SYSTEM_PREFIX)).cloned().collect())
+    identity_beyond_member(&user.info, &user.authority)
 }
 
 #[cfg(test)]
 mod tests {
+    use tributary_authentication::Reach;
+
     use super::*;
 
     #[test]

@@ -1,0 +1,50 @@
+//! Who sends a request, as policies look at them.
+//!
+//! Rules match as whom the request acts. That is whoever `Impersonate-*` names, and nobody has allowed it yet when the
+//! policies are asked; and of whom one member alone vouches the name is whatever that member says. So it is enough to
+//! be refused by, and not to choose by: a schema is spent and a line of the access log is left out before anybody looks
+//! at rights.
+//!
+//! ```text
+//! whether it goes on                  as whom it acts, and the one who authenticated where that one is denied
+//! its endpoints                       as whom it acts: nothing is sent there before the cluster lets the user be that
+//! its schema, its line in the log     as whom it acts, where it is known that the user may; else the one who
+//!                                     authenticated, without what a member alone says of them
+//! ```
+
+use tributary_policy::DispatchAttributes;
+
+/// A name and groups, as rules match them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PolicyUser {
+    pub(crate) name: String,
+    pub(crate) groups: Vec<String>,
+}
+
+/// Who sends a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sender {
+    /// As whom it acts.
+    pub(crate) acting: PolicyUser,
+    /// The one who authenticated, where they ask to be another: what they are denied they are denied as anybody.
+    pub(crate) authenticated: Option<PolicyUser>,
+    /// By whom its schema, and its line in the access log, are chosen unless it is known that they may act as above;
+    /// `None` where that is as whom it acts in any case.
+    pub(crate) counted: Option<PolicyUser>,
+}
+
+impl Sender {
+    /// Of whom nothing but this has to be known: the one person who owns the endpoint, whomever they ask to be.
+    pub(crate) fn alone(acting: PolicyUser) -> Self {
+        Self { acting, authenticated: None, counted: None }
+    }
+}
+
+/// A request as policies look at it: as each of the users that its [`Sender`] is.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked<'a> {
+    pub(crate) acting: DispatchAttributes<'a>,
+    pub(crate) authenticated: Option<DispatchAttributes<'a>>,
+    /// `None` also where the policies choose nothing for it.
+    pub(crate) counted: Option<DispatchAttributes<'a>>,
+}

@@ -1,0 +1,180 @@
+//! The shared mode: which of those that a request comes as chooses its schema, and its line in the access log, and by
+//! which of them it is refused.
+
+use http::Request;
+use tributary_apimachinery::{ClusterName, body};
+use tributary_authentication::Reach;
+use tributary_flow_control::{Limited, MaxRequestsInflight, SCHEMA_HEADER, Schema, SchemaKind};
+use tributary_policy::{Action, LogMode, Outcome, Policy, Rule};
+use tributary_router::{DispatchSettings, FlowSettings, PlacePolicies, PlaceSchemas, RequestTrace, SharedMode};
+
+use crate::harness::{CONFIG_MAPS, Client, Fixture, allow, until};
+use crate::members::Rbac;
+use crate::rights::{RBAC, binding, listed, role};
+
+const OPS: (&str, &str) = ("impersonate-user", "ops-x");
+const ROOT: (&str, &str) = ("impersonate-user", "root");
+
+fn texts(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(|text| (*text).to_owned()).collect()
+}
+
+/// Takes what these users send, or everybody's.
+fn of(users: &[&str], action: Action, log_mode: Option<LogMode>) -> Policy {
+    let all = || texts(&["*"]);
+    let users = texts(users);
+    let rule =
+        Rule { verbs: all(), api_groups: all(), resources: all(), non_resource_urls: all(), users, ..Rule::default() };
+    Policy { rules: vec![rule], outcome: Outcome { action, log_mode, ..Outcome::default() }, ..Policy::default() }
+}
+
+fn passing(users: &[&str], schema: &str, log_mode: Option<LogMode>) -> Policy {
+    let action = Action::Dispatch { endpoints: Vec::new(), flow_control_schema: Some(schema.to_owned()) };
+    of(users, action, log_mode)
+}
+
+fn denying(users: &[&str]) -> Policy {
+    of(users, Action::Deny { message: "not you".to_owned() }, None)
+}
+
+/// What passes `ops` is in no access log; everybody else passes `tenants`.
+fn ops_and_tenants() -> Vec<Policy> {
+    vec![passing(&["ops-*"], "ops", Some(LogMode::Disabled)), passing(&[], "tenants", Some(LogMode::Enabled))]
+}
+
+/// Members `a` and `b`, in which each of these users may be whomever they like in one, and root may do everything,
+/// under these policies of the merged view and of `a`.
+async fn fixture(be_anybody: &[(&str, &str)], policies: Vec<Policy>) -> Fixture {
+    let fixture = Fixture::shared(["a", "b"], allow(), SharedMode::default()).await;
+    for member in &fixture.members {
+        member.apply(role("", "be-anybody", [&["impersonate"], &[""], &["users"], &[]])).unwrap();
+        member.apply(role("", "all", [&["*"], &["*"], &["*"], &[]])).unwrap();
+        member.apply(binding("", "root-all", ("ClusterRole", "all"), "root")).unwrap();
+    }
+    for (user, member) in be_anybody {
+        let name = format!("{user}-is-anybody");
+        fixture.member(member).apply(binding("", &name, ("ClusterRole", "be-anybody"), user)).unwrap();
+    }
+    for member in &fixture.members {
+        Rbac::judge(member);
+        listed(&fixture, member.name(), "root", "all").await;
+    }
+    set(&fixture, policies);
+    fixture
+}
+
+fn set(fixture: &Fixture, policies: Vec<Policy>) {
+    let limit = MaxRequestsInflight { max: 1_000, count_long_running: false };
+    let kind = SchemaKind::MaxRequestsInflight(Limited { limit, by: Vec::new(), queueing: None });
+    let schemas = ["ops", "tenants"].map(|name| Schema { name: name.into(), kind: kind.clone() }).into();
+    let place = PlaceSchemas { schemas, all: None };
+    let a = ClusterName::new("a").unwrap();
+    let clusters = [(a.clone(), place.clone())].into();
+    fixture.router.set_flow_control(FlowSettings { merged: place, clusters }).unwrap();
+    let place = PlacePolicies { policies, denies_all: false };
+    fixture.router.set_dispatch(DispatchSettings { merged: place.clone(), clusters: [(a, place)].into() });
+}
+
+/// The code of the answer, the schema that the request passed, and what is said of its line in the access log.
+async fn sent(client: &Client, place: &str, headers: &[(&str, &str)]) -> (u16, String, Option<LogMode>) {
+    let trace = RequestTrace::default();
+    let mut request = Request::get(format!("{place}{CONFIG_MAPS}"));
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let mut request = request.body(body::empty()).unwrap();
+    request.extensions_mut().insert(trace.clone());
+    let answer = client.router.handle(request, &client.user).await;
+    let schema = answer.headers().get(SCHEMA_HEADER).map(|schema| schema.to_str().unwrap().to_owned());
+    (answer.status().as_u16(), schema.unwrap_or_default(), trace.log_mode())
+}
+
+fn passed(code: u16, schema: &str) -> (u16, String, Option<LogMode>) {
+    let log_mode = if schema == "ops" { LogMode::Disabled } else { LogMode::Enabled };
+    (code, schema.to_owned(), Some(log_mode))
+}
+
+/// Flow control and the access log come before anybody looks at rights.
+#[tokio::test]
+async fn whom_nobody_lets_the_user_be_chooses_nothing() {
+    let fixture = fixture(&[("dash", "a"), ("dash", "b"), ("half", "a")], ops_and_tenants()).await;
+    let [eve, dash, half, ops] = ["eve", "dash", "half", "ops-y"].map(|name| fixture.user(name, &[]));
+    // Programs that show people their clusters go on acting as them, by their limits.
+    until(async || sent(&dash, "", &[OPS]).await == passed(403, "ops")).await;
+    for place in ["", "/clusters/a"] {
+        assert_eq!(sent(&eve, place, &[OPS]).await, passed(403, "tenants"), "{place}");
+        assert_eq!(sent(&eve, place, &[]).await, passed(403, "tenants"), "{place}");
+        assert_eq!(sent(&ops, place, &[]).await, passed(403, "ops"), "{place}");
+        assert_eq!(sent(&dash, place, &[OPS]).await, passed(403, "ops"), "{place}");
+        assert_eq!(sent(&dash, place, &[ROOT]).await, passed(200, "tenants"), "{place}");
+        // Whoever is ops themselves and may not be another is no less ops.
+        assert_eq!(sent(&ops, place, &[("impersonate-user", "eve")]).await, passed(403, "ops"), "{place}");
+    }
+    // Who administrates one member is let be anybody there, and spends that member's limits, not everybody's.
+    until(async || sent(&half, "/clusters/a", &[OPS]).await == passed(403, "ops")).await;
+    assert_eq!(sent(&half, "", &[OPS]).await, passed(403, "tenants"));
+    // What is taken away counts at once.
+    fixture.member("b").delete(&format!("clusterrolebindings.{RBAC}"), "", "dash-is-anybody").unwrap();
+    until(async || sent(&dash, "", &[OPS]).await == passed(403, "tenants")).await;
+    assert_eq!(sent(&dash, "/clusters/a", &[OPS]).await, passed(403, "ops"));
+}
+
+/// It may answer a TokenReview with any name and any groups.
+#[tokio::test]
+async fn what_one_member_calls_its_users_chooses_nothing_that_is_not_its_own() {
+    let fixture = fixture(&[], ops_and_tenants()).await;
+    let of_a = |name: &str| {
+        let groups = ["system:authenticated".to_owned(), "ops".to_owned()];
+        fixture.user_of(name, &groups, Reach::Member(ClusterName::new("a").unwrap()))
+    };
+    let ops = of_a("ops-x");
+    assert_eq!(sent(&ops, "", &[]).await, passed(403, "tenants"));
+    assert_eq!(sent(&ops, "/clusters/a", &[]).await, passed(403, "ops"), "the limits are that member's");
+    assert_eq!(sent(&fixture.user("ops-x", &[]), "", &[]).await, passed(403, "ops"));
+    // Whom no policy takes by a name that counts is taken by none.
+    set(&fixture, vec![passing(&["ops-*"], "ops", None)]);
+    assert_eq!(sent(&ops, "", &[]).await.0, 500);
+    assert_eq!(sent(&ops, "/clusters/a", &[]).await.0, 403);
+    // Groups are names that it gives, too.
+    let mut by_group = passing(&[], "ops", None);
+    by_group.rules[0].user_groups = texts(&["ops"]);
+    set(&fixture, vec![by_group, passing(&[], "tenants", None)]);
+    assert_eq!(sent(&ops, "", &[]).await.1, "tenants");
+    assert_eq!(sent(&ops, "/clusters/a", &[]).await.1, "ops");
+    // ServiceAccounts are whoever a cluster calls so.
+    let robot = "system:serviceaccount:ci:robot";
+    set(&fixture, vec![passing(&[robot], "ops", None), passing(&[], "tenants", None)]);
+    assert_eq!(sent(&of_a(robot), "", &[]).await.1, "ops");
+}
+
+/// Whoever is denied something is denied it as anybody; and nobody is let in as somebody who is denied it.
+#[tokio::test]
+async fn what_the_user_is_denied_they_are_denied_as_anybody() {
+    let fixture = fixture(&[("dash", "a"), ("dash", "b")], ops_and_tenants()).await;
+    let [eve, dash] = ["eve", "dash"].map(|name| fixture.user(name, &[]));
+    until(async || sent(&dash, "", &[OPS]).await == passed(403, "ops")).await;
+    for place in ["", "/clusters/a"] {
+        assert_eq!(sent(&dash, place, &[ROOT]).await.0, 200);
+        set(&fixture, vec![denying(&["dash"]), passing(&[], "tenants", None)]);
+        let refused = dash.send("GET", &format!("{place}{CONFIG_MAPS}"), &[ROOT], "").await.refused(403);
+        assert!(refused.starts_with("not you ("), "{refused}");
+        set(&fixture, vec![denying(&["root"]), passing(&[], "tenants", None)]);
+        let refused = dash.send("GET", &format!("{place}{CONFIG_MAPS}"), &[ROOT], "").await.refused(403);
+        assert!(refused.starts_with("not you ("), "{refused}");
+        // What no policy takes is not denied: that they may be root, whom one takes, is known.
+        set(&fixture, vec![passing(&["root"], "tenants", None)]);
+        assert_eq!(sent(&dash, place, &[ROOT]).await.0, 200);
+        assert_eq!(sent(&eve, place, &[ROOT]).await.0, 500);
+        set(&fixture, ops_and_tenants());
+    }
+    // What is open ends for whoever is denied it now, whomever they act as.
+    let mut watch = dash.watch_as(&format!("{CONFIG_MAPS}?watch=1"), &[ROOT]).await;
+    set(&fixture, vec![denying(&["dash"]), passing(&[], "tenants", None)]);
+    loop {
+        let event = watch.soon().await;
+        if event["type"] == "ERROR" {
+            assert_eq!(event["object"]["code"], 403, "{event}");
+            break;
+        }
+    }
+}
