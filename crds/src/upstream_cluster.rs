@@ -137,7 +137,7 @@ pub struct UpstreamClusterSpec {
     /// When endpoints that fail are sent nothing for a while, and how much may be in flight.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub circuit_breaker: Option<CircuitBreaker>,
-    /// A proxy on the way to the servers: `http://`, `https://` or `socks5://`.
+    /// A proxy on the way to the servers: `http://`, `https://`, `socks5://` or `socks5h://`.
     #[serde(rename = "proxyURL", skip_serializing_if = "Option::is_none")]
     pub proxy_url: Option<String>,
 }

@@ -29,7 +29,9 @@ pub enum ConnectError {
         problem: &'static str,
     },
     /// The proxy URL cannot be used.
-    #[error("cluster {cluster}: proxy-url cannot be used: {problem}; allowed are http://, https:// and socks5://")]
+    #[error(
+        "cluster {cluster}: proxy-url cannot be used: {problem}; allowed are http://, https://, socks5:// and socks5h://"
+    )]
     ProxyUrl {
         /// The cluster.
         cluster: ClusterName,

@@ -125,6 +125,7 @@ fn clusters_by_themselves() {
         ),
         ("kubeconfig: {path: a}, proxyURL: 'ftp://secret@h'", "E spec.proxyURL: is not the address of a proxy"),
         ("kubeconfig: {path: a}, proxyURL: 'socks5://h:1'", ""),
+        ("kubeconfig: {path: a}, proxyURL: 'socks5h://h:1'", ""),
         ("kubeconfig: {path: a}, serverNames: [eu.example.com, localhost]", ""),
         (
             "kubeconfig: {path: a}, serverNames: ['*.example.com']",

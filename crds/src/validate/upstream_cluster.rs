@@ -56,12 +56,13 @@ pub(super) fn validate(cluster: &UpstreamCluster, problems: &mut Problems<'_>) {
         endpoint_probe(probe, problems);
     }
     if let Some(proxy) = &spec.proxy_url {
-        let known = ["http://", "https://", "socks5://"].iter().find_map(|scheme| proxy.strip_prefix(scheme));
+        let known =
+            ["http://", "https://", "socks5://", "socks5h://"].iter().find_map(|scheme| proxy.strip_prefix(scheme));
         if known.is_none_or(|rest| host(rest).is_empty()) {
             // The address is not shown: it may hold a password.
             problems.error(
                 "spec.proxyURL",
-                "is not the address of a proxy; allowed are http://, https:// and socks5:// with a host",
+                "is not the address of a proxy; allowed are http://, https://, socks5:// and socks5h:// with a host",
             );
         }
     }

@@ -36,7 +36,8 @@ use crate::output::print;
 /// runtime failure for what the cluster refuses.
 pub async fn join(arguments: JoinArguments) -> Result<(), Failure> {
     let chosen = ChosenContext::open(arguments.kubeconfig.as_deref(), Some(&arguments.context)).await;
-    let config = chosen.map_err(Failure::usage)?.target.config;
+    let target = chosen.map_err(Failure::usage)?.target;
+    let (config, proxies) = (target.config, target.proxies);
     let name = match &arguments.name {
         Some(name) => name.clone(),
         None => cluster_name(&arguments.context)
@@ -53,7 +54,9 @@ pub async fn join(arguments: JoinArguments) -> Result<(), Failure> {
     let purpose = purpose::of(&arguments, before.recorded(), minor).map_err(Failure::usage)?;
     let account = Account { name: arguments.account.clone(), namespace: arguments.namespace.clone(), purpose };
     let (user, uid) = futures::try_join!(member.user(), member.uid()).map_err(Failure::runtime)?;
-    let written = Written::plan(&arguments.config, (&name, &uid), &config, &account.purpose).map_err(Failure::usage)?;
+    // A proxy of this process's environment, which may hold somebody's password, is not that of whoever serves.
+    let reached = (&config, proxies.explicit());
+    let written = Written::plan(&arguments.config, (&name, &uid), reached, &account.purpose).map_err(Failure::usage)?;
     known.take_from(role.as_ref().unwrap_or(&Value::Null));
     let steps = steps(&member, &account, &known).await?;
     // Whoever may not look is told of it, too.

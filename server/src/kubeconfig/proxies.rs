@@ -31,6 +31,14 @@ impl Proxies {
         Self::Environment { proxy, matcher: Arc::new(Matcher::from_env()) }
     }
 
+    /// The proxy that the kubeconfig itself names, if it names one.
+    pub fn explicit(&self) -> Option<&Uri> {
+        match self {
+            Self::Explicit(proxy) => Some(proxy),
+            Self::Environment { .. } => None,
+        }
+    }
+
     /// The proxy on the way to this server, if there is one. Never one of the environment's for a server on this
     /// machine, nor for one that is not encrypted.
     pub fn on_the_way_to(&self, server: &Uri) -> Option<Uri> {
@@ -78,5 +86,6 @@ mod tests {
             assert_eq!(environment.on_the_way_to(&server), by_environment.then(|| proxy.clone()), "{server}");
             assert_eq!(explicit.on_the_way_to(&server).as_ref(), Some(&proxy), "{server}");
         }
+        assert_eq!((explicit.explicit(), environment.explicit()), (Some(&proxy), None));
     }
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use http::Uri;
 use rustls_pki_types::CertificateDer;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
@@ -31,21 +32,22 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// What is to be written for a cluster that is reached in this way.
+    /// What is to be written for a cluster that is reached in this way, through the proxy that its kubeconfig names. One
+    /// of the environment is not written: whoever serves takes it from their own.
     ///
     /// # Errors
     /// Where no UpstreamCluster can say it, or a file is there that was not written here, or of another cluster.
     pub(super) fn plan(
         directory: &Path,
         (name, uid): (&ClusterName, &str),
-        config: &kube::Config,
+        (config, proxy): (&kube::Config, Option<&Uri>),
         purpose: &Purpose,
     ) -> anyhow::Result<Self> {
         if !directory.is_dir() {
             bail!("--config {}: is not a directory; make it first", directory.display());
         }
         let (cluster, token) = (directory.join(format!("{name}.yaml")), directory.join(format!("{name}.token")));
-        let object = object((name, uid), config, purpose)?;
+        let object = object((name, uid), (config, proxy), purpose)?;
         let text = format!("{MARK}\n{}", serde_saphyr::to_string(&object)?);
         match fs::read_to_string(&cluster) {
             Ok(present) if !present.starts_with(MARK) => {
@@ -99,7 +101,11 @@ fn is_same(present: &str, object: &Value) -> bool {
     }
 }
 
-fn object((name, uid): (&ClusterName, &str), config: &kube::Config, purpose: &Purpose) -> anyhow::Result<Value> {
+fn object(
+    (name, uid): (&ClusterName, &str),
+    (config, proxy): (&kube::Config, Option<&Uri>),
+    purpose: &Purpose,
+) -> anyhow::Result<Value> {
     let url = config.cluster_url.to_string();
     let mut spec =
         json!({"endpoints": [url.trim_end_matches('/')], "credentials": {"tokenFile": format!("{name}.token")}});
@@ -114,7 +120,7 @@ fn object((name, uid): (&ClusterName, &str), config: &kube::Config, purpose: &Pu
     if let Some(server_name) = &config.tls_server_name {
         spec["tlsServerName"] = server_name.clone().into();
     }
-    if let Some(proxy) = &config.proxy_url {
+    if let Some(proxy) = proxy {
         spec["proxyURL"] = proxy.to_string().into();
     }
     if purpose.uid || !purpose.extra.is_empty() {
@@ -144,22 +150,44 @@ mod tests {
     use crate::cli::{Profile, TokenLifetime};
     use crate::commands::join::account::Impersonation;
 
-    #[test]
-    fn the_file_of_another_cluster_is_left_alone() {
-        let directory = tempfile::tempdir().unwrap();
-        let eu = ClusterName::new("eu").unwrap();
-        let purpose = Purpose {
+    fn purpose() -> Purpose {
+        Purpose {
             profile: Profile::Read,
             impersonation: Impersonation::Any,
             uid: false,
             extra: Vec::new(),
             tokens: false,
             token_lifetime: TokenLifetime::Lasting,
-        };
+        }
+    }
+
+    /// What is written has to be what `serve` takes.
+    #[test]
+    fn a_proxy_is_written_only_where_the_kubeconfig_names_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let eu = ClusterName::new("eu").unwrap();
+        let mut config = kube::Config::new("https://eu.example".parse().unwrap());
+        config.root_cert = Some(vec![b"authority".to_vec()]);
+        // As the environment gives it.
+        config.proxy_url = Some(Uri::from_static("http://me:hunter2@proxy.example:3128"));
+        let named = Uri::from_static("socks5h://proxy.example:1080");
+        let plan = |proxy| Written::plan(directory.path(), (&eu, "u1"), (&config, proxy), &purpose()).unwrap();
+        assert!(!plan(None).text.contains("proxy"), "{}", plan(None).text);
+        let text = plan(Some(&named)).text;
+        let read = tributary_crds::load::parse(&text, Path::new("eu.yaml")).unwrap();
+        assert_eq!(read.clusters[0].spec.proxy_url.as_deref(), Some("socks5h://proxy.example:1080/"));
+        let problems: Vec<_> = read.validate().iter().map(ToString::to_string).collect();
+        assert_eq!(problems, Vec::<String>::new());
+    }
+
+    #[test]
+    fn the_file_of_another_cluster_is_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let eu = ClusterName::new("eu").unwrap();
         let plan = |uid: &str, url: &str| {
             let mut config = kube::Config::new(url.parse().unwrap());
             config.root_cert = Some(vec![b"authority".to_vec()]);
-            Written::plan(directory.path(), (&eu, uid), &config, &purpose)
+            Written::plan(directory.path(), (&eu, uid), (&config, None), &purpose())
         };
         let token = SecretString::from("t");
         plan("u1", "https://one").unwrap().write(&token).unwrap();
