@@ -18,6 +18,7 @@ use tributary_e2e::{Kubectl, TestCluster};
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = cases!["deployment";
         helm_renders_what_is_whole_and_refuses_what_is_not,
+        texts_stay_the_texts_that_they_are,
         committed_manifests_are_what_the_chart_gives,
         a_kube_apiserver_takes_all_of_it];
     cases.extend(pod::cases());
@@ -45,7 +46,7 @@ pub(crate) fn values(name: &str) -> String {
 }
 
 /// Values that are refused, and a part of what is said.
-const REFUSED: [(&str, &str); 18] = [
+const REFUSED: [(&str, &str); 24] = [
     ("configuration.objects=null", "configuration: give exactly one of objects"),
     ("configuration.existingSecret=clusters", "configuration: give exactly one of objects"),
     ("serving.secretName=", "serving.secretName: name a Secret"),
@@ -64,6 +65,12 @@ const REFUSED: [(&str, &str); 18] = [
     ("accessLog.path=access.log", "path"),
     ("tracing.configuration.kind=TracingConfiguration", "kind"),
     ("tracing.configuration.samplingRatePerMillion=1000001", "samplingRatePerMillion"),
+    ("fullnameOverride=a.b", "fullnameOverride"),
+    ("nameOverride=My App", "nameOverride"),
+    ("listenAddress=fleet.example.com", "listenAddress"),
+    ("configuration.objects[0].spec.credentials.token=t", "eu has a secret in spec.credentials.token,"),
+    ("configuration.objects[0].spec.credentials.clientKeyData=k", "eu has a secret in spec.credentials.clientKeyData,"),
+    ("configuration.objects[0].spec.secureServing.keyData=k", "eu has a secret in spec.secureServing.keyData,"),
 ];
 
 async fn helm_renders_what_is_whole_and_refuses_what_is_not(context: TestContext) -> anyhow::Result<()> {
@@ -79,6 +86,55 @@ async fn helm_renders_what_is_whole_and_refuses_what_is_not(context: TestContext
             let refused = render::run(&helm, "tributary", &["--values", &minimal, "--set", value]).await?;
             let words = refused.failure()?;
             ensure!(words.contains(expected), "helm {version}, {value}: {words}");
+        }
+        let words = render::run(&helm, "a.b", &["--values", &minimal]).await?.failure()?;
+        ensure!(words.contains("a.b-tributary, which the release gives"), "helm {version}: {words}");
+    }
+    Ok(())
+}
+
+/// A value that ends in the midst, or becomes a number, says something else than whoever gave it: of a proxy's name, who
+/// may name users.
+async fn texts_stay_the_texts_that_they_are(context: TestContext) -> anyhow::Result<()> {
+    for version in [3, 4] {
+        let helm = helm(&context, version).await?;
+        let objects = render::chart(&helm, &["--values", &values("texts"), "--namespace", "123"]).await?;
+        for object in &objects {
+            let metadata = &object["metadata"];
+            let name = metadata["name"].as_str().context("a name that is no text")?;
+            ensure!(name == "null" || name.starts_with("null-"), "helm {version}: {metadata}");
+            ensure!(metadata["namespace"] == "123", "helm {version}: {metadata}");
+            ensure!(metadata["labels"]["app.kubernetes.io/name"] == "7", "helm {version}: {metadata}");
+        }
+        let of_kind = |kind: &str| objects.iter().find(|object| object["kind"] == kind).context("an object is missing");
+        ensure!(of_kind("PodDisruptionBudget")?["spec"]["maxUnavailable"] == "50%", "helm {version}");
+        let pod = &of_kind("Deployment")?["spec"]["template"]["spec"];
+        let arguments = pod["containers"][0]["args"].as_array().context("arguments")?;
+        for expected in [
+            "--requestheader-allowed-names=Proxy #1,a: b",
+            "--listen=[::]:6443",
+            "--peer-listen=[::]:7444",
+            "--peer=https://null-peers.123.svc:7444",
+            "--merged-host=*,true",
+            "--token-review-cluster=eu #2",
+            "--audit-log-path=/logs/a #1",
+            "--access-log-path=/logs/b: c",
+        ] {
+            ensure!(arguments.iter().any(|one| one == expected), "helm {version}, {expected}: {arguments:?}");
+        }
+        ensure!(pod["serviceAccountName"] == "null" && pod["priorityClassName"] == "56", "helm {version}: {pod}");
+        let volumes = pod["volumes"].as_array().context("volumes")?;
+        for (volume, source, expected) in [
+            ("configuration", "/secret/secretName", "123"),
+            ("serving", "/secret/secretName", "1e3"),
+            ("member-1", "/secret/secretName", "0x1f"),
+            ("peers", "/secret/secretName", "12"),
+            ("client-ca", "/configMap/name", "456"),
+            ("requestheader-client-ca", "/secret/secretName", "789"),
+            ("data", "/persistentVolumeClaim/claimName", "34"),
+        ] {
+            let found = volumes.iter().find(|one| one["name"] == volume).and_then(|one| one.pointer(source));
+            ensure!(found.is_some_and(|name| name == expected), "helm {version}, {volume}: {found:?}");
         }
     }
     Ok(())
@@ -136,6 +192,10 @@ async fn a_kube_apiserver_takes_all_of_it(context: TestContext) -> anyhow::Resul
             let install = of("install");
             let install: Vec<&str> = install.iter().map(String::as_str).chain(chosen).collect();
             without_a_warning(&helm, &install).await?;
+            let notes = helm.ok(&["get", "notes", &release, "--namespace", "tributary"]).await?;
+            let says_of_spans =
+                notes.contains("Spans are sent to collector.observability.svc:4317: its port has to be");
+            ensure!(says_of_spans == (name == "everything"), "{release}: {notes}");
             let upgrade = of("upgrade");
             let upgrade: Vec<&str> =
                 upgrade.iter().map(String::as_str).chain(chosen).chain(["--set", "replicas=4"]).collect();

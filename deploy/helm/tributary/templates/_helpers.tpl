@@ -13,12 +13,12 @@
 {{- end -}}
 
 {{- define "tributary.selectorLabels" -}}
-app.kubernetes.io/name: {{ include "tributary.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "tributary.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "tributary.labels" -}}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" | quote }}
 {{ include "tributary.selectorLabels" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
@@ -45,6 +45,16 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{ include "tributary.fullname" . }}-peers.{{ .Release.Namespace }}.svc
 {{- end -}}
 
+{{/* The host of --listen: an address of IPv6 stands in brackets before its port. */}}
+{{- define "tributary.listenHost" -}}
+{{- $address := .Values.listenAddress -}}
+{{- if and (contains ":" $address) (not (hasPrefix "[" $address)) -}}
+{{- printf "[%s]" $address -}}
+{{- else -}}
+{{- $address -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "tributary.dataClaim" -}}
 {{- default (printf "%s-data" (include "tributary.fullname" .)) .Values.dataDirectory.existingClaim -}}
 {{- end -}}
@@ -58,11 +68,11 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- define "tributary.authorities" -}}
 {{- if .configMapName -}}
 configMap:
-  name: {{ .configMapName }}
+  name: {{ .configMapName | quote }}
   items: [{key: {{ .key | quote }}, path: ca.crt}]
 {{- else -}}
 secret:
-  secretName: {{ .secretName }}
+  secretName: {{ .secretName | quote }}
   defaultMode: 0440
   items: [{key: {{ .key | quote }}, path: ca.crt}]
 {{- end -}}
@@ -77,6 +87,23 @@ secret:
 {{- end -}}
 {{- if ne (int $sources) 1 -}}
 {{- fail "configuration: give exactly one of objects, existingConfigMap and existingSecret; it says which clusters are served" -}}
+{{- end -}}
+{{- $fullname := include "tributary.fullname" . -}}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $fullname) -}}
+{{- fail (printf "fullnameOverride: %s, which the release gives, is no name of a Service; give one of a-z, 0-9 and -, a letter first" $fullname) -}}
+{{- end -}}
+{{- range $object := $configuration.objects -}}
+{{- $found := list -}}
+{{- with $object.spec.credentials -}}
+{{- if .token -}}{{- $found = append $found "credentials.token" -}}{{- end -}}
+{{- if .clientKeyData -}}{{- $found = append $found "credentials.clientKeyData" -}}{{- end -}}
+{{- end -}}
+{{- with $object.spec.secureServing -}}
+{{- if .keyData -}}{{- $found = append $found "secureServing.keyData" -}}{{- end -}}
+{{- end -}}
+{{- if $found -}}
+{{- fail (printf "configuration.objects: %s has a secret in spec.%s, and objects stand in a ConfigMap; name a file of a Secret in members or extraVolumes, or give all by existingSecret" $object.metadata.name (join ", spec." $found)) -}}
+{{- end -}}
 {{- end -}}
 {{- if and (not .Values.serving.secretName) (not .Values.serving.certificate.create) -}}
 {{- fail "serving.secretName: name a Secret of type kubernetes.io/tls, or have cert-manager make one by serving.certificate.create" -}}
