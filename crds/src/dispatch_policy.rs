@@ -91,7 +91,7 @@ pub struct DispatchRule {
     pub user_groups: Vec<String>,
     /// Paths of requests for no resource, `/x/*` for those that begin with `/x/`.
     #[serde(rename = "nonResourceURLs", default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 256), inner(regex(pattern = r"^(\*|-?/.*)$")))]
+    #[schemars(length(max = 256), inner(regex(pattern = r"^(\*|-?/[^*]*\**)$")))]
     pub non_resource_urls: Vec<String>,
     /// Values of the header `User-Agent`, `kubectl/*` for those that begin so. All if empty. Clients choose what they
     /// say.

@@ -53,6 +53,10 @@ pub struct Exempt {}
 /// How many requests are in flight at once.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {"rule": "self.max > 0 || !has(self.queueing)",
+     "message": "with max 0 nobody would ever be let in; remove queueing"}
+]))]
 pub struct MaxRequestsInflight {
     /// How many; 0 refuses all, those that last, too.
     #[schemars(with = "i32", range(min = 0, max = 1_000_000))]
@@ -121,7 +125,9 @@ pub enum LimitBy {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("x-kubernetes-validations" = [
     {"rule": "self.handSize <= self.queues",
-     "message": "handSize is more than queues"}
+     "message": "handSize is more than queues"},
+    {"rule": "duration(self.maxWait) > duration('0s') && duration(self.maxWait) <= duration('60s')",
+     "message": "maxWait is out of range; give more than nothing and at most 60 s"}
 ]))]
 pub struct Queueing {
     /// How many queues there are.

@@ -35,7 +35,7 @@ use crate::{ConfigurationStatus, UpstreamCluster};
 pub struct ResourceRegistrySpec {
     /// The resources: `*` for every one that can be listed and watched, `pods` of the core group, `deployments.apps`,
     /// or `apps/v1/deployments` in one version.
-    #[schemars(length(min = 1))]
+    #[schemars(length(min = 1), inner(regex(pattern = r"^(\*|[a-z0-9]([-a-z0-9./]*[a-z0-9])?)$")))]
     pub resources: Vec<String>,
     /// The clusters whose objects make up the merged lists and watches; all of them if missing. Warnings name those
     /// that are left out; their objects are found by name, and under `/clusters/<name>`.
@@ -45,6 +45,7 @@ pub struct ResourceRegistrySpec {
     /// together, are asked of the clusters each time; they cannot be watched.
     /// Ignored for resources without namespaces.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(inner(length(max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")))]
     pub namespaces: Vec<String>,
     /// The form of the resourceVersion that single objects carry.
     #[serde(default)]
@@ -96,6 +97,8 @@ fn label_selector_schema(_: &mut SchemaGenerator) -> Schema {
             "matchExpressions": {
                 "description": "What else must be true of a cluster's labels: every requirement must be met.",
                 "type": "array",
+                // What a rule may cost is reckoned by how many it may be asked of.
+                "maxItems": 64,
                 "items": {
                     "description": "What must be true of one label.",
                     "type": "object",
@@ -103,8 +106,9 @@ fn label_selector_schema(_: &mut SchemaGenerator) -> Schema {
                     "properties": {
                         "key": { "description": "The label's key.", "type": "string" },
                         "operator": {
-                            "description": "In, NotIn, Exists or DoesNotExist.",
+                            "description": "What is asked of the label.",
                             "type": "string",
+                            "enum": ["In", "NotIn", "Exists", "DoesNotExist"],
                         },
                         "values": {
                             "description": "The values for In and NotIn. Exists and DoesNotExist have none.",
@@ -112,6 +116,10 @@ fn label_selector_schema(_: &mut SchemaGenerator) -> Schema {
                             "items": { "type": "string" },
                         },
                     },
+                    "x-kubernetes-validations": [{
+                        "rule": "(self.operator in ['In', 'NotIn']) == (has(self.values) && size(self.values) > 0)",
+                        "message": "In and NotIn need values, Exists and DoesNotExist have none",
+                    }],
                 },
             },
         },

@@ -27,6 +27,7 @@ pub const INDEX_MAX: u16 = 9_999;
     derive = "PartialEq",
     status = "ConfigurationStatus",
     doc = "How one member cluster is reached. The object's name is the cluster's name; its labels are what a ResourceRegistry selects by.",
+    validation = Rule::new("self.metadata.name != 'all' && size(self.metadata.name) <= 63 && !self.metadata.name.contains('.')").message("a cluster's name has at most 63 characters and no dot, and is not all, which names the merged view"),
     printcolumn(name = "Endpoint", type_ = "string", json_path = ".spec.endpoints[0]"),
     printcolumn(name = "Index", type_ = "integer", json_path = ".spec.index"),
     printcolumn(name = "Context", type_ = "string", json_path = ".spec.kubeconfig.context", priority = 1),
@@ -56,6 +57,9 @@ pub struct UpstreamClusterSpec {
     /// taken out of the list is sent nothing more, and what is under way there may end. Required unless `kubeconfig` is
     /// given.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(inner(regex(
+        pattern = r"^(https://(\[[^\s/@?#\]]+\]|[^\s/@?#:\[\]]+)|http://(localhost|127\.[0-9.]+|\[[0-9a-fA-F:.]+\]))(:[0-9]+)?(/[^\s@?#]*)?$"
+    )))]
     pub endpoints: Vec<String>,
     /// Those of `endpoints` that are drained, for maintenance: each is sent nothing new, is still probed, and what is
     /// under way there may end, for an hour at most. Nothing else changes. Where all are drained requests are refused
@@ -109,6 +113,7 @@ pub struct UpstreamClusterSpec {
     /// have such a host need not know of other clusters. Each name is one cluster's, and none of `--merged-host`. As
     /// soon as a cluster has one, hosts that nobody names are answered 503.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(inner(length(max = 253), regex(pattern = "^[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?$")))]
     pub server_names: Vec<String>,
     /// How TLS is spoken at `serverNames`, where it is not as at all other hosts.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -139,6 +144,9 @@ pub struct UpstreamClusterSpec {
     pub circuit_breaker: Option<CircuitBreaker>,
     /// A proxy on the way to the servers: `http://`, `https://`, `socks5://` or `socks5h://`.
     #[serde(rename = "proxyURL", skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(
+        pattern = r"^(https?|socks5h?)://([^/?#]*@)?(\[[^\]/?#@]+\]|[^/?#@:\[\]]+)(:[0-9]*)?([/?#].*)?$"
+    ))]
     pub proxy_url: Option<String>,
 }
 
@@ -157,6 +165,7 @@ pub struct ImpersonationRules {
     /// The keys of extras that it is told, in lower case. Tributary's account needs the verb `impersonate` on
     /// `userextras/KEY` there. Keys of kubernetes.io and k8s.io are never told.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(inner(regex(pattern = "^[^A-Z]+$")))]
     pub extra: Vec<String>,
 }
 
@@ -205,7 +214,9 @@ pub struct SecureServing {
     {"rule": "!(has(self.token) && has(self.tokenFile)) && !(has(self.clientCertificateData) && has(self.clientCertificateFile)) && !(has(self.clientKeyData) && has(self.clientKeyFile))",
      "message": "one thing is given as data and as a file; remove one of the two"},
     {"rule": "(has(self.clientCertificateData) || has(self.clientCertificateFile)) == (has(self.clientKeyData) || has(self.clientKeyFile))",
-     "message": "a client certificate and its key go together"}
+     "message": "a client certificate and its key go together"},
+    {"rule": "!((has(self.token) || has(self.tokenFile)) && (has(self.clientCertificateData) || has(self.clientCertificateFile)))",
+     "message": "there is a token and a client certificate; give only one way to authenticate"}
 ]))]
 pub struct Credentials {
     /// A bearer token.
@@ -233,6 +244,7 @@ pub struct Credentials {
 #[serde(rename_all = "camelCase")]
 pub struct KubeconfigReference {
     /// The kubeconfig's path. Read again when it changes.
+    #[schemars(length(min = 1))]
     pub path: String,
     /// The context; the kubeconfig's current one if missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -21,6 +21,17 @@ fn cluster(spec: &Value) -> String {
     object.to_string()
 }
 
+fn registry(spec: &Value) -> String {
+    let object = json!({"apiVersion": "tributary.dev/v1alpha1", "kind": "ResourceRegistry", "metadata": {"name": "r"}, "spec": spec});
+    object.to_string()
+}
+
+fn named_cluster(name: &str) -> String {
+    let spec = json!({"kubeconfig": {"path": "x"}});
+    let object = json!({"apiVersion": "tributary.dev/v1alpha1", "kind": "UpstreamCluster", "metadata": {"name": name}, "spec": spec});
+    object.to_string()
+}
+
 async fn a_kube_apiserver_takes_them_and_refuses_what_makes_no_sense(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
     let tools = context.fixture.tools().await?;
@@ -54,9 +65,30 @@ async fn a_kube_apiserver_takes_them_and_refuses_what_makes_no_sense(context: Te
     of_cluster["credentials"] = json!({"tokenFile": "token"});
     of_cluster["dispatch"] = json!("DenyAll");
     of_cluster["endpointProbe"] = json!({"path": "/healthz", "failureThreshold": 1});
-    for object in [merged("all", &governed(&json!([]))), cluster(&of_cluster)] {
+    of_cluster["proxyURL"] = json!("socks5h://user:p@proxy.example:1080");
+    of_cluster["serverNames"] = json!(["eu.example.com", "EU"]);
+    of_cluster["impersonation"] = json!({"uid": true, "extra": ["team", "example.com/a"]});
+    let selector = json!({"matchLabels": {"a": "b"}, "matchExpressions": [
+        {"key": "k", "operator": "In", "values": ["a"]}, {"key": "k", "operator": "Exists"},
+        {"key": "k", "operator": "NotIn", "values": ["b"]}, {"key": "k", "operator": "DoesNotExist", "values": []},
+    ]});
+    let resources = ["pods", "deployments.apps", "deployments.v1.apps", "apps/v1/statefulsets", "v1/configmaps"];
+    let of_registry = json!({"resources": resources, "namespaces": ["all", "a-1"], "clusters": {"names": ["eu"], "selector": selector}});
+    let whole = [merged("all", &governed(&json!([]))), cluster(&of_cluster), registry(&of_registry)];
+    for object in whole.into_iter().chain([registry(&json!({"resources": ["*"]}))]) {
         let file = kubectl.file("object.json", &object)?;
         kubectl.ok(&["apply", "--server-side", "-f", &file]).await?;
+    }
+    for endpoint in [
+        "https://a.example.com:6443/prefix",
+        "https://[::1]:6443",
+        "http://127.0.0.1:8001",
+        "http://localhost",
+        "http://[::1]:1/",
+    ] {
+        let object = cluster(&json!({"endpoints": [endpoint], "insecureSkipVerify": true}));
+        let file = kubectl.file("object.json", &object)?;
+        kubectl.ok(&["apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", &file]).await?;
     }
     let status = json!({"status": {"observedGeneration": 1, "conditions": [{"type": "Accepted", "status": "True",
         "lastTransitionTime": "2026-01-01T00:00:00Z", "reason": "Valid", "message": ""}]}});
@@ -72,7 +104,52 @@ async fn a_kube_apiserver_takes_them_and_refuses_what_makes_no_sense(context: Te
         spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         cluster(&spec)
     };
+    let selected = |requirement: Value| {
+        registry(&json!({"resources": ["*"], "clusters": {"selector": {"matchExpressions": [requirement]}}}))
+    };
+    let at = |endpoint: &str| cluster(&json!({"endpoints": [endpoint], "caFile": "ca.crt"}));
+    let waiting = |max_wait: &str| {
+        merged("all", &schema(json!({"name": "a", "tokenBucket": {"qps": 1, "queueing": {"maxWait": max_wait}}})))
+    };
     for (object, expected) in [
+        (selected(json!({"key": "k", "operator": "Like"})), "Unsupported value"),
+        (selected(json!({"key": "k", "operator": "In"})), "In and NotIn need values"),
+        (selected(json!({"key": "k", "operator": "NotIn", "values": []})), "In and NotIn need values"),
+        (selected(json!({"key": "k", "operator": "Exists", "values": ["a"]})), "Exists and DoesNotExist have none"),
+        (registry(&json!({"resources": ["*"], "namespaces": ["A"]})), "spec.namespaces[0]"),
+        (registry(&json!({"resources": ["*"], "namespaces": ["a".repeat(64)]})), "spec.namespaces[0]"),
+        (registry(&json!({"resources": ["Pods"]})), "spec.resources[0]"),
+        (registry(&json!({"resources": ["deployments.apps."]})), "spec.resources[0]"),
+        (registry(&json!({"resources": []})), "at least 1 item"),
+        (named_cluster("all"), "is not all, which names the merged view"),
+        (named_cluster("eu.west"), "at most 63 characters and no dot"),
+        (named_cluster(&"a".repeat(64)), "at most 63 characters and no dot"),
+        (
+            reached(json!({"credentials": {"tokenFile": "x", "clientCertificateFile": "x", "clientKeyFile": "x"}})),
+            "give only one way to authenticate",
+        ),
+        (at("h:1"), "spec.endpoints[0]"),
+        (at("http://h"), "spec.endpoints[0]"),
+        (at("http://127.example.com"), "spec.endpoints[0]"),
+        (at("https://user@h"), "spec.endpoints[0]"),
+        (at("https://h:"), "spec.endpoints[0]"),
+        (at("https://:6443"), "spec.endpoints[0]"),
+        (reached(json!({"proxyURL": "ftp://h"})), "spec.proxyURL"),
+        (reached(json!({"proxyURL": "http://user@"})), "spec.proxyURL"),
+        (reached(json!({"serverNames": ["*.x"]})), "spec.serverNames[0]"),
+        (reached(json!({"impersonation": {"extra": ["Team"]}})), "spec.impersonation.extra[0]"),
+        (cluster(&json!({"kubeconfig": {"path": ""}})), "spec.kubeconfig.path"),
+        (
+            merged("all", &schema(json!({"name": "a", "maxRequestsInflight": {"max": 0, "queueing": {}}}))),
+            "with max 0 nobody would ever be let in",
+        ),
+        (waiting("2m"), "maxWait is out of range"),
+        (waiting("0s"), "maxWait is out of range"),
+        (waiting("500us"), "queueing.maxWait"),
+        (
+            merged("all", &of_rule(json!({"verbs": ["*"], "nonResourceURLs": ["/a*b"]}))),
+            "spec.dispatchPolicies[0].rules[0].nonResourceURLs[0]",
+        ),
         (cluster(&json!({"dispatch": "DenyAll"})), "give endpoints or kubeconfig"),
         (reached(json!({"kubeconfig": {"path": "x"}})), "give endpoints or kubeconfig"),
         (cluster(&json!({"kubeconfig": {"path": "x"}, "tlsServerName": "a"})), "a kubeconfig has caData"),
