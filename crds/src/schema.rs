@@ -1,7 +1,8 @@
 //! Checks a document against a CustomResourceDefinition's schema.
 //!
 //! A kube-apiserver does this for objects in a hub cluster. For files it is done here, so that every unknown field and
-//! every value of a wrong type is named with its path, all of them at once.
+//! every value of a wrong type is named with its path, all of them at once. Patterns, the least lengths of texts and rules
+//! are left to the validation, which says in words what is allowed.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
@@ -55,6 +56,12 @@ pub(crate) fn check(value: &Value, schema: &JSONSchemaProps, field: &str, violat
                 for (index, item) in items.iter().enumerate() {
                     check(item, item_schema, &format!("{field}[{index}]"), violations);
                 }
+            }
+        }
+        Value::String(text) => {
+            let count = i64::try_from(text.chars().count()).unwrap_or(i64::MAX);
+            if let Some(most) = schema.max_length.filter(|most| count > *most) {
+                wrong(format!("has {count} characters; at most {most} are allowed"));
             }
         }
         _ => {}
@@ -158,11 +165,32 @@ mod tests {
             violations(0, &serde_json::json!({"flowControl": {"flowControlSchemas": many}})),
             ["spec.flowControl.flowControlSchemas: has 257 entries; at most 256 are allowed"]
         );
+        let name = "a".repeat(254);
+        assert_eq!(
+            violations(0, &serde_json::json!({"flowControl": {"flowControlSchemas": [{"name": name, "exempt": {}}]}})),
+            ["spec.flowControl.flowControlSchemas[0].name: has 254 characters; at most 253 are allowed"]
+        );
+        let policy = |length| {
+            let rule = serde_json::json!({"verbs": ["*"], "nonResourceURLs": ["*"]});
+            serde_json::json!({"rules": [rule], "deny": {"message": "\u{e9}".repeat(length)}})
+        };
+        assert_eq!(
+            violations(0, &serde_json::json!({"dispatchPolicies": [policy(1024), policy(1025)]})),
+            ["spec.dispatchPolicies[1].deny.message: has 1025 characters; at most 1024 are allowed"]
+        );
         assert_eq!(
             violations(0, &serde_json::json!({"authorization": "Rbac"})),
             ["spec.authorization: \"Rbac\" is not allowed; allowed are \"Auto\", \"RBAC\", \"Review\", \"Live\""]
         );
         let found = violations(1, &serde_json::json!({"resources": [], "partial": "Maybe"}));
+        let like = serde_json::json!({"matchExpressions": [{"key": "k", "operator": "Like"}]});
+        assert_eq!(
+            violations(1, &serde_json::json!({"resources": ["*"], "clusters": {"selector": like}})),
+            [
+                "spec.clusters.selector.matchExpressions[0].operator: \"Like\" is not allowed; allowed are \"In\", \"NotIn\", \
+                 \"Exists\", \"DoesNotExist\""
+            ]
+        );
         assert_eq!(
             found,
             [

@@ -166,6 +166,14 @@ fn flow_control_schemas() {
             ),
         ),
         (
+            "{name: a, maxRequestsInflight: {max: 1, queueing: {maxWait: 500us}}}",
+            format!("E {path}[0].maxRequestsInflight.queueing.maxWait: \"500us\" is not written in ms, s and m"),
+        ),
+        (
+            "{name: a, maxRequestsInflight: {max: 1, queueing: {maxWait: .5s}}}",
+            format!("E {path}[0].maxRequestsInflight.queueing.maxWait: \".5s\" is not written in ms, s and m"),
+        ),
+        (
             "{name: a, maxRequestsInflight: {max: 1, queueing: {maxWait: soon}}}",
             format!("E {path}[0].maxRequestsInflight.queueing.maxWait: time: invalid duration \"soon\"; give"),
         ),
