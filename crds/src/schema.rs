@@ -1,8 +1,8 @@
 //! Checks a document against a CustomResourceDefinition's schema.
 //!
 //! A kube-apiserver does this for objects in a hub cluster. For files it is done here, so that every unknown field and
-//! every value of a wrong type is named with its path, all of them at once. Patterns, the least lengths of texts and rules
-//! are left to the validation, which says in words what is allowed.
+//! every value of a wrong type is named with its path, all of them at once. Patterns, the least lengths of texts and
+//! rules are left to the validation, which says in words what is allowed.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,

@@ -93,8 +93,8 @@ async fn helm_renders_what_is_whole_and_refuses_what_is_not(context: TestContext
     Ok(())
 }
 
-/// A value that ends in the midst, or becomes a number, says something else than whoever gave it: of a proxy's name, who
-/// may name users.
+/// A value that ends in the midst, or becomes a number, says something else than whoever gave it: of a proxy's name,
+/// who may name users.
 async fn texts_stay_the_texts_that_they_are(context: TestContext) -> anyhow::Result<()> {
     for version in [3, 4] {
         let helm = helm(&context, version).await?;

@@ -32,8 +32,8 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// What is to be written for a cluster that is reached in this way, through the proxy that its kubeconfig names. One
-    /// of the environment is not written: whoever serves takes it from their own.
+    /// What is to be written for a cluster that is reached in this way, through the proxy that its kubeconfig names.
+    /// One of the environment is not written: whoever serves takes it from their own.
     ///
     /// # Errors
     /// Where no UpstreamCluster can say it, or a file is there that was not written here, or of another cluster.
