@@ -248,6 +248,42 @@ async fn what_a_member_says_after_its_client_has_finished_arrives() {
 }
 
 #[tokio::test]
+async fn what_a_client_says_after_its_member_has_finished_arrives() {
+    let authority = Authority::new();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut config = kube::Config::new(format!("https://{}", listener.local_addr().unwrap()).parse().unwrap());
+    config.root_cert = Some(vec![authority.der.to_vec()]);
+    let options = Options { alpn: vec!["http/1.1"], ..Options::default() };
+    let acceptor = tokio_rustls::TlsAcceptor::from(member::server_config(&authority, &options));
+    let (heard, hears) = tokio::sync::oneshot::channel();
+    tokio::spawn(async move {
+        let mut tls = acceptor.accept(listener.accept().await.unwrap().0).await.unwrap();
+        read_head(&mut tls).await;
+        let switch = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+        tls.write_all(switch.as_bytes()).await.unwrap();
+        tls.write_all(b"that was all").await.unwrap();
+        tls.shutdown().await.unwrap();
+        let mut said = Vec::new();
+        tls.read_to_end(&mut said).await.unwrap();
+        heard.send(said).unwrap();
+    });
+    let tuning = ClientTuning::default();
+    let address = front(member::connect(config, tuning.clone()).await).await;
+    let (mut tcp, head) = ask(address, WEBSOCKET).await;
+    assert!(head.starts_with("HTTP/1.1 101"), "{head}");
+    let mut answer = Vec::new();
+    tokio::time::timeout(SOON, tcp.read_to_end(&mut answer)).await.unwrap().unwrap();
+    assert_eq!(answer, b"that was all");
+    // More than is held on the way: it is passed on, and not only kept.
+    let said = b"and I have this to say. ".repeat(50_000);
+    tokio::time::timeout(SOON, tcp.write_all(&said)).await.unwrap().unwrap();
+    assert_eq!(tuning.tunnels.len(), 1, "one half is open");
+    tcp.shutdown().await.unwrap();
+    assert!(tokio::time::timeout(SOON, hears).await.unwrap().unwrap() == said, "bytes changed on the way");
+    eventually("the tunnel ends with both halves", || tuning.tunnels.is_empty()).await;
+}
+
+#[tokio::test]
 async fn tunnels_end_on_shutdown() {
     let answer = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
     let member = RawMember::start(answer).await;
