@@ -1,7 +1,8 @@
 //! One cluster of several kube-apiservers on one etcd: one is killed, all are restarted one after the other, one
-//! answers with errors, one is drained.
+//! answers with errors, one is drained, one is all that a policy sends to.
 
 mod broken;
+mod chosen;
 mod drained;
 mod load;
 mod rolling;
@@ -20,7 +21,7 @@ const WRITES: usize = 60;
 
 pub(crate) fn cases() -> Vec<Case> {
     let own = cases!["endpoints"; of_two_apiservers_one_is_killed];
-    [own, rolling::cases(), broken::cases(), drained::cases()]
+    [own, rolling::cases(), broken::cases(), drained::cases(), chosen::cases()]
         .into_iter()
         .flatten()
         .map(|case| case.patience(Duration::from_secs(420)))
