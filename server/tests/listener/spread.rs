@@ -30,7 +30,7 @@ const PATH: &str = "/api/v1/namespaces/default/configmaps/asked";
 type Seen = Arc<Mutex<Vec<(usize, usize)>>>;
 
 /// What the servers present themselves with, and the same as a client is told it.
-fn tls() -> (TlsAcceptor, Vec<u8>) {
+pub(crate) fn tls() -> (TlsAcceptor, Vec<u8>) {
     let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
     let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());

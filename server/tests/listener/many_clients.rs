@@ -1,0 +1,209 @@
+//! Many clients, each on a TLS connection of its own, before one member: what they ask for at once, and what they
+//! follow, takes a few connections to the member.
+
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::future::join_all;
+use http::{Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Empty, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::client::conn::http2::SendRequest;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, watch};
+use tokio_rustls::TlsAcceptor;
+use tributary_apimachinery::ClusterName;
+use tributary_apimachinery::body::{Body, full};
+use tributary_proxy::{ClientTuning, ClusterClient};
+use tributary_router::{ClusterAddress, ClusterAuthorization, ClusterSetup, MemberRules, Router, RouterConfig};
+use tributary_server::listener::Bounds;
+use tributary_server::process::descriptors;
+
+use crate::fixture::{SOON, Server, start_within, text};
+use crate::spread::tls;
+
+/// What clients follow, and what of it they ask for. Tributary asks for neither path by itself.
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const MAP: &str = "/api/v1/namespaces/default/configmaps/asked";
+
+/// How many requests are under way at once: what ten connections carry, with 64 streams on each.
+const AT_ONCE: usize = 640;
+
+/// How many connections they may take.
+const CONNECTIONS: usize = 16;
+
+/// How many watches one connection carries, and how many are opened at once.
+const WATCHES_OF_ONE: usize = 100;
+const OPENED_AT_ONCE: usize = 50;
+
+/// How many clients have a watch each at most: fewer than the connections for clients' watches carry together.
+const WATCHES: usize = 1_000;
+
+/// Descriptors that are left for everything but the clients, each of which takes two in this process: its own and the
+/// listener's.
+const OTHER_DESCRIPTORS: usize = 512;
+
+/// What every watch begins with.
+const EVENT: &[u8] = b"{\"type\":\"ADDED\",\"object\":{\"kind\":\"ConfigMap\",\"metadata\":{\"name\":\"asked\"}}}\n";
+
+/// A member that counts its TCP connections, and answers short requests only once it is told to.
+struct Member {
+    /// On which of its connections short requests came, and watches.
+    short: Mutex<BTreeSet<usize>>,
+    watches: Mutex<BTreeSet<usize>>,
+    /// How many short requests have come so far.
+    asked: watch::Sender<usize>,
+    /// How many may be answered.
+    released: Semaphore,
+}
+
+impl Member {
+    async fn answer(&self, request: Request<Incoming>, connection: usize) -> Response<Body> {
+        if !request.uri().path().starts_with(MAPS) {
+            return object();
+        }
+        if request.uri().query().is_some_and(|query| query.contains("watch=")) {
+            self.watches.lock().unwrap().insert(connection);
+            let first = futures::stream::iter([Ok(Frame::data(Bytes::from_static(EVENT)))]);
+            let body = StreamBody::new(first.chain(futures::stream::pending())).boxed_unsync();
+            return Response::builder().header(header::CONTENT_TYPE, "application/json").body(body).unwrap();
+        }
+        self.short.lock().unwrap().insert(connection);
+        self.asked.send_modify(|asked| *asked += 1);
+        self.released.acquire().await.unwrap().forget();
+        object()
+    }
+}
+
+fn object() -> Response<Body> {
+    Response::builder().header(header::CONTENT_TYPE, "application/json").body(full("{}")).unwrap()
+}
+
+async fn listen(member: Arc<Member>, acceptor: TlsAcceptor) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        for connection in 0_usize.. {
+            let Ok((stream, _)) = listener.accept().await else { break };
+            let (acceptor, member) = (acceptor.clone(), Arc::clone(&member));
+            let service = service_fn(move |request: Request<Incoming>| {
+                let member = Arc::clone(&member);
+                async move { Ok::<_, Infallible>(member.answer(request, connection).await) }
+            });
+            tokio::spawn(async move {
+                let Ok(stream) = acceptor.accept(stream).await else { return };
+                let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+                let _ended = connection.serve_connection(TokioIo::new(stream), service).await;
+            });
+        }
+    });
+    address
+}
+
+/// The listener, with room for so many clients of one user, over a router of which the member is the cluster `one`.
+async fn over(member: &Arc<Member>, clients: usize) -> Server {
+    let (acceptor, certificate) = tls();
+    let address = listen(Arc::clone(member), acceptor).await;
+    let mut config = kube::Config::new(format!("https://{address}").parse().unwrap());
+    config.root_cert = Some(vec![certificate]);
+    // It is an authority of nobody: what counts here is how many connections there are.
+    config.accept_invalid_certs = true;
+    let name = ClusterName::new("one").unwrap();
+    let client = ClusterClient::connect_to_all(name.clone(), config, &[], ClientTuning::default()).await;
+    let router = Router::new(RouterConfig::default());
+    router.set_clusters(vec![ClusterSetup {
+        name,
+        client: client.map_err(|error| error.to_string()),
+        client_generation: 0,
+        address: ClusterAddress::of(""),
+        index: None,
+        impersonation: MemberRules::default(),
+        authorization: ClusterAuthorization::Auto,
+    }]);
+    router.asked_once(SOON).await;
+    // One user may have a quarter of all, and so may those on which nobody is known yet.
+    let bounds = Bounds { connections: 4 * clients.max(AT_ONCE) + 64, ..Bounds::default() };
+    start_within(bounds, router).await
+}
+
+async fn call(server: &Server, client: &mut SendRequest<Empty<Bytes>>, path: &str) -> Response<Incoming> {
+    let request = server.request(&format!("/clusters/one{path}")).body(Empty::new()).unwrap();
+    let answer = client.send_request(request).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::OK, "{path}");
+    answer
+}
+
+/// Each client connects, has its part of all requests answered, and follows a collection.
+async fn clients_share_connections(clients: usize) {
+    descriptors::raise_limit();
+    let room = descriptors::for_clients(usize::MAX).saturating_sub(OTHER_DESCRIPTORS / 2);
+    let clients = clients.min(room);
+    assert!(clients >= AT_ONCE, "the limit of open files has room for {clients} clients only");
+    let member = Arc::new(Member {
+        short: Mutex::default(),
+        watches: Mutex::default(),
+        asked: watch::Sender::new(0),
+        released: Semaphore::new(0),
+    });
+    let server = over(&member, clients).await;
+
+    // As many at once as may be, by other clients each time: all of them are at the member before any is answered.
+    let (mut all, mut asked) = (Vec::new(), 0);
+    let mut come = member.asked.subscribe();
+    while all.len() < clients {
+        let mut batch = join_all((0..AT_ONCE.min(clients - all.len())).map(|_| server.http2())).await;
+        let new = batch.len();
+        asked += new;
+        let server = &server;
+        let answers = batch.iter_mut().map(|client| async move { text(call(server, client, MAP).await).await });
+        let release = async {
+            tokio::time::timeout(SOON, come.wait_for(|come| *come >= asked)).await.expect("all of them come").unwrap();
+            member.released.add_permits(new);
+        };
+        let (answers, ()) = futures::join!(join_all(answers), release);
+        assert!(answers.iter().all(|answer| answer == "{}"), "{answers:?}");
+        all.append(&mut batch);
+    }
+    let short = member.short.lock().unwrap().len();
+    assert!(short <= CONNECTIONS, "{AT_ONCE} requests at once of {clients} clients took {short} connections");
+    assert_eq!(server.connections.get(), i64::try_from(clients).unwrap(), "each client has its own");
+
+    let watching = clients.min(WATCHES);
+    let mut watches = Vec::new();
+    let follow = format!("{MAPS}?watch=1&resourceVersion=1");
+    for some in all[..watching].chunks_mut(OPENED_AT_ONCE) {
+        let (server, follow) = (&server, &follow);
+        let opened = some.iter_mut().map(|client| async move {
+            let mut watch = call(server, client, follow).await.into_body();
+            let event = watch.frame().await.unwrap().unwrap().into_data().unwrap();
+            assert!(event.starts_with(b"{\"type\":\"ADDED\""), "{event:?}");
+            watch
+        });
+        watches.extend(join_all(opened).await);
+    }
+    let carried = member.watches.lock().unwrap().len();
+    let most = watching.div_ceil(WATCHES_OF_ONE) + 1;
+    assert!(carried <= most, "{watching} watches took {carried} connections, not {most} at most");
+    // The watches are there, and others are answered meanwhile.
+    member.released.add_permits(1);
+    text(call(&server, &mut all[0], MAP).await).await;
+    assert_eq!(watches.len(), watching);
+    assert!(member.short.lock().unwrap().is_disjoint(&member.watches.lock().unwrap()), "watches have their own");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_clients_take_a_few_connections_to_a_member() {
+    clients_share_connections(1_000).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes 10,000 descriptors, and more than 20 s on two cores"]
+async fn five_thousand_clients_take_a_few_connections_to_a_member() {
+    clients_share_connections(5_000).await;
+}
