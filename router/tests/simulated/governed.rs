@@ -1,10 +1,13 @@
 //! Flow control where requests come in: whoever answers them, each passes the schema of its place.
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use serde_json::json;
+use tokio::task::JoinSet;
 use tributary_apimachinery::ClusterName;
 use tributary_flow_control::{
     Dimension, Limited, MaxRequestsInflight, Queueing, SCHEMA_HEADER, Schema, SchemaKind, TokenBucket,
@@ -184,6 +187,67 @@ async fn a_storm_of_one_client_waits_for_itself() {
     drop((waiting, third, fourth));
     fixture.get(CONFIG_MAPS).await.ok();
     assert!(fixture.router.metrics().expose().contains(&format!("{waits} 0")));
+}
+
+/// How many requests of a schema of the merged view are in this state.
+fn shown(fixture: &Fixture, state: &str, schema: &str) -> usize {
+    let series = format!("tributary_flow_control_requests_{state}{{cluster=\"\",schema=\"{schema}\"}} ");
+    let exposition = fixture.router.metrics().expose();
+    let value = exposition.lines().find_map(|line| line.strip_prefix(&series));
+    value.unwrap_or_else(|| panic!("no {series}in {exposition}")).parse().unwrap()
+}
+
+/// Each list is of some MB. What is compared is how far both come, and not how long it takes: while one tenant's lists
+/// end one after the other, a storm of another's has few under way, and few end.
+#[tokio::test]
+async fn a_storm_of_large_lists_of_one_tenant_keeps_no_other_waiting() {
+    const OBJECTS: usize = 160;
+    const OBJECT_BYTES: usize = 24 << 10;
+    const STORM: usize = 64;
+    const AT_ONCE: u32 = 2;
+    const LISTS: usize = 20;
+    // Two or three are what ends of the storm while one of the others' is answered; without a schema sixteen and more.
+    const ENDED_MEANWHILE: usize = 12;
+    let fixture = Fixture::start(["a"]).await;
+    for number in 0..OBJECTS {
+        fixture.put("a", &format!("large-{number:03}"), &"x".repeat(OBJECT_BYTES));
+    }
+    let size = fixture.get(CONFIG_MAPS).await.body.len();
+    assert!(size > OBJECTS * OBJECT_BYTES, "{size} bytes");
+    let limit = MaxRequestsInflight { max: AT_ONCE, count_long_running: true };
+    let queueing = Some(Queueing { wait_max: SOON, ..Queueing::default() });
+    let kind = SchemaKind::MaxRequestsInflight(Limited { limit, by: Vec::new(), queueing });
+    let schemas = vec![Schema { name: "eve".into(), kind }, all_in_flight("ann", AT_ONCE)];
+    govern(&fixture, schemas, vec![passing(Some("eve"), &["eve"]), passing(Some("ann"), &["ann"])]);
+    let (eve, ann) = (fixture.user("eve", &[]).by_port(1), fixture.user("ann", &[]).by_port(2));
+
+    let ended = Arc::new(AtomicUsize::new(0));
+    let mut storm = JoinSet::new();
+    for _ in 0..STORM {
+        let (eve, ended) = (eve.clone(), Arc::clone(&ended));
+        storm.spawn(async move {
+            loop {
+                let list = eve.get(CONFIG_MAPS).await;
+                assert_eq!(list.code, 200, "{}", String::from_utf8_lossy(&list.body[..list.body.len().min(500)]));
+                ended.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+    }
+    until(async || ended.load(Ordering::Relaxed) > 0 && shown(&fixture, "waiting", "eve") >= STORM / 2).await;
+    let before = ended.load(Ordering::Relaxed);
+    for number in 0..LISTS {
+        let list = ann.get(CONFIG_MAPS).await;
+        assert!(list.code == 200 && list.body.len() > OBJECTS * OBJECT_BYTES, "list {number}: {}", list.code);
+        passed(&list, "ann");
+        let (in_flight, waiting) = (shown(&fixture, "in_flight", "eve"), shown(&fixture, "waiting", "eve"));
+        assert!(in_flight <= AT_ONCE as usize && waiting >= STORM / 2, "list {number}: {in_flight} and {waiting}");
+    }
+    let meanwhile = ended.load(Ordering::Relaxed) - before;
+    assert!(meanwhile > 0, "the storm was over");
+    assert!(meanwhile <= LISTS * ENDED_MEANWHILE, "{meanwhile} of the storm ended while {LISTS} others did");
+    if let Some(failed) = storm.try_join_next() {
+        failed.unwrap();
+    }
 }
 
 /// Who asks and goes away makes no room for more: the member still works on what it was asked.
