@@ -1,7 +1,7 @@
 //! The pod of the chart, run as a process: its flags, files, user, probes and grace period are those of the rendered
 //! Deployment, with paths below a folder of the test's own.
 
-use super::{helm, render, volumes};
+use super::{deploy, helm, render, volumes};
 use crate::context::{Case, TestContext, cases, eventually};
 use crate::shared_mode::{grant, make_config_map, reads_config_maps};
 use anyhow::{Context as _, ensure};
@@ -29,7 +29,10 @@ use volumes::Files;
 const SOON: Duration = Duration::from_secs(60);
 
 pub(super) fn cases() -> Vec<Case> {
-    cases!["deployment::pod"; the_pod_runs_as_it_is_rendered, all_flags_are_those_of_the_program]
+    cases!["deployment::pod";
+        the_pod_runs_as_it_is_rendered,
+        what_join_has_written_is_served_from_a_secret,
+        all_flags_are_those_of_the_program]
 }
 
 /// A kubelet for one pod.
@@ -267,6 +270,91 @@ async fn as_rendered(
     eventually(SOON, async || http.get(&maps).send().await?.expect(403).map(drop)).await?;
 
     ends(kubelet, process, &nobody, [&livez, &readyz]).await
+}
+
+/// What `tributary join` writes for a member: the files of its directory, as a Secret that is made of it has them. The
+/// account has a name of the test's own, and a token that was issued for it now.
+async fn joined(context: &TestContext, member: &TestCluster, directory: &Path, account: &str) -> anyhow::Result<Files> {
+    let kubeconfig = context.fixture.pair_kubeconfig().await?.display().to_string();
+    let config = directory.display().to_string();
+    let join = ["join", member.name(), "--kubeconfig", &kubeconfig, "--config", &config, "--yes"];
+    let account = ["--account", account, "--namespace", account, "--token-lifetime", "1h"];
+    tributary::run(&[&join[..], &account].concat()).await?.success()?;
+    let mut files = Files::new();
+    for file in fs::read_dir(directory)? {
+        let file = file?;
+        files.insert(file.file_name().display().to_string(), fs::read_to_string(file.path())?);
+    }
+    Ok(files)
+}
+
+/// As `deploy/README.md` says: a Secret of the directory that `tributary join` has written, where an UpstreamCluster
+/// names the token beside it, and the values of the committed manifests but for where the pod listens.
+async fn what_join_has_written_is_served_from_a_secret(context: TestContext) -> anyhow::Result<()> {
+    let member = Arc::clone(&context.fixture.pair().await?[0]);
+    let own = context.namespace("documented", &[Arc::clone(&member)]).await?;
+    let (ann, account) = (namespace::unique_name("ann"), namespace::unique_name("tributary"));
+    grant(&member, &own, &ann, &ann, reads_config_maps()).await?;
+    make_config_map(&member, &own, "seen", 1).await?;
+    let clusters = guard::temporary_folder("clusters")?;
+    let written = joined(&context, &member, clusters.path(), &account).await?;
+    let token = format!("{}.token", member.name());
+    let cluster = written.get(&format!("{}.yaml", member.name())).context("no UpstreamCluster is written")?;
+    let is_relative =
+        cluster.contains("tokenFile") && cluster.contains(&token) && !cluster.contains(&format!("/{token}"));
+    ensure!(is_relative && written.contains_key(&token), "{cluster}");
+
+    let port = ports::free_port()?;
+    let helm = helm(&context, 4).await?;
+    let set = format!("listenAddress=127.0.0.1,containerPort={port}");
+    let values = deploy("manifests/values.yaml");
+    let objects = render::chart(&helm, &["--values", &values, "--set", &set]).await?;
+    let people = PeopleAuthority::new("people and servers")?;
+    let (certificate, key) = people.serving(&["127.0.0.1"])?;
+    let files: Vec<(&str, &str)> = written.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
+    let kubelet = Kubelet::new(
+        &objects,
+        &[
+            ("secret/tributary-clusters", &files[..]),
+            ("secret/tributary-serving", &[("tls.crt", &certificate), ("tls.key", &key)]),
+            ("configMap/tributary-people", &[("ca.crt", people.pem())]),
+        ],
+    )?;
+    kubelet.mount()?;
+    let process = kubelet.start()?;
+    let reached =
+        Reached { people, server: format!("https://127.0.0.1:{port}"), folder: guard::temporary_folder("pod")? };
+    let maps = format!("/api/v1/namespaces/{own}/configmaps/seen");
+    let http = reached.client(reached.people.user(&ann, &[])?).await?;
+    let outcome = with_tokens_exchanged(&context, &kubelet, (&http, &maps), (&member, clusters.path(), &account)).await;
+    outcome.with_context(|| format!("the pod's log: {}", process.errors()))
+}
+
+/// The pod serves by the token that it was started with, and by the next one once the kubelet has brought that.
+async fn with_tokens_exchanged(
+    context: &TestContext,
+    kubelet: &Kubelet,
+    (http, maps): (&HttpClient, &str),
+    (member, directory, account): (&TestCluster, &Path, &str),
+) -> anyhow::Result<()> {
+    let forwarded = format!("/clusters/{}{maps}", member.name());
+    // It starts meanwhile: nobody listens yet.
+    for path in [maps, &forwarded] {
+        eventually(SOON, async || http.get(path).send().await?.expect(200).map(drop)).await?;
+    }
+    // A token is good for one account of that name, and not for the next.
+    let path = format!("/api/v1/namespaces/{account}/serviceaccounts/{account}");
+    member.http().delete(&path).send().await?.expect(200)?;
+    eventually(SOON, async || {
+        let answer = http.get(&forwarded).send().await?;
+        ensure!(answer.status.as_u16() >= 500, "{} by the token of an account that is gone", answer.status);
+        Ok(())
+    })
+    .await?;
+    let next = joined(context, member, directory, account).await?;
+    volumes::lay(&kubelet.path("/etc/tributary/configuration"), &next, kubelet.user)?;
+    eventually(SOON * 2, async || http.get(&forwarded).send().await?.expect(200).map(drop)).await?;
+    eventually(SOON, async || http.get(maps).send().await?.expect(200).map(drop)).await
 }
 
 /// Other replicas are heard at this port, and looked for by a name that this machine does not know.
