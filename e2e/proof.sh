@@ -2,7 +2,7 @@
 # What takes longer than continuous integration should: `make proof` runs it, or the parts that are named as arguments.
 #
 #   proof.sh [property] [model] [fleet] [specs] [reads] [bookmarks] [silence] [oracle] [authorization]
-#            [races] [rights] [behind] [faults] [container] [upgrade] [day] [fuzz]
+#            [races] [rights] [behind] [faults] [clients] [container] [upgrade] [day] [fuzz]
 #
 # Each part writes one line of ../PROOF.md: the day, the commit, the command, how it ended, how long it took. Lines of parts that
 # did not run stay. New lines are appended, so nothing may stand below the table.
@@ -93,7 +93,7 @@ upgrade() {
 # As those, telling of each minute as it ends.
 day() { cargo test --workspace --locked --test e2e -- --ignored --nocapture day::proof; }
 
-all=(property model fleet specs reads bookmarks silence oracle authorization races rights behind faults container upgrade day fuzz)
+all=(property model fleet specs reads bookmarks silence oracle authorization races rights behind faults clients container upgrade day fuzz)
 parts=("$@")
 [ ${#parts[@]} -gt 0 ] || parts=("${all[@]}")
 # Before anything is built, which takes minutes.
@@ -116,6 +116,7 @@ for name in "${parts[@]}"; do
     rights) part rights 'cargo test --test e2e -- --ignored shared_mode::churn::proof; … shared_mode::matrix::proof; … shared_mode::tokens::proof' e2e shared_mode::churn::proof shared_mode::matrix::proof shared_mode::tokens::proof ;;
     behind) part behind 'cargo test --test e2e -- --ignored shared_mode::rights_behind::proof' e2e shared_mode::rights_behind::proof ;;
     faults) part faults 'cargo test --test serve -- --ignored' cargo test --workspace --locked --test serve -- --ignored ;;
+    clients) part clients 'cargo test --test listener -- --ignored many_clients' cargo test --workspace --locked --test listener -- --ignored many_clients ;;
     container) part container 'cargo test --test e2e -- --ignored deployment::container::proof' e2e deployment::container::proof ;;
     upgrade) part upgrade "TRIBUTARY_UPGRADE_FROM=$upgrade_from cargo test --test e2e -- --ignored deployment::upgrade::proof" upgrade ;;
     day) part day "TRIBUTARY_DAY_MINUTES=$TRIBUTARY_DAY_MINUTES cargo test --test e2e -- --ignored day::proof" day ;;
