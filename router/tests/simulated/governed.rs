@@ -228,7 +228,9 @@ async fn a_storm_of_large_lists_of_one_tenant_keeps_no_other_waiting() {
         storm.spawn(async move {
             loop {
                 let list = eve.get(CONFIG_MAPS).await;
-                assert_eq!(list.code, 200, "{}", String::from_utf8_lossy(&list.body[..list.body.len().min(500)]));
+                if list.code != 200 {
+                    return list;
+                }
                 ended.fetch_add(1, Ordering::Relaxed);
             }
         });
@@ -245,8 +247,8 @@ async fn a_storm_of_large_lists_of_one_tenant_keeps_no_other_waiting() {
     let meanwhile = ended.load(Ordering::Relaxed) - before;
     assert!(meanwhile > 0, "the storm was over");
     assert!(meanwhile <= LISTS * ENDED_MEANWHILE, "{meanwhile} of the storm ended while {LISTS} others did");
-    if let Some(failed) = storm.try_join_next() {
-        failed.unwrap();
+    if let Some(refused) = storm.try_join_next() {
+        panic!("of the storm one was answered {:?}", refused.unwrap());
     }
 }
 
