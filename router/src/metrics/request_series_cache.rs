@@ -13,6 +13,7 @@ use http::StatusCode;
 use parking_lot::RwLock;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::histogram::Histogram;
+use tokio::time::Instant;
 
 use super::counted_request::CountedRequest;
 
@@ -30,18 +31,31 @@ pub(super) struct RequestSeries {
 
 /// The series of the kinds of requests that there were last.
 ///
-/// It keeps no more kinds than a bound, whatever clients ask for and clusters define. When it is full it begins anew:
-/// what is still asked for is looked up once more, and names of resources and clusters that have vanished since are let
-/// go, as far as no series has them, of which there is a bound as well. Where more kinds come and go than it keeps, a
-/// request costs what each does without it.
+/// It keeps no more kinds than a bound, whatever clients ask for and clusters define. When it is full it begins anew,
+/// [but not often](BEGUN_ANEW_EVERY): what is still asked for is looked up once more, and names of resources and clusters
+/// that have vanished since are let go, as far as no series has them, of which there is a bound as well. Until then a
+/// request of another kind costs what each does without it, and keeps nobody else from being counted.
 pub(super) struct RequestSeriesCache {
-    known: RwLock<HashTable<KnownRequests>>,
+    known: RwLock<Known>,
     /// Quick rather than safe against whoever chooses what is looked for: clients choose no word of it, clusters do not
     /// know its seed, and there is a bound of what is compared.
     hasher: DefaultHashBuilder,
     /// How many kinds are kept at most.
     max: usize,
 }
+
+/// What is kept, and since when: from the beginning for `None`.
+#[derive(Default)]
+struct Known {
+    kinds: HashTable<KnownRequests>,
+    /// How often all were let go because series were removed: what was looked up before is not to be kept after.
+    cleared: u64,
+    begun_anew: Option<Instant>,
+}
+
+/// How often a full one begins anew at most. Clients that ask for everything there is could have it done all the time,
+/// and whoever is counted waits while it fills again: 10,000 kinds take some 20 ms.
+const BEGUN_ANEW_EVERY: Duration = Duration::from_secs(60);
 
 /// The requests of one kind.
 struct KnownRequests {
@@ -70,8 +84,8 @@ impl RequestSeriesCache {
         Self { known: RwLock::default(), hasher: DefaultHashBuilder::default(), max }
     }
 
-    /// Counts a request that was answered with this code, and took so long. `begin` gives the series of the first one
-    /// of its kind; it is called while nobody else is counted, and is not to count here itself.
+    /// Counts a request that was answered with this code, and took so long. `begin` gives the series of one whose kind is
+    /// not known; two who ask at once are given the same.
     pub(super) fn count(
         &self,
         request: &CountedRequest<'_>,
@@ -81,34 +95,51 @@ impl RequestSeriesCache {
     ) {
         let hash = self.hasher.hash_one((request, code));
         let is_alike = |known: &KnownRequests| known.code == code && *request == known.request;
-        if let Some(known) = self.known.read().find(hash, is_alike) {
-            return known.series.count(took);
-        }
-        let mut all = self.known.write();
-        // Another thread may have begun it just now.
-        if let Some(known) = all.find(hash, is_alike) {
-            return known.series.count(took);
-        }
-        let let_go = if all.len() < self.max { HashTable::new() } else { mem::take(&mut *all) };
-        let (series, request) = (begin(), request.to_static());
+        let cleared = {
+            let known = self.known.read();
+            if let Some(known) = known.kinds.find(hash, is_alike) {
+                return known.series.count(took);
+            }
+            known.cleared
+        };
+        // Looked for while nobody waits.
+        let series = begin();
         series.count(took);
-        all.insert_unique(hash, KnownRequests { hash, request, code, series }, |known| known.hash);
+        let now = Instant::now();
+        let mut known = self.known.write();
+        // Another thread may have begun it just now, or removed its series.
+        if known.cleared != cleared || known.kinds.find(hash, is_alike).is_some() {
+            return;
+        }
+        let is_full = known.kinds.len() >= self.max;
+        if is_full && known.begun_anew.is_some_and(|begun| now.duration_since(begun) < BEGUN_ANEW_EVERY) {
+            return;
+        }
+        let let_go = is_full.then(|| mem::take(&mut known.kinds));
+        if is_full {
+            known.begun_anew = Some(now);
+        }
+        let request = request.to_static();
+        known.kinds.insert_unique(hash, KnownRequests { hash, request, code, series }, |known| known.hash);
         // Nobody waits while ten thousand are let go.
-        drop(all);
+        drop(known);
         drop(let_go);
     }
 
     /// Lets go of all kinds: each is looked up once more. For when series are removed, as what is counted at a series that
     /// is no longer shown is lost.
     pub(super) fn clear(&self) {
-        let let_go = mem::take(&mut *self.known.write());
+        let mut known = self.known.write();
+        known.cleared += 1;
+        let let_go = mem::take(&mut known.kinds);
+        drop(known);
         drop(let_go);
     }
 
     /// How many kinds are kept.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.known.read().len()
+        self.known.read().kinds.len()
     }
 }
 
@@ -178,20 +209,38 @@ mod tests {
         assert!(!counting.begins(&alike, StatusCode::OK), "a name that is another text");
     }
 
-    #[test]
-    fn what_is_kept_has_a_bound_and_what_is_let_go_is_found_again() {
+    #[tokio::test(start_paused = true)]
+    async fn what_is_kept_has_a_bound_and_a_full_one_begins_anew_once_in_a_while() {
         const MAX: usize = 3;
         let counting = Counting::new(MAX);
         let named = |number: usize| {
             let cluster = CountedCluster::One(ClusterName::new(&format!("c{number}")).unwrap());
             CountedRequest { cluster, ..request() }
         };
-        for number in 0..100 {
-            assert!(counting.begins(&named(number), StatusCode::OK), "{number}");
-            assert!(!counting.begins(&named(number), StatusCode::OK), "{number}");
-            assert!(counting.cache.len() <= MAX, "{number}");
+        for round in 0..10 {
+            // The first that finds no room begins anew, and those after it find room again until there is none.
+            for number in 0..100 {
+                let number = round * 100 + number;
+                assert!(counting.begins(&named(number), StatusCode::OK), "{number}");
+                assert!(counting.cache.len() <= MAX, "{number}");
+            }
+            let kept = |number: &usize| !counting.begins(&named(*number), StatusCode::OK);
+            let of_this_round = (round * 100..(round + 1) * 100).filter(kept).count();
+            assert_eq!(of_this_round, MAX, "{round}: what came last is found, and asked for everything it keeps that");
+            tokio::time::advance(BEGUN_ANEW_EVERY).await;
         }
-        assert!(counting.begins(&named(0), StatusCode::OK));
-        assert!(!counting.begins(&named(0), StatusCode::OK));
+    }
+
+    #[test]
+    fn what_was_looked_up_before_all_are_let_go_is_not_kept() {
+        let counting = Counting::new(3);
+        counting.cache.count(&request(), StatusCode::OK, Duration::ZERO, || {
+            counting.cache.clear();
+            let (requests, cluster_requests) = (Counter::default(), Counter::default());
+            RequestSeries { requests, cluster_requests, durations: None, expired: None }
+        });
+        assert_eq!(counting.cache.len(), 0);
+        assert!(counting.begins(&request(), StatusCode::OK));
+        assert!(!counting.begins(&request(), StatusCode::OK));
     }
 }
