@@ -18,6 +18,11 @@ pub fn passes_no_policies(path: &str) -> bool {
     is_health_check(path) || OWN_PATHS.contains(&path)
 }
 
+/// Whether every path of the merged view that begins so passes no policies.
+pub(crate) fn all_below_pass_no_policies(beginning: &str) -> bool {
+    is_health_check(beginning) && beginning.trim_start_matches('/').contains('/')
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -38,6 +43,22 @@ mod tests {
             ("/", false),
         ] {
             assert_eq!(passes_no_policies(path), expected, "{path}");
+        }
+    }
+    #[test]
+    fn what_begins_as_a_path_of_its_own_may_be_another() {
+        for (beginning, expected) in [
+            ("/healthz/", true),
+            ("/readyz/cluster/e", true),
+            ("//livez/", true),
+            ("/healthz", false),
+            ("/metrics", false),
+            ("/metrics/", false),
+            ("/tributary/status", false),
+            ("/", false),
+            ("//", false),
+        ] {
+            assert_eq!(all_below_pass_no_policies(beginning), expected, "{beginning}");
         }
     }
 }

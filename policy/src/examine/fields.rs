@@ -2,7 +2,7 @@
 
 use super::{Findings, METHODS, PolicyScope, resource_verbs};
 use crate::explanation::Field;
-use crate::own_paths::passes_no_policies;
+use crate::own_paths::{all_below_pass_no_policies, passes_no_policies};
 use crate::place::Place;
 use crate::rule::Rule;
 
@@ -22,10 +22,15 @@ pub(super) fn examine(rule: &Rule, (place, scope): (Place, PolicyScope), finding
                 findings.error(path, message);
             } else if let Some(problem) = problem(field, named) {
                 findings.error(path, format!("{entry:?} {problem}"));
-            } else if let Some(why) = unasked(field, named, scope) {
-                match inverted {
-                    None => findings.error(path, format!("{entry:?} never matches: {why}")),
-                    Some(_) => findings.warning(path, format!("{entry:?} excludes nothing: {why}")),
+            } else if let Some(unasked) = unasked(field, named, scope) {
+                match (unasked, inverted) {
+                    (Unasked::Whole(why), None) => findings.error(path, format!("{entry:?} never matches: {why}")),
+                    (Unasked::Whole(why), Some(_)) => {
+                        findings.warning(path, format!("{entry:?} excludes nothing: {why}"));
+                    }
+                    (Unasked::Part(why), None) => findings.warning(path, format!("{entry:?} does not take {why}")),
+                    // What else it excludes is excluded.
+                    (Unasked::Part(_), Some(_)) => {}
                 }
             }
         }
@@ -82,21 +87,49 @@ fn is_of_resource(entry: &str) -> bool {
     segments.nth(before).is_some_and(|resource| !resource.is_empty())
 }
 
-/// Why these policies are never asked about what an entry names, though others may be, and what to do.
-fn unasked(field: Field, entry: &str, scope: PolicyScope) -> Option<&'static str> {
+/// What these policies are never asked about, though others may be, of all that an entry names; why, and what to do.
+enum Unasked {
+    /// All of it.
+    Whole(&'static str),
+    /// What is told here, and not all of it.
+    Part(String),
+}
+
+fn unasked(field: Field, entry: &str, scope: PolicyScope) -> Option<Unasked> {
     if field != Field::NonResourceUrls || scope == PolicyScope::Cluster {
         return None;
     }
     let (path, is_beginning) = (entry.trim_end_matches('*'), entry.ends_with('*'));
-    let is_own = passes_no_policies(path) || (is_beginning && passes_no_policies(path.trim_end_matches('/')));
-    let of_cluster = path.strip_prefix("/clusters/").is_some_and(|name| is_beginning || !name.is_empty());
-    match (is_own, of_cluster) {
-        (true, _) => Some("in the merged view this endpoint answers it itself, and it passes no policies; remove it"),
-        (_, true) => Some(
+    if let Some(after) = path.strip_prefix("/clusters/") {
+        return unasked_below_clusters(after, is_beginning);
+    }
+    // What begins as a path of the endpoint's own may go on as another: `/healthzz`, `/metrics/slis`.
+    let is_own = if is_beginning { all_below_pass_no_policies(path) } else { passes_no_policies(path) };
+    match is_own {
+        true => Some(Unasked::Whole(
+            "in the merged view this endpoint answers it itself, and it passes no policies; remove it",
+        )),
+        false if is_beginning && passes_no_policies(path) => Some(Unasked::Part(format!(
+            "{path:?}: in the merged view this endpoint answers that itself, and it passes no policies; write out what \
+             else is meant"
+        ))),
+        false => None,
+    }
+}
+
+/// Of what is `after` `/clusters/`: the bare `/clusters/` and `/clusters//` are of no cluster.
+fn unasked_below_clusters(after: &str, is_beginning: bool) -> Option<Unasked> {
+    match (matches!(after, "" | "/"), is_beginning) {
+        (false, _) => Some(Unasked::Whole(
             "what is below /clusters/NAME passes the policies of that cluster; give its UpstreamCluster the rule, with \
              the path that follows the name",
-        ),
-        (false, false) => None,
+        )),
+        (true, true) => Some(Unasked::Part(
+            "what is below /clusters/NAME: that passes the policies of that cluster; give its UpstreamCluster the rule, \
+             with the path that follows the name"
+                .to_owned(),
+        )),
+        (true, false) => None,
     }
 }
 

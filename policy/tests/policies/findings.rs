@@ -127,10 +127,13 @@ fn paths_that_policies_are_never_asked_about_are_told() {
         ("/healthz", nothing(), never(OWN)),
         ("/readyz/cluster/eu", nothing(), never(OWN)),
         ("/livez/*", nothing(), never(OWN)),
-        ("/livez*", nothing(), never(OWN)),
+        ("/readyz/cluster/*", nothing(), never(OWN)),
+        ("/metrics/*", nothing(), nothing()),
+        ("/tributary/status/*", nothing(), nothing()),
         ("/tributary/status", nothing(), never(OWN)),
         ("/tributary/policy-test", nothing(), never(OWN)),
-        ("/clusters/*", nothing(), never(OF_CLUSTER)),
+        ("/clusters/", nothing(), nothing()),
+        ("/clusters/eu*", nothing(), never(OF_CLUSTER)),
         ("/clusters/eu/version", nothing(), never(OF_CLUSTER)),
         ("/api/v1/pods", OF_RESOURCE.to_owned(), OF_RESOURCE.to_owned()),
         ("/api/v1/namespaces/*", OF_RESOURCE.to_owned(), OF_RESOURCE.to_owned()),
@@ -142,6 +145,24 @@ fn paths_that_policies_are_never_asked_about_are_told() {
             let begins = format!("E spec.dispatchPolicies[0].rules[0].nonResourceURLs[0]: {entry:?} {expected}");
             assert_eq!(lines.len(), usize::from(!expected.is_empty()), "{entry} {scope:?}: {lines:#?}");
             assert!(lines.iter().all(|line| line.starts_with(&begins)), "{entry} {scope:?}: {lines:#?}");
+        }
+    }
+    // What policies are asked about begins so, too: `/metrics/slis`, `/healthzz`, the bare `/clusters/`.
+    for (entry, told) in [
+        ("/metrics*", "\"/metrics\": in the merged view this endpoint answers that itself"),
+        ("/healthz*", "\"/healthz\": in the merged view this endpoint answers that itself"),
+        ("/livez*", "\"/livez\": in the merged view this endpoint answers that itself"),
+        ("/tributary/status*", "\"/tributary/status\": in the merged view this endpoint answers that itself"),
+        ("/clusters/*", "what is below /clusters/NAME: that passes the policies of that cluster"),
+    ] {
+        for (entry, is_told) in [(entry.to_owned(), true), (format!("-{entry}"), false)] {
+            let rule = Rule { verbs: entries("get"), non_resource_urls: entries(&entry), ..Rule::default() };
+            let lines = found_of(&[policy(vec![rule.clone()])], PolicyScope::MergedView);
+            let begins =
+                format!("W spec.dispatchPolicies[0].rules[0].nonResourceURLs[0]: {entry:?} does not take {told}");
+            assert_eq!(lines.len(), usize::from(is_told), "{entry}: {lines:#?}");
+            assert!(lines.iter().all(|line| line.starts_with(&begins)), "{lines:#?}");
+            assert_eq!(found(&[policy(vec![rule])]), Vec::<String>::new());
         }
     }
     // To leave it out of what is taken anyhow does no harm.
