@@ -165,8 +165,8 @@ impl GovernedPlace {
         })
     }
 
-    /// What they give a request that comes in here by whoever [counts](super::sender) for it: it is counted, and
-    /// whoever follows it told. `may_act` says whether it is known that the user may act as whom they ask to be; it is
+    /// What they give a request that comes in here by whoever [counts](super::sender) for it, `None` also where nobody
+    /// does yet: it is counted, and whoever follows it told. `may_act` says whether it is known that the user may act as whom they ask to be; it is
     /// asked only where that makes a difference.
     ///
     /// # Errors
@@ -210,7 +210,8 @@ impl GovernedPlace {
         Decision { verdict: self.strictest(acting.verdict, counted, asked), ..acting }
     }
 
-    /// What they say of whoever counts for the schema of a request, and for its line in the access log.
+    /// What they say of whoever counts for the schema of a request, and for its line in the access log. Where nobody
+    /// counts yet it is nothing: it passes the schema of all, if there is one, and its line is as any other.
     fn counted<'a>(
         &'a self,
         acting: Verdict<'a>,
@@ -224,8 +225,9 @@ impl GovernedPlace {
         }
         match may_act() {
             Some(true) => acting,
-            // It would never be known if the request were refused now: it is the request that has clusters asked.
-            None if is_refusal(&counted) => acting,
+            // It would never be known if the request were refused now: it is the request that has clusters asked. But
+            // a name that nobody has allowed chooses nothing: there are as many as the sender can think of.
+            None if is_refusal(&counted) => Verdict::Ungoverned,
             Some(false) | None => counted,
         }
     }

@@ -9,7 +9,8 @@
 //! whether it goes on                  as whom it acts, and the one who authenticated where that one is denied
 //! its endpoints                       as whom it acts: nothing is sent there before the cluster lets the user be that
 //! its schema, its line in the log     as whom it acts, where it is known that the user may; else the one who
-//!                                     authenticated, without what a member alone says of them
+//!                                     authenticated, without what a member alone says of them; nobody, where that
+//!                                     one is let in by no policy and a cluster has to be asked what they may
 //! ```
 
 use tributary_policy::DispatchAttributes;

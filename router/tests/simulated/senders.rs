@@ -6,11 +6,16 @@ use tributary_apimachinery::{ClusterName, body};
 use tributary_authentication::Reach;
 use tributary_flow_control::{Limited, MaxRequestsInflight, SCHEMA_HEADER, Schema, SchemaKind};
 use tributary_policy::{Action, LogMode, Outcome, Policy, Rule};
-use tributary_router::{DispatchSettings, FlowSettings, PlacePolicies, PlaceSchemas, RequestTrace, SharedMode};
+use tributary_router::report::RightsDecider;
+use tributary_router::{
+    ClusterAuthorization, ClusterSetup, DispatchSettings, FlowSettings, PlacePolicies, PlaceSchemas, RequestTrace,
+    SharedMode,
+};
 
-use crate::harness::{CONFIG_MAPS, Client, Fixture, allow, until};
+use crate::harness::{CONFIG_MAPS, Client, Fixture, allow, setup, until};
 use crate::members::Rbac;
 use crate::rights::{RBAC, binding, listed, role};
+use crate::rights_detected::{Chain, Mode, decided, our_own_rights};
 
 const OPS: (&str, &str) = ("impersonate-user", "ops-x");
 const ROOT: (&str, &str) = ("impersonate-user", "root");
@@ -117,6 +122,37 @@ async fn whom_nobody_lets_the_user_be_chooses_nothing() {
     fixture.member("b").delete(&format!("clusterrolebindings.{RBAC}"), "", "dash-is-anybody").unwrap();
     until(async || sent(&dash, "", &[OPS]).await == passed(403, "tenants")).await;
     assert_eq!(sent(&dash, "/clusters/a", &[OPS]).await, passed(403, "ops"));
+}
+
+/// A cluster that is judged by its own word is asked by the request itself. Until it has answered, a name chooses
+/// nothing, however many of them somebody thinks of.
+#[tokio::test]
+async fn names_that_a_cluster_has_yet_to_be_asked_about_choose_nothing() {
+    let policies = vec![passing(&["ops-*"], "ops", Some(LogMode::Disabled))];
+    let fixture = fixture(&[("dash", "a"), ("dash", "b")], policies).await;
+    let mut setups = Vec::new();
+    for member in &fixture.members {
+        our_own_rights(member);
+        Chain::of(member, Mode::Webhook("nobody", "shop"));
+        let own = setup(member, member.name()).await;
+        setups.push(ClusterSetup { authorization: ClusterAuthorization::Review, ..own });
+    }
+    fixture.router.set_clusters(setups);
+    for member in ["a", "b"] {
+        decided(&fixture, member, RightsDecider::Review).await;
+    }
+    let [eve, dash] = ["eve", "dash"].map(|name| fixture.user(name, &[]));
+    for (place, number) in ["", "/clusters/a"].into_iter().flat_map(|place| (0..10).map(move |number| (place, number)))
+    {
+        let name = format!("ops-{number}{}", place.len());
+        let answer = sent(&eve, place, &[("impersonate-user", &name)]).await;
+        // No policy takes eve; that the clusters do not let her be that one has to be asked first.
+        assert_eq!(answer, (403, String::new(), None), "{place} {name}");
+    }
+    // Whoever may act so does it by that one's policy, once it is known.
+    for place in ["", "/clusters/a"] {
+        until(async || sent(&dash, place, &[OPS]).await == passed(403, "ops")).await;
+    }
 }
 
 /// It may answer a TokenReview with any name and any groups.
