@@ -67,6 +67,7 @@ pub struct MaxRequestsInflight {
     pub count_long_running: bool,
     /// What has a limit of its own: each combination of values of these. Where there is none, all requests share one.
     /// `Cluster`, of a MergedEndpoint, is each cluster that a request is sent to; what is sent to none is one more.
+    /// There nothing waits: it goes without `queueing`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 6))]
     pub limit_by: Vec<LimitBy>,
@@ -92,6 +93,7 @@ pub struct TokenBucket {
     pub burst: Option<u32>,
     /// What has a limit of its own: each combination of values of these. Where there is none, all requests share one.
     /// `Cluster`, of a MergedEndpoint, is each cluster that a request is sent to; what is sent to none is one more.
+    /// There nothing waits: it goes without `queueing`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 6))]
     pub limit_by: Vec<LimitBy>,
@@ -114,8 +116,8 @@ pub enum LimitBy {
     /// The resource, with its subresource.
     Resource,
     /// The cluster that a request of the merged view is sent to: it counts at each, once, when it is sent there. What
-    /// is answered without any, from memory for example, counts together. The schemas of an UpstreamCluster are of that
-    /// cluster alone, so there it tells nothing apart.
+    /// is answered without any, from memory for example, counts together. Nothing waits by it. The schemas of an
+    /// UpstreamCluster are of that cluster alone, so there it tells nothing apart.
     Cluster,
 }
 

@@ -217,6 +217,21 @@ fn the_merged_endpoint_limits_by_cluster_and_is_told_of_paths_that_it_never_sees
         "flowControl: {{flowControlSchemas: [{schema}]}}, dispatchPolicies: [{{rules: [{RULE}], flowControlSchemaName: a}}]"
     );
     assert_eq!(problems_of_merged("all", &fields), Vec::<String>::new());
+    // One that is sent to several would hold places at some while it waits for others.
+    for (kind, limit) in [("maxRequestsInflight", "max: 1"), ("tokenBucket", "qps: 1")] {
+        for (by, is_wrong) in [("User, Cluster", true), ("User", false)] {
+            let fields = format!(
+                "flowControl: {{flowControlSchemas: [{{name: a, {kind}: {{{limit}, limitBy: [{by}], queueing: {{}}}}}}]}}, \
+                 dispatchPolicies: [{{rules: [{RULE}], flowControlSchemaName: a}}]"
+            );
+            let found = problems_of_merged("all", &fields);
+            let expected = format!(
+                "E spec.flowControl.flowControlSchemas[0].{kind}.queueing: is given together with Cluster in limitBy"
+            );
+            assert_eq!(found.len(), usize::from(is_wrong), "{found:?}");
+            assert!(found.iter().all(|line| line.starts_with(&expected)), "{found:?}");
+        }
+    }
     let fields = "dispatchPolicies: [{rules: [{verbs: [get], nonResourceURLs: [/version, /metrics]}]}]";
     let found = problems_of_merged("all", fields);
     let expected =

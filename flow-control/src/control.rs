@@ -192,6 +192,11 @@ impl GovernedSchema {
         }
     }
 
+    /// Whether a request that was let in has spent something for good, and has nothing to give back when it is over.
+    pub fn spends(&self) -> bool {
+        matches!(&*self.kind, Governed::Tokens(_))
+    }
+
     /// Lets a request in: at once, or after the short wait that the schema provides for. Nothing is allocated unless it
     /// waits or its key is new.
     ///

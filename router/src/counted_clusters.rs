@@ -1,15 +1,19 @@
 //! What a request holds of the flow-control schema that it passes: one place, or, where a schema of the merged view
 //! counts by cluster, one at each cluster that it is sent to. Which those are is known only when it is sent.
+//!
+//! By cluster nothing waits: it is let in at once, or refused. Whoever held places at some clusters while waiting at
+//! others could wait for somebody who does the same, and the wait would be taken for the cluster's silence. And a place
+//! is held only for as long as its cluster works on the request or sends its answer, so that a slow one does not use up
+//! what there is at others.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::Extensions;
 use parking_lot::Mutex;
-use tokio::sync::OnceCell;
 use tributary_apimachinery::permit::TunnelPermit;
 use tributary_apimachinery::{ClusterName, Permit, RequestInfo};
 use tributary_authentication::{UserInfo, VerifierName};
@@ -28,7 +32,7 @@ pub(crate) enum HeldOfSchema {
         /// It is dropped, never read.
         _admitted: AdmittedRequest,
     },
-    /// One at each cluster that it is sent to.
+    /// One at each cluster that it is sent to, which whatever is sent there holds, and not this.
     AtClusters(Box<CountedClusters>),
 }
 
@@ -74,10 +78,8 @@ impl<'a> LimitedSender<'a> {
     }
 }
 
-/// A place at one cluster, once it is taken.
-type PlaceAtCluster = Arc<OnceCell<Arc<AdmittedRequest>>>;
-
-/// The places of one request at the clusters that it is sent to: one at each, however often it is sent there.
+/// The places of one request at the clusters that it is sent to: one at each at any time, however often it is sent
+/// there.
 #[derive(Debug)]
 pub(crate) struct CountedClusters {
     schema: GovernedSchema,
@@ -89,7 +91,8 @@ pub(crate) struct CountedClusters {
     address: Option<IpAddr>,
     flow: Flow,
     may_switch: bool,
-    places: Mutex<BTreeMap<ClusterName, PlaceAtCluster>>,
+    /// Where it was let in. Those who have sent it there hold the place, until the answer is over.
+    places: Mutex<BTreeMap<ClusterName, Weak<AdmittedRequest>>>,
 }
 
 impl CountedClusters {
@@ -119,22 +122,51 @@ impl CountedClusters {
         self.may_switch
     }
 
-    /// The place at a cluster: the one that the request has there, or one that it is let in to, at once or after the
-    /// wait that the schema provides for. It is free again once this and everything else that keeps it is dropped.
+    /// Lets the request in at a cluster, at once: it shares the place that it still has there, or takes one. `None`
+    /// where it has nothing to hold: it was let in there before, and what it spent then is spent. The place is free
+    /// again once this and everything else that keeps it is dropped.
     ///
-    /// Cancel: who gives up waiting leaves nothing behind.
+    /// Cancel: nothing is left behind.
     ///
     /// # Errors
     /// 429.
     pub(crate) fn admit<'a>(
         &'a self,
         cluster: &'a ClusterName,
-    ) -> BoxFuture<'a, Result<Arc<AdmittedRequest>, Refusal>> {
-        let place = Arc::clone(self.places.lock().entry(cluster.clone()).or_default());
-        async move { place.get_or_try_init(|| self.let_in(cluster)).await.map(Arc::clone) }.boxed()
+    ) -> BoxFuture<'a, Result<Option<Arc<AdmittedRequest>>, Refusal>> {
+        async move {
+            // A request is not sent to one cluster twice at once, so nobody else takes its place there meanwhile.
+            let before = self.places.lock().get(cluster).map(Weak::upgrade);
+            match before {
+                Some(Some(held)) => return Ok(Some(held)),
+                Some(None) if self.schema.spends() => return Ok(None),
+                Some(None) | None => {}
+            }
+            let admitted = Arc::new(self.let_in(Some(cluster)).await?);
+            self.places.lock().insert(cluster.clone(), Arc::downgrade(&admitted));
+            Ok(Some(admitted))
+        }
+        .boxed()
     }
 
-    async fn let_in(&self, cluster: &ClusterName) -> Result<Arc<AdmittedRequest>, Refusal> {
+    /// Whether it was let in at no cluster: nothing was sent for it.
+    pub(crate) fn is_nowhere(&self) -> bool {
+        self.places.lock().is_empty()
+    }
+
+    /// Lets a request in that is answered though nothing was sent for it, at once: it counts with all that is answered
+    /// without a cluster. What locates an object asks clusters and counts at none, so nobody is to look for names that
+    /// nobody has as often as they like.
+    ///
+    /// Cancel: nothing is left behind.
+    ///
+    /// # Errors
+    /// 429.
+    pub(crate) fn admit_nowhere(&self) -> BoxFuture<'_, Result<AdmittedRequest, Refusal>> {
+        self.let_in(None).boxed()
+    }
+
+    async fn let_in(&self, cluster: Option<&ClusterName>) -> Result<AdmittedRequest, Refusal> {
         let sender = LimitedSender {
             verifier: &self.verifier,
             member: self.member.as_ref(),
@@ -143,11 +175,9 @@ impl CountedClusters {
             flow: self.flow,
         };
         let attributes = sender.attributes(&self.info, self.is_served);
-        let attributes = Attributes { cluster: Some(cluster.as_str()), ..attributes };
-        match self.schema.admit(&attributes).await {
-            Ok(admitted) => Ok(Arc::new(admitted)),
-            Err(refused) => Err(LimitRefusal::FlowControl { cluster: Some(cluster.clone()), refused }.into()),
-        }
+        let attributes = Attributes { cluster: cluster.map(ClusterName::as_str), ..attributes };
+        let admitted = self.schema.admit(&attributes).await;
+        admitted.map_err(|refused| LimitRefusal::FlowControl { cluster: cluster.cloned(), refused }.into())
     }
 }
 
@@ -155,4 +185,69 @@ impl CountedClusters {
 pub(crate) fn kept_by_tunnel(extensions: &mut Extensions, kept: impl Send + 'static) {
     let others = extensions.remove::<TunnelPermit>();
     extensions.insert(TunnelPermit::from(Permit::keeping((others, kept))));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use tributary_flow_control::{
+        Dimension, FlowControl, Limited, MaxRequestsInflight, Schema, SchemaKind, TokenBucket,
+    };
+
+    use super::*;
+    use crate::User;
+
+    /// A schema that counts by cluster.
+    fn schema(kind: SchemaKind) -> GovernedSchema {
+        let control = FlowControl::new([Schema { name: "one".into(), kind }]).unwrap();
+        control.schema("one").unwrap().clone()
+    }
+
+    fn request(schema: &GovernedSchema) -> CountedClusters {
+        let user = User::named("test", "ann");
+        let info = RequestInfo::parse("DELETE", "/api/v1/namespaces/default/configmaps/x", None).unwrap();
+        let (verifier, flow) = (&user.authority.verifier, Flow::of(&"ann"));
+        let sender = LimitedSender { verifier, member: None, user: &user.info, address: None, flow };
+        CountedClusters::new(schema, (&info, true), sender, false)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_token_is_spent_once_for_each_cluster_that_a_request_is_sent_to() {
+        let limit = TokenBucket { qps: NonZeroU32::MIN, burst: NonZeroU32::MIN };
+        let schema = schema(SchemaKind::TokenBucket(Limited { limit, by: vec![Dimension::Cluster], queueing: None }));
+        let [a, b] = ["a", "b"].map(|name| ClusterName::new(name).unwrap());
+        let (one, other) = (request(&schema), request(&schema));
+        assert!(one.is_nowhere());
+        let first = one.admit(&a).await.unwrap().unwrap();
+        let again = one.admit(&a).await.unwrap().unwrap();
+        assert!(Arc::ptr_eq(&first, &again) && !one.is_nowhere());
+        drop((first, again));
+        // It comes back to a cluster that has answered: to find what has moved, for the next page of a list.
+        assert!(one.admit(&a).await.unwrap().is_none());
+        assert!(one.admit(&b).await.unwrap().is_some(), "each cluster has a limit of its own");
+        assert!(other.admit(&a).await.is_err() && other.is_nowhere());
+        // What is sent nowhere has one, too.
+        assert!(one.admit_nowhere().await.is_ok());
+        assert!(other.admit_nowhere().await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_place_is_held_for_as_long_as_something_is_sent_and_taken_anew_for_the_next() {
+        let limit = MaxRequestsInflight { max: 1, count_long_running: true };
+        let schema =
+            schema(SchemaKind::MaxRequestsInflight(Limited { limit, by: vec![Dimension::Cluster], queueing: None }));
+        let a = ClusterName::new("a").unwrap();
+        let (one, other) = (request(&schema), request(&schema));
+        let first = one.admit(&a).await.unwrap().unwrap();
+        let again = one.admit(&a).await.unwrap().unwrap();
+        assert!(Arc::ptr_eq(&first, &again), "it does not wait for itself");
+        drop(first);
+        assert!(other.admit(&a).await.is_err());
+        drop(again);
+        let of_other = other.admit(&a).await.unwrap().unwrap();
+        assert!(one.admit(&a).await.is_err());
+        drop(of_other);
+        assert!(one.admit(&a).await.unwrap().is_some());
+    }
 }

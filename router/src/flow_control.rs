@@ -18,7 +18,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use tributary_apimachinery::{ClusterName, Permit, RequestInfo};
 use tributary_authentication::Reach;
 use tributary_flow_control::{
-    Dimension, DuplicateSchema, Flow, FlowControl, GovernedSchema, REFUSAL_REASONS, Schema, SchemaUsage,
+    Dimension, DuplicateSchema, Flow, FlowControl, GovernedSchema, REFUSAL_REASONS, Schema, SchemaKind, SchemaUsage,
 };
 
 use crate::caller::{Caller, User};
@@ -70,6 +70,14 @@ pub enum FlowSettingsProblem {
         /// The name.
         name: Arc<str>,
     },
+    /// A schema of the merged view counts by cluster and has requests wait, which could wait for each other.
+    #[error(
+        "schema \"{name}\" counts by cluster, and has requests wait; remove its queueing, or count by something else"
+    )]
+    Waits {
+        /// The name.
+        name: Arc<str>,
+    },
     /// The name cannot be told in a header.
     #[error("schema \"{name}\" has a name that no header can carry; give it one of visible ASCII characters")]
     Name {
@@ -115,6 +123,10 @@ impl GovernedPlaces {
         let places = settings.clusters.iter().map(|(name, place)| (Some(name), place));
         for (cluster, place) in [(None, &settings.merged)].into_iter().chain(places) {
             place.check().map_err(|problem| FlowSettingsError { cluster: cluster.cloned(), problem })?;
+        }
+        if let Some(waits) = settings.merged.schemas.iter().find(|schema| waits_by_cluster(schema)) {
+            let problem = FlowSettingsProblem::Waits { name: Arc::clone(&waits.name) };
+            return Err(FlowSettingsError { cluster: None, problem });
         }
         let unused = GovernedPlace::default();
         let next = |cluster: Option<&ClusterName>, before: &GovernedPlace, place| {
@@ -209,6 +221,16 @@ impl GovernedPlace {
     }
 }
 
+/// Whether a schema has requests wait for each cluster.
+fn waits_by_cluster(schema: &Schema) -> bool {
+    let (by, queueing) = match &schema.kind {
+        SchemaKind::Exempt => return false,
+        SchemaKind::MaxRequestsInflight(limited) => (&limited.by, limited.queueing),
+        SchemaKind::TokenBucket(limited) => (&limited.by, limited.queueing),
+    };
+    queueing.is_some() && by.contains(&Dimension::Cluster)
+}
+
 /// How a schema is told.
 fn header(name: &Arc<str>) -> Result<HeaderValue, FlowSettingsProblem> {
     HeaderValue::from_str(name).map_err(|_| FlowSettingsProblem::Name { name: Arc::clone(name) })
@@ -256,7 +278,7 @@ impl PassedSchema {
         info.cluster.is_none() && self.schema.is_by(Dimension::Cluster)
     }
 
-    /// Has a request be let in at each cluster when it is sent there.
+    /// Has a request be let in at each cluster when it is sent there, without a wait.
     pub(crate) fn count_at_clusters(
         &self,
         Received { info, may_switch, .. }: Received<'_>,
@@ -397,7 +419,7 @@ pub(crate) fn testing_attributes() -> tributary_flow_control::Attributes<'static
 mod tests {
     use http::HeaderMap;
     use tributary_apimachinery::permit::TunnelPermit;
-    use tributary_flow_control::{Limited, MaxRequestsInflight, SchemaKind};
+    use tributary_flow_control::{Limited, MaxRequestsInflight};
 
     use super::*;
     use crate::negotiate::Preferences;

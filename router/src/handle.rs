@@ -10,13 +10,14 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use tokio::time::Instant;
-use tributary_apimachinery::{Mount, RequestClass, RequestInfo, Verb};
+use tributary_apimachinery::{Mount, Permit, RequestClass, RequestInfo, Verb};
 use tributary_proxy::headers::Recipient;
 
 use crate::admission::{self, Admitted};
 use crate::body::{self, Body};
 use crate::caller::Caller;
 use crate::configuration::ConfigurationSnapshot;
+use crate::counted_clusters::{CountedClusters, HeldOfSchema};
 use crate::discovery::DiscoveryPath;
 use crate::dispatch::{Dispatched, SchemaName};
 use crate::flow_control::PassedSchema;
@@ -184,6 +185,11 @@ impl Router {
                 true => Box::pin(self.told_of_rights(answered, &caller)).await,
                 false => answered,
             };
+            let is_of_schema = answered.as_ref().is_err_and(Refusal::is_of_schema);
+            let answered = match sent_nowhere(&caller).filter(|_| held.is_none() && !is_of_schema) {
+                Some(counted) => Box::pin(counted_nowhere(counted, answered)).await,
+                None => answered,
+            };
             match held {
                 Some(held) => answered.map(|answer| answer.map(|body| body::holding(body, held))),
                 None => answered,
@@ -332,6 +338,7 @@ impl Router {
 
 /// Whether a request passes its schema where it is sent, and not before: one of the merged view that counts by cluster,
 /// where members answer. What is answered without them passes it before; what they are sent for that counts there, too.
+/// What is found out to be sent to none passes it [when it is answered](sent_nowhere).
 fn is_passed_where_sent(
     schema: &PassedSchema,
     received: Received<'_>,
@@ -344,6 +351,27 @@ fn is_passed_where_sent(
     }
     schema.count_at_clusters(received, user, caller, &configuration.union);
     plan(received, headers, configuration, caller).is_ok_and(|plan| plan.source() == RequestSource::Member)
+}
+
+/// What counts by cluster, and was let in at none: it was refused before anything was sent, since nobody has what it is
+/// for, for example. `None` of every other request.
+fn sent_nowhere(caller: &Caller) -> Option<&CountedClusters> {
+    match caller.admitted.get().map(|held| &**held) {
+        Some(HeldOfSchema::AtClusters(counted)) if counted.is_nowhere() => Some(counted.as_ref()),
+        _ => None,
+    }
+}
+
+/// An answer for which nothing was sent: it counts with all that is answered without a cluster, until it is over.
+///
+/// # Errors
+/// 429; those of the answer.
+async fn counted_nowhere(
+    counted: &CountedClusters,
+    answered: Result<Response<Body>, Refusal>,
+) -> Result<Response<Body>, Refusal> {
+    let held = Permit::keeping(counted.admit_nowhere().await?);
+    answered.map(|answer| answer.map(|body| body::holding(body, held)))
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use tributary_apimachinery::rewrite::{self, Rewritten};
 use tributary_apimachinery::{ClusterName, ClusterSelector, ListOptions, ObjectKey, ResourceVersion, Verb};
 use tributary_authorization::Attributes;
+use tributary_flow_control::AdmittedRequest;
 
 use super::buffered::BufferedRequest;
 use super::rewritten::translating;
@@ -53,7 +54,7 @@ pub(crate) async fn delete_collection(
     let is_nowhere = clusters.is_empty() && unknown.is_empty();
     all_allow(request, &clusters, is_nowhere).await?;
     all_in_reach(request, &clusters, unknown)?;
-    all_let_in(request, &clusters).await?;
+    let _places = all_let_in(request, &clusters).await?;
     // Without it a deletion might not be noted that was made.
     let reserve = Reserve::take(router, request.caller, until)?;
     let asked: Vec<BoxFuture<'_, _>> = clusters
@@ -145,18 +146,22 @@ fn all_in_reach(request: ClientRequest<'_>, clusters: &[Arc<Cluster>], unknown: 
 }
 
 /// A collection of which a part would not be deleted because the request's schema lets in no more there is not touched.
+/// Gives the places, which are kept for as long as the deletion lasts: a cluster whose turn comes late has its own.
 ///
 /// # Errors
 /// 429 that names the first such cluster.
-async fn all_let_in(request: ClientRequest<'_>, clusters: &[Arc<Cluster>]) -> Result<(), Refusal> {
+async fn all_let_in(
+    request: ClientRequest<'_>,
+    clusters: &[Arc<Cluster>],
+) -> Result<Vec<Arc<AdmittedRequest>>, Refusal> {
+    let mut places = Vec::new();
     let Some(HeldOfSchema::AtClusters(counted)) = request.caller.admitted.get().map(|held| &**held) else {
-        return Ok(());
+        return Ok(places);
     };
     for cluster in clusters {
-        // It is kept there.
-        drop(counted.admit(cluster.name()).await?);
+        places.extend(counted.admit(cluster.name()).await?);
     }
-    Ok(())
+    Ok(places)
 }
 
 /// What the members' answers come to.

@@ -178,8 +178,8 @@ fn target(path: &str, query: Option<&str>) -> String {
     target
 }
 
-/// Has a request pass its schema where that counts by cluster; gives what it holds of it here. A tunnel keeps that as
-/// well.
+/// Has a request pass its schema where that counts by cluster, without a wait; gives what it holds of it here. A tunnel
+/// keeps that as well.
 ///
 /// # Errors
 /// 429.
@@ -190,10 +190,12 @@ async fn let_in(
 ) -> Result<Option<Arc<AdmittedRequest>>, Refusal> {
     let Some(HeldOfSchema::AtClusters(counted)) = caller.admitted.get().map(|held| &**held) else { return Ok(None) };
     let admitted = counted.admit(cluster.name()).await?;
-    if counted.may_switch() {
-        kept_by_tunnel(request.extensions_mut(), Arc::clone(&admitted));
+    if let Some(admitted) = &admitted
+        && counted.may_switch()
+    {
+        kept_by_tunnel(request.extensions_mut(), Arc::clone(admitted));
     }
-    Ok(Some(admitted))
+    Ok(admitted)
 }
 
 /// The place that a client's request takes among those to the cluster, also where it asks for an upgrade: whether there

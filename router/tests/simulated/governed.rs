@@ -457,6 +457,78 @@ async fn by_cluster_a_request_counts_where_it_is_sent() {
     until(async || fixture.get(CONFIG_MAPS).await.code == 200).await;
 }
 
+/// A request holds a place at a cluster for as long as that one has to do with it, and not until the slowest has answered.
+#[tokio::test]
+async fn by_cluster_a_slow_one_uses_up_nothing_of_the_others() {
+    const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    let fixture = Fixture::start(["a", "b"]).await;
+    for member in ["a", "b"] {
+        fixture.put_and_see(member, &format!("of-{member}"), "x").await;
+        fixture.connect_clients(member).await;
+    }
+    let review = json!({"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1",
+        "spec": {"resourceAttributes": {"verb": "list", "resource": "pods"}}});
+    let create =
+        async |cluster: &str, name: &str| fixture.write("POST", CONFIG_MAPS, &config_map_in(cluster, name, "x")).await;
+    govern(&fixture, vec![in_flight_by("one", 1, &[Dimension::Cluster])], vec![passing(Some("one"), &[])]);
+    fixture.member("a").control().hold_requests(true);
+    let mut in_flight = Box::pin(fixture.write("POST", REVIEWS, &review));
+    assert!(tokio::time::timeout(QUIET, &mut in_flight).await.is_err(), "a answers nothing");
+    create("a", "first").await.refused(429);
+    // Of the review b has answered its part, and nothing of it is there any more.
+    tokio::select! {
+        reviewed = &mut in_flight => panic!("a has not answered yet: {reviewed:?}"),
+        () = until(async || create("b", "second").await.code == 201) => {}
+    }
+    fixture.member("a").control().hold_requests(false);
+    assert_eq!(in_flight.await.code, 201);
+    until(async || create("a", "third").await.code == 201).await;
+}
+
+/// What locates an object asks clusters and counts at none of them.
+#[tokio::test]
+async fn by_cluster_requests_for_names_that_nobody_has_are_limited() {
+    const ASKED: usize = 100;
+    let fixture = Fixture::start(["a", "b"]).await;
+    for member in ["a", "b"] {
+        fixture.put_and_see(member, &format!("of-{member}"), "x").await;
+        fixture.connect_clients(member).await;
+    }
+    govern(&fixture, vec![tokens("one", 1, 10, &[Dimension::Cluster])], vec![passing(Some("one"), &[])]);
+    let mut refusal = None;
+    for number in 0..ASKED {
+        let answer = fixture.write("DELETE", &format!("{CONFIG_MAPS}/invented{number}"), &json!({})).await;
+        if answer.code == 429 {
+            refusal = Some(answer);
+            break;
+        }
+        assert_eq!(answer.code, 404, "{answer:?}");
+    }
+    let message =
+        "flow control schema \"one\" lets 1 requests in each second, and 10 at once for each cluster; there were more";
+    refused(&refusal.expect("nobody limits them"), "one", message);
+    // What clusters are sent has limits of its own.
+    for member in ["a", "b"] {
+        let deleted = fixture.write("DELETE", &format!("{CONFIG_MAPS}/of-{member}"), &json!({})).await;
+        assert_eq!(deleted.code, 200, "{deleted:?}");
+    }
+}
+
+#[tokio::test]
+async fn by_cluster_nothing_waits() {
+    let fixture = Fixture::start(["a"]).await;
+    let limit = MaxRequestsInflight { max: 1, count_long_running: true };
+    let waiting = |by: &[Dimension]| {
+        let limited = Limited { limit, by: by.to_vec(), queueing: Some(Queueing::default()) };
+        merged(Schema { name: "one".into(), kind: SchemaKind::MaxRequestsInflight(limited) })
+    };
+    let problem = fixture.router.set_flow_control(waiting(&[Dimension::User, Dimension::Cluster])).unwrap_err();
+    let message = "flow control of the merged view: schema \"one\" counts by cluster, and has requests wait; remove its \
+                   queueing, or count by something else";
+    assert_eq!(problem.to_string(), message);
+    fixture.router.set_flow_control(waiting(&[Dimension::User])).unwrap();
+}
+
 /// Flow control comes before it is known whether somebody answers: nobody has as many limits as they can make names.
 #[tokio::test]
 async fn what_no_cluster_serves_has_one_limit_by_whatever_name() {
