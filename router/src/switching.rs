@@ -22,16 +22,29 @@ pub(crate) fn asks_to_switch(headers: &mut HeaderMap, info: &RequestInfo) -> boo
     may_switch
 }
 
+/// The first segments of the paths without a resource that a kube-apiserver answers itself, and never switches.
+const NEVER_SWITCHED: [&str; 8] = ["api", "apis", "openapi", "version", "healthz", "livez", "readyz", "metrics"];
+
 /// Whether a cluster may have something to switch to: a watch and a log can be read over WebSocket (apiserver
 /// `pkg/endpoints/handlers/watch.go`, `responsewriters/writers.go`), what leads to workloads is opened so, and what
-/// aggregated servers do with their own resources is not known.
+/// aggregated servers do with their own resources is not known. Nor is it known what one cluster that is named has at
+/// other paths, as it may be more than a kube-apiserver: Rancher opens `/v1/subscribe`, and has clusters of its own below
+/// `/k8s/clusters/`, kcp has them below `/clusters/`. The merged view has nothing there.
 fn may_be_switched(info: &RequestInfo) -> bool {
-    info.resource()
-        .is_some_and(|request| info.verb == Verb::Watch || request.is_opaque() || !request.resource.is_built_in())
+    match info.resource() {
+        Some(request) => info.verb == Verb::Watch || request.is_opaque() || !request.resource.is_built_in(),
+        None => info.cluster.is_some() && !is_answered_by_kube_apiserver(&info.path),
+    }
+}
+
+fn is_answered_by_kube_apiserver(path: &str) -> bool {
+    path.trim_start_matches('/').split('/').next().is_some_and(|first| NEVER_SWITCHED.contains(&first))
 }
 
 #[cfg(test)]
 mod tests {
+    use tributary_apimachinery::{ClusterName, Mount};
+
     use super::*;
 
     fn asked(upgrade: &'static str, info: &RequestInfo) -> (bool, bool) {
@@ -75,6 +88,36 @@ mod tests {
                 // What is no protocol of ours is refused where the request is sent on.
                 assert_eq!(asked("h2c", &info), (false, true), "{method} {mount}{path}");
             }
+        }
+    }
+
+    #[test]
+    fn what_one_cluster_has_beside_a_kube_apiserver_may_be_switched() {
+        for (path, may_switch) in [
+            ("/v1/subscribe", true),
+            ("/v3/subscribe", true),
+            ("/k8s/clusters/c-x/api/v1/namespaces/n/pods/p/exec", true),
+            ("/clusters/root:ws/api/v1/namespaces/n/pods/p/exec", true),
+            ("/apiary/ws", true),
+            ("/api", false),
+            ("/api/v1", false),
+            ("/apis/apps/v1", false),
+            ("/openapi/v2", false),
+            ("/version", false),
+            ("/healthz/etcd", false),
+            ("/livez", false),
+            ("/readyz/ping", false),
+            ("/metrics/slis", false),
+        ] {
+            let below = RequestInfo::parse("GET", &format!("/clusters/eu{path}"), None).unwrap();
+            assert_eq!(asked("websocket", &below), (may_switch, may_switch), "below /clusters/eu: {path}");
+            let eu = Mount::Cluster(ClusterName::new("eu").unwrap());
+            let at_host = RequestInfo::parse_at(&eu, "GET", path, None).unwrap();
+            assert_eq!(asked("websocket", &at_host), (may_switch, may_switch), "at a host of the cluster's: {path}");
+        }
+        for path in ["/v1/subscribe", "/k8s/clusters/c-x/api/v1/namespaces/n/pods/p/exec", "/version"] {
+            let merged = RequestInfo::parse("GET", path, None).unwrap();
+            assert_eq!(asked("websocket", &merged), (false, false), "in the merged view: {path}");
         }
     }
 }
