@@ -381,11 +381,14 @@ impl Endpoints {
     }
 
     /// How many requests of clients that do not last may be in flight at all endpoints together, where the
-    /// configuration says so: at the member, or at each of those endpoints that can be sent something now.
+    /// configuration says so: at the member, or at each of those endpoints that can be sent something now. One whose
+    /// breaker is open is none of them.
     pub(crate) fn short_max(&self) -> Option<usize> {
         let all = self.all.load();
         let tuning = all.first()?.breaker.tuning();
-        let takes = |endpoint: &&Arc<Endpoint>| endpoint.is_usable() && endpoint.takes_requests();
+        let takes = |endpoint: &&Arc<Endpoint>| {
+            endpoint.is_usable() && endpoint.takes_requests() && endpoint.breaker.closed_for().is_none()
+        };
         let of_each = |each: usize| each.saturating_mul(all.iter().filter(takes).count().max(1));
         let at_each = tuning.max_in_flight_per_endpoint.map(of_each);
         tuning.max_in_flight.into_iter().chain(at_each).min()
@@ -525,5 +528,49 @@ impl Tended {
 
     fn back(&self) {
         tracing::info!(cluster = %self.cluster, endpoint = %self.address, "the endpoint can be reached again");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::config::AuthInfo;
+
+    use super::*;
+    use crate::credentials::certificate::Certificate;
+    use crate::endpoints::breaker::BreakerTuning;
+    use crate::endpoints::endpoint_maker::EndpointMaker;
+    use crate::target::{Address, targets};
+    use crate::tuning::ClientTuning;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_endpoint_whose_breaker_is_open_adds_nothing_to_what_clients_share() {
+        let cluster = ClusterName::new("a").unwrap();
+        let [first, second] = [1, 2].map(|port| format!("http://127.0.0.1:{port}").parse::<Uri>().unwrap());
+        let config = kube::Config::new(first);
+        let breaker = BreakerTuning { max_in_flight_per_endpoint: Some(7), ..BreakerTuning::default() };
+        let (failures, open_for) = (breaker.consecutive_failures, breaker.open_for);
+        let member = Arc::new(Observer::new(cluster.clone()));
+        let maker = EndpointMaker {
+            cluster: &cluster,
+            config: &config,
+            tuning: &ClientTuning { breaker, ..ClientTuning::default() },
+            certificate: &Certificate::configured(&AuthInfo::default()),
+            proofs: &Arc::default(),
+            connector: None,
+            member: &member,
+            is_one_of_several: true,
+        };
+        let mut all = Vec::new();
+        for target in targets(&cluster, &config, &[Address::from(second)]).unwrap() {
+            all.push(maker.make(target).await.unwrap());
+        }
+        let endpoints = Endpoints::new(all, &cluster, &member);
+        assert_eq!(endpoints.short_max(), Some(14));
+        for _ in 0..failures {
+            endpoints.all()[0].breaker.failed();
+        }
+        assert_eq!(endpoints.short_max(), Some(7));
+        tokio::time::advance(open_for).await;
+        assert_eq!(endpoints.short_max(), Some(14), "it may be tried again");
     }
 }
