@@ -109,6 +109,8 @@ pub(crate) enum Dialed {
 pub(crate) struct Dialer {
     cluster: ClusterName,
     target: Arc<ServerUrl>,
+    /// What TCP leads to: the host of the proxy or the target, without an IPv6 address's brackets.
+    first_hop: Box<str>,
     connector: Connector,
     tls: Option<Arc<TlsSource>>,
     /// Is told by which certificates servers prove themselves.
@@ -146,7 +148,8 @@ impl Dialer {
         (tls, proofs): (Option<Arc<TlsSource>>, Arc<ServerProofs>),
         given: Option<Connector>,
     ) -> Result<Self, ConnectError> {
-        let plain = if given.is_some() { Plain::Http2 } else { Plain::Http1 };
+        let is_given = given.is_some();
+        let plain = if is_given { Plain::Http2 } else { Plain::Http1 };
         let connector = match given {
             Some(given) => Ok(given),
             None if proxy.is_some() && !target.is_https() => {
@@ -154,10 +157,13 @@ impl Dialer {
             }
             None => connector(proxy),
         };
+        let via = proxy.filter(|_| !is_given).and_then(Uri::host).map(without_brackets);
+        let first_hop = via.unwrap_or(target.host()).into();
         let connector = connector.map_err(|problem| ConnectError::ProxyUrl { cluster: cluster.clone(), problem })?;
         Ok(Self {
             cluster,
             target,
+            first_hop,
             connector,
             tls,
             proofs,
@@ -231,15 +237,19 @@ impl Dialer {
     async fn connect(&self, deadline: Instant) -> Result<BoxIo, ForwardError> {
         match timeout_at(deadline, self.connector.clone().oneshot(self.target.dial_uri())).await {
             Err(_) => Err(self.timed_out("TCP connection")),
-            Ok(Err(error)) => Err(self.not_connected(error)),
+            Ok(Err(error)) => Err(self.not_connected(error, deadline).await),
             Ok(Ok(stream)) => Ok(self.lines.attach(stream)),
         }
     }
 
     /// Why there is no byte stream: the endpoint does not give one, or this machine cannot open any.
-    fn not_connected(&self, error: BoxError) -> ForwardError {
+    async fn not_connected(&self, error: BoxError, deadline: Instant) -> ForwardError {
         let (cluster, address) = (self.cluster.clone(), self.target.address.clone());
-        let exhausted = Exhaustion::of(&*error);
+        let said = Exhaustion::of(&*error);
+        let exhausted = match said {
+            Some(said) => said.shown(&self.first_hop, deadline).await,
+            None => None,
+        };
         let source: SharedError = Arc::new(OneLine(error));
         match exhausted {
             Some(Exhaustion { what, remedy }) => ForwardError::Exhausted { cluster, address, what, source, remedy },
@@ -366,6 +376,10 @@ impl std::fmt::Display for OneLine {
 }
 
 impl std::error::Error for OneLine {}
+
+fn without_brackets(host: &str) -> &str {
+    host.trim_start_matches('[').trim_end_matches(']')
+}
 
 /// A connector that goes through the proxy, if there is one.
 fn connector(proxy: Option<&Uri>) -> Result<Connector, &'static str> {

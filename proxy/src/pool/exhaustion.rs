@@ -3,6 +3,16 @@
 
 use std::error::Error;
 use std::io::{self, ErrorKind};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+
+use tokio::net::lookup_host;
+use tokio::time::{Duration, Instant, timeout_at};
+
+/// How long a name may take to be resolved once more. 1 s: it was resolved a moment ago, and a request waits.
+const RESOLVED_WITHIN: Duration = Duration::from_secs(1);
+
+/// The port to which it is asked for a source address. Nothing is sent there, and any is as good: the port of discard.
+const ANY_PORT: u16 = 9;
 
 /// What is used up here, and what to do about it; both go into a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +40,8 @@ const MEMORY: Exhaustion = Exhaustion {
 };
 
 impl Exhaustion {
-    /// What an error, or one of its causes, says that is used up here.
+    /// What an error, or one of its causes, says that is used up here. Of local ports it is yet to be
+    /// [shown](Self::shown).
     pub(crate) fn of(error: &(dyn Error + 'static)) -> Option<Self> {
         let mut cause = Some(error);
         while let Some(error) = cause {
@@ -41,6 +52,37 @@ impl Exhaustion {
             cause = error.source();
         }
         None
+    }
+
+    /// This, where it is so for a host that was dialed: an address, or a name. EADDRNOTAVAIL says that there is no local
+    /// port, and as well that this machine has no address from which to reach the other, as where IPv6 is off: that is
+    /// no shortage, and lasts. Of a name with addresses of both kinds the error may be that of either. So it counts as
+    /// a shortage of ports only where there is a source address for each.
+    ///
+    /// Resolves a name anew, within a second and no later than the deadline, and opens a UDP socket for each address.
+    /// Cancelling loses nothing.
+    pub(crate) async fn shown(self, host: &str, deadline: Instant) -> Option<Self> {
+        if self != PORTS {
+            return Some(self);
+        }
+        let until = deadline.min(Instant::now() + RESOLVED_WITHIN);
+        match timeout_at(until, lookup_host((host, ANY_PORT))).await {
+            Ok(Ok(addresses)) => Self::by_sources(addresses.map(find_source)),
+            Ok(Err(_)) | Err(_) => None,
+        }
+    }
+
+    /// What is used up where a source address was sought so for each address.
+    fn by_sources(found: impl Iterator<Item = io::Result<()>>) -> Option<Self> {
+        let mut shown = None;
+        for source in found {
+            shown = match source {
+                Ok(()) => shown.or(Some(PORTS)),
+                // That no socket can be opened is a shortage of its own.
+                Err(error) => Some(Self::of_io(&error).filter(|short| *short != PORTS)?),
+            };
+        }
+        shown
     }
 
     /// EADDRNOTAVAIL, EMFILE, ENFILE, ENOBUFS and ENOMEM: what `socket` and `connect` say of the machine that asks.
@@ -57,6 +99,16 @@ impl Exhaustion {
             },
         }
     }
+}
+
+/// Whether this machine has an address from which to reach another. A UDP socket is connected without a packet, and
+/// needs none of TCP's ports.
+fn find_source(address: SocketAddr) -> io::Result<()> {
+    let any = match address {
+        SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+        SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
+    };
+    UdpSocket::bind(any)?.connect(address)
 }
 
 #[cfg(test)]
@@ -91,5 +143,42 @@ mod tests {
         }
         assert_eq!(of(ErrorKind::AddrNotAvailable.into()), Some(PORTS));
         assert_eq!(of(io::Error::other("no such host")), None);
+    }
+
+    #[test]
+    fn ports_are_short_where_each_address_has_a_source_and_in_no_other_case() {
+        let shown = |found: &[i32]| {
+            let results = found.iter().map(|errno| match errno {
+                0 => Ok(()),
+                errno => Err(io::Error::from_raw_os_error(*errno)),
+            });
+            Exhaustion::by_sources(results)
+        };
+        let cases: [(&[i32], Option<Exhaustion>); 11] = [
+            (&[], None),
+            (&[0], Some(PORTS)),
+            (&[0, 0], Some(PORTS)),
+            (&[libc::EADDRNOTAVAIL], None),
+            (&[libc::ENETUNREACH], None),
+            (&[libc::EAFNOSUPPORT], None),
+            (&[0, libc::EADDRNOTAVAIL], None),
+            (&[libc::EADDRNOTAVAIL, 0], None),
+            (&[libc::EMFILE, 0], Some(FILES_OF_PROCESS)),
+            (&[0, libc::ENFILE], Some(FILES_OF_MACHINE)),
+            (&[libc::EMFILE, libc::ENETUNREACH], None),
+        ];
+        for (found, expected) in cases {
+            assert_eq!(shown(found), expected, "{found:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn only_a_shortage_of_ports_has_to_be_shown() {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        assert_eq!(PORTS.shown("127.0.0.1", deadline).await, Some(PORTS));
+        // A link-local address without its link has a source nowhere.
+        assert_eq!(PORTS.shown("fe80::1", deadline).await, None);
+        assert_eq!(PORTS.shown("", deadline).await, None, "nothing that can be resolved");
+        assert_eq!(FILES_OF_PROCESS.shown("fe80::1", deadline).await, Some(FILES_OF_PROCESS));
     }
 }

@@ -31,11 +31,11 @@ struct Scene {
 
 impl Scene {
     async fn new(breaker: BreakerTuning) -> Self {
-        Self::failing(breaker, || BoxError::from("connection refused")).await
+        Self::failing(breaker, "http://member.example", || BoxError::from("connection refused")).await
     }
 
-    /// As [`new`](Self::new), of a connector that fails so.
-    async fn failing(breaker: BreakerTuning, failure: fn() -> BoxError) -> Self {
+    /// As [`new`](Self::new), of a member there, and of a connector that fails so.
+    async fn failing(breaker: BreakerTuning, url: &str, failure: fn() -> BoxError) -> Self {
         let (dials, refuses) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(true)));
         let (counted, refusing) = (dials.clone(), refuses.clone());
         let connector = BoxCloneSyncService::new(tower::service_fn(move |_: http::Uri| {
@@ -52,7 +52,7 @@ impl Scene {
                 Ok::<BoxIo, BoxError>(Box::new(near))
             }
         }));
-        let config = kube::Config::new("http://member.example".parse().unwrap());
+        let config = kube::Config::new(url.parse().unwrap());
         let tuning = ClientTuning { breaker, ..ClientTuning::default() };
         let name = ClusterName::new("c1").unwrap();
         let client = ClusterClient::connect_through(connector, name, config, tuning).await.unwrap();
@@ -133,7 +133,7 @@ async fn what_is_used_up_here_is_held_against_no_endpoint() {
         ),
     ];
     for (failure, words) in failures {
-        let scene = Scene::failing(BreakerTuning::default(), failure).await;
+        let scene = Scene::failing(BreakerTuning::default(), "http://127.0.0.1", failure).await;
         for dials in 1..=2 * BreakerTuning::default().consecutive_failures {
             let error = scene.ask().await.unwrap_err();
             assert!(matches!(error, ForwardError::Exhausted { .. }), "{error:?}");
@@ -148,6 +148,24 @@ async fn what_is_used_up_here_is_held_against_no_endpoint() {
         scene.refuses.store(false, Ordering::SeqCst);
         assert_eq!(scene.ask().await.unwrap(), StatusCode::OK);
     }
+}
+
+/// Linux says the same where this machine has no address from which to reach the member, as where IPv6 is off.
+#[tokio::test(start_paused = true)]
+async fn an_address_that_cannot_be_reached_from_here_is_a_failure_as_any_other() {
+    // A link-local address without its link is reached from nowhere.
+    let failure: fn() -> BoxError = || std::io::Error::from(std::io::ErrorKind::AddrNotAvailable).into();
+    let scene = Scene::failing(three_failures(), "http://[fe80::1]", failure).await;
+    for dials in 1..=3 {
+        let error = scene.ask().await.unwrap_err();
+        assert!(matches!(error, ForwardError::Dial { .. }), "{error:?}");
+        assert_eq!(scene.dials(), dials);
+    }
+    let endpoint = &scene.client.endpoints()[0];
+    assert!(matches!(endpoint.reachability.state, ReachabilityState::Unreachable { .. }), "{endpoint:?}");
+    assert_eq!(endpoint.left_out.clone().map(|why| why.reason), Some(LeftOutReason::Breaker));
+    scene.ask().await.unwrap_err();
+    assert_eq!((scene.dials(), scene.openings()), (3, 1), "nobody tries");
 }
 
 #[tokio::test(start_paused = true)]
