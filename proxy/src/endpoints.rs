@@ -51,7 +51,7 @@ use crate::endpoints::endpoint::{Endpoint, EndpointRequest, EndpointStatus};
 use crate::endpoints::failures::{Failures, are_lost, none_can_be_reached};
 use crate::endpoints::probe::ANSWER_WITHIN;
 use crate::endpoints::reachability::{Observer, Reachability, ReachabilityState};
-use crate::endpoints::refusals::UsualTime;
+use crate::endpoints::refusals::{UsualTime, is_about_object};
 use crate::error::ForwardError;
 use crate::places::Asker;
 use crate::pool::{Claim, LaneKind};
@@ -351,8 +351,12 @@ impl Endpoints {
         let is_of_server =
             status.is_none_or(|status| status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS);
         match claim.lane {
+            LaneKind::Short if status.is_some_and(is_about_object) => {}
             LaneKind::Short if is_error => endpoint.refused(took, self.usual.get()),
-            LaneKind::Short => self.usual.note(took),
+            LaneKind::Short => {
+                self.usual.note(took);
+                endpoint.served(took);
+            }
             LaneKind::Watch if is_of_server => endpoint.refused_watch(),
             // An error of what comes from a workload may be the workload's.
             LaneKind::Watch | LaneKind::Opaque => {}

@@ -146,9 +146,7 @@ impl Ranked {
 /// The place of the one with the least to do, the first of equals.
 fn least_loaded(loads: &[(usize, Load)]) -> Option<usize> {
     let counts_as = |(at, load): (usize, Load)| {
-        let others = loads.iter().filter(|(other, _)| *other != at);
-        let least = others.map(|(_, other)| other.in_flight).min();
-        load.beside(least.unwrap_or(load.in_flight))
+        load.beside(loads.iter().filter(move |(other, _)| *other != at).map(|(_, other)| *other))
     };
     loads.iter().copied().min_by_key(|one| counts_as(*one)).map(|(at, _)| at)
 }
@@ -244,6 +242,15 @@ mod tests {
         tokio::time::advance(USUAL * 20).await;
         assert_eq!(first(&all), 2, "it is soon forgotten");
         drop(held);
+    }
+
+    #[test]
+    fn where_all_have_refused_watches_the_fewest_of_them_count() {
+        let load = |in_flight, refused| Load { in_flight, refused, usual: Duration::ZERO };
+        let all = [(0, load(30, usize::MAX)), (1, load(2, usize::MAX)), (2, load(30, usize::MAX))];
+        assert_eq!(least_loaded(&all), Some(1), "one that came back empty catches up");
+        let one_of_two = [(0, load(30, 0)), (1, load(2, usize::MAX))];
+        assert_eq!(least_loaded(&one_of_two), Some(0), "equals, of which the first is taken");
     }
 
     #[tokio::test(start_paused = true)]

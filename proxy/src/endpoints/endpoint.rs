@@ -15,7 +15,7 @@ use crate::endpoints::breaker::{Admission, Breaker, Switch};
 use crate::endpoints::left_out::{LeftOut, LeftOutReason};
 use crate::endpoints::outlier::{Change, Outlier, is_suspicious};
 use crate::endpoints::reachability::{Observer, Reachability};
-use crate::endpoints::refusals::{Load, Refusals};
+use crate::endpoints::refusals::{Load, Refusals, UsualTime};
 use crate::endpoints::slow_start::SlowStart;
 use crate::error::ForwardError;
 use crate::forward::speaker::Speaker;
@@ -72,6 +72,8 @@ pub(crate) struct Endpoint {
     slow_start: Mutex<SlowStart>,
     /// What it has refused lately.
     refusals: Mutex<Refusals>,
+    /// How long it takes for a short request of a client that it does not refuse.
+    usual: UsualTime,
     /// Something speaks against it.
     suspicion: Notify,
     ejections: AtomicU64,
@@ -131,6 +133,7 @@ impl Endpoint {
             outlier: Mutex::default(),
             slow_start: Mutex::default(),
             refusals: Mutex::default(),
+            usual: UsualTime::default(),
             suspicion: Notify::new(),
             ejections: AtomicU64::default(),
         }
@@ -217,7 +220,13 @@ impl Endpoint {
 
     /// What it has to do of this kind, where a short request usually takes so long.
     pub(crate) fn load(&self, kind: LaneKind, usual: Duration, now: Instant) -> Load {
-        Load { in_flight: self.outstanding(kind), refused: self.refusals.lock().count(kind, usual, now) }
+        let own_usual = match kind {
+            LaneKind::Short => self.usual.get(),
+            // What lasts is in flight for as long as its client likes.
+            LaneKind::Watch | LaneKind::Opaque => Duration::ZERO,
+        };
+        let refused = self.refusals.lock().count(kind, usual, now);
+        Load { in_flight: self.outstanding(kind), refused, usual: own_usual }
     }
 
     /// Whether another request of this kind may be in flight.
@@ -298,6 +307,11 @@ impl Endpoint {
         if is_suspicious(status) {
             self.suspect();
         }
+    }
+
+    /// It has answered a short request after so long, and did not refuse it.
+    pub(crate) fn served(&self, took: Duration) {
+        self.usual.note(took);
     }
 
     /// It has refused a short request after so long, where one usually takes so long as `usual`.

@@ -2,11 +2,13 @@
 //!
 //! An endpoint that answers with errors at once has the fewest requests in flight, and would be given most of what
 //! comes. So what it has refused counts as in flight for a while, but never so that it counts as more loaded than the
-//! least loaded of the others: it loses the advantage that its refusals gave it, and has its turn among equals. Whoever
-//! asks for what is refused as often as he can can have no endpoint given less than that (decision 56).
+//! least loaded of those others that are about as quick as it: it loses the advantage that its refusals gave it, and has
+//! its turn among equals. Whoever asks for what is refused as often as he can can have no endpoint given less than that,
+//! and have nobody sent to one that is slow (decision 56).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use http::StatusCode;
 use tokio::time::{Duration, Instant};
 
 use crate::pool::LaneKind;
@@ -24,12 +26,29 @@ const PARTS_OF_MEAN: u64 = 32;
 /// goes there. More is of no use, as it never counts as more loaded than they.
 const TIMES_AS_LONG: u32 = 2;
 
+/// Up to how many times as long as an endpoint another may take and still be about as quick. 4: the means of two that
+/// are equally quick differ by as much where one was given a list that took a second among answers of 10 ms.
+const ABOUT_AS_QUICK: u32 = 4;
+
 /// How long after it has refused a watch an endpoint is not preferred for having fewer of what lasts. 10 s: whoever is
 /// refused one comes again sooner, and a kube-apiserver that has just started fills its watch caches in that time.
 const WATCH_REFUSED_FOR: Duration = Duration::from_secs(10);
 
-/// How long a cluster takes for a short request that it does not refuse, from when it is sent to the head of its
-/// answer: a mean over its endpoints, which serve the same. One that refuses everything has none of its own.
+/// Whether an error is an answer about the object that is asked for, which any endpoint would give as quickly: it is no
+/// refusal, and whoever asks for what is not there is to move nobody's requests.
+pub(crate) fn is_about_object(status: StatusCode) -> bool {
+    matches!(
+        status,
+        StatusCode::NOT_FOUND
+            | StatusCode::CONFLICT
+            | StatusCode::GONE
+            | StatusCode::PRECONDITION_FAILED
+            | StatusCode::UNPROCESSABLE_ENTITY
+    )
+}
+
+/// How long a short request takes that is not refused, from when it is sent to the head of its answer: a mean over a
+/// cluster's endpoints, which serve the same, or of one. One that refuses everything has none of its own.
 #[derive(Debug, Default)]
 pub(crate) struct UsualTime {
     /// In nanoseconds; 0 before the first.
@@ -105,12 +124,24 @@ pub(crate) struct Load {
     pub(crate) in_flight: usize,
     /// How many may count as in flight for what it has refused.
     pub(crate) refused: usize,
+    /// How long it takes for what it does not refuse; zero where that is not known, or does not count.
+    pub(crate) usual: Duration,
 }
 
 impl Load {
-    /// As how many requests in flight it counts beside others of which the least loaded has so many.
-    pub(crate) fn beside(self, least_of_others: usize) -> usize {
-        self.in_flight.max(self.in_flight.saturating_add(self.refused).min(least_of_others))
+    /// As how many requests in flight it counts beside others. What all of them have refused speaks for none of them.
+    pub(crate) fn beside(self, others: impl Iterator<Item = Self> + Clone) -> usize {
+        let refused_by_all = others.clone().map(|other| other.refused).min().unwrap_or(self.refused);
+        let refused = self.refused.saturating_sub(refused_by_all);
+        let as_quick = others.filter(|other| self.has_as_quick(*other));
+        let least = as_quick.map(|other| other.in_flight).min().unwrap_or(self.in_flight);
+        self.in_flight.max(self.in_flight.saturating_add(refused).min(least))
+    }
+
+    /// Whether another is about as quick as this one, or quicker. One that has answered nothing yet is not, beside one
+    /// that has.
+    fn has_as_quick(self, other: Self) -> bool {
+        self.usual.is_zero() || (!other.usual.is_zero() && other.usual <= self.usual * ABOUT_AS_QUICK)
     }
 }
 
@@ -133,8 +164,42 @@ mod tests {
             (7, 2, 5, 7),
             (0, 9, 0, 0),
         ] {
-            let load = Load { in_flight, refused };
-            assert_eq!(load.beside(least_of_others), expected, "{load:?} beside {least_of_others}");
+            let load = Load { in_flight, refused, usual: USUAL };
+            let others = [least_of_others + 1, least_of_others].map(|in_flight| Load { in_flight, refused: 0, ..load });
+            assert_eq!(load.beside(others.into_iter()), expected, "{load:?} beside {others:?}");
+        }
+        let alone = Load { in_flight: 3, refused: 7, usual: USUAL };
+        assert_eq!(alone.beside(std::iter::empty()), 3);
+    }
+
+    #[test]
+    fn nobody_is_sent_to_a_slow_one_for_what_another_has_refused() {
+        let load = |in_flight, usual| Load { in_flight, refused: 0, usual };
+        let unknown = Duration::ZERO;
+        for (usual, others, expected) in [
+            (USUAL, [load(5, USUAL * 4), load(9, USUAL)], 5),
+            (USUAL, [load(5, USUAL * 5), load(9, USUAL)], 9),
+            (USUAL, [load(5, USUAL * 5), load(9, USUAL * 200)], 0),
+            (USUAL, [load(5, unknown), load(9, unknown)], 0),
+            // One that refuses everything.
+            (unknown, [load(5, USUAL), load(9, unknown)], 5),
+        ] {
+            let refusing = Load { in_flight: 0, refused: usize::MAX, usual };
+            assert_eq!(refusing.beside(others.into_iter()), expected, "{refusing:?} beside {others:?}");
+        }
+    }
+
+    #[test]
+    fn what_all_have_refused_speaks_for_none_of_them() {
+        let load = |in_flight, refused| Load { in_flight, refused, usual: Duration::ZERO };
+        for (refused, by_others, expected) in [
+            (usize::MAX, [usize::MAX, usize::MAX], 1),
+            (usize::MAX, [usize::MAX, 0], 5),
+            (3, [2, 9], 2),
+            (2, [3, 9], 1),
+        ] {
+            let others = by_others.map(|refused| load(5, refused));
+            assert_eq!(load(1, refused).beside(others.into_iter()), expected, "{refused} beside {by_others:?}");
         }
     }
 

@@ -30,7 +30,7 @@ const ANSWERED: &str = "/api/v1/pods";
 /// How long a refusal takes.
 const AT_ONCE: Duration = Duration::from_millis(1);
 
-/// How long an answer takes.
+/// How long an answer takes, where nothing else is said.
 const USUAL: Duration = Duration::from_millis(10);
 
 /// For how long it is asked: thousands of requests.
@@ -43,14 +43,27 @@ struct Scene {
     seen: Arc<Mutex<Vec<(usize, String)>>>,
 }
 
+/// What the endpoints do.
+#[derive(Clone, Copy)]
+struct Behavior {
+    /// With what the first refuses.
+    error: StatusCode,
+    /// How long each takes for what it answers.
+    usual: [Duration; 2],
+}
+
 impl Scene {
     async fn new(error: StatusCode) -> Self {
+        Self::of(Behavior { error, usual: [USUAL, USUAL] }).await
+    }
+
+    async fn of(behavior: Behavior) -> Self {
         let seen = Arc::<Mutex<Vec<_>>>::default();
         let told = seen.clone();
         let connector = Connector::new(tower::service_fn(move |uri: Uri| {
             let at = ENDPOINTS.iter().position(|host| uri.host() == Some(host)).unwrap();
             let (near, far) = tokio::io::duplex(1 << 20);
-            tokio::spawn(serve(at, error, told.clone(), far));
+            tokio::spawn(serve(at, behavior, told.clone(), far));
             async move { Ok::<BoxIo, BoxError>(Box::new(near)) }
         }));
         let [first, second] = ENDPOINTS.map(|host| format!("http://{host}").parse::<Uri>().unwrap());
@@ -58,8 +71,10 @@ impl Scene {
         let (config, tuning) = (kube::Config::new(first), ClientTuning::default());
         let client = ClusterClient::connect_to_all_through(connector, name, config, &further, tuning).await.unwrap();
         let scene = Self { client, seen };
-        // From now on it is known how long an answer takes.
-        assert_eq!(scene.send(get(ANSWERED)).await, StatusCode::OK);
+        // From now on it is known how long an answer of each takes: equals take turns.
+        for _ in 0..4 {
+            assert_eq!(scene.send(get(ANSWERED)).await, StatusCode::OK);
+        }
         scene
     }
 
@@ -72,7 +87,11 @@ impl Scene {
 
     /// So many readers each ask for a path, again and again.
     async fn read(&self, readers: usize, path: &str) {
-        let until = Instant::now() + MEASURED;
+        self.read_for(MEASURED, readers, path).await;
+    }
+
+    async fn read_for(&self, measured: Duration, readers: usize, path: &str) {
+        let until = Instant::now() + measured;
         let reading = (0..readers).map(|_| async {
             while Instant::now() < until {
                 self.send(get(path)).await;
@@ -92,16 +111,17 @@ impl Scene {
 }
 
 /// Answers on a connection to the endpoint of this place.
-async fn serve(at: usize, error: StatusCode, told: Arc<Mutex<Vec<(usize, String)>>>, stream: DuplexStream) {
+async fn serve(at: usize, behavior: Behavior, told: Arc<Mutex<Vec<(usize, String)>>>, stream: DuplexStream) {
     let service = service_fn(move |request: Request<Incoming>| {
         told.lock().push((at, request.uri().path().to_owned()));
-        answer(at, error, request)
+        answer(at, behavior, request)
     });
     let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
     let _ended = server.serve_connection(TokioIo::new(stream), service).await;
 }
 
-async fn answer(at: usize, error: StatusCode, request: Request<Incoming>) -> Result<Response<Body>, BoxError> {
+async fn answer(at: usize, behavior: Behavior, request: Request<Incoming>) -> Result<Response<Body>, BoxError> {
+    let Behavior { error, usual } = behavior;
     let is_watch = request.uri().query().is_some_and(|query| query.contains("watch"));
     if at == 0 && request.uri().path() == REFUSED {
         sleep(AT_ONCE).await;
@@ -112,7 +132,9 @@ async fn answer(at: usize, error: StatusCode, request: Request<Incoming>) -> Res
         return Ok(refusal);
     }
     if !is_watch {
-        sleep(USUAL).await;
+        // Questions whether it is well are answered at once: nothing is known against it.
+        let is_read = [REFUSED, ANSWERED].contains(&request.uri().path());
+        sleep(if is_read { usual[at] } else { AT_ONCE }).await;
         return Ok(text(StatusCode::OK, "here".to_owned()));
     }
     let (sender, body) = channel();
@@ -162,6 +184,29 @@ async fn nobody_can_have_others_sent_elsewhere_by_asking_for_what_is_refused() {
     // One request is in flight there all the time, and what was refused before it counts for no more.
     let part = scene.part(ANSWERED);
     assert!((40..=60).contains(&part), "{part} %");
+}
+
+/// One client asks the quick endpoint for what it refuses, or has not, 200 times a second.
+#[tokio::test(start_paused = true)]
+async fn nobody_can_have_others_sent_to_a_slow_endpoint_by_asking_a_quick_one_for_what_is_refused() {
+    let measured = Duration::from_secs(4);
+    for error in [StatusCode::NOT_FOUND, StatusCode::FORBIDDEN] {
+        let usual = [Duration::from_millis(5), Duration::from_secs(2)];
+        let scene = Scene::of(Behavior { error, usual }).await;
+        let until = Instant::now() + measured;
+        let first = EndpointSubset::new(&[format!("http://{}", ENDPOINTS[0])]);
+        let hostile = async {
+            while Instant::now() < until {
+                let mut request = get(REFUSED);
+                request.extensions_mut().insert(first.clone());
+                assert_eq!(scene.send(request).await, error);
+                sleep(Duration::from_millis(4)).await;
+            }
+        };
+        tokio::join!(hostile, scene.read_for(measured, 20, ANSWERED));
+        let part = scene.part(ANSWERED);
+        assert!(part >= 90, "{part} % where the former is answered {error}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
