@@ -65,9 +65,9 @@ impl Verb {
         }
     }
 
-    /// The verb as kube-apiserver's metrics write it (apiserver `pkg/endpoints/metrics/metrics.go`): upper case, with the
-    /// methods `POST` and `PUT` for [`Create`](Self::Create) and [`Update`](Self::Update). Empty for any method that is
-    /// none of HTTP's.
+    /// The verb as kube-apiserver's metrics write it (apiserver `pkg/endpoints/metrics/metrics.go`): upper case, with
+    /// the methods `POST` and `PUT` for [`Create`](Self::Create) and [`Update`](Self::Update). Empty for any method
+    /// that is none of HTTP's.
     pub fn in_metrics(self) -> &'static str {
         match self {
             Self::Get => "GET",
@@ -365,7 +365,8 @@ fn non_resource_verb(method: &str) -> Verb {
     Verb::NonResource(known.map_or("", |(_, verb)| verb))
 }
 
-/// The segments of a path, decoded and checked one by one as they are asked for. Nothing is copied but what was escaped.
+/// The segments of a path, decoded and checked one by one as they are asked for. Nothing is copied but what was
+/// escaped.
 struct Segments<'a> {
     /// What follows the slash after the last segment read; `None` when the last one had no slash after it.
     remaining: Option<&'a str>,

@@ -96,7 +96,8 @@ pub(crate) struct CountedClusters {
 }
 
 impl CountedClusters {
-    /// None yet, of a request for what some cluster serves or none does, which may ask for its connection to be switched.
+    /// None yet, of a request for what some cluster serves or none does, which may ask for its connection to be
+    /// switched.
     pub(crate) fn new(
         schema: &GovernedSchema,
         (info, is_served): (&RequestInfo, bool),

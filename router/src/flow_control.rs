@@ -307,8 +307,8 @@ fn sender<'a>(user: &'a User, caller: &Caller) -> LimitedSender<'a> {
     }
 }
 
-/// Whether a request is for a resource that some cluster serves, or for none. All that nobody serves count as one: it is
-/// not known yet whether somebody answers, and nobody is to have as many limits as they can make names.
+/// Whether a request is for a resource that some cluster serves, or for none. All that nobody serves count as one: it
+/// is not known yet whether somebody answers, and nobody is to have as many limits as they can make names.
 fn is_served(info: &RequestInfo, union: &Union) -> bool {
     let Some(request) = info.resource() else { return true };
     let is_part = |served: &ServedResource| {

@@ -29,11 +29,10 @@ use crate::limits::Limits;
 use crate::topology::MemberShareMetrics;
 use capped::Capped;
 pub use client_class::ClientClass;
+use counted_request::SEVERAL;
 pub(crate) use counted_request::{CountedCluster, CountedRequest, CountedResource};
 pub use decision::Decision;
-use labels::{
-    AnswerLengthLabels, ClusterRequestLabels, ExpiredLabels, LimitLabels, QuestionLabels, RequestLabels, SEVERAL,
-};
+use labels::{AnswerLengthLabels, ClusterRequestLabels, ExpiredLabels, LimitLabels, QuestionLabels, RequestLabels};
 pub(crate) use labels::{OTHER, ResourceLabels};
 use request_series_cache::{RequestSeries, RequestSeriesCache};
 pub(crate) use request_source::RequestSource;

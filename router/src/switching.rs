@@ -28,8 +28,8 @@ const NEVER_SWITCHED: [&str; 8] = ["api", "apis", "openapi", "version", "healthz
 /// Whether a cluster may have something to switch to: a watch and a log can be read over WebSocket (apiserver
 /// `pkg/endpoints/handlers/watch.go`, `responsewriters/writers.go`), what leads to workloads is opened so, and what
 /// aggregated servers do with their own resources is not known. Nor is it known what one cluster that is named has at
-/// other paths, as it may be more than a kube-apiserver: Rancher opens `/v1/subscribe`, and has clusters of its own below
-/// `/k8s/clusters/`, kcp has them below `/clusters/`. The merged view has nothing there.
+/// other paths, as it may be more than a kube-apiserver: Rancher opens `/v1/subscribe`, and has clusters of its own
+/// below `/k8s/clusters/`, kcp has them below `/clusters/`. The merged view has nothing there.
 fn may_be_switched(info: &RequestInfo) -> bool {
     match info.resource() {
         Some(request) => info.verb == Verb::Watch || request.is_opaque() || !request.resource.is_built_in(),

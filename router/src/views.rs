@@ -51,8 +51,8 @@ const USED_WITHIN: Duration = Duration::from_secs(60);
 
 type ViewKey = (GroupVersionResource, Option<String>);
 
-/// The key of a view that is looked for: nothing is copied for that. It hashes as a [`ViewKey`] does, because its fields
-/// come in the same order.
+/// The key of a view that is looked for: nothing is copied for that. It hashes as a [`ViewKey`] does, because its
+/// fields come in the same order.
 #[derive(Hash)]
 struct SoughtView<'a> {
     resource: &'a GroupVersionResource,

@@ -259,7 +259,8 @@ impl<H: Handler> Front<H> {
         }
     }
 
-    /// The answer to a request that is refused whoever sends it: by its host, or because nothing is sent to its cluster.
+    /// The answer to a request that is refused whoever sends it: by its host, or because nothing is sent to its
+    /// cluster.
     fn refuse_unheard(&self, head: &mut Parts, client: &Client, observed: &mut Observed) -> Option<Response<Body>> {
         if let Err(refusal) = self.hosts.place(head, client.server_name.as_ref()) {
             self.metrics.count_refused_host(refusal);

@@ -2,9 +2,9 @@
 //!
 //! An endpoint that answers with errors at once has the fewest requests in flight, and would be given most of what
 //! comes. So what it has refused counts as in flight for a while, but never so that it counts as more loaded than the
-//! least loaded of those others that are about as quick as it: it loses the advantage that its refusals gave it, and has
-//! its turn among equals. Whoever asks for what is refused as often as he can can have no endpoint given less than that,
-//! and have nobody sent to one that is slow (decision 56).
+//! least loaded of those others that are about as quick as it: it loses the advantage that its refusals gave it, and
+//! has its turn among equals. Whoever asks for what is refused as often as he can can have no endpoint given less than
+//! that, and have nobody sent to one that is slow (decision 56).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

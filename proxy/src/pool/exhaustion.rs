@@ -54,10 +54,10 @@ impl Exhaustion {
         None
     }
 
-    /// This, where it is so for a host that was dialed: an address, or a name. EADDRNOTAVAIL says that there is no local
-    /// port, and as well that this machine has no address from which to reach the other, as where IPv6 is off: that is
-    /// no shortage, and lasts. Of a name with addresses of both kinds the error may be that of either. So it counts as
-    /// a shortage of ports only where there is a source address for each.
+    /// This, where it is so for a host that was dialed: an address, or a name. EADDRNOTAVAIL says that there is no
+    /// local port, and as well that this machine has no address from which to reach the other, as where IPv6 is off:
+    /// that is no shortage, and lasts. Of a name with addresses of both kinds the error may be that of either. So it
+    /// counts as a shortage of ports only where there is a source address for each.
     ///
     /// Resolves a name anew, within a second and no later than the deadline, and opens a UDP socket for each address.
     /// Cancelling loses nothing.

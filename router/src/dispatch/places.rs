@@ -166,8 +166,8 @@ impl GovernedPlace {
     }
 
     /// What they give a request that comes in here by whoever [counts](super::sender) for it, `None` also where nobody
-    /// does yet: it is counted, and whoever follows it told. `may_act` says whether it is known that the user may act as whom they ask to be; it is
-    /// asked only where that makes a difference.
+    /// does yet: it is counted, and whoever follows it told. `may_act` says whether it is known that the user may act
+    /// as whom they ask to be; it is asked only where that makes a difference.
     ///
     /// # Errors
     /// As [`judge`](Self::judge).

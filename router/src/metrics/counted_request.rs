@@ -6,9 +6,11 @@ use tributary_apimachinery::{ClusterName, GroupVersionResource, RequestInfo, Ver
 
 use super::client_class::ClientClass;
 use super::decision::Decision;
-use super::labels::SEVERAL;
 use super::request_source::RequestSource;
 use crate::discovery::Union;
+
+/// The cluster of a request for which several were asked.
+pub(super) const SEVERAL: &str = "*";
 
 /// What is counted of a request. Those that are equal, and are answered with the same code, are counted together.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -15,9 +15,6 @@ use super::counted_request::CountedRequest;
 /// The label of what is counted together, because there is no room for each.
 pub(crate) const OTHER: &str = "other";
 
-/// The cluster of a request for which several were asked.
-pub(super) const SEVERAL: &str = "*";
-
 /// The labels of a resource; empty for other paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 pub struct ResourceLabels {

@@ -84,8 +84,8 @@ impl RequestSeriesCache {
         Self { known: RwLock::default(), hasher: DefaultHashBuilder::default(), max }
     }
 
-    /// Counts a request that was answered with this code, and took so long. `begin` gives the series of one whose kind is
-    /// not known; two who ask at once are given the same.
+    /// Counts a request that was answered with this code, and took so long. `begin` gives the series of one whose kind
+    /// is not known; two who ask at once are given the same.
     pub(super) fn count(
         &self,
         request: &CountedRequest<'_>,
@@ -126,8 +126,8 @@ impl RequestSeriesCache {
         drop(let_go);
     }
 
-    /// Lets go of all kinds: each is looked up once more. For when series are removed, as what is counted at a series that
-    /// is no longer shown is lost.
+    /// Lets go of all kinds: each is looked up once more. For when series are removed, as what is counted at a series
+    /// that is no longer shown is lost.
     pub(super) fn clear(&self) {
         let mut known = self.known.write();
         known.cleared += 1;

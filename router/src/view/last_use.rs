@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// When something was last used, to the millisecond. Every read notes it, so that takes no lock, and writes at most once
-/// in a millisecond: readers on other cores keep what they have of the same cache line.
+/// When something was last used, to the millisecond. Every read notes it, so that takes no lock, and writes at most
+/// once in a millisecond: readers on other cores keep what they have of the same cache line.
 pub(super) struct LastUse {
     start: Instant,
     /// In milliseconds since the start.
