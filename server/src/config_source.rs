@@ -82,15 +82,15 @@ impl ConfigurationSources {
             None => LoadedConfiguration::default(),
         };
         if let Some(source) = &self.files {
-            let more = source
+            // Each field by its name: one that is forgotten does not compile.
+            let LoadedConfiguration { clusters, registries, dispatch, flow_control, logging, files } = source
                 .read(&configuration.clusters)
                 .await
                 .with_context(|| format!("--config {}", source.path().display()))?;
-            configuration.clusters.extend(more.clusters);
-            configuration.registries.extend(more.registries);
-            configuration.dispatch = more.dispatch;
-            configuration.flow_control = more.flow_control;
-            configuration.files.extend(more.files);
+            configuration.clusters.extend(clusters);
+            configuration.registries.extend(registries);
+            configuration.files.extend(files);
+            configuration = LoadedConfiguration { dispatch, flow_control, logging, ..configuration };
         }
         different_names(&configuration.clusters)?;
         if configuration.clusters.is_empty() {
