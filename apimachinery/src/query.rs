@@ -144,7 +144,8 @@ mod tests {
     fn what_go_reads_is_read() {
         let many = |count: usize| format!("watch=1{}", "&".repeat(count - 1));
         let (most, too_many) = (many(10_000), many(10_001));
-        let rows: [(&str, &[(&str, &str)], bool); 24] = [
+        type Pairs = &'static [(&'static str, &'static str)];
+        let rows: [(&str, Pairs, bool); 24] = [
             ("", &[], false),
             ("a", &[("a", "")], false),
             ("a=", &[("a", "")], false),

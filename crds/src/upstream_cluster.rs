@@ -1,7 +1,5 @@
 //! `UpstreamCluster`: how a member cluster is reached.
 
-#![expect(clippy::duplicated_attributes, reason = "every printer column has a `type_` and a `json_path` of its own")]
-
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -121,7 +121,8 @@ async fn after_failures_in_a_row_nothing_is_dialed_until_one_request_tries() {
 /// Whoever has this machine's ports or files used up is not to have everybody cut off from a member that is well.
 #[tokio::test(start_paused = true)]
 async fn what_is_used_up_here_is_held_against_no_endpoint() {
-    let failures: [(fn() -> BoxError, [&str; 2]); 2] = [
+    type Failure = fn() -> BoxError;
+    let failures: [(Failure, [&str; 2]); 2] = [
         (
             || std::io::Error::from(std::io::ErrorKind::AddrNotAvailable).into(),
             ["this machine has no free local port for it", "net.ipv4.ip_local_port_range"],
