@@ -8,9 +8,10 @@ use std::task::Poll;
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue};
 use tokio::time::{Instant, sleep_until};
 use tributary_authentication::{Authority, Reach, UserInfo, VerifierName};
+use tributary_flow_control::AdmittedRequest;
 use tributary_proxy::{ClusterClient, GivenIdentity, OwnToken, Peer, RequestIdentity};
 
-use tributary_apimachinery::{RequestInfo, Verb, or_never};
+use tributary_apimachinery::{ClusterName, RequestInfo, Verb, or_never};
 
 use crate::answer_room::AnswerRoom;
 use crate::authenticated::AuthenticatedUntil;
@@ -209,6 +210,21 @@ impl Caller {
                 Ok(Sender::alone(PolicyUser { name, groups }))
             }
             Who::User(rights) => Ok(rights.sender(info.cluster.as_ref())),
+        }
+    }
+
+    /// The place of the request at a cluster, where its schema counts by cluster: the one that it has there, or one that
+    /// it is let in to. Whoever asks a cluster again, and is not to be refused then, keeps it meanwhile. `None` where
+    /// there is nothing to keep.
+    ///
+    /// Cancel: nothing is left behind.
+    ///
+    /// # Errors
+    /// 429.
+    pub(crate) async fn place_at(&self, cluster: &ClusterName) -> Result<Option<Arc<AdmittedRequest>>, Refusal> {
+        match self.admitted.get().map(|held| &**held) {
+            Some(HeldOfSchema::AtClusters(counted)) => counted.admit(cluster).await,
+            Some(HeldOfSchema::Whole { .. }) | None => Ok(None),
         }
     }
 

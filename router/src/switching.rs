@@ -2,7 +2,8 @@
 //!
 //! A request that asks for it has a connection to its cluster dialed for it alone. A kube-apiserver does not look at
 //! `Upgrade` where it has nothing to switch to, so that neither is it sent there: whoever writes the header into any
-//! request is not to cost a cluster a TLS handshake for each.
+//! request is not to cost a cluster a TLS handshake for each. What is not known of a cluster's own paths and resources
+//! costs it one still.
 
 use http::HeaderMap;
 use http::header::UPGRADE;
@@ -23,7 +24,23 @@ pub(crate) fn asks_to_switch(headers: &mut HeaderMap, info: &RequestInfo) -> boo
 }
 
 /// The first segments of the paths without a resource that a kube-apiserver answers itself, and never switches.
-const NEVER_SWITCHED: [&str; 8] = ["api", "apis", "openapi", "version", "healthz", "livez", "readyz", "metrics"];
+const NEVER_SWITCHED: [&str; 15] = [
+    ".well-known",
+    "api",
+    "apis",
+    "configz",
+    "debug",
+    "flagz",
+    "healthz",
+    "livez",
+    "logs",
+    "metrics",
+    "openapi",
+    "openid",
+    "readyz",
+    "statusz",
+    "version",
+];
 
 /// Whether a cluster may have something to switch to: a watch and a log can be read over WebSocket (apiserver
 /// `pkg/endpoints/handlers/watch.go`, `responsewriters/writers.go`), what leads to workloads is opened so, and what

@@ -15,7 +15,7 @@ use crate::endpoints::breaker::{Admission, Breaker, Switch};
 use crate::endpoints::left_out::{LeftOut, LeftOutReason};
 use crate::endpoints::outlier::{Change, Outlier, is_suspicious};
 use crate::endpoints::reachability::{Observer, Reachability};
-use crate::endpoints::refusals::{Load, Refusals, UsualTime};
+use crate::endpoints::refusals::{LONGEST_OF_ENDPOINT, Load, Refusals, UsualTime};
 use crate::endpoints::slow_start::SlowStart;
 use crate::error::ForwardError;
 use crate::forward::speaker::Speaker;
@@ -311,7 +311,7 @@ impl Endpoint {
 
     /// It has answered a short request after so long, and did not refuse it.
     pub(crate) fn served(&self, took: Duration) {
-        self.usual.note(took);
+        self.usual.note(took, LONGEST_OF_ENDPOINT);
     }
 
     /// It has refused a short request after so long, where one usually takes so long as `usual`.

@@ -13,9 +13,13 @@ use tokio::time::{Duration, Instant};
 
 use crate::pool::LaneKind;
 
-/// The longest that counts as usual. 1 s: what Kubernetes promises of 99 of 100 requests for one object; what takes
+/// The longest that counts as usual of a cluster. 1 s: what Kubernetes promises of 99 of 100 requests for one object; what takes
 /// longer is one client's large list, or a webhook.
-const LONGEST_USUAL: Duration = Duration::from_secs(1);
+pub(crate) const LONGEST_USUAL: Duration = Duration::from_secs(1);
+
+/// The longest that counts of one endpoint's own answers, which tell slow ones from quick ones. 60 s: a kube-apiserver
+/// gives up a request after that.
+pub(crate) const LONGEST_OF_ENDPOINT: Duration = Duration::from_secs(60);
 
 /// How much of the mean the newest answer is: one part in so many. 32: one long answer does not move it far, and a
 /// cluster that is busy by day and idle by night has another within seconds.
@@ -56,9 +60,10 @@ pub(crate) struct UsualTime {
 }
 
 impl UsualTime {
-    /// Such a request took so long. Of two that end at the same moment one may be forgotten.
-    pub(crate) fn note(&self, took: Duration) {
-        let took = u64::try_from(took.min(LONGEST_USUAL).as_nanos()).unwrap_or(u64::MAX).max(1);
+    /// Such a request took so long, of which no more than `longest` counts. Of two that end at the same moment one may
+    /// be forgotten.
+    pub(crate) fn note(&self, took: Duration, longest: Duration) {
+        let took = u64::try_from(took.min(longest).as_nanos()).unwrap_or(u64::MAX).max(1);
         let mean = match self.mean.load(Ordering::Relaxed) {
             0 => took,
             before => before - before / PARTS_OF_MEAN + took / PARTS_OF_MEAN,
@@ -190,6 +195,17 @@ mod tests {
     }
 
     #[test]
+    fn one_that_takes_half_a_minute_is_no_measure_for_one_that_takes_a_quarter_of_a_second() {
+        let load = |took: Duration, in_flight, refused| {
+            let own = UsualTime::default();
+            (0..100).for_each(|_| own.note(took, LONGEST_OF_ENDPOINT));
+            Load { in_flight, refused, usual: own.get() }
+        };
+        let slow = load(Duration::from_secs(30), 50, 0);
+        assert_eq!(load(Duration::from_millis(260), 0, 100).beside(std::iter::once(slow)), 0);
+    }
+
+    #[test]
     fn what_all_have_refused_speaks_for_none_of_them() {
         let load = |in_flight, refused| Load { in_flight, refused, usual: Duration::ZERO };
         for (refused, by_others, expected) in [
@@ -241,13 +257,13 @@ mod tests {
         let usual = UsualTime::default();
         assert_eq!(usual.get(), Duration::ZERO);
         for _ in 0..100 {
-            usual.note(USUAL);
+            usual.note(USUAL, LONGEST_USUAL);
         }
         assert_eq!(usual.get(), USUAL);
-        usual.note(Duration::from_secs(3_600));
+        usual.note(Duration::from_secs(3_600), LONGEST_USUAL);
         assert!(usual.get() < Duration::from_millis(42), "{:?}", usual.get());
         for _ in 0..500 {
-            usual.note(Duration::from_millis(2));
+            usual.note(Duration::from_millis(2), LONGEST_USUAL);
         }
         let settled = usual.get();
         assert!((Duration::from_micros(1_990)..Duration::from_micros(2_010)).contains(&settled), "{settled:?}");

@@ -18,7 +18,6 @@ use super::send::send;
 use super::whole::{Reserve, seen_whole};
 use crate::asked::attributes;
 use crate::body::Body;
-use crate::counted_clusters::HeldOfSchema;
 use crate::discovery::Otherwise;
 use crate::helm_record::is_record;
 use crate::limits::{self, DELETE_OPTIONS_BYTES_MAX};
@@ -155,11 +154,8 @@ async fn all_let_in(
     clusters: &[Arc<Cluster>],
 ) -> Result<Vec<Arc<AdmittedRequest>>, Refusal> {
     let mut places = Vec::new();
-    let Some(HeldOfSchema::AtClusters(counted)) = request.caller.admitted.get().map(|held| &**held) else {
-        return Ok(places);
-    };
     for cluster in clusters {
-        places.extend(counted.admit(cluster.name()).await?);
+        places.extend(request.caller.place_at(cluster.name()).await?);
     }
     Ok(places)
 }

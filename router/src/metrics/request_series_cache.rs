@@ -95,26 +95,26 @@ impl RequestSeriesCache {
     ) {
         let hash = self.hasher.hash_one((request, code));
         let is_alike = |known: &KnownRequests| known.code == code && *request == known.request;
-        let cleared = {
+        let (cleared, now, has_room) = {
             let known = self.known.read();
             if let Some(known) = known.kinds.find(hash, is_alike) {
                 return known.series.count(took);
             }
-            known.cleared
+            let now = Instant::now();
+            (known.cleared, now, self.has_room(&known, now))
         };
         // Looked for while nobody waits.
         let series = begin();
         series.count(took);
-        let now = Instant::now();
+        if !has_room {
+            return;
+        }
         let mut known = self.known.write();
         // Another thread may have begun it just now, or removed its series.
-        if known.cleared != cleared || known.kinds.find(hash, is_alike).is_some() {
+        if known.cleared != cleared || !self.has_room(&known, now) || known.kinds.find(hash, is_alike).is_some() {
             return;
         }
         let is_full = known.kinds.len() >= self.max;
-        if is_full && known.begun_anew.is_some_and(|begun| now.duration_since(begun) < BEGUN_ANEW_EVERY) {
-            return;
-        }
         let let_go = is_full.then(|| mem::take(&mut known.kinds));
         if is_full {
             known.begun_anew = Some(now);
@@ -124,6 +124,12 @@ impl RequestSeriesCache {
         // Nobody waits while ten thousand are let go.
         drop(known);
         drop(let_go);
+    }
+
+    /// Whether one more is kept now, if need be by beginning anew.
+    fn has_room(&self, known: &Known, now: Instant) -> bool {
+        let lately = |begun| now.saturating_duration_since(begun) < BEGUN_ANEW_EVERY;
+        known.kinds.len() < self.max || !known.begun_anew.is_some_and(lately)
     }
 
     /// Lets go of all kinds: each is looked up once more. For when series are removed, as what is counted at a series

@@ -14,7 +14,7 @@ use http_body_util::{BodyExt, StreamBody};
 use tributary_apimachinery::Partial;
 use tributary_merge::{CompositeResourceVersion, Epochs};
 
-use super::ask::{ListQuery, MemberList};
+use super::ask::{LaterMember, ListQuery, MemberList};
 use super::gather::{GatheredPage, within};
 use super::token::LiveContinueToken;
 use super::write::{Columns, ListForm, LiveListMetadata, LiveListWriter, printer};
@@ -39,7 +39,7 @@ pub(super) struct LiveAnswer {
     /// What was gathered.
     lists: VecDeque<MemberList>,
     /// The members that are asked once it is their turn, and those that are being asked.
-    later: VecDeque<Arc<Cluster>>,
+    later: VecDeque<LaterMember>,
     asked: FuturesOrdered<BoxFuture<'static, Result<MemberList, Refusal>>>,
     /// The one that is being written, and where the cells of its rows stand.
     current: Option<(MemberList, Vec<Option<usize>>)>,
@@ -170,10 +170,15 @@ impl LiveAnswer {
             Some(list) => list,
             None => {
                 while self.asked.len() < AHEAD
-                    && let Some(cluster) = self.later.pop_front()
+                    && let Some(LaterMember { cluster, place }) = self.later.pop_front()
                 {
                     let (question, within) = (self.question.clone(), within(self.partial));
-                    let ask = async move { MemberList::ask(&cluster, &question, None, within, None).await };
+                    let ask = async move {
+                        let list = MemberList::ask(&cluster, &question, None, within, None).await;
+                        // What is read of it keeps the place from here.
+                        drop(place);
+                        list
+                    };
                     self.asked.push_back(ask.boxed());
                 }
                 match self.asked.next().await {

@@ -8,6 +8,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::time::{Duration, timeout};
 use tributary_apimachinery::{Query, RequestInfo, ResourceVersion};
 use tributary_cacher::wire::{ListParser, Part};
+use tributary_flow_control::AdmittedRequest;
 
 use crate::body::{self, Body, WHOLE_BODY_BYTES_MAX};
 use crate::caller::Caller;
@@ -21,6 +22,14 @@ use crate::topology::Cluster;
 
 /// What is read of one member's list before it is its turn to be written, in bytes. What is beyond waits at the member.
 const READ_AHEAD_BYTES: usize = 1 << 20;
+
+/// A member that is asked again once it is its turn, because what it says did not fit.
+pub(super) struct LaterMember {
+    /// The member.
+    pub(super) cluster: Arc<Cluster>,
+    /// The request's place there, which is kept until then: once an answer has begun nothing is refused any more.
+    pub(super) place: Option<Arc<AdmittedRequest>>,
+}
 
 /// What every member is asked.
 #[derive(Clone)]
@@ -47,6 +56,14 @@ impl ListQuery {
         }
         let (info, accept) = (request.info.clone(), HeaderValue::from_static(accept));
         Self { info, query: query.join("&"), limit, accept, caller: request.caller.clone() }
+    }
+
+    /// The request's place at a member, where its schema counts by cluster, to be kept until it is asked again.
+    ///
+    /// # Errors
+    /// 429.
+    pub(super) async fn place_at(&self, cluster: &Cluster) -> Result<Option<Arc<AdmittedRequest>>, Refusal> {
+        self.caller.place_at(cluster.name()).await
     }
 
     /// Asks a member. The answer is a success.

@@ -8,9 +8,10 @@ use futures::{StreamExt, future::BoxFuture};
 use http::HeaderValue;
 use tokio::time::{Duration, Instant};
 use tributary_apimachinery::{ClusterName, Partial};
+use tributary_flow_control::AdmittedRequest;
 use tributary_merge::{CompositeResourceVersion, Epochs};
 
-use super::ask::{ListQuery, MemberList};
+use super::ask::{LaterMember, ListQuery, MemberList};
 use super::token::LiveContinueToken;
 use crate::flow::fair_share::FairShare;
 use crate::flow::holder::Holder;
@@ -50,8 +51,8 @@ pub(super) fn within(partial: Partial) -> Duration {
 pub(super) struct GatheredPage {
     /// What members said, or have begun to say, in their order.
     pub(super) lists: Vec<MemberList>,
-    /// The members that are to be asked again once it is their turn, because what they say did not fit.
-    pub(super) later: Vec<Arc<Cluster>>,
+    /// The members that are to be asked again, in their order.
+    pub(super) later: Vec<LaterMember>,
     pub(super) standings: Vec<(ClusterName, Standing)>,
     /// What members warn of, each text once.
     pub(super) warnings: Vec<(ClusterName, HeaderValue)>,
@@ -100,8 +101,11 @@ impl GatherProgress {
 /// A cluster, and what it said.
 type ListResult = (Arc<Cluster>, Result<MemberList, Refusal>);
 
-/// A cluster, and what it warns of when it is asked whether it will answer.
-type Sounded = (Arc<Cluster>, Result<Vec<HeaderValue>, Refusal>);
+/// What a member that will answer warns of, and the request's place there.
+type Willing = (Vec<HeaderValue>, Option<Arc<AdmittedRequest>>);
+
+/// A cluster, and what it says when it is asked whether it will answer.
+type Sounded = (Arc<Cluster>, Result<Willing, Refusal>);
 
 impl GatheredPage {
     /// A page after that which gave this token.
@@ -198,7 +202,7 @@ impl GatheredPage {
             // Where the last member's own token is not known yet, the next page begins after it unless it says more.
             self.next = behind.next().map(|next| self.token_at(next));
         } else {
-            self.later = behind.cloned().collect();
+            self.later = behind.map(|cluster| LaterMember { cluster: Arc::clone(cluster), place: None }).collect();
         }
         ControlFlow::Break(())
     }
@@ -207,16 +211,16 @@ impl GatheredPage {
     /// begins.
     async fn sound_out(&mut self, gathering: &Gathering<'_>, begun: Instant) -> Result<(), Refusal> {
         let later = std::mem::take(&mut self.later);
-        let asked = later.into_iter().map(|cluster| async move {
+        let asked = later.into_iter().map(|LaterMember { cluster, .. }| async move {
             let said = gathering.sound_out(&cluster).await;
             (cluster, said)
         });
         let asked: Vec<BoxFuture<'_, Sounded>> = asked.map(|asked| Box::pin(asked) as BoxFuture<'_, _>).collect();
         let mut answers = stream::iter(asked).buffered(WINDOW_MAX);
         while let Some((cluster, said)) = answers.next().await {
-            if let Some(warnings) = self.sort_out(&cluster, said, (begun, gathering.partial))? {
+            if let Some((warnings, place)) = self.sort_out(&cluster, said, (begun, gathering.partial))? {
                 self.heard(&cluster, &warnings);
-                self.later.push(cluster);
+                self.later.push(LaterMember { cluster, place });
             }
         }
         Ok(())
@@ -301,8 +305,9 @@ impl Gathering<'_> {
         MemberList::ask(cluster, &self.question, token.as_deref(), within, Some(portion)).await
     }
 
-    async fn sound_out(&self, cluster: &Arc<Cluster>) -> Result<Vec<HeaderValue>, Refusal> {
-        MemberList::sound_out(cluster, &self.question, within(self.partial)).await
+    async fn sound_out(&self, cluster: &Arc<Cluster>) -> Result<Willing, Refusal> {
+        let place = self.question.place_at(cluster).await?;
+        Ok((MemberList::sound_out(cluster, &self.question, within(self.partial)).await?, place))
     }
 }
 
