@@ -539,7 +539,8 @@ async fn a_member_that_names_too_many_subjects_is_unknown_and_no_other() {
     }
     let problem = async || fixture.router.report().await.clusters[1].rights_problem.clone();
     until(async || problem().await.is_some_and(|why| why.contains("name more than 250000 subjects"))).await;
-    assert_eq!(items(&ann.get(ALL).await.ok()), ["a/one-a", "a/two-a", "a/one-a", "a/two-a"]);
+    // A busy machine is so long about a quarter of a million names that the others may count as silent for a moment.
+    until(async || items(&ann.get(ALL).await.ok()) == ["a/one-a", "a/two-a", "a/one-a", "a/two-a"]).await;
     assert!(!ann.get(ALL).await.warnings().is_empty());
     // Two bindings fewer are few enough, with what users are given besides.
     for name in ["many-0", "many-1"] {
