@@ -27,7 +27,6 @@ use crate::refusal::{LimitRefusal, Refusal};
 use crate::response::compression::{Gzip, THRESHOLD_BYTES};
 use crate::response::indent::Indent;
 use crate::response::{self, FRAME_BYTES};
-use crate::topology::Cluster;
 
 /// How many members are asked at once for what is written as it comes: one is written, the next has begun to answer.
 const AHEAD: usize = 2;
