@@ -213,9 +213,9 @@ impl Caller {
         }
     }
 
-    /// The place of the request at a cluster, where its schema counts by cluster: the one that it has there, or one that
-    /// it is let in to. Whoever asks a cluster again, and is not to be refused then, keeps it meanwhile. `None` where
-    /// there is nothing to keep.
+    /// The place of the request at a cluster, where its schema counts by cluster: the one that it has there, or one
+    /// that it is let in to. Whoever asks a cluster again, and is not to be refused then, keeps it meanwhile. `None`
+    /// where there is nothing to keep.
     ///
     /// Cancel: nothing is left behind.
     ///

@@ -13,8 +13,8 @@ use tokio::time::{Duration, Instant};
 
 use crate::pool::LaneKind;
 
-/// The longest that counts as usual of a cluster. 1 s: what Kubernetes promises of 99 of 100 requests for one object; what takes
-/// longer is one client's large list, or a webhook.
+/// The longest that counts as usual of a cluster. 1 s: what Kubernetes promises of 99 of 100 requests for one object;
+/// what takes longer is one client's large list, or a webhook.
 pub(crate) const LONGEST_USUAL: Duration = Duration::from_secs(1);
 
 /// The longest that counts of one endpoint's own answers, which tell slow ones from quick ones. 60 s: a kube-apiserver

@@ -58,8 +58,8 @@ async fn what_a_webhook_denies_is_not_shown_and_what_it_lets_pass_is() {
     assert_eq!(items(&ann.get(ALL).await.ok()).len(), 4, "all of a");
     assert_eq!(shown(&root, ALL).await, ["one-b", "one-b", "two-b", "two-b"]);
     assert_eq!(root.get(&format!("{SHOP}/one-b")).await.code, 200);
-    // What the member said is not asked again, of whomever it was; nor are clusters asked whose roles decide. Samples of
-    // all are, before and now and then.
+    // What the member said is not asked again, of whomever it was; nor are clusters asked whose roles decide. Samples
+    // of all are, before and now and then.
     let anew = at_once(async {
         chains.iter().for_each(|chain| drop(chain.reviewed()));
         for path in [ALL, SHOP] {

@@ -22,8 +22,8 @@ use tributary_e2e::{HttpClient, HttpResponse, TestCluster, Tributary, guard, nam
 /// From one request to the next: 200 a second.
 const PERIOD: Duration = Duration::from_millis(5);
 
-/// How many are under way at most: a client that is asked to send more than the machine can answer waits, as it would have
-/// its share refused otherwise. On a machine that keeps up there are a handful.
+/// How many are under way at most: a client that is asked to send more than the machine can answer waits, as it would
+/// have its share refused otherwise. On a machine that keeps up there are a handful.
 const AT_ONCE_MAX: usize = 256;
 
 /// Of so many requests one writes.
