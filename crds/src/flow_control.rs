@@ -61,7 +61,7 @@ pub struct MaxRequestsInflight {
     /// How many; 0 refuses all, those that last, too.
     #[schemars(with = "i32", range(min = 0, max = 1_000_000))]
     pub max: u32,
-    /// Whether what lasts (watches, exec, port-forward, logs that are followed) takes a place like any other request,
+    /// Whether what lasts (watches, exec, attach, port-forward, logs, what is proxied) takes a place like any other request,
     /// as long as it lasts. Otherwise it is let in, and counted apart.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub count_long_running: bool,

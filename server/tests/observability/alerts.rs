@@ -59,7 +59,7 @@ pub(crate) const ALERTS: &[Alert] = &[
         severity: "warning",
         summary: "Clients of {{ $labels.resource }} list anew again and again.",
         description: "Their versions are older than what is remembered (410): they read too slowly, or there is too \
-                      little history (--max-history-bytes).",
+                      little history (--history-bytes).",
     },
     Alert {
         name: "TributaryErrors",
