@@ -45,6 +45,7 @@ mod tests {
             assert_eq!(passes_no_policies(path), expected, "{path}");
         }
     }
+
     #[test]
     fn what_begins_as_a_path_of_its_own_may_be_another() {
         for (beginning, expected) in [

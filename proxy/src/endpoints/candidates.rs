@@ -107,6 +107,10 @@ impl<'a> Candidates<'a> {
     /// The place of the endpoint with the least to do, of those that may be asked. One against which something is known
     /// is the last choice: where all are, the least loaded of them is asked as before.
     fn best(&self, turn: usize, usual: Duration) -> Option<usize> {
+        // Most clusters have one, which is neither compared nor held back.
+        if let [only] = self.left[..] {
+            return self.wanted.may_be_asked_of(only).then_some(0);
+        }
         let (count, now) = (self.left.len(), Instant::now());
         let places = (0..count).map(|step| turn.wrapping_add(step) % count);
         let asked = places.filter(|at| self.wanted.may_be_asked_of(self.left[*at]));
