@@ -286,6 +286,16 @@ pub enum ForwardError {
         /// What to do about it: it names the field of the configuration that has the credentials.
         remedy: &'static str,
     },
+    /// The member answered 401 to credentials of ours that were replaced meanwhile, or that it knows by now. A 401 is
+    /// given before anything is carried out.
+    #[error(
+        "cluster {cluster} did not know this endpoint's own credentials for a moment (401 Unauthorized): they were \
+         replaced, or are new there; the request was not carried out: try again"
+    )]
+    UnknownForNow {
+        /// The cluster.
+        cluster: ClusterName,
+    },
 }
 
 impl ForwardError {
@@ -315,7 +325,8 @@ impl ForwardError {
             | Self::HeadTimeout { cluster, .. }
             | Self::Redirect { cluster, .. }
             | Self::BadUpgrade { cluster, .. }
-            | Self::Unauthorized { cluster, .. } => cluster,
+            | Self::Unauthorized { cluster, .. }
+            | Self::UnknownForNow { cluster } => cluster,
         }
     }
 
@@ -331,7 +342,8 @@ impl ForwardError {
             | Self::DialTimeout { .. }
             | Self::NoEndpoint { .. }
             | Self::Unreachable { .. }
-            | Self::Credentials { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            | Self::Credentials { .. }
+            | Self::UnknownForNow { .. } => StatusCode::SERVICE_UNAVAILABLE,
             Self::Send { sent: Sent::No, .. } => StatusCode::SERVICE_UNAVAILABLE,
             Self::Full { .. } => StatusCode::TOO_MANY_REQUESTS,
             Self::HeadTimeout { .. } => StatusCode::GATEWAY_TIMEOUT,

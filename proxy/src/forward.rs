@@ -91,7 +91,10 @@ pub(crate) async fn forward(
         if response.status() != StatusCode::UNAUTHORIZED || user.is_a_clients {
             return member.finish(response);
         }
-        let about = Box::pin(member.about_answer(&credentials, &mut response)).await;
+        let mut about = Box::pin(member.about_answer(&credentials, &mut response)).await;
+        if about == About::Others && Box::pin(replay.is_unknown_sender(&mut response)).await {
+            about = About::Before;
+        }
         let renewed = match about {
             About::Others => return member.finish(response),
             About::Us => Box::pin(user.credentials.renew_after_unauthorized(&credentials)).await,
@@ -110,7 +113,9 @@ pub(crate) async fn forward(
                     user = now;
                 }
             }
-            None if about == About::Before => return member.finish(response),
+            None if about == About::Before => {
+                return Err(ForwardError::UnknownForNow { cluster: member.name.clone() });
+            }
             None => {
                 let (cluster, remedy) = (member.name.clone(), user.credentials.remedy());
                 return Err(ForwardError::Unauthorized { cluster, remedy });

@@ -11,8 +11,12 @@
 
 use std::sync::Arc;
 
-use http::{Response, StatusCode, Uri};
+use http::header::CONTENT_LENGTH;
+use http::{Method, Response, StatusCode, Uri};
+use http_body_util::BodyExt as _;
 use tokio::time::{Duration, Instant, timeout};
+use tributary_apimachinery::RequestInfo;
+use tributary_apimachinery::body::{self, Body};
 
 use crate::credentials::Current;
 use crate::credentials::last_question::LastCheck;
@@ -29,12 +33,19 @@ const OWN_WITHIN: Duration = Duration::from_secs(10);
 /// request costs it one question a second.
 const BELIEVED_FOR: Duration = Duration::from_secs(1);
 
+/// The longest answer that is looked into. kube-apiserver's own 401 has 129 bytes as JSON.
+const OWN_BYTES_MAX: usize = 512;
+
+/// What kube-apiserver's own 401 has, as JSON, YAML and protobuf (`Unauthorized` in apiserver's
+/// `pkg/endpoints/filters/authentication.go`). What admission refuses with 401 has a text that says so.
+const OWN_WORDS: [&[u8]; 3] = [br#""message":"Unauthorized""#, b"message: Unauthorized", b"\x1a\x0cUnauthorized"];
+
 /// Whom a 401 is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum About {
     /// The member rejects the credentials that the request was sent with.
     Us,
-    /// Those were replaced meanwhile, so it cannot be told.
+    /// The member did not know them, and does now; or they were replaced meanwhile, so that it cannot be told.
     Before,
     /// Somebody behind the member: the answer is the client's.
     Others,
@@ -49,6 +60,28 @@ pub(crate) fn note_endpoint<B>(response: &mut Response<B>, endpoint: &Arc<Endpoi
     if response.status() == StatusCode::UNAUTHORIZED {
         response.extensions_mut().insert(GivenBy(Arc::clone(endpoint)));
     }
+}
+
+/// Whether a 401 says that a kube-apiserver did not know who asked, whatever it knows now: to a path that it answers
+/// itself, and in its own words. Of several kube-apiservers each hears of a new token in its own time, and accepts it a
+/// moment after it has rejected it. The answer is left as it is.
+///
+/// Cancel: the answer's body is lost.
+pub(crate) async fn is_of_kube_apiserver(method: &Method, uri: &Uri, response: &mut Response<Body>) -> bool {
+    let is_own_path = RequestInfo::parse(method.as_str(), uri.path(), uri.query()).is_ok_and(|info| {
+        info.resource().is_some_and(|request| request.resource.is_built_in() && !request.is_opaque())
+    });
+    let length = response.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    if !is_own_path || length.is_none_or(|length| length > OWN_BYTES_MAX) {
+        return false;
+    }
+    let body = std::mem::replace(response.body_mut(), body::empty());
+    // What breaks off is nobody's words.
+    let Ok(Ok(read)) = timeout(OWN_WITHIN, body.collect()).await else { return true };
+    let read = read.to_bytes();
+    let is_own = OWN_WORDS.iter().any(|words| read.windows(words.len()).any(|part| part == *words));
+    *response.body_mut() = body::full(read);
+    is_own
 }
 
 impl ClientInner {

@@ -13,7 +13,7 @@ use tributary_apimachinery::permit::RequestPermit;
 use tributary_apimachinery::{Permit, explain};
 
 use crate::credentials::Current;
-use crate::credentials::unauthorized::note_endpoint;
+use crate::credentials::unauthorized::{is_of_kube_apiserver, note_endpoint};
 use crate::credentials::user::MemberUser;
 use crate::endpoints::candidates::Tried;
 use crate::endpoints::destination::Destination;
@@ -73,6 +73,11 @@ impl Replay {
     /// Whether sending it twice does no more than sending it once.
     pub(crate) fn is_idempotent(&self) -> bool {
         self.body.is_none() && matches!(self.method, Method::GET | Method::HEAD)
+    }
+
+    /// Whether a 401 to the request says that a kube-apiserver did not know who asked.
+    pub(crate) async fn is_unknown_sender(&self, response: &mut Response<Body>) -> bool {
+        is_of_kube_apiserver(&self.method, &self.uri, response).await
     }
 
     /// The request once more; `None` where its body cannot be had again.

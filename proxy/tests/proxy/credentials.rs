@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -216,13 +216,59 @@ async fn a_401_to_a_token_that_was_replaced_meanwhile_is_tried_again_where_that_
     let client = member::connect(config.clone(), tuning.clone()).await;
     let response = client.forward(get("/api/v1/pods"), RequestIdentity::Member).await.unwrap();
     assert_eq!(response.status(), StatusCode::OK);
-    // A body is not sent twice: the client is told what the member said.
+    // A body is not sent twice. The client is not told that nobody knows it, for it is not meant: it is to come again.
     std::fs::write(&path, "old").unwrap();
     let client = member::connect(config, tuning).await;
     let post = Request::post("/api/v1/pods").body(member::full("{}")).unwrap();
-    let response = client.forward(post, RequestIdentity::Member).await.unwrap();
-    assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
+    let error = client.forward(post, RequestIdentity::Member).await.map(|answer| answer.status()).unwrap_err();
+    assert!(matches!(error, ForwardError::UnknownForNow { .. }), "{error}");
+    assert_eq!(error.status_code(), StatusCode::SERVICE_UNAVAILABLE);
     assert!(client.reachability().borrow().is_reachable());
+}
+
+/// Of two kube-apiservers one may hear of a new token a moment later: it rejects it once, and then knows it.
+#[tokio::test]
+async fn a_401_of_a_kube_apiserver_that_knows_us_by_now_is_no_clients() {
+    let rejects = Arc::new(AtomicBool::new(false));
+    let once = rejects.clone();
+    let member = Member::start(Options::default(), move |seen, _| {
+        let is_rejected = seen.uri.path() != "/api" && once.swap(false, Ordering::SeqCst);
+        async move {
+            match (is_rejected, seen.uri.path()) {
+                (true, _) => text(StatusCode::UNAUTHORIZED, KUBERNETES_401.to_owned()),
+                (false, "/api/v1/namespaces/denied/configmaps") => {
+                    let said = "admission webhook \"x\" denied the request: Unauthorized";
+                    text(
+                        StatusCode::UNAUTHORIZED,
+                        KUBERNETES_401.replace("message\":\"Unauthorized", &format!("message\":\"{said}")),
+                    )
+                }
+                (false, _) => text(StatusCode::OK, "welcome".to_owned()),
+            }
+        }
+    })
+    .await;
+    let mut config = member.config();
+    config.auth_info.token = Some("mine".to_owned().into());
+    let client = member::connect(config, quick()).await;
+    let maps = |namespace: &str| format!("/api/v1/namespaces/{namespace}/configmaps");
+    let post = |namespace: &str| Request::post(maps(namespace)).body(member::full("{}")).unwrap();
+
+    rejects.store(true, Ordering::SeqCst);
+    let read = client.forward(get(&maps("n")), RequestIdentity::Member).await.unwrap();
+    assert_eq!(read.status(), StatusCode::OK, "a read is sent again");
+    rejects.store(true, Ordering::SeqCst);
+    let error = client.forward(post("n"), RequestIdentity::Member).await.map(|answer| answer.status()).unwrap_err();
+    assert!(matches!(error, ForwardError::UnknownForNow { .. }), "{error}");
+    assert!(client.reachability().borrow().is_reachable());
+    // What admission refuses so is the client's.
+    let denied = client.forward(post("denied"), RequestIdentity::Member).await.unwrap();
+    assert_eq!(denied.status(), StatusCode::UNAUTHORIZED);
+    assert!(member::read(denied).await.contains("admission webhook"));
+    // And so is what somebody behind it says.
+    rejects.store(true, Ordering::SeqCst);
+    let log = client.forward(get("/api/v1/namespaces/n/pods/p/log"), RequestIdentity::Member).await.unwrap();
+    assert_eq!((log.status(), member::read(log).await), (StatusCode::UNAUTHORIZED, KUBERNETES_401.to_owned()));
 }
 
 /// A read is sent again with what the plugin gives after a 401, unless it ran a moment ago.
