@@ -259,6 +259,36 @@ mod tests {
     }
 
     #[test]
+    fn a_member_names_nobody_for_whom_others_vouch() {
+        let a = || cluster("a");
+        let robot = "system:serviceaccount:n:robot";
+        let known = "system:authenticated";
+        for (reach, name, groups, expected) in [
+            (Reach::Everywhere, "ann", &["dev", known][..], ("ann", &["dev", known][..])),
+            (Reach::EverywhereFrom(a()), "ann", &["dev"], ("ann", &["dev"])),
+            (Reach::Member(a()), "ann", &["dev", known], ("", &[known])),
+            (
+                Reach::Member(a()),
+                robot,
+                &["system:serviceaccounts", known],
+                (robot, &["system:serviceaccounts", known]),
+            ),
+            (Reach::Member(a()), robot, &["dev", known], (robot, &[known])),
+            (Reach::Member(a()), "system:node:n", &["system:nodes", "system:masters"], ("", &[])),
+            (Reach::Everywhere, robot, &[known], ("", &[known])),
+        ] {
+            let authority = Authority { verifier: "test".into(), reach };
+            let who = user(name, groups);
+            let (name, groups) = identity_beyond_member(&who, &authority);
+            assert_eq!(
+                (name, groups.iter().map(String::as_str).collect()),
+                (expected.0, expected.1.to_vec()),
+                "{who:?}"
+            );
+        }
+    }
+
+    #[test]
     fn whom_a_member_vouches_for_is_nobody_in_another() {
         let authority = Authority { verifier: "a".into(), reach: Reach::Member(cluster("a")) };
         let sent = identity_for(&user("ann", &[]), &authority, &cluster("b"), &MemberRules::default());

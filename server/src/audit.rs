@@ -14,7 +14,6 @@ mod emission;
 mod error;
 mod id;
 mod log;
-mod lowering;
 mod metrics;
 mod received;
 mod sinks;
