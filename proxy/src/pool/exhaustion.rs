@@ -17,7 +17,9 @@ const ANY_PORT: u16 = 9;
 /// What is used up here, and what to do about it; both go into a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Exhaustion {
+    /// What there is no more of, as a clause: `this machine has no memory for it`.
     pub(crate) what: &'static str,
+    /// What an operator may do about it, in the imperative: `raise fs.file-max`.
     pub(crate) remedy: &'static str,
 }
 

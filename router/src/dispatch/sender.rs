@@ -18,7 +18,9 @@ use tributary_policy::DispatchAttributes;
 /// A name and groups, as rules match them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PolicyUser {
+    /// The name; empty where it does not count.
     pub(crate) name: String,
+    /// The groups that count.
     pub(crate) groups: Vec<String>,
 }
 
@@ -44,8 +46,10 @@ impl Sender {
 /// A request as policies look at it: as each of the users that its [`Sender`] is.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked<'a> {
+    /// As [`Sender::acting`].
     pub(crate) acting: DispatchAttributes<'a>,
+    /// As [`Sender::authenticated`].
     pub(crate) authenticated: Option<DispatchAttributes<'a>>,
-    /// `None` also where the policies choose nothing for it.
+    /// As [`Sender::counted`]; `None` also where the policies choose nothing for it.
     pub(crate) counted: Option<DispatchAttributes<'a>>,
 }

@@ -77,11 +77,17 @@ impl Sender {
 
 /// What a request asks for, as far as it is written.
 struct Asked {
+    /// The verb, in the words of RBAC.
     verb: Verb,
+    /// How long its answer may take.
     class: RequestClass,
+    /// `resource.group`, with `/subresource` where there is one; empty where it is for no resource.
     resource: Text<'static>,
+    /// The namespace; empty where there is none.
     namespace: Text<'static>,
+    /// The object's name; empty where it names none.
     name: Text<'static>,
+    /// The cluster that its path or host names.
     cluster: Option<ClusterName>,
 }
 

@@ -90,8 +90,11 @@ fn user_of(name: &str, groups: &[String]) -> (UserInfo, bool) {
 
 /// A cluster that has said what it serves.
 struct Asked<'a> {
+    /// What the configuration says of it.
     cluster: &'a ClusterSpec,
+    /// The way to ask it.
     member: Member,
+    /// The resources that it serves.
     served: Served,
 }
 
