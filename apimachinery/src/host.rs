@@ -130,6 +130,12 @@ impl fmt::Display for Host {
     }
 }
 
+/// The host of a URL as sockets and TLS take it: an address of IPv6 without the brackets that it has in a URL (RFC 3986,
+/// 3.2.2), everything else as it is.
+pub fn without_brackets(host: &str) -> &str {
+    host.strip_prefix('[').and_then(|address| address.strip_suffix(']')).unwrap_or(host)
+}
+
 fn name(text: &str) -> Result<HostName, InvalidHost> {
     let labels = || text.split('.');
     if text.is_empty() || text.len() > HostName::LENGTH_MAX || labels().any(|it| it.len() > HostName::LABEL_MAX) {
@@ -207,6 +213,21 @@ mod tests {
         ] {
             let host = Host::of_authority(text).map(|host| host.to_string());
             assert_eq!(host, expected.map(str::to_owned), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn an_address_in_brackets_is_taken_out_of_them() {
+        for (host, expected) in [
+            ("[::1]", "::1"),
+            ("[2001:db8::1]", "2001:db8::1"),
+            ("::1", "::1"),
+            ("eu.example.com", "eu.example.com"),
+            ("10.0.0.1", "10.0.0.1"),
+            ("[::1", "[::1"),
+            ("", ""),
+        ] {
+            assert_eq!(without_brackets(host), expected, "{host:?}");
         }
     }
 

@@ -65,7 +65,7 @@ pub use collection_version::CollectionVersion;
 pub use dns_name::{dns_subdomain_errors, is_dns_subdomain, is_namespace_name};
 pub use explain::explain;
 pub use filter::{ClusterSelector, Filter};
-pub use host::{Host, HostName, InvalidHost};
+pub use host::{Host, HostName, InvalidHost, without_brackets};
 pub use mount::Mount;
 pub use object::decode::ObjectDecoder;
 pub use object::decode_error::ObjectDecodeError;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::Uri;
 use http::uri::{Authority, PathAndQuery, Scheme};
-use tributary_apimachinery::ClusterName;
+use tributary_apimachinery::{ClusterName, without_brackets};
 
 use crate::error::ConnectError;
 
@@ -110,7 +110,7 @@ impl ServerUrl {
 
     /// The host without port and without an IPv6 address's brackets, as TLS wants it.
     pub(crate) fn host(&self) -> &str {
-        self.authority.host().trim_start_matches('[').trim_end_matches(']')
+        without_brackets(self.authority.host())
     }
 
     pub(crate) fn authority(&self) -> &Authority {

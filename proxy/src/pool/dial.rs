@@ -13,8 +13,8 @@ use tokio::time::{Duration, Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 use tower::util::BoxCloneSyncService;
 use tower::{Service, ServiceExt};
-use tributary_apimachinery::ClusterName;
 use tributary_apimachinery::body::{Body, BoxError};
+use tributary_apimachinery::{ClusterName, without_brackets};
 
 use crate::credentials::Current;
 use crate::credentials::certificate::Certificate;
@@ -376,10 +376,6 @@ impl std::fmt::Display for OneLine {
 }
 
 impl std::error::Error for OneLine {}
-
-fn without_brackets(host: &str) -> &str {
-    host.trim_start_matches('[').trim_end_matches(']')
-}
 
 /// A connector that goes through the proxy, if there is one.
 fn connector(proxy: Option<&Uri>) -> Result<Connector, &'static str> {

@@ -9,6 +9,7 @@ use std::str::FromStr;
 use anyhow::ensure;
 use clap::Args;
 use http::Uri;
+use tributary_apimachinery::without_brackets;
 use tributary_flow_control::Replicas;
 
 /// How many replicas share each limit of flow control, and where the others are.
@@ -83,7 +84,7 @@ pub struct PeerUrl(Uri);
 impl PeerUrl {
     /// The host: a name, or an address without brackets. It is what the certificates there have to be for.
     pub fn host(&self) -> &str {
-        self.0.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']')
+        without_brackets(self.0.host().unwrap_or_default())
     }
 
     /// The port.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use http::Uri;
 use hyper_util::client::proxy::matcher::Matcher;
+use tributary_apimachinery::without_brackets;
 
 /// Which proxies a cluster's servers are reached through.
 #[derive(Clone, Debug)]
@@ -55,7 +56,7 @@ impl Proxies {
 
 /// Whether a URL's host is this machine.
 pub(super) fn is_loopback(host: &str) -> bool {
-    let address = || host.trim_matches(['[', ']']).parse::<IpAddr>();
+    let address = || without_brackets(host).parse::<IpAddr>();
     host.eq_ignore_ascii_case("localhost") || address().is_ok_and(|address| address.to_canonical().is_loopback())
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::MissedTickBehavior;
-use tributary_apimachinery::{ClusterName, or_never};
+use tributary_apimachinery::{ClusterName, or_never, without_brackets};
 use tributary_router::Router;
 
 use super::clients::SharedClients;
@@ -319,7 +319,7 @@ impl Running {
 /// Refuses a cluster that is this endpoint: each of its requests would come back for ever.
 fn different_from(address: SocketAddr, hosts: &HostTable, clusters: &[ClusterSpec]) -> anyhow::Result<()> {
     let leads_here = |server: &http::Uri| {
-        let host = server.host().unwrap_or_default().trim_matches(['[', ']']);
+        let host = without_brackets(server.host().unwrap_or_default());
         let named = host.parse().is_ok_and(|host| hosts.has(&host));
         let same_host = named || host == "localhost" || host.parse() == Ok(address.ip());
         same_host && server.port_u16() == Some(address.port())
