@@ -86,7 +86,9 @@ pub use policy::resource_pattern::{InvalidResourcePattern, ResourcePattern};
 pub use poll_round::{PollRound, PollSide};
 pub use query::Query;
 pub use request_info::requested_resource::RequestedResource;
-pub use request_info::{RequestClass, RequestInfo, RequestTarget, ResourceRequest, Verb, is_path_segment_name};
+pub use request_info::{
+    METHODS, RequestClass, RequestInfo, RequestTarget, ResourceRequest, Verb, is_path_segment_name,
+};
 pub use resource::{GroupVersion, GroupVersionResource};
 pub use resource_version::{InvalidResourceVersion, ResourceVersion};
 pub use selectable_fields::selectable_fields;

@@ -347,8 +347,8 @@ pub fn is_path_segment_name(name: &str) -> bool {
     !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '%'])
 }
 
-/// HTTP's methods, each with the verb of a request for no resource that has it.
-const METHODS: [(&str, &str); 9] = [
+/// HTTP's methods (RFC 9110, 9.3, and PATCH of RFC 5789), each with the verb of a request for no resource that has it.
+pub const METHODS: [(&str, &str); 9] = [
     ("GET", "get"),
     ("HEAD", "head"),
     ("POST", "post"),

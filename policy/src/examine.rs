@@ -2,7 +2,7 @@
 
 mod fields;
 
-use tributary_apimachinery::Verb;
+use tributary_apimachinery::{METHODS, Verb};
 
 use crate::connections::MissedConnections;
 use crate::explanation::Field;
@@ -21,7 +21,9 @@ fn resource_verbs() -> [&'static str; 8] {
 }
 
 /// Verbs of requests for no resource: methods in lower case.
-const METHODS: [&str; 9] = ["get", "head", "post", "put", "patch", "delete", "options", "connect", "trace"];
+fn path_verbs() -> [&'static str; METHODS.len()] {
+    METHODS.map(|(_, verb)| verb)
+}
 
 /// Whose policies they are: what comes in elsewhere they are never asked about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -147,10 +149,10 @@ fn whole_rule(rule: &Rule, place: Place, findings: &mut Findings) {
                        resources never match; add it";
         findings.error(path(Field::Verbs), message);
     }
-    if matcher.takes_paths() && !has_verb(&METHODS) {
+    if matcher.takes_paths() && !has_verb(&path_verbs()) {
         let message = format!(
             "has no verb of requests for no resource, so the rule's nonResourceURLs never match; add one of {}",
-            METHODS.join(", ")
+            path_verbs().join(", ")
         );
         findings.error(path(Field::Verbs), message);
     }

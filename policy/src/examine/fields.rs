@@ -1,6 +1,6 @@
 //! One field of a rule by itself.
 
-use super::{Findings, METHODS, PolicyScope, resource_verbs};
+use super::{Findings, PolicyScope, path_verbs, resource_verbs};
 use crate::explanation::Field;
 use crate::own_paths::{all_below_pass_no_policies, passes_no_policies};
 use crate::place::Place;
@@ -139,7 +139,7 @@ pub(super) fn is_verb(entry: &str) -> bool {
 }
 
 fn verb(entry: &str) -> Option<String> {
-    let is_known = |verb: &str| resource_verbs().contains(&verb) || METHODS.contains(&verb);
+    let is_known = |verb: &str| resource_verbs().contains(&verb) || path_verbs().contains(&verb);
     if is_known(entry) {
         return None;
     }
@@ -149,7 +149,7 @@ fn verb(entry: &str) -> Option<String> {
         false => format!(
             "allowed are {}, for requests for no resource {}, and \"*\"",
             resource_verbs().join(", "),
-            METHODS.join(", ")
+            path_verbs().join(", ")
         ),
     };
     Some(format!("is no verb of any request, so it never matches; {remedy}"))

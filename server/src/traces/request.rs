@@ -9,6 +9,7 @@ use opentelemetry::trace::{SpanContext, SpanId, SpanKind, Status, TraceFlags, Tr
 use opentelemetry::{InstrumentationScope, KeyValue};
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 use tokio::time::Instant;
+use tributary_apimachinery::METHODS;
 use tributary_router::{RequestReading, RequestTrace, TraceContext, TracedStage};
 
 use super::parent::Parent;
@@ -58,8 +59,7 @@ impl Tracer {
 
 /// A method as OpenTelemetry names it: those that nobody knows are one, or clients would make names without end.
 fn known(method: &Method) -> &'static str {
-    let known = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE"];
-    known.into_iter().find(|known| *known == method.as_str()).unwrap_or("_OTHER")
+    METHODS.into_iter().map(|(known, _)| known).find(|known| *known == method.as_str()).unwrap_or("_OTHER")
 }
 
 impl Traced {
