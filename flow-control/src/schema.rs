@@ -37,13 +37,27 @@ impl SchemaKind {
         }
     }
 
+    /// What makes a key, as [`Limited::by`]. Empty where nothing is limited.
+    pub fn by(&self) -> &[Dimension] {
+        match self {
+            Self::Exempt => &[],
+            Self::MaxRequestsInflight(limited) => &limited.by,
+            Self::TokenBucket(limited) => &limited.by,
+        }
+    }
+
+    /// Who may wait for how long, as [`Limited::queueing`]. `None` where nothing is limited: then nobody has to.
+    pub fn queueing(&self) -> Option<Queueing> {
+        match self {
+            Self::Exempt => None,
+            Self::MaxRequestsInflight(limited) => limited.queueing,
+            Self::TokenBucket(limited) => limited.queueing,
+        }
+    }
+
     /// Whether each of several keys has the limit, and not all requests one together.
     pub fn is_of_each_key(&self) -> bool {
-        match self {
-            Self::Exempt => false,
-            Self::MaxRequestsInflight(limited) => !limited.by.is_empty(),
-            Self::TokenBucket(limited) => !limited.by.is_empty(),
-        }
+        !self.by().is_empty()
     }
 }
 
@@ -106,6 +120,31 @@ impl Default for Queueing {
             deck: Deck::default(),
             length: const { NonZeroU16::new(50).expect("not zero") },
             wait_max: Duration::from_secs(1),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_kinds_have_in_common_is_asked_of_each_alike() {
+        let by = [Dimension::User, Dimension::Cluster];
+        let queueing = Some(Queueing::default());
+        let slots = MaxRequestsInflight { max: 1, count_long_running: false };
+        let tokens = TokenBucket { qps: NonZeroU32::MIN, burst: NonZeroU32::MIN };
+        for kind in [
+            SchemaKind::MaxRequestsInflight(Limited { limit: slots, by: by.to_vec(), queueing }),
+            SchemaKind::TokenBucket(Limited { limit: tokens, by: by.to_vec(), queueing }),
+        ] {
+            assert_eq!((kind.amount(), kind.by(), kind.queueing()), (Some(1), &by[..], queueing), "{kind:?}");
+            assert!(kind.is_of_each_key(), "{kind:?}");
+        }
+        let shared = SchemaKind::TokenBucket(Limited { limit: tokens, by: Vec::new(), queueing: None });
+        for (kind, amount) in [(SchemaKind::Exempt, None), (shared, Some(1))] {
+            assert_eq!((kind.amount(), kind.queueing()), (amount, None), "{kind:?}");
+            assert!(kind.by().is_empty() && !kind.is_of_each_key(), "{kind:?}");
         }
     }
 }

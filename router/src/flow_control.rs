@@ -18,7 +18,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use tributary_apimachinery::{ClusterName, Permit, RequestInfo};
 use tributary_authentication::Reach;
 use tributary_flow_control::{
-    Dimension, DuplicateSchema, Flow, FlowControl, GovernedSchema, REFUSAL_REASONS, Schema, SchemaKind, SchemaUsage,
+    Dimension, DuplicateSchema, Flow, FlowControl, GovernedSchema, REFUSAL_REASONS, Schema, SchemaUsage,
 };
 
 use crate::caller::{Caller, User};
@@ -223,12 +223,7 @@ impl GovernedPlace {
 
 /// Whether a schema has requests wait for each cluster.
 fn waits_by_cluster(schema: &Schema) -> bool {
-    let (by, queueing) = match &schema.kind {
-        SchemaKind::Exempt => return false,
-        SchemaKind::MaxRequestsInflight(limited) => (&limited.by, limited.queueing),
-        SchemaKind::TokenBucket(limited) => (&limited.by, limited.queueing),
-    };
-    queueing.is_some() && by.contains(&Dimension::Cluster)
+    schema.kind.queueing().is_some() && schema.kind.by().contains(&Dimension::Cluster)
 }
 
 /// How a schema is told.
@@ -419,7 +414,7 @@ pub(crate) fn testing_attributes() -> tributary_flow_control::Attributes<'static
 mod tests {
     use http::HeaderMap;
     use tributary_apimachinery::permit::TunnelPermit;
-    use tributary_flow_control::{Limited, MaxRequestsInflight};
+    use tributary_flow_control::{Limited, MaxRequestsInflight, SchemaKind};
 
     use super::*;
     use crate::negotiate::Preferences;
