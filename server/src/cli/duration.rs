@@ -67,23 +67,30 @@ mod tests {
 
     /// Whoever knows the form that one flag takes knows that of the others.
     #[test]
-    fn all_flags_of_serve_that_take_a_duration_take_both_forms() {
+    fn all_flags_that_take_a_duration_take_both_forms() {
         let program = Cli::command();
-        let serve = program.find_subcommand("serve").unwrap();
         // Of seconds alone there is none.
         let is_of_time = |argument: &&clap::Arg| {
             let names = argument.get_value_names().unwrap_or_default();
             names.iter().any(|name| matches!(name.as_str(), "DURATION" | "SECONDS"))
         };
-        let flags: Vec<_> = serve.get_arguments().filter(is_of_time).filter_map(clap::Arg::get_long).collect();
-        assert_eq!(flags.len(), 9, "{flags:?}");
-        for flag in flags {
-            for value in ["90", "90s", "1m30s"] {
-                let line = Cli::try_parse_from(["tributary", "serve", &format!("--{flag}={value}")]);
-                assert!(matches!(line.map(|line| line.command), Ok(Command::Serve(_))), "--{flag}={value}");
+        for (command, expected, values) in [
+            ("tributary serve", 9, ["90", "90s", "1m30s"]),
+            ("tributary join eu --config=x", 1, ["5400", "5400s", "1h30m"]),
+        ] {
+            let name = command.split(' ').nth(1).unwrap();
+            let flags = program.find_subcommand(name).unwrap().get_arguments().filter(is_of_time);
+            let flags: Vec<_> = flags.filter_map(clap::Arg::get_long).collect();
+            assert_eq!(flags.len(), expected, "{flags:?}");
+            for flag in flags {
+                let read = |value: &str| Cli::try_parse_from(format!("{command} --{flag}={value}").split(' '));
+                for value in values {
+                    let line = read(value).map(|line| line.command);
+                    assert!(matches!(line, Ok(Command::Serve(_) | Command::Join(_))), "{command} --{flag}={value}");
+                }
+                let error = read("soon").unwrap_err().to_string();
+                assert!(error.contains(flag) && error.contains("as 1h30m, or whole seconds"), "{error}");
             }
-            let error = Cli::try_parse_from(["tributary", "serve", &format!("--{flag}=soon")]).unwrap_err().to_string();
-            assert!(error.contains(flag) && error.contains("as 1h30m, or whole seconds"), "{error}");
         }
     }
 }

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
-use tributary_apimachinery::{ClusterName, duration};
+use tributary_apimachinery::ClusterName;
+
+use super::duration::parse_duration;
 
 /// What stands at the end of its help.
 pub(super) const EXAMPLES: &str = "Examples:
@@ -140,11 +142,12 @@ impl std::str::FromStr for TokenLifetime {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match duration::parse(text) {
-            _ if text == NEVER => Ok(Self::Lasting),
-            Ok(lifetime) if lifetime < TOKEN_LIFETIME_MIN => Err("must be at least 10m".to_owned()),
-            Ok(lifetime) => Ok(Self::Ends(lifetime)),
-            Err(error) => Err(error.to_string()),
+        if text == NEVER {
+            return Ok(Self::Lasting);
+        }
+        match parse_duration(text)? {
+            lifetime if lifetime < TOKEN_LIFETIME_MIN => Err("must be at least 10m".to_owned()),
+            lifetime => Ok(Self::Ends(lifetime)),
         }
     }
 }
@@ -169,5 +172,28 @@ impl TryFrom<String> for TokenLifetime {
 
     fn try_from(text: String) -> Result<Self, String> {
         text.parse()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_lasts_for_10_minutes_at_least_or_for_ever() {
+        let ends = |seconds| Ok(TokenLifetime::Ends(Duration::from_secs(seconds)));
+        for (text, expected) in [
+            ("never", Ok(TokenLifetime::Lasting)),
+            ("10m", ends(600)),
+            ("3600", ends(3_600)),
+            ("8760h", ends(8_760 * 3_600)),
+            ("9m59s", Err("must be at least 10m".to_owned())),
+            ("0", Err("must be at least 10m".to_owned())),
+            ("-1h", Err("must not be below 0".to_owned())),
+        ] {
+            assert_eq!(text.parse::<TokenLifetime>(), expected, "{text}");
+        }
+        let lasting = TokenLifetime::Ends(Duration::from_secs(3_600));
+        assert_eq!(lasting.to_string().parse::<TokenLifetime>(), Ok(lasting), "what is noted is read again");
     }
 }
