@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::patterns::WAIT;
+
 /// How many requests go on, by schemas that dispatch policies name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
@@ -142,7 +144,7 @@ pub struct Queueing {
     #[schemars(with = "i32", range(min = 1, max = 10_000))]
     pub queue_length_limit: u16,
     /// How long one waits at most: `750ms`, `1s`.
-    #[schemars(length(max = 32), regex(pattern = r"^([0-9]+(\.[0-9]+)?(ms|s|m))+$"))]
+    #[schemars(length(max = 32), regex(pattern = WAIT))]
     pub max_wait: String,
 }
 

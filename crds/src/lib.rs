@@ -14,6 +14,7 @@ pub mod flow_control;
 pub mod kubegateway;
 pub mod load;
 pub mod merged_endpoint;
+mod patterns;
 pub mod render;
 pub mod resource_registry;
 mod schema;

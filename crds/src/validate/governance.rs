@@ -6,6 +6,7 @@ use tributary_apimachinery::duration;
 use tributary_policy as policy;
 
 use super::Problems;
+use crate::patterns::{WAIT, has_form};
 use crate::{DispatchPolicy, FlowControl, FlowControlSchema, LimitBy, Queueing};
 
 /// What of an object governs requests.
@@ -204,27 +205,6 @@ fn hands(queues: u16, hand_size: u8) -> f64 {
     (0..u16::from(hand_size)).map(|dealt| f64::from(queues.saturating_sub(dealt))).product()
 }
 
-/// Whether a duration has the form that the CustomResourceDefinition's pattern has, which is less than Go's: a file is
-/// refused for what a hub cluster would refuse.
-fn is_taken_by_a_hub(text: &str) -> bool {
-    let mut rest = text;
-    while !rest.is_empty() {
-        let Some(after) = after_number(rest) else { return false };
-        let Some(next) = ["ms", "s", "m"].iter().find_map(|unit| after.strip_prefix(unit)) else { return false };
-        rest = next;
-    }
-    !text.is_empty()
-}
-
-/// What follows a number of digits, with or without a fraction; `None` where there is none.
-fn after_number(text: &str) -> Option<&str> {
-    let digits_of = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
-    let (whole, rest) = text.split_at(digits_of(text));
-    let Some(fraction) = rest.strip_prefix('.') else { return (!whole.is_empty()).then_some(rest) };
-    let (digits, rest) = fraction.split_at(digits_of(fraction));
-    (!whole.is_empty() && !digits.is_empty()).then_some(rest)
-}
-
 fn queueing(queueing: Option<&Queueing>, path: &str, problems: &mut Problems<'_>) {
     let Some(Queueing { queues, hand_size, max_wait, .. }) = queueing else { return };
     if u16::from(*hand_size) > *queues {
@@ -236,7 +216,8 @@ fn queueing(queueing: Option<&Queueing>, path: &str, problems: &mut Problems<'_>
         problems.error(format!("{path}.queueing.handSize"), message);
     }
     match duration::parse(max_wait) {
-        Ok(_) if !is_taken_by_a_hub(max_wait) => problems.error(
+        // A hub cluster takes less than Go does, and a file is refused for the same.
+        Ok(_) if !has_form(max_wait, WAIT) => problems.error(
             format!("{path}.queueing.maxWait"),
             format!("{max_wait:?} is not written in ms, s and m; give a duration as \"1s\" or \"750ms\""),
         ),
