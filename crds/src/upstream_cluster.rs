@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tributary_apimachinery::ClusterAuthorization;
 
+use crate::patterns::{ENDPOINT, PROXY, SERVER_NAME};
 use crate::{
     CircuitBreaker, ConfigurationStatus, Dispatch, DispatchPolicy, EndpointProbe, FlowControl, Logging, SecretText,
 };
@@ -55,9 +56,7 @@ pub struct UpstreamClusterSpec {
     /// taken out of the list is sent nothing more, and what is under way there may end. Required unless `kubeconfig` is
     /// given.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(inner(regex(
-        pattern = r"^(https://(\[[^\s/@?#\]]+\]|[^\s/@?#:\[\]]+)|http://(localhost|127\.[0-9.]+|\[[0-9a-fA-F:.]+\]))(:[0-9]+)?(/[^\s@?#]*)?$"
-    )))]
+    #[schemars(inner(regex(pattern = ENDPOINT)))]
     pub endpoints: Vec<String>,
     /// Those of `endpoints` that are drained, for maintenance: each is sent nothing new, is still probed, and what is
     /// under way there may end, for an hour at most. Nothing else changes. Where all are drained requests are refused
@@ -111,7 +110,7 @@ pub struct UpstreamClusterSpec {
     /// have such a host need not know of other clusters. Each name is one cluster's, and none of `--merged-host`. As
     /// soon as a cluster has one, hosts that nobody names are answered 503.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(inner(length(max = 253), regex(pattern = "^[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?$")))]
+    #[schemars(inner(length(max = 253), regex(pattern = SERVER_NAME)))]
     pub server_names: Vec<String>,
     /// How TLS is spoken at `serverNames`, where it is not as at all other hosts.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -142,9 +141,7 @@ pub struct UpstreamClusterSpec {
     pub circuit_breaker: Option<CircuitBreaker>,
     /// A proxy on the way to the servers: `http://`, `https://`, `socks5://` or `socks5h://`.
     #[serde(rename = "proxyURL", skip_serializing_if = "Option::is_none")]
-    #[schemars(regex(
-        pattern = r"^(https?|socks5h?)://([^/?#]*@)?(\[[^\]/?#@]+\]|[^/?#@:\[\]]+)(:[0-9]*)?([/?#].*)?$"
-    ))]
+    #[schemars(regex(pattern = PROXY))]
     pub proxy_url: Option<String>,
 }
 

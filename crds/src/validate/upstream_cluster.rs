@@ -58,11 +58,13 @@ pub(super) fn validate(cluster: &UpstreamCluster, problems: &mut Problems<'_>) {
     if let Some(proxy) = &spec.proxy_url {
         let known =
             ["http://", "https://", "socks5://", "socks5h://"].iter().find_map(|scheme| proxy.strip_prefix(scheme));
-        if known.is_none_or(|rest| host(rest).is_empty()) {
+        let is_address = |rest: &str| !host(rest).is_empty() && (after_host(rest) == ":" || has_valid_port(rest));
+        if !known.is_some_and(is_address) {
             // The address is not shown: it may hold a password.
             problems.error(
                 "spec.proxyURL",
-                "is not the address of a proxy; allowed are http://, https://, socks5:// and socks5h:// with a host",
+                "is not the address of a proxy; allowed are http://, https://, socks5:// and socks5h:// with a host, \
+                 and with a port of 1 to 65535 or none",
             );
         }
     }
@@ -223,13 +225,27 @@ fn drained_endpoints(spec: &UpstreamClusterSpec, problems: &mut Problems<'_>) {
     }
 }
 
-/// The host of what follows the scheme, without user information.
-fn host(rest: &str) -> &str {
+/// Host and port in what follows the scheme, without user information.
+fn address(rest: &str) -> &str {
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    let address = authority.rsplit('@').next().unwrap_or_default();
+    authority.rsplit('@').next().unwrap_or_default()
+}
+
+/// The host of what follows the scheme.
+fn host(rest: &str) -> &str {
+    let address = address(rest);
     match address.strip_prefix('[') {
         Some(v6) => v6.split(']').next().unwrap_or_default(),
         None => address.split(':').next().unwrap_or_default(),
+    }
+}
+
+/// What stands behind the host, up to the path: a colon and a port, or nothing.
+fn after_host(rest: &str) -> &str {
+    let address = address(rest);
+    match address.strip_prefix('[') {
+        Some(v6) => v6.split_once(']').map_or("!", |(_, after)| after),
+        None => address.find(':').map_or("", |colon| &address[colon..]),
     }
 }
 
@@ -238,14 +254,12 @@ fn is_loopback(host: &str) -> bool {
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// Whether what follows the host, up to the path, is nothing or a port.
+/// Whether nothing stands behind the host, or a port.
 fn has_valid_port(rest: &str) -> bool {
-    let authority = rest.split('/').next().unwrap_or_default();
-    let after = match authority.strip_prefix('[') {
-        Some(v6) => v6.split_once(']').map_or("!", |(_, after)| after),
-        None => authority.find(':').map_or("", |colon| &authority[colon..]),
-    };
-    after.is_empty() || after.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok_and(|port| port > 0))
+    // Rust would read `+80` as a number.
+    let is_port = |text: &str| !text.starts_with('+') && text.parse::<u16>().is_ok_and(|port| port > 0);
+    let after = after_host(rest);
+    after.is_empty() || after.strip_prefix(':').is_some_and(is_port)
 }
 
 fn certificate_authorities(spec: &UpstreamClusterSpec, problems: &mut Problems<'_>) {

@@ -66,7 +66,7 @@ async fn a_kube_apiserver_takes_them_and_refuses_what_makes_no_sense(context: Te
     of_cluster["dispatch"] = json!("DenyAll");
     of_cluster["endpointProbe"] = json!({"path": "/healthz", "failureThreshold": 1});
     of_cluster["proxyURL"] = json!("socks5h://user:p@proxy.example:1080");
-    of_cluster["serverNames"] = json!(["eu.example.com", "EU"]);
+    of_cluster["serverNames"] = json!(["eu.example.com", "EU", "10.4you", "0x7f.0x7g"]);
     of_cluster["impersonation"] = json!({"uid": true, "extra": ["team", "example.com/a"]});
     let selector = json!({"matchLabels": {"a": "b"}, "matchExpressions": [
         {"key": "k", "operator": "In", "values": ["a"]}, {"key": "k", "operator": "Exists"},
@@ -82,6 +82,7 @@ async fn a_kube_apiserver_takes_them_and_refuses_what_makes_no_sense(context: Te
     for endpoint in [
         "https://a.example.com:6443/prefix",
         "https://[::1]:6443",
+        "https://a:65535",
         "http://127.0.0.1:8001",
         "http://localhost",
         "http://[::1]:1/",
@@ -134,9 +135,17 @@ async fn a_kube_apiserver_takes_them_and_refuses_what_makes_no_sense(context: Te
         (at("https://user@h"), "spec.endpoints[0]"),
         (at("https://h:"), "spec.endpoints[0]"),
         (at("https://:6443"), "spec.endpoints[0]"),
+        (at("https://h:0"), "spec.endpoints[0]"),
+        (at("https://h:65536"), "spec.endpoints[0]"),
+        (at("https://[::1]:70000/x"), "spec.endpoints[0]"),
         (reached(json!({"proxyURL": "ftp://h"})), "spec.proxyURL"),
         (reached(json!({"proxyURL": "http://user@"})), "spec.proxyURL"),
+        (reached(json!({"proxyURL": "http://u:1@h:65536"})), "spec.proxyURL"),
         (reached(json!({"serverNames": ["*.x"]})), "spec.serverNames[0]"),
+        (reached(json!({"serverNames": ["a.example.com", "10.0.0.1"]})), "spec.serverNames[1]"),
+        (reached(json!({"serverNames": ["eu.1"]})), "spec.serverNames[0]"),
+        (reached(json!({"serverNames": ["eu.0x7f"]})), "spec.serverNames[0]"),
+        (reached(json!({"serverNames": ["eu..example.com"]})), "spec.serverNames[0]"),
         (reached(json!({"impersonation": {"extra": ["Team"]}})), "spec.impersonation.extra[0]"),
         (cluster(&json!({"kubeconfig": {"path": ""}})), "spec.kubeconfig.path"),
         (
