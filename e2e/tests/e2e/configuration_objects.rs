@@ -54,6 +54,7 @@ async fn a_kube_apiserver_takes_them_and_refuses_what_makes_no_sense(context: Te
                 {"name": "few", "tokenBucket": {"qps": 10, "burst": 20, "limitBy": ["User"], "queueing": {"maxWait": "750ms"}}},
                 {"name": "none", "maxRequestsInflight": {"max": 0, "countLongRunning": true}},
                 {"name": "free", "exempt": {}},
+                {"name": "each", "maxRequestsInflight": {"max": 1, "limitBy": ["User", "Cluster"]}},
             ]},
             "logging": {"mode": "Enabled"},
         })
@@ -100,6 +101,11 @@ async fn a_kube_apiserver_takes_them_and_refuses_what_makes_no_sense(context: Te
     let policy = |policy: Value| json!({"dispatchPolicies": [policy]});
     let of_rule = |rule: Value| policy(json!({"rules": [rule]}));
     let schema = |schema: Value| json!({"flowControl": {"flowControlSchemas": [schema]}});
+    let by_cluster = |mut limit: Value| {
+        limit["limitBy"] = json!(["User", "Cluster"]);
+        limit["queueing"] = json!({});
+        limit
+    };
     let reached = |more: Value| {
         let mut spec = json!({"endpoints": ["https://a"], "caFile": "ca.crt"});
         spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -151,6 +157,14 @@ async fn a_kube_apiserver_takes_them_and_refuses_what_makes_no_sense(context: Te
         (
             merged("all", &schema(json!({"name": "a", "maxRequestsInflight": {"max": 0, "queueing": {}}}))),
             "with max 0 nobody would ever be let in",
+        ),
+        (
+            merged("all", &schema(json!({"name": "a", "maxRequestsInflight": by_cluster(json!({"max": 1}))}))),
+            "nothing waits by cluster",
+        ),
+        (
+            merged("all", &schema(json!({"name": "a", "tokenBucket": by_cluster(json!({"qps": 1}))}))),
+            "nothing waits by cluster",
         ),
         (waiting("2m"), "maxWait is out of range"),
         (waiting("0s"), "maxWait is out of range"),
