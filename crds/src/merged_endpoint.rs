@@ -4,6 +4,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::flow_control::NAMED_SCHEMAS_ARE_THERE;
 use crate::{ConfigurationStatus, DispatchPolicy, FlowControl, Logging};
 
 /// The name of the one object of this kind: that of the merged view in kubeconfigs, which no cluster has.
@@ -26,6 +27,10 @@ pub const MERGED_ENDPOINT: &str = "all";
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("x-kubernetes-validations" = [
+    {"rule": NAMED_SCHEMAS_ARE_THERE,
+     "message": "flowControlSchemaName names none of flowControl.flowControlSchemas"}
+]))]
 pub struct MergedEndpointSpec {
     /// Which requests go on and which are refused; the first policy that takes a request decides. Without policies all
     /// go on. With policies a request that none takes is refused (500).

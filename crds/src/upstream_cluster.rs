@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tributary_apimachinery::ClusterAuthorization;
 
+use crate::flow_control::NAMED_SCHEMAS_ARE_THERE;
 use crate::patterns::{ENDPOINT, PROXY, SERVER_NAME};
 use crate::{
     CircuitBreaker, ConfigurationStatus, Dispatch, DispatchPolicy, EndpointProbe, FlowControl, Logging, SecretText,
@@ -49,7 +50,9 @@ pub const INDEX_MAX: u16 = 9_999;
     {"rule": "!(has(self.tokenPassThrough) && self.tokenPassThrough && has(self.insecureSkipVerify) && self.insecureSkipVerify)",
      "message": "tokenPassThrough sends users' tokens to servers that are not checked; give caData or caFile, or remove it"},
     {"rule": "!has(self.secureServing) || (has(self.serverNames) && size(self.serverNames) > 0)",
-     "message": "secureServing is for the hosts of serverNames, of which there are none"}
+     "message": "secureServing is for the hosts of serverNames, of which there are none"},
+    {"rule": NAMED_SCHEMAS_ARE_THERE,
+     "message": "flowControlSchemaName names none of flowControl.flowControlSchemas"}
 ]))]
 pub struct UpstreamClusterSpec {
     /// The cluster's servers, `https://host:port` each. Requests are balanced over those that are healthy. One that is

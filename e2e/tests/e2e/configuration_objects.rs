@@ -118,7 +118,27 @@ async fn a_kube_apiserver_takes_them_and_refuses_what_makes_no_sense(context: Te
     let waiting = |max_wait: &str| {
         merged("all", &schema(json!({"name": "a", "tokenBucket": {"qps": 1, "queueing": {"maxWait": max_wait}}})))
     };
+    // As many policies and schemas as there may be: a kube-apiserver ends a rule that costs too much.
+    let names: Vec<_> = (0..256).map(|number| format!("{number:0>253}")).collect();
+    let schemas: Vec<_> = names.iter().map(|name| json!({"name": name, "exempt": {}})).collect();
+    let policies = names.iter().cycle().take(1024).map(|name| json!({"rules": [exec], "flowControlSchemaName": name}));
+    let policies: Vec<_> = policies.collect();
+    let mut largest = json!({"dispatchPolicies": policies, "flowControl": {"flowControlSchemas": schemas}});
+    let by_cluster_alone = schema(json!({"name": "a", "tokenBucket": by_cluster(json!({"qps": 1}))}));
+    for object in [merged("all", &largest), reached(by_cluster_alone)] {
+        let file = kubectl.file("object.json", &object)?;
+        kubectl.ok(&["apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", &file]).await?;
+    }
+    largest["dispatchPolicies"][1023]["flowControlSchemaName"] = json!("other");
+    let naming = |name: &str| policy(json!({"rules": [rule], "flowControlSchemaName": name}));
+    let mut another = naming("few");
+    another["flowControl"] = json!({"flowControlSchemas": [{"name": "other", "exempt": {}}]});
     for (object, expected) in [
+        (merged("all", &largest), "flowControlSchemaName names none of"),
+        (merged("all", &naming("few")), "flowControlSchemaName names none of"),
+        (merged("all", &another), "flowControlSchemaName names none of"),
+        (reached(naming("few")), "flowControlSchemaName names none of"),
+        (reached(another), "flowControlSchemaName names none of"),
         (selected(json!({"key": "k", "operator": "Like"})), "Unsupported value"),
         (selected(json!({"key": "k", "operator": "In"})), "In and NotIn need values"),
         (selected(json!({"key": "k", "operator": "NotIn", "values": []})), "In and NotIn need values"),
