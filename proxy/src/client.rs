@@ -33,6 +33,7 @@ use crate::pool::{LaneKind, PoolStatistics};
 use crate::target::{Address, targets, without_user_info};
 use crate::tuning::ClientTuning;
 use crate::upgrade;
+use crate::upgrade::in_vain::UpgradesInVain;
 
 /// A transport to one member: requests carry a path and query, the rest is filled in. Errors are [`ForwardError`]s.
 pub type Transport = BoxCloneSyncService<Request<Body>, Response<Body>, BoxError>;
@@ -207,6 +208,7 @@ impl ClusterClient {
             proofs,
             passes_tokens,
             waiting,
+            upgrades_in_vain: UpgradesInVain::default(),
             connector,
         })
     }
@@ -352,7 +354,8 @@ impl ClusterClient {
     ///
     /// Upgrades need the `hyper::upgrade::OnUpgrade` that hyper's HTTP/1.1 server puts into a request's extensions; on
     /// a 101 the returned response has to be sent to the client, after which a task in [`ClientTuning::tunnels`] copies
-    /// bytes both ways. Any other answer to an upgrade is an ordinary response.
+    /// bytes both ways. Any other answer to an upgrade is an ordinary response; of those one user may have 64 at once,
+    /// and four a second.
     ///
     /// A request that the member has certainly not processed is sent again, and so is a GET or HEAD without a body
     /// whose connection broke, at most twice, and within a fifth of the requests of the last 10 s. A GET or HEAD that
@@ -390,7 +393,7 @@ impl ClusterClient {
     ) -> Result<Response<Body>, ForwardError> {
         match forward::prepare(member, &mut request, &identity, &user)? {
             // It dials, with all that a handshake holds: what most requests do shall decide how much each one takes.
-            Some(protocol) => Box::pin(upgrade::forward(member, request, protocol, &user)).await,
+            Some(protocol) => Box::pin(upgrade::forward(member, request, protocol, (&identity, &user))).await,
             None => forward::forward(member, request, identity, user).await,
         }
     }

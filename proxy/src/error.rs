@@ -198,6 +198,19 @@ pub enum ForwardError {
         /// How many there may be.
         limit: usize,
     },
+    /// Too many upgrades that the user asked for were not taken up by the member: each took a connection of its own.
+    #[error(
+        "cluster {cluster} did not switch protocols for too many of this user's last requests that asked for it \
+         (Upgrade), and each of them took a connection of its own; the request was not sent: try again in {} s, or \
+         without Upgrade",
+        .retry_after.as_millis().div_ceil(1000)
+    )]
+    UpgradesInVain {
+        /// The cluster.
+        cluster: ClusterName,
+        /// When the user may ask for the next.
+        retry_after: Duration,
+    },
     /// The TLS handshake failed.
     #[error("cluster {cluster} at {address}: TLS failed for server name {server_name}: {source}; {remedy}")]
     Tls {
@@ -318,6 +331,7 @@ impl ForwardError {
             | Self::NoEndpoint { cluster, .. }
             | Self::Unreachable { cluster, .. }
             | Self::Full { cluster, .. }
+            | Self::UpgradesInVain { cluster, .. }
             | Self::Informational { cluster, .. }
             | Self::Tls { cluster, .. }
             | Self::Handshake { cluster, .. }
@@ -330,9 +344,9 @@ impl ForwardError {
         }
     }
 
-    /// The HTTP status of the answer to the client: 400 for its own faults, 429 where as much is under way as may be,
-    /// 503 where trying again may help, 504 for a silent member, 502 for one that answers wrongly, 500 for a
-    /// configuration that contradicts itself.
+    /// The HTTP status of the answer to the client: 400 for its own faults, 429 where as much is under way as may be or
+    /// was asked for in vain, 503 where trying again may help, 504 for a silent member, 502 for one that answers
+    /// wrongly, 500 for a configuration that contradicts itself.
     pub fn status_code(&self) -> StatusCode {
         match self {
             Self::Path { .. } | Self::UpgradeRefused { .. } => StatusCode::BAD_REQUEST,
@@ -345,7 +359,7 @@ impl ForwardError {
             | Self::Credentials { .. }
             | Self::UnknownForNow { .. } => StatusCode::SERVICE_UNAVAILABLE,
             Self::Send { sent: Sent::No, .. } => StatusCode::SERVICE_UNAVAILABLE,
-            Self::Full { .. } => StatusCode::TOO_MANY_REQUESTS,
+            Self::Full { .. } | Self::UpgradesInVain { .. } => StatusCode::TOO_MANY_REQUESTS,
             Self::HeadTimeout { .. } => StatusCode::GATEWAY_TIMEOUT,
             Self::Send { sent: Sent::Maybe, .. }
             | Self::Tls { .. }
@@ -393,7 +407,7 @@ impl ForwardError {
     /// When to come again, where something is known of it.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::NoEndpoint { retry_after, .. } => Some(*retry_after),
+            Self::NoEndpoint { retry_after, .. } | Self::UpgradesInVain { retry_after, .. } => Some(*retry_after),
             _ => None,
         }
     }

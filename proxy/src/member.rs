@@ -19,6 +19,7 @@ use crate::pool::dial::Connector;
 use crate::pool::proofs::ServerProofs;
 use crate::target::{Address, targets};
 use crate::tuning::ClientTuning;
+use crate::upgrade::in_vain::UpgradesInVain;
 
 /// One member, as all clones of its client share it.
 pub(crate) struct ClientInner {
@@ -39,6 +40,8 @@ pub(crate) struct ClientInner {
     pub(crate) passes_tokens: bool,
     /// For requests of clients that wait for a connection, to whichever endpoint.
     pub(crate) waiting: Places,
+    /// Connections that it did not switch.
+    pub(crate) upgrades_in_vain: UpgradesInVain,
     /// What makes byte streams to its addresses, in the place of TCP.
     pub(crate) connector: Option<Connector>,
 }

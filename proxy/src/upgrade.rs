@@ -2,8 +2,10 @@
 //!
 //! Each gets a connection of its own in HTTP/1.1. Bytes are joined only after both sides have switched: a member that
 //! answers anything but a matching 101 gets its answer passed on as an ordinary response, and no byte of the client
-//! after its request reaches the member (CVE-2018-1002105, CVE-2020-8559).
+//! after its request reaches the member (CVE-2018-1002105, CVE-2020-8559). So many of the latter a user may have
+//! (`in_vain.rs`).
 
+pub(crate) mod in_vain;
 pub(crate) mod tunnel;
 pub(crate) mod tunnel_end;
 
@@ -19,6 +21,7 @@ use tributary_apimachinery::permit::TunnelPermit;
 use tributary_apimachinery::{Permit, explain, or_never};
 
 use crate::credentials::Current;
+use crate::credentials::identity::RequestIdentity;
 use crate::credentials::unauthorized::About;
 use crate::credentials::user::MemberUser;
 use crate::endpoints::candidates::Tried;
@@ -35,39 +38,38 @@ use crate::pool::dial::Dialed;
 use crate::upgrade::tunnel::joined;
 use crate::upgrade::tunnel_end::TunnelEnd;
 
-/// Forwards a prepared request that asks for an upgrade.
+/// Forwards a prepared request that asks for an upgrade, as this user of the member, in whose name `identity` says.
 pub(crate) async fn forward(
     member: &Arc<ClientInner>,
     mut request: Request<Body>,
     protocol: UpgradeProtocol,
-    user: &MemberUser,
+    (identity, user): (&RequestIdentity, &MemberUser),
 ) -> Result<Response<Body>, ForwardError> {
-    let refused =
-        |problem: &str| ForwardError::UpgradeRefused { cluster: member.name.clone(), problem: problem.to_owned() };
-    if !request.body().is_end_stream() {
-        return Err(refused("the request has a body"));
-    }
-    let client =
-        request.extensions_mut().remove::<OnUpgrade>().ok_or_else(|| refused("the connection cannot switch"))?;
+    let client = member.client_side(&mut request)?;
     let tunnel = request.extensions_mut().remove::<TunnelPermit>();
     let end = request.extensions_mut().remove::<TunnelEnd>();
     let destination = Destination::of(request.extensions());
     request.extensions_mut().clear();
+    let in_vain = member.upgrades_in_vain.of(identity);
+    if let Some(retry_after) = in_vain.refused_for() {
+        return Err(ForwardError::UpgradesInVain { cluster: member.name.clone(), retry_after });
+    }
     let place = member.tuning.tunnel_places.take().ok_or_else(|| member.tunnels_are_full())?;
     let credentials = member.credentials(user).await?;
     credentials.authorize(request.headers_mut());
     let (held, mut sender) = connect(member, &credentials, &destination).await?;
+    let undecided = in_vain.connected();
     let path = request.uri().clone();
     let request = member.in_http1_form(request, &held.endpoint, &path)?;
     let response = member.head(sender.try_send_request(request), None).await.map_err(|failed| failed.error)?;
-    let speaker = Speaker::of(response.status());
-    held.endpoint.spoke(speaker);
+    held.endpoint.spoke(Speaker::of(response.status()));
     held.endpoint.gave(response.status());
     // Its connection is its own until the answer has ended, switched or not.
     let endpoint = held.endpoint.clone();
     let permit = Permit::keeping((held, place, tunnel));
     match response.status() {
         StatusCode::SWITCHING_PROTOCOLS if headers::upgrade_protocol(response.headers()) == Ok(Some(protocol)) => {
+            undecided.taken_up();
             Ok(join(member, endpoint, client, response, protocol, (permit, end)))
         }
         StatusCode::SWITCHING_PROTOCOLS => {
@@ -79,17 +81,25 @@ pub(crate) async fn forward(
             user.credentials.renew_after_unauthorized(&credentials).await;
             Err(ForwardError::Unauthorized { cluster: member.name.clone(), remedy: user.credentials.remedy() })
         }
-        _ => {
-            let shutdown = Some(member.tuning.shutdown.clone());
-            let response = response.map(|incoming| {
-                // hyper sees to it over HTTP/1.1 that it ends where it should.
-                let source = BodySource { endpoint, speaker, reader: Reader::Any, has_marked_end: false };
-                let answer = MemberAnswer::Usual(incoming);
-                MemberBody::boxed(answer, (Some(permit), None), member.name.clone(), source, shutdown)
-            });
-            member.finish(response)
-        }
+        _ => not_switched(member, endpoint, response, permit),
     }
+}
+
+/// An answer that is none to an upgrade, as an ordinary response.
+fn not_switched(
+    member: &ClientInner,
+    endpoint: Arc<Endpoint>,
+    response: Response<Incoming>,
+    permit: Permit,
+) -> Result<Response<Body>, ForwardError> {
+    let (speaker, shutdown) = (Speaker::of(response.status()), Some(member.tuning.shutdown.clone()));
+    let response = response.map(|incoming| {
+        // hyper sees to it over HTTP/1.1 that it ends where it should.
+        let source = BodySource { endpoint, speaker, reader: Reader::Any, has_marked_end: false };
+        let answer = MemberAnswer::Usual(incoming);
+        MemberBody::boxed(answer, (Some(permit), None), member.name.clone(), source, shutdown)
+    });
+    member.finish(response)
 }
 
 /// Opens a connection that nobody else will use, and drives it.
@@ -150,6 +160,19 @@ fn join(
 }
 
 impl ClientInner {
+    /// The client's end of what may become a tunnel, taken out of its request.
+    ///
+    /// # Errors
+    /// `UpgradeRefused` where there can be none.
+    fn client_side(&self, request: &mut Request<Body>) -> Result<OnUpgrade, ForwardError> {
+        let refused =
+            |problem: &str| ForwardError::UpgradeRefused { cluster: self.name.clone(), problem: problem.to_owned() };
+        if !request.body().is_end_stream() {
+            return Err(refused("the request has a body"));
+        }
+        request.extensions_mut().remove::<OnUpgrade>().ok_or_else(|| refused("the connection cannot switch"))
+    }
+
     fn tunnels_are_full(&self) -> ForwardError {
         let (cluster, limit) = (self.name.clone(), self.tuning.tunnel_places.all());
         ForwardError::Full { cluster, what: "upgraded connections (exec, attach, port-forward) to clusters", limit }

@@ -16,8 +16,8 @@ use tokio_rustls::TlsAcceptor;
 use tributary_apimachinery::ClusterName;
 use tributary_apimachinery::body::BoxError;
 use tributary_proxy::{
-    Address, BoxIo, ClientTuning, ClusterClient, Connector, EndpointSubset, ForwardError, ReachabilityState,
-    RequestIdentity, Sent,
+    Address, BoxIo, ClientTuning, ClusterClient, Connector, EndpointSubset, ForwardError, Impersonation,
+    ReachabilityState, RequestIdentity, Sent,
 };
 
 use crate::member::{Authority, Body, Options, channel, full, get, server_config};
@@ -244,4 +244,42 @@ async fn where_no_place_to_wait_is_left_that_is_the_answer_whatever_is_wrong_wit
     let told = "cluster c1: all 1 places for requests that wait for a connection to it are in use";
     assert!(refused.to_string().starts_with(told), "{refused}");
     assert!(waiting.as_mut().now_or_never().is_none());
+}
+
+/// Asks for an upgrade of what takes none, in this user's name.
+async fn ask_to_switch(client: &ClusterClient, user: &str) -> Result<StatusCode, ForwardError> {
+    let mut request = get("/apis/example.com/v1/widgets");
+    request.headers_mut().insert("connection", "Upgrade".parse().unwrap());
+    request.headers_mut().insert("upgrade", "websocket".parse().unwrap());
+    request.extensions_mut().insert(hyper::upgrade::on(Request::new(())));
+    let user = Impersonation::new(user, [], None, []).unwrap();
+    client.forward(request, RequestIdentity::Impersonate(user)).await.map(|answer| answer.status())
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_asks_for_upgrades_in_vain_is_refused_after_some_and_nobody_else() {
+    let authority = Authority::new();
+    let options = Options { alpn: vec!["http/1.1"], ..Options::default() };
+    let acceptor = TlsAcceptor::from(server_config(&authority, &options));
+    let takes = [(); 2].map(|()| Takes::Http1(acceptor.clone(), Duration::ZERO));
+    let client = client("https", &authority, takes, ClientTuning::default()).await;
+    let connections = || client.endpoints().iter().map(|endpoint| endpoint.requests).sum::<u64>();
+    let mut answered = 0;
+    let refused = loop {
+        match ask_to_switch(&client, "eve").await {
+            Ok(status) => assert_eq!(status, StatusCode::OK),
+            Err(refused) => break refused,
+        }
+        answered += 1;
+    };
+    assert_eq!((answered, connections()), (64, 64), "nothing is dialed for one that is refused");
+    assert_eq!((refused.status_code(), refused.sent()), (StatusCode::TOO_MANY_REQUESTS, Sent::No), "{refused}");
+    let wait = refused.retry_after().unwrap();
+    assert!(wait <= Duration::from_millis(250), "{wait:?}");
+    assert_eq!(ask_to_switch(&client, "ann").await.unwrap(), StatusCode::OK, "she has had none");
+    // Without the header it is a request as any other.
+    assert_eq!(ask(&client).await.unwrap(), StatusCode::OK);
+    sleep(wait).await;
+    assert_eq!(ask_to_switch(&client, "eve").await.unwrap(), StatusCode::OK, "one is forgotten");
+    ask_to_switch(&client, "eve").await.unwrap_err();
 }
