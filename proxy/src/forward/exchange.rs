@@ -110,7 +110,6 @@ impl ClientInner {
         place: Option<&RequestPermit>,
         user: &MemberUser,
     ) -> Result<(Response<Body>, Arc<Current>), ForwardError> {
-        let of = (claim.lane, claim.asker);
         let mut retries = 0;
         let mut tried = Tried::Nowhere;
         // An answer that there is too much to do, while another endpoint is asked: the client's where that has no
@@ -123,40 +122,19 @@ impl ClientInner {
                 Err(error) => return busy.ok_or(error),
             };
             credentials.authorize(request.headers_mut());
-            let waiting = WaitingPlace::of(claim.asker, &self.waiting);
-            let open = |endpoint: Arc<Endpoint>| {
-                let (credentials, waiting) = (credentials.clone(), &waiting);
-                async move { endpoint.pool.acquire(claim, &credentials, waiting).await }
-            };
-            let (held, connection) = match self.endpoints.open(of, destination, &tried, open).await {
+            let (held, connection) = match self.connection(&credentials, (claim, destination), &tried).await {
                 Ok(opened) => opened,
-                Err(error) => {
-                    // Whatever is wrong with some endpoints, there was no room to wait for the others.
-                    let too_many_wait = |limit| ForwardError::too_many_wait(&self.name, limit);
-                    return busy.ok_or_else(|| waiting.refused().map_or(error, too_many_wait));
-                }
+                Err(error) => return busy.ok_or(error),
             };
-            drop(waiting);
             let endpoint = held.endpoint.clone();
             let asked = Instant::now();
             let sent = self.send((held, place.cloned()), connection, request, &replay.uri, limit, claim).await;
-            let took = asked.elapsed();
-            if sent.as_ref().is_err_and(|failed| failed.error.sent() == Sent::Maybe) {
-                // Who is to blame for it is found out by questions of our own.
-                endpoint.suspect();
-                self.endpoints.note_answer(&endpoint, claim, None, took);
-            }
+            self.note_conduct(&endpoint, claim, &sent, asked.elapsed());
+            let may_retry = retries < MAX_RETRIES && busy.is_none();
             request = match sent {
                 Ok(response) => {
-                    endpoint.spoke(Speaker::of(response.status()));
-                    endpoint.gave(response.status());
-                    self.endpoints.note_answer(&endpoint, claim, Some(response.status()), took);
-                    let ask_another = busy.is_none()
-                        && retries < MAX_RETRIES
-                        && may_ask_another(&response, claim)
-                        && replay.is_idempotent()
-                        && self.endpoints.has_another(&endpoint, of, destination)
-                        && self.retries.take(Cause::Busy);
+                    let ask_another =
+                        may_retry && self.may_ask_another(&response, &endpoint, (claim, destination), replay);
                     let again = if ask_another { replay.request() } else { None };
                     let Some(again) = again else { return Ok((response, credentials)) };
                     busy = Some((response, credentials));
@@ -164,7 +142,7 @@ impl ClientInner {
                     again
                 }
                 // What has not left costs the member nothing.
-                Err(Failed { error, request: unsent }) if retries < MAX_RETRIES && busy.is_none() => {
+                Err(Failed { error, request: unsent }) if may_retry => {
                     let Some(again) = unsent.or_else(|| self.replay_after(&error, replay)) else { return Err(error) };
                     tracing::debug!(cluster = %self.name, %error, "sending again");
                     tried = Tried::Failed(endpoint);
@@ -174,6 +152,56 @@ impl ClientInner {
             };
             retries += 1;
         }
+    }
+
+    /// A connection to an endpoint that the request may be sent to, for all that is known of those where it was tried.
+    async fn connection(
+        &self,
+        credentials: &Arc<Current>,
+        (claim, destination): (Claim, &Destination),
+        tried: &Tried,
+    ) -> Result<(EndpointRequest, Connection), ForwardError> {
+        let waiting = WaitingPlace::of(claim.asker, &self.waiting);
+        let open = |endpoint: Arc<Endpoint>| {
+            let (credentials, waiting) = (credentials.clone(), &waiting);
+            async move { endpoint.pool.acquire(claim, &credentials, waiting).await }
+        };
+        let opened = self.endpoints.open((claim.lane, claim.asker), destination, tried, open).await;
+        // Whatever is wrong with some endpoints, there was no room to wait for the others.
+        let too_many_wait = |limit| ForwardError::too_many_wait(&self.name, limit);
+        opened.map_err(|error| waiting.refused().map_or(error, too_many_wait))
+    }
+
+    /// Notes what the answer to a request, or that there was none after so long, says of its endpoint.
+    fn note_conduct(&self, endpoint: &Endpoint, claim: Claim, sent: &Result<Response<Body>, Failed>, took: Duration) {
+        match sent {
+            Ok(response) => {
+                endpoint.spoke(Speaker::of(response.status()));
+                endpoint.gave(response.status());
+                self.endpoints.note_answer(endpoint, claim, Some(response.status()), took);
+            }
+            Err(failed) if failed.error.sent() == Sent::Maybe => {
+                // Who is to blame for it is found out by questions of our own.
+                endpoint.suspect();
+                self.endpoints.note_answer(endpoint, claim, None, took);
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// Whether another endpoint is asked in the place of one that has answered so. If it is, that counts among what is
+    /// sent again.
+    fn may_ask_another(
+        &self,
+        response: &Response<Body>,
+        endpoint: &Arc<Endpoint>,
+        (claim, destination): (Claim, &Destination),
+        replay: &Replay,
+    ) -> bool {
+        says_to_come_again(response, claim)
+            && replay.is_idempotent()
+            && self.endpoints.has_another(endpoint, (claim.lane, claim.asker), destination)
+            && self.retries.take(Cause::Busy)
     }
 
     /// The request once more, if the member has certainly not processed it or may do so twice, and not too many are
@@ -325,7 +353,7 @@ impl ClientInner {
 /// good chance the client hits a different server" (`pkg/server/filters/waitgroup.go` in kubernetes/apiserver). Of what
 /// lasts it may be the word of a workload, which every endpoint would pass on, and whoever watches comes again by
 /// itself.
-fn may_ask_another(response: &Response<Body>, claim: Claim) -> bool {
+fn says_to_come_again(response: &Response<Body>, claim: Claim) -> bool {
     if claim.lane == LaneKind::Opaque {
         return false;
     }
