@@ -2,6 +2,7 @@
 //! connection. Renewed before they expire, and on demand after a 401; the request path only loads a pointer.
 
 pub(crate) mod certificate;
+mod chosen;
 pub(crate) mod exec_plugin;
 pub(crate) mod identity;
 pub(crate) mod last_question;
@@ -29,6 +30,7 @@ use tributary_apimachinery::ClusterName;
 use tributary_apimachinery::body::BoxError;
 
 use crate::credentials::certificate::Certificate;
+use crate::credentials::chosen::Chosen;
 use crate::credentials::exec_plugin::bearer;
 use crate::credentials::plugins::{Plugin, PluginCredentials, PluginTimes, Rejections};
 use crate::error::ConnectError;
@@ -379,36 +381,35 @@ impl UserCredentials {
     }
 }
 
-/// Picks the source by kube's order of precedence: auth-provider, user and password, token, token file, plugin.
-/// Gives the `Authorization` header with it where it stays the same (`Some(None)`: none is sent).
+/// The source of the credentials that count, with the `Authorization` header where that stays the same (`Some(None)`:
+/// none is sent).
 async fn source(
     config: &kube::Config,
     tuning: &ClientTuning,
 ) -> Result<(CredentialSource, Option<Option<HeaderValue>>), String> {
-    let auth = &config.auth_info;
-    if auth.auth_provider.is_some() {
-        return Ok((CredentialSource::Provider(provider_layer(config).await?), None));
-    }
-    if auth.username.is_some() && auth.password.is_some() {
-        let header = ask(&layer(config)?).await.map_err(|_| "its password cannot be sent in a header")?;
-        return Ok((CredentialSource::Static, Some(header)));
-    }
-    if let Some(token) = &auth.token {
-        // kube's layer panics where a token is no header.
-        let header = bearer(token.expose_secret()).ok_or("its token cannot be sent in a header")?;
-        return Ok((CredentialSource::Static, Some(Some(header))));
-    }
-    if let Some(path) = &auth.token_file {
-        let path = PathBuf::from(path);
-        read_token(&path).await?;
-        return Ok((CredentialSource::TokenFile(path), None));
-    }
-    if let Some(exec) = &auth.exec {
-        exec_plugin::check(exec)?;
-        let times = PluginTimes { run: tuning.exec_timeout, pause: tuning.credential_retry_interval };
-        return Ok((CredentialSource::Exec(tuning.plugins.plugin(exec, times)), None));
-    }
-    Ok((CredentialSource::Static, Some(None)))
+    Ok(match Chosen::of(&config.auth_info) {
+        Chosen::Provider => (CredentialSource::Provider(provider_layer(config).await?), None),
+        Chosen::Password => {
+            let header = ask(&layer(config)?).await.map_err(|_| "its password cannot be sent in a header")?;
+            (CredentialSource::Static, Some(header))
+        }
+        Chosen::Token(token) => {
+            // kube's layer panics where a token is no header.
+            let header = bearer(token.expose_secret()).ok_or("its token cannot be sent in a header")?;
+            (CredentialSource::Static, Some(Some(header)))
+        }
+        Chosen::TokenFile(path) => {
+            let path = PathBuf::from(path);
+            read_token(&path).await?;
+            (CredentialSource::TokenFile(path), None)
+        }
+        Chosen::Exec(exec) => {
+            exec_plugin::check(exec)?;
+            let times = PluginTimes { run: tuning.exec_timeout, pause: tuning.credential_retry_interval };
+            (CredentialSource::Exec(tuning.plugins.plugin(exec, times)), None)
+        }
+        Chosen::Certificate | Chosen::CertificateFile | Chosen::Nothing => (CredentialSource::Static, Some(None)),
+    })
 }
 
 /// kube's authentication for a user with an auth-provider. Making it may run a command (GCP),

@@ -2,29 +2,34 @@
 
 use kube::config::AuthInfo;
 
+use crate::credentials::chosen::Chosen;
+
 /// What mends a user whose credentials a member rejects: it names the field that has them, as a kubeconfig calls it
 /// and, where there is such a one, as an `UpstreamCluster` does, for the description of a user tells nobody where it
-/// was read. Of several credentials those count that [`super::source`] picks.
+/// was read.
 pub(super) fn remedy(user: &AuthInfo) -> &'static str {
-    if user.auth_provider.is_some() {
-        "sign in anew with what users[].user.auth-provider of its kubeconfig names"
-    } else if user.username.is_some() && user.password.is_some() {
-        "renew users[].user.password of its kubeconfig"
-    } else if user.token.is_some() {
-        "renew users[].user.token of its kubeconfig, or spec.credentials.token of its UpstreamCluster"
-    } else if user.token_file.is_some() {
-        "renew the file that users[].user.tokenFile of its kubeconfig, or spec.credentials.tokenFile of its \
-         UpstreamCluster, names"
-    } else if user.exec.is_some() {
-        "sign in anew with the plugin that users[].user.exec of its kubeconfig names"
-    } else if user.client_certificate_data.is_some() {
-        "renew users[].user.client-certificate-data of its kubeconfig, or spec.credentials.clientCertificateData of its \
-         UpstreamCluster, and the key beside it"
-    } else if user.client_certificate.is_some() {
-        "renew the file that users[].user.client-certificate of its kubeconfig, or \
-         spec.credentials.clientCertificateFile of its UpstreamCluster, names, and the key beside it"
-    } else {
-        "there are none: set users[].user of its kubeconfig, or spec.credentials of its UpstreamCluster"
+    match Chosen::of(user) {
+        Chosen::Provider => "sign in anew with what users[].user.auth-provider of its kubeconfig names",
+        Chosen::Password => "renew users[].user.password of its kubeconfig",
+        Chosen::Token(_) => {
+            "renew users[].user.token of its kubeconfig, or spec.credentials.token of its UpstreamCluster"
+        }
+        Chosen::TokenFile(_) => {
+            "renew the file that users[].user.tokenFile of its kubeconfig, or spec.credentials.tokenFile of its \
+             UpstreamCluster, names"
+        }
+        Chosen::Exec(_) => "sign in anew with the plugin that users[].user.exec of its kubeconfig names",
+        Chosen::Certificate => {
+            "renew users[].user.client-certificate-data of its kubeconfig, or \
+             spec.credentials.clientCertificateData of its UpstreamCluster, and the key beside it"
+        }
+        Chosen::CertificateFile => {
+            "renew the file that users[].user.client-certificate of its kubeconfig, or \
+             spec.credentials.clientCertificateFile of its UpstreamCluster, names, and the key beside it"
+        }
+        Chosen::Nothing => {
+            "there are none: set users[].user of its kubeconfig, or spec.credentials of its UpstreamCluster"
+        }
     }
 }
 

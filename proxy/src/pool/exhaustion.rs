@@ -14,7 +14,7 @@ const RESOLVED_WITHIN: Duration = Duration::from_secs(1);
 /// The port to which it is asked for a source address. Nothing is sent there, and any is as good: the port of discard.
 const ANY_PORT: u16 = 9;
 
-/// What is used up here, and what to do about it; both go into a message.
+/// A shortage of this machine's. Both go into a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Exhaustion {
     /// What there is no more of, as a clause: `this machine has no memory for it`.
