@@ -11,6 +11,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::server::TlsStream;
 use tributary_apimachinery::Permit;
 use tributary_apimachinery::body::{Body, BoxError};
 use tributary_apimachinery::permit::TunnelPermit;
@@ -19,6 +20,9 @@ use tributary_proxy::{ClientTuning, ClusterClient, Places, RequestIdentity, Sent
 use crate::member::{self, Authority, Member, Options, Port, SOON, eventually, get, text};
 
 pub(crate) const WEBSOCKET: &str = "connection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-key: a2V5\r\n";
+
+/// The head of an answer that switches to a WebSocket.
+const SWITCHED: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
 
 /// A member of raw bytes: answers each connection's head with `answer`, then echoes in capitals after a 101, and keeps
 /// whatever comes after the head.
@@ -127,8 +131,7 @@ pub(crate) async fn ask(address: SocketAddr, headers: &str) -> (TcpStream, Strin
 
 #[tokio::test]
 async fn of_several_endpoints_one_that_can_be_reached_is_taken() {
-    let switching = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
-    let member = RawMember::start(switching).await;
+    let member = RawMember::start(SWITCHED).await;
     let lost = Port::reserve();
     let mut config = member.config.clone();
     let reached = std::mem::replace(&mut config.cluster_url, format!("https://{}", lost.address()).parse().unwrap());
@@ -204,8 +207,7 @@ async fn bytes_flow_both_ways_after_101() {
 
 #[tokio::test]
 async fn a_tunnel_on_which_nothing_is_said_for_a_day_is_there() {
-    let answer = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
-    let member = RawMember::start(answer).await;
+    let member = RawMember::start(SWITCHED).await;
     let address = front(member::connect(member.config.clone(), ClientTuning::default()).await).await;
     let (mut tcp, head) = ask(address, WEBSOCKET).await;
     assert!(head.starts_with("HTTP/1.1 101"), "{head}");
@@ -218,8 +220,11 @@ async fn a_tunnel_on_which_nothing_is_said_for_a_day_is_there() {
     assert_eq!(&echo, b"STILL OPEN");
 }
 
-#[tokio::test]
-async fn what_a_member_says_after_its_client_has_finished_arrives() {
+/// The configuration of a member that takes one connection, switches it, and does this on it.
+async fn member_that_switches<F>(does: impl FnOnce(TlsStream<TcpStream>) -> F + Send + 'static) -> kube::Config
+where
+    F: Future<Output = ()> + Send + 'static,
+{
     let authority = Authority::new();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut config = kube::Config::new(format!("https://{}", listener.local_addr().unwrap()).parse().unwrap());
@@ -229,14 +234,22 @@ async fn what_a_member_says_after_its_client_has_finished_arrives() {
     tokio::spawn(async move {
         let mut tls = acceptor.accept(listener.accept().await.unwrap().0).await.unwrap();
         read_head(&mut tls).await;
-        let switch = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
-        tls.write_all(switch.as_bytes()).await.unwrap();
+        tls.write_all(SWITCHED.as_bytes()).await.unwrap();
+        does(tls).await;
+    });
+    config
+}
+
+#[tokio::test]
+async fn what_a_member_says_after_its_client_has_finished_arrives() {
+    let config = member_that_switches(|mut tls| async move {
         let mut said = Vec::new();
         tls.read_to_end(&mut said).await.unwrap();
         said.make_ascii_uppercase();
         tls.write_all(&said).await.unwrap();
         tls.shutdown().await.unwrap();
-    });
+    })
+    .await;
     let address = front(member::connect(config, ClientTuning::default()).await).await;
     let (mut tcp, head) = ask(address, WEBSOCKET).await;
     assert!(head.starts_with("HTTP/1.1 101"), "{head}");
@@ -249,24 +262,15 @@ async fn what_a_member_says_after_its_client_has_finished_arrives() {
 
 #[tokio::test]
 async fn what_a_client_says_after_its_member_has_finished_arrives() {
-    let authority = Authority::new();
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let mut config = kube::Config::new(format!("https://{}", listener.local_addr().unwrap()).parse().unwrap());
-    config.root_cert = Some(vec![authority.der.to_vec()]);
-    let options = Options { alpn: vec!["http/1.1"], ..Options::default() };
-    let acceptor = tokio_rustls::TlsAcceptor::from(member::server_config(&authority, &options));
     let (heard, hears) = tokio::sync::oneshot::channel();
-    tokio::spawn(async move {
-        let mut tls = acceptor.accept(listener.accept().await.unwrap().0).await.unwrap();
-        read_head(&mut tls).await;
-        let switch = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
-        tls.write_all(switch.as_bytes()).await.unwrap();
+    let config = member_that_switches(|mut tls| async move {
         tls.write_all(b"that was all").await.unwrap();
         tls.shutdown().await.unwrap();
         let mut said = Vec::new();
         tls.read_to_end(&mut said).await.unwrap();
         heard.send(said).unwrap();
-    });
+    })
+    .await;
     let tuning = ClientTuning::default();
     let address = front(member::connect(config, tuning.clone()).await).await;
     let (mut tcp, head) = ask(address, WEBSOCKET).await;
@@ -285,8 +289,7 @@ async fn what_a_client_says_after_its_member_has_finished_arrives() {
 
 #[tokio::test]
 async fn tunnels_end_on_shutdown() {
-    let answer = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
-    let member = RawMember::start(answer).await;
+    let member = RawMember::start(SWITCHED).await;
     let tuning = ClientTuning::default();
     let address = front(member::connect(member.config.clone(), tuning.clone()).await).await;
     let (mut tcp, _) = ask(address, WEBSOCKET).await;
@@ -299,8 +302,7 @@ async fn tunnels_end_on_shutdown() {
 
 #[tokio::test]
 async fn a_tunnel_ends_when_it_is_told_to_and_no_other() {
-    let answer = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
-    let member = RawMember::start(answer).await;
+    let member = RawMember::start(SWITCHED).await;
     let tuning = ClientTuning::default();
     let client = member::connect(member.config.clone(), tuning.clone()).await;
     let (told, enders) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
@@ -333,10 +335,7 @@ async fn a_tunnel_ends_when_it_is_told_to_and_no_other() {
 
 #[tokio::test]
 async fn what_is_kept_for_a_tunnel_is_let_go_when_it_ends_or_when_there_is_none() {
-    for (answer, lasts) in [
-        ("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", true),
-        ("HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n", false),
-    ] {
+    for (answer, lasts) in [(SWITCHED, true), ("HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n", false)] {
         let member = RawMember::start(answer).await;
         let client = member::connect(member.config.clone(), ClientTuning::default()).await;
         let kept = Arc::new(());
@@ -382,9 +381,8 @@ async fn a_kubelets_401_to_an_upgrade_is_the_clients_and_a_kube_apiservers_is_ou
 
 #[tokio::test]
 async fn a_switch_of_protocols_that_nobody_asked_for_does_not_reach_the_client() {
-    let answer = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
     let options = Options { alpn: vec!["http/1.1"], ..Options::default() };
-    let member = RawMember::start_with(options, answer).await;
+    let member = RawMember::start_with(options, SWITCHED).await;
     let client = member::connect(member.config.clone(), ClientTuning::default()).await;
     let error = client.forward(get("/api/v1/pods"), RequestIdentity::Member).await.unwrap_err();
     assert_eq!((error.status_code(), error.sent()), (StatusCode::BAD_GATEWAY, Sent::Maybe), "{error}");
@@ -393,8 +391,7 @@ async fn a_switch_of_protocols_that_nobody_asked_for_does_not_reach_the_client()
 
 #[tokio::test]
 async fn tunnels_are_limited() {
-    let answer = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
-    let member = RawMember::start(answer).await;
+    let member = RawMember::start(SWITCHED).await;
     let tuning = ClientTuning { tunnel_places: Places::new(2), ..ClientTuning::default() };
     let address = front(member::connect(member.config.clone(), tuning.clone()).await).await;
     let (mut kept, head) = ask(address, WEBSOCKET).await;
