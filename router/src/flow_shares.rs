@@ -316,30 +316,43 @@ mod tests {
         held
     }
 
+    /// More comes to the first than there is room for, for ten seconds, in each of which it asks the second for that.
+    async fn storm(first: &FlowShares, second: &FlowShares) -> Vec<tributary_flow_control::AdmittedRequest> {
+        let whole = first.has() + second.has();
+        let mut held = fill(first).await;
+        for _ in 0..10 {
+            ask((first, FIRST), (second, SECOND));
+            held.extend(fill(first).await);
+            assert!(first.has() + second.has() <= whole);
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        held
+    }
+
+    /// The second needs its part for as long as a loan lasts, while the first asks for more.
+    async fn need_back(first: &FlowShares, second: &FlowShares) {
+        for _ in 0..LOAN.as_secs() {
+            tokio::time::advance(Duration::from_secs(1)).await;
+            second.wanted();
+            let _refused = fill(second).await;
+            ask((first, FIRST), (second, SECOND));
+        }
+        for own in [first, second] {
+            own.settle();
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn one_limit_holds_over_two_and_goes_to_who_needs_it() {
         let (first, second) = (replica(slots(100)), replica(slots(100)));
         assert_eq!((first.has(), second.has(), first.wanted()), (50, 50, Vec::new()));
-        let mut held = fill(&first).await;
-        assert_eq!(held.len(), 50);
-        for _ in 0..10 {
-            ask((&first, FIRST), (&second, SECOND));
-            held.extend(fill(&first).await);
-            assert!(first.has() + second.has() <= 100);
-            tokio::time::advance(Duration::from_secs(1)).await;
-        }
+        let half = fill(&first).await;
+        assert_eq!(half.len(), 50);
+        let _more = storm(&first, &second).await;
         assert_eq!((first.has(), second.has()), (99, 1), "one is kept");
         // The other needs its part: it has it back once the loan is over.
         assert_eq!(fill(&second).await.len(), 1);
-        for _ in 0..LOAN.as_secs() {
-            tokio::time::advance(Duration::from_secs(1)).await;
-            second.wanted();
-            let _ = fill(&second).await;
-            ask((&first, FIRST), (&second, SECOND));
-        }
-        for own in [&first, &second] {
-            own.settle();
-        }
+        need_back(&first, &second).await;
         assert_eq!((first.has(), second.has()), (50, 50));
     }
 
@@ -350,24 +363,11 @@ mod tests {
         let by = vec![Dimension::User];
         let of_each = || settings(SchemaKind::MaxRequestsInflight(Limited { limit, by: by.clone(), queueing: None }));
         let (first, second) = (replica(of_each()), replica(of_each()));
-        let mut storm = fill(&first).await;
-        for _ in 0..10 {
-            ask((&first, FIRST), (&second, SECOND));
-            storm.extend(fill(&first).await);
-            tokio::time::advance(Duration::from_secs(1)).await;
-        }
+        let _held = storm(&first, &second).await;
         assert_eq!((first.has(), second.has()), (75, 25), "of 50 each");
         // Whoever asks for more there has all of it back once the loan is over.
         assert_eq!(fill(&second).await.len(), 25);
-        for _ in 0..LOAN.as_secs() {
-            tokio::time::advance(Duration::from_secs(1)).await;
-            second.wanted();
-            let _refused = fill(&second).await;
-            ask((&first, FIRST), (&second, SECOND));
-        }
-        for own in [&first, &second] {
-            own.settle();
-        }
+        need_back(&first, &second).await;
         assert_eq!((first.has(), second.has()), (50, 50));
     }
 
@@ -411,12 +411,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_limit_that_is_lowered_holds_at_once_whatever_was_borrowed() {
         let (first, second) = (replica(slots(1_000)), replica(slots(1_000)));
-        let mut held = fill(&first).await;
-        for _ in 0..10 {
-            ask((&first, FIRST), (&second, SECOND));
-            held.extend(fill(&first).await);
-            tokio::time::advance(Duration::from_secs(1)).await;
-        }
+        let _held = storm(&first, &second).await;
         assert!(first.has() > 800, "{}", first.has());
         // Another is larger: nothing is given up.
         first.set(slots(1_100)).unwrap();
