@@ -108,7 +108,8 @@ impl<C: Future + Unpin> ConnectionTask<C> {
     fn poll_parts(&mut self) {
         let cx = &mut Context::from_waker(&self.of_parts);
         loop {
-            self.parts.extend(std::mem::take(&mut self.starter.started.lock().parts));
+            // What was started last leaves its room to what is started next: each request starts something.
+            self.parts.extend(self.starter.started.lock().parts.drain(..));
             while let Poll::Ready(Some(())) = self.parts.poll_next_unpin(cx) {}
             if self.starter.started.lock().parts.is_empty() {
                 return;
