@@ -279,7 +279,6 @@ impl Endpoints {
             self.check_load(all, wanted.kind)?;
         }
         let begin = |endpoint| self.begin(endpoint, all.len(), wanted, open);
-        let mut failures = Failures::new(&self.cluster);
         match (wanted.destination, all.as_slice()) {
             (Destination::Any | Destination::At(_), [only]) if !wanted.tried.was_answered_at(only) => {
                 return match wanted.has_room_at(only) {
@@ -291,12 +290,14 @@ impl Endpoints {
                 let endpoint = &all[(*place).min(all.len() - 1)];
                 return begin(endpoint).await.map_err(|error| {
                     // What is wrong with one of several is not wrong with the member.
+                    let mut failures = Failures::new(&self.cluster);
                     failures.note(endpoint, error);
                     failures.into_error(&self.all.load(), &self.member, false)
                 });
             }
             (Destination::Any | Destination::Chosen(_), _) => {}
         }
+        let mut failures = Failures::new(&self.cluster);
         let mut candidates = Candidates::among(all, wanted, &self.cluster, &mut failures);
         while let Some((endpoint, has_another)) =
             candidates.next(self.turn.fetch_add(1, Ordering::Relaxed), self.usual.get())
