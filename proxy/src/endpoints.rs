@@ -341,12 +341,15 @@ impl Endpoints {
         Ok((held, opened))
     }
 
-    /// A request was answered so by an endpoint after so long; without a status it broke off there.
+    /// Whether it counts how this asker's requests are answered, and when: what we ask for ourselves is not what
+    /// clients ask for, and of one endpoint nobody chooses.
+    pub(crate) fn are_compared_by(&self, asker: Asker) -> bool {
+        asker == Asker::Client && self.are_of_a_list
+    }
+
+    /// A request by which they [are compared](Self::are_compared_by) was answered so by an endpoint after so long;
+    /// without a status it broke off there.
     pub(crate) fn note_answer(&self, endpoint: &Endpoint, claim: Claim, status: Option<StatusCode>, took: Duration) {
-        // What we ask for ourselves is not what clients ask for, and of one endpoint nobody chooses.
-        if claim.asker != Asker::Client || !self.are_of_a_list {
-            return;
-        }
         let is_error = status.is_none_or(|status| status.is_client_error() || status.is_server_error());
         // What else a watch is refused for, every endpoint would.
         let is_of_server =

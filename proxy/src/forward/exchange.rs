@@ -127,9 +127,10 @@ impl ClientInner {
                 Err(error) => return busy.ok_or(error),
             };
             let endpoint = held.endpoint.clone();
-            let asked = Instant::now();
+            // Of one endpoint nobody looks at the clock.
+            let asked = self.endpoints.are_compared_by(claim.asker).then(Instant::now);
             let sent = self.send((held, place.cloned()), connection, request, &replay.uri, limit, claim).await;
-            self.note_conduct(&endpoint, claim, &sent, asked.elapsed());
+            self.note_conduct(&endpoint, claim, &sent, asked);
             let may_retry = retries < MAX_RETRIES && busy.is_none();
             request = match sent {
                 Ok(response) => {
@@ -172,18 +173,30 @@ impl ClientInner {
         opened.map_err(|error| waiting.refused().map_or(error, too_many_wait))
     }
 
-    /// Notes what the answer to a request, or that there was none after so long, says of its endpoint.
-    fn note_conduct(&self, endpoint: &Endpoint, claim: Claim, sent: &Result<Response<Body>, Failed>, took: Duration) {
+    /// Notes what the answer to a request, or that there was none, says of its endpoint, and how long it took since it
+    /// was asked, where that counts.
+    fn note_conduct(
+        &self,
+        endpoint: &Endpoint,
+        claim: Claim,
+        sent: &Result<Response<Body>, Failed>,
+        asked: Option<Instant>,
+    ) {
+        let note = |status| {
+            if let Some(asked) = asked {
+                self.endpoints.note_answer(endpoint, claim, status, asked.elapsed());
+            }
+        };
         match sent {
             Ok(response) => {
                 endpoint.spoke(Speaker::of(response.status()));
                 endpoint.gave(response.status());
-                self.endpoints.note_answer(endpoint, claim, Some(response.status()), took);
+                note(Some(response.status()));
             }
             Err(failed) if failed.error.sent() == Sent::Maybe => {
                 // Who is to blame for it is found out by questions of our own.
                 endpoint.suspect();
-                self.endpoints.note_answer(endpoint, claim, None, took);
+                note(None);
             }
             Err(_) => {}
         }
