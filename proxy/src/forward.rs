@@ -11,7 +11,7 @@ pub(crate) mod speaker;
 
 use std::sync::Arc;
 
-use http::header::{HeaderName, HeaderValue};
+use http::header::HeaderName;
 use http::{Method, Request, Response, StatusCode};
 use http_body::Body as _;
 use tributary_apimachinery::RequestClass;
@@ -51,7 +51,7 @@ pub(crate) fn prepare(
     let recipient = request.extensions().get::<Recipient>().copied().unwrap_or_default();
     headers::prepare_request(request.headers_mut(), upgrade, recipient);
     member.set_identity(request.headers_mut(), identity, user)?;
-    if let Some(value) = peer.and_then(|Peer(address)| HeaderValue::try_from(address.ip().to_string()).ok()) {
+    if let Some(value) = peer.and_then(Peer::address) {
         request.headers_mut().insert(X_FORWARDED_FOR, value);
     }
     Ok(upgrade)
