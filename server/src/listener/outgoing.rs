@@ -74,7 +74,7 @@ impl Outgoing {
 
     /// Has a request with this method wait for room when it is about to be carried out; see
     /// [`ConnectionRoom::answer_room`].
-    pub(super) fn answer_room(&self, method: &Method) -> AnswerRoom {
+    pub(super) fn answer_room(&self, method: &Method) -> Option<AnswerRoom> {
         self.room.answer_room(method)
     }
 

@@ -43,7 +43,9 @@ impl<H: Handler> ConnectionRequests<H> {
                 Err(refusal) => self.front.refuse(request, &self.client, refusal),
                 Ok((head, head_bytes)) => {
                     let is_there = self.outgoing.room(head_bytes).await;
-                    request.extensions_mut().insert(self.outgoing.answer_room(&method));
+                    if let Some(room) = self.outgoing.answer_room(&method) {
+                        request.extensions_mut().insert(room);
+                    }
                     let note = |outcome: AuthenticationOutcome<'_>| {
                         let room = self.acquaintance.note(outcome);
                         // Afterwards: whoever waits for it finds who is known.
