@@ -180,15 +180,14 @@ impl<H: Handler> Front<H> {
         note: impl FnOnce(AuthenticationOutcome<'_>) -> Room,
         answer_room: RoomForAnswer<impl FnOnce(Response<Body>) -> Result<Response<Body>, ListenerRefusal>>,
     ) -> Response<Body> {
-        let start = Instant::now();
         let line = tracing::enabled!(tracing::Level::DEBUG)
-            .then(|| (request.method().clone(), request.uri().path().to_owned()));
+            .then(|| (Instant::now(), request.method().clone(), request.uri().path().to_owned()));
         let mut observed = self.observers.begin(&request, client.address);
         let mut request = tributary_proxy::received(request);
         request.extensions_mut().insert(Peer(client.address));
         request.extensions_mut().insert(client.actor.clone());
         let response = self.answer(request, client, note, answer_room, &mut observed).await;
-        if let Some((method, path)) = line {
+        if let Some((start, method, path)) = line {
             let latency_ms = start.elapsed().as_secs_f64() * 1e3;
             tracing::debug!(%method, path, status = response.status().as_u16(), latency_ms, "request");
         }
