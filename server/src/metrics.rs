@@ -2,6 +2,8 @@
 
 mod list;
 
+use std::sync::OnceLock;
+
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -60,6 +62,8 @@ pub struct ServerMetrics {
     pub tls_handshake_errors: Counter,
     /// Authentications by result (kube-apiserver's `authentication_attempts`).
     pub authentication_attempts: Family<AuthenticationLabels, Counter>,
+    /// Of these, those that succeeded and those that failed: each request is counted, and does not look for its series.
+    authentications: OnceLock<[Counter; 2]>,
     /// Requests refused by their host, by reason.
     pub hosts_refused: Family<HostLabels, Counter>,
     /// Requests refused by the listener, by reason.
@@ -155,8 +159,10 @@ impl ServerMetrics {
 
     /// Counts an authentication.
     pub fn count_authentication(&self, success: bool) {
-        let result = if success { "success" } else { "failure" };
-        self.authentication_attempts.get_or_create(&AuthenticationLabels { result }).inc();
+        let series = |result| self.authentication_attempts.get_or_create_owned(&AuthenticationLabels { result });
+        let [succeeded, failed] = self.authentications.get_or_init(|| ["success", "failure"].map(series));
+        let series = if success { succeeded } else { failed };
+        series.inc();
     }
 
     /// Counts a request that the listener refused.
@@ -185,6 +191,7 @@ mod tests {
         metrics.count_authentication(true);
         let mut registry = Registry::default();
         metrics.register(&mut registry);
+        [true, false, false].into_iter().for_each(|success| metrics.count_authentication(success));
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         for line in [
@@ -192,7 +199,8 @@ mod tests {
             "tributary_unread_bytes 0",
             "tributary_answers_stuck_total 0",
             "apiserver_tls_handshake_errors_total 0",
-            "authentication_attempts_total{result=\"success\"} 1",
+            "authentication_attempts_total{result=\"success\"} 2",
+            "authentication_attempts_total{result=\"failure\"} 2",
             "tributary_request_panics_total 0",
             "process_open_fds ",
             "process_resident_memory_bytes ",
