@@ -32,6 +32,7 @@ tools: ## builds the real servers and clients once, outside the checkout
 	e2e/tools/build.sh helm
 	e2e/tools/build.sh observability
 	e2e/tools/build.sh issuer
+	e2e/tools/build.sh definitions
 	e2e/tools/build.sh python
 
 bench: tools ## criterion, then the load program against a bare kube-apiserver and Tributary

@@ -54,6 +54,15 @@ impl Tools {
         Ok(run(Command::new(script()).arg("issuer")).await?.into())
     }
 
+    /// The folder of the CustomResourceDefinitions of others' kinds of which the chart makes objects: the Prometheus
+    /// Operator's and cert-manager's own files. Fetched when first asked for: one test needs it.
+    ///
+    /// # Errors
+    /// When Go is missing or they cannot be fetched; the script's message is passed on.
+    pub async fn definitions(&self) -> anyhow::Result<PathBuf> {
+        Ok(run(Command::new(script()).arg("definitions")).await?.into())
+    }
+
     /// The interpreter of an environment with the Python client; `None` where there is no python3.
     /// Installed when first asked for.
     ///

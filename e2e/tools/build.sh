@@ -12,6 +12,8 @@
 #   build.sh haproxy       the program haproxy of Debian's package, unless one is installed; for the benchmarks alone
 #   build.sh specs         e2e.test (Kubernetes' own end-to-end specs) and kube-scheduler
 #   build.sh kwok-stages   the folder of kwok's ready-made stages
+#   build.sh definitions   the folder of the CustomResourceDefinitions of others' kinds of which the chart makes objects:
+#                          the Prometheus Operator's and cert-manager's
 #   build.sh key           a digest of everything above, for a cache key of CI
 #
 # The result is kept in a cache outside the checkout, under a key made of the sources that decide it, so a second
@@ -139,11 +141,28 @@ HAPROXY
   kwok-stages)
     (cd "$here/kwok" && go mod download sigs.k8s.io/kwok >&2 && echo "$(go list -m -f '{{.Dir}}' sigs.k8s.io/kwok)/kustomize/stage")
     ;;
+  definitions)
+    folder=$cache/definitions-$(key definitions)
+    if [ ! -d "$folder" ]; then
+      echo "tools: fetching the definitions of others' kinds …" >&2
+      mkdir -p "$cache"
+      made=$(mktemp -d "$cache/.definitions.XXXXXX")
+      (cd "$here/definitions"
+       operator=github.com/prometheus-operator/prometheus-operator manager=github.com/cert-manager/cert-manager
+       go mod download "$operator" "$manager" >&2
+       operator=$(go list -m -f '{{.Dir}}' "$operator") manager=$(go list -m -f '{{.Dir}}' "$manager")
+       cp "$operator"/example/prometheus-operator-crd/monitoring.coreos.com_{servicemonitors,prometheusrules}.yaml \
+         "$manager"/deploy/crds/cert-manager.io_certificates.yaml "$made")
+      # Another run may have been faster.
+      if [ -d "$folder" ]; then rm -rf "$made"; else mv "$made" "$folder"; fi
+    fi
+    echo "$folder"
+    ;;
   key)
-    echo "$(key kubernetes etcd kwok)-$(key ../clients)-$(key specs)-$(key helm)-$(key prometheus collector)-$(key issuer)-$(python_key 2>/dev/null || true)"
+    echo "$(key kubernetes etcd kwok)-$(key ../clients)-$(key specs)-$(key helm)-$(key prometheus collector)-$(key issuer)-$(key definitions)-$(python_key 2>/dev/null || true)"
     ;;
   *)
-    echo "tools: unknown argument '$1'; allowed: servers, clients, helm, observability, issuer, python, haproxy, specs, kwok-stages, key" >&2
+    echo "tools: unknown argument '$1'; allowed: servers, clients, helm, observability, issuer, python, haproxy, specs, kwok-stages, definitions, key" >&2
     exit 2
     ;;
 esac

@@ -12,8 +12,9 @@ mod volumes;
 
 use crate::context::{Case, TestContext, cases};
 use anyhow::{Context, ensure};
+use serde_json::Value;
 use std::{path::PathBuf, process::Command};
-use tributary_e2e::{Kubectl, TestCluster};
+use tributary_e2e::{Kubectl, TestCluster, kubectl::KubectlOutput};
 
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = cases!["deployment";
@@ -163,9 +164,44 @@ async fn without_a_warning(kubectl: &Kubectl, arguments: &[&str]) -> anyhow::Res
     Ok(())
 }
 
-/// Kinds of others (cert-manager's, the Prometheus Operator's) are not served there, and are left out: a schema that
-/// is made up here would say nothing about theirs.
-const SERVED: &str = "serviceMonitor.enabled=false,prometheusRule.enabled=false,serving.certificate.create=false,serving.secretName=tributary-serving,peers.certificate.create=false,peers.secretName=tributary-peers";
+/// Kinds of others of which the chart makes objects, each with its version.
+const OF_OTHERS: [(&str, &str); 3] = [
+    ("Certificate", "cert-manager.io/v1"),
+    ("PrometheusRule", "monitoring.coreos.com/v1"),
+    ("ServiceMonitor", "monitoring.coreos.com/v1"),
+];
+
+/// Has a member serve the kinds of others by their own definitions, which judge what the chart makes.
+async fn serve_kinds_of_others(context: &TestContext, kubectl: &Kubectl) -> anyhow::Result<()> {
+    let definitions = context.fixture.tools().await?.definitions().await?.display().to_string();
+    kubectl.ok(&["apply", "--server-side", "-f", &definitions]).await?;
+    kubectl.ok(&["wait", "--for=condition=Established", "--timeout=60s", "crd", "--all"]).await?;
+    Ok(())
+}
+
+/// What applying this would come to, where an object with a field that nobody knows is refused.
+async fn apply_strictly(kubectl: &Kubectl, file: &str) -> anyhow::Result<KubectlOutput> {
+    kubectl.run(&["apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", file]).await
+}
+
+/// With everything switched on, each of those kinds is among the objects, and is judged by its definition: one with a
+/// field that is not in there is refused.
+async fn kinds_of_others_are_judged(context: &TestContext, kubectl: &Kubectl) -> anyhow::Result<()> {
+    let objects = render::chart(&helm(context, 4).await?, &["--values", &values("everything")]).await?;
+    for (kind, version) in OF_OTHERS {
+        let is_one = |object: &&Value| object["kind"] == kind && object["apiVersion"] == version;
+        let object = objects.iter().find(is_one).with_context(|| format!("no {kind} of {version}"))?;
+        let file = kubectl.file("of-others.json", &object.to_string())?;
+        let taken = apply_strictly(kubectl, &file).await?;
+        ensure!(taken.code == Some(0) && !taken.stderr.contains("Warning"), "{object}: {}", taken.stderr);
+        let mut misspelt = object.clone();
+        misspelt["spec"]["unheardOf"] = "x".into();
+        let file = kubectl.file("misspelt.json", &misspelt.to_string())?;
+        let words = apply_strictly(kubectl, &file).await?.failure()?;
+        ensure!(words.contains("spec.unheardOf"), "{kind}: {words}");
+    }
+    Ok(())
+}
 
 async fn a_kube_apiserver_takes_all_of_it(context: TestContext) -> anyhow::Result<()> {
     let _permit = context.fixture.own_members.acquire().await?;
@@ -173,14 +209,16 @@ async fn a_kube_apiserver_takes_all_of_it(context: TestContext) -> anyhow::Resul
     // Its own member: it makes a namespace of a name that is not the test's own.
     let member = TestCluster::builder("stage").start(tools).await?;
     let kubectl = Kubectl::new(tools, &member.kubeconfig())?;
+    serve_kinds_of_others(&context, &kubectl).await?;
     // The namespace in these enforces the profile `restricted`.
     without_a_warning(&kubectl, &["apply", "--validate=strict", "-f", &deploy("manifests/tributary.yaml")]).await?;
+    kinds_of_others_are_judged(&context, &kubectl).await?;
     for version in [3, 4] {
         let helm = Kubectl::helm(tools, version, &member.kubeconfig())?;
         for (name, values) in VALUES.map(|name| (name, values(name))) {
             let release = format!("{name}-{version}");
             // What is kept of a release, such as a claim, is in nobody's way then.
-            let set = format!("{SERVED},fullnameOverride={release}");
+            let set = format!("fullnameOverride={release}");
             let chosen = ["--values", &values, "--set", &set];
             let rendered = render::run(&helm, &release, &chosen).await?.success()?;
             let file = kubectl.file("rendered.yaml", &rendered)?;
