@@ -16,6 +16,7 @@ mod proxy_protocol;
 mod refused;
 mod slow_readers;
 mod spread;
+mod tunnels;
 mod withheld;
 
 use std::time::Duration;

@@ -29,8 +29,13 @@ const PATH: &str = "/api/v1/namespaces/default/configmaps/asked";
 /// At which server each of the client's requests came, and on which of the TCP connections that it has accepted.
 type Seen = Arc<Mutex<Vec<(usize, usize)>>>;
 
-/// What the servers present themselves with, and the same as a client is told it.
+/// What servers over HTTP/2 present themselves with, and the same as a client is told it.
 pub(crate) fn tls() -> (TlsAcceptor, Vec<u8>) {
+    tls_speaking("h2")
+}
+
+/// The same of servers that speak this protocol alone, by its name in ALPN.
+pub(crate) fn tls_speaking(protocol: &str) -> (TlsAcceptor, Vec<u8>) {
     let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
     let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -40,7 +45,7 @@ pub(crate) fn tls() -> (TlsAcceptor, Vec<u8>) {
         .with_no_client_auth()
         .with_single_cert(vec![made.cert.der().clone()], key)
         .unwrap();
-    config.alpn_protocols = vec![b"h2".to_vec()];
+    config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
     (TlsAcceptor::from(Arc::new(config)), made.cert.der().to_vec())
 }
 

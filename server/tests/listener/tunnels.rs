@@ -1,0 +1,249 @@
+//! Tunnels through the whole of it but for the command line: a shell that a client has opened over TLS, and that a member
+//! has switched to behind the listener, the router and the proxy. Each side may finish its half, and neither has to say
+//! anything.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, Response, StatusCode, header};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper_util::rt::TokioIo;
+use rustls::SupportedProtocolVersion;
+use rustls::version::{TLS12, TLS13};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tokio_rustls::client::TlsStream;
+use tributary_apimachinery::ClusterName;
+use tributary_apimachinery::body::{Body, full};
+use tributary_proxy::{ClientTuning, ClusterClient, Probe};
+use tributary_router::{ClusterAddress, ClusterAuthorization, ClusterSetup, MemberRules, Router, RouterConfig};
+
+use crate::fixture::{SOON, Server, start};
+use crate::slow_readers::until;
+use crate::spread::tls_speaking;
+
+const EXEC: &str = "/api/v1/namespaces/default/pods/p/exec?command=sh&stdin=true&stdout=true";
+
+/// What is said last, in bytes: more than is held on the way, so that it is passed on while its reader reads.
+const LONG_BYTES: usize = 8 << 20;
+
+/// How long nothing is said.
+const SILENCE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// In which pieces that passes. Half an hour: longer than every limit of what is idle, each of which comes to its end
+/// again and again.
+const LEAP: Duration = Duration::from_secs(30 * 60);
+
+/// A client's end of a tunnel, and the member's.
+type Ends = (TlsStream<TcpStream>, TokioIo<Upgraded>);
+
+/// What a member over HTTP/1.1 tells the test. It answers everything with an empty object, but what asks for another
+/// protocol with 101.
+#[derive(Clone)]
+struct Member {
+    /// What is switched.
+    opened: UnboundedSender<OnUpgrade>,
+    /// How often it was asked whether it is well.
+    asked: Arc<watch::Sender<usize>>,
+}
+
+impl Member {
+    fn answer(&self, mut request: Request<Incoming>) -> Response<Body> {
+        if request.headers().contains_key(header::UPGRADE) {
+            let _the_test_may_be_over = self.opened.send(hyper::upgrade::on(&mut request));
+            let switch = Response::builder().status(StatusCode::SWITCHING_PROTOCOLS);
+            let switch = switch.header(header::CONNECTION, "upgrade").header(header::UPGRADE, "websocket");
+            return switch.body(full("")).unwrap();
+        }
+        if request.uri().path() == "/readyz" {
+            self.asked.send_modify(|asked| *asked += 1);
+        }
+        Response::builder().header(header::CONTENT_TYPE, "application/json").body(full("{}")).unwrap()
+    }
+
+    /// Listens on a free port. Gives its URL, and its certificate.
+    async fn listen(self) -> (String, Vec<u8>) {
+        let (acceptor, certificate) = tls_speaking("http/1.1");
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("https://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (acceptor, member) = (acceptor.clone(), self.clone());
+                tokio::spawn(async move {
+                    let Ok(stream) = acceptor.accept(stream).await else { return };
+                    let service = service_fn(move |request| {
+                        let answer = member.answer(request);
+                        async move { Ok::<_, Infallible>(answer) }
+                    });
+                    let connection = hyper::server::conn::http1::Builder::new();
+                    let _ended = connection.serve_connection(TokioIo::new(stream), service).with_upgrades().await;
+                });
+            }
+        });
+        (url, certificate)
+    }
+}
+
+/// The listener over a router of which the member is the cluster `one`.
+struct Whole {
+    server: Server,
+    tuning: ClientTuning,
+    opened: UnboundedReceiver<OnUpgrade>,
+    asked: watch::Receiver<usize>,
+}
+
+impl Whole {
+    async fn start() -> Self {
+        let (sender, opened) = unbounded_channel();
+        let asked = Arc::new(watch::Sender::new(0));
+        let receiver = asked.subscribe();
+        let (url, certificate) = Member { opened: sender, asked }.listen().await;
+        let mut config = kube::Config::new(url.parse().unwrap());
+        config.root_cert = Some(vec![certificate]);
+        // It is an authority of nobody: what counts here is what passes.
+        config.accept_invalid_certs = true;
+        // A question that time leaps over is late by the leap, and is no silence yet.
+        let probe = Probe { failure_threshold: 2, ..Probe::default() };
+        let tuning = ClientTuning { probe, ..ClientTuning::default() };
+        let name = ClusterName::new("one").unwrap();
+        let client = ClusterClient::connect(name.clone(), config, tuning.clone()).await;
+        let router = Router::new(RouterConfig::default());
+        router.set_clusters(vec![ClusterSetup {
+            name,
+            client: client.map_err(|error| error.to_string()),
+            client_generation: 0,
+            address: ClusterAddress::of(""),
+            index: None,
+            impersonation: MemberRules::default(),
+            authorization: ClusterAuthorization::Auto,
+        }]);
+        router.asked_once(SOON).await;
+        Self { server: start(router).await, tuning, opened, asked: receiver }
+    }
+
+    /// Opens a shell in a pod.
+    async fn open(&mut self, version: &'static SupportedProtocolVersion) -> Ends {
+        let mut client = self.server.connect(version, "http/1.1").await;
+        let head = format!(
+            "GET /clusters/one{EXEC} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\nConnection: Upgrade\r\n\
+             Upgrade: websocket\r\nOrigin: https://x\r\nSec-WebSocket-Version: 13\r\n\
+             Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+            self.server.token
+        );
+        client.write_all(head.as_bytes()).await.unwrap();
+        client.flush().await.unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"\r\n\r\n") {
+            answer.push(soon(client.read_u8()).await.unwrap());
+        }
+        assert!(answer.starts_with(b"HTTP/1.1 101"), "{}", String::from_utf8_lossy(&answer));
+        let opened = soon(self.opened.recv()).await.unwrap();
+        (client, TokioIo::new(soon(opened).await.unwrap()))
+    }
+
+    /// Whether the tunnel is counted, and its connection.
+    fn is_open(&self) -> bool {
+        self.tuning.tunnels.len() == 1 && self.server.connections.get() == 1
+    }
+
+    /// Waits until neither is left.
+    async fn ended(&self) {
+        until(|| self.tuning.tunnels.is_empty() && self.server.connections.get() == 0).await;
+    }
+
+    /// Waits until the member is asked once more whether it is well.
+    async fn asked_again(&mut self) {
+        let before = *self.asked.borrow();
+        soon(self.asked.wait_for(|asked| *asked > before)).await.unwrap();
+    }
+}
+
+/// What has to come, and does not wait for time to pass.
+async fn soon<T>(coming: impl Future<Output = T>) -> T {
+    timeout(SOON, coming).await.expect("it does not come")
+}
+
+/// One side says the last that it has to say, and the other one is to hear that it was all.
+async fn finishes(speaker: &mut (impl AsyncWrite + Unpin), hearer: &mut (impl AsyncRead + Unpin), words: &[u8]) {
+    let speaks = async {
+        speaker.write_all(words).await.unwrap();
+        speaker.shutdown().await.unwrap();
+    };
+    let mut heard = Vec::new();
+    let ((), read) = soon(async { tokio::join!(speaks, hearer.read_to_end(&mut heard)) }).await;
+    read.expect("an end that is none of a break");
+    assert!(heard == words, "{} bytes came of {}", heard.len(), words.len());
+}
+
+/// One side says something, and the other one hears it at once.
+async fn says(speaker: &mut (impl AsyncWrite + Unpin), hearer: &mut (impl AsyncRead + Unpin), words: &[u8]) {
+    speaker.write_all(words).await.unwrap();
+    speaker.flush().await.unwrap();
+    let mut heard = vec![0; words.len()];
+    soon(hearer.read_exact(&mut heard)).await.unwrap();
+    assert_eq!(heard, words);
+}
+
+fn long() -> Vec<u8> {
+    b"and I have this to say. ".iter().copied().cycle().take(LONG_BYTES).collect()
+}
+
+#[tokio::test]
+async fn a_client_that_has_finished_hears_the_rest_of_what_the_member_says() {
+    for version in [&TLS12, &TLS13] {
+        let mut whole = Whole::start().await;
+        let (mut client, mut member) = whole.open(version).await;
+        says(&mut member, &mut client, b"what now?").await;
+        finishes(&mut client, &mut member, b"that was all").await;
+        assert!(whole.is_open(), "one half is, over {version:?}");
+        says(&mut member, &mut client, b"well,").await;
+        finishes(&mut member, &mut client, &long()).await;
+        drop((client, member));
+        whole.ended().await;
+    }
+}
+
+#[tokio::test]
+async fn a_member_that_has_finished_hears_the_rest_of_what_the_client_says() {
+    for version in [&TLS12, &TLS13] {
+        let mut whole = Whole::start().await;
+        let (mut client, mut member) = whole.open(version).await;
+        says(&mut client, &mut member, b"what now?").await;
+        finishes(&mut member, &mut client, b"that was all").await;
+        assert!(whole.is_open(), "one half is, over {version:?}");
+        says(&mut client, &mut member, b"well,").await;
+        finishes(&mut client, &mut member, &long()).await;
+        drop((client, member));
+        whole.ended().await;
+    }
+}
+
+#[tokio::test]
+async fn a_tunnel_on_which_nothing_is_said_for_a_day_is_there_and_so_is_one_that_is_half_closed() {
+    let mut whole = Whole::start().await;
+    let (mut client, mut member) = whole.open(&TLS13).await;
+    for halves in ["both", "one"] {
+        for _ in 0..SILENCE.as_secs() / LEAP.as_secs() {
+            tokio::time::pause();
+            tokio::time::advance(LEAP).await;
+            tokio::time::resume();
+            // What was due is done: all that goes on beside the tunnel has gone on.
+            whole.asked_again().await;
+        }
+        assert!(whole.is_open(), "{halves}");
+        says(&mut member, &mut client, b"still there?").await;
+        if halves == "both" {
+            says(&mut client, &mut member, b"still there.").await;
+            finishes(&mut client, &mut member, b"that was all").await;
+        }
+    }
+    finishes(&mut member, &mut client, b"that was all").await;
+    drop((client, member));
+    whole.ended().await;
+}
