@@ -12,10 +12,15 @@ use tributary_e2e::{PeopleAuthority, Process, guard, namespace, ports};
 /// How long after a change what had been opened may be there, on a machine that does other things, too.
 const ENDED_WITHIN: Duration = Duration::from_secs(5);
 
+/// How long anything may last in the test of that: as long as three kubectls take to start on such a machine, and short
+/// enough to be waited for.
+const STREAM_AGE: Duration = Duration::from_secs(20);
+
 pub(super) fn cases() -> Vec<Case> {
     cases!["shared_mode::streams";
         what_is_open_ends_with_the_right_to_it, what_is_open_ends_with_the_authority_that_vouched_for_it,
-        who_is_denied_is_cut_off, kubernikus_996_who_may_only_get_a_shell_has_none,
+        what_is_open_ends_once_it_has_lasted_as_long_as_it_may, who_is_denied_is_cut_off,
+        kubernikus_996_who_may_only_get_a_shell_has_none,
     ]
 }
 
@@ -25,6 +30,8 @@ struct Person {
     name: String,
     namespace: String,
     open: Vec<Process>,
+    /// When each of these was started.
+    begun: Vec<Instant>,
 }
 
 impl Person {
@@ -46,17 +53,18 @@ impl Person {
         .await?;
         let port = format!("{}:8080", ports::free_port()?);
         let hello = format!("hello from {}", member.name());
-        let mut open = Vec::new();
+        let (mut open, mut begun) = (Vec::new(), Vec::new());
         for (command, sign) in [
             (&["logs", "-f", "one"][..], &*hello),
             (&["exec", "one", "--", "sh", "-c", "echo begun; sleep 600"], "begun"),
             (&["port-forward", "one", &port], "Forwarding from 127.0.0.1"),
         ] {
+            begun.push(Instant::now());
             let mut process = kubectl.spawn(&[&["-n", &*namespace], command].concat())?;
             process.wait_for_output(SOON, |text| text.contains(sign)).await?;
             open.push(process);
         }
-        Ok(Self { name, namespace, open, shared })
+        Ok(Self { name, namespace, open, begun, shared })
     }
 
     /// Waits until all of it has ended, since a moment.
@@ -79,7 +87,7 @@ fn what_they_may(verbs: &[&str]) -> Value {
 /// kubectl asks for a shell by a GET, which the cluster judges as `get` and as `create` (precedent 20).
 async fn kubernikus_996_who_may_only_get_a_shell_has_none(context: TestContext) -> anyhow::Result<()> {
     let mut person = Person::start(&context, Shared::start(&context).await?).await?;
-    let Person { shared, name, namespace, open } = &mut person;
+    let Person { shared, name, namespace, open, .. } = &mut person;
     let kubectl = shared.kubectl(&context, name, &[]).await?;
     let path = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/roles/{name}");
     let role = json!({"rules": what_they_may(&["get", "list", "watch"])});
@@ -110,6 +118,22 @@ async fn what_is_open_ends_with_the_authority_that_vouched_for_it(context: TestC
     let since = Instant::now();
     fs::write(&person.shared.client_ca, PeopleAuthority::new("the next authority")?.pem())?;
     person.loses_all(since).await
+}
+
+/// Nothing is said in the shell, nor through the port: what ends is what has lasted too long, and not before it has.
+async fn what_is_open_ends_once_it_has_lasted_as_long_as_it_may(context: TestContext) -> anyhow::Result<()> {
+    let kubeconfig = context.fixture.pair_kubeconfig().await?;
+    let members = context.fixture.pair().await?.clone();
+    let age = format!("--max-stream-age={}s", STREAM_AGE.as_secs());
+    let mut person = Person::start(&context, Shared::over(&context, members, &kubeconfig, &[&age]).await?).await?;
+    let all_open = Instant::now();
+    for (process, begun) in person.open.iter_mut().zip(&person.begun) {
+        process.wait(SOON + STREAM_AGE).await?;
+        let (took, since) = (begun.elapsed(), all_open.elapsed());
+        ensure!(took >= STREAM_AGE, "it ended after {took:?}: {}", process.errors());
+        ensure!(since < STREAM_AGE + ENDED_WITHIN, "{} took {since:?}", process.name());
+    }
+    Ok(())
 }
 
 /// Writes who is denied, as an administrator does.
