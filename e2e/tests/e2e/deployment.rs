@@ -3,6 +3,7 @@
 
 mod balancer;
 mod container;
+mod name_server;
 mod pod;
 pub(crate) mod render;
 mod rolling;

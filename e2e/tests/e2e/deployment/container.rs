@@ -1,12 +1,14 @@
-//! What the container's image holds is enough: the program starts where there is nothing else, as the image's user.
+//! What the container's image holds is enough: the program starts where there is nothing else, as the image's user, and
+//! resolves names by the files that a kubelet lays there, `/etc/hosts` and `/etc/resolv.conf`.
 
-use super::deploy;
+use super::{deploy, name_server::NameServer};
 use crate::context::{Case, TestContext, eventually};
 use anyhow::{Context as _, ensure};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::json;
 use std::{
     fs::{self, Permissions},
+    net::Ipv4Addr,
     os::unix::fs::{PermissionsExt, chown},
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -44,29 +46,91 @@ async fn image(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Names of the member: one that is in `/etc/hosts`, and one that DNS alone knows. By a name it has to be resolved
+/// without the parts that a C library loads when it runs.
+const IN_HOSTS: &str = "member.internal";
+const IN_DNS: &str = "member.tributary.test";
+
+/// How long an answer may take, where a name is looked for in vain first: a C library gives each try 5 s.
+const SOON: Duration = Duration::from_secs(60);
+
+/// Lays a file that the image's user reads.
+fn lay(folder: &Path, name: &str, text: &str) -> anyhow::Result<()> {
+    fs::write(folder.join(name), text).with_context(|| format!("write {name}"))?;
+    chown(folder.join(name), Some(USER), Some(USER)).with_context(|| format!("give {name} away"))
+}
+
 /// Lays the files that the program is told of.
 fn configure(folder: &Path, member: &TestCluster, people: &PeopleAuthority) -> anyhow::Result<()> {
     let (certificate, key) = people.serving(&["127.0.0.1"])?;
-    // By a name, so that it has to be resolved without the parts that a C library loads when it runs.
-    let server = member.access().server.replace("127.0.0.1", "member.internal");
-    let object = json!({"apiVersion": "tributary.dev/v1alpha1", "kind": "UpstreamCluster", "metadata": {"name": "own"},
-        "spec": {"endpoints": [server], "caFile": "/ca.crt", "tlsServerName": "127.0.0.1",
-            "credentials": {"tokenFile": "/token"}}});
     for (name, text) in [
-        ("own.json", object.to_string()),
-        ("ca.crt", member.access().certificate_authority),
-        ("token", member.access().token),
-        ("people.crt", people.pem().to_owned()),
-        ("tls.crt", certificate),
-        ("tls.key", key),
-        ("etc/hosts", "127.0.0.1 member.internal\n".to_owned()),
+        ("ca.crt", &*member.access().certificate_authority),
+        ("token", &member.access().token),
+        ("people.crt", people.pem()),
+        ("tls.crt", &certificate),
+        ("tls.key", &key),
     ] {
-        fs::write(folder.join(name), text).with_context(|| format!("write {name}"))?;
-        chown(folder.join(name), Some(USER), Some(USER))?;
+        lay(folder, name, text)?;
     }
     let data = folder.join("data");
     fs::create_dir(&data)?;
     chown(&data, Some(USER), Some(USER)).context("give the data directory away")
+}
+
+/// Has the program reach the member by this name.
+fn name_member(folder: &Path, member: &TestCluster, name: &str) -> anyhow::Result<()> {
+    let server = member.access().server.replace("127.0.0.1", name);
+    let object = json!({"apiVersion": "tributary.dev/v1alpha1", "kind": "UpstreamCluster", "metadata": {"name": "own"},
+        "spec": {"endpoints": [server], "caFile": "/ca.crt", "tlsServerName": "127.0.0.1",
+            "credentials": {"tokenFile": "/token"}}});
+    lay(folder, "own.json", &object.to_string())
+}
+
+/// The program in its root, and somebody who asks it.
+struct Contained {
+    process: Process,
+    http: HttpClient,
+    _outside: tempfile::TempDir,
+}
+
+impl Contained {
+    async fn start(root: &Path, people: &PeopleAuthority) -> anyhow::Result<Self> {
+        let port = ports::free_port()?;
+        let mut command = Command::new("chroot");
+        // By which chroot itself is found.
+        command.env_clear().envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
+        command.arg(format!("--userspec={USER}:{USER}")).arg(root).args(["/tributary", "serve"]);
+        command.args(["--config=/own.json", "--client-ca-file=/people.crt", "--data-dir=/data"]);
+        command.args(["--tls-cert-file=/tls.crt", "--tls-private-key-file=/tls.key"]);
+        command.arg(format!("--listen=127.0.0.1:{port}"));
+        let outside = guard::temporary_folder("container")?;
+        let (out, err) = (outside.path().join("out"), outside.path().join("err"));
+        let process = Process::spawn_with("tributary", command, &out, &err, Stdio::null())?;
+
+        let kubeconfig = outside.path().join("kubeconfig");
+        let authority = STANDARD.encode(people.pem());
+        let cluster = json!({"server": format!("https://127.0.0.1:{port}"), "certificate-authority-data": authority});
+        let user = people.user("somebody", &[])?;
+        kubeconfig::write_entries(&kubeconfig, &[Entries { name: "own".to_owned(), cluster, user }])?;
+        let http = HttpClient::from_kubeconfig(&kubeconfig, None).await?;
+        Ok(Self { process, http, _outside: outside })
+    }
+
+    /// Waits until it serves, and answers with this status what only the member can tell.
+    async fn answers(&self, status: u16) -> anyhow::Result<()> {
+        let http = &self.http;
+        eventually(SOON, async || {
+            http.get("/livez").send().await?.expect(200)?;
+            http.get("/clusters/own/version").send().await?.expect(status).map(drop)
+        })
+        .await
+    }
+
+    async fn stop(mut self) -> anyhow::Result<()> {
+        let status = self.process.terminate(Duration::from_secs(20)).await?;
+        ensure!(status.success(), "{status}: {}", self.process.errors());
+        Ok(())
+    }
 }
 
 async fn proof_it_starts_where_there_is_nothing_else(context: TestContext) -> anyhow::Result<()> {
@@ -76,35 +140,36 @@ async fn proof_it_starts_where_there_is_nothing_else(context: TestContext) -> an
     }
     let member = context.fixture.bare().await?;
     let (folder, people) = (guard::temporary_folder("root")?, PeopleAuthority::new("people and servers")?);
-    fs::set_permissions(folder.path(), Permissions::from_mode(0o755))?;
-    image(folder.path()).await?;
-    configure(folder.path(), &member, &people)?;
-    let port = ports::free_port()?;
-    let mut command = Command::new("chroot");
-    // By which chroot itself is found.
-    command.env_clear().envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
-    command.arg(format!("--userspec={USER}:{USER}")).arg(folder.path()).args(["/tributary", "serve"]);
-    command.args(["--config=/own.json", "--client-ca-file=/people.crt", "--data-dir=/data"]);
-    command.args(["--tls-cert-file=/tls.crt", "--tls-private-key-file=/tls.key"]);
-    command.arg(format!("--listen=127.0.0.1:{port}"));
-    let outside = guard::temporary_folder("container")?;
-    let (out, err) = (outside.path().join("out"), outside.path().join("err"));
-    let mut process = Process::spawn_with("tributary", command, &out, &err, Stdio::null())?;
+    let root = folder.path();
+    fs::set_permissions(root, Permissions::from_mode(0o755))?;
+    image(root).await?;
+    configure(root, &member, &people)?;
+    lay(root, "etc/hosts", &format!("127.0.0.1 {IN_HOSTS}\n"))?;
+    name_member(root, &member, IN_HOSTS)?;
+    let contained = Contained::start(root, &people).await?;
+    contained.answers(200).await.with_context(|| contained.process.errors())?;
+    contained.stop().await?;
 
-    let kubeconfig = outside.path().join("kubeconfig");
-    let cluster = json!({"server": format!("https://127.0.0.1:{port}"), "certificate-authority-data": STANDARD.encode(people.pem())});
-    let user = people.user("somebody", &[])?;
-    kubeconfig::write_entries(&kubeconfig, &[Entries { name: "own".to_owned(), cluster, user }])?;
-    let http = HttpClient::from_kubeconfig(&kubeconfig, None).await?;
-    let answered = eventually(Duration::from_secs(30), async || {
-        http.get("/livez").send().await?.expect(200)?;
-        http.get("/clusters/own/version").send().await?.expect(200).map(drop)
-    });
-    answered.await.with_context(|| process.errors())?;
-    let status = process.terminate(Duration::from_secs(20)).await?;
-    ensure!(status.success(), "{status}: {}", process.errors());
+    fs::remove_file(root.join("etc/hosts"))?;
+    name_member(root, &member, IN_DNS)?;
+    let contained = Contained::start(root, &people).await?;
+    resolves_by_dns(root, &contained).await.with_context(|| contained.process.errors())?;
+    contained.stop().await?;
+
     // It has no simulator.
-    let version = Command::new(folder.path().join("tributary")).arg("demo").output()?;
+    let version = Command::new(root.join("tributary")).arg("demo").output()?;
     ensure!(!version.status.success(), "the image has the demo");
+    Ok(())
+}
+
+/// Where no file says anything of names the program serves, and does not reach what has a name alone. Once a name
+/// server is named, it does, without being started again.
+async fn resolves_by_dns(root: &Path, contained: &Contained) -> anyhow::Result<()> {
+    let server = NameServer::start(IN_DNS, Ipv4Addr::LOCALHOST).await?;
+    contained.answers(503).await?;
+    ensure!(server.asked().is_empty(), "nobody has named it: {:?}", server.asked());
+    lay(root, "etc/resolv.conf", &format!("nameserver {}\n", server.address))?;
+    contained.answers(200).await?;
+    ensure!(server.asked().iter().any(|name| name == IN_DNS), "{:?}", server.asked());
     Ok(())
 }
