@@ -187,6 +187,64 @@ async fn what_no_policy_takes_is_sent_nowhere() {
     assert_eq!(sent(&fixture, "a").len(), before.len() + 2, "otherwise it would have been sent");
 }
 
+/// What somebody asks for, and by what program.
+#[derive(Clone, Copy)]
+struct Asked {
+    path: &'static str,
+    user: &'static str,
+    group: &'static str,
+    agent: &'static str,
+}
+
+/// What each field of a rule is compared with is read from the request, and nothing of it for another field.
+#[tokio::test]
+async fn each_field_of_a_rule_is_about_what_it_says_wherever_requests_come_in() {
+    let fixture = Fixture::start(["a"]).await;
+    let map = Asked { path: "/api/v1/namespaces/default/configmaps/x", user: "ann", group: "dev", agent: "curl/8" };
+    let at = |path| Asked { path, ..map };
+    let by = |user| Asked { user, ..map };
+    let all = || Rule { non_resource_urls: texts(&["*"]), ..rule(&["*"], &["*"]) };
+    let pod = "/api/v1/namespaces/default/pods/x";
+    let rows = [
+        (Rule { verbs: texts(&["list"]), ..all() }, at(CONFIG_MAPS), map),
+        (Rule { api_groups: texts(&["apps"]), ..all() }, at("/apis/apps/v1/namespaces/default/deployments/x"), map),
+        (Rule { resources: texts(&["configmaps"]), ..all() }, map, at(pod)),
+        (Rule { resources: texts(&["pods/log"]), ..all() }, at("/api/v1/namespaces/default/pods/x/log"), at(pod)),
+        (Rule { resource_names: texts(&["x"]), ..all() }, map, at("/api/v1/namespaces/x/configmaps/default")),
+        (Rule { namespaces: texts(&["default"]), ..all() }, map, at("/api/v1/namespaces/x/configmaps/default")),
+        (Rule { users: texts(&["ops"]), ..all() }, by("ops"), Asked { group: "ops", ..map }),
+        (Rule { user_groups: texts(&["ops"]), ..all() }, Asked { group: "ops", ..map }, by("ops")),
+        (
+            Rule { service_accounts: texts(&["shop/web"]), ..all() },
+            by("system:serviceaccount:shop:web"),
+            by("system:serviceaccount:web:shop"),
+        ),
+        (Rule { non_resource_urls: texts(&["/version"]), ..rule(&["*"], &[]) }, at("/version"), at("/apis")),
+        (Rule { user_agents: texts(&["kubectl/*"]), ..all() }, Asked { agent: "kubectl/v1", ..map }, map),
+    ];
+    let ask = async |place: &str, asked: Asked| {
+        let client = fixture.user(asked.user, &[asked.group.to_owned()]);
+        let headers = [("user-agent", asked.agent)];
+        match place {
+            "at its host" => client.at_host_of("a").send("GET", asked.path, &headers, "").await,
+            _ => client.send("GET", &format!("{place}{}", asked.path), &headers, "").await,
+        }
+    };
+    for (place, settings) in [
+        ("", (|policies| of_merged(policies)) as fn(Vec<Policy>) -> DispatchSettings),
+        ("/clusters/a", |policies| of_cluster("a", policies)),
+        ("at its host", |policies| of_cluster("a", policies)),
+    ] {
+        for (rule, denied, passed) in &rows {
+            fixture.router.set_dispatch(settings(vec![deny("not this", rule.clone()), pass()]));
+            let said = ask(place, *denied).await.refused(403);
+            assert!(said.starts_with("not this"), "{place}, {rule:?}: {said}");
+            let answer = ask(place, *passed).await;
+            assert_ne!(answer.code, 403, "{place}, {rule:?}: {answer:?}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_policy_for_trying_is_counted_and_does_nothing() {
     let fixture = fixture(["a"]).await;
