@@ -21,7 +21,7 @@ use tokio::time::timeout;
 use tokio_rustls::client::TlsStream;
 use tributary_apimachinery::ClusterName;
 use tributary_apimachinery::body::{Body, full};
-use tributary_proxy::{ClientTuning, ClusterClient, Probe};
+use tributary_proxy::{ClientTuning, ClusterClient, Places, Probe};
 use tributary_router::{ClusterAddress, ClusterAuthorization, ClusterSetup, MemberRules, Router, RouterConfig};
 
 use crate::fixture::{SOON, Server, start};
@@ -100,6 +100,10 @@ struct Whole {
 
 impl Whole {
     async fn start() -> Self {
+        Self::with(ClientTuning::default()).await
+    }
+
+    async fn with(tuning: ClientTuning) -> Self {
         let (sender, opened) = unbounded_channel();
         let asked = Arc::new(watch::Sender::new(0));
         let receiver = asked.subscribe();
@@ -110,7 +114,7 @@ impl Whole {
         config.accept_invalid_certs = true;
         // A question that time leaps over is late by the leap, and is no silence yet.
         let probe = Probe { failure_threshold: 2, ..Probe::default() };
-        let tuning = ClientTuning { probe, ..ClientTuning::default() };
+        let tuning = ClientTuning { probe, ..tuning };
         let name = ClusterName::new("one").unwrap();
         let client = ClusterClient::connect(name.clone(), config, tuning.clone()).await;
         let router = Router::new(RouterConfig::default());
@@ -127,8 +131,8 @@ impl Whole {
         Self { server: start(router).await, tuning, opened, asked: receiver }
     }
 
-    /// Opens a shell in a pod.
-    async fn open(&mut self, version: &'static SupportedProtocolVersion) -> Ends {
+    /// Asks for a shell in a pod. Gives the head of the answer.
+    async fn ask(&self, version: &'static SupportedProtocolVersion) -> (TlsStream<TcpStream>, String) {
         let mut client = self.server.connect(version, "http/1.1").await;
         let head = format!(
             "GET /clusters/one{EXEC} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\nConnection: Upgrade\r\n\
@@ -142,7 +146,13 @@ impl Whole {
         while !answer.ends_with(b"\r\n\r\n") {
             answer.push(soon(client.read_u8()).await.unwrap());
         }
-        assert!(answer.starts_with(b"HTTP/1.1 101"), "{}", String::from_utf8_lossy(&answer));
+        (client, String::from_utf8(answer).unwrap())
+    }
+
+    /// Opens a shell in a pod.
+    async fn open(&mut self, version: &'static SupportedProtocolVersion) -> Ends {
+        let (client, answer) = self.ask(version).await;
+        assert!(answer.starts_with("HTTP/1.1 101"), "{answer}");
         let opened = soon(self.opened.recv()).await.unwrap();
         (client, TokioIo::new(soon(opened).await.unwrap()))
     }
@@ -246,4 +256,19 @@ async fn a_tunnel_on_which_nothing_is_said_for_a_day_is_there_and_so_is_one_that
     finishes(&mut member, &mut client, b"that was all").await;
     drop((client, member));
     whole.ended().await;
+}
+
+/// Whoever finds no place is told to come again, and no connection is dialed for them.
+#[tokio::test]
+async fn a_tunnel_for_which_there_is_no_place_is_429_until_another_ends() {
+    let tuning = ClientTuning { tunnel_places: Places::new(1), ..ClientTuning::default() };
+    let mut whole = Whole::with(tuning).await;
+    let (client, member) = whole.open(&TLS13).await;
+    let (_refused, answer) = whole.ask(&TLS13).await;
+    assert!(answer.starts_with("HTTP/1.1 429") && answer.contains("retry-after: "), "{answer}");
+    assert!(whole.opened.try_recv().is_err(), "the member was asked");
+    drop((client, member));
+    until(|| whole.tuning.tunnel_places.taken() == 0).await;
+    let (mut client, mut member) = whole.open(&TLS13).await;
+    says(&mut client, &mut member, b"now it is my turn").await;
 }
