@@ -10,6 +10,7 @@ mod frozen;
 mod given_up;
 mod goaway;
 mod hosts;
+mod lost_member;
 mod many_clients;
 mod precedents;
 mod proxy_protocol;

@@ -1,0 +1,106 @@
+//! A member that dies in the midst of a watch, as a client of the whole of it but for the command line sees it.
+
+use std::convert::Infallible;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use http::{Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Empty, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::TcpListener;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tributary_apimachinery::ClusterName;
+use tributary_apimachinery::body::{Body, full};
+use tributary_proxy::{ClientTuning, ClusterClient};
+use tributary_router::{ClusterAddress, ClusterAuthorization, ClusterSetup, MemberRules, Router, RouterConfig};
+
+use crate::fixture::{SOON, Server, start};
+use crate::spread::tls;
+
+const MAPS: &str = "/clusters/one/api/v1/namespaces/default/configmaps";
+
+/// What every watch begins with.
+const EVENT: &[u8] = b"{\"type\":\"ADDED\",\"object\":{\"kind\":\"ConfigMap\",\"metadata\":{\"name\":\"seen\"}}}\n";
+
+/// A watch tells one event and stays open; everything else is an empty object.
+async fn answer(request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+    let json = Response::builder().header(header::CONTENT_TYPE, "application/json");
+    if !request.uri().query().is_some_and(|query| query.contains("watch=")) {
+        return Ok(json.body(full("{}")).unwrap());
+    }
+    let first = futures::stream::iter([Ok(Frame::data(Bytes::from_static(EVENT)))]);
+    Ok(json.body(StreamBody::new(first.chain(futures::stream::pending())).boxed_unsync()).unwrap())
+}
+
+/// The listener over a router of which the cluster `one` has a single server, which dies once it is told to: whatever is
+/// open to it breaks, and it takes no more connections.
+async fn over(dies: &CancellationToken) -> Server {
+    let (acceptor, certificate) = tls();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut config = kube::Config::new(format!("https://{}", listener.local_addr().unwrap()).parse().unwrap());
+    let dies = dies.clone();
+    tokio::spawn(dies.clone().run_until_cancelled_owned(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let (acceptor, dies) = (acceptor.clone(), dies.clone());
+            let served = async move {
+                let Ok(stream) = acceptor.accept(stream).await else { return };
+                let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+                let _ended = connection.serve_connection(TokioIo::new(stream), service_fn(answer)).await;
+            };
+            tokio::spawn(dies.run_until_cancelled_owned(served));
+        }
+    }));
+    config.root_cert = Some(vec![certificate]);
+    // It is an authority of nobody: what counts here is how an answer ends.
+    config.accept_invalid_certs = true;
+    let name = ClusterName::new("one").unwrap();
+    let client = ClusterClient::connect(name.clone(), config, ClientTuning::default()).await;
+    let router = Router::new(RouterConfig::default());
+    router.set_clusters(vec![ClusterSetup {
+        name,
+        client: client.map_err(|error| error.to_string()),
+        client_generation: 0,
+        address: ClusterAddress::of(""),
+        index: None,
+        impersonation: MemberRules::default(),
+        authorization: ClusterAuthorization::Auto,
+    }]);
+    router.asked_once(SOON).await;
+    start(router).await
+}
+
+/// What comes of an answer: so many bytes, or all until it ends or breaks off.
+async fn read(body: &mut Incoming, bytes: usize) -> Vec<u8> {
+    let mut read = Vec::new();
+    while read.len() < bytes {
+        let Some(Ok(frame)) = timeout(SOON, body.frame()).await.expect("more, or an end") else { break };
+        read.extend_from_slice(frame.data_ref().unwrap_or(&Bytes::new()));
+    }
+    read
+}
+
+/// Case 26 of the contract with users of KubeGateway. A Status in place of an event would be read as one.
+#[tokio::test]
+async fn a_watch_whose_member_dies_ends_without_a_word_and_what_comes_then_is_refused() {
+    for is_http2 in [true, false] {
+        let dies = CancellationToken::new();
+        let server = over(&dies).await;
+        let watch = server.request(&format!("{MAPS}?watch=1&resourceVersion=1")).body(Empty::new()).unwrap();
+        // Each keeps its connection for as long as it is there.
+        let (mut http1, mut http2) = (server.http1().await, server.http2().await);
+        let answer = if is_http2 { http2.send_request(watch).await } else { http1.send_request(watch).await };
+        let answer = answer.unwrap();
+        assert_eq!(answer.status(), StatusCode::OK);
+        let mut body = answer.into_body();
+        assert_eq!(read(&mut body, EVENT.len()).await, EVENT);
+        dies.cancel();
+        let rest = read(&mut body, usize::MAX).await;
+        assert!(rest.is_empty(), "over HTTP/2: {is_http2}: {}", String::from_utf8_lossy(&rest));
+        let request = server.request(&format!("{MAPS}/seen")).body(Empty::new()).unwrap();
+        let refused = server.http2().await.send_request(request).await.unwrap();
+        assert!(refused.status().is_server_error(), "{}", refused.status());
+    }
+}
