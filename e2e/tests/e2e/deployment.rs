@@ -5,6 +5,7 @@ mod balancer;
 mod container;
 mod name_server;
 mod pod;
+mod references;
 pub(crate) mod render;
 mod rolling;
 mod unit;
@@ -24,6 +25,7 @@ pub(crate) fn cases() -> Vec<Case> {
         committed_manifests_are_what_the_chart_gives,
         a_kube_apiserver_takes_all_of_it];
     cases.extend(pod::cases());
+    cases.extend(references::cases());
     cases.extend(rolling::cases());
     cases.extend(container::cases());
     cases.extend(unit::cases());

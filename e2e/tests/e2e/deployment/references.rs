@@ -1,0 +1,199 @@
+//! What the chart's objects name of each other is there, and none of them gives anybody a right. A kube-apiserver takes
+//! a selector that selects nothing, a port at which nobody listens, and a role of everything.
+
+use super::{VALUES, deploy, helm, render, render::NAMESPACE, values};
+use crate::context::{Case, TestContext, cases};
+use anyhow::{Context as _, ensure};
+use serde_json::Value;
+use std::{collections::BTreeSet, fs};
+
+pub(super) fn cases() -> Vec<Case> {
+    cases!["deployment::references"; what_objects_name_of_each_other_is_there, rights_are_few_and_named]
+}
+
+/// The objects of a kind.
+fn of<'a>(objects: &'a [Value], kind: &'a str) -> impl Iterator<Item = &'a Value> {
+    objects.iter().filter(move |object| object["kind"] == kind)
+}
+
+/// The entries of a list; none of what is no list.
+fn items(list: &Value) -> impl Iterator<Item = &Value> {
+    list.as_array().into_iter().flatten()
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// Whether labels are asked for, and these are what is asked for. What asks for none would select everything.
+fn selects(asked: &Value, labels: &Value) -> bool {
+    let asked = asked.as_object().filter(|asked| !asked.is_empty());
+    asked.is_some_and(|asked| asked.iter().all(|(label, value)| labels.get(label) == Some(value)))
+}
+
+/// The name by which a Service is reached from other namespaces.
+fn host(service: &Value) -> String {
+    format!("{}.{NAMESPACE}.svc", text(&service["metadata"]["name"]))
+}
+
+/// The template of the pods.
+fn template(objects: &[Value]) -> anyhow::Result<&Value> {
+    of(objects, "Deployment").next().map(|deployment| &deployment["spec"]["template"]).context("no Deployment")
+}
+
+async fn what_objects_name_of_each_other_is_there(context: TestContext) -> anyhow::Result<()> {
+    for version in [3, 4] {
+        let helm = helm(&context, version).await?;
+        for name in VALUES {
+            let objects = render::chart(&helm, &["--values", &values(name)]).await?;
+            let checks =
+                [pods_are_selected, ports_are_listened_at, scraped_once, certificates_are_mounted, replicas_are_found];
+            for check in checks {
+                check(&objects).with_context(|| format!("helm {version}, {name}"))?;
+            }
+            // All that is checked is there where everything is switched on.
+            let kinds =
+                ["Certificate", "NetworkPolicy", "PersistentVolumeClaim", "PodDisruptionBudget", "ServiceMonitor"];
+            let missing: Vec<_> = kinds.into_iter().filter(|kind| of(&objects, kind).next().is_none()).collect();
+            ensure!(name != "everything" || missing.is_empty(), "helm {version}: {missing:?}");
+        }
+    }
+    Ok(())
+}
+
+/// By whatever is about the pods: it would be about none otherwise.
+fn pods_are_selected(objects: &[Value]) -> anyhow::Result<()> {
+    let template = template(objects)?;
+    let by = [
+        ("Deployment", "/spec/selector/matchLabels"),
+        ("NetworkPolicy", "/spec/podSelector/matchLabels"),
+        ("PodDisruptionBudget", "/spec/selector/matchLabels"),
+        ("Service", "/spec/selector"),
+    ];
+    let of_objects =
+        by.into_iter().flat_map(|(kind, selector)| of(objects, kind).map(move |one| one.pointer(selector)));
+    let spread = items(&template["spec"]["topologySpreadConstraints"]);
+    let spread = spread.map(|constraint| constraint.pointer("/labelSelector/matchLabels"));
+    for selector in of_objects.chain(spread) {
+        let selector = selector.context("something selects nothing")?;
+        let labels = &template["metadata"]["labels"];
+        ensure!(selects(selector, labels), "{selector} does not select {labels}");
+    }
+    Ok(())
+}
+
+/// Ports have names; what Services, probes and network policies name has to be one of the container's, and each of
+/// those has to be let in.
+fn ports_are_listened_at(objects: &[Value]) -> anyhow::Result<()> {
+    let template = template(objects)?;
+    let container = &template["spec"]["containers"][0];
+    let listens: BTreeSet<&str> = items(&container["ports"]).map(|port| text(&port["name"])).collect();
+    for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
+        let port = text(&container[probe]["httpGet"]["port"]);
+        ensure!(listens.contains(port), "{probe} asks at {port:?}, and the container has {listens:?}");
+    }
+    for service in of(objects, "Service") {
+        for port in items(&service["spec"]["ports"]) {
+            ensure!(listens.contains(text(&port["targetPort"])), "{port} leads to none of {listens:?}");
+        }
+    }
+    for policy in of(objects, "NetworkPolicy") {
+        let rules = || items(&policy["spec"]["ingress"]);
+        let let_in: BTreeSet<&str> =
+            rules().flat_map(|rule| items(&rule["ports"])).map(|port| text(&port["port"])).collect();
+        ensure!(let_in == listens, "{let_in:?} are let in, and the container has {listens:?}");
+        let among_replicas = rules()
+            .chain(items(&policy["spec"]["egress"]))
+            .filter(|rule| items(&rule["ports"]).any(|port| port["port"] == "peers"));
+        for rule in among_replicas {
+            let mut ends = items(&rule["from"]).chain(items(&rule["to"]));
+            let labels = &template["metadata"]["labels"];
+            let is_replica = |end: &Value| selects(&end["podSelector"]["matchLabels"], labels);
+            ensure!(ends.next().is_some_and(is_replica) && ends.next().is_none(), "{rule}");
+        }
+    }
+    Ok(())
+}
+
+/// Each pod is one target of a ServiceMonitor: of two Services that it selects, one alone has the port.
+fn scraped_once(objects: &[Value]) -> anyhow::Result<()> {
+    for monitor in of(objects, "ServiceMonitor") {
+        let selector = &monitor["spec"]["selector"]["matchLabels"];
+        for endpoint in items(&monitor["spec"]["endpoints"]) {
+            let selected = of(objects, "Service").filter(|service| selects(selector, &service["metadata"]["labels"]));
+            let has_port =
+                |service: &&Value| items(&service["spec"]["ports"]).any(|port| port["name"] == endpoint["port"]);
+            let scraped = selected.filter(has_port).count();
+            ensure!(scraped == 1, "{scraped} Services are scraped by {endpoint}");
+        }
+    }
+    Ok(())
+}
+
+/// What cert-manager makes is what the pods mount, for a name by which one of the Services is reached; and a claim that
+/// is mounted is made.
+fn certificates_are_mounted(objects: &[Value]) -> anyhow::Result<()> {
+    let volumes: Vec<&Value> = items(&template(objects)?["spec"]["volumes"]).collect();
+    let hosts: Vec<String> = of(objects, "Service").map(host).collect();
+    for certificate in of(objects, "Certificate") {
+        let spec = &certificate["spec"];
+        let is_mounted = volumes.iter().any(|volume| volume["secret"]["secretName"] == spec["secretName"]);
+        ensure!(is_mounted, "nobody mounts {}", spec["secretName"]);
+        let is_for_us = items(&spec["dnsNames"]).any(|name| hosts.iter().any(|host| host == text(name)));
+        ensure!(is_for_us, "{} for none of {hosts:?}", spec["dnsNames"]);
+    }
+    for claim in volumes.iter().filter_map(|volume| volume["persistentVolumeClaim"]["claimName"].as_str()) {
+        ensure!(of(objects, "PersistentVolumeClaim").any(|made| made["metadata"]["name"] == claim), "no {claim}");
+    }
+    Ok(())
+}
+
+/// The name under which replicas look for each other leads to each of them, at the port at which they listen, and is in
+/// their certificate.
+fn replicas_are_found(objects: &[Value]) -> anyhow::Result<()> {
+    let arguments = items(&template(objects)?["spec"]["containers"][0]["args"]).filter_map(Value::as_str);
+    for peer in arguments.filter_map(|argument| argument.strip_prefix("--peer=https://")) {
+        let (name, port) = peer.rsplit_once(':').with_context(|| format!("no port in {peer}"))?;
+        let service = of(objects, "Service").find(|service| host(service) == name);
+        let spec = &service.with_context(|| format!("no Service is {name}"))?["spec"];
+        let leads_there = items(&spec["ports"]).any(|own| own["port"].to_string() == port);
+        ensure!(spec["clusterIP"] == "None" && leads_there, "{peer}: {spec}");
+        let mut certificates = of(objects, "Certificate");
+        let is_vouched_for =
+            certificates.any(|certificate| items(&certificate["spec"]["dnsNames"]).any(|own| own == name));
+        ensure!(is_vouched_for, "no certificate is for {name}");
+    }
+    Ok(())
+}
+
+/// The kinds by which rights are given.
+const OF_RIGHTS: [&str; 4] = ["Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"];
+
+/// Where it runs the server needs none; in the clusters that it serves an account has those that are named, each.
+async fn rights_are_few_and_named(context: TestContext) -> anyhow::Result<()> {
+    let helm = helm(&context, 4).await?;
+    for name in VALUES {
+        let objects = render::chart(&helm, &["--values", &values(name)]).await?;
+        let given: Vec<_> = OF_RIGHTS.into_iter().flat_map(|kind| of(&objects, kind)).collect();
+        ensure!(given.is_empty(), "{name}: {given:?}");
+        let pod = &template(&objects)?["spec"];
+        let own = of(&objects, "ServiceAccount").find(|own| own["metadata"]["name"] == pod["serviceAccountName"]);
+        let own = own.with_context(|| format!("{name}: no {}", pod["serviceAccountName"]))?;
+        for mounts_token in [&own["automountServiceAccountToken"], &pod["automountServiceAccountToken"]] {
+            ensure!(*mounts_token == false, "{name}: the pod has a token");
+        }
+    }
+    let mut files = 0;
+    for folder in fs::read_dir(deploy("members"))? {
+        for file in fs::read_dir(folder?.path())? {
+            let path = file?.path();
+            let rights = fs::read_to_string(&path)?;
+            // Paths of discovery end with one, and are not it.
+            let is_wild = rights.contains("'*'") || rights.contains("\"*\"");
+            ensure!(!is_wild, "{} gives a right by a wildcard", path.display());
+            files += 1;
+        }
+    }
+    ensure!(files > 3, "{files} files of accounts");
+    Ok(())
+}
