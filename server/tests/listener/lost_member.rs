@@ -35,8 +35,8 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Body>, Infallible
     Ok(json.body(StreamBody::new(first.chain(futures::stream::pending())).boxed_unsync()).unwrap())
 }
 
-/// The listener over a router of which the cluster `one` has a single server, which dies once it is told to: whatever is
-/// open to it breaks, and it takes no more connections.
+/// The listener over a router of which the cluster `one` has a single server, which dies once it is told to: whatever
+/// is open to it breaks, and it takes no more connections.
 async fn over(dies: &CancellationToken) -> Server {
     let (acceptor, certificate) = tls();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

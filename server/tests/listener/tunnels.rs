@@ -1,6 +1,6 @@
-//! Tunnels through the whole of it but for the command line: a shell that a client has opened over TLS, and that a member
-//! has switched to behind the listener, the router and the proxy. Each side may finish its half, and neither has to say
-//! anything.
+//! Tunnels through the whole of it but for the command line: a shell that a client has opened over TLS, and that a
+//! member has switched to behind the listener, the router and the proxy. Each side may finish its half, and neither has
+//! to say anything.
 
 use std::convert::Infallible;
 use std::sync::Arc;
