@@ -168,9 +168,12 @@ impl Conversion {
         let mode = self.log_mode(&spec.logging.mode, "spec.logging.mode");
         let (server_names, secure_serving) = self.hosts(name, spec.secure_serving);
         let connection = self.client_config(name, spec.client_config);
+        self.tokens_and_extras();
         UpstreamClusterSpec {
             endpoints,
             drained_endpoints,
+            // There the Host's cluster is asked about every bearer token.
+            token_review: true,
             dispatch,
             dispatch_policies: policies,
             flow_control: self.flow_control(spec.flow_control),
@@ -261,6 +264,23 @@ impl Conversion {
             credentials: has_credentials.then_some(credentials),
             ..UpstreamClusterSpec::default()
         }
+    }
+
+    /// What is needed to know clients by tokens, and what of a user the cluster is told. No field of a manifest says
+    /// either.
+    fn tokens_and_extras(&mut self) {
+        let path = "spec.clientConfig";
+        self.differs(
+            path,
+            "clients' bearer tokens are reviewed by the cluster, as there, where many users are served and in no other \
+             mode (tokenReview: true); its account needs create on tokenreviews.authentication.k8s.io, and impersonate on \
+             serviceaccounts and on the uids and userextras that reviews name",
+        );
+        self.differs(
+            path,
+            "a user's extras are told to the cluster that said them in its review; other extras only where \
+             impersonation.extra names them, and its account may impersonate these",
+        );
     }
 
     /// Their token is base64, ours is the text.

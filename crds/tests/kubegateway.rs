@@ -73,6 +73,7 @@ fn a_whole_manifest_becomes_a_cluster_that_validates() {
     assert!(few.max == 0 && few.count_long_running, "case 19");
     let bucket = schemas[1].token_bucket.as_ref().unwrap();
     assert_eq!((bucket.qps, bucket.burst, schemas[2].exempt.is_some()), (10, Some(20), true));
+    assert!(spec.token_review, "there the cluster is asked about every bearer token");
     let probe = spec.endpoint_probe.as_ref().unwrap();
     assert_eq!((&*probe.path, probe.success_threshold, probe.failure_threshold), ("/healthz", 1, 1), "case 22");
     let policies = &spec.dispatch_policies;
@@ -89,6 +90,8 @@ fn a_whole_manifest_becomes_a_cluster_that_validates() {
         "spec.sidecar: is no field that is known here; left out",
         "spec.servers[2]: \"https://c\" is disabled: it is drained",
         "spec.clientConfig.qps: slows the gateway's own calls",
+        "spec.clientConfig: clients' bearer tokens are reviewed by the cluster, as there, where many users are served",
+        "spec.clientConfig: a user's extras are told to the cluster that said them in its review; other extras only where",
         "spec.flowControl.flowControlSchemas[1]: a limit over all replicas",
     ];
     assert_eq!(differences.len(), expected.len(), "{differences:#?}");

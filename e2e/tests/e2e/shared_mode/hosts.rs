@@ -1,7 +1,7 @@
 //! Clusters at hosts of their own, over two real members with the real kubectl: a kubeconfig that has such a host need
 //! not know of Tributary.
 
-use super::{SOON, grant, make_config_map};
+use super::{SOON, grant, make_config_map, reads_config_maps};
 use crate::context::{Case, TestContext, cases, eventually};
 use crate::kubectl::pod;
 use anyhow::{Context, ensure};
@@ -20,7 +20,7 @@ use tokio::{
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
 use tributary_e2e::kubeconfig::Entries;
-use tributary_e2e::{Kubectl, PeopleAuthority, TestCluster, Tributary, guard, kubeconfig, namespace};
+use tributary_e2e::{Kubectl, PeopleAuthority, TestCluster, Tributary, guard, kubeconfig, namespace, tributary};
 
 /// The host of the merged view.
 const ALL: &str = "all.fleet.test";
@@ -33,7 +33,7 @@ const NAMED: &str = "named.fleet.test";
 
 pub(super) fn cases() -> Vec<Case> {
     cases!["shared_mode::hosts"; a_clusters_host_is_its_native_api, a_host_knows_its_own_people_alone, a_host_is_exchanged_while_it_serves,
-        a_watch_at_a_host_ends_with_who_vouched_for_its_client]
+        a_watch_at_a_host_ends_with_who_vouched_for_its_client, a_converted_host_has_its_clients_tokens_reviewed]
 }
 
 /// An endpoint whose hosts no name server knows: clients reach them by a proxy.
@@ -391,4 +391,70 @@ async fn a_watch_at_a_host_ends_with_who_vouched_for_its_client(context: TestCon
     let ended = tokio::time::timeout(SOON, stream.read_to_end(&mut rest)).await;
     ended.context("the watch goes on")?.context("the end of the watch")?;
     is_answered(&user, &path, "401").await
+}
+
+/// A KubeGateway's manifest of a member, with authorities for clients and so for many users.
+fn gateway_manifest(
+    member: &TestCluster,
+    servers: &PeopleAuthority,
+    people: &PeopleAuthority,
+) -> anyhow::Result<String> {
+    let (access, (certificate, key)) = (member.access(), servers.serving(&[SECOND])?);
+    let all = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "nonResourceURLs": ["*"]});
+    let spec = json!({
+        "servers": [{"endpoint": access.server}],
+        "clientConfig": {"bearerToken": STANDARD.encode(&access.token), "serverName": "localhost",
+            "caData": STANDARD.encode(&access.certificate_authority)},
+        "secureServing": {"certData": STANDARD.encode(certificate), "keyData": STANDARD.encode(key),
+            "clientCAData": STANDARD.encode(people.pem())},
+        "dispatchPolicies": [{"rules": [all]}],
+    });
+    let (api_version, kind) = ("proxy.kubegateway.io/v1alpha1", "UpstreamCluster");
+    Ok(json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": SECOND}, "spec": spec}).to_string())
+}
+
+/// Whom the cluster alone knows, by a token that no ServiceAccount's key has signed, is known at its host as there.
+async fn a_converted_host_has_its_clients_tokens_reviewed(context: TestContext) -> anyhow::Result<()> {
+    let member = Arc::clone(&context.fixture.pair().await?[1]);
+    let own = context.namespace("converted", std::slice::from_ref(&member)).await?;
+    make_config_map(&member, &own, "here", 1).await?;
+    let folder = guard::temporary_folder("converted")?;
+    let (manifest, config) = (folder.path().join("gateway.json"), folder.path().join("clusters"));
+    let [servers, people] = [PeopleAuthority::new("servers")?, PeopleAuthority::new("people")?];
+    fs::write(&manifest, gateway_manifest(&member, &servers, &people)?)?;
+    let converted = tributary::run(&["convert", &manifest.display().to_string()]).await?;
+    ensure!(converted.code == Some(0) && converted.stderr.contains("tokenReview: true"), "{}", converted.stderr);
+    fs::create_dir(&config)?;
+    fs::write(config.join("clusters.yaml"), converted.stdout)?;
+    // No flag is needed: clientCAData has the endpoint be a shared one.
+    let tributary = Tributary::configured(&config).for_many().start().await?;
+    let tributary = context.fixture.watch_log(tributary).await;
+    let proxy = proxy_to(tributary.url().trim_start_matches("https://").parse()?).await?;
+    let kubeconfig_of = |token: &str| {
+        let path = folder.path().join(namespace::unique_name("person"));
+        let cluster = json!({"server": format!("https://{SECOND}:6443"), "proxy-url": format!("http://{proxy}"),
+            "certificate-authority-data": STANDARD.encode(servers.pem())});
+        let entries = Entries { name: "host".to_owned(), cluster, user: json!({"token": token}) };
+        kubeconfig::write_entries(&path, &[entries])?;
+        anyhow::Ok(path)
+    };
+    let known = Kubectl::new(context.fixture.tools().await?, &kubeconfig_of(&member.access().token)?)?;
+    let guessed = Kubectl::new(context.fixture.tools().await?, &kubeconfig_of("guessed")?)?;
+    let list = ["-n", &*own, "get", "configmaps", "-o", "name"];
+    // The cluster judges its administrator without the group that is told to no cluster.
+    eventually(SOON, async || {
+        let refused = known.run(&list).await?;
+        ensure!(refused.stderr.contains("User \"admin\" cannot list resource"), "{}", refused.stderr);
+        Ok(())
+    })
+    .await?;
+    let refused = guessed.run(&list).await?;
+    ensure!(refused.stderr.contains("You must be logged in"), "{}", refused.stderr);
+    grant(&member, &own, "admin", "admin", reads_config_maps()).await?;
+    eventually(SOON, async || {
+        let listed = known.ok(&list).await?;
+        ensure!(listed.lines().any(|line| line == "configmap/here"), "{listed}");
+        Ok(())
+    })
+    .await
 }
