@@ -58,7 +58,7 @@ impl LoggingModes {
 impl Outcome {
     fn is_remarkable(self) -> bool {
         let slow = if self.is_list { SLOW_LIST } else { SLOW };
-        self.status >= 500 || self.status < 200 || (!self.is_long_running && self.took > slow)
+        self.status == 0 || self.status >= 500 || (!self.is_long_running && self.took > slow)
     }
 }
 
@@ -99,6 +99,12 @@ mod tests {
         assert_eq!([is_written(4, false, false), is_written(6, false, false)], [false, true]);
         assert_eq!([is_written(6, true, false), is_written(31, true, false)], [false, true]);
         assert!(!is_written(3_600, false, true));
-        assert!(modes.is_written(None, None, Outcome { status: 0, ..FINE }), "its client went away");
+        // Exec and port-forward are switched to another protocol, which is no failure.
+        for (status, is_long_running, expected) in
+            [(101, true, false), (503, true, true), (0, true, true), (0, false, true)]
+        {
+            let outcome = Outcome { status, is_long_running, ..FINE };
+            assert_eq!(modes.is_written(None, None, outcome), expected, "{status} {is_long_running}");
+        }
     }
 }
