@@ -1,8 +1,9 @@
 //! What it costs that a request is passed on: the same requests against the member itself, through haproxy, and through
-//! Tributary's way to one cluster (`/clusters/NAME`), without policies and with some, in turns in one run.
+//! Tributary's way to one cluster (`/clusters/NAME`), in turns in one run: without policies, with policies and flow
+//! control, and with these for many users, who have rights and are written into an audit log.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use anyhow::{Context, bail};
 use serde::Serialize;
 use serde_json::json;
 use tokio::time::sleep;
-use tributary_e2e::{Access, Process, TestCluster, Tools, Tributary, kubeconfig, ports};
+use tributary_e2e::{Access, PeopleAuthority, Process, TestCluster, Tools, Tributary, kubeconfig, ports};
 
 use crate::client::Contestant;
 use crate::load;
@@ -42,6 +43,13 @@ const REST: Duration = Duration::from_secs(3);
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Policies of the governed side before the one that takes the requests, each with one rule.
 const POLICIES: usize = 20;
+/// How many requests of one user the governed sides let go on at once, and each second: more than ever come, so that
+/// what is measured is counting and not waiting.
+const MAX_REQUESTS_INFLIGHT: u32 = 1_000;
+const QPS: u32 = 1_000_000;
+/// Who asks where many users are served, and the role that lets them.
+const USER: &str = "gateway-user";
+const ROLE: &str = "gateway-pods";
 
 /// What passing a request on costs.
 #[derive(Clone, Debug, Serialize)]
@@ -54,8 +62,10 @@ pub(crate) struct PassedRead {
     pub(crate) haproxy: ReadMeasurement,
     /// Tributary, without policies.
     pub(crate) tributary: ReadMeasurement,
-    /// Tributary, with policies.
+    /// Tributary, with policies and flow control.
     pub(crate) governed: ReadMeasurement,
+    /// The same for many users: one who has a certificate and rights, with an audit log at Metadata.
+    pub(crate) many: ReadMeasurement,
 }
 
 /// CPU of a passed watch event, in microseconds.
@@ -95,7 +105,8 @@ struct Sides {
     haproxy: Side,
     tributary: Side,
     governed: Side,
-    _servers: [Tributary; 2],
+    many: Side,
+    _servers: [Tributary; 3],
     _proxy: Process,
     _folder: tempfile::TempDir,
 }
@@ -118,7 +129,7 @@ pub(crate) async fn run(
         true => Some(memory(member).await?),
         false => None,
     };
-    let sides = start(member).await?;
+    let sides = start(member, admin).await?;
     let reads = read(&sides, &wanted).await?;
     let events = match wanted(WATCH) {
         true => Some(watch(&sides, admin, pods).await?),
@@ -140,14 +151,14 @@ async fn read(sides: &Sides, wanted: &impl Fn(&str) -> bool) -> anyhow::Result<V
         let scenario = ReadScenario::plain(name, path, workers);
         let measured = scenario
             .run_in(
-                &[&sides.member, &sides.haproxy, &sides.tributary, &sides.governed],
+                &[&sides.member, &sides.haproxy, &sides.tributary, &sides.governed, &sides.many],
                 Duration::from_secs(seconds),
                 ROUNDS,
             )
             .await?;
-        let [member, haproxy, tributary, governed] =
-            <[_; 4]>::try_from(measured).map_err(|_| anyhow::anyhow!("four sides were measured"))?;
-        reads.push(PassedRead { name, member, haproxy, tributary, governed });
+        let [member, haproxy, tributary, governed, many] =
+            <[_; 5]>::try_from(measured).map_err(|_| anyhow::anyhow!("five sides were measured"))?;
+        reads.push(PassedRead { name, member, haproxy, tributary, governed, many });
     }
     Ok(reads)
 }
@@ -166,7 +177,7 @@ async fn watch(sides: &Sides, admin: &Contestant, pods: usize) -> anyhow::Result
 async fn memory(member: &TestCluster) -> anyhow::Result<GatewayMemory> {
     eprintln!("measuring {NAME} {MEMORY} …");
     let server = Tributary::builder(&member.kubeconfig(), ["member1"]).start().await.context("start tributary")?;
-    let side = of_cluster("tributary", &server).await?;
+    let side = of_cluster("tributary", &server, server.kubeconfig()).await?;
     let resident = || side.processes.resident().context("the process's memory cannot be read");
     sleep(REST).await;
     let start = resident()?;
@@ -188,7 +199,7 @@ async fn memory(member: &TestCluster) -> anyhow::Result<GatewayMemory> {
     Ok(GatewayMemory { start, busy, idle_connection })
 }
 
-async fn start(member: &TestCluster) -> anyhow::Result<Sides> {
+async fn start(member: &TestCluster, admin: &Contestant) -> anyhow::Result<Sides> {
     let folder = tempfile::Builder::new().prefix("tributary-bench-gateway-").tempdir().context("make a folder")?;
     let (proxy, file) = start_haproxy(member, folder.path()).await?;
     let haproxy = Side {
@@ -201,29 +212,50 @@ async fn start(member: &TestCluster) -> anyhow::Result<Sides> {
     fs::write(configuration.join("cluster.json"), policies(&member.kubeconfig()).to_string())
         .context("write the configuration")?;
     let governed = Tributary::configured(&configuration).start().await.context("start tributary with policies")?;
+    let (many, user) = start_for_many(folder.path(), &configuration, admin).await?;
+    let many_side = of_cluster("tributary for many users", &many, &user).await?;
+    // Rights are known a moment after the start.
+    shared::listed(&many_side.target, 0).await?;
     Ok(Sides {
         member: Side {
             target: Contestant::from_kubeconfig("member", &member.kubeconfig(), None).await?,
             processes: ServerProcesses { server: member.apiserver_pid().await, storage: member.etcd_pid().await },
         },
         haproxy,
-        tributary: of_cluster("tributary", &plain).await?,
-        governed: of_cluster("tributary with policies", &governed).await?,
-        _servers: [plain, governed],
+        tributary: of_cluster("tributary", &plain, plain.kubeconfig()).await?,
+        governed: of_cluster("tributary with policies", &governed, governed.kubeconfig()).await?,
+        many: many_side,
+        _servers: [plain, governed, many],
         _proxy: proxy,
         _folder: folder,
     })
 }
 
-/// The way to the cluster of a server.
-async fn of_cluster(name: &'static str, server: &Tributary) -> anyhow::Result<Side> {
-    let target = Contestant::from_kubeconfig(name, server.kubeconfig(), Some("member1")).await?;
+/// A server for many users with an audit log, and the kubeconfig of one of them.
+async fn start_for_many(
+    folder: &Path,
+    configuration: &Path,
+    admin: &Contestant,
+) -> anyhow::Result<(Tributary, PathBuf)> {
+    let people = PeopleAuthority::new("the people's authority")?;
+    let (client_ca, user) = (folder.join("clients.crt"), folder.join("user.kubeconfig"));
+    fs::write(&client_ca, people.pem()).context("write the authority")?;
+    shared::grant_everywhere(admin, ROLE, USER).await?;
+    let server = shared::audited(Tributary::configured(configuration).shared(&client_ca), folder)?;
+    let server = server.start().await.context("start tributary for many users")?;
+    server.kubeconfig_of(&user, &people.user(USER, &[])?, &["member1"])?;
+    Ok((server, user))
+}
+
+/// The way to the cluster of a server, as a kubeconfig of it has it.
+async fn of_cluster(name: &'static str, server: &Tributary, kubeconfig: &Path) -> anyhow::Result<Side> {
+    let target = Contestant::from_kubeconfig(name, kubeconfig, Some("member1")).await?;
     Ok(Side { target, processes: ServerProcesses { server: Some(server.pid()), storage: None } })
 }
 
 /// A reverse proxy before the member, as somebody would write it who wants no more: HTTP/2 and TLS on both sides, and
 /// connections to the member that clients share. And the kubeconfig of who goes through it.
-async fn start_haproxy(member: &TestCluster, folder: &Path) -> anyhow::Result<(Process, std::path::PathBuf)> {
+async fn start_haproxy(member: &TestCluster, folder: &Path) -> anyhow::Result<(Process, PathBuf)> {
     let program = Tools::locate().await.context("find the servers")?.haproxy().await.context("find haproxy")?;
     let (own, at) = (member.folder(), ports::free_port()?);
     let read = |name: &str| fs::read_to_string(own.join(name)).with_context(|| format!("read the member's {name}"));
@@ -253,14 +285,23 @@ async fn start_haproxy(member: &TestCluster, folder: &Path) -> anyhow::Result<(P
     Ok((process, file))
 }
 
-/// The member with policies: the last takes the requests.
+/// The member with policies, of which the last takes the requests; each has them pass a schema that has a limit for
+/// each user and lets requests wait.
 fn policies(kubeconfig: &Path) -> serde_json::Value {
     let narrow = |number: usize| {
-        json!({"rules": [{"verbs": ["get", "list", "watch"], "apiGroups": [""], "resources": ["pods"],
-            "namespaces": [format!("team-{number}")], "users": [format!("user-{number}")]}]})
+        json!({"flowControlSchemaName": "teams", "rules": [{"verbs": ["get", "list", "watch"], "apiGroups": [""],
+            "resources": ["pods"], "namespaces": [format!("team-{number}")], "users": [format!("user-{number}")]}]})
     };
-    let all = json!({"rules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "nonResourceURLs": ["*"]}]});
+    let rule = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "nonResourceURLs": ["*"]});
+    let all = json!({"flowControlSchemaName": "people", "rules": [rule]});
     let policies: Vec<_> = (0..POLICIES).map(narrow).chain([all]).collect();
+    let queueing = json!({"maxWait": "1s"});
+    let schemas = json!([
+        {"name": "teams", "tokenBucket": {"qps": QPS, "limitBy": ["User"], "queueing": queueing}},
+        {"name": "people",
+            "maxRequestsInflight": {"max": MAX_REQUESTS_INFLIGHT, "limitBy": ["User"], "queueing": queueing}},
+    ]);
+    let flow_control = json!({"flowControlSchemas": schemas});
     json!({"apiVersion": "tributary.dev/v1alpha1", "kind": "UpstreamCluster", "metadata": {"name": "member1"},
-        "spec": {"kubeconfig": {"path": kubeconfig}, "dispatchPolicies": policies}})
+        "spec": {"kubeconfig": {"path": kubeconfig}, "dispatchPolicies": policies, "flowControl": flow_control}})
 }

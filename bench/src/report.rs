@@ -310,7 +310,8 @@ fn write_gateway(gateway: &GatewayFigures, out: &mut String) -> std::fmt::Result
             ("member", &read.member),
             ("haproxy", &read.haproxy),
             ("Tributary", &read.tributary),
-            ("Tributary with policies", &read.governed),
+            ("Tributary with policies and flow control", &read.governed),
+            ("the same for many users, with an audit log", &read.many),
         ];
         for (name, side) in sides {
             writeln!(

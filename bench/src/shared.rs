@@ -14,10 +14,10 @@ use bytes::Bytes;
 use http::Method;
 use http_body_util::BodyExt;
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
-use tributary_e2e::{PeopleAuthority, TestCluster, Tributary};
+use tributary_e2e::{PeopleAuthority, TestCluster, Tributary, TributaryBuilder};
 
 use crate::client::Contestant;
 use crate::load;
@@ -47,7 +47,11 @@ const PAUSE: Duration = Duration::from_millis(4);
 const GRACE: Duration = Duration::from_secs(3);
 
 const JSON: &str = "application/json";
+const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+/// One line a request.
+const AUDIT_POLICY: &str =
+    "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n";
 
 /// A read on all sides.
 #[derive(Clone, Debug, Serialize)]
@@ -206,25 +210,15 @@ async fn watch(sides: &Sides, admin: &Contestant, pods: usize) -> anyhow::Result
 async fn start(member: &TestCluster, admin: &Contestant, pods: usize) -> anyhow::Result<Sides> {
     let folder = tempfile::Builder::new().prefix("tributary-bench-shared-").tempdir().context("make a folder")?;
     let people = PeopleAuthority::new("the people's authority")?;
-    // The log has a folder of its own: those of the configuration are watched for changes.
-    let (client_ca, policy, logs) =
-        (folder.path().join("clients.crt"), folder.path().join("policy.yaml"), folder.path().join("logs"));
-    fs::create_dir(&logs).context("make a folder for the log")?;
+    let client_ca = folder.path().join("clients.crt");
     fs::write(&client_ca, people.pem()).context("write the authority")?;
-    let rules =
-        "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n";
-    fs::write(&policy, rules).context("write the audit policy")?;
     grant(admin, pods).await?;
     let kubeconfig = member.kubeconfig();
     let one = Tributary::builder(&kubeconfig, ["member1"]).start().await.context("start tributary for one person")?;
     let shared = || Tributary::builder(&kubeconfig, ["member1"]).shared(&client_ca);
     let quiet = shared().start().await.context("start tributary for many, without an audit log")?;
     let idle = shared().start().await.context("start tributary for nobody")?;
-    let many = shared()
-        .argument(format!("--audit-policy-file={}", policy.display()))
-        .argument(format!("--audit-log-path={}", logs.join("audit.log").display()))
-        .start();
-    let many = many.await.context("start tributary for many")?;
+    let many = audited(shared(), folder.path())?.start().await.context("start tributary for many")?;
     let side = async |name, server: &Tributary, path: &Path| {
         let target = Contestant::from_kubeconfig(name, path, None).await?;
         anyhow::Ok(Side { target, processes: ServerProcesses { server: Some(server.pid()), storage: None } })
@@ -252,32 +246,59 @@ async fn start(member: &TestCluster, admin: &Contestant, pods: usize) -> anyhow:
     Ok(Sides { personal, all, unaudited, part, part_unaudited, unwatched, _servers: servers, _folder: folder })
 }
 
+/// Has a server write an audit log at Metadata, in this folder.
+///
+/// # Errors
+/// When the policy cannot be written.
+pub(crate) fn audited(server: TributaryBuilder, folder: &Path) -> anyhow::Result<TributaryBuilder> {
+    // The log has a folder of its own: those of the configuration are watched for changes.
+    let (policy, logs) = (folder.join("policy.yaml"), folder.join("logs"));
+    fs::create_dir(&logs).context("make a folder for the log")?;
+    fs::write(&policy, AUDIT_POLICY).context("write the audit policy")?;
+    let policy = format!("--audit-policy-file={}", policy.display());
+    Ok(server.argument(policy).argument(format!("--audit-log-path={}", logs.join("audit.log").display())))
+}
+
 /// Lets `all` read pods everywhere, and `part` in each tenth namespace.
 async fn grant(admin: &Contestant, pods: usize) -> anyhow::Result<()> {
-    let connection = admin.connect().await?;
-    let api = "rbac.authorization.k8s.io";
-    let make = async |path: String, object: serde_json::Value| {
-        connection.write(Method::POST, &path, JSON, Bytes::from(object.to_string())).await.map(drop)
-    };
-    let rules = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]);
-    let role =
-        json!({"apiVersion": format!("{api}/v1"), "kind": "ClusterRole", "metadata": {"name": "pods"}, "rules": rules});
-    make(format!("{RBAC}/clusterroles"), role).await?;
-    let binding = |kind: &str, user: &str| {
-        json!({"apiVersion": format!("{api}/v1"), "kind": kind, "metadata": {"name": user},
-            "subjects": [{"apiGroup": api, "kind": "User", "name": user}],
-            "roleRef": {"apiGroup": api, "kind": "ClusterRole", "name": "pods"}})
-    };
-    make(format!("{RBAC}/clusterrolebindings"), binding("ClusterRoleBinding", "all")).await?;
+    const ROLE: &str = "pods";
+    grant_everywhere(admin, ROLE, "all").await?;
     for number in (0..pods.div_ceil(load::PODS_PER_NAMESPACE)).step_by(PART) {
         let path = format!("{RBAC}/namespaces/{}/rolebindings", load::namespace(number));
-        make(path, binding("RoleBinding", "part")).await?;
+        make(admin, &path, &binding("RoleBinding", ROLE, "part")).await?;
     }
     Ok(())
 }
 
+/// Makes a role of this name, which reads pods, and gives it to a user everywhere.
+///
+/// # Errors
+/// When the member refuses it, because there is one of that name, say.
+pub(crate) async fn grant_everywhere(admin: &Contestant, role: &str, user: &str) -> anyhow::Result<()> {
+    let rules = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]);
+    let (api_version, metadata) = (format!("{RBAC_GROUP}/v1"), json!({"name": role}));
+    let object = json!({"apiVersion": api_version, "kind": "ClusterRole", "metadata": metadata, "rules": rules});
+    make(admin, &format!("{RBAC}/clusterroles"), &object).await?;
+    make(admin, &format!("{RBAC}/clusterrolebindings"), &binding("ClusterRoleBinding", role, user)).await
+}
+
+/// What gives a role to a user, and has the user's name.
+fn binding(kind: &str, role: &str, user: &str) -> Value {
+    json!({"apiVersion": format!("{RBAC_GROUP}/v1"), "kind": kind, "metadata": {"name": user},
+        "subjects": [{"apiGroup": RBAC_GROUP, "kind": "User", "name": user}],
+        "roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": role}})
+}
+
+async fn make(admin: &Contestant, path: &str, object: &Value) -> anyhow::Result<()> {
+    let connection = admin.connect().await?;
+    connection.write(Method::POST, path, JSON, Bytes::from(object.to_string())).await.map(drop)
+}
+
 /// How many bytes a list of all has, once it has at least so many.
-async fn listed(target: &Contestant, least: u64) -> anyhow::Result<u64> {
+///
+/// # Errors
+/// When it has not so many within a minute.
+pub(crate) async fn listed(target: &Contestant, least: u64) -> anyhow::Result<u64> {
     let until = Instant::now() + Duration::from_secs(60);
     loop {
         let bytes = match target.connect().await?.discard("/api/v1/pods", JSON).await {
