@@ -27,7 +27,7 @@ use crate::member::ClientInner;
 
 /// What is asked: `/version` may be answered to anybody by what stands before a kube-apiserver.
 const OWN_PATH: &str = "/api";
-/// How long the member may take over it. A client waits meanwhile; without an answer its 401 is passed on.
+/// How long the member may take over it. A client waits meanwhile; without an answer the 401 is taken by its own words.
 const OWN_WITHIN: Duration = Duration::from_secs(10);
 /// For how long what the member said is taken for true: a workload that refuses a browser's every
 /// request costs it one question a second.

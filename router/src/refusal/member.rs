@@ -194,13 +194,13 @@ pub(crate) fn says_never(said: &Status) -> bool {
     matches!(said.code, 401 | 403 | 405)
 }
 
-/// It says since when the cluster cannot be reached, and carries the advice to come again only where the cluster has
-/// certainly not acted on the request and may soon be back.
 /// A message with its causes, if they are told.
 fn because(what: String, causes: &str) -> String {
     if causes.is_empty() { what } else { format!("{what}; {causes}") }
 }
 
+/// It says since when the cluster cannot be reached, and carries the advice to come again only where the cluster has
+/// certainly not acted on the request and may soon be back.
 fn not_forwarded(error: &ForwardError, is_out_of_reach: bool, silent_for: Duration) -> Status {
     let code = error.status_code();
     let reason = match code {
@@ -284,6 +284,8 @@ mod tests {
         let silent = || ForwardError::HeadTimeout { cluster: eu(), after: Duration::from_secs(1) };
         let credentials = || ForwardError::Credentials { cluster: eu(), message: "none".to_owned() };
         let unauthorized = || ForwardError::Unauthorized { cluster: eu(), remedy: "renew them" };
+        // A 401 is given before anything is carried out.
+        let unknown = || ForwardError::UnknownForNow { cluster: eu() };
         let no_endpoint = |milliseconds| ForwardError::NoEndpoint {
             cluster: eu(),
             is_chosen: true,
@@ -300,6 +302,8 @@ mod tests {
             (no_endpoint(6_001), true, 503, None),
             (silent(), false, 504, None),
             (unauthorized(), false, 502, None),
+            (unknown(), false, 503, Some(1)),
+            (unknown(), true, 503, None),
         ] {
             let status = forward(error, is_out_of_reach);
             assert_eq!((status.code, status.retry_after_seconds()), (code, advice), "{status}");
