@@ -67,6 +67,10 @@ pub(crate) async fn forward(
     // Its connection is its own until the answer has ended, switched or not.
     let endpoint = held.endpoint.clone();
     let permit = Permit::keeping((held, place, tunnel));
+    let about = match response.status() {
+        StatusCode::UNAUTHORIZED if !user.is_a_clients => member.about(&credentials, &endpoint).await,
+        _ => About::Others,
+    };
     match response.status() {
         StatusCode::SWITCHING_PROTOCOLS if headers::upgrade_protocol(response.headers()) == Ok(Some(protocol)) => {
             undecided.taken_up();
@@ -76,7 +80,10 @@ pub(crate) async fn forward(
             let problem = format!("101 without Upgrade: {}", protocol.as_str());
             Err(ForwardError::BadUpgrade { cluster: member.name.clone(), problem })
         }
-        StatusCode::UNAUTHORIZED if !user.is_a_clients && member.about(&credentials, &endpoint).await == About::Us => {
+        StatusCode::UNAUTHORIZED if about == About::Before => {
+            Err(ForwardError::UnknownForNow { cluster: member.name.clone() })
+        }
+        StatusCode::UNAUTHORIZED if about == About::Us => {
             // The next try finds other credentials, if there are any.
             user.credentials.renew_after_unauthorized(&credentials).await;
             Err(ForwardError::Unauthorized { cluster: member.name.clone(), remedy: user.credentials.remedy() })

@@ -14,6 +14,7 @@ use tributary_proxy::{ClientTuning, ClusterClient, ConnectError, EndpointSubset,
 
 use crate::endpoints::{self, Gate};
 use crate::member::{self, Authority, Member, Options, get, text};
+use crate::upgrades::{WEBSOCKET, ask, front};
 
 /// A plugin: a shell script that counts its runs in the file `runs`.
 pub(crate) fn plugin(folder: &Path, script: &str) -> ExecConfig {
@@ -218,11 +219,17 @@ async fn a_401_to_a_token_that_was_replaced_meanwhile_is_tried_again_where_that_
     assert_eq!(response.status(), StatusCode::OK);
     // A body is not sent twice. The client is not told that nobody knows it, for it is not meant: it is to come again.
     std::fs::write(&path, "old").unwrap();
-    let client = member::connect(config, tuning).await;
+    let client = member::connect(config.clone(), tuning.clone()).await;
     let post = Request::post("/api/v1/pods").body(member::full("{}")).unwrap();
     let error = client.forward(post, RequestIdentity::Member).await.map(|answer| answer.status()).unwrap_err();
     assert!(matches!(error, ForwardError::UnknownForNow { .. }), "{error}");
     assert_eq!(error.status_code(), StatusCode::SERVICE_UNAVAILABLE);
+    assert!(client.reachability().borrow().is_reachable());
+    // Nor is whoever opens an exec meanwhile.
+    std::fs::write(&path, "old").unwrap();
+    let client = member::connect(config, tuning).await;
+    let (_tcp, head) = ask(front(client.clone()).await, WEBSOCKET).await;
+    assert!(head.starts_with("HTTP/1.1 503"), "{head}");
     assert!(client.reachability().borrow().is_reachable());
 }
 
