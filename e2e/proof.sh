@@ -26,7 +26,7 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
 [ -f "$result" ] || printf '%s\n' '# Proof' '' \
-  'What `make proof` found, part by part: the last run of each. `e2e/specs/RESULTS.md` has the specs one by one.' '' \
+  'What `make proof` found, part by part: the last run of each, and nothing of later commits. A part of `e2e/proof.sh` without a line has not run. `e2e/specs/RESULTS.md` has the specs one by one.' '' \
   '| part | day | commit | command | result | s |' '|---|---|---|---|---|---|' >"$result"
 
 # part NAME SHOWN COMMAND...: runs it and keeps its line.
