@@ -23,6 +23,7 @@ pub(crate) mod failures;
 pub(crate) mod left_out;
 pub(crate) mod outlier;
 pub(crate) mod own_question;
+pub(crate) mod own_time;
 pub(crate) mod probe;
 pub(crate) mod reachability;
 pub(crate) mod refusals;
@@ -51,7 +52,7 @@ use crate::endpoints::endpoint::{Endpoint, EndpointRequest, EndpointStatus};
 use crate::endpoints::failures::{Failures, are_lost, none_can_be_reached};
 use crate::endpoints::probe::ANSWER_WITHIN;
 use crate::endpoints::reachability::{Observer, Reachability, ReachabilityState};
-use crate::endpoints::refusals::{LONGEST_USUAL, UsualTime, is_about_object};
+use crate::endpoints::refusals::{UsualTime, is_about_object};
 use crate::error::ForwardError;
 use crate::places::Asker;
 use crate::pool::{Claim, LaneKind};
@@ -358,7 +359,7 @@ impl Endpoints {
             LaneKind::Short if status.is_some_and(is_about_object) => {}
             LaneKind::Short if is_error => endpoint.refused(took, self.usual.get()),
             LaneKind::Short => {
-                self.usual.note(took, LONGEST_USUAL);
+                self.usual.note(took);
                 endpoint.served(took);
             }
             LaneKind::Watch if is_of_server => endpoint.refused_watch(),

@@ -14,8 +14,9 @@ use tributary_apimachinery::ClusterName;
 use crate::endpoints::breaker::{Admission, Breaker, Switch};
 use crate::endpoints::left_out::{LeftOut, LeftOutReason};
 use crate::endpoints::outlier::{Change, Outlier, is_suspicious};
+use crate::endpoints::own_time::OwnTime;
 use crate::endpoints::reachability::{Observer, Reachability};
-use crate::endpoints::refusals::{LONGEST_OF_ENDPOINT, Load, Refusals, UsualTime};
+use crate::endpoints::refusals::{Load, Refusals};
 use crate::endpoints::slow_start::SlowStart;
 use crate::error::ForwardError;
 use crate::forward::speaker::Speaker;
@@ -73,7 +74,7 @@ pub(crate) struct Endpoint {
     /// What it has refused lately.
     refusals: Mutex<Refusals>,
     /// How long it takes for a short request of a client that it does not refuse.
-    usual: UsualTime,
+    own_time: Mutex<OwnTime>,
     /// Something speaks against it.
     suspicion: Notify,
     ejections: AtomicU64,
@@ -133,7 +134,7 @@ impl Endpoint {
             outlier: Mutex::default(),
             slow_start: Mutex::default(),
             refusals: Mutex::default(),
-            usual: UsualTime::default(),
+            own_time: Mutex::default(),
             suspicion: Notify::new(),
             ejections: AtomicU64::default(),
         }
@@ -221,7 +222,7 @@ impl Endpoint {
     /// What it has to do of this kind, where a short request usually takes so long.
     pub(crate) fn load(&self, kind: LaneKind, usual: Duration, now: Instant) -> Load {
         let own_usual = match kind {
-            LaneKind::Short => self.usual.get(),
+            LaneKind::Short => self.own_time.lock().get(),
             // What lasts is in flight for as long as its client likes.
             LaneKind::Watch | LaneKind::Opaque => Duration::ZERO,
         };
@@ -311,7 +312,7 @@ impl Endpoint {
 
     /// It has answered a short request after so long, and did not refuse it.
     pub(crate) fn served(&self, took: Duration) {
-        self.usual.note(took, LONGEST_OF_ENDPOINT);
+        self.own_time.lock().note(took);
     }
 
     /// It has refused a short request after so long, where one usually takes so long as `usual`.

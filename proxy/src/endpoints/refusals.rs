@@ -15,11 +15,7 @@ use crate::pool::LaneKind;
 
 /// The longest that counts as usual of a cluster. 1 s: what Kubernetes promises of 99 of 100 requests for one object;
 /// what takes longer is one client's large list, or a webhook.
-pub(crate) const LONGEST_USUAL: Duration = Duration::from_secs(1);
-
-/// The longest that counts of one endpoint's own answers, which tell slow ones from quick ones. 60 s: a kube-apiserver
-/// gives up a request after that.
-pub(crate) const LONGEST_OF_ENDPOINT: Duration = Duration::from_secs(60);
+const LONGEST_USUAL: Duration = Duration::from_secs(1);
 
 /// How much of the mean the newest answer is: one part in so many. 32: one long answer does not move it far, and a
 /// cluster that is busy by day and idle by night has another within seconds.
@@ -31,7 +27,8 @@ const PARTS_OF_MEAN: u64 = 32;
 const TIMES_AS_LONG: u32 = 2;
 
 /// Up to how many times as long as an endpoint another may take and still be about as quick. 4: the means of two that
-/// are equally quick differ by as much where one was given a list that took a second among answers of 10 ms.
+/// are equally quick differ by less, unless one is given many lists in a row that take a thousand times as long as the
+/// rest (`own_time.rs`); and one in another zone may take some milliseconds longer.
 const ABOUT_AS_QUICK: u32 = 4;
 
 /// How long after it has refused a watch an endpoint is not preferred for having fewer of what lasts. 10 s: whoever is
@@ -52,7 +49,7 @@ pub(crate) fn is_about_object(status: StatusCode) -> bool {
 }
 
 /// How long a short request takes that is not refused, from when it is sent to the head of its answer: a mean over a
-/// cluster's endpoints, which serve the same, or of one. One that refuses everything has none of its own.
+/// cluster's endpoints, which serve the same. What one of them takes says `own_time.rs`.
 #[derive(Debug, Default)]
 pub(crate) struct UsualTime {
     /// In nanoseconds; 0 before the first.
@@ -60,10 +57,10 @@ pub(crate) struct UsualTime {
 }
 
 impl UsualTime {
-    /// Such a request took so long, of which no more than `longest` counts. Of two that end at the same moment one may
-    /// be forgotten.
-    pub(crate) fn note(&self, took: Duration, longest: Duration) {
-        let took = u64::try_from(took.min(longest).as_nanos()).unwrap_or(u64::MAX).max(1);
+    /// Such a request took so long, of which no more than a second counts. Of two that end at the same moment one may be
+    /// forgotten.
+    pub(crate) fn note(&self, took: Duration) {
+        let took = u64::try_from(took.min(LONGEST_USUAL).as_nanos()).unwrap_or(u64::MAX).max(1);
         let mean = match self.mean.load(Ordering::Relaxed) {
             0 => took,
             before => before - before / PARTS_OF_MEAN + took / PARTS_OF_MEAN,
@@ -153,6 +150,7 @@ impl Load {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::endpoints::own_time::OwnTime;
 
     const USUAL: Duration = Duration::from_millis(10);
 
@@ -197,12 +195,25 @@ mod tests {
     #[test]
     fn one_that_takes_half_a_minute_is_no_measure_for_one_that_takes_a_quarter_of_a_second() {
         let load = |took: Duration, in_flight, refused| {
-            let own = UsualTime::default();
-            (0..100).for_each(|_| own.note(took, LONGEST_OF_ENDPOINT));
+            let mut own = OwnTime::default();
+            (0..100).for_each(|_| own.note(took));
             Load { in_flight, refused, usual: own.get() }
         };
         let slow = load(Duration::from_secs(30), 50, 0);
         assert_eq!(load(Duration::from_millis(260), 0, 100).beside(std::iter::once(slow)), 0);
+    }
+
+    #[test]
+    fn one_long_list_among_quick_answers_makes_no_endpoint_a_slow_one() {
+        let (mut first, mut second) = (OwnTime::default(), OwnTime::default());
+        for _ in 0..100 {
+            first.note(USUAL);
+            second.note(USUAL);
+        }
+        second.note(Duration::from_secs(10));
+        let refusing = Load { in_flight: 0, refused: usize::MAX, usual: first.get() };
+        let other = Load { in_flight: 5, refused: 0, usual: second.get() };
+        assert_eq!(refusing.beside(std::iter::once(other)), 5);
     }
 
     #[test]
@@ -257,13 +268,13 @@ mod tests {
         let usual = UsualTime::default();
         assert_eq!(usual.get(), Duration::ZERO);
         for _ in 0..100 {
-            usual.note(USUAL, LONGEST_USUAL);
+            usual.note(USUAL);
         }
         assert_eq!(usual.get(), USUAL);
-        usual.note(Duration::from_secs(3_600), LONGEST_USUAL);
+        usual.note(Duration::from_secs(3_600));
         assert!(usual.get() < Duration::from_millis(42), "{:?}", usual.get());
         for _ in 0..500 {
-            usual.note(Duration::from_millis(2), LONGEST_USUAL);
+            usual.note(Duration::from_millis(2));
         }
         let settled = usual.get();
         assert!((Duration::from_micros(1_990)..Duration::from_micros(2_010)).contains(&settled), "{settled:?}");
