@@ -222,7 +222,7 @@ impl Endpoint {
     /// What it has to do of this kind, where a short request usually takes so long.
     pub(crate) fn load(&self, kind: LaneKind, usual: Duration, now: Instant) -> Load {
         let own_usual = match kind {
-            LaneKind::Short => self.own_time.lock().get(),
+            LaneKind::Short => self.own_time.lock().get(now),
             // What lasts is in flight for as long as its client likes.
             LaneKind::Watch | LaneKind::Opaque => Duration::ZERO,
         };
@@ -312,7 +312,7 @@ impl Endpoint {
 
     /// It has answered a short request after so long, and did not refuse it.
     pub(crate) fn served(&self, took: Duration) {
-        self.own_time.lock().note(took);
+        self.own_time.lock().note(took, Instant::now());
     }
 
     /// It has refused a short request after so long, where one usually takes so long as `usual`.

@@ -126,7 +126,8 @@ pub(crate) struct Load {
     pub(crate) in_flight: usize,
     /// How many may count as in flight for what it has refused.
     pub(crate) refused: usize,
-    /// How long it takes for what it does not refuse; zero where that is not known, or does not count.
+    /// How long it takes for what it does not refuse; zero where it has answered nothing lately, or where that does not
+    /// count.
     pub(crate) usual: Duration,
 }
 
@@ -140,8 +141,8 @@ impl Load {
         self.in_flight.max(self.in_flight.saturating_add(refused).min(least))
     }
 
-    /// Whether another is about as quick as this one, or quicker. One that has answered nothing yet is not, beside one
-    /// that has.
+    /// Whether another is about as quick as this one, or quicker. One that has answered nothing lately is not, beside
+    /// one that has.
     fn has_as_quick(self, other: Self) -> bool {
         self.usual.is_zero() || (!other.usual.is_zero() && other.usual <= self.usual * ABOUT_AS_QUICK)
     }
@@ -195,9 +196,9 @@ mod tests {
     #[test]
     fn one_that_takes_half_a_minute_is_no_measure_for_one_that_takes_a_quarter_of_a_second() {
         let load = |took: Duration, in_flight, refused| {
-            let mut own = OwnTime::default();
-            (0..100).for_each(|_| own.note(took));
-            Load { in_flight, refused, usual: own.get() }
+            let (mut own, now) = (OwnTime::default(), Instant::now());
+            (0..100).for_each(|_| own.note(took, now));
+            Load { in_flight, refused, usual: own.get(now) }
         };
         let slow = load(Duration::from_secs(30), 50, 0);
         assert_eq!(load(Duration::from_millis(260), 0, 100).beside(std::iter::once(slow)), 0);
@@ -205,14 +206,14 @@ mod tests {
 
     #[test]
     fn one_long_list_among_quick_answers_makes_no_endpoint_a_slow_one() {
-        let (mut first, mut second) = (OwnTime::default(), OwnTime::default());
+        let (mut first, mut second, now) = (OwnTime::default(), OwnTime::default(), Instant::now());
         for _ in 0..100 {
-            first.note(USUAL);
-            second.note(USUAL);
+            first.note(USUAL, now);
+            second.note(USUAL, now);
         }
-        second.note(Duration::from_secs(10));
-        let refusing = Load { in_flight: 0, refused: usize::MAX, usual: first.get() };
-        let other = Load { in_flight: 5, refused: 0, usual: second.get() };
+        second.note(Duration::from_secs(10), now);
+        let refusing = Load { in_flight: 0, refused: usize::MAX, usual: first.get(now) };
+        let other = Load { in_flight: 5, refused: 0, usual: second.get(now) };
         assert_eq!(refusing.beside(std::iter::once(other)), 5);
     }
 

@@ -33,6 +33,9 @@ const AT_ONCE: Duration = Duration::from_millis(1);
 /// How long an answer takes, where nothing else is said.
 const USUAL: Duration = Duration::from_millis(10);
 
+/// So long after its last answer it is known no longer how long the answers of an endpoint take.
+const FORGOTTEN: Duration = Duration::from_secs(11);
+
 /// For how long it is asked: thousands of requests.
 const MEASURED: Duration = Duration::from_secs(1);
 
@@ -152,6 +155,18 @@ async fn one_that_refuses_everything_at_once_has_half_of_the_requests_and_not_mo
         // By the fewest in flight alone it would be nine of ten. What a 429 has asked of the other is among the rest.
         assert!((25..=53).contains(&part), "{part} % of what is answered {error}");
     }
+}
+
+/// It answered before, and quicker than the other, which is in another zone: that counts no longer.
+#[tokio::test(start_paused = true)]
+async fn a_nearer_one_that_refuses_everything_from_some_moment_on_has_half_of_the_requests_soon() {
+    let usual = [Duration::from_millis(2), USUAL];
+    let scene = Scene::of(Behavior { error: StatusCode::FORBIDDEN, usual }).await;
+    scene.read_for(FORGOTTEN, 1, REFUSED).await;
+    scene.seen.lock().clear();
+    scene.read(16, REFUSED).await;
+    let part = scene.part(REFUSED);
+    assert!((40..=60).contains(&part), "{part} %");
 }
 
 #[tokio::test(start_paused = true)]
