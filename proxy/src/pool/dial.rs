@@ -1,5 +1,6 @@
 //! Makes one connection to a member: TCP, directly or through a proxy, then TLS, then HTTP.
 
+use std::io;
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -7,11 +8,12 @@ use base64::Engine as _;
 use http::{HeaderValue, Uri};
 use hyper::client::conn::{http1, http2};
 use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::dns::GaiResolver;
 use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::time::{Duration, Instant, timeout_at};
 use tokio_rustls::TlsConnector;
-use tower::util::BoxCloneSyncService;
+use tower::util::{BoxCloneSyncService, MapErr};
 use tower::{Service, ServiceExt};
 use tributary_apimachinery::body::{Body, BoxError};
 use tributary_apimachinery::{ClusterName, without_brackets};
@@ -20,7 +22,7 @@ use crate::credentials::Current;
 use crate::credentials::certificate::Certificate;
 use crate::error::{ConnectError, ForwardError, SharedError};
 use crate::pool::connection_task::{ConnectionTask, Starter};
-use crate::pool::exhaustion::Exhaustion;
+use crate::pool::exhaustion::{Exhaustion, try_socket};
 use crate::pool::line::{BoxIo, Lines};
 use crate::pool::proofs::ServerProofs;
 use crate::pool::read_ahead::ReadAhead;
@@ -245,7 +247,7 @@ impl Dialer {
     /// Why there is no byte stream: the endpoint does not give one, or this machine cannot open any.
     async fn not_connected(&self, error: BoxError, deadline: Instant) -> ForwardError {
         let (cluster, address) = (self.cluster.clone(), self.target.address.clone());
-        let said = Exhaustion::of(&*error);
+        let said = Exhaustion::of(&*error, try_socket);
         let exhausted = match said {
             Some(said) => said.shown(&self.first_hop, deadline).await,
             None => None,
@@ -377,9 +379,15 @@ impl std::fmt::Display for OneLine {
 
 impl std::error::Error for OneLine {}
 
+/// That a name has no addresses, as the resolver says it. It hides the system's number from whoever looks for it in the
+/// causes: glibc says EAI_SYSTEM where there is no descriptor for it, and `errno` is of something else by then.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+struct NotResolved(io::Error);
+
 /// A connector that goes through the proxy, if there is one.
 fn connector(proxy: Option<&Uri>) -> Result<Connector, &'static str> {
-    let mut tcp = HttpConnector::new();
+    let mut tcp = HttpConnector::new_with_resolver(MapErr::new(GaiResolver::new(), NotResolved));
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
     tcp.set_keepalive(Some(TCP_KEEP_ALIVE_TIME));
@@ -478,6 +486,23 @@ mod tests {
         assert!(connector(Some(&Uri::from_static("ftp://proxy"))).is_err());
         for url in ["http://proxy:1", "socks5://u:p@proxy:1"] {
             assert!(connector(Some(&url.parse().unwrap())).is_ok(), "{url}");
+        }
+    }
+
+    #[tokio::test]
+    async fn whether_a_name_is_unknown_or_descriptors_are_short_a_socket_tells() {
+        // Longer than any name may be: nobody is asked.
+        let name = "a".repeat(300);
+        let (direct, proxy) = (format!("http://{name}"), format!("http://{name}:3128"));
+        let through: Uri = proxy.parse().unwrap();
+        for (proxy, dialed) in [(None, &*direct), (Some(&through), "https://127.0.0.1")] {
+            let Err(error) = connector(proxy).unwrap().oneshot(dialed.parse().unwrap()).await else {
+                panic!("{dialed} is there")
+            };
+            assert_eq!(Exhaustion::of(&*error, || Ok(())), None, "{error:?}");
+            let short = Exhaustion::of(&*error, || Err(io::Error::from_raw_os_error(libc::EMFILE)));
+            assert!(short.is_some_and(|short| short.remedy.contains("ulimit -n")), "{error:?}");
+            assert!(OneLine(error).to_string().contains("dns error: "), "it says why");
         }
     }
 

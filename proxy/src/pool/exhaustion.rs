@@ -44,16 +44,29 @@ const MEMORY: Exhaustion = Exhaustion {
 impl Exhaustion {
     /// What an error, or one of its causes, says that is used up here. Of local ports it is yet to be
     /// [shown](Self::shown).
-    pub(crate) fn of(error: &(dyn Error + 'static)) -> Option<Self> {
+    ///
+    /// Where the system has said nothing, a socket is tried: the resolver of names needs descriptors of its own, and
+    /// does not keep what the system said of them; and connectors through a SOCKS proxy do not tell it.
+    pub(crate) fn of(error: &(dyn Error + 'static), try_socket: impl FnOnce() -> io::Result<()>) -> Option<Self> {
+        let mut is_told = false;
         let mut cause = Some(error);
         while let Some(error) = cause {
-            let found = error.downcast_ref::<io::Error>().and_then(Self::of_io);
-            if found.is_some() {
-                return found;
+            if let Some(said) = error.downcast_ref::<io::Error>() {
+                is_told = true;
+                let found = Self::of_io(said);
+                if found.is_some() {
+                    return found;
+                }
             }
             cause = error.source();
         }
-        None
+        if is_told { None } else { Self::of_trial(try_socket()) }
+    }
+
+    /// What a socket lacks that was tried.
+    fn of_trial(tried: io::Result<()>) -> Option<Self> {
+        // No TCP connection needs UDP's ports.
+        tried.err().and_then(|error| Self::of_io(&error)).filter(|short| *short != PORTS)
     }
 
     /// This, where it is so for a host that was dialed: an address, or a name. EADDRNOTAVAIL says that there is no
@@ -70,7 +83,9 @@ impl Exhaustion {
         let until = deadline.min(Instant::now() + RESOLVED_WITHIN);
         match timeout_at(until, lookup_host((host, ANY_PORT))).await {
             Ok(Ok(addresses)) => Self::by_sources(addresses.map(find_source)),
-            Ok(Err(_)) | Err(_) => None,
+            // It could be resolved a moment ago.
+            Ok(Err(_)) => Self::of_trial(try_socket()),
+            Err(_) => None,
         }
     }
 
@@ -103,6 +118,14 @@ impl Exhaustion {
     }
 }
 
+/// Whether this process can have a socket: one of UDP, without a packet.
+///
+/// # Errors
+/// What the system says of it.
+pub(crate) fn try_socket() -> io::Result<()> {
+    UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map(drop)
+}
+
 /// Whether this machine has an address from which to reach another. A UDP socket is connected without a packet, and
 /// needs none of TCP's ports.
 fn find_source(address: SocketAddr) -> io::Result<()> {
@@ -124,9 +147,10 @@ mod tests {
 
     #[test]
     fn what_the_system_says_of_this_machine_is_told_from_what_it_says_of_the_other() {
+        let untried = || -> io::Result<()> { panic!("the system has said what is wrong") };
         let of = |error: io::Error| {
-            let bare = Exhaustion::of(&error);
-            assert_eq!(Exhaustion::of(&Wrapped(error)), bare);
+            let bare = Exhaustion::of(&error, untried);
+            assert_eq!(Exhaustion::of(&Wrapped(error), untried), bare);
             bare
         };
         for (errno, expected) in [
@@ -145,6 +169,27 @@ mod tests {
         }
         assert_eq!(of(ErrorKind::AddrNotAvailable.into()), Some(PORTS));
         assert_eq!(of(io::Error::other("no such host")), None);
+    }
+
+    #[test]
+    fn where_the_system_has_said_nothing_a_socket_tells() {
+        /// As the connector of a SOCKS proxy says it, which has no cause.
+        #[derive(Debug, thiserror::Error)]
+        #[error("failed to create underlying connection")]
+        struct Untold;
+
+        for (errno, expected) in [
+            (libc::EMFILE, Some(FILES_OF_PROCESS)),
+            (libc::ENFILE, Some(FILES_OF_MACHINE)),
+            (libc::ENOBUFS, Some(MEMORY)),
+            (libc::ENOMEM, Some(MEMORY)),
+            (libc::EADDRNOTAVAIL, None),
+            (libc::EAFNOSUPPORT, None),
+        ] {
+            assert_eq!(Exhaustion::of(&Untold, || Err(io::Error::from_raw_os_error(errno))), expected, "{errno}");
+        }
+        assert_eq!(Exhaustion::of(&Untold, || Ok(())), None);
+        assert_eq!(Exhaustion::of(&Untold, try_socket), None);
     }
 
     #[test]

@@ -21,6 +21,7 @@ mod refusals;
 mod renewal;
 mod resets;
 mod retries;
+mod shortages;
 mod slow_start;
 mod streaming;
 mod subsets;

@@ -1,0 +1,94 @@
+//! A process that has no descriptor left. What it cannot do for want of one is held against no member, also where that
+//! is not a connection: to resolve a name. The process is another one, as the others' tests need theirs.
+
+use std::fs::File;
+use std::io;
+use std::process::Command;
+
+use http::{StatusCode, Uri};
+use tributary_apimachinery::ClusterName;
+use tributary_apimachinery::body::BoxError;
+use tributary_proxy::{
+    BoxIo, BreakerTuning, ClientTuning, ClusterClient, Connector, ForwardError, ReachabilityState, RequestIdentity,
+    Sent,
+};
+
+use crate::member::{self, Port, get};
+
+/// Says in the environment that this is that process.
+const IS_SHORT: &str = "TRIBUTARY_TEST_WITHOUT_DESCRIPTORS";
+
+/// Asks more often than failures of its own would open an endpoint's breaker.
+async fn ask_often(client: &ClusterClient) -> Vec<ForwardError> {
+    let mut errors = Vec::new();
+    for _ in 0..2 * BreakerTuning::default().consecutive_failures {
+        errors.push(client.forward(get("/api"), RequestIdentity::Member).await.unwrap_err());
+    }
+    errors
+}
+
+/// Nothing is known against a member that was asked in vain.
+fn check_unblamed(client: &ClusterClient, errors: &[ForwardError]) {
+    for error in errors {
+        assert_eq!((error.status_code(), error.sent()), (StatusCode::SERVICE_UNAVAILABLE, Sent::No), "{error}");
+        let text = error.to_string();
+        assert!(text.contains("this process has as many files open as it may"), "{text}");
+        assert!(text.contains("is not at fault") && text.contains("ulimit -n"), "{text}");
+    }
+    let endpoint = &client.endpoints()[0];
+    assert_eq!((endpoint.breaker_openings, endpoint.left_out.clone()), (0, None));
+    assert!(matches!(endpoint.reachability.state, ReachabilityState::Unknown), "{:?}", endpoint.reachability);
+}
+
+/// Takes all descriptors that are left.
+fn take_descriptors() -> Vec<File> {
+    std::iter::from_fn(|| File::open("/dev/null").ok()).collect()
+}
+
+/// Runs a test of this module in a process of its own that may have few files open.
+fn run_short(test: &str) {
+    let output = Command::new("sh")
+        .args(["-c", "ulimit -n 64 && exec \"$0\" \"$@\""])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", &format!("shortages::{test}"), "--nocapture"])
+        .env(IS_SHORT, "1")
+        .output()
+        .unwrap();
+    let [told, errors] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    assert!(output.status.success() && told.contains("1 passed"), "{told}\n{errors}");
+}
+
+/// Whether this is the process that is to run short.
+fn is_short() -> bool {
+    std::env::var_os(IS_SHORT).is_some()
+}
+
+#[test]
+fn a_name_that_cannot_be_resolved_for_want_of_descriptors_is_held_against_no_member() {
+    if !is_short() {
+        return run_short("a_name_that_cannot_be_resolved_for_want_of_descriptors_is_held_against_no_member");
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let port = Port::reserve();
+        let url = || format!("http://localhost:{}", port.address().port()).parse::<Uri>().unwrap();
+        let resolving = member::connect(kube::Config::new(url()), ClientTuning::default()).await;
+        // One whose name is resolved once more, as its addresses may have no source here.
+        let without_source = Connector::new(tower::service_fn(|_: Uri| async {
+            Err::<BoxIo, BoxError>(io::Error::from(io::ErrorKind::AddrNotAvailable).into())
+        }));
+        let (name, config) = (ClusterName::new("c2").unwrap(), kube::Config::new(url()));
+        let again = ClusterClient::connect_through(without_source, name, config, ClientTuning::default());
+        let again = again.await.unwrap();
+
+        let held = take_descriptors();
+        let errors = [ask_often(&resolving).await, ask_often(&again).await];
+        drop(held);
+        for (client, errors) in [&resolving, &again].into_iter().zip(&errors) {
+            assert!(errors.iter().all(|error| matches!(error, ForwardError::Exhausted { .. })), "{errors:?}");
+            check_unblamed(client, errors);
+        }
+        let error = resolving.forward(get("/api"), RequestIdentity::Member).await.unwrap_err();
+        assert!(matches!(error, ForwardError::Dial { .. }), "it is refused: {error:?}");
+    });
+}
