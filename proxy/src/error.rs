@@ -119,6 +119,19 @@ pub enum ForwardError {
         /// The cause and the remedy, without any secret.
         message: String,
     },
+    /// The member's own credentials could not be had, as this machine has no more of something that it takes to run a
+    /// plugin or to read a file: that says nothing of the cluster.
+    #[error("cluster {cluster}: no credentials, because {what}: {message}; the cluster is not at fault: {remedy}")]
+    CredentialsExhausted {
+        /// The cluster.
+        cluster: ClusterName,
+        /// What is used up.
+        what: &'static str,
+        /// The cause, without any secret.
+        message: String,
+        /// What to do about it.
+        remedy: &'static str,
+    },
     /// No connection could be made.
     #[error(
         "cluster {cluster} cannot be reached at {address}: {source}; check that the address is right and the network allows it"
@@ -325,6 +338,7 @@ impl ForwardError {
             | Self::UpgradeRefused { cluster, .. }
             | Self::ImpersonationConflict { cluster }
             | Self::Credentials { cluster, .. }
+            | Self::CredentialsExhausted { cluster, .. }
             | Self::Dial { cluster, .. }
             | Self::Exhausted { cluster, .. }
             | Self::DialTimeout { cluster, .. }
@@ -357,6 +371,7 @@ impl ForwardError {
             | Self::NoEndpoint { .. }
             | Self::Unreachable { .. }
             | Self::Credentials { .. }
+            | Self::CredentialsExhausted { .. }
             | Self::UnknownForNow { .. } => StatusCode::SERVICE_UNAVAILABLE,
             Self::Send { sent: Sent::No, .. } => StatusCode::SERVICE_UNAVAILABLE,
             Self::Full { .. } | Self::UpgradesInVain { .. } => StatusCode::TOO_MANY_REQUESTS,

@@ -16,6 +16,7 @@ use crate::error::{ConnectError, ForwardError};
 use crate::forward::retry_budget::RetryBudget;
 use crate::places::Places;
 use crate::pool::dial::Connector;
+use crate::pool::exhaustion::Exhaustion;
 use crate::pool::proofs::ServerProofs;
 use crate::target::{Address, targets};
 use crate::tuning::ClientTuning;
@@ -119,11 +120,15 @@ impl ClientInner {
         Ok(true)
     }
 
+    /// The user's credentials. Cancelling loses nothing: a plugin that runs goes on.
+    ///
+    /// # Errors
+    /// `Credentials`, or `CredentialsExhausted`.
     pub(crate) async fn credentials(&self, user: &MemberUser) -> Result<Arc<Current>, ForwardError> {
-        user.credentials
-            .get()
-            .await
-            .map_err(|message| ForwardError::Credentials { cluster: self.name.clone(), message })
+        user.credentials.get().await.map_err(|message| {
+            // Of what failed there is the text alone; a plugin's stands until it runs again.
+            Exhaustion::without_credentials(Exhaustion::of_text(&message), &self.name, message)
+        })
     }
 
     pub(crate) fn bad_path(&self, uri: &Uri, problem: &'static str) -> ForwardError {

@@ -192,8 +192,8 @@ impl Dialer {
     /// `http2` is what it is for where HTTP/2 is spoken.
     ///
     /// # Errors
-    /// `Dial`, `Exhausted`, `DialTimeout`, `Tls` or `Handshake`; `Credentials` where the client certificate cannot be
-    /// used.
+    /// `Dial`, `Exhausted`, `DialTimeout`, `Tls` or `Handshake`; `Credentials` or `CredentialsExhausted` where the
+    /// client certificate cannot be used.
     pub(crate) async fn dial(
         &self,
         protocols: Protocols,
@@ -208,10 +208,8 @@ impl Dialer {
                 _ => self.start_http1(raw, deadline).await,
             };
         };
-        let config = tls.current(protocols, credentials).await.map_err(|error| ForwardError::Credentials {
-            cluster: self.cluster.clone(),
-            message: format!("the client certificate cannot be used: {error}"),
-        })?;
+        let config = tls.current(protocols, credentials).await;
+        let config = config.map_err(|error| without_certificate(&self.cluster, &*error))?;
         let ahead: BoxIo = Box::new(ReadAhead::of(raw));
         let connect = TlsConnector::from(config).connect(tls.server_name(), ahead);
         let stream = match timeout_at(deadline, connect).await {
@@ -367,6 +365,12 @@ async fn settings<C: Streams + Send>(connection: &mut ConnectionTask<C>) -> Resu
     Ok(())
 }
 
+/// That the client certificate cannot be used. Of one in files that cannot be read the system says why.
+fn without_certificate(cluster: &ClusterName, error: &(dyn std::error::Error + 'static)) -> ForwardError {
+    let message = format!("the client certificate cannot be used: {error}");
+    Exhaustion::without_credentials(Exhaustion::of(error, || Ok(())), cluster, message)
+}
+
 /// Shows an error together with its causes: connectors keep the interesting part (`Connection refused`) in the last.
 #[derive(Debug)]
 struct OneLine(BoxError);
@@ -476,6 +480,8 @@ where
 
 #[cfg(test)]
 mod tests {
+    use kube::config::{KubeconfigError, LoadDataError};
+
     use super::*;
 
     #[test]
@@ -486,6 +492,18 @@ mod tests {
         assert!(connector(Some(&Uri::from_static("ftp://proxy"))).is_err());
         for url in ["http://proxy:1", "socks5://u:p@proxy:1"] {
             assert!(connector(Some(&url.parse().unwrap())).is_ok(), "{url}");
+        }
+    }
+
+    #[test]
+    fn a_certificate_that_cannot_be_read_for_want_of_descriptors_is_no_fault_of_the_members() {
+        let cluster = ClusterName::new("c1").unwrap();
+        for (errno, is_short) in [(libc::EMFILE, true), (libc::EACCES, false)] {
+            let read = LoadDataError::ReadFile(io::Error::from_raw_os_error(errno), "tls.crt".into());
+            let error = kube::Error::from(KubeconfigError::LoadClientCertificate(read));
+            let error = without_certificate(&cluster, &error);
+            assert_eq!(matches!(error, ForwardError::CredentialsExhausted { .. }), is_short, "{error}");
+            assert_eq!(error.means_unreachable(), !is_short, "{error}");
         }
     }
 

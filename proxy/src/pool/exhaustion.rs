@@ -1,5 +1,5 @@
-//! What this machine has no more of for another connection. It is no fault of the member's, and says nothing of it:
-//! whoever uses it up is not to have everybody cut off.
+//! What this machine has no more of for another connection, or for the credentials that it is to show. It is no fault
+//! of the member's, and says nothing of it: whoever uses it up is not to have everybody cut off.
 
 use std::error::Error;
 use std::io::{self, ErrorKind};
@@ -7,6 +7,9 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use tokio::net::lookup_host;
 use tokio::time::{Duration, Instant, timeout_at};
+use tributary_apimachinery::ClusterName;
+
+use crate::error::ForwardError;
 
 /// How long a name may take to be resolved once more. 1 s: it was resolved a moment ago, and a request waits.
 const RESOLVED_WITHIN: Duration = Duration::from_secs(1);
@@ -61,6 +64,24 @@ impl Exhaustion {
             cause = error.source();
         }
         if is_told { None } else { Self::of_trial(try_socket()) }
+    }
+
+    /// What the text of an error says that is used up here, where nothing else of it is left: `std` ends what the
+    /// system says with its number. A plugin that says so of itself lacks it on this machine, too.
+    pub(crate) fn of_text(text: &str) -> Option<Self> {
+        let (number, _) = text.split_once("(os error ")?.1.split_once(')')?;
+        let error = io::Error::from_raw_os_error(number.parse().ok()?);
+        // What runs a plugin or reads a file needs no ports.
+        Self::of_io(&error).filter(|short| *short != PORTS)
+    }
+
+    /// Why there are no credentials: for want of this, if it was for that.
+    pub(crate) fn without_credentials(found: Option<Self>, cluster: &ClusterName, message: String) -> ForwardError {
+        let cluster = cluster.clone();
+        match found {
+            Some(Self { what, remedy }) => ForwardError::CredentialsExhausted { cluster, what, message, remedy },
+            None => ForwardError::Credentials { cluster, message },
+        }
     }
 
     /// What a socket lacks that was tried.
@@ -190,6 +211,26 @@ mod tests {
         }
         assert_eq!(Exhaustion::of(&Untold, || Ok(())), None);
         assert_eq!(Exhaustion::of(&Untold, try_socket), None);
+    }
+
+    #[test]
+    fn a_text_in_which_the_system_says_what_is_used_up_is_told_from_others() {
+        let of = |errno| {
+            let error = io::Error::from_raw_os_error(errno);
+            Exhaustion::of_text(&format!("credential plugin aws cannot be run: {error}; it may run again in 5 s"))
+        };
+        for (errno, expected) in [
+            (libc::EMFILE, Some(FILES_OF_PROCESS)),
+            (libc::ENFILE, Some(FILES_OF_MACHINE)),
+            (libc::ENOMEM, Some(MEMORY)),
+            (libc::EACCES, None),
+            (libc::EADDRNOTAVAIL, None),
+        ] {
+            assert_eq!(of(errno), expected, "{errno}");
+        }
+        for text in ["", "credential plugin aws failed (exit status: 1): sign in", "(os error ", "(os error x)"] {
+            assert_eq!(Exhaustion::of_text(text), None, "{text}");
+        }
     }
 
     #[test]

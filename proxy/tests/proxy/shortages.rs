@@ -1,9 +1,10 @@
 //! A process that has no descriptor left. What it cannot do for want of one is held against no member, also where that
-//! is not a connection: to resolve a name. The process is another one, as the others' tests need theirs.
+//! is not a connection: to resolve a name, or to run a plugin. It is a process of its own, as other tests need theirs.
 
 use std::fs::File;
 use std::io;
 use std::process::Command;
+use std::time::Duration;
 
 use http::{StatusCode, Uri};
 use tributary_apimachinery::ClusterName;
@@ -13,7 +14,9 @@ use tributary_proxy::{
     Sent,
 };
 
+use crate::credentials::plugin;
 use crate::member::{self, Port, get};
+use crate::plugins::TOKEN;
 
 /// Says in the environment that this is that process.
 const IS_SHORT: &str = "TRIBUTARY_TEST_WITHOUT_DESCRIPTORS";
@@ -90,5 +93,32 @@ fn a_name_that_cannot_be_resolved_for_want_of_descriptors_is_held_against_no_mem
         }
         let error = resolving.forward(get("/api"), RequestIdentity::Member).await.unwrap_err();
         assert!(matches!(error, ForwardError::Dial { .. }), "it is refused: {error:?}");
+    });
+}
+
+#[test]
+fn a_plugin_that_cannot_be_run_for_want_of_descriptors_is_held_against_no_member() {
+    if !is_short() {
+        return run_short("a_plugin_that_cannot_be_run_for_want_of_descriptors_is_held_against_no_member");
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (folder, port) = (tempfile::tempdir().unwrap(), Port::reserve());
+        let mut config = kube::Config::new(format!("http://{}", port.address()).parse().unwrap());
+        config.auth_info.exec = Some(plugin(folder.path(), TOKEN));
+        // It does not run again while this lasts.
+        let tuning = ClientTuning { credential_retry_interval: Duration::from_secs(600), ..ClientTuning::default() };
+        let client = member::connect(config, tuning).await;
+
+        let held = take_descriptors();
+        let errors = ask_often(&client).await;
+        drop(held);
+        // Why it failed is told until it runs again, and is no fault of the member's then either.
+        let later = ask_often(&client).await;
+        for errors in [errors, later] {
+            let is_short = |error: &ForwardError| matches!(error, ForwardError::CredentialsExhausted { .. });
+            assert!(errors.iter().all(is_short), "{errors:?}");
+            check_unblamed(&client, &errors);
+        }
     });
 }
