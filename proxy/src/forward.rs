@@ -91,16 +91,16 @@ pub(crate) async fn forward(
         if response.status() != StatusCode::UNAUTHORIZED || user.is_a_clients {
             return member.finish(response);
         }
-        let mut about = Box::pin(member.about_answer(&credentials, &mut response)).await;
-        if about == About::Others && Box::pin(replay.is_unknown_sender(&mut response)).await {
-            about = About::Before;
-        }
-        let renewed = match about {
-            About::Others => return member.finish(response),
+        let about = Box::pin(member.about_answer(&credentials, &mut response)).await;
+        // That the credentials were replaced meanwhile says nothing of who has refused: a workload that has acted may
+        // wait for it, to be asked once more.
+        let is_unknown_sender = about != About::Us && Box::pin(replay.is_unknown_sender(&mut response)).await;
+        let may_be_known = match about {
             About::Us => Box::pin(user.credentials.renew_after_unauthorized(&credentials)).await,
-            About::Before => true,
+            About::Replaced => true,
+            About::Others => is_unknown_sender,
         };
-        let again = if replay.is_idempotent() && renewed && !replayed { replay.request() } else { None };
+        let again = if replay.is_idempotent() && may_be_known && !replayed { replay.request() } else { None };
         match again {
             Some(again) => {
                 replayed = true;
@@ -113,13 +113,14 @@ pub(crate) async fn forward(
                     user = now;
                 }
             }
-            None if about == About::Before => {
+            None if is_unknown_sender => {
                 return Err(ForwardError::UnknownForNow { cluster: member.name.clone() });
             }
-            None => {
+            None if about == About::Us => {
                 let (cluster, remedy) = (member.name.clone(), user.credentials.remedy());
                 return Err(ForwardError::Unauthorized { cluster, remedy });
             }
+            None => return member.finish(response),
         }
     }
 }

@@ -45,8 +45,8 @@ const OWN_WORDS: [&[u8]; 3] = [br#""message":"Unauthorized""#, b"message: Unauth
 pub(crate) enum About {
     /// The member rejects the credentials that the request was sent with.
     Us,
-    /// The member did not know them, and does now; or they were replaced meanwhile, so that it cannot be told.
-    Before,
+    /// The credentials were replaced meanwhile, so that it cannot be told: a question of our own is put with others.
+    Replaced,
     /// Somebody behind the member: the answer is the client's.
     Others,
 }
@@ -113,7 +113,7 @@ impl ClientInner {
             return About::Others;
         };
         let about = match status {
-            _ if !with.is_same(used) => About::Before,
+            _ if !with.is_same(used) => About::Replaced,
             StatusCode::UNAUTHORIZED => About::Us,
             _ => About::Others,
         };

@@ -207,7 +207,7 @@ async fn a_401_to_a_token_that_was_replaced_meanwhile_is_tried_again_where_that_
                 return text(StatusCode::OK, "welcome".to_owned());
             }
             std::fs::write(&file, "new").unwrap();
-            text(StatusCode::UNAUTHORIZED, "who are you".to_owned())
+            text(StatusCode::UNAUTHORIZED, KUBERNETES_401.to_owned())
         }
     })
     .await;
@@ -231,6 +231,36 @@ async fn a_401_to_a_token_that_was_replaced_meanwhile_is_tried_again_where_that_
     let (_tcp, head) = ask(front(client.clone()).await, WEBSOCKET).await;
     assert!(head.starts_with("HTTP/1.1 503"), "{head}");
     assert!(client.reachability().borrow().is_reachable());
+}
+
+/// A workload that has acted may wait until our token was replaced before it answers 401: whoever asked is not told that
+/// nothing was carried out, and to come again.
+#[tokio::test]
+async fn a_workloads_401_is_the_clients_though_our_token_was_replaced_meanwhile() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("token");
+    std::fs::write(&path, "token").unwrap();
+    let (file, replaced) = (path.clone(), AtomicU16::new(0));
+    let member = Member::start(Options::default(), move |_, _| {
+        let number = replaced.fetch_add(1, Ordering::SeqCst);
+        std::fs::write(&file, format!("token-{number}")).unwrap();
+        async { text(StatusCode::UNAUTHORIZED, KUBERNETES_401.to_owned()) }
+    })
+    .await;
+    let mut config = member.config();
+    config.auth_info.token_file = Some(path.to_str().unwrap().to_owned());
+    let client = member::connect(config, ClientTuning { token_file_interval: Duration::ZERO, ..quick() }).await;
+    let path = "/api/v1/namespaces/n/services/pay:80/proxy/charge";
+    let charges = || member.seen().iter().filter(|seen| seen.uri.path() == path).count();
+
+    let post = Request::post(path).body(member::full("{}")).unwrap();
+    let refused = client.forward(post, RequestIdentity::Member).await.unwrap();
+    assert_eq!((refused.status(), charges()), (StatusCode::UNAUTHORIZED, 1));
+    assert_eq!(member::read(refused).await, KUBERNETES_401);
+    // A read may be tried again, and then it is the client's as well.
+    let refused = client.forward(get(path), RequestIdentity::Member).await.unwrap();
+    assert_eq!((refused.status(), charges()), (StatusCode::UNAUTHORIZED, 3));
+    assert_eq!(member::read(refused).await, KUBERNETES_401);
 }
 
 /// Of two kube-apiservers one may hear of a new token a moment later: it rejects it once, and then knows it.
