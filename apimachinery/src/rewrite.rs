@@ -18,7 +18,7 @@ use bytes::Bytes;
 
 pub use format::{BodyKind, Format};
 pub use query::{rewrite_query, without_clusters};
-pub use said::{status_message, status_of_protobuf};
+pub use said::{read_status, status_message, status_of_protobuf};
 pub use written::{WriteResult, deleted_by_change};
 
 use crate::Status;

@@ -162,16 +162,17 @@ impl Status {
     /// what a client without a Status would say (`NewGenericServerResponse` in apimachinery's errors.go). Texts are
     /// kept to their first 2 KiB, as a client does.
     pub fn from_response(code: u16, body: &[u8]) -> Self {
-        match serde_json::from_slice::<StatusFields>(body) {
-            Ok(wire) if wire.kind == "Status" => {
-                let mut status = Self::from(wire);
-                if status.code == 0 {
-                    status.code = code;
-                }
-                status
-            }
-            _ => Self::generic(code, body),
+        let Some(mut status) = Self::from_json(body) else { return Self::generic(code, body) };
+        if status.code == 0 {
+            status.code = code;
         }
+        status
+    }
+
+    /// The Status that a body in JSON is; `None` where it is none.
+    pub(crate) fn from_json(body: &[u8]) -> Option<Self> {
+        let wire: StatusFields = serde_json::from_slice(body).ok()?;
+        (wire.kind == "Status").then(|| Self::from(wire))
     }
 }
 

@@ -19,6 +19,14 @@ pub fn status_message(body: &[u8]) -> Option<String> {
     (said.kind == "Status").then_some(said.message)
 }
 
+/// The Status that a body is, in JSON, YAML or protobuf; `None` where it is none.
+pub fn read_status(body: &[u8]) -> Option<Status> {
+    match protobuf::is_protobuf(body) {
+        true => protobuf::status(body),
+        false => Status::from_json(&yaml::to_json(body).ok()?),
+    }
+}
+
 /// The Status that a body in protobuf is; `None` where it is none.
 pub fn status_of_protobuf(body: &[u8]) -> Option<Status> {
     protobuf::status(body)
@@ -48,6 +56,31 @@ mod tests {
         }
         for none in [&b""[..], b"k8s\0\xff", b"forbidden", br#"{"kind":"Pod","message":"x"}"#] {
             assert_eq!(status_message(none), None, "{}", String::from_utf8_lossy(none));
+        }
+    }
+
+    #[test]
+    fn a_status_is_read_in_each_encoding() {
+        let status = Status::unauthorized();
+        let pretty = serde_json::to_string_pretty(&status).unwrap();
+        let yaml = "apiVersion: v1\ncode: 401\nkind: Status\nmessage: Unauthorized\nmetadata: {}\nreason: \
+                    Unauthorized\nstatus: Failure\n";
+        let (mut meta, mut raw, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
+        put_field(&mut meta, 1, b"v1");
+        put_field(&mut meta, 2, b"Status");
+        put_field(&mut raw, 1, b"");
+        put_field(&mut raw, 2, b"Failure");
+        put_field(&mut raw, 3, b"Unauthorized");
+        put_field(&mut raw, 4, b"Unauthorized");
+        raw.extend([6 << 3, 0x91, 0x03]);
+        put_field(&mut unknown, 1, &meta);
+        put_field(&mut unknown, 2, &raw);
+        let protobuf = [b"k8s\0", &*unknown].concat();
+        for body in [pretty.as_bytes(), yaml.as_bytes(), &status.to_json(), &protobuf] {
+            assert_eq!(read_status(body).as_ref(), Some(&status), "{}", String::from_utf8_lossy(body));
+        }
+        for none in [&b""[..], b"Unauthorized", b"k8s\0\xff", br#"{"kind":"Pod","message":"Unauthorized"}"#] {
+            assert_eq!(read_status(none), None, "{}", String::from_utf8_lossy(none));
         }
     }
 }

@@ -11,12 +11,16 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+use futures::stream;
 use http::header::CONTENT_LENGTH;
 use http::{Method, Response, StatusCode, Uri};
-use http_body_util::BodyExt as _;
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
 use tokio::time::{Duration, Instant, timeout};
-use tributary_apimachinery::RequestInfo;
-use tributary_apimachinery::body::{self, Body};
+use tributary_apimachinery::body::{self, Body, BoxError};
+use tributary_apimachinery::rewrite::read_status;
+use tributary_apimachinery::{RequestInfo, Status};
 
 use crate::credentials::Current;
 use crate::credentials::last_question::LastCheck;
@@ -33,12 +37,9 @@ const OWN_WITHIN: Duration = Duration::from_secs(10);
 /// request costs it one question a second.
 const BELIEVED_FOR: Duration = Duration::from_secs(1);
 
-/// The longest answer that is looked into. kube-apiserver's own 401 has 129 bytes as JSON.
+/// The longest answer that is looked into, in bytes. kube-apiserver's own 401 has 129 as JSON, and some more as curl is
+/// given it (`isPrettyPrint` in apiserver's `pkg/endpoints/handlers/negotiation/negotiate.go`).
 const OWN_BYTES_MAX: usize = 512;
-
-/// What kube-apiserver's own 401 has, as JSON, YAML and protobuf (`Unauthorized` in apiserver's
-/// `pkg/endpoints/filters/authentication.go`). What admission refuses with 401 has a text that says so.
-const OWN_WORDS: [&[u8]; 3] = [br#""message":"Unauthorized""#, b"message: Unauthorized", b"\x1a\x0cUnauthorized"];
 
 /// Whom a 401 is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,12 +77,33 @@ pub(crate) async fn is_of_kube_apiserver(method: &Method, uri: &Uri, response: &
         return false;
     }
     let body = std::mem::replace(response.body_mut(), body::empty());
-    // What breaks off is nobody's words.
-    let Ok(Ok(read)) = timeout(OWN_WITHIN, body.collect()).await else { return true };
-    let read = read.to_bytes();
-    let is_own = OWN_WORDS.iter().any(|words| read.windows(words.len()).any(|part| part == *words));
+    let read = match timeout(OWN_WITHIN, body.collect()).await {
+        Ok(Ok(read)) => read.to_bytes(),
+        // What breaks off is nobody's words.
+        Ok(Err(error)) => {
+            *response.body_mut() = broken_off(error);
+            return false;
+        }
+        Err(late) => {
+            *response.body_mut() = broken_off(late.into());
+            return false;
+        }
+    };
+    let is_own = is_in_own_words(&read);
     *response.body_mut() = body::full(read);
     is_own
+}
+
+/// Whether a body is kube-apiserver's own 401 (`Unauthorized` in apiserver's `pkg/endpoints/filters/authentication.go`):
+/// that and nothing else, in whichever encoding. What admission refuses with 401 says so in its message, and may have
+/// details; what a kube-apiserver tells of others has them (`NewGenericServerResponse` in apimachinery's `errors.go`).
+fn is_in_own_words(body: &[u8]) -> bool {
+    read_status(body).is_some_and(|said| said == Status::unauthorized())
+}
+
+/// A body that breaks off by this.
+fn broken_off(error: BoxError) -> Body {
+    StreamBody::new(stream::iter([Err::<Frame<Bytes>, BoxError>(error)])).boxed_unsync()
 }
 
 impl ClientInner {
@@ -129,5 +151,102 @@ impl ClientInner {
         endpoint.spoke(Speaker::of(status));
         endpoint.gave(status);
         Some((status, with))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tributary_apimachinery::wire::put_field;
+
+    use super::*;
+
+    /// A 401 of this length; of its body nothing is known here.
+    fn refused(length: usize, body: Body) -> Response<Body> {
+        let mut response = Response::new(body);
+        *response.status_mut() = StatusCode::UNAUTHORIZED;
+        response.headers_mut().insert(CONTENT_LENGTH, length.into());
+        response
+    }
+
+    /// Whether this is kube-apiserver's own 401; it is left as it is.
+    async fn is_own(method: Method, path: &'static str, text: &[u8]) -> bool {
+        let mut response = refused(text.len(), body::full(text.to_vec()));
+        let is_own = is_of_kube_apiserver(&method, &Uri::from_static(path), &mut response).await;
+        assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), text);
+        is_own
+    }
+
+    /// The words in protobuf.
+    fn protobuf() -> Vec<u8> {
+        let (mut meta, mut status, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
+        put_field(&mut meta, 1, b"v1");
+        put_field(&mut meta, 2, b"Status");
+        put_field(&mut status, 1, b"");
+        put_field(&mut status, 2, b"Failure");
+        put_field(&mut status, 3, b"Unauthorized");
+        put_field(&mut status, 4, b"Unauthorized");
+        // `code`, a number of two bytes.
+        status.extend([6 << 3, 0x91, 0x03]);
+        put_field(&mut unknown, 1, &meta);
+        put_field(&mut unknown, 2, &status);
+        [b"k8s\0", &*unknown].concat()
+    }
+
+    const CONFIG_MAPS: &str = "/api/v1/namespaces/n/configmaps";
+
+    #[tokio::test]
+    async fn kube_apiservers_own_words_are_all_that_is_said() {
+        let own = serde_json::to_value(Status::unauthorized()).unwrap();
+        let with = |field: &str, value: serde_json::Value| {
+            let mut other = own.clone();
+            other[field] = value;
+            serde_json::to_vec(&other).unwrap()
+        };
+        let yaml = "apiVersion: v1\ncode: 401\nkind: Status\nmessage: Unauthorized\nmetadata: {}\nreason: \
+                    Unauthorized\nstatus: Failure\n";
+        for text in [
+            own.to_string().as_bytes(),
+            &Status::unauthorized().to_json(),
+            serde_json::to_string_pretty(&own).unwrap().as_bytes(),
+            yaml.as_bytes(),
+            &protobuf(),
+        ] {
+            assert!(is_own(Method::POST, CONFIG_MAPS, text).await, "{}", String::from_utf8_lossy(text));
+        }
+        let said = serde_json::json!("admission webhook \"x\" denied the request: Unauthorized");
+        let causes = serde_json::json!({"causes": [{"message": "Unauthorized"}]});
+        for text in [
+            &with("message", said)[..],
+            &with("details", causes),
+            &with("details", serde_json::json!({})),
+            &with("reason", serde_json::json!("Forbidden")),
+            &with("kind", serde_json::json!("Pod")),
+            &with("message", serde_json::json!("")),
+            b"Unauthorized",
+            b"",
+        ] {
+            assert!(!is_own(Method::POST, CONFIG_MAPS, text).await, "{}", String::from_utf8_lossy(text));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_breaks_off_is_the_clients_and_breaks_off_there() {
+        let own = Status::unauthorized().to_json();
+        let (part, length) = (own[..50].to_vec(), own.len());
+        let frames = [Ok::<_, BoxError>(Frame::data(Bytes::from(part))), Err("it broke off".into())];
+        let broken = StreamBody::new(stream::iter(frames)).boxed_unsync();
+        let silent = StreamBody::new(stream::pending::<Result<Frame<Bytes>, BoxError>>()).boxed_unsync();
+        for body in [broken, silent] {
+            let mut response = refused(length, body);
+            let is_own = is_of_kube_apiserver(&Method::POST, &Uri::from_static(CONFIG_MAPS), &mut response).await;
+            assert!(!is_own);
+            assert!(response.into_body().collect().await.is_err());
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_long_is_not_looked_into() {
+        let text = [&Status::unauthorized().to_json()[..], &[b' '; OWN_BYTES_MAX]].concat();
+        assert!(!is_own(Method::POST, CONFIG_MAPS, &text).await);
     }
 }
