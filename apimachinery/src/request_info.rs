@@ -5,6 +5,7 @@
 //! differently than it is read here is refused instead of guessed at. Authorization and routing both rest on this one
 //! reading, so nothing is ever normalised.
 
+pub mod kube_apiserver_paths;
 pub mod requested_resource;
 
 use std::borrow::Cow;

@@ -312,11 +312,13 @@ pub enum ForwardError {
         /// What to do about it: it names the field of the configuration that has the credentials.
         remedy: &'static str,
     },
-    /// The member answered 401 to credentials of ours that were replaced meanwhile, or that it knows by now. A 401 is
-    /// given before anything is carried out.
+    /// An API server did not know who asked, and said so before it carried out anything, though the member does not
+    /// reject our credentials: they were replaced meanwhile, or it knows them by now, or an API server behind it does
+    /// not trust it.
     #[error(
-        "cluster {cluster} did not know this endpoint's own credentials for a moment (401 Unauthorized): they were \
-         replaced, or are new there; the request was not carried out: try again"
+        "cluster {cluster}, or the API server behind it, did not know this endpoint's own credentials (401 \
+         Unauthorized): they were replaced, or are new there, or the API server behind it does not trust the cluster; \
+         the request was not carried out: try again"
     )]
     UnknownForNow {
         /// The cluster.

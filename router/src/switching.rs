@@ -7,6 +7,7 @@
 
 use http::HeaderMap;
 use http::header::UPGRADE;
+use tributary_apimachinery::request_info::kube_apiserver_paths::is_answered_by_kube_apiserver;
 use tributary_apimachinery::{RequestInfo, Verb};
 use tributary_proxy::headers::upgrade_protocol;
 
@@ -23,39 +24,17 @@ pub(crate) fn asks_to_switch(headers: &mut HeaderMap, info: &RequestInfo) -> boo
     may_switch
 }
 
-/// The first segments of the paths without a resource that a kube-apiserver answers itself, and never switches.
-const NEVER_SWITCHED: [&str; 15] = [
-    ".well-known",
-    "api",
-    "apis",
-    "configz",
-    "debug",
-    "flagz",
-    "healthz",
-    "livez",
-    "logs",
-    "metrics",
-    "openapi",
-    "openid",
-    "readyz",
-    "statusz",
-    "version",
-];
-
 /// Whether a cluster may have something to switch to: a watch and a log can be read over WebSocket (apiserver
 /// `pkg/endpoints/handlers/watch.go`, `responsewriters/writers.go`), what leads to workloads is opened so, and what
-/// aggregated servers do with their own resources is not known. Nor is it known what one cluster that is named has at
-/// other paths, as it may be more than a kube-apiserver: Rancher opens `/v1/subscribe`, and has clusters of its own
-/// below `/k8s/clusters/`, kcp has them below `/clusters/`. The merged view has nothing there.
+/// aggregated servers do with their own resources is not known. Without a resource, a kube-apiserver never switches at
+/// paths that it answers itself. What one cluster that is named has at others is not known, as it may be more than a
+/// kube-apiserver: Rancher opens `/v1/subscribe`, and has clusters of its own below `/k8s/clusters/`, kcp has them
+/// below `/clusters/`. The merged view has nothing there.
 fn may_be_switched(info: &RequestInfo) -> bool {
     match info.resource() {
         Some(request) => info.verb == Verb::Watch || request.is_opaque() || !request.resource.is_built_in(),
         None => info.cluster.is_some() && !is_answered_by_kube_apiserver(&info.path),
     }
-}
-
-fn is_answered_by_kube_apiserver(path: &str) -> bool {
-    path.trim_start_matches('/').split('/').next().is_some_and(|first| NEVER_SWITCHED.contains(&first))
 }
 
 #[cfg(test)]

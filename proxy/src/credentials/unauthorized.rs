@@ -3,11 +3,13 @@
 //! kube-apiserver passes on what others answer: a kubelet's refusal of its client certificate to `log`, `exec`,
 //! `attach` and `portforward` (apiserver's `registry/generic/rest/response_checker.go`, and the raw answer of an
 //! upgrade), an aggregated server's (kube-aggregator's `handler_proxy.go`), a workload's behind `proxy`. Neither path
-//! nor text tells them apart: every server that is built on apiserver's library writes the same Status, and our own
+//! nor text tells whether our credentials are rejected: a workload can write what kube-apiserver writes, and our own
 //! credentials can expire before a `log` as before anything else. So a question of our own decides, to a path that
 //! kube-apiserver answers itself and that nobody may read without an identity. It is put to the endpoint that gave the
 //! 401: each kube-apiserver remembers for some seconds by itself whom it has known (10 s: `TokenSuccessCacheTTL` in
 //! Kubernetes' `pkg/kubeapiserver/options/authentication.go`), so that another one may still know who is known no more.
+//!
+//! Where they are not rejected, path and text together tell whether the 401 is the client's ([`is_of_api_server`]).
 
 use std::sync::Arc;
 
@@ -19,8 +21,9 @@ use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use tokio::time::{Duration, Instant, timeout};
 use tributary_apimachinery::body::{self, Body, BoxError};
+use tributary_apimachinery::request_info::kube_apiserver_paths::is_answered_by_kube_apiserver;
 use tributary_apimachinery::rewrite::read_status;
-use tributary_apimachinery::{RequestInfo, Status};
+use tributary_apimachinery::{RequestInfo, ResourceRequest, Status};
 
 use crate::credentials::Current;
 use crate::credentials::last_question::LastCheck;
@@ -63,18 +66,21 @@ pub(crate) fn note_endpoint<B>(response: &mut Response<B>, endpoint: &Arc<Endpoi
     }
 }
 
-/// Whether a 401 says that a kube-apiserver did not know who asked, whatever it knows now: to a path that it answers
-/// itself, and in its own words. Of several kube-apiservers each hears of a new token in its own time, and accepts it a
-/// moment after it has rejected it. The answer is left as it is.
+/// Whether a 401 says that an API server did not know who asked, whatever it knows now: to a path that API servers
+/// answer themselves, and in the words that they have before anything is carried out. Of several kube-apiservers each
+/// hears of a new token in its own time, and accepts it a moment after it has rejected it; and an API server behind a
+/// kube-apiserver may not trust that. Neither is the client's to know, in whose name we ask. The answer is left as it
+/// is.
 ///
 /// Cancel: the answer's body is lost.
-pub(crate) async fn is_of_kube_apiserver(method: &Method, uri: &Uri, response: &mut Response<Body>) -> bool {
-    let is_own_path = RequestInfo::parse(method.as_str(), uri.path(), uri.query()).is_ok_and(|info| {
-        info.resource().is_some_and(|request| request.resource.is_built_in() && !request.is_opaque())
-    });
+pub(crate) async fn is_of_api_server(method: &Method, uri: &Uri, response: &mut Response<Body>) -> bool {
     let length = response.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
-    if !is_own_path || length.is_none_or(|length| length > OWN_BYTES_MAX) {
+    if length.is_none_or(|length| length > OWN_BYTES_MAX) || !is_answered_by_api_servers(method, uri) {
         return false;
+    }
+    // Of the answer to it there is nothing more to see, and nothing that could have been carried out.
+    if *method == Method::HEAD {
+        return true;
     }
     let body = std::mem::replace(response.body_mut(), body::empty());
     let read = match timeout(OWN_WITHIN, body.collect()).await {
@@ -92,6 +98,25 @@ pub(crate) async fn is_of_kube_apiserver(method: &Method, uri: &Uri, response: &
     let is_own = is_in_own_words(&read);
     *response.body_mut() = body::full(read);
     is_own
+}
+
+/// Whether a request to this path is answered by a kube-apiserver, or by an API server behind it: of what they pass on
+/// to nodes and workloads, only where those have other words. kube-apiserver tells of a kubelet's 401 to a log with
+/// details, and passes on a kubelet's own answer to an upgrade, which is no Status (`InstallAuthFilter` in its
+/// `server.go`). What is behind `proxy` may say anything, after it has done anything. So may an aggregated server: but
+/// it is an administrator's, who has told the cluster to trust it (`APIService`).
+fn is_answered_by_api_servers(method: &Method, uri: &Uri) -> bool {
+    let Ok(info) = RequestInfo::parse(method.as_str(), uri.path(), uri.query()) else { return false };
+    match info.resource() {
+        Some(request) => !request.is_opaque() || is_answered_by_kubelet(request),
+        None => is_answered_by_kube_apiserver(&info.path),
+    }
+}
+
+/// Whether a kubelet answers a request for what is opaque: a pod's logs, or a way into it.
+fn is_answered_by_kubelet(request: &ResourceRequest) -> bool {
+    let is_of_pod = request.resource.group.is_empty() && &*request.resource.resource == "pods";
+    is_of_pod && request.subresource.as_deref() != Some("proxy")
 }
 
 /// Whether a body is kube-apiserver's own 401 (`Unauthorized` in apiserver's `pkg/endpoints/filters/authentication.go`):
@@ -169,9 +194,9 @@ mod tests {
     }
 
     /// Whether this is kube-apiserver's own 401; it is left as it is.
-    async fn is_own(method: Method, path: &'static str, text: &[u8]) -> bool {
+    async fn is_own(method: Method, path: &str, text: &[u8]) -> bool {
         let mut response = refused(text.len(), body::full(text.to_vec()));
-        let is_own = is_of_kube_apiserver(&method, &Uri::from_static(path), &mut response).await;
+        let is_own = is_of_api_server(&method, &path.parse().unwrap(), &mut response).await;
         assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), text);
         is_own
     }
@@ -229,6 +254,41 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn the_words_count_where_api_servers_have_them() {
+        let (own, empty) = (Status::unauthorized().to_json(), Vec::new());
+        for (method, path, text, expected) in [
+            ("PATCH", "/apis/example.com/v1/namespaces/n/widgets/w", &own, true),
+            ("POST", "/apis/authentication.k8s.io/v1/tokenreviews", &own, true),
+            ("POST", "/apis/metrics.k8s.io/v1beta1/things", &own, true),
+            ("GET", "/apis/subresources.kubevirt.io/v1/namespaces/n/virtualmachineinstances/v/console", &own, true),
+            ("GET", "/api", &own, true),
+            ("GET", "/apis", &own, true),
+            ("GET", "/apis/example.com/v1", &own, true),
+            ("GET", "/openapi/v3/apis/apps/v1", &own, true),
+            ("GET", "/version", &own, true),
+            ("GET", "/healthz", &own, true),
+            ("GET", "/debug/pprof/profile", &own, true),
+            ("GET", "/api/v1/namespaces/n/pods/p/log?follow=true", &own, true),
+            ("POST", "/api/v1/namespaces/n/pods/p/exec?command=sh", &own, true),
+            ("POST", "/api/v1/namespaces/n/pods/p/attach", &own, true),
+            ("POST", "/api/v1/namespaces/n/pods/p/portforward", &own, true),
+            ("HEAD", CONFIG_MAPS, &empty, true),
+            ("GET", CONFIG_MAPS, &empty, false),
+            ("HEAD", "/api/v1/namespaces/n/pods/p/proxy/", &empty, false),
+            ("POST", "/api/v1/namespaces/n/pods/p/proxy/", &own, false),
+            ("POST", "/api/v1/namespaces/n/services/pay:80/proxy/charge", &own, false),
+            ("GET", "/api/v1/nodes/n/proxy/pods", &own, false),
+            ("GET", "/apis/cluster.karmada.io/v1alpha1/clusters/c/proxy/api", &own, false),
+            ("GET", "/apis/subresources.kubevirt.io/v1/namespaces/n/virtualmachines/v/portforward/22/tcp", &own, false),
+            ("POST", "/v3/subscribe", &own, false),
+            ("GET", "/", &own, false),
+        ] {
+            let method = Method::from_bytes(method.as_bytes()).unwrap();
+            assert_eq!(is_own(method.clone(), path, text).await, expected, "{method} {path}");
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn what_breaks_off_is_the_clients_and_breaks_off_there() {
         let own = Status::unauthorized().to_json();
@@ -238,7 +298,7 @@ mod tests {
         let silent = StreamBody::new(stream::pending::<Result<Frame<Bytes>, BoxError>>()).boxed_unsync();
         for body in [broken, silent] {
             let mut response = refused(length, body);
-            let is_own = is_of_kube_apiserver(&Method::POST, &Uri::from_static(CONFIG_MAPS), &mut response).await;
+            let is_own = is_of_api_server(&Method::POST, &Uri::from_static(CONFIG_MAPS), &mut response).await;
             assert!(!is_own);
             assert!(response.into_body().collect().await.is_err());
         }

@@ -13,7 +13,7 @@ use tributary_apimachinery::permit::RequestPermit;
 use tributary_apimachinery::{Permit, explain};
 
 use crate::credentials::Current;
-use crate::credentials::unauthorized::{is_of_kube_apiserver, note_endpoint};
+use crate::credentials::unauthorized::{is_of_api_server, note_endpoint};
 use crate::credentials::user::MemberUser;
 use crate::endpoints::candidates::Tried;
 use crate::endpoints::destination::Destination;
@@ -75,9 +75,9 @@ impl Replay {
         self.body.is_none() && matches!(self.method, Method::GET | Method::HEAD)
     }
 
-    /// Whether a 401 to the request says that a kube-apiserver did not know who asked.
+    /// Whether a 401 to the request says that an API server did not know who asked.
     pub(crate) async fn is_unknown_sender(&self, response: &mut Response<Body>) -> bool {
-        is_of_kube_apiserver(&self.method, &self.uri, response).await
+        is_of_api_server(&self.method, &self.uri, response).await
     }
 
     /// The request once more; `None` where its body cannot be had again.

@@ -10,7 +10,7 @@ use base64::Engine as _;
 use http::{Request, StatusCode};
 use kube::config::{ExecConfig, ExecInteractiveMode};
 use tributary_apimachinery::ClusterName;
-use tributary_proxy::{ClientTuning, ClusterClient, ConnectError, EndpointSubset, ForwardError, RequestIdentity};
+use tributary_proxy::{ClientTuning, ClusterClient, ConnectError, EndpointSubset, ForwardError, RequestIdentity, Sent};
 
 use crate::endpoints::{self, Gate};
 use crate::member::{self, Authority, Member, Options, get, text};
@@ -135,6 +135,18 @@ async fn a_static_token_that_is_rejected_is_an_error_of_ours() {
 /// kube-apiserver's own 401 (`filters.Unauthorized`), which every server built on its library gives, too.
 const KUBERNETES_401: &str = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}"#;
 
+/// What kube-apiserver makes of a kubelet's 401 (`GenericHttpResponseChecker` in apiserver's `registry/generic/rest`).
+const KUBELET_401: &str = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"the server has asked for the client to provide credentials ( pods/log p)","reason":"Unauthorized","details":{"name":"p","kind":"pods/log"},"code":401}"#;
+
+/// What somebody behind a member says who is asked by this path.
+fn said_behind(path: &str) -> &'static str {
+    match path {
+        _ if path.ends_with("/log") => KUBELET_401,
+        _ if path.contains("/proxy/") => KUBERNETES_401,
+        _ => "who are you",
+    }
+}
+
 /// What a webhook refuses so.
 const WEBHOOK_401: &str = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"admission webhook \"x\" denied the request: no","reason":"Unauthorized","details":{"causes":[{"message":"Unauthorized"}]},"code":401}"#;
 
@@ -145,7 +157,7 @@ async fn a_401_of_somebody_behind_the_member_is_passed_on_and_says_nothing_of_th
     let member = Member::start(Options::default(), |seen, _| async move {
         match seen.uri.path() {
             "/api" => text(StatusCode::FORBIDDEN, String::new()),
-            _ => text(StatusCode::UNAUTHORIZED, KUBERNETES_401.to_owned()),
+            path => text(StatusCode::UNAUTHORIZED, said_behind(path).to_owned()),
         }
     })
     .await;
@@ -163,7 +175,7 @@ async fn a_401_of_somebody_behind_the_member_is_passed_on_and_says_nothing_of_th
         let path = request.uri().path().to_owned();
         let response = client.forward(request, RequestIdentity::Member).await.unwrap();
         assert_eq!(response.status(), StatusCode::UNAUTHORIZED, "{path}");
-        assert_eq!(member::read(response).await, KUBERNETES_401, "{path}");
+        assert_eq!(member::read(response).await, said_behind(&path), "{path}");
         assert!(client.reachability().borrow().is_reachable(), "{path}");
     }
     assert_eq!((runs(&exec), member.connections()), (1, 3), "one of each lane, and one for our own question");
@@ -303,8 +315,59 @@ async fn a_401_of_a_kube_apiserver_that_knows_us_by_now_is_no_clients() {
     assert_eq!(member::read(denied).await, WEBHOOK_401);
     // And so is what somebody behind it says.
     rejects.store(true, Ordering::SeqCst);
-    let log = client.forward(get("/api/v1/namespaces/n/pods/p/log"), RequestIdentity::Member).await.unwrap();
-    assert_eq!((log.status(), member::read(log).await), (StatusCode::UNAUTHORIZED, KUBERNETES_401.to_owned()));
+    let proxied = get("/api/v1/namespaces/n/pods/p/proxy/");
+    let proxied = client.forward(proxied, RequestIdentity::Member).await.unwrap();
+    assert_eq!((proxied.status(), member::read(proxied).await), (StatusCode::UNAUTHORIZED, KUBERNETES_401.to_owned()));
+}
+
+/// Before anything is carried out it is known who asks: custom resources, reviews, discovery and logs are no exception,
+/// nor is what an API server behind the cluster serves, which may not trust the cluster.
+#[tokio::test]
+async fn a_401_of_an_api_servers_own_is_no_clients_whatever_is_asked_for() {
+    let rejections = Arc::new(AtomicU16::new(0));
+    let left = rejections.clone();
+    let member = Member::start(Options::default(), move |seen, _| {
+        let take = |left: u16| left.checked_sub(1);
+        let is_own_question = seen.uri.path() == "/api";
+        let is_rejected = !is_own_question && left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).is_ok();
+        async move {
+            match is_rejected {
+                true => text(StatusCode::UNAUTHORIZED, KUBERNETES_401.to_owned()),
+                false => text(StatusCode::OK, "welcome".to_owned()),
+            }
+        }
+    })
+    .await;
+    let mut config = member.config();
+    config.auth_info.token = Some("mine".to_owned().into());
+    let client = member::connect(config, quick()).await;
+    let ask = async |method: &str, path: &str| {
+        let mut request = get(path);
+        *request.method_mut() = method.parse().unwrap();
+        if method != "GET" {
+            *request.body_mut() = member::full("{}");
+        }
+        client.forward(request, RequestIdentity::Member).await
+    };
+    for path in ["/apis", "/version", "/healthz", "/apis/example.com/v1/widgets", "/api/v1/namespaces/n/pods/p/log"] {
+        rejections.store(1, Ordering::SeqCst);
+        assert_eq!(ask("GET", path).await.unwrap().status(), StatusCode::OK, "{path}");
+        // For ever.
+        rejections.store(u16::MAX, Ordering::SeqCst);
+        let error = ask("GET", path).await.map(|answer| answer.status()).unwrap_err();
+        assert!(matches!(error, ForwardError::UnknownForNow { .. }), "{path}: {error}");
+    }
+    for (method, path) in [
+        ("PATCH", "/apis/example.com/v1/namespaces/n/widgets/w"),
+        ("POST", "/apis/authentication.k8s.io/v1/tokenreviews"),
+        ("POST", "/apis/metrics.k8s.io/v1beta1/things"),
+    ] {
+        rejections.store(1, Ordering::SeqCst);
+        let error = ask(method, path).await.map(|answer| answer.status()).unwrap_err();
+        assert!(matches!(error, ForwardError::UnknownForNow { .. }), "{path}: {error}");
+        assert!(error.to_string().contains("or the API server behind it") && error.sent() == Sent::No, "{error}");
+    }
+    assert!(client.reachability().borrow().is_reachable());
 }
 
 /// A read is sent again with what the plugin gives after a 401, unless it ran a moment ago.
