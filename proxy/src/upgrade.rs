@@ -22,7 +22,7 @@ use tributary_apimachinery::{Permit, explain, or_never};
 
 use crate::credentials::Current;
 use crate::credentials::identity::RequestIdentity;
-use crate::credentials::unauthorized::About;
+use crate::credentials::unauthorized::{About, is_of_api_server};
 use crate::credentials::user::MemberUser;
 use crate::endpoints::candidates::Tried;
 use crate::endpoints::destination::Destination;
@@ -61,6 +61,7 @@ pub(crate) async fn forward(
     let undecided = in_vain.connected();
     let path = request.uri().clone();
     let request = member.in_http1_form(request, &held.endpoint, &path)?;
+    let method = request.method().clone();
     let response = member.head(sender.try_send_request(request), None).await.map_err(|failed| failed.error)?;
     held.endpoint.spoke(Speaker::of(response.status()));
     held.endpoint.gave(response.status());
@@ -88,7 +89,14 @@ pub(crate) async fn forward(
             user.credentials.renew_after_unauthorized(&credentials).await;
             Err(ForwardError::Unauthorized { cluster: member.name.clone(), remedy: user.credentials.remedy() })
         }
-        _ => not_switched(member, endpoint, response, permit),
+        status => {
+            let mut response = not_switched(member, endpoint, response, permit)?;
+            let may_be_about_us = status == StatusCode::UNAUTHORIZED && !user.is_a_clients;
+            if may_be_about_us && is_of_api_server(&method, &path, &mut response).await {
+                return Err(ForwardError::UnknownForNow { cluster: member.name.clone() });
+            }
+            Ok(response)
+        }
     }
 }
 

@@ -133,7 +133,7 @@ async fn a_static_token_that_is_rejected_is_an_error_of_ours() {
 }
 
 /// kube-apiserver's own 401 (`filters.Unauthorized`), which every server built on its library gives, too.
-const KUBERNETES_401: &str = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}"#;
+pub(crate) const KUBERNETES_401: &str = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}"#;
 
 /// What kube-apiserver makes of a kubelet's 401 (`GenericHttpResponseChecker` in apiserver's `registry/generic/rest`).
 const KUBELET_401: &str = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"the server has asked for the client to provide credentials ( pods/log p)","reason":"Unauthorized","details":{"name":"p","kind":"pods/log"},"code":401}"#;

@@ -17,6 +17,7 @@ use tributary_apimachinery::body::{Body, BoxError};
 use tributary_apimachinery::permit::TunnelPermit;
 use tributary_proxy::{ClientTuning, ClusterClient, Places, RequestIdentity, Sent, TunnelEnd};
 
+use crate::credentials::KUBERNETES_401;
 use crate::member::{self, Authority, Member, Options, Port, SOON, eventually, get, text};
 
 pub(crate) const WEBSOCKET: &str = "connection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-key: a2V5\r\n";
@@ -122,8 +123,11 @@ async fn front_that_adds(client: ClusterClient, add: impl Fn(&mut Extensions) + 
 }
 
 pub(crate) async fn ask(address: SocketAddr, headers: &str) -> (TcpStream, String) {
+    ask_for(address, "/api/v1/namespaces/a/pods/p/exec?command=sh", headers).await
+}
+
+async fn ask_for(address: SocketAddr, path: &str, headers: &str) -> (TcpStream, String) {
     let mut tcp = TcpStream::connect(address).await.unwrap();
-    let path = "/api/v1/namespaces/a/pods/p/exec?command=sh";
     tcp.write_all(format!("GET {path} HTTP/1.1\r\nhost: front\r\n{headers}\r\n").as_bytes()).await.unwrap();
     let head = tokio::time::timeout(SOON, read_head(&mut tcp)).await.expect("no answer");
     (tcp, head)
@@ -377,6 +381,32 @@ async fn a_kubelets_401_to_an_upgrade_is_the_clients_and_a_kube_apiservers_is_ou
         assert!(head.starts_with(expected), "{head}");
         assert_eq!(client.reachability().borrow().is_reachable(), own == StatusCode::OK);
     }
+}
+
+/// It knows us a moment later. A kubelet says it in other words, and what a workload says may be any.
+#[tokio::test]
+async fn a_kube_apiservers_own_401_to_an_upgrade_is_not_the_clients() {
+    let pod = "/api/v1/namespaces/a/pods/p";
+    let console = "/apis/subresources.kubevirt.io/v1/namespaces/a/virtualmachineinstances/v/console";
+    let member = Member::start(Options::default(), move |seen, _| async move {
+        let code = if seen.uri.path() == "/api" { StatusCode::OK } else { StatusCode::UNAUTHORIZED };
+        text(code, KUBERNETES_401.to_owned())
+    })
+    .await;
+    let client = member.client().await;
+    let address = front(client.clone()).await;
+    for (path, expected) in [
+        (format!("{pod}/exec?command=sh"), "HTTP/1.1 503"),
+        (format!("{pod}/attach"), "HTTP/1.1 503"),
+        (format!("{pod}/portforward"), "HTTP/1.1 503"),
+        (console.to_owned(), "HTTP/1.1 503"),
+        (format!("{pod}/proxy/"), "HTTP/1.1 401"),
+        ("/api/v1/namespaces/a/services/pay:80/proxy/".to_owned(), "HTTP/1.1 401"),
+    ] {
+        let (_tcp, head) = ask_for(address, &path, WEBSOCKET).await;
+        assert!(head.starts_with(expected), "{path}: {head}");
+    }
+    assert!(client.reachability().borrow().is_reachable());
 }
 
 #[tokio::test]
