@@ -13,7 +13,6 @@ use tributary_apimachinery::body::{self, Body, BoxError};
 use tributary_apimachinery::{ClusterName, RequestInfo};
 
 use crate::credentials::identity::RequestIdentity;
-use crate::credentials::last_question::LastQuestion;
 use crate::credentials::pass_through::without_credentials;
 use crate::credentials::user::{CurrentUser, MemberUser};
 use crate::endpoints::Endpoints;
@@ -194,7 +193,7 @@ impl ClusterClient {
             endpoints.push(maker.make(target).await?);
         }
         let endpoints = Endpoints::new(endpoints, &name, &observer);
-        let (last_question, retries) = (LastQuestion::default(), RetryBudget::new());
+        let retries = RetryBudget::new();
         let passes_tokens = false;
         Ok(ClientInner {
             name,
@@ -203,7 +202,6 @@ impl ClusterClient {
             extra_headers,
             user,
             observer,
-            last_question,
             retries,
             proofs,
             passes_tokens,

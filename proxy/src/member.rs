@@ -7,7 +7,6 @@ use tributary_apimachinery::ClusterName;
 
 use crate::credentials::Current;
 use crate::credentials::identity::{GivenIdentity, Impersonation, NAMELESS_UID, RequestIdentity};
-use crate::credentials::last_question::LastQuestion;
 use crate::credentials::user::{CurrentUser, MemberUser};
 use crate::endpoints::Endpoints;
 use crate::endpoints::endpoint_maker::EndpointMaker;
@@ -31,8 +30,6 @@ pub(crate) struct ClientInner {
     pub(crate) extra_headers: HeaderMap,
     pub(crate) user: CurrentUser,
     pub(crate) observer: Arc<Observer>,
-    /// What the member last said of our own credentials.
-    pub(crate) last_question: LastQuestion,
     /// How many requests are sent again.
     pub(crate) retries: RetryBudget,
     /// Which servers its addresses lead to.

@@ -81,9 +81,6 @@ pub(crate) async fn forward(
             let problem = format!("101 without Upgrade: {}", protocol.as_str());
             Err(ForwardError::BadUpgrade { cluster: member.name.clone(), problem })
         }
-        StatusCode::UNAUTHORIZED if about == About::Before => {
-            Err(ForwardError::UnknownForNow { cluster: member.name.clone() })
-        }
         StatusCode::UNAUTHORIZED if about == About::Us => {
             // The next try finds other credentials, if there are any.
             user.credentials.renew_after_unauthorized(&credentials).await;

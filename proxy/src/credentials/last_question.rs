@@ -1,20 +1,20 @@
-//! What a member last said of our own credentials.
+//! What an endpoint of a member last said of our own credentials.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
+use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::credentials::Current;
-use crate::endpoints::endpoint::Endpoint;
 
-/// The last question, and what the member said.
+/// The last question to one endpoint, and what it said. Locked while it is asked, so that one request at a time asks
+/// that endpoint; each has its own, so that none waits for another's.
 #[derive(Default)]
-pub(crate) struct LastQuestion(pub(crate) tokio::sync::Mutex<Option<LastCheck>>);
+pub(crate) struct LastQuestion(pub(crate) Mutex<Option<LastCheck>>);
 
-/// When it was asked, with which credentials, and where.
+/// When it was asked, and with which credentials.
 pub(crate) struct LastCheck {
     pub(crate) at: Instant,
     pub(crate) with: Arc<Current>,
-    pub(crate) at_endpoint: Weak<Endpoint>,
     pub(crate) rejected: bool,
 }

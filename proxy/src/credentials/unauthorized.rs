@@ -27,6 +27,7 @@ use tributary_apimachinery::{RequestInfo, ResourceRequest, Status};
 
 use crate::credentials::Current;
 use crate::credentials::last_question::LastCheck;
+use crate::credentials::user::MemberUser;
 use crate::endpoints::endpoint::Endpoint;
 use crate::endpoints::own_question::{Answered, ask};
 use crate::forward::speaker::Speaker;
@@ -36,8 +37,8 @@ use crate::member::ClientInner;
 const OWN_PATH: &str = "/api";
 /// How long the member may take over it. A client waits meanwhile; without an answer the 401 is taken by its own words.
 const OWN_WITHIN: Duration = Duration::from_secs(10);
-/// For how long what the member said is taken for true: a workload that refuses a browser's every
-/// request costs it one question a second.
+/// For how long what an endpoint said is taken for true: a workload that refuses a browser's every request costs each
+/// endpoint one question a second.
 const BELIEVED_FOR: Duration = Duration::from_secs(1);
 
 /// The longest answer that is looked into, in bytes. kube-apiserver's own 401 has 129 as JSON, and some more as curl is
@@ -49,7 +50,8 @@ const OWN_BYTES_MAX: usize = 512;
 pub(crate) enum About {
     /// The member rejects the credentials that the request was sent with.
     Us,
-    /// The credentials were replaced meanwhile, so that it cannot be told: a question of our own is put with others.
+    /// The credentials were replaced meanwhile, so that it cannot be told: a question of our own would be put with
+    /// others.
     Replaced,
     /// Somebody behind the member: the answer is the client's.
     Others,
@@ -140,42 +142,40 @@ impl ClientInner {
         }
     }
 
-    /// Finds out whom the 401 of this endpoint to a request with these credentials is about. One caller at a time asks,
-    /// and those who waited share the answer.
+    /// Finds out whom the 401 of this endpoint to a request with these credentials is about. One caller at a time asks
+    /// the endpoint, and those who waited share the answer.
     pub(crate) async fn about(self: &Arc<Self>, used: &Arc<Current>, endpoint: &Arc<Endpoint>) -> About {
-        let mut last = self.last_question.0.lock().await;
-        let is_recent = |asked: &&LastCheck| {
-            asked.at.elapsed() < BELIEVED_FOR
-                && asked.with.is_same(used)
-                && std::ptr::eq(asked.at_endpoint.as_ptr(), Arc::as_ptr(endpoint))
-        };
-        if let Some(asked) = last.as_ref().filter(is_recent) {
-            return if asked.rejected { About::Us } else { About::Others };
+        let user = self.user.load_full();
+        let Ok(Ok(now)) = timeout(OWN_WITHIN, self.credentials(&user)).await else { return About::Others };
+        if !now.is_same(used) {
+            return About::Replaced;
         }
-        let at_endpoint = Arc::downgrade(endpoint);
-        let asked = timeout(OWN_WITHIN, self.ask_for_ourselves(endpoint)).await.ok().flatten();
-        let Some((status, with)) = asked else {
-            // Those who wait do not ask again one after the other.
-            *last = Some(LastCheck { at: Instant::now(), with: Arc::clone(used), at_endpoint, rejected: false });
-            return About::Others;
+        let mut last = endpoint.last_question.0.lock().await;
+        let is_recent = |asked: &&LastCheck| asked.at.elapsed() < BELIEVED_FOR && asked.with.is_same(used);
+        let rejected = match last.as_ref().filter(is_recent) {
+            Some(asked) => asked.rejected,
+            None => {
+                // Without an answer those who wait do not ask again one after the other.
+                let status = timeout(OWN_WITHIN, self.ask_for_ourselves(used, &user, endpoint)).await.ok().flatten();
+                let rejected = status == Some(StatusCode::UNAUTHORIZED);
+                *last = Some(LastCheck { at: Instant::now(), with: Arc::clone(used), rejected });
+                rejected
+            }
         };
-        let about = match status {
-            _ if !with.is_same(used) => About::Replaced,
-            StatusCode::UNAUTHORIZED => About::Us,
-            _ => About::Others,
-        };
-        *last = Some(LastCheck { at: Instant::now(), with, at_endpoint, rejected: status == StatusCode::UNAUTHORIZED });
-        about
+        if rejected { About::Us } else { About::Others }
     }
 
-    /// The status of an endpoint's answer to a question of our own, and the credentials that it was asked with.
-    async fn ask_for_ourselves(self: &Arc<Self>, endpoint: &Arc<Endpoint>) -> Option<(StatusCode, Arc<Current>)> {
-        let user = self.user.load_full();
-        let with = self.credentials(&user).await.ok()?;
-        let Answered { status, .. } = ask(self, endpoint, &with, &user, &Uri::from_static(OWN_PATH)).await.ok()?;
+    /// The status of an endpoint's answer to a question of our own with these credentials.
+    async fn ask_for_ourselves(
+        self: &Arc<Self>,
+        with: &Arc<Current>,
+        user: &MemberUser,
+        endpoint: &Arc<Endpoint>,
+    ) -> Option<StatusCode> {
+        let Answered { status, .. } = ask(self, endpoint, with, user, &Uri::from_static(OWN_PATH)).await.ok()?;
         endpoint.spoke(Speaker::of(status));
         endpoint.gave(status);
-        Some((status, with))
+        Some(status)
     }
 }
 

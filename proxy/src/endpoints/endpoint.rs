@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::ClusterName;
 
+use crate::credentials::last_question::LastQuestion;
 use crate::endpoints::breaker::{Admission, Breaker, Switch};
 use crate::endpoints::left_out::{LeftOut, LeftOutReason};
 use crate::endpoints::outlier::{Change, Outlier, is_suspicious};
@@ -54,6 +55,8 @@ pub(crate) struct Endpoint {
     /// The `Host` header of HTTP/1.1 requests.
     pub(crate) host: HeaderValue,
     pub(crate) pool: Arc<Pool>,
+    /// What it last said of our own credentials.
+    pub(crate) last_question: LastQuestion,
     /// What is known of this address. Of a member's only one it is what is known of the member.
     pub(crate) observer: Arc<Observer>,
     /// What is known of the member, if it has further ones: what one answers is noted of both then.
@@ -123,6 +126,7 @@ impl Endpoint {
             drain: watch::Sender::new(false),
             host,
             pool,
+            last_question: LastQuestion::default(),
             observer,
             member,
             broken: AtomicU64::default(),

@@ -13,7 +13,7 @@ use tributary_apimachinery::ClusterName;
 use tributary_proxy::{ClientTuning, ClusterClient, ConnectError, EndpointSubset, ForwardError, RequestIdentity, Sent};
 
 use crate::endpoints::{self, Gate};
-use crate::member::{self, Authority, Member, Options, get, text};
+use crate::member::{self, Authority, Member, Options, eventually, get, text};
 use crate::upgrades::{WEBSOCKET, ask, front};
 
 /// A plugin: a shell script that counts its runs in the file `runs`.
@@ -198,15 +198,77 @@ async fn whom_a_401_is_about_says_the_endpoint_that_gave_it() {
     .await;
     let gates = [Gate::to(&member).await, Gate::to(&member).await];
     rejecting.store(gates[0].url().port_u16().unwrap(), Ordering::SeqCst);
-    let first = gates[0].url().to_string().trim_end_matches('/').to_owned();
     for _ in 0..6 {
         // A client of which nothing is remembered.
         let client = endpoints::client(&member, [&gates[0], &gates[1]]).await;
-        let mut request = get("/api/v1/namespaces/n/pods/p");
-        request.extensions_mut().insert(EndpointSubset::new(std::slice::from_ref(&first)));
+        let request = through(&gates[0], "/api/v1/namespaces/n/pods/p");
         let error = client.forward(request, RequestIdentity::Member).await.map(|answer| answer.status()).unwrap_err();
         assert!(matches!(error, ForwardError::Unauthorized { .. }), "{error}");
     }
+}
+
+/// A read that may be sent to this endpoint alone.
+fn through(gate: &Gate, path: &str) -> Request<member::Body> {
+    let url = gate.url().to_string().trim_end_matches('/').to_owned();
+    let mut request = get(path);
+    request.extensions_mut().insert(EndpointSubset::new(&[url]));
+    request
+}
+
+/// What a workload refuses by whichever endpoint, in any order, costs each of them one question a second.
+#[tokio::test]
+async fn what_an_endpoint_said_of_us_is_remembered_whatever_others_say() {
+    let member = Member::start(Options::default(), |seen, _| async move {
+        match seen.uri.path() {
+            "/api" => text(StatusCode::OK, String::new()),
+            _ => text(StatusCode::UNAUTHORIZED, KUBERNETES_401.to_owned()),
+        }
+    })
+    .await;
+    let gates = [Gate::to(&member).await, Gate::to(&member).await];
+    let client = endpoints::client(&member, [&gates[0], &gates[1]]).await;
+    let begun = tokio::time::Instant::now();
+    for number in 0..200 {
+        let request = through(&gates[number % 2], "/api/v1/namespaces/n/services/s/proxy/");
+        let refused = client.forward(request, RequestIdentity::Member).await.unwrap();
+        assert_eq!(refused.status(), StatusCode::UNAUTHORIZED);
+        assert_eq!(member::read(refused).await, KUBERNETES_401);
+    }
+    let seconds = usize::try_from(begun.elapsed().as_secs()).unwrap() + 1;
+    for gate in &gates {
+        let port = gate.url().port_u16();
+        let seen = member.seen();
+        let asked = seen.iter().filter(|seen| seen.uri.path() == "/api" && seen.uri.port_u16() == port).count();
+        assert!((1..=2 * seconds).contains(&asked), "{asked} questions in {seconds} s");
+    }
+}
+
+#[tokio::test]
+async fn an_endpoint_that_does_not_answer_our_question_holds_up_no_other() {
+    let silent = Arc::new(AtomicU16::new(0));
+    let shared = silent.clone();
+    let member = Member::start(Options::default(), move |seen, _| {
+        let is_silent = seen.uri.port_u16() == Some(shared.load(Ordering::SeqCst));
+        async move {
+            match seen.uri.path() {
+                "/api" if is_silent => std::future::pending().await,
+                "/api" => text(StatusCode::OK, String::new()),
+                _ => text(StatusCode::UNAUTHORIZED, KUBERNETES_401.to_owned()),
+            }
+        }
+    })
+    .await;
+    let gates = [Gate::to(&member).await, Gate::to(&member).await];
+    silent.store(gates[0].url().port_u16().unwrap(), Ordering::SeqCst);
+    let client = endpoints::client(&member, [&gates[0], &gates[1]]).await;
+    let path = "/api/v1/namespaces/n/services/s/proxy/";
+    let (asking, request) = (client.clone(), through(&gates[0], path));
+    let held = tokio::spawn(async move { asking.forward(request, RequestIdentity::Member).await });
+    eventually("it is asked", || member.seen().iter().any(|seen| seen.uri.path() == "/api")).await;
+    let refused = client.forward(through(&gates[1], path), RequestIdentity::Member).await.unwrap();
+    assert_eq!(refused.status(), StatusCode::UNAUTHORIZED);
+    assert!(!held.is_finished(), "its question has not been given up yet");
+    held.abort();
 }
 
 #[tokio::test]
