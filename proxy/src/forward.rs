@@ -1,6 +1,7 @@
 //! The way of one request: cleaned and given an identity, sent, and sent once more where the member's credentials were
 //! renewed.
 
+mod bodiless;
 pub(crate) mod exchange;
 pub(crate) mod given_up;
 pub mod headers;
@@ -13,7 +14,6 @@ use std::sync::Arc;
 
 use http::header::HeaderName;
 use http::{Method, Request, Response, StatusCode};
-use http_body::Body as _;
 use tributary_apimachinery::RequestClass;
 use tributary_apimachinery::body::Body;
 use tributary_apimachinery::permit::RequestPermit;
@@ -23,6 +23,7 @@ use crate::credentials::unauthorized::About;
 use crate::credentials::user::MemberUser;
 use crate::endpoints::destination::Destination;
 use crate::error::ForwardError;
+use crate::forward::bodiless::without_body;
 use crate::forward::exchange::Replay;
 use crate::forward::headers::{Recipient, UpgradeProtocol};
 use crate::member::ClientInner;
@@ -57,12 +58,12 @@ pub(crate) fn prepare(
     Ok(upgrade)
 }
 
-/// Which connections a request takes. A watch with a body is none that Kubernetes knows.
-fn lane(class: RequestClass, request: &Request<Body>) -> LaneKind {
+/// Which connections a request takes: by its class alone, as whoever bounds what clients have under way goes by it.
+fn lane(class: RequestClass) -> LaneKind {
     match class {
         RequestClass::Short => LaneKind::Short,
-        RequestClass::Watch if request.body().is_end_stream() => LaneKind::Watch,
-        RequestClass::Watch | RequestClass::Opaque => LaneKind::Opaque,
+        RequestClass::Watch => LaneKind::Watch,
+        RequestClass::Opaque => LaneKind::Opaque,
     }
 }
 
@@ -80,8 +81,10 @@ pub(crate) async fn forward(
     let destination = Destination::of(request.extensions());
     let place = request.extensions_mut().remove::<RequestPermit>();
     request.extensions_mut().clear();
-    let lane = lane(class, &request);
-    let claim = Claim { lane, asker, peer };
+    if class == RequestClass::Watch {
+        without_body(&mut request);
+    }
+    let claim = Claim { lane: lane(class), asker, peer };
     let limit = (!class.is_long_running()).then_some(member.tuning.head_timeout);
     let mut replay = Replay::of(&mut request);
     let mut replayed = false;

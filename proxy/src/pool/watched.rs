@@ -27,7 +27,7 @@ impl ClientInner {
         let held = RequestPermit::from(occupied);
         let asked = Asked { sent, held: held.clone(), patience: self.tuning.given_up_patience };
         let (head, body) = request.into_parts();
-        // It has none: whatever has is sent on other connections.
+        // It has none: it was taken out.
         let watch = Request::from_parts(head.clone(), ());
         let answer = match sender.send(watch, asked) {
             Ok(answer) => answer,

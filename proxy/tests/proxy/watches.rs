@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::join_all;
 use http::{Response, StatusCode};
+use http_body::Body as _;
 use http_body_util::BodyExt;
 use tokio::sync::mpsc::UnboundedSender;
 use tributary_proxy::{ClientTuning, ClusterClient, Peer, RequestIdentity};
@@ -23,14 +24,18 @@ const WINDOW_BYTES: usize = 64 << 10;
 struct Teller {
     member: Member,
     watches: Arc<Mutex<HashMap<String, UnboundedSender<Bytes>>>>,
+    /// How many requests came with a body.
+    bodies: Arc<AtomicUsize>,
 }
 
 impl Teller {
     async fn start() -> Self {
         let watches = Arc::<Mutex<HashMap<_, _>>>::default();
-        let opened = watches.clone();
-        let member = Member::start(Options::default(), move |seen, _| {
+        let bodies = Arc::<AtomicUsize>::default();
+        let (opened, with_body) = (watches.clone(), bodies.clone());
+        let member = Member::start(Options::default(), move |seen, body| {
             let opened = opened.clone();
+            with_body.fetch_add(usize::from(!body.is_end_stream()), Ordering::SeqCst);
             async move {
                 if seen.uri.query() != Some("watch=true") {
                     return text(StatusCode::OK, "short".to_owned());
@@ -41,7 +46,7 @@ impl Teller {
             }
         })
         .await;
-        Self { member, watches }
+        Self { member, watches, bodies }
     }
 
     fn tell(&self, watch: u16, bytes: impl Into<Bytes>) {
@@ -144,6 +149,35 @@ async fn watches_of_hundreds_of_clients_share_a_few_connections() {
 #[tokio::test]
 async fn watches_of_five_thousand_clients_share_a_few_connections() {
     few_connections_carry(5_000, ClientTuning { max_connections: 80, ..ClientTuning::default() }).await;
+}
+
+/// A watch with a body that does not end is none but a watch: it counts among them, and takes its stream from them.
+#[tokio::test]
+async fn watches_whose_bodies_do_not_end_take_no_stream_from_logs() {
+    let teller = Teller::start().await;
+    let tuning = ClientTuning { max_connections: 2, ..ClientTuning::default() };
+    let client = member::connect(teller.member.config(), tuning).await;
+    let all = u16::try_from(client.long_running_for_clients()).unwrap();
+    assert_eq!(all, 96);
+    // Of three clients, as many as there may be logs of all.
+    let (mut watches, mut bodies) = (Vec::new(), Vec::new());
+    for of in 0..all {
+        let mut request = asked(&format!("{}?watch=true", path(of)), of % 3);
+        let (sender, body) = channel();
+        *request.body_mut() = body;
+        request.headers_mut().insert("content-type", "application/json".parse().unwrap());
+        let watch = tokio::time::timeout(SOON, client.forward(request, RequestIdentity::Member));
+        watches.push(watch.await.expect("an answer").expect("a watch"));
+        bodies.push(sender);
+    }
+    assert_eq!(client.pool_statistics().long_streams, usize::from(all));
+    let log = client.forward(asked("/api/v1/namespaces/a/pods/p/log?follow=true", 3), RequestIdentity::Member);
+    let log = tokio::time::timeout(SOON, log).await.expect("an answer").expect("a fourth client's log");
+    assert_eq!(log.status(), StatusCode::OK);
+    // The member is sent none of it.
+    assert_eq!(teller.bodies.load(Ordering::SeqCst), 0);
+    assert!(teller.member.seen().iter().all(|seen| seen.all("content-type").is_empty()));
+    drop((watches, bodies));
 }
 
 #[tokio::test]
