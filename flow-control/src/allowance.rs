@@ -22,7 +22,8 @@ pub(crate) trait Allowance: Default + Debug + Send + 'static {
     /// Takes so much, if it is there.
     fn take(&mut self, limit: Self::Limit, seats: u32, now: Instant) -> bool;
 
-    /// Gives back so much of what was taken.
+    /// Gives back so much of what was taken. Where time has brought it back meanwhile, it brings no more than there may
+    /// be at most.
     fn give_back(&mut self, seats: u32);
 
     /// When time alone will have brought so much; `None` where it never does.
@@ -91,8 +92,8 @@ impl Allowance for Slots {
 const TOKEN: u64 = 1_000_000_000;
 
 /// Tokens spent: the leaky bucket as a meter (ITU-T I.371; decides as the generic cell rate algorithm does, which
-/// `governor` implements: `tests/governor.rs`). It keeps what is spent and not when the next is due, which would
-/// mean something else under another rate.
+/// `governor` implements: `tests/flow_control/against_governor.rs`). It keeps what is spent and not when the next is
+/// due, which would mean something else under another rate.
 #[derive(Debug, Default)]
 pub(crate) struct Tokens {
     /// In parts, at `at`. With a burst of 2^32 tokens they are less than 2^62.
@@ -136,6 +137,7 @@ impl Allowance for Tokens {
 
     fn give_back(&mut self, seats: u32) {
         self.spent = self.spent.saturating_sub(parts(seats));
+        self.rate.uncount(seats);
     }
 
     fn due(&self, limit: Self::Limit, seats: u32, now: Instant) -> Option<Instant> {

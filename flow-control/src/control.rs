@@ -1,11 +1,10 @@
 //! The schemas of one configuration.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::mem::discriminant;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use crate::admitted::{AdmittedRequest, Counts, ProvisionalRequest};
 use crate::allowance::{Allowance, Slots, Tokens};
 use crate::attributes::{Attributes, Dimension, Key};
 use crate::gate::{Gate, Held};
@@ -52,15 +51,6 @@ struct Ruled<A: Allowance> {
     gate: Arc<Gate<A>>,
 }
 
-/// What is counted of requests.
-#[derive(Debug, Default)]
-struct Counts {
-    short: AtomicUsize,
-    long_running: AtomicUsize,
-    admitted: AtomicU64,
-    refused: [AtomicU64; REFUSAL_REASONS.len()],
-}
-
 /// How much of a schema is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SchemaUsage {
@@ -76,15 +66,6 @@ pub struct SchemaUsage {
     pub admitted: u64,
     /// Requests that were refused since then, for each of [`REFUSAL_REASONS`].
     pub refused: [u64; REFUSAL_REASONS.len()],
-}
-
-/// What a request holds that was let in: its place is free again once this is dropped, whatever schemas there are then.
-#[must_use = "its place is free again once it is dropped"]
-pub struct AdmittedRequest {
-    usage: Arc<Counts>,
-    is_apart: bool,
-    /// Dropped last: whoever takes the place next finds the count without this one.
-    _slot: Option<Held<Slots>>,
 }
 
 impl FlowControl {
@@ -174,8 +155,7 @@ impl GovernedSchema {
             Governed::Slots(ruled) => ruled.gate.is_at_rest(),
             Governed::Tokens(ruled) => ruled.gate.is_at_rest(),
         };
-        let is_under_way = |is_apart| self.usage.of(is_apart).load(Ordering::Relaxed) > 0;
-        !is_at_rest || is_under_way(false) || is_under_way(true)
+        !is_at_rest || [false, true].into_iter().any(|is_apart| self.usage.under_way(is_apart) > 0)
     }
 
     /// The name.
@@ -207,33 +187,82 @@ impl GovernedSchema {
     pub async fn admit(&self, attributes: &Attributes<'_>) -> Result<AdmittedRequest, Box<Refused>> {
         let admitted = self.decide(attributes).await;
         match &admitted {
-            Ok(_) => self.usage.admitted.fetch_add(1, Ordering::Relaxed),
-            Err(refused) => self.usage.refused[refused.cause.number()].fetch_add(1, Ordering::Relaxed),
-        };
+            Ok(_) => self.usage.admit(),
+            Err(refused) => self.usage.refuse(refused.cause),
+        }
         admitted
     }
 
     async fn decide(&self, attributes: &Attributes<'_>) -> Result<AdmittedRequest, Box<Refused>> {
-        let mut is_apart = attributes.is_long_running;
+        let is_apart = self.is_apart(attributes);
         let slot = match &*self.kind {
             Governed::Exempt => None,
-            Governed::Slots(ruled) => {
-                let MaxRequestsInflight { max, count_long_running } = ruled.rule.limit;
-                is_apart &= !count_long_running;
-                match is_apart {
-                    true if max == 0 => return Err(ruled.refused(&self.name, RefusalCause::Closed, attributes)),
-                    true => None,
-                    false => Some(ruled.admit(&self.name, attributes).await?),
-                }
+            Governed::Slots(ruled) if is_apart => {
+                ruled.pass_apart(&self.name, attributes)?;
+                None
             }
+            Governed::Slots(ruled) => Some(ruled.admit(&self.name, attributes).await?),
             Governed::Tokens(ruled) => {
                 ruled.admit(&self.name, attributes).await?.spend();
                 None
             }
         };
-        let usage = Arc::clone(&self.usage);
-        usage.of(is_apart).fetch_add(1, Ordering::Relaxed);
-        Ok(AdmittedRequest { usage, is_apart, _slot: slot })
+        Ok(AdmittedRequest::begin(&self.usage, is_apart, slot))
+    }
+
+    /// Lets one request in at each of several clusters, in the place of the one that it names, or at none of them: at
+    /// once, for nobody waits. `None` is what is answered without a cluster. Where it turns out that it does not count
+    /// at one, what it took there can be given back; else it counts. Cost: all is decided under one lock, a look into a
+    /// map for each.
+    ///
+    /// # Errors
+    /// The number of the first cluster that lets in no more, and why; then nothing is taken of any.
+    pub fn admit_at_all<'a>(
+        &self,
+        attributes: &Attributes<'a>,
+        clusters: &[Option<&'a str>],
+    ) -> Result<Vec<ProvisionalRequest>, (usize, Box<Refused>)> {
+        if clusters.is_empty() {
+            return Ok(Vec::new());
+        }
+        let admitted = self.decide_at_all(attributes, clusters);
+        if let Err((_, refused)) = &admitted {
+            self.usage.refuse(refused.cause);
+        }
+        admitted
+    }
+
+    fn decide_at_all<'a>(
+        &self,
+        attributes: &Attributes<'a>,
+        clusters: &[Option<&'a str>],
+    ) -> Result<Vec<ProvisionalRequest>, (usize, Box<Refused>)> {
+        let is_apart = self.is_apart(attributes);
+        let begin = |taken| ProvisionalRequest::begin(&self.usage, is_apart, taken);
+        Ok(match &*self.kind {
+            Governed::Exempt => clusters.iter().map(|_| begin((None, None))).collect(),
+            Governed::Slots(ruled) if is_apart => {
+                ruled.pass_apart(&self.name, attributes).map_err(|refused| (0, refused))?;
+                clusters.iter().map(|_| begin((None, None))).collect()
+            }
+            Governed::Slots(ruled) => {
+                let slots = ruled.admit_all(&self.name, attributes, clusters)?;
+                slots.into_iter().map(|slot| begin((Some(slot), None))).collect()
+            }
+            Governed::Tokens(ruled) => {
+                let tokens = ruled.admit_all(&self.name, attributes, clusters)?;
+                tokens.into_iter().map(|token| begin((None, Some(token)))).collect()
+            }
+        })
+    }
+
+    /// Whether a request lasts, and is counted apart from the others: of places it takes none.
+    fn is_apart(&self, attributes: &Attributes<'_>) -> bool {
+        let counts_all = match &*self.kind {
+            Governed::Slots(ruled) => ruled.rule.limit.count_long_running,
+            Governed::Exempt | Governed::Tokens(_) => false,
+        };
+        attributes.is_long_running && !counts_all
     }
 
     /// Puts another part of the limit into force, for all who have this schema, in whatever configuration: what is used
@@ -276,10 +305,8 @@ impl GovernedSchema {
             Governed::Slots(ruled) => ruled.gate.usage(),
             Governed::Tokens(ruled) => ruled.gate.usage(),
         };
-        let [in_flight, long_running] = [false, true].map(|is_apart| self.usage.of(is_apart).load(Ordering::Relaxed));
-        let Counts { admitted, refused, .. } = &*self.usage;
-        let admitted = admitted.load(Ordering::Relaxed);
-        let refused = refused.each_ref().map(|count| count.load(Ordering::Relaxed));
+        let [in_flight, long_running] = [false, true].map(|is_apart| self.usage.under_way(is_apart));
+        let (admitted, refused) = (self.usage.admitted(), self.usage.refused());
         SchemaUsage { in_flight, long_running, waiting, keys, admitted, refused }
     }
 }
@@ -305,10 +332,36 @@ where
         admitted.map_err(|cause| self.refused(name, cause, attributes))
     }
 
+    /// As [`GovernedSchema::admit_at_all`].
+    fn admit_all<'a>(
+        &self,
+        name: &Arc<str>,
+        attributes: &Attributes<'a>,
+        clusters: &[Option<&'a str>],
+    ) -> Result<Vec<Held<A>>, (usize, Box<Refused>)> {
+        let at = clusters.iter().map(|cluster| Attributes { cluster: *cluster, ..*attributes });
+        let keys: Vec<_> = at.map(|attributes| Key::of(&self.rule.by, &attributes)).collect();
+        let admitted = self.gate.admit_all(keys, attributes.width);
+        admitted.map_err(|(number, cause)| (number, self.refused(name, cause, attributes)))
+    }
+
     fn refused(&self, name: &Arc<str>, cause: RefusalCause, attributes: &Attributes<'_>) -> Box<Refused> {
         // What is in force now, not when the request's configuration was made.
         let limit = self.gate.limit().into();
         Box::new(Refused::new(name, limit, &self.rule.by, cause, attributes))
+    }
+}
+
+impl Ruled<Slots> {
+    /// Lets a request pass that takes no place.
+    ///
+    /// # Errors
+    /// Where there is none, nothing is let in.
+    fn pass_apart(&self, name: &Arc<str>, attributes: &Attributes<'_>) -> Result<(), Box<Refused>> {
+        match self.rule.limit.max {
+            0 => Err(self.refused(name, RefusalCause::Closed, attributes)),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -321,23 +374,5 @@ impl From<MaxRequestsInflight> for ReachedLimit {
 impl From<TokenBucket> for ReachedLimit {
     fn from(limit: TokenBucket) -> Self {
         Self::TokenBucket(limit)
-    }
-}
-
-impl Counts {
-    fn of(&self, is_apart: bool) -> &AtomicUsize {
-        if is_apart { &self.long_running } else { &self.short }
-    }
-}
-
-impl Drop for AdmittedRequest {
-    fn drop(&mut self) {
-        self.usage.of(self.is_apart).fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl fmt::Debug for AdmittedRequest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AdmittedRequest").field("is_apart", &self.is_apart).finish_non_exhaustive()
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! A [`Schema`] limits how many requests are in flight, or how many begin in a second, for each user, group, client
 //! address, verb, resource or cluster. [`FlowControl`] has the schemas of one configuration; its
-//! [`GovernedSchema::admit`] lets a request in. What decides is a state machine whose time is an argument
+//! [`GovernedSchema::admit`] lets a request in, and [`GovernedSchema::admit_at_all`] one that counts at several
+//! clusters, or not yet for sure (`admitted.rs`). What decides is a state machine whose time is an argument
 //! (`limiter.rs`), with the accounts of keys (`accounts.rs`), the queues in which flows take turns (`fair_queues.rs`,
 //! `queue.rs`), and how many of them wait (`waiting_places.rs`); `gate.rs` waits for what it decides. [`Replicas`] and
 //! [`Loans`] say what of a limit is one replica's.
@@ -13,6 +14,7 @@
 //! ```
 
 mod accounts;
+mod admitted;
 mod allowance;
 mod attributes;
 mod control;
@@ -28,8 +30,9 @@ mod schema;
 mod share;
 mod waiting_places;
 
+pub use admitted::{AdmittedRequest, ProvisionalRequest};
 pub use attributes::{Attributes, Dimension, Flow, Resource, User};
-pub use control::{AdmittedRequest, DuplicateSchema, FlowControl, GovernedSchema, SchemaUsage};
+pub use control::{DuplicateSchema, FlowControl, GovernedSchema, SchemaUsage};
 pub use hand::{Deck, DeckError, HAND_MAX};
 pub use loans::{LOAN, Loans, ReplicaId};
 pub use refusal::{REFUSAL_REASONS, ReachedLimit, RefusalCause, Refused};

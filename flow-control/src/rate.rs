@@ -30,6 +30,11 @@ impl Rate {
         }
     }
 
+    /// So much of what was taken last is given back, and was never used.
+    pub(crate) fn uncount(&mut self, amount: u32) {
+        self.taken = self.taken.saturating_sub(amount);
+    }
+
     /// How much in a second: of the last one that is over, or of this one where that is more already.
     pub(crate) fn per_second(&self, now: Instant) -> u32 {
         match self.since.map(|since| now.saturating_duration_since(since)) {
@@ -58,5 +63,7 @@ mod tests {
         assert_eq!([1_300, 2_100, 3_100].map(|now| rate.per_second(at(now))), [6, 1, 0]);
         rate.count(5, at(9_000));
         assert_eq!(rate.per_second(at(9_000)), 5);
+        rate.uncount(2);
+        assert_eq!(rate.per_second(at(9_000)), 3);
     }
 }

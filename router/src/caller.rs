@@ -16,7 +16,7 @@ use tributary_apimachinery::{ClusterName, RequestInfo, Verb, or_never};
 use crate::answer_room::AnswerRoom;
 use crate::authenticated::AuthenticatedUntil;
 use crate::awaited::Awaited;
-use crate::counted_clusters::HeldOfSchema;
+use crate::counted_clusters::{CountedClusters, HeldOfSchema};
 use crate::dispatch::{DeniedClusters, Dispatched, PolicyUser, Sender};
 use crate::flow::holder::Holder;
 use crate::own_credential::OwnCredential;
@@ -213,19 +213,46 @@ impl Caller {
         }
     }
 
+    /// What the request holds at clusters, where its schema counts by cluster.
+    pub(crate) fn counted_clusters(&self) -> Option<&CountedClusters> {
+        match &**self.admitted.get()? {
+            HeldOfSchema::AtClusters(counted) => Some(counted.as_ref()),
+            HeldOfSchema::Whole { .. } => None,
+        }
+    }
+
     /// The place of the request at a cluster, where its schema counts by cluster: the one that it has there, or one
     /// that it is let in to. Whoever asks a cluster again, and is not to be refused then, keeps it meanwhile. `None`
     /// where there is nothing to keep.
     ///
-    /// Cancel: nothing is left behind.
-    ///
     /// # Errors
     /// 429.
-    pub(crate) async fn place_at(&self, cluster: &ClusterName) -> Result<Option<Arc<AdmittedRequest>>, Refusal> {
-        match self.admitted.get().map(|held| &**held) {
-            Some(HeldOfSchema::AtClusters(counted)) => counted.admit(cluster).await,
-            Some(HeldOfSchema::Whole { .. }) | None => Ok(None),
-        }
+    pub(crate) fn place_at(&self, cluster: &ClusterName) -> Result<Option<Arc<AdmittedRequest>>, Refusal> {
+        self.counted_clusters().map_or(Ok(None), |counted| counted.admit(cluster))
+    }
+
+    /// The places of the request at all of these clusters, where its schema counts by cluster: to be kept for as long
+    /// as it may be sent there.
+    ///
+    /// # Errors
+    /// 429 of the first that lets in no more; then nothing is taken at any.
+    pub(crate) fn places_at<'a>(
+        &self,
+        clusters: impl IntoIterator<Item = &'a ClusterName>,
+    ) -> Result<Vec<Arc<AdmittedRequest>>, Refusal> {
+        self.counted_clusters().map_or(Ok(Vec::new()), |counted| counted.admit_at_all(clusters))
+    }
+
+    /// Has the request spend what is spent for good of its schema at all of these clusters, before it is sent to the
+    /// first. What is given is kept until they have answered.
+    ///
+    /// # Errors
+    /// 429 of the first that lets in no more; then nothing is spent at any.
+    pub(crate) fn spend_at<'a>(
+        &self,
+        clusters: impl IntoIterator<Item = &'a ClusterName>,
+    ) -> Result<Vec<Arc<AdmittedRequest>>, Refusal> {
+        self.counted_clusters().map_or(Ok(Vec::new()), |counted| counted.spend_at_all(clusters))
     }
 
     /// How many bytes of texts say who sends the request, and whom they ask to be; none of the one person, of whom

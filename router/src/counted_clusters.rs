@@ -5,19 +5,21 @@
 //! others could wait for somebody who does the same, and the wait would be taken for the cluster's silence. And a place
 //! is held only for as long as its cluster works on the request or sends its answer, so that a slow one does not use up
 //! what there is at others.
+//!
+//! A token is spent for good. So where it is known before anything is sent which clusters a request goes to, all of
+//! them let it in, or none spends anything ([`CountedClusters::spend_at_all`]). Where that shows only as it is sent,
+//! page by page, what was sent is spent, whatever a later cluster says.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use http::Extensions;
 use parking_lot::Mutex;
 use tributary_apimachinery::permit::TunnelPermit;
 use tributary_apimachinery::{ClusterName, Permit, RequestInfo};
 use tributary_authentication::{UserInfo, VerifierName};
-use tributary_flow_control::{AdmittedRequest, Attributes, Flow, GovernedSchema, Resource};
+use tributary_flow_control::{AdmittedRequest, Attributes, Flow, GovernedSchema, ProvisionalRequest, Resource};
 
 use crate::refusal::{LimitRefusal, Refusal};
 
@@ -127,27 +129,49 @@ impl CountedClusters {
     /// where it has nothing to hold: it was let in there before, and what it spent then is spent. The place is free
     /// again once this and everything else that keeps it is dropped.
     ///
-    /// Cancel: nothing is left behind.
-    ///
     /// # Errors
     /// 429.
-    pub(crate) fn admit<'a>(
-        &'a self,
-        cluster: &'a ClusterName,
-    ) -> BoxFuture<'a, Result<Option<Arc<AdmittedRequest>>, Refusal>> {
-        async move {
-            // A request is not sent to one cluster twice at once, so nobody else takes its place there meanwhile.
-            let before = self.places.lock().get(cluster).map(Weak::upgrade);
-            match before {
-                Some(Some(held)) => return Ok(Some(held)),
-                Some(None) if self.schema.spends() => return Ok(None),
-                Some(None) | None => {}
+    pub(crate) fn admit(&self, cluster: &ClusterName) -> Result<Option<Arc<AdmittedRequest>>, Refusal> {
+        Ok(self.admit_at_all([cluster])?.pop())
+    }
+
+    /// Lets the request in at several clusters, or at none of them, as [`admit`](Self::admit) does at one.
+    ///
+    /// # Errors
+    /// 429 of the first cluster that lets in no more.
+    pub(crate) fn admit_at_all<'a>(
+        &self,
+        clusters: impl IntoIterator<Item = &'a ClusterName>,
+    ) -> Result<Vec<Arc<AdmittedRequest>>, Refusal> {
+        let mut places = self.places.lock();
+        let (mut held, mut wanted) = (Vec::new(), Vec::new());
+        for cluster in clusters {
+            match places.get(cluster).map(Weak::upgrade) {
+                Some(Some(own)) => held.push(own),
+                Some(None) if self.schema.spends() => {}
+                Some(None) | None => wanted.push(Some(cluster)),
             }
-            let admitted = Arc::new(self.let_in(Some(cluster)).await?);
-            self.places.lock().insert(cluster.clone(), Arc::downgrade(&admitted));
-            Ok(Some(admitted))
         }
-        .boxed()
+        let admitted = self.let_in(&wanted)?;
+        for (cluster, admitted) in wanted.into_iter().flatten().zip(admitted) {
+            let admitted = Arc::new(admitted.keep());
+            places.insert(cluster.clone(), Arc::downgrade(&admitted));
+            held.push(admitted);
+        }
+        Ok(held)
+    }
+
+    /// Lets a request in that is about to be sent to these clusters, and perhaps to further ones later, as
+    /// [`admit_at_all`](Self::admit_at_all) where that spends something for good. Elsewhere it takes nothing: a place is
+    /// free again by itself if another cluster refuses, and is not to be held before its cluster is asked.
+    ///
+    /// # Errors
+    /// 429 of the first cluster that lets in no more.
+    pub(crate) fn spend_at_all<'a>(
+        &self,
+        clusters: impl IntoIterator<Item = &'a ClusterName>,
+    ) -> Result<Vec<Arc<AdmittedRequest>>, Refusal> {
+        if self.schema.spends() { self.admit_at_all(clusters) } else { Ok(Vec::new()) }
     }
 
     /// Whether it was let in at no cluster: nothing was sent for it.
@@ -159,15 +183,17 @@ impl CountedClusters {
     /// without a cluster. What locates an object asks clusters and counts at none, so nobody is to look for names that
     /// nobody has as often as they like.
     ///
-    /// Cancel: nothing is left behind.
-    ///
     /// # Errors
     /// 429.
-    pub(crate) fn admit_nowhere(&self) -> BoxFuture<'_, Result<AdmittedRequest, Refusal>> {
-        self.let_in(None).boxed()
+    pub(crate) fn admit_nowhere(&self) -> Result<Option<AdmittedRequest>, Refusal> {
+        Ok(self.let_in(&[None])?.pop().map(ProvisionalRequest::keep))
     }
 
-    async fn let_in(&self, cluster: Option<&ClusterName>) -> Result<AdmittedRequest, Refusal> {
+    /// Lets the request in at each of these clusters, or at none; `None` is what is answered without any.
+    ///
+    /// # Errors
+    /// 429 of the first that lets in no more.
+    fn let_in(&self, clusters: &[Option<&ClusterName>]) -> Result<Vec<ProvisionalRequest>, Refusal> {
         let sender = LimitedSender {
             verifier: &self.verifier,
             member: self.member.as_ref(),
@@ -176,9 +202,11 @@ impl CountedClusters {
             flow: self.flow,
         };
         let attributes = sender.attributes(&self.info, self.is_served);
-        let attributes = Attributes { cluster: cluster.map(ClusterName::as_str), ..attributes };
-        let admitted = self.schema.admit(&attributes).await;
-        admitted.map_err(|refused| LimitRefusal::FlowControl { cluster: cluster.cloned(), refused }.into())
+        let names: Vec<_> = clusters.iter().map(|cluster| cluster.map(ClusterName::as_str)).collect();
+        self.schema.admit_at_all(&attributes, &names).map_err(|(refusing, refused)| {
+            let cluster = clusters.get(refusing).copied().flatten().cloned();
+            LimitRefusal::FlowControl { cluster, refused }.into()
+        })
     }
 }
 
@@ -214,23 +242,53 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn where_one_cluster_refuses_a_request_for_several_nothing_is_spent_at_the_others() {
+        let limit = TokenBucket { qps: NonZeroU32::MIN, burst: NonZeroU32::MIN };
+        let schema = schema(SchemaKind::TokenBucket(Limited { limit, by: vec![Dimension::Cluster], queueing: None }));
+        let [a, b] = ["a", "b"].map(|name| ClusterName::new(name).unwrap());
+        let (one, other) = (request(&schema), request(&schema));
+        drop(one.admit(&b).unwrap());
+        let refused = other.spend_at_all([&a, &b]).unwrap_err();
+        assert!(refused.to_string().contains("cluster b"), "{refused}");
+        assert!(other.is_nowhere());
+        assert!(other.admit(&a).unwrap().is_some(), "its token is there");
+        // What one has spent itself is no reason to refuse it.
+        assert!(one.spend_at_all([&b]).unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn what_holds_places_and_no_tokens_takes_none_before_it_is_sent() {
+        let limit = MaxRequestsInflight { max: 1, count_long_running: true };
+        let schema =
+            schema(SchemaKind::MaxRequestsInflight(Limited { limit, by: vec![Dimension::Cluster], queueing: None }));
+        let [a, b] = ["a", "b"].map(|name| ClusterName::new(name).unwrap());
+        let (one, other) = (request(&schema), request(&schema));
+        assert!(one.spend_at_all([&a, &b]).unwrap().is_empty());
+        let of_b = other.admit(&b).unwrap().unwrap();
+        assert!(one.admit_at_all([&a, &b]).is_err());
+        assert_eq!(other.admit_at_all([&a, &b]).unwrap().len(), 2, "it has one at b, and takes one at a");
+        drop(of_b);
+        assert_eq!(one.admit_at_all([&a, &b]).unwrap().len(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_token_is_spent_once_for_each_cluster_that_a_request_is_sent_to() {
         let limit = TokenBucket { qps: NonZeroU32::MIN, burst: NonZeroU32::MIN };
         let schema = schema(SchemaKind::TokenBucket(Limited { limit, by: vec![Dimension::Cluster], queueing: None }));
         let [a, b] = ["a", "b"].map(|name| ClusterName::new(name).unwrap());
         let (one, other) = (request(&schema), request(&schema));
         assert!(one.is_nowhere());
-        let first = one.admit(&a).await.unwrap().unwrap();
-        let again = one.admit(&a).await.unwrap().unwrap();
+        let first = one.admit(&a).unwrap().unwrap();
+        let again = one.admit(&a).unwrap().unwrap();
         assert!(Arc::ptr_eq(&first, &again) && !one.is_nowhere());
         drop((first, again));
         // It comes back to a cluster that has answered: to find what has moved, for the next page of a list.
-        assert!(one.admit(&a).await.unwrap().is_none());
-        assert!(one.admit(&b).await.unwrap().is_some(), "each cluster has a limit of its own");
-        assert!(other.admit(&a).await.is_err() && other.is_nowhere());
+        assert!(one.admit(&a).unwrap().is_none());
+        assert!(one.admit(&b).unwrap().is_some(), "each cluster has a limit of its own");
+        assert!(other.admit(&a).is_err() && other.is_nowhere());
         // What is sent nowhere has one, too.
-        assert!(one.admit_nowhere().await.is_ok());
-        assert!(other.admit_nowhere().await.is_err());
+        assert!(one.admit_nowhere().is_ok());
+        assert!(other.admit_nowhere().is_err());
     }
 
     #[tokio::test]
@@ -240,15 +298,15 @@ mod tests {
             schema(SchemaKind::MaxRequestsInflight(Limited { limit, by: vec![Dimension::Cluster], queueing: None }));
         let a = ClusterName::new("a").unwrap();
         let (one, other) = (request(&schema), request(&schema));
-        let first = one.admit(&a).await.unwrap().unwrap();
-        let again = one.admit(&a).await.unwrap().unwrap();
+        let first = one.admit(&a).unwrap().unwrap();
+        let again = one.admit(&a).unwrap().unwrap();
         assert!(Arc::ptr_eq(&first, &again), "it does not wait for itself");
         drop(first);
-        assert!(other.admit(&a).await.is_err());
+        assert!(other.admit(&a).is_err());
         drop(again);
-        let of_other = other.admit(&a).await.unwrap().unwrap();
-        assert!(one.admit(&a).await.is_err());
+        let of_other = other.admit(&a).unwrap().unwrap();
+        assert!(one.admit(&a).is_err());
         drop(of_other);
-        assert!(one.admit(&a).await.unwrap().is_some());
+        assert!(one.admit(&a).unwrap().is_some());
     }
 }

@@ -17,7 +17,7 @@ use crate::admission::{self, Admitted};
 use crate::body::{self, Body};
 use crate::caller::Caller;
 use crate::configuration::ConfigurationSnapshot;
-use crate::counted_clusters::{CountedClusters, HeldOfSchema};
+use crate::counted_clusters::CountedClusters;
 use crate::discovery::DiscoveryPath;
 use crate::dispatch::{Dispatched, SchemaName};
 use crate::flow_control::PassedSchema;
@@ -187,7 +187,7 @@ impl Router {
             };
             let is_of_schema = answered.as_ref().is_err_and(Refusal::is_of_schema);
             let answered = match sent_nowhere(&caller).filter(|_| held.is_none() && !is_of_schema) {
-                Some(counted) => Box::pin(counted_nowhere(counted, answered)).await,
+                Some(counted) => counted_nowhere(counted, answered),
                 None => answered,
             };
             match held {
@@ -356,21 +356,18 @@ fn is_passed_where_sent(
 /// What counts by cluster, and was let in at none: it was refused before anything was sent, since nobody has what it is
 /// for, for example. `None` of every other request.
 fn sent_nowhere(caller: &Caller) -> Option<&CountedClusters> {
-    match caller.admitted.get().map(|held| &**held) {
-        Some(HeldOfSchema::AtClusters(counted)) if counted.is_nowhere() => Some(counted.as_ref()),
-        _ => None,
-    }
+    caller.counted_clusters().filter(|counted| counted.is_nowhere())
 }
 
 /// An answer for which nothing was sent: it counts with all that is answered without a cluster, until it is over.
 ///
 /// # Errors
 /// 429; those of the answer.
-async fn counted_nowhere(
+fn counted_nowhere(
     counted: &CountedClusters,
     answered: Result<Response<Body>, Refusal>,
 ) -> Result<Response<Body>, Refusal> {
-    let held = Permit::keeping(counted.admit_nowhere().await?);
+    let held = Permit::keeping(counted.admit_nowhere()?);
     answered.map(|answer| answer.map(|body| body::holding(body, held)))
 }
 

@@ -10,7 +10,6 @@ use tokio::time::Instant;
 use tributary_apimachinery::rewrite::{self, Rewritten};
 use tributary_apimachinery::{ClusterName, ClusterSelector, ListOptions, ObjectKey, ResourceVersion, Verb};
 use tributary_authorization::Attributes;
-use tributary_flow_control::AdmittedRequest;
 
 use super::buffered::BufferedRequest;
 use super::rewritten::translating;
@@ -53,9 +52,12 @@ pub(crate) async fn delete_collection(
     let is_nowhere = clusters.is_empty() && unknown.is_empty();
     all_allow(request, &clusters, is_nowhere).await?;
     all_in_reach(request, &clusters, unknown)?;
-    let _places = all_let_in(request, &clusters).await?;
     // Without it a deletion might not be noted that was made.
     let reserve = Reserve::take(router, request.caller, until)?;
+    // A collection of which a part would not be deleted because the request's schema lets in no more there is not
+    // touched, and spends nothing. The places are kept for as long as the deletion lasts: a cluster whose turn comes
+    // late has its own.
+    let _places = request.caller.places_at(clusters.iter().map(|cluster| cluster.name()))?;
     let asked: Vec<BoxFuture<'_, _>> = clusters
         .iter()
         .map(|cluster| {
@@ -142,22 +144,6 @@ fn all_in_reach(request: ClientRequest<'_>, clusters: &[Arc<Cluster>], unknown: 
     let mut named = troubles.iter().filter_map(|trouble| request.router.fleet().cluster(&trouble.cluster));
     let is_out_of_reach = named.any(|cluster| cluster.is_out_of_reach());
     Err(MemberRefusal::NothingDeleted { troubles, is_out_of_reach }.into())
-}
-
-/// A collection of which a part would not be deleted because the request's schema lets in no more there is not touched.
-/// Gives the places, which are kept for as long as the deletion lasts: a cluster whose turn comes late has its own.
-///
-/// # Errors
-/// 429 that names the first such cluster.
-async fn all_let_in(
-    request: ClientRequest<'_>,
-    clusters: &[Arc<Cluster>],
-) -> Result<Vec<Arc<AdmittedRequest>>, Refusal> {
-    let mut places = Vec::new();
-    for cluster in clusters {
-        places.extend(request.caller.place_at(cluster.name()).await?);
-    }
-    Ok(places)
 }
 
 /// What the members' answers come to.

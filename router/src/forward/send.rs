@@ -14,7 +14,7 @@ use super::lasting::Lasting;
 use super::not_let::unless_not_let;
 use crate::body::{self, Body};
 use crate::caller::Caller;
-use crate::counted_clusters::{HeldOfSchema, kept_by_tunnel};
+use crate::counted_clusters::kept_by_tunnel;
 use crate::refusal::{MemberRefusal, Refusal, RequestRefusal};
 use crate::request_trace::BegunStage;
 use crate::rights::SentRequest;
@@ -55,7 +55,7 @@ async fn answered(
     info: &RequestInfo,
     query: Option<&str>,
 ) -> Result<Response<Body>, Refusal> {
-    let at_cluster = let_in(cluster, caller, &mut request).await?;
+    let at_cluster = let_in(cluster, caller, &mut request)?;
     let method = request.method().clone();
     let sent = SentRequest { method: &method, path: &info.path, query };
     let identity = caller.identity(&cluster.setup, &sent).await?;
@@ -183,13 +183,13 @@ fn target(path: &str, query: Option<&str>) -> String {
 ///
 /// # Errors
 /// 429.
-async fn let_in(
+fn let_in(
     cluster: &Cluster,
     caller: &Caller,
     request: &mut Request<Body>,
 ) -> Result<Option<Arc<AdmittedRequest>>, Refusal> {
-    let Some(HeldOfSchema::AtClusters(counted)) = caller.admitted.get().map(|held| &**held) else { return Ok(None) };
-    let admitted = counted.admit(cluster.name()).await?;
+    let Some(counted) = caller.counted_clusters() else { return Ok(None) };
+    let admitted = counted.admit(cluster.name())?;
     if let Some(admitted) = &admitted
         && counted.may_switch()
     {

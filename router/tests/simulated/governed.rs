@@ -13,9 +13,11 @@ use tributary_flow_control::{
     Dimension, Limited, MaxRequestsInflight, Queueing, SCHEMA_HEADER, Schema, SchemaKind, TokenBucket,
 };
 use tributary_policy::{Action, Outcome, Policy, Rule};
-use tributary_router::{DispatchSettings, FlowSettings, PlacePolicies, PlaceSchemas};
+use tributary_router::{DispatchSettings, FlowSettings, PlacePolicies, PlaceSchemas, Policies};
 
-use crate::harness::{Answer, CONFIG_MAPS, Fixture, QUIET, SOON, config_map, config_map_in, name, until};
+use crate::harness::{
+    Answer, CONFIG_MAPS, Fixture, QUIET, SOON, allow, config, config_map, config_map_in, name, until,
+};
 
 fn tokens(name: &str, qps: u32, burst: u32, by: &[Dimension]) -> Schema {
     let [qps, burst] = [qps, burst].map(|number| NonZeroU32::new(number).unwrap());
@@ -485,6 +487,46 @@ async fn by_cluster_a_slow_one_uses_up_nothing_of_the_others() {
     fixture.member("a").control().hold_requests(false);
     assert_eq!(in_flight.await.code, 201);
     until(async || create("a", "third").await.code == 201).await;
+}
+
+/// A token is spent for good: what one cluster refuses costs none at the others.
+#[tokio::test]
+async fn by_cluster_what_one_refuses_spends_nothing_at_the_others() {
+    const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    const BURST: u32 = 5;
+    const ASKED: u32 = 4 * BURST;
+    // ConfigMaps are not held, so that a list of them is asked of the clusters.
+    let policies = Policies { registered: Some(vec!["pods".parse().unwrap()]), ..allow() };
+    let fixture = Fixture::with(["a", "b"].map(config), policies).await;
+    let review = json!({"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1",
+        "spec": {"resourceAttributes": {"verb": "list", "resource": "pods"}}});
+    let create =
+        async |cluster: &str, name: &str| fixture.write("POST", CONFIG_MAPS, &config_map_in(cluster, name, "x")).await;
+    govern(&fixture, vec![tokens("one", 1, BURST, &[Dimension::Cluster])], vec![passing(Some("one"), &[])]);
+    let client = fixture.client();
+    for (method, path, text) in [
+        ("POST", REVIEWS, review.to_string()),
+        ("GET", CONFIG_MAPS, String::new()),
+        ("DELETE", CONFIG_MAPS, String::new()),
+    ] {
+        let mut number = 0;
+        while create("b", &format!("{}-{number}", method.to_lowercase())).await.code != 429 {
+            number += 1;
+        }
+        let headers: &[_] = if text.is_empty() { &[] } else { &[("content-type", "application/json")] };
+        let mut refused = 0;
+        for _ in 0..ASKED {
+            let answer = client.send(method, path, headers, &text).await;
+            // A second brings back a token, at b as at a.
+            if answer.code == 429 {
+                refused += 1;
+                let message = answer.refused(429);
+                assert!(message.starts_with("cluster b: "), "{method}, after {refused}: {message}");
+            }
+        }
+        assert!(refused > 0, "{method}");
+    }
+    assert_eq!(create("a", "last").await.code, 201);
 }
 
 /// What locates an object asks clusters and counts at none of them.

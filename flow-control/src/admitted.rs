@@ -1,0 +1,135 @@
+//! What a request holds that a schema has let in, and what is counted of it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use crate::allowance::{Slots, Tokens};
+use crate::gate::Held;
+use crate::refusal::{REFUSAL_REASONS, RefusalCause};
+
+/// What is counted of a schema's requests.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    short: AtomicUsize,
+    long_running: AtomicUsize,
+    admitted: AtomicU64,
+    refused: [AtomicU64; REFUSAL_REASONS.len()],
+}
+
+impl Counts {
+    fn of(&self, is_apart: bool) -> &AtomicUsize {
+        if is_apart { &self.long_running } else { &self.short }
+    }
+
+    /// How many requests are under way, of those that are counted apart or of the others.
+    pub(crate) fn under_way(&self, is_apart: bool) -> usize {
+        self.of(is_apart).load(Ordering::Relaxed)
+    }
+
+    /// One more was let in.
+    pub(crate) fn admit(&self) {
+        self.admitted.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One more was refused.
+    pub(crate) fn refuse(&self, cause: RefusalCause) {
+        self.refused[cause.number()].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many were let in.
+    pub(crate) fn admitted(&self) -> u64 {
+        self.admitted.load(Ordering::Relaxed)
+    }
+
+    /// How many were refused, for each of [`REFUSAL_REASONS`].
+    pub(crate) fn refused(&self) -> [u64; REFUSAL_REASONS.len()] {
+        self.refused.each_ref().map(|count| count.load(Ordering::Relaxed))
+    }
+}
+
+/// What a request holds that was let in: its place is free again once this is dropped, whatever schemas there are then.
+#[must_use = "its place is free again once it is dropped"]
+pub struct AdmittedRequest {
+    usage: Arc<Counts>,
+    is_apart: bool,
+    /// Dropped last: whoever takes the place next finds the count without this one.
+    _slot: Option<Held<Slots>>,
+}
+
+impl AdmittedRequest {
+    /// One more is under way, with what it holds, and is counted apart or not.
+    pub(crate) fn begin(usage: &Arc<Counts>, is_apart: bool, slot: Option<Held<Slots>>) -> Self {
+        usage.of(is_apart).fetch_add(1, Ordering::Relaxed);
+        Self { usage: Arc::clone(usage), is_apart, _slot: slot }
+    }
+}
+
+impl Drop for AdmittedRequest {
+    fn drop(&mut self) {
+        self.usage.of(self.is_apart).fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl fmt::Debug for AdmittedRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AdmittedRequest").field("is_apart", &self.is_apart).finish_non_exhaustive()
+    }
+}
+
+/// A request that was let in before it is known whether it counts here: it does unless it is
+/// [withdrawn](Self::withdraw), also where this is dropped.
+#[must_use = "it is over once it is dropped"]
+pub struct ProvisionalRequest {
+    admitted: AdmittedRequest,
+    stake: Stake,
+}
+
+/// What is spent, and counted, of a provisional request unless it is withdrawn.
+struct Stake {
+    usage: Arc<Counts>,
+    token: Option<Held<Tokens>>,
+    is_withdrawn: bool,
+}
+
+impl ProvisionalRequest {
+    /// One that has taken a slot, a token, or nothing.
+    pub(crate) fn begin(
+        usage: &Arc<Counts>,
+        is_apart: bool,
+        (slot, token): (Option<Held<Slots>>, Option<Held<Tokens>>),
+    ) -> Self {
+        let stake = Stake { usage: Arc::clone(usage), token, is_withdrawn: false };
+        Self { admitted: AdmittedRequest::begin(usage, is_apart, slot), stake }
+    }
+
+    /// It counts here: what it took is spent, or held for as long as what is given is kept.
+    pub fn keep(self) -> AdmittedRequest {
+        self.admitted
+    }
+
+    /// It counts elsewhere: what it took here is given back, a token, too, and nothing is counted. A token that time
+    /// has brought back meanwhile comes to no more than the burst.
+    pub fn withdraw(mut self) {
+        self.stake.is_withdrawn = true;
+    }
+}
+
+impl Drop for Stake {
+    fn drop(&mut self) {
+        // What is held of a token gives it back when it is dropped.
+        if self.is_withdrawn {
+            return;
+        }
+        self.usage.admit();
+        if let Some(token) = self.token.take() {
+            token.spend();
+        }
+    }
+}
+
+impl fmt::Debug for ProvisionalRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProvisionalRequest").field("admitted", &self.admitted).finish_non_exhaustive()
+    }
+}
