@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
+use http_body_util::BodyExt;
 use serde_json::json;
 use tokio::task::JoinSet;
 use tributary_apimachinery::ClusterName;
@@ -13,11 +14,12 @@ use tributary_flow_control::{
     Dimension, Limited, MaxRequestsInflight, Queueing, SCHEMA_HEADER, Schema, SchemaKind, TokenBucket,
 };
 use tributary_policy::{Action, Outcome, Policy, Rule};
-use tributary_router::{DispatchSettings, FlowSettings, PlacePolicies, PlaceSchemas, Policies};
+use tributary_router::{DispatchSettings, FlowSettings, Limits, PlacePolicies, PlaceSchemas, Policies};
 
 use crate::harness::{
     Answer, CONFIG_MAPS, Fixture, QUIET, SOON, allow, config, config_map, config_map_in, name, until,
 };
+use crate::live::{LARGE_BYTES, OWN, large};
 
 fn tokens(name: &str, qps: u32, burst: u32, by: &[Dimension]) -> Schema {
     let [qps, burst] = [qps, burst].map(|number| NonZeroU32::new(number).unwrap());
@@ -487,6 +489,38 @@ async fn by_cluster_a_slow_one_uses_up_nothing_of_the_others() {
     fixture.member("a").control().hold_requests(false);
     assert_eq!(in_flight.await.code, 201);
     until(async || create("a", "third").await.code == 201).await;
+}
+
+/// What does not fit is asked for once it is its turn to be written, when nothing can be refused any more: nobody takes
+/// the list's places meanwhile.
+#[tokio::test]
+async fn by_cluster_a_list_that_is_written_as_it_comes_keeps_its_places_until_their_turn_is_over() {
+    const MEMBERS: [&str; 5] = ["a", "b", "c", "d", "e"];
+    let fixture = large(Limits::default(), MEMBERS).await;
+    let create =
+        async |cluster: &str| fixture.write("POST", CONFIG_MAPS, &config_map_in(cluster, "new", "x")).await.code;
+    govern(&fixture, vec![in_flight_by("one", 1, &[Dimension::Cluster])], vec![passing(Some("one"), &[])]);
+    let response = fixture.client().call("GET", OWN, &[], "").await;
+    assert_eq!(response.status(), 200);
+    let mut body = response.into_body();
+    for member in MEMBERS {
+        assert_eq!(create(member).await, 429, "{member}: the answer has begun");
+    }
+    // The first one's objects are read, and the second's have begun to come.
+    let mut read = 0;
+    while read < LARGE_BYTES + LARGE_BYTES / 6 {
+        let frame = body.frame().await.unwrap().unwrap();
+        read += frame.data_ref().map_or(0, |data| data.len());
+    }
+    until(async || create("a").await == 201).await;
+    for member in &MEMBERS[1..] {
+        assert_eq!(create(member).await, 429, "{member}: after {read} bytes");
+    }
+    let rest = body.collect().await.unwrap().to_bytes();
+    assert!(read + rest.len() > MEMBERS.len() * LARGE_BYTES, "{read} bytes, and {}", rest.len());
+    for member in &MEMBERS[1..] {
+        until(async || create(member).await == 201).await;
+    }
 }
 
 /// A token is spent for good: what one cluster refuses costs none at the others.

@@ -14,14 +14,19 @@ use crate::harness::{
 use crate::worst::{Worst, others_are_answered};
 
 /// The ConfigMaps of `default` without the one that each namespace has.
-const OWN: &str = "/api/v1/namespaces/default/configmaps?fieldSelector=metadata.name!=kube-root-ca.crt";
+pub(crate) const OWN: &str = "/api/v1/namespaces/default/configmaps?fieldSelector=metadata.name!=kube-root-ca.crt";
 
-/// Members with twelve ConfigMaps of 250 KB each: 3 MB, of which a third is read ahead.
-async fn large<const N: usize>(limits: Limits, names: [&str; N]) -> Fixture {
+/// How large what each of the members has is that [`large`] makes, in bytes: twelve ConfigMaps of 250 KB.
+pub(crate) const LARGE_BYTES: usize = 12 * OBJECT_BYTES;
+
+const OBJECT_BYTES: usize = 250_000;
+
+/// Members with 3 MB of ConfigMaps each, which are not held, and of which a third is read ahead.
+pub(crate) async fn large<const N: usize>(limits: Limits, names: [&str; N]) -> Fixture {
     let fixture = Fixture::within(limits, names.map(config), only_pods(Partial::Allow)).await;
     for member in names {
-        for number in 0..12 {
-            fixture.put(member, &format!("x{number:02}"), &"v".repeat(250_000));
+        for number in 0..LARGE_BYTES / OBJECT_BYTES {
+            fixture.put(member, &format!("x{number:02}"), &"v".repeat(OBJECT_BYTES));
         }
     }
     fixture
