@@ -255,6 +255,15 @@ impl Caller {
         self.counted_clusters().map_or(Ok(Vec::new()), |counted| counted.spend_at_all(clusters))
     }
 
+    /// Has the request count before clusters are asked where its object is, or what it refers to: that is its own
+    /// schema's matter, and not those clusters'.
+    ///
+    /// # Errors
+    /// 429; then nobody is to be asked.
+    pub(crate) fn admit_lookup(&self) -> Result<(), Refusal> {
+        self.counted_clusters().map_or(Ok(()), CountedClusters::admit_lookup)
+    }
+
     /// How many bytes of texts say who sends the request, and whom they ask to be; none of the one person, of whom
     /// nothing is counted.
     pub(crate) fn text_bytes(&self) -> usize {

@@ -9,6 +9,11 @@
 //! A token is spent for good. So where it is known before anything is sent which clusters a request goes to, all of
 //! them let it in, or none spends anything ([`CountedClusters::spend_at_all`]). Where that shows only as it is sent,
 //! page by page, what was sent is spent, whatever a later cluster says.
+//!
+//! Which cluster has its object may have to be asked of clusters first. Those questions are this process's own, which
+//! requests share, and count at no cluster; but nobody is to have them put as often as they like. So until a request is
+//! let in at a cluster it counts, before the first such question, with all that is answered without one
+//! ([`CountedClusters::admit_lookup`]). At no time, and in no sum, does it count twice.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -93,18 +98,28 @@ pub(crate) struct CountedClusters {
     address: Option<IpAddr>,
     flow: Flow,
     may_switch: bool,
-    /// Where it was let in. Those who have sent it there hold the place, until the answer is over.
-    places: Mutex<BTreeMap<ClusterName, Weak<AdmittedRequest>>>,
+    /// Whether it was let in before, as one that is answered without a cluster.
+    is_admitted: bool,
+    places: Mutex<Places>,
+}
+
+/// Where a request was let in.
+#[derive(Debug, Default)]
+struct Places {
+    /// At these clusters. Those who have sent it there hold the place, until the answer is over.
+    by_cluster: BTreeMap<ClusterName, Weak<AdmittedRequest>>,
+    /// Where it is not known yet which cluster it is for, and clusters are asked: with what is answered without one.
+    looking: Option<ProvisionalRequest>,
 }
 
 impl CountedClusters {
     /// None yet, of a request for what some cluster serves or none does, which may ask for its connection to be
-    /// switched.
+    /// switched. `is_admitted`: it passes the schema before anything is sent for it, too.
     pub(crate) fn new(
         schema: &GovernedSchema,
         (info, is_served): (&RequestInfo, bool),
         sender: LimitedSender<'_>,
-        may_switch: bool,
+        (may_switch, is_admitted): (bool, bool),
     ) -> Self {
         Self {
             schema: schema.clone(),
@@ -116,6 +131,7 @@ impl CountedClusters {
             address: sender.address,
             flow: sender.flow,
             may_switch,
+            is_admitted,
             places: Mutex::default(),
         }
     }
@@ -146,16 +162,21 @@ impl CountedClusters {
         let mut places = self.places.lock();
         let (mut held, mut wanted) = (Vec::new(), Vec::new());
         for cluster in clusters {
-            match places.get(cluster).map(Weak::upgrade) {
+            match places.by_cluster.get(cluster).map(Weak::upgrade) {
                 Some(Some(own)) => held.push(own),
                 Some(None) if self.schema.spends() => {}
                 Some(None) | None => wanted.push(Some(cluster)),
             }
         }
+        // Refused, it has had clusters asked for it, if it has: that counts once this is dropped.
+        let looking = places.looking.take();
         let admitted = self.let_in(&wanted)?;
+        if let Some(looking) = looking {
+            looking.withdraw();
+        }
         for (cluster, admitted) in wanted.into_iter().flatten().zip(admitted) {
             let admitted = Arc::new(admitted.keep());
-            places.insert(cluster.clone(), Arc::downgrade(&admitted));
+            places.by_cluster.insert(cluster.clone(), Arc::downgrade(&admitted));
             held.push(admitted);
         }
         Ok(held)
@@ -176,17 +197,32 @@ impl CountedClusters {
 
     /// Whether it was let in at no cluster: nothing was sent for it.
     pub(crate) fn is_nowhere(&self) -> bool {
-        self.places.lock().is_empty()
+        self.places.lock().by_cluster.is_empty()
+    }
+
+    /// Lets the request in that is about to have clusters asked where its object is, at once: it counts with all that
+    /// is answered without a cluster until it is let in at one, whose own limit is then the one that it counts for. A
+    /// request that was let in anywhere has passed.
+    ///
+    /// # Errors
+    /// 429.
+    pub(crate) fn admit_lookup(&self) -> Result<(), Refusal> {
+        let mut places = self.places.lock();
+        if !self.is_admitted && places.by_cluster.is_empty() && places.looking.is_none() {
+            places.looking = self.let_in(&[None])?.pop();
+        }
+        Ok(())
     }
 
     /// Lets a request in that is answered though nothing was sent for it, at once: it counts with all that is answered
-    /// without a cluster. What locates an object asks clusters and counts at none, so nobody is to look for names that
-    /// nobody has as often as they like.
+    /// without a cluster, as it does already if clusters were asked where its object is.
     ///
     /// # Errors
     /// 429.
     pub(crate) fn admit_nowhere(&self) -> Result<Option<AdmittedRequest>, Refusal> {
-        Ok(self.let_in(&[None])?.pop().map(ProvisionalRequest::keep))
+        let looking = self.places.lock().looking.take();
+        let admitted = if looking.is_some() { looking } else { self.let_in(&[None])?.pop() };
+        Ok(admitted.map(ProvisionalRequest::keep))
     }
 
     /// Lets the request in at each of these clusters, or at none; `None` is what is answered without any.
@@ -238,7 +274,7 @@ mod tests {
         let info = RequestInfo::parse("DELETE", "/api/v1/namespaces/default/configmaps/x", None).unwrap();
         let (verifier, flow) = (&user.authority.verifier, Flow::of(&"ann"));
         let sender = LimitedSender { verifier, member: None, user: &user.info, address: None, flow };
-        CountedClusters::new(schema, (&info, true), sender, false)
+        CountedClusters::new(schema, (&info, true), sender, (false, false))
     }
 
     #[tokio::test(start_paused = true)]
@@ -254,6 +290,32 @@ mod tests {
         assert!(other.admit(&a).unwrap().is_some(), "its token is there");
         // What one has spent itself is no reason to refuse it.
         assert!(one.spend_at_all([&b]).unwrap().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_clusters_are_asked_for_counts_before_they_are_asked_and_once() {
+        let limit = TokenBucket { qps: NonZeroU32::MIN, burst: NonZeroU32::MIN };
+        let schema = schema(SchemaKind::TokenBucket(Limited { limit, by: vec![Dimension::Cluster], queueing: None }));
+        let a = ClusterName::new("a").unwrap();
+        let [one, other, third] = [(); 3].map(|()| request(&schema));
+        one.admit_lookup().unwrap();
+        one.admit_lookup().unwrap();
+        assert!(other.admit_lookup().is_err() && other.admit_nowhere().is_err());
+        // It is found at a, and counts there alone.
+        assert!(one.admit(&a).unwrap().is_some());
+        one.admit_lookup().unwrap();
+        other.admit_lookup().unwrap();
+        // What a refuses has been looked for all the same.
+        assert!(other.admit(&a).is_err());
+        assert!(third.admit_lookup().is_err());
+        tokio::time::advance(std::time::Duration::from_secs(1)).await;
+        // So has what its client gave up.
+        third.admit_lookup().unwrap();
+        drop(third);
+        assert!(other.admit_lookup().is_err());
+        tokio::time::advance(std::time::Duration::from_secs(1)).await;
+        other.admit_lookup().unwrap();
+        assert!(other.admit_nowhere().unwrap().is_some(), "it is nowhere, and has counted");
     }
 
     #[tokio::test]

@@ -2,7 +2,7 @@
 //!
 //! Requests of the merged view pass the schemas of the merged view, whoever answers them: reads from memory, too. Those
 //! for a cluster's own view pass the schemas of that cluster. A schema of the merged view that counts by cluster is
-//! passed where a request is sent to one (`counted_clusters.rs`).
+//! passed where a request is sent to one, or has clusters asked where its object is (`counted_clusters.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -273,16 +273,18 @@ impl PassedSchema {
         info.cluster.is_none() && self.schema.is_by(Dimension::Cluster)
     }
 
-    /// Has a request be let in at each cluster when it is sent there, without a wait.
+    /// Has a request be let in at each cluster when it is sent there, without a wait. `is_sent`: members answer it;
+    /// else it passes the schema before as well.
     pub(crate) fn count_at_clusters(
         &self,
         Received { info, may_switch, .. }: Received<'_>,
         user: &User,
         caller: &Caller,
         union: &Union,
+        is_sent: bool,
     ) {
-        let is_served = is_served(info, union);
-        let counted = CountedClusters::new(&self.schema, (info, is_served), sender(user, caller), may_switch);
+        let (is_served, sender) = (is_served(info, union), sender(user, caller));
+        let counted = CountedClusters::new(&self.schema, (info, is_served), sender, (may_switch, !is_sent));
         let _is_first = caller.admitted.set(Arc::new(HeldOfSchema::AtClusters(Box::new(counted))));
     }
 }

@@ -20,10 +20,9 @@ use crate::configuration::ConfigurationSnapshot;
 use crate::counted_clusters::CountedClusters;
 use crate::discovery::DiscoveryPath;
 use crate::dispatch::{Dispatched, SchemaName};
-use crate::flow_control::PassedSchema;
 use crate::metrics::{ClientClass, Decision, RequestSource};
 use crate::negotiate::Preferences;
-use crate::plan::plan;
+use crate::plan::{Plan, plan};
 use crate::received::Received;
 use crate::refusal::{ClusterRefusal, Refusal};
 use crate::report;
@@ -152,19 +151,21 @@ impl Router {
             place.kept_by_tunnel(&mut message);
         }
         let acted = pin!(async {
-            let passed_here = schema.filter(|schema| {
-                !is_passed_where_sent(schema, received, message.headers(), configuration, (&caller, user))
-            });
-            let held = match passed_here {
-                Some(schema) => {
-                    let union = &configuration.union;
-                    Some(schema.admit(received, user, &caller, union, message.extensions_mut()).await?)
-                }
+            let union = &configuration.union;
+            // What counts by cluster passes its schema where it is sent, if it is: so that is planned first.
+            let by_cluster = schema.filter(|schema| schema.counts_by_cluster(info));
+            let planned = by_cluster.map(|_| plan(received, message.headers(), configuration, &caller));
+            let is_sent = planned.as_ref().is_some_and(is_sent_to_members);
+            if let Some(schema) = by_cluster {
+                schema.count_at_clusters(received, user, &caller, union, is_sent);
+            }
+            let held = match schema.filter(|_| !is_sent) {
+                Some(schema) => Some(schema.admit(received, user, &caller, union, message.extensions_mut()).await?),
                 None => None,
             };
             drop(admitting);
             let planning = trace.stage("plan");
-            let planned = plan(received, message.headers(), configuration, &caller);
+            let planned = planned.unwrap_or_else(|| plan(received, message.headers(), configuration, &caller));
             drop(planning);
             let answered = match planned {
                 // What nobody serves may be served since a moment ago.
@@ -336,21 +337,11 @@ impl Router {
     }
 }
 
-/// Whether a request passes its schema where it is sent, and not before: one of the merged view that counts by cluster,
-/// where members answer. What is answered without them passes it before; what they are sent for that counts there, too.
-/// What is found out to be sent to none passes it [when it is answered](sent_nowhere).
-fn is_passed_where_sent(
-    schema: &PassedSchema,
-    received: Received<'_>,
-    headers: &HeaderMap,
-    configuration: &ConfigurationSnapshot,
-    (caller, user): (&Caller, &User),
-) -> bool {
-    if !schema.counts_by_cluster(received.info) {
-        return false;
-    }
-    schema.count_at_clusters(received, user, caller, &configuration.union);
-    plan(received, headers, configuration, caller).is_ok_and(|plan| plan.source() == RequestSource::Member)
+/// Whether members answer a request. What counts by cluster, and is answered without them, passes its schema before;
+/// what they are sent for that counts there, too. What is found out to be sent to none passes it
+/// [when it is answered](sent_nowhere), or when clusters are asked where its object is.
+fn is_sent_to_members(planned: &Result<Plan<'_>, Refusal>) -> bool {
+    planned.as_ref().is_ok_and(|plan| plan.source() == RequestSource::Member)
 }
 
 /// What counts by cluster, and was let in at none: it was refused before anything was sent, since nobody has what it is

@@ -115,7 +115,7 @@ impl Lookup<'_> {
 ///
 /// # Errors
 /// 504 where this process's own writes of the object are not seen within 3 s; 429 where no further namespace can be
-/// held.
+/// held, or the request's schema lets in no more for which clusters would be asked.
 pub(crate) async fn locate(
     request: ClientRequest<'_>,
     lookup: Lookup<'_>,
@@ -128,10 +128,10 @@ pub(crate) async fn locate(
 /// As [`locate`], among the clusters of which it is known that they are candidates.
 async fn located(request: ClientRequest<'_>, lookup: Lookup<'_>, seen: &[ClientVersion]) -> Result<Located, Refusal> {
     if let Lookup::Elsewhere(before) = lookup {
-        return Ok(asked_of_all(request, ASKED_WITHIN, |cluster| cluster.name() != before).await);
+        return asked_of_all(request, ASKED_WITHIN, |cluster| cluster.name() != before).await;
     }
     if !request.is_held() {
-        let mut located = asked_of_all(request, KNOWN_WITHIN, |_| true).await;
+        let mut located = asked_of_all(request, KNOWN_WITHIN, |_| true).await?;
         located.found.retain(|found| lookup.means(found));
         return Ok(located);
     }
@@ -140,12 +140,12 @@ async fn located(request: ClientRequest<'_>, lookup: Lookup<'_>, seen: &[ClientV
     let mut view = Some(view);
     if located.found.is_empty() {
         view = None;
-        located = left_out(request, located).await;
+        located = left_out(request, located).await?;
     }
     located.found.retain(|found| lookup.means(found));
     if located.found.is_empty() {
         view = None;
-        located = not_held(request, lookup, located).await;
+        located = not_held(request, lookup, located).await?;
     }
     as_seen(request, view, located, seen).await
 }
@@ -153,21 +153,27 @@ async fn located(request: ClientRequest<'_>, lookup: Lookup<'_>, seen: &[ClientV
 /// Finds out whether the object is the only one of its name, for what must not be done to one of several: asks the
 /// clusters of which memory knows nothing, and which can be reached, whether they have one, too; and those that forbid
 /// the client to ask whether they forbid the write as well.
-pub(crate) async fn only(request: ClientRequest<'_>, located: Located) -> Located {
-    let located = ask_unknown(request, located).await;
-    may_write::ask(request, located).await
+///
+/// # Errors
+/// As [`ask_unknown`].
+pub(crate) async fn only(request: ClientRequest<'_>, located: Located) -> Result<Located, Refusal> {
+    let located = ask_unknown(request, located).await?;
+    Ok(may_write::ask(request, located).await)
 }
 
 /// Asks the clusters of which memory knows nothing, and which can be reached, whether they have an object of the name,
 /// too.
-pub(crate) async fn ask_unknown(request: ClientRequest<'_>, mut located: Located) -> Located {
+///
+/// # Errors
+/// 429 where the request's schema lets in no more for which clusters would be asked.
+pub(crate) async fn ask_unknown(request: ClientRequest<'_>, mut located: Located) -> Result<Located, Refusal> {
     let unknown = located.unknown.clone();
     let is_askable = |cluster: &Arc<Cluster>| unknown.contains(cluster.name()) && cluster.problem().is_none();
     if located.found.is_empty() || !request.is_held() || unknown.is_empty() {
-        return located;
+        return Ok(located);
     }
     let asked: Vec<_> = request.clusters().into_iter().filter(|own| is_askable(own)).collect();
-    let answers = live(request, ASKED_WITHIN, is_askable).await;
+    let answers = live(request, ASKED_WITHIN, is_askable).await?;
     let has_answered = |name: &ClusterName| {
         request.served.clusters.contains(name)
             && asked.iter().any(|cluster| cluster.name() == name)
@@ -179,7 +185,7 @@ pub(crate) async fn ask_unknown(request: ClientRequest<'_>, mut located: Located
     located.not_put = located.not_put.take().or(answers.not_put);
     located.found.extend(answers.found);
     located.room.extend(answers.room);
-    located
+    Ok(located)
 }
 
 /// What memory knows of an object, and what it knows it from.
@@ -201,22 +207,22 @@ async fn in_memory(request: ClientRequest<'_>) -> Result<(Arc<View>, Located), R
 
 /// Looks for an object that no cluster of the merged view has in the others.
 /// So a name of the view is an object of the view.
-async fn left_out(request: ClientRequest<'_>, mut located: Located) -> Located {
+async fn left_out(request: ClientRequest<'_>, mut located: Located) -> Result<Located, Refusal> {
     let names = request.left_out();
     if !names.is_empty() {
         let chosen = |cluster: &Arc<Cluster>| names.contains(cluster.name());
-        let asked = live(request, ASKED_WITHIN, chosen).await;
+        let asked = live(request, ASKED_WITHIN, chosen).await?;
         let unasked = names.into_iter().filter(|name| !request.served.clusters.contains(name));
         located.unknown.extend(asked.unknown.iter().cloned().chain(unasked));
         located.forbidden.extend(asked.forbidden.iter().cloned());
         located.told.extend(asked.told.iter().cloned().chain(stale_servers(request)));
         located.take(asked);
     }
-    located
+    Ok(located)
 }
 
 /// Where an object is of which memory knows nothing.
-async fn not_held(request: ClientRequest<'_>, lookup: Lookup<'_>, mut located: Located) -> Located {
+async fn not_held(request: ClientRequest<'_>, lookup: Lookup<'_>, mut located: Located) -> Result<Located, Refusal> {
     match lookup {
         Lookup::Present => {
             let reachable =
@@ -226,35 +232,35 @@ async fn not_held(request: ClientRequest<'_>, lookup: Lookup<'_>, mut located: L
             };
             let doubtful = std::mem::take(&mut located.doubtful).into_iter();
             let (asked_anew, mut doubtful): (Vec<_>, Vec<_>) = doubtful.partition(|(name, _)| is_asked(name));
-            let asked = live(request, ASKED_WITHIN, reachable).await;
+            let asked = live(request, ASKED_WITHIN, reachable).await?;
             // Whoever does not answer in time is known by what memory says of it.
             doubtful.extend(asked_anew.into_iter().filter(|(name, _)| asked.lacks_answer_of(name)));
             located.doubtful = doubtful;
             located.take(asked);
-            located
+            Ok(located)
         }
         // Where there is one cluster there is nothing to choose.
         Lookup::ToMake if request.clusters().len() > 1 => asked_of_reachable(request, located).await,
         Lookup::Surely { .. } if request.clusters().len() > 1 => {
-            let mut asked = asked_of_all(request, ASKED_WITHIN, |_| true).await;
+            let mut asked = asked_of_all(request, ASKED_WITHIN, |_| true).await?;
             asked.found.retain(|found| lookup.means(found));
-            asked
+            Ok(asked)
         }
-        Lookup::Held | Lookup::ToMake | Lookup::Surely { .. } | Lookup::Elsewhere(_) => located,
+        Lookup::Held | Lookup::ToMake | Lookup::Surely { .. } | Lookup::Elsewhere(_) => Ok(located),
     }
 }
 
 /// Asks all clusters that can be reached. Of the others stays unknown what `located` says so of.
-async fn asked_of_reachable(request: ClientRequest<'_>, located: Located) -> Located {
+async fn asked_of_reachable(request: ClientRequest<'_>, located: Located) -> Result<Located, Refusal> {
     let is_reachable = |cluster: &Arc<Cluster>| cluster.problem().is_none();
-    let mut asked = asked_of_all(request, ASKED_WITHIN, is_reachable).await;
+    let mut asked = asked_of_all(request, ASKED_WITHIN, is_reachable).await?;
     let is_out_of_reach = |name: &ClusterName| !request.cluster(name).is_some_and(|own| is_reachable(&own));
     asked.unknown.extend(located.unknown.into_iter().filter(is_out_of_reach));
     asked.unknown.sort();
     asked.unknown.dedup();
     asked.told.extend(located.told.into_iter().filter(|trouble| is_out_of_reach(&trouble.cluster)));
     asked.doubtful = located.doubtful.into_iter().filter(|(name, _)| is_out_of_reach(name)).collect();
-    asked
+    Ok(asked)
 }
 
 /// The object as it is once memory knows as much of its cluster as the client does, who may have it from a live read,
@@ -292,18 +298,22 @@ async fn as_seen(
     let _ = view.reached(&missing).await;
     drop(view);
     let (_, again) = in_memory(request).await?;
-    let again = if again.found.is_empty() { left_out(request, again).await } else { again };
+    let again = if again.found.is_empty() { left_out(request, again).await? } else { again };
     Ok(if again.found.is_empty() { located } else { again })
 }
 
 /// Asks all of the chosen clusters. Those that have not told what they serve may have the object, too, and so may those
 /// whose aggregated server does not answer.
-async fn asked_of_all(request: ClientRequest<'_>, within: Duration, chosen: impl Fn(&Arc<Cluster>) -> bool) -> Located {
-    let mut located = live(request, within, chosen).await;
+async fn asked_of_all(
+    request: ClientRequest<'_>,
+    within: Duration,
+    chosen: impl Fn(&Arc<Cluster>) -> bool,
+) -> Result<Located, Refusal> {
+    let mut located = live(request, within, chosen).await?;
     located.unknown.extend(request.undiscovered().iter().map(|cluster| cluster.name().clone()));
     located.unknown.extend(request.stale().cloned());
     located.told.extend(stale_servers(request));
-    located
+    Ok(located)
 }
 
 /// What keeps the clusters from being asked whose aggregated server does not answer.
@@ -315,7 +325,14 @@ fn stale_servers<'a>(request: ClientRequest<'a>) -> impl Iterator<Item = Trouble
 
 /// Asks each of the chosen clusters for the object, in the client's name, from now on: no answer is taken that was
 /// asked for before. One that does not answer in time is among the unknown ones.
-async fn live(request: ClientRequest<'_>, within: Duration, chosen: impl Fn(&Arc<Cluster>) -> bool) -> Located {
+///
+/// # Errors
+/// 429 where the request's schema lets in no more for which clusters would be asked: then nobody is.
+async fn live(
+    request: ClientRequest<'_>,
+    within: Duration,
+    chosen: impl Fn(&Arc<Cluster>) -> bool,
+) -> Result<Located, Refusal> {
     let ClientRequest { router, caller, resource, .. } = request;
     let mut path = resource.resource.path(resource.namespace.as_deref());
     path.push('/');
@@ -324,6 +341,9 @@ async fn live(request: ClientRequest<'_>, within: Duration, chosen: impl Fn(&Arc
     );
     let clusters = request.serving().filter_map(|name| request.cluster(name)).filter(chosen);
     let clusters: Vec<_> = clusters.collect();
+    if !clusters.is_empty() {
+        caller.admit_lookup()?;
+    }
     let question = LookupKey {
         holder: caller.holder,
         path: path.into(),
@@ -344,7 +364,7 @@ async fn live(request: ClientRequest<'_>, within: Duration, chosen: impl Fn(&Arc
         };
         ask::ask(clusters, asked)
     };
-    router.locations().ask(question.clone(), put, Located::is_nowhere).await
+    Ok(router.locations().ask(question.clone(), put, Located::is_nowhere).await)
 }
 
 /// How long members may take to say whether they have an object of which memory knows nothing.

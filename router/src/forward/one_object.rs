@@ -39,7 +39,7 @@ pub(crate) async fn to_owner(
         let mut located = locate(object, Lookup::Present, &[]).await?;
         let meaning = if is_only_read(request, &message) { Meaning::Known } else { bare(request) };
         if meaning == Meaning::Only {
-            located = locate::only(object, located).await;
+            located = locate::only(object, located).await?;
         }
         let (cluster, _) = located.owner(meaning).map_err(|none| located.refuse(object, none))?;
         return send(&cluster, caller, message, info, query).await;
@@ -127,7 +127,7 @@ async fn write_target(
         OfExisting::Nothing => (Ground::Name, bare(request)),
     };
     if meaning == Meaning::Only {
-        located = locate::only(request, located).await;
+        located = locate::only(request, located).await?;
     }
     match located.owner(meaning) {
         Ok(found) => Ok(Meant::of_found(ground, found)),

@@ -15,6 +15,7 @@ use tributary_flow_control::{
 };
 use tributary_policy::{Action, Outcome, Policy, Rule};
 use tributary_router::{DispatchSettings, FlowSettings, Limits, PlacePolicies, PlaceSchemas, Policies};
+use tributary_simulator::RequestKind;
 
 use crate::harness::{
     Answer, CONFIG_MAPS, Fixture, QUIET, SOON, allow, config, config_map, config_map_in, name, until,
@@ -561,6 +562,44 @@ async fn by_cluster_what_one_refuses_spends_nothing_at_the_others() {
         assert!(refused > 0, "{method}");
     }
     assert_eq!(create("a", "last").await.code, 201);
+}
+
+/// Flow control comes first: what it refuses asks nobody where its object is.
+#[tokio::test]
+async fn by_cluster_what_is_refused_asks_no_member_where_it_is() {
+    const BURST: usize = 5;
+    const ASKED: usize = 4 * BURST;
+    // ConfigMaps are not held, so that each get asks where its object is.
+    let policies = Policies { registered: Some(vec!["pods".parse().unwrap()]), ..allow() };
+    let fixture = Fixture::with(["a", "b"].map(config), policies).await;
+    fixture.put("a", "of-a", "x");
+    govern(&fixture, vec![tokens("one", 1, 5, &[Dimension::Cluster])], vec![passing(Some("one"), &[])]);
+    let asked = || fixture.member("b").control().requests_of(RequestKind::Get, "configmaps");
+    // What is found counts where it is, and not with what is nowhere.
+    for _ in 0..BURST {
+        fixture.get(&format!("{CONFIG_MAPS}/of-a")).await.ok();
+    }
+    for method in ["GET", "DELETE"] {
+        let (before, mut answered, mut refused) = (asked(), 0, 0);
+        for number in 0..ASKED {
+            let path = format!("{CONFIG_MAPS}/invented{number}");
+            match fixture.client().send(method, &path, &[], "").await.code {
+                404 => answered += 1,
+                429 => refused += 1,
+                code => panic!("{method}: {code}"),
+            }
+        }
+        assert!(refused > 0, "{method}: nobody limits them");
+        assert!(method == "DELETE" || answered >= BURST, "{answered} before there were too many");
+        assert!(asked() - before <= answered as u64, "{method}: {} for {answered}", asked() - before);
+    }
+    // Nor does what its cluster refuses have others asked for ever.
+    let before = asked();
+    let mut found = 0;
+    for _ in 0..ASKED {
+        found += u64::from(fixture.get(&format!("{CONFIG_MAPS}/of-a")).await.code == 200);
+    }
+    assert!(asked() - before < ASKED as u64, "{found} were let in");
 }
 
 /// What locates an object asks clusters and counts at none of them.

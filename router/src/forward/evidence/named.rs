@@ -26,7 +26,7 @@ pub(super) async fn of_name(
     let candidates = request.candidates_of(&wanted, "get").await.within(counting);
     let hiding = request.hiding(served, &candidates);
     let wanted = request.about(&wanted, served, &candidates);
-    let located = ask_unknown(wanted, locate(wanted, Lookup::Present, &[]).await?).await;
+    let located = ask_unknown(wanted, locate(wanted, Lookup::Present, &[]).await?).await?;
     let has = located.found.iter().map(|(cluster, _)| cluster.name().clone()).collect();
     // Who may not look for a namespace may write in it all the same.
     let forbids = |cluster: &ClusterName| Trouble {
