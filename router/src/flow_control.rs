@@ -14,7 +14,6 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
 use tributary_apimachinery::{ClusterName, Permit, RequestInfo};
 use tributary_authentication::Reach;
 use tributary_flow_control::{
@@ -23,10 +22,11 @@ use tributary_flow_control::{
 
 use crate::caller::{Caller, User};
 use crate::counted_clusters::{CountedClusters, HeldOfSchema, LimitedSender, kept_by_tunnel};
-use crate::discovery::{ServedResource, Union};
+use crate::discovery::Union;
 use crate::dispatch::SchemaName;
 use crate::flow::holder::Holder;
 use crate::health;
+use crate::metrics::gauges;
 use crate::received::Received;
 use crate::refusal::{LimitRefusal, Refusal};
 
@@ -307,12 +307,10 @@ fn sender<'a>(user: &'a User, caller: &Caller) -> LimitedSender<'a> {
 /// Whether a request is for a resource that some cluster serves, or for none. All that nobody serves count as one: it
 /// is not known yet whether somebody answers, and nobody is to have as many limits as they can make names.
 fn is_served(info: &RequestInfo, union: &Union) -> bool {
-    let Some(request) = info.resource() else { return true };
-    let is_part = |served: &ServedResource| {
-        let own = &served.description.subresources;
-        request.subresource.as_ref().is_none_or(|below| own.iter().any(|own| own.subresource == *below))
-    };
-    union.get(&request.resource).is_some_and(|served| is_part(served))
+    match union.served(info) {
+        Some((request, served)) => request.subresource.is_none() || served.description.below(request).is_some(),
+        None => info.resource().is_none(),
+    }
 }
 
 /// Whose turns a request takes where several wait. All users for whom one member alone vouches have one turn among the
@@ -368,19 +366,11 @@ impl Collector for FlowMetrics {
             return Ok(());
         }
         let (name, help) = ("tributary_flow_control_limit", "What this process has of a limit, for each key");
-        let mut gauge = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        for (labels, schema) in &schemas {
-            if let Some(limit) = schema.in_force() {
-                ConstGauge::new(i64::from(limit)).encode(gauge.encode_family(labels)?)?;
-            }
-        }
+        let limits = schemas.iter().filter_map(|(labels, schema)| Some((labels, u64::from(schema.in_force()?))));
+        gauges(&mut encoder, name, help, limits)?;
         let usage: Vec<_> = schemas.into_iter().map(|(labels, schema)| (labels, schema.usage())).collect();
         for (name, help, value) in GAUGES {
-            let mut gauge = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-            for (labels, usage) in &usage {
-                let value = ConstGauge::new(i64::try_from(value(usage)).unwrap_or(i64::MAX));
-                value.encode(gauge.encode_family(labels)?)?;
-            }
+            gauges(&mut encoder, name, help, usage.iter().map(|(labels, usage)| (labels, value(usage) as u64)))?;
         }
         let (name, help) = ("tributary_flow_control_requests", "Requests by what became of them");
         let mut counter = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;

@@ -212,8 +212,8 @@ fn has_route(request: &ResourceRequest, served: &ServedResource) -> bool {
         (None, None) => !namespaced || !request.resource.is_built_in() || served.description.has_verb("list"),
     };
     let below = request.subresource.as_deref().is_none_or(|own| {
-        let known = served.description.subresources.iter().any(|subresource| subresource.subresource == own);
-        !request.resource.is_built_in() || (known && (request.rest.is_none() || own == "proxy"))
+        let is_known = served.description.below(request).is_some();
+        !request.resource.is_built_in() || (is_known && (request.rest.is_none() || own == "proxy"))
     });
     in_its_place && below
 }
@@ -228,16 +228,15 @@ fn takes(verb: Verb, request: &ResourceRequest, served: &ServedResource) -> bool
         return true;
     }
     let description = &served.description;
-    let Some(below) = below else {
-        return match verb {
-            // One route serves both, and says itself what cannot be watched.
-            Verb::List | Verb::Watch => description.has_verb("list"),
-            Verb::Create | Verb::DeleteCollection if description.namespaced() && request.namespace.is_none() => false,
-            verb => description.has_verb(verb.as_str()),
-        };
-    };
-    let found = description.subresources.iter().find(|subresource| subresource.subresource == below);
-    found.is_some_and(|subresource| subresource.verbs.iter().any(|own| own == verb.as_str()))
+    if below.is_some() {
+        return description.below(request).is_some_and(|known| known.verbs.iter().any(|own| own == verb.as_str()));
+    }
+    match verb {
+        // One route serves both, and says itself what cannot be watched.
+        Verb::List | Verb::Watch => description.has_verb("list"),
+        Verb::Create | Verb::DeleteCollection if description.namespaced() && request.namespace.is_none() => false,
+        verb => description.has_verb(verb.as_str()),
+    }
 }
 
 fn resource(verb: Verb, request: &ResourceRequest, served: &ServedResource) -> Result<ResourcePlan, Refusal> {

@@ -115,8 +115,14 @@ impl Resource {
 
     /// Whether this is the kind of its objects, or of what the subresource shows of them.
     pub fn answers_with(&self, request: &ResourceRequest, kind: &str) -> bool {
-        let below = self.subresources.iter().find(|own| Some(&own.subresource) == request.subresource.as_ref());
-        self.kind() == kind || below.and_then(|own| own.response_kind.as_ref()).is_some_and(|own| own.kind == kind)
+        let below = self.below(request).and_then(|own| own.response_kind.as_ref());
+        self.kind() == kind || below.is_some_and(|own| own.kind == kind)
+    }
+
+    /// The subresource that a request asks for; `None` for the resource itself, and for one that is not known.
+    pub fn below(&self, request: &ResourceRequest) -> Option<&Subresource> {
+        let name = request.subresource.as_ref()?;
+        self.subresources.iter().find(|own| own.subresource == *name)
     }
 
     /// The kind of its objects; empty if the member names none.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, OnceLock};
 
-use tributary_apimachinery::{ClusterName, GroupVersion, GroupVersionResource};
+use tributary_apimachinery::{ClusterName, GroupVersion, GroupVersionResource, RequestInfo, ResourceRequest};
 
 use super::document::{DiscoveryPath, Document};
 use super::index::Index;
@@ -127,6 +127,12 @@ impl Union {
     /// The resource of this name, if any member serves it.
     pub fn get(&self, resource: &GroupVersionResource) -> Option<&Arc<ServedResource>> {
         self.resources.get(resource)
+    }
+
+    /// What a request asks for, and who serves it; `None` for what is no resource, and for what no member serves.
+    pub fn served<'a>(&self, info: &'a RequestInfo) -> Option<(&'a ResourceRequest, &Arc<ServedResource>)> {
+        let request = info.resource()?;
+        Some((request, self.get(&request.resource)?))
     }
 
     /// All resources by group, version and name.

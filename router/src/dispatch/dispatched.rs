@@ -10,7 +10,7 @@ use tributary_policy::{Action, DispatchAttributes, DispatchTarget, Outcome, disp
 use tributary_proxy::EndpointSubset;
 
 use super::places::{Dispatch, DispatchGate, GovernedPlace};
-use super::sender::{Asked, PolicyUser, Sender};
+use super::sender::{Asked, Counted, PolicyUser, Sender};
 use crate::refusal::{PolicyRefusal, Refusal};
 use crate::request_trace::RequestTrace;
 
@@ -124,12 +124,12 @@ impl Dispatched {
     fn asked(&self) -> Asked<'_> {
         let Sender { acting, authenticated, .. } = &self.sender;
         let authenticated = authenticated.as_ref().map(|user| self.seen_as(user));
-        Asked { acting: self.seen_as(acting), authenticated, counted: None }
+        Asked { acting: self.seen_as(acting), authenticated, counted: Counted::Acting }
     }
 
     /// The same as those of the place look at it where it came in.
     fn asked_where_it_came_in(&self) -> Asked<'_> {
-        Asked { counted: self.sender.counted.as_ref().map(|user| self.seen_as(user)), ..self.asked() }
+        Asked { counted: self.sender.counted.seen_as(|user| self.seen_as(user)), ..self.asked() }
     }
 
     /// What its policy says of the schema that it passes.

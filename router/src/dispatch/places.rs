@@ -16,7 +16,7 @@ use tributary_policy::{
 };
 use tributary_proxy::EndpointSubset;
 
-use super::sender::Asked;
+use super::sender::{Asked, Counted};
 use crate::refusal::{PolicyCause, PolicyRefusal};
 use crate::request_trace::RequestTrace;
 
@@ -177,12 +177,12 @@ impl GovernedPlace {
         may_act: impl FnOnce() -> Option<bool>,
         trace: Option<&RequestTrace>,
     ) -> Result<Option<&Outcome>, PolicyRefusal> {
-        let acting = self.policies.decide(&asked.acting);
-        let counted = self.counted(acting.verdict, asked, may_act);
+        let (acting, authenticated) = (self.policies.decide(&asked.acting), self.of_authenticated(asked));
+        let counted = self.counted((acting.verdict, authenticated), &asked.counted, may_act);
         if let (Verdict::Taken { outcome, .. }, Some(trace)) = (counted, trace) {
             trace.note_log_mode(outcome.log_mode);
         }
-        let verdict = self.strictest(acting.verdict, counted, asked);
+        let verdict = strictest(acting.verdict, authenticated, counted);
         self.passed(&Decision { verdict, ..acting }, &asked.acting, trace)?;
         self.outcome_of(counted, &asked.acting)
     }
@@ -201,26 +201,35 @@ impl GovernedPlace {
 
     /// What they say of a request, without what they choose for it.
     fn decide(&self, asked: &Asked<'_>) -> Decision<'_> {
-        let acting = self.policies.decide(&asked.acting);
+        let (acting, authenticated) = (self.policies.decide(&asked.acting), self.of_authenticated(asked));
         // Whether somebody may act as another is not looked at again.
-        let counted = match (&asked.authenticated, &asked.counted) {
-            (None, Some(counted)) => self.policies.decide(counted).verdict,
+        let counted = match (authenticated, &asked.counted) {
+            (None, Counted::Less(counted)) => self.policies.decide(counted).verdict,
             _ => acting.verdict,
         };
-        Decision { verdict: self.strictest(acting.verdict, counted, asked), ..acting }
+        Decision { verdict: strictest(acting.verdict, authenticated, counted), ..acting }
     }
 
-    /// What they say of whoever counts for the schema of a request, and for its line in the access log. Where nobody
-    /// counts yet it is nothing: it passes the schema of all, if there is one, and its line is as any other.
+    /// What they say of the one who authenticated, where they ask to be another.
+    fn of_authenticated(&self, asked: &Asked<'_>) -> Option<Verdict<'_>> {
+        asked.authenticated.as_ref().map(|own| self.policies.decide(own).verdict)
+    }
+
+    /// What they say of whoever counts for the schema of a request, and for its line in the access log, by what they
+    /// say of whom it acts as, and of the one who authenticated if that is another. Where nobody counts yet it is
+    /// nothing: it passes the schema of all, if there is one, and its line is as any other.
     fn counted<'a>(
         &'a self,
-        acting: Verdict<'a>,
-        asked: &Asked<'_>,
+        (acting, authenticated): (Verdict<'a>, Option<Verdict<'a>>),
+        counted: &Counted<DispatchAttributes<'_>>,
         may_act: impl FnOnce() -> Option<bool>,
     ) -> Verdict<'a> {
-        let Some(counted) = &asked.counted else { return acting };
-        let counted = self.policies.decide(counted).verdict;
-        if asked.authenticated.is_none() || given_by(counted) == given_by(acting) {
+        let counted = match (counted, authenticated) {
+            (Counted::Acting, _) | (Counted::Authenticated, None) => return acting,
+            (Counted::Authenticated, Some(authenticated)) => authenticated,
+            (Counted::Less(user), _) => self.policies.decide(user).verdict,
+        };
+        if authenticated.is_none() || given_by(counted) == given_by(acting) {
             return counted;
         }
         match may_act() {
@@ -230,15 +239,6 @@ impl GovernedPlace {
             None if is_refusal(&counted) => Verdict::Ungoverned,
             Some(false) | None => counted,
         }
-    }
-
-    /// Of what they say the first that refuses a request: of whom it acts as, of the one who authenticated where that
-    /// one is denied, and of whoever counts for what they choose.
-    fn strictest<'a>(&'a self, acting: Verdict<'a>, counted: Verdict<'a>, asked: &Asked<'_>) -> Verdict<'a> {
-        let authenticated = asked.authenticated.as_ref().map(|own| self.policies.decide(own).verdict);
-        let denied = authenticated.filter(|verdict| matches!(verdict, Verdict::Taken { .. }));
-        let verdicts = [Some(acting), denied, Some(counted)];
-        verdicts.into_iter().flatten().find(is_refusal).unwrap_or(acting)
     }
 
     fn passed<'a>(
@@ -293,6 +293,14 @@ impl GovernedPlace {
             None => format!("{}: {what}", self.object),
         });
     }
+}
+
+/// Of what policies say the first that refuses a request: of whom it acts as, of the one who authenticated where that
+/// one is denied, and of whoever counts for what they choose.
+fn strictest<'a>(acting: Verdict<'a>, authenticated: Option<Verdict<'a>>, counted: Verdict<'a>) -> Verdict<'a> {
+    let denied = authenticated.filter(|verdict| matches!(verdict, Verdict::Taken { .. }));
+    let verdicts = [Some(acting), denied, Some(counted)];
+    verdicts.into_iter().flatten().find(is_refusal).unwrap_or(acting)
 }
 
 /// Whether a request does not go on by this.

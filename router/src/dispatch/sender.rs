@@ -31,15 +31,36 @@ pub(crate) struct Sender {
     pub(crate) acting: PolicyUser,
     /// The one who authenticated, where they ask to be another: what they are denied they are denied as anybody.
     pub(crate) authenticated: Option<PolicyUser>,
-    /// By whom its schema, and its line in the access log, are chosen unless it is known that they may act as above;
-    /// `None` where that is as whom it acts in any case.
-    pub(crate) counted: Option<PolicyUser>,
+    /// By whom its schema, and its line in the access log, are chosen.
+    pub(crate) counted: Counted<PolicyUser>,
+}
+
+/// By whom policies choose something for a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Counted<User> {
+    /// As whom it acts.
+    Acting,
+    /// The one who authenticated, unless it is known that they may act as they do.
+    Authenticated,
+    /// The same, of whom less counts than is said.
+    Less(User),
+}
+
+impl<User> Counted<User> {
+    /// The same, of the user as somebody sees them.
+    pub(super) fn seen_as<'a, Seen>(&'a self, see: impl FnOnce(&'a User) -> Seen) -> Counted<Seen> {
+        match self {
+            Self::Acting => Counted::Acting,
+            Self::Authenticated => Counted::Authenticated,
+            Self::Less(user) => Counted::Less(see(user)),
+        }
+    }
 }
 
 impl Sender {
     /// Of whom nothing but this has to be known: the one person who owns the endpoint, whomever they ask to be.
     pub(crate) fn alone(acting: PolicyUser) -> Self {
-        Self { acting, authenticated: None, counted: None }
+        Self { acting, authenticated: None, counted: Counted::Acting }
     }
 }
 
@@ -50,6 +71,6 @@ pub(crate) struct Asked<'a> {
     pub(crate) acting: DispatchAttributes<'a>,
     /// As [`Sender::authenticated`].
     pub(crate) authenticated: Option<DispatchAttributes<'a>>,
-    /// As [`Sender::counted`]; `None` also where the policies choose nothing for it.
-    pub(crate) counted: Option<DispatchAttributes<'a>>,
+    /// As whom it acts, also where the policies choose nothing for it.
+    pub(crate) counted: Counted<DispatchAttributes<'a>>,
 }

@@ -83,8 +83,7 @@ fn decision(source: RequestSource, refusal: Option<&Refusal>, asked: &AskedClust
 
 /// The resource that a request asks for, as kubectl names it; `None` where no member serves it.
 pub(super) fn served_resource(info: &RequestInfo, union: &Union) -> Option<String> {
-    let resource = &info.resource()?.resource;
-    union.get(resource).map(|_| resource.group_resource().to_string())
+    union.served(info).map(|(request, _)| request.resource.group_resource().to_string())
 }
 
 /// The cluster that a request is counted at, where there is such a cluster: nobody makes series by asking for others.

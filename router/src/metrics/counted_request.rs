@@ -75,10 +75,7 @@ impl CountedRequest<'_> {
 impl<'a> CountedResource<'a> {
     /// What a request asks for, if some member serves that. Costs a look into the union.
     pub(crate) fn of(info: &RequestInfo, union: &'a Union) -> Option<Self> {
-        let request = info.resource()?;
-        let served = union.get(&request.resource)?;
-        let mut below = served.description.subresources.iter();
-        let subresource = below.find(|own| Some(&own.subresource) == request.subresource.as_ref());
+        let (request, served) = union.served(info)?;
         let scope = match (&request.name, &request.namespace) {
             (Some(_), _) => "resource",
             (None, Some(_)) => "namespace",
@@ -86,7 +83,7 @@ impl<'a> CountedResource<'a> {
         };
         Some(Self {
             resource: Cow::Borrowed(&served.resource),
-            subresource: subresource.map_or("", |own| own.subresource.as_str()).into(),
+            subresource: served.description.below(request).map_or("", |own| own.subresource.as_str()).into(),
             scope,
         })
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::sync::LazyLock;
 
-use tributary_apimachinery::{ClusterName, SYSTEM_PREFIX};
+use tributary_apimachinery::ClusterName;
 use tributary_authentication::{
     Authority, MemberRules, NotSent, Reach, UserInfo, asked_identity, identity_beyond_member, identity_elsewhere,
     identity_for,
@@ -34,6 +34,9 @@ pub(crate) struct Actor {
     groups: JudgedGroups,
     /// The same in the member whose word the user is, which has a group or more that the others are not told of.
     at_home: Option<(ClusterName, JudgedGroups)>,
+    /// The name and groups of whoever sends the request, of those by which all members know them, that count where
+    /// something is chosen that is not one member's to give; `None` where all do.
+    counted: Option<(String, Vec<String>)>,
     /// Why no member is told of it, where that is so.
     not_sent: Option<NotSent>,
 }
@@ -78,8 +81,9 @@ impl Actor {
         };
         let at_home = own.filter(|(_, own)| *own != told).and_then(|(home, own)| Some((home.clone(), own.ok()?)));
         let (groups, not_sent) = told.map_or_else(|why| (JudgedGroups::default(), Some(why)), |groups| (groups, None));
+        let counted = counted(&user.username, &groups.user, &authority);
         let hash = HASHES.hash_one((&user, &authority, &given, &groups, &at_home, &not_sent));
-        Self { hash, user, authority, given, groups, at_home, not_sent }
+        Self { hash, user, authority, given, groups, at_home, counted, not_sent }
     }
 
     /// Whether it is this user, who asks to be nobody else.
@@ -146,19 +150,11 @@ impl Actor {
     /// them: of a cluster's own, or of the merged view (`None`). To the policies of the member that alone vouches for
     /// them they are who it says: what those choose is that member's own. `None` where they count as all members [know
     /// them](Self::judged).
-    pub(super) fn counted_at(&self, place: Option<&ClusterName>) -> Option<(String, Vec<String>)> {
-        let is_of_member = match &self.authority.reach {
-            Reach::Member(home) if place == Some(home) => return None,
-            Reach::Member(_) => true,
-            Reach::Everywhere | Reach::EverywhereFrom(_) => false,
-        };
-        let User { name: known, groups } = self.judged(Whom::User);
-        let (name, _) = identity_beyond_member(&self.user, &self.authority);
-        let counts = |group: &&String| !is_of_member || group.starts_with(SYSTEM_PREFIX);
-        if name == known && groups.iter().all(|group| counts(&group)) {
-            return None;
+    pub(super) fn counted_at(&self, place: Option<&ClusterName>) -> Option<&(String, Vec<String>)> {
+        match &self.authority.reach {
+            Reach::Member(home) if place == Some(home) => None,
+            _ => self.counted.as_ref(),
         }
-        Some((name.to_owned(), groups.iter().filter(counts).cloned().collect()))
     }
 
     /// Whether it is this member's word: such a member may know of groups that the others are not told of.
@@ -204,7 +200,8 @@ impl Actor {
         let users = std::iter::once(&self.user).chain(&self.given);
         let judged = std::iter::once(&self.groups).chain(self.at_home.iter().map(|(_, groups)| groups));
         let judged = judged.flat_map(|groups| groups.user.iter().chain(&groups.acting));
-        users.flat_map(texts).chain(judged).map(String::len).sum()
+        let counted = self.counted.iter().flat_map(|(name, groups)| std::iter::once(name).chain(groups));
+        users.flat_map(texts).chain(judged).chain(counted).map(String::len).sum()
     }
 }
 
@@ -212,6 +209,14 @@ impl Hash for Actor {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.hash);
     }
+}
+
+/// What of a name, and of the groups by which all members judge it, counts [beyond the member](identity_beyond_member)
+/// that alone vouches for it; `None` where all does.
+fn counted(name: &str, groups: &[String], authority: &Authority) -> Option<(String, Vec<String>)> {
+    let known = UserInfo { username: name.to_owned(), groups: groups.to_vec(), ..UserInfo::default() };
+    let (counted, of_groups) = identity_beyond_member(&known, authority);
+    (counted != known.username || *of_groups != *known.groups).then(|| (counted.to_owned(), of_groups.to_vec()))
 }
 
 /// The groups by which a member judges somebody whom it is told of: it adds its own, as kube-apiserver's filter does.
@@ -368,8 +373,9 @@ mod tests {
                 Some((account, &["system:x", "system:authenticated"])),
             ),
         ] {
-            let counted =
-                |place: Option<&ClusterName>, given| actor(who.clone(), reach.clone(), given).counted_at(place);
+            let counted = |place: Option<&ClusterName>, given| {
+                actor(who.clone(), reach.clone(), given).counted_at(place).cloned()
+            };
             let of_merged = of_merged.map(|(name, groups)| (name.to_owned(), strings(groups)));
             let of_eu = if reach == Reach::Member(eu.clone()) { None } else { of_merged.clone() };
             for given in [None, Some(user("bob", &[]))] {

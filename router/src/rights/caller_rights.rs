@@ -20,7 +20,7 @@ use super::needed::Needed;
 use super::remembered_actor::RememberedActor;
 use super::reviews::{ASKED_TOGETHER, Question, WAITED_MAX};
 use crate::authenticated::StillKnown;
-use crate::dispatch::{PolicyUser, Sender};
+use crate::dispatch::{Counted, PolicyUser, Sender};
 use crate::flow::fair_share::Exceeded;
 use crate::limits::IMPERSONATED_VALUES;
 use crate::stream_over::StreamOver;
@@ -218,8 +218,11 @@ impl CallerRights {
         let seen_as = |User { name, groups }: User<'_>| PolicyUser { name: name.to_owned(), groups: groups.to_vec() };
         let acting = seen_as(self.actor.judged(Whom::Acting));
         let authenticated = self.actor.given().map(|_| seen_as(self.actor.judged(Whom::User)));
-        let counted = self.actor.counted_at(place).map(|(name, groups)| PolicyUser { name, groups });
-        let counted = counted.or_else(|| authenticated.clone());
+        let counted = match self.actor.counted_at(place) {
+            Some((name, groups)) => Counted::Less(PolicyUser { name: name.clone(), groups: groups.clone() }),
+            None if authenticated.is_some() => Counted::Authenticated,
+            None => Counted::Acting,
+        };
         Sender { acting, authenticated, counted }
     }
 

@@ -89,17 +89,17 @@ impl MirroredClusters {
         }
     }
 
-    /// What keeps us from knowing what users may do in a cluster. `is_frozen`: it is not asked.
-    fn obstacle_of(&self, cluster: &ClusterName, known: &KnownRights, is_frozen: bool) -> Option<Obstacle> {
+    /// What keeps us from knowing what users may do in a cluster.
+    fn obstacle_of(&self, cluster: &ClusterName, known: &KnownRights) -> Option<Obstacle> {
         let member = self.by_name.get(cluster)?;
         let kinds = RbacKind::ALL.into_iter().map(RbacKind::resource);
         let states: Vec<_> = kinds.zip(member.cachers.iter().map(|cacher| cacher.state())).collect();
-        Obstacle::of(&states, known.state.holds(Instant::now()), &known.decider, is_frozen)
+        Obstacle::of(&states, known.state.holds(Instant::now()), &known.decider, known.is_frozen)
     }
 
     /// Says in the log what keeps us from knowing it, where that is news.
-    fn tell_obstacle(&mut self, cluster: &ClusterName, known: &KnownRights, is_frozen: bool) {
-        let Some(obstacle) = self.obstacle_of(cluster, known, is_frozen).filter(Obstacle::is_trouble) else {
+    fn tell_obstacle(&mut self, cluster: &ClusterName, known: &KnownRights) {
+        let Some(obstacle) = self.obstacle_of(cluster, known).filter(Obstacle::is_trouble) else {
             self.obstacles.remove(cluster);
             return;
         };
@@ -268,7 +268,7 @@ impl RightsMirror {
     /// What keeps us from knowing what users may do in a cluster; `None` where nothing does.
     pub(crate) fn obstacle_of(&self, cluster: &ClusterName) -> Option<String> {
         let known = self.mirrors.load().by_name.get(cluster).cloned()?;
-        let obstacle = self.members.lock().obstacle_of(cluster, &known, self.reviews.is_frozen(cluster));
+        let obstacle = self.members.lock().obstacle_of(cluster, &known);
         let too_many = || self.compiled.now().names_too_many(cluster).then_some(Obstacle::TooManySubjects);
         obstacle.or_else(too_many).map(|obstacle| obstacle.to_string())
     }
@@ -360,10 +360,10 @@ impl RightsMirror {
         }
         let state = |(name, cluster): (&ClusterName, &Arc<Cluster>)| match is_live(cluster) {
             true => KnownRights::none(MirrorState::Live),
-            false => self.known_of(members.by_name.get(name)),
+            false => self.known_of(name, members.by_name.get(name)),
         };
         let mirrors: BTreeMap<_, _> = clusters.iter().map(|it| (it.0.clone(), state(it))).collect();
-        mirrors.iter().for_each(|(name, known)| members.tell_obstacle(name, known, self.reviews.is_frozen(name)));
+        mirrors.iter().for_each(|(name, known)| members.tell_obstacle(name, known));
         members.obstacles.retain(|name, _| clusters.contains_key(name));
         self.publish(&mut members, mirrors);
     }
@@ -498,8 +498,8 @@ impl RightsMirror {
 
     fn state_changed_of(&self, members: &mut MirroredClusters, name: &ClusterName) {
         let Some(member) = members.by_name.get(name) else { return };
-        let known = self.known_of(Some(member));
-        members.tell_obstacle(name, &known, self.reviews.is_frozen(name));
+        let known = self.known_of(name, Some(member));
+        members.tell_obstacle(name, &known);
         let mut mirrors = self.mirrors.load().by_name.clone();
         mirrors.insert(name.clone(), known);
         self.publish(members, mirrors);
@@ -528,10 +528,10 @@ impl RightsMirror {
         self.compiled.note();
     }
 
-    fn known_of(&self, member: Option<&MirroredCluster>) -> KnownRights {
+    fn known_of(&self, name: &ClusterName, member: Option<&MirroredCluster>) -> KnownRights {
         let decider = member.map(|member| member.decider.clone()).unwrap_or_default();
         let confirmation = member.map(|member| Arc::clone(&member.confirmation));
-        KnownRights { state: self.state_of(member), decider, confirmation }
+        KnownRights { state: self.state_of(member), decider, confirmation, is_frozen: self.reviews.is_frozen(name) }
     }
 
     fn state_of(&self, member: Option<&MirroredCluster>) -> MirrorState {

@@ -5,11 +5,10 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
 
 use super::Fleet;
+use crate::metrics::gauges;
 use crate::report::LimitReport;
 
 /// The labels of a bound of a cluster.
@@ -62,11 +61,7 @@ impl Collector for MemberLimitMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let reports = self.reports();
         for (name, help, value) in GAUGES {
-            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-            for (labels, report) in &reports {
-                let value = i64::try_from(value(report)).unwrap_or(i64::MAX);
-                ConstGauge::new(value).encode(family.encode_family(labels)?)?;
-            }
+            gauges(&mut encoder, name, help, reports.iter().map(|(labels, report)| (labels, value(report))))?;
         }
         Ok(())
     }

@@ -6,15 +6,15 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
 use tributary_proxy::ClusterClient;
 
 use super::Views;
 use super::held_series::{CollectionLabels, NamedResourceLabels, OwnSeries, ResourcePartLabels};
 use super::relist_counts::RelistCounts;
+use crate::metrics::gauges;
 use crate::report::{CollectionReport, CollectionState, ResourceReport};
 
 /// Tells of each resource, and of each resource of each cluster, what is held.
@@ -159,19 +159,6 @@ impl Collector for HeldMetrics {
         }
         Ok(())
     }
-}
-
-fn gauges<'a, Labels: EncodeLabelSet + 'a>(
-    encoder: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
-    values: impl Iterator<Item = (&'a Labels, u64)>,
-) -> fmt::Result {
-    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-    for (labels, value) in values {
-        ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX)).encode(family.encode_family(labels)?)?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -28,12 +28,14 @@ pub(super) struct KnownRights {
     pub(super) decider: Decider,
     /// Whether what is mirrored is of now; `None` where nothing is.
     pub(super) confirmation: Option<Arc<Confirmation>>,
+    /// Whether the cluster is asked nothing.
+    pub(super) is_frozen: bool,
 }
 
 impl KnownRights {
     /// Of a cluster that is not mirrored.
     pub(super) fn none(state: MirrorState) -> Self {
-        Self { state, decider: Decider::Undecided, confirmation: None }
+        Self { state, decider: Decider::Undecided, confirmation: None, is_frozen: false }
     }
 
     /// By what it is decided at a moment what users may do in the cluster; `None` where that is not known.

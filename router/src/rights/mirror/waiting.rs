@@ -54,9 +54,7 @@ impl RightsMirror {
     /// Whether it is known what users may do in a cluster, or that it is not for want of time alone.
     fn is_found(&self, cluster: &ClusterName) -> bool {
         let Some(known) = self.mirrors.load().by_name.get(cluster).cloned() else { return false };
-        let is_frozen = self.reviews.is_frozen(cluster);
-        let obstacle =
-            self.members.lock().obstacle_of(cluster, &known, is_frozen).map(|obstacle| obstacle.is_trouble());
+        let obstacle = self.members.lock().obstacle_of(cluster, &known).map(|obstacle| obstacle.is_trouble());
         // One that answers everything itself has no obstacle, and nothing of it is ever read.
         obstacle.unwrap_or_else(|| self.decides(cluster).is_some())
     }
