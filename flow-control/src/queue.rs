@@ -27,98 +27,99 @@ pub(crate) struct Waiter<W> {
 /// Those that wait, the next one first.
 #[derive(Debug)]
 pub(crate) struct Queue<W> {
-    places: VecDeque<Place<W>>,
+    queued: VecDeque<Queued<W>>,
     /// The round after the one that was served last.
     next_round: u64,
     /// The same of those who share a flow, by its turn: of flows that wait.
     next_within: HashMap<u64, u64>,
 }
 
+/// One that waits, and when it is its turn.
 #[derive(Debug)]
-struct Place<W> {
-    /// The round of flows in which it is the place's turn.
+struct Queued<W> {
+    /// The round of flows in which it is its turn.
     round: u64,
-    /// The round of those who share the flow in which it is the waiter's.
+    /// The same of those who share its flow.
     within: u64,
     waiter: Waiter<W>,
 }
 
 impl<W> Default for Queue<W> {
     fn default() -> Self {
-        Self { places: VecDeque::new(), next_round: 0, next_within: HashMap::new() }
+        Self { queued: VecDeque::new(), next_round: 0, next_within: HashMap::new() }
     }
 }
 
 impl<W> Queue<W> {
     /// How many wait.
     pub(crate) fn len(&self) -> usize {
-        self.places.len()
+        self.queued.len()
     }
 
     /// Whether nobody waits.
     pub(crate) fn is_empty(&self) -> bool {
-        self.places.is_empty()
+        self.queued.is_empty()
     }
 
     /// Whether one waits that has the turn of this flow.
     pub(crate) fn has(&self, flow: Flow) -> bool {
-        self.places.iter().any(|place| place.waiter.flow.takes_turn_of(flow))
+        self.queued.iter().any(|one| one.waiter.flow.takes_turn_of(flow))
     }
 
     /// How many wait that count for the queue's length where one of this flow comes: its own, and those of flows that
     /// nobody shares. Of a flow that many share the queue may be long: what all of them hold is bounded with all that
     /// waits.
     pub(crate) fn length_for(&self, flow: Flow) -> usize {
-        let counts = |place: &&Place<W>| place.waiter.flow == flow || !place.waiter.flow.is_shared();
-        self.places.iter().filter(counts).count()
+        let counts = |one: &&Queued<W>| one.waiter.flow == flow || !one.waiter.flow.is_shared();
+        self.queued.iter().filter(counts).count()
     }
 
     /// The next one.
     pub(crate) fn first(&self) -> Option<&Waiter<W>> {
-        self.places.front().map(|place| &place.waiter)
+        self.queued.front().map(|one| &one.waiter)
     }
 
     /// Has one wait. Nobody comes before the first. Cost: the length of the queue.
     pub(crate) fn push(&mut self, waiter: Waiter<W>) {
         let flow = waiter.flow;
-        let of_flow = |place: &&Place<W>| place.waiter.flow.takes_turn_of(flow);
-        let own = |place: &&Place<W>| place.waiter.flow == flow;
-        let places = &self.places;
-        let first = places.front().map(|place| place.round);
-        let last = places.iter().rev().find(of_flow).map(|place| place.round + 1);
+        let of_flow = |one: &&Queued<W>| one.waiter.flow.takes_turn_of(flow);
+        let own = |one: &&Queued<W>| one.waiter.flow == flow;
+        let queued = &self.queued;
+        let first = queued.front().map(|one| one.round);
+        let last = queued.iter().rev().find(of_flow).map(|one| one.round + 1);
         let round = self.next_round.max(first.unwrap_or(0)).max(last.unwrap_or(0));
         let next = self.next_within.get(&flow.turn()).copied();
-        let first = places.iter().find(of_flow).map(|place| place.within);
-        let last = places.iter().rev().find(own).map(|place| place.within + 1);
+        let first = queued.iter().find(of_flow).map(|one| one.within);
+        let last = queued.iter().rev().find(own).map(|one| one.within + 1);
         let within = [next, first, last].into_iter().flatten().max().unwrap_or(0);
-        let at = places.partition_point(|place| place.round <= round);
-        self.places.insert(at, Place { round, within, waiter });
+        let at = queued.partition_point(|one| one.round <= round);
+        self.queued.insert(at, Queued { round, within, waiter });
         self.advance_within_flow(at);
     }
 
     /// Has the last one of a flow change places with those of its flow whose turn is later than its own: the places are
     /// the flow's.
     fn advance_within_flow(&mut self, last: usize) {
-        let (flow, within) = (self.places[last].waiter.flow, self.places[last].within);
+        let (flow, within) = (self.queued[last].waiter.flow, self.queued[last].within);
         let mut at = last;
         for before in (0..last).rev() {
-            let place = &self.places[before];
-            if !place.waiter.flow.takes_turn_of(flow) {
+            let one = &self.queued[before];
+            if !one.waiter.flow.takes_turn_of(flow) {
                 continue;
             }
-            if place.within <= within {
+            if one.within <= within {
                 break;
             }
-            let rounds = (place.round, self.places[at].round);
-            self.places.swap(before, at);
-            (self.places[before].round, self.places[at].round) = rounds;
+            let rounds = (one.round, self.queued[at].round);
+            self.queued.swap(before, at);
+            (self.queued[before].round, self.queued[at].round) = rounds;
             at = before;
         }
     }
 
     /// Takes the next one. Cost: the length of the queue, where its flow is shared.
     pub(crate) fn pop(&mut self) -> Option<Waiter<W>> {
-        let Place { round, within, waiter } = self.places.pop_front()?;
+        let Queued { round, within, waiter } = self.queued.pop_front()?;
         self.next_round = round + 1;
         if waiter.flow.is_shared() {
             self.next_within.insert(waiter.flow.turn(), within + 1);
@@ -129,8 +130,8 @@ impl<W> Queue<W> {
 
     /// Takes one out, and says whether it was the first. Cost: the length of the queue.
     pub(crate) fn remove(&mut self, ticket: u64) -> Option<(Waiter<W>, bool)> {
-        let at = self.places.iter().position(|place| place.waiter.ticket == ticket)?;
-        let waiter = self.places.remove(at)?.waiter;
+        let at = self.queued.iter().position(|one| one.waiter.ticket == ticket)?;
+        let waiter = self.queued.remove(at)?.waiter;
         if waiter.flow.is_shared() {
             self.forget_unless_it_waits(waiter.flow);
         }

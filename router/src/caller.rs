@@ -16,10 +16,10 @@ use tributary_apimachinery::{ClusterName, RequestInfo, Verb, or_never};
 use crate::answer_room::AnswerRoom;
 use crate::authenticated::AuthenticatedUntil;
 use crate::awaited::Awaited;
-use crate::counted_clusters::{CountedClusters, HeldOfSchema};
-use crate::dispatch::{DeniedClusters, Dispatched, PolicyUser, Sender};
+use crate::dispatch::{DeniedClusters, Dispatched, PolicySender, PolicyUser};
 use crate::flow::holder::Holder;
 use crate::own_credential::OwnCredential;
+use crate::places_at_clusters::{HeldOfSchema, PlacesAtClusters};
 use crate::refusal::{Refusal, RequestRefusal};
 use crate::request_trace::{BegunStage, RequestTrace};
 use crate::rights::{self, Actor, CallerRights, RememberedActor, RightsMirror, SentRequest, given_user};
@@ -203,20 +203,20 @@ impl Caller {
     ///
     /// # Errors
     /// 400 for headers that are no text.
-    pub(crate) fn sender(&self, user: &User, info: &RequestInfo) -> Result<Sender, Refusal> {
+    pub(crate) fn sender(&self, user: &User, info: &RequestInfo) -> Result<PolicySender, Refusal> {
         match &self.who {
             Who::Owner(_) => {
                 let (name, groups) = self.acts_as(user)?;
-                Ok(Sender::alone(PolicyUser { name, groups }))
+                Ok(PolicySender::alone(PolicyUser { name, groups }))
             }
             Who::User(rights) => Ok(rights.sender(info.cluster.as_ref())),
         }
     }
 
     /// What the request holds at clusters, where its schema counts by cluster.
-    pub(crate) fn counted_clusters(&self) -> Option<&CountedClusters> {
+    pub(crate) fn places_at_clusters(&self) -> Option<&PlacesAtClusters> {
         match &**self.admitted.get()? {
-            HeldOfSchema::AtClusters(counted) => Some(counted.as_ref()),
+            HeldOfSchema::AtClusters(places) => Some(places.as_ref()),
             HeldOfSchema::Whole { .. } => None,
         }
     }
@@ -227,8 +227,8 @@ impl Caller {
     ///
     /// # Errors
     /// 429.
-    pub(crate) fn place_at(&self, cluster: &ClusterName) -> Result<Option<Arc<AdmittedRequest>>, Refusal> {
-        self.counted_clusters().map_or(Ok(None), |counted| counted.admit(cluster))
+    pub(crate) fn admit_at(&self, cluster: &ClusterName) -> Result<Option<Arc<AdmittedRequest>>, Refusal> {
+        self.places_at_clusters().map_or(Ok(None), |places| places.admit(cluster))
     }
 
     /// The places of the request at all of these clusters, where its schema counts by cluster: to be kept for as long
@@ -236,11 +236,11 @@ impl Caller {
     ///
     /// # Errors
     /// 429 of the first that lets in no more; then nothing is taken at any.
-    pub(crate) fn places_at<'a>(
+    pub(crate) fn admit_at_all<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
     ) -> Result<Vec<Arc<AdmittedRequest>>, Refusal> {
-        self.counted_clusters().map_or(Ok(Vec::new()), |counted| counted.admit_at_all(clusters))
+        self.places_at_clusters().map_or(Ok(Vec::new()), |places| places.admit_at_all(clusters))
     }
 
     /// Has the request spend what is spent for good of its schema at all of these clusters, before it is sent to the
@@ -248,11 +248,11 @@ impl Caller {
     ///
     /// # Errors
     /// 429 of the first that lets in no more; then nothing is spent at any.
-    pub(crate) fn spend_at<'a>(
+    pub(crate) fn spend_at_all<'a>(
         &self,
         clusters: impl IntoIterator<Item = &'a ClusterName>,
     ) -> Result<Vec<Arc<AdmittedRequest>>, Refusal> {
-        self.counted_clusters().map_or(Ok(Vec::new()), |counted| counted.spend_at_all(clusters))
+        self.places_at_clusters().map_or(Ok(Vec::new()), |places| places.spend_at_all(clusters))
     }
 
     /// Has the request count before clusters are asked where its object is, or what it refers to: that is its own
@@ -261,7 +261,7 @@ impl Caller {
     /// # Errors
     /// 429; then nobody is to be asked.
     pub(crate) fn admit_lookup(&self) -> Result<(), Refusal> {
-        self.counted_clusters().map_or(Ok(()), CountedClusters::admit_lookup)
+        self.places_at_clusters().map_or(Ok(()), PlacesAtClusters::admit_lookup)
     }
 
     /// How many bytes of texts say who sends the request, and whom they ask to be; none of the one person, of whom

@@ -2,7 +2,7 @@
 //!
 //! Requests of the merged view pass the schemas of the merged view, whoever answers them: reads from memory, too. Those
 //! for a cluster's own view pass the schemas of that cluster. A schema of the merged view that counts by cluster is
-//! passed where a request is sent to one, or has clusters asked where its object is (`counted_clusters.rs`).
+//! passed where a request is sent to one, or has clusters asked where its object is (`places_at_clusters.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -21,12 +21,12 @@ use tributary_flow_control::{
 };
 
 use crate::caller::{Caller, User};
-use crate::counted_clusters::{CountedClusters, HeldOfSchema, LimitedSender, kept_by_tunnel};
 use crate::discovery::Union;
 use crate::dispatch::SchemaName;
 use crate::flow::holder::Holder;
 use crate::health;
 use crate::metrics::gauges;
+use crate::places_at_clusters::{HeldOfSchema, LimitedSender, PlacesAtClusters, kept_by_tunnel};
 use crate::received::Received;
 use crate::refusal::{LimitRefusal, Refusal};
 
@@ -284,8 +284,8 @@ impl PassedSchema {
         is_sent: bool,
     ) {
         let (is_served, sender) = (is_served(info, union), sender(user, caller));
-        let counted = CountedClusters::new(&self.schema, (info, is_served), sender, (may_switch, !is_sent));
-        let _is_first = caller.admitted.set(Arc::new(HeldOfSchema::AtClusters(Box::new(counted))));
+        let places = PlacesAtClusters::new(&self.schema, (info, is_served), sender, (may_switch, !is_sent));
+        let _is_first = caller.admitted.set(Arc::new(HeldOfSchema::AtClusters(Box::new(places))));
     }
 }
 

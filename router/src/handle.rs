@@ -17,11 +17,11 @@ use crate::admission::{self, Admitted};
 use crate::body::{self, Body};
 use crate::caller::Caller;
 use crate::configuration::ConfigurationSnapshot;
-use crate::counted_clusters::CountedClusters;
 use crate::discovery::DiscoveryPath;
 use crate::dispatch::{Dispatched, SchemaName};
 use crate::metrics::{ClientClass, Decision, RequestSource};
 use crate::negotiate::Preferences;
+use crate::places_at_clusters::PlacesAtClusters;
 use crate::plan::{Plan, plan};
 use crate::received::Received;
 use crate::refusal::{ClusterRefusal, Refusal};
@@ -188,7 +188,7 @@ impl Router {
             };
             let is_of_schema = answered.as_ref().is_err_and(Refusal::is_of_schema);
             let answered = match sent_nowhere(&caller).filter(|_| held.is_none() && !is_of_schema) {
-                Some(counted) => counted_nowhere(counted, answered),
+                Some(places) => counted_nowhere(places, answered),
                 None => answered,
             };
             match held {
@@ -346,8 +346,8 @@ fn is_sent_to_members(planned: &Result<Plan<'_>, Refusal>) -> bool {
 
 /// What counts by cluster, and was let in at none: it was refused before anything was sent, since nobody has what it is
 /// for, for example. `None` of every other request.
-fn sent_nowhere(caller: &Caller) -> Option<&CountedClusters> {
-    caller.counted_clusters().filter(|counted| counted.is_nowhere())
+fn sent_nowhere(caller: &Caller) -> Option<&PlacesAtClusters> {
+    caller.places_at_clusters().filter(|places| places.is_nowhere())
 }
 
 /// An answer for which nothing was sent: it counts with all that is answered without a cluster, until it is over.
@@ -355,10 +355,10 @@ fn sent_nowhere(caller: &Caller) -> Option<&CountedClusters> {
 /// # Errors
 /// 429; those of the answer.
 fn counted_nowhere(
-    counted: &CountedClusters,
+    places: &PlacesAtClusters,
     answered: Result<Response<Body>, Refusal>,
 ) -> Result<Response<Body>, Refusal> {
-    let held = Permit::keeping(counted.admit_nowhere()?);
+    let held = Permit::keeping(places.admit_nowhere()?);
     answered.map(|answer| answer.map(|body| body::holding(body, held)))
 }
 

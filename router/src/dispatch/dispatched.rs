@@ -9,8 +9,8 @@ use tributary_authorization::ResourceAttributes;
 use tributary_policy::{Action, DispatchAttributes, DispatchTarget, Outcome, dispatched_verb};
 use tributary_proxy::EndpointSubset;
 
-use super::places::{Dispatch, DispatchGate, GovernedPlace};
-use super::sender::{Asked, Counted, PolicyUser, Sender};
+use super::places::{CompiledPolicies, Dispatch, DispatchGate};
+use super::sender::{Asked, Counted, PolicySender, PolicyUser};
 use crate::refusal::{PolicyRefusal, Refusal};
 use crate::request_trace::RequestTrace;
 
@@ -20,7 +20,7 @@ pub(crate) struct Dispatched {
     gate: Arc<DispatchGate>,
     /// The policies when the request came; what is sent for it goes by them.
     dispatch: Option<Arc<Dispatch>>,
-    sender: Sender,
+    sender: PolicySender,
     user_agent: String,
     info: RequestInfo,
     schema: SchemaName,
@@ -91,7 +91,7 @@ impl Dispatched {
         gate: &Arc<DispatchGate>,
         dispatch: Option<Arc<Dispatch>>,
         info: &RequestInfo,
-        (sender, user_agent): (Sender, &str),
+        (sender, user_agent): (PolicySender, &str),
         may_act: impl FnOnce() -> Option<bool>,
         trace: Option<&RequestTrace>,
     ) -> Result<Arc<Self>, Refusal> {
@@ -122,7 +122,7 @@ impl Dispatched {
 
     /// The request as policies look at it that choose nothing for it: those of each cluster that it is sent to.
     fn asked(&self) -> Asked<'_> {
-        let Sender { acting, authenticated, .. } = &self.sender;
+        let PolicySender { acting, authenticated, .. } = &self.sender;
         let authenticated = authenticated.as_ref().map(|user| self.seen_as(user));
         Asked { acting: self.seen_as(acting), authenticated, counted: Counted::Acting }
     }
@@ -216,7 +216,7 @@ impl Dispatched {
         let Some(dispatch) = self.gate.current() else { return true };
         let further = if self.info.cluster.is_none() { dispatch.cluster(cluster) } else { None };
         let lets =
-            |place: Option<&GovernedPlace>, asked: &Asked<'_>| place.is_none_or(|place| place.judge(asked).is_ok());
+            |place: Option<&CompiledPolicies>, asked: &Asked<'_>| place.is_none_or(|place| place.judge(asked).is_ok());
         dispatch.frozen(cluster).is_none()
             && lets(dispatch.place(&self.info), &self.asked_where_it_came_in())
             && lets(further, &self.asked())

@@ -58,13 +58,13 @@ impl PlacePolicies {
 /// The policies in force.
 #[derive(Debug)]
 pub(crate) struct Dispatch {
-    merged: Option<GovernedPlace>,
-    clusters: BTreeMap<ClusterName, GovernedPlace>,
+    merged: Option<CompiledPolicies>,
+    clusters: BTreeMap<ClusterName, CompiledPolicies>,
 }
 
 /// The policies of one place, compiled.
 #[derive(Debug)]
-pub(crate) struct GovernedPlace {
+pub(crate) struct CompiledPolicies {
     /// `UpstreamCluster "eu"`
     object: Arc<str>,
     policies: DispatchPolicies,
@@ -86,17 +86,17 @@ struct PolicyCounters {
 
 impl Dispatch {
     /// Those of the merged view, if it has some.
-    pub(crate) fn merged(&self) -> Option<&GovernedPlace> {
+    pub(crate) fn merged(&self) -> Option<&CompiledPolicies> {
         self.merged.as_ref()
     }
 
     /// Those of a cluster, if it has some.
-    pub(crate) fn cluster(&self, name: &ClusterName) -> Option<&GovernedPlace> {
+    pub(crate) fn cluster(&self, name: &ClusterName) -> Option<&CompiledPolicies> {
         self.clusters.get(name)
     }
 
     /// Those of the place where a request comes in, if it has some.
-    pub(crate) fn place(&self, info: &RequestInfo) -> Option<&GovernedPlace> {
+    pub(crate) fn place(&self, info: &RequestInfo) -> Option<&CompiledPolicies> {
         match &info.cluster {
             Some(cluster) => self.cluster(cluster),
             None => self.merged(),
@@ -110,7 +110,7 @@ impl Dispatch {
     }
 }
 
-impl GovernedPlace {
+impl CompiledPolicies {
     fn new(object: String, settings: PlacePolicies, counted: &Family<PolicyLabels, Counter>) -> Self {
         let counter = |policy: String, decision| {
             counted.get_or_create(&PolicyLabels { object: label(&object), policy, decision }).clone()
@@ -378,7 +378,7 @@ impl DispatchGate {
         }
         self.forget(MERGED_OBJECT, &known.merged, &settings.merged);
         let place = |object: String, settings: &PlacePolicies| {
-            (!settings.says_nothing()).then(|| GovernedPlace::new(object, settings.clone(), &self.counted))
+            (!settings.says_nothing()).then(|| CompiledPolicies::new(object, settings.clone(), &self.counted))
         };
         let merged = place(MERGED_OBJECT.to_owned(), &settings.merged);
         let clusters = settings.clusters.iter();

@@ -26,7 +26,7 @@ pub(crate) struct PolicyUser {
 
 /// Who sends a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Sender {
+pub(crate) struct PolicySender {
     /// As whom it acts.
     pub(crate) acting: PolicyUser,
     /// The one who authenticated, where they ask to be another: what they are denied they are denied as anybody.
@@ -57,14 +57,14 @@ impl<User> Counted<User> {
     }
 }
 
-impl Sender {
+impl PolicySender {
     /// Of whom nothing but this has to be known: the one person who owns the endpoint, whomever they ask to be.
     pub(crate) fn alone(acting: PolicyUser) -> Self {
         Self { acting, authenticated: None, counted: Counted::Acting }
     }
 }
 
-/// A request as policies look at it: as each of the users that its [`Sender`] is.
+/// A request as policies look at it: as each of the users that its [`PolicySender`] is.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked<'a> {
     /// As [`Sender::acting`].

@@ -114,7 +114,7 @@ async fn of_clusters(
     let (mut said, _rooms): (Vec<ReviewResult>, Vec<ReviewRoom>) = {
         let clusters: Vec<_> = request.serving().filter_map(|name| request.cluster(name)).collect();
         let in_reach = clusters.iter().filter(|cluster| cluster.out_of_reach().is_none());
-        let _spent = caller.spend_at(in_reach.map(|cluster| cluster.name()))?;
+        let _spent = caller.spend_at_all(in_reach.map(|cluster| cluster.name()))?;
         let ask = |cluster| ask(cluster, request, held.with_body(body.clone(), "application/json"));
         let asked: Vec<_> = clusters.iter().map(ask).collect();
         stream::iter(asked).buffered(ASKED_AT_ONCE).unzip().await

@@ -14,7 +14,7 @@ use super::lasting::Lasting;
 use super::not_let::unless_not_let;
 use crate::body::{self, Body};
 use crate::caller::Caller;
-use crate::counted_clusters::kept_by_tunnel;
+use crate::places_at_clusters::kept_by_tunnel;
 use crate::refusal::{MemberRefusal, Refusal, RequestRefusal};
 use crate::request_trace::BegunStage;
 use crate::rights::SentRequest;
@@ -188,10 +188,10 @@ fn let_in(
     caller: &Caller,
     request: &mut Request<Body>,
 ) -> Result<Option<Arc<AdmittedRequest>>, Refusal> {
-    let Some(counted) = caller.counted_clusters() else { return Ok(None) };
-    let admitted = counted.admit(cluster.name())?;
+    let Some(places) = caller.places_at_clusters() else { return Ok(None) };
+    let admitted = places.admit(cluster.name())?;
     if let Some(admitted) = &admitted
-        && counted.may_switch()
+        && places.may_switch()
     {
         kept_by_tunnel(request.extensions_mut(), Arc::clone(admitted));
     }

@@ -20,7 +20,7 @@ use super::needed::Needed;
 use super::remembered_actor::RememberedActor;
 use super::reviews::{ASKED_TOGETHER, Question, WAITED_MAX};
 use crate::authenticated::StillKnown;
-use crate::dispatch::{Counted, PolicyUser, Sender};
+use crate::dispatch::{Counted, PolicySender, PolicyUser};
 use crate::flow::fair_share::Exceeded;
 use crate::limits::IMPERSONATED_VALUES;
 use crate::stream_over::StreamOver;
@@ -214,7 +214,7 @@ impl CallerRights {
     }
 
     /// Who they are to the policies of a place: of a cluster's own, or of the merged view (`None`).
-    pub(crate) fn sender(&self, place: Option<&ClusterName>) -> Sender {
+    pub(crate) fn sender(&self, place: Option<&ClusterName>) -> PolicySender {
         let seen_as = |User { name, groups }: User<'_>| PolicyUser { name: name.to_owned(), groups: groups.to_vec() };
         let acting = seen_as(self.actor.judged(Whom::Acting));
         let authenticated = self.actor.given().map(|_| seen_as(self.actor.judged(Whom::User)));
@@ -223,7 +223,7 @@ impl CallerRights {
             None if authenticated.is_some() => Counted::Authenticated,
             None => Counted::Acting,
         };
-        Sender { acting, authenticated, counted }
+        PolicySender { acting, authenticated, counted }
     }
 
     /// Whose they are.

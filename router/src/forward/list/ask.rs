@@ -62,16 +62,16 @@ impl ListQuery {
     ///
     /// # Errors
     /// 429.
-    pub(super) fn place_at(&self, cluster: &Cluster) -> Result<Option<Arc<AdmittedRequest>>, Refusal> {
-        self.caller.place_at(cluster.name())
+    pub(super) fn admit_at(&self, cluster: &Cluster) -> Result<Option<Arc<AdmittedRequest>>, Refusal> {
+        self.caller.admit_at(cluster.name())
     }
 
     /// Has the request spend what is spent for good of its schema at all of these members, before the first is asked.
     ///
     /// # Errors
     /// 429; then nothing is spent.
-    pub(super) fn spend_at(&self, clusters: &[Arc<Cluster>]) -> Result<Vec<Arc<AdmittedRequest>>, Refusal> {
-        self.caller.spend_at(clusters.iter().map(|cluster| cluster.name()))
+    pub(super) fn spend_at_all(&self, clusters: &[Arc<Cluster>]) -> Result<Vec<Arc<AdmittedRequest>>, Refusal> {
+        self.caller.spend_at_all(clusters.iter().map(|cluster| cluster.name()))
     }
 
     /// Asks a member. The answer is a success.

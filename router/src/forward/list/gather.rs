@@ -154,7 +154,7 @@ impl GatheredPage {
         let first = token.as_ref().map_or("", |token| &token.cluster);
         let wanted = &clusters[clusters.partition_point(|cluster| cluster.name().as_str() < first)..];
         // Without a limit each is asked, at least whether it will answer. A page asks as many as it turns out to need.
-        let _spent = if limit == 0 { gathering.question.spend_at(wanted)? } else { Vec::new() };
+        let _spent = if limit == 0 { gathering.question.spend_at_all(wanted)? } else { Vec::new() };
         let mut waiting = wanted.iter();
         let mut asked: FuturesOrdered<BoxFuture<'_, ListResult>> = FuturesOrdered::new();
         loop {
@@ -309,7 +309,7 @@ impl Gathering<'_> {
     }
 
     async fn sound_out(&self, cluster: &Arc<Cluster>) -> Result<Willing, Refusal> {
-        let place = self.question.place_at(cluster)?;
+        let place = self.question.admit_at(cluster)?;
         Ok((MemberList::sound_out(cluster, &self.question, within(self.partial)).await?, place))
     }
 }

@@ -7,13 +7,13 @@
 //! what there is at others.
 //!
 //! A token is spent for good. So where it is known before anything is sent which clusters a request goes to, all of
-//! them let it in, or none spends anything ([`CountedClusters::spend_at_all`]). Where that shows only as it is sent,
+//! them let it in, or none spends anything ([`PlacesAtClusters::spend_at_all`]). Where that shows only as it is sent,
 //! page by page, what was sent is spent, whatever a later cluster says.
 //!
 //! Which cluster has its object may have to be asked of clusters first. Those questions are this process's own, which
 //! requests share, and count at no cluster; but nobody is to have them put as often as they like. So until a request is
 //! let in at a cluster it counts, before the first such question, with all that is answered without one
-//! ([`CountedClusters::admit_lookup`]). At no time, and in no sum, does it count twice.
+//! ([`PlacesAtClusters::admit_lookup`]). At no time, and in no sum, does it count twice.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -40,7 +40,7 @@ pub(crate) enum HeldOfSchema {
         _admitted: AdmittedRequest,
     },
     /// One at each cluster that it is sent to, which whatever is sent there holds, and not this.
-    AtClusters(Box<CountedClusters>),
+    AtClusters(Box<PlacesAtClusters>),
 }
 
 /// Who sends a request, as far as flow control looks: the one who authenticated, whomever that one asks to be.
@@ -88,7 +88,7 @@ impl<'a> LimitedSender<'a> {
 /// The places of one request at the clusters that it is sent to: one at each at any time, however often it is sent
 /// there.
 #[derive(Debug)]
-pub(crate) struct CountedClusters {
+pub(crate) struct PlacesAtClusters {
     schema: GovernedSchema,
     info: RequestInfo,
     is_served: bool,
@@ -112,7 +112,7 @@ struct Places {
     looking: Option<ProvisionalRequest>,
 }
 
-impl CountedClusters {
+impl PlacesAtClusters {
     /// None yet, of a request for what some cluster serves or none does, which may ask for its connection to be
     /// switched. `is_admitted`: it passes the schema before anything is sent for it, too.
     pub(crate) fn new(
@@ -269,12 +269,12 @@ mod tests {
         control.schema("one").unwrap().clone()
     }
 
-    fn request(schema: &GovernedSchema) -> CountedClusters {
+    fn request(schema: &GovernedSchema) -> PlacesAtClusters {
         let user = User::named("test", "ann");
         let info = RequestInfo::parse("DELETE", "/api/v1/namespaces/default/configmaps/x", None).unwrap();
         let (verifier, flow) = (&user.authority.verifier, Flow::of(&"ann"));
         let sender = LimitedSender { verifier, member: None, user: &user.info, address: None, flow };
-        CountedClusters::new(schema, (&info, true), sender, (false, false))
+        PlacesAtClusters::new(schema, (&info, true), sender, (false, false))
     }
 
     #[tokio::test(start_paused = true)]
