@@ -98,11 +98,12 @@ impl<'a> Judged<'a> {
     pub(super) fn says(&self, cluster: &ClusterName, asked: &Attributes<'_>) -> Option<bool> {
         let generation = self.generation_in(cluster);
         let question = Question::new(cluster, &self.subject(cluster)?, asked);
+        let answers = self.mirror.reviews().answers();
         let known = match self.basis {
-            Basis::Held => self.mirror.reviews().known(&question, generation),
-            Basis::Last => self.mirror.reviews().known_last(&question, generation),
-            Basis::Now(_) => self.mirror.reviews().known_now(&question, generation),
-            Basis::Asked(since) => self.mirror.reviews().known_since(&question, generation, since),
+            Basis::Held => answers.known(&question, generation),
+            Basis::Last => answers.known_last(&question, generation),
+            Basis::Now(_) => answers.known_now(&question, generation),
+            Basis::Asked(since) => answers.known_since(&question, generation, since),
         };
         if let Some(needed) = self.needed {
             let mut needed = needed.lock();

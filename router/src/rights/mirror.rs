@@ -297,7 +297,7 @@ impl RightsMirror {
     /// Has these clusters be asked nothing of what users may do there, and all others what there is to ask. What they
     /// said last holds as of clusters that do not answer.
     pub(crate) fn freeze(&self, clusters: BTreeSet<ClusterName>) {
-        let before = self.reviews.freeze(clusters.clone());
+        let before = self.reviews.answers().freeze(clusters.clone());
         if *before == clusters {
             return;
         }
@@ -531,7 +531,8 @@ impl RightsMirror {
     fn known_of(&self, name: &ClusterName, member: Option<&MirroredCluster>) -> KnownRights {
         let decider = member.map(|member| member.decider.clone()).unwrap_or_default();
         let confirmation = member.map(|member| Arc::clone(&member.confirmation));
-        KnownRights { state: self.state_of(member), decider, confirmation, is_frozen: self.reviews.is_frozen(name) }
+        let is_frozen = self.reviews.answers().is_frozen(name);
+        KnownRights { state: self.state_of(member), decider, confirmation, is_frozen }
     }
 
     fn state_of(&self, member: Option<&MirroredCluster>) -> MirrorState {

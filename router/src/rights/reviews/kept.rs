@@ -1,0 +1,143 @@
+//! The answers of clusters that are kept, in a bounded room.
+
+use std::collections::{BTreeMap, HashMap};
+
+use tributary_apimachinery::ClusterName;
+
+use super::question::Question;
+use super::said::Said;
+
+/// How much of the answers that were used last is kept at least, of all clusters together, in bytes of texts, and half
+/// of how much is kept at most. 32 MiB are 65,536 answers, of 500 users with ten namespaces each of a dozen resources.
+/// A name may have 8 KiB, and whoever asks for many such has fewer kept, not more memory taken.
+const KEPT_BYTES: usize = 32 << 20;
+
+/// As how much each answer counts at least, in bytes. 512: most have 300, and a map has room for more than it holds.
+const ANSWER_BYTES_MIN: usize = 512;
+
+/// What was said, for each cluster apart: where there is too much of it, the cluster that has the most loses what was
+/// not used for longest. So each keeps as much as all would have if they shared equally, however much is asked of
+/// another: what a cluster that is cut off said last is all that is known of it, and nobody can say it again.
+#[derive(Default)]
+pub(super) struct Kept {
+    by_cluster: BTreeMap<ClusterName, KeptOfCluster>,
+    /// The weight of the young ones of all clusters: [`KEPT_BYTES`] at most.
+    young: usize,
+    /// The same of the old ones.
+    old: usize,
+}
+
+#[derive(Default)]
+struct KeptOfCluster {
+    young: Answers,
+    old: Answers,
+}
+
+#[derive(Default)]
+struct Answers {
+    said: HashMap<Question, Said>,
+    weight: usize,
+}
+
+impl Kept {
+    /// What was said last to a question, which is used by that.
+    pub(super) fn get(&mut self, question: &Question) -> Option<Said> {
+        let of_cluster = self.by_cluster.get_mut(&question.cluster)?;
+        if let Some(said) = of_cluster.young.said.get(question) {
+            return Some(*said);
+        }
+        let (question, said) = of_cluster.old.said.remove_entry(question)?;
+        let weight = weight_of(&question);
+        of_cluster.old.weight -= weight;
+        self.old -= weight;
+        self.put(question, said);
+        Some(said)
+    }
+
+    /// Keeps what was said last.
+    pub(super) fn put(&mut self, question: Question, said: Said) {
+        let of_cluster = self.by_cluster.get_mut(&question.cluster);
+        if let Some(known) = of_cluster.and_then(|own| own.young.said.get_mut(&question)) {
+            *known = said;
+            return;
+        }
+        let weight = weight_of(&question);
+        if self.young + weight > KEPT_BYTES {
+            self.age();
+        }
+        let of_cluster = self.by_cluster.entry(question.cluster.clone()).or_default();
+        of_cluster.young.said.insert(question, said);
+        of_cluster.young.weight += weight;
+        self.young += weight;
+    }
+
+    /// Makes the young answers of the cluster that has most of them old ones, in place of those that it has. Cost: a
+    /// look at each cluster.
+    fn age(&mut self) {
+        if let Some(largest) = self.by_cluster.values_mut().max_by_key(|own| own.young.weight) {
+            self.young -= largest.young.weight;
+            self.old = self.old - largest.old.weight + largest.young.weight;
+            largest.old = std::mem::take(&mut largest.young);
+        }
+        while self.old > KEPT_BYTES {
+            let Some(largest) = self.by_cluster.values_mut().max_by_key(|own| own.old.weight) else { break };
+            self.old -= largest.old.weight;
+            largest.old = Answers::default();
+        }
+        self.by_cluster.retain(|_, own| own.young.weight + own.old.weight > 0);
+    }
+}
+
+/// As how many bytes the answer to a question counts among those that are kept.
+fn weight_of(question: &Question) -> usize {
+    question.bytes().max(ANSWER_BYTES_MIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::super::question::testing::question;
+    use super::*;
+
+    /// All questions that are kept.
+    fn kept_questions(kept: &Kept) -> Vec<&Question> {
+        kept.by_cluster.values().flat_map(|own| own.young.said.keys().chain(own.old.said.keys())).collect()
+    }
+
+    #[test]
+    fn long_questions_are_kept_in_smaller_numbers() {
+        let long = "x".repeat(8 << 10);
+        let mut kept = Kept::default();
+        for number in 0..10_000 {
+            kept.put(question("a", &format!("{number}{long}")), Said::default());
+            if number % 500 > 0 {
+                continue;
+            }
+            let bytes: usize = kept_questions(&kept).into_iter().map(Question::bytes).sum();
+            assert!(bytes <= 2 * KEPT_BYTES, "{bytes}");
+        }
+        assert!(kept_questions(&kept).len() > 4_000);
+    }
+
+    /// One user may ask one cluster as much as they like, and another one be cut off meanwhile.
+    #[test]
+    fn what_one_cluster_is_asked_pushes_out_nothing_that_another_has_said() {
+        let said = Said { silent_until: Some(Instant::now()), ..Said::default() };
+        let mut kept = Kept::default();
+        // Less than half of what is kept of all, in names that are longer than most.
+        let of_b: Vec<_> =
+            (0..1_000).map(|number| question("b", &format!("{number}{}", "x".repeat(4 << 10)))).collect();
+        of_b.iter().for_each(|own| kept.put(own.clone(), said));
+        for number in 0..4 * KEPT_BYTES / ANSWER_BYTES_MIN {
+            kept.put(question("c", &number.to_string()), Said::default());
+        }
+        let weight: usize = kept_questions(&kept).into_iter().map(weight_of).sum();
+        assert!(weight <= 2 * KEPT_BYTES, "{weight}");
+        assert_eq!(weight, kept.young + kept.old);
+        assert!(of_b.iter().all(|own| kept.get(own).is_some_and(|known| known.silent_until.is_some())));
+        // What c was asked last is kept as well.
+        let last = 4 * KEPT_BYTES / ANSWER_BYTES_MIN - 1;
+        assert!((0..10_000).all(|back| kept.get(&question("c", &(last - back).to_string())).is_some()));
+    }
+}
