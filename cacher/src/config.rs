@@ -5,6 +5,7 @@ use std::time::Duration;
 use tributary_apimachinery::{ClusterName, GroupVersionResource, ObjectDecoder};
 
 use crate::list_places::ListPlaces;
+use crate::object_room::ObjectRoom;
 use crate::precedence::Precedence;
 
 /// What one cacher holds.
@@ -20,6 +21,8 @@ pub struct CacherConfig {
     pub decoder: ObjectDecoder,
     /// What all collections of the member share.
     pub list_places: ListPlaces,
+    /// What all collections of the process share.
+    pub room: ObjectRoom,
     /// What is to be known of the member before this collection is read on, once contact was lost.
     pub precedence: Precedence,
     /// How long each object is held.

@@ -266,15 +266,19 @@ impl Announced {
                 let said = !std::mem::take(&mut self.reasons).is_empty();
                 (*after == CacherState::Synced && (said || before.is_unknown())).then_some(HealthTransition::Recovery)
             }
-            Some(reason @ (StaleReason::Forbidden | StaleReason::NotFound))
-                if !self.reasons.contains(&reason.as_str()) =>
-            {
+            Some(reason) if is_of_one_collection(reason) && !self.reasons.contains(&reason.as_str()) => {
                 self.reasons.push(reason.as_str());
                 Some(HealthTransition::Trouble)
             }
             Some(_) => None,
         }
     }
+}
+
+/// Whether nobody but the collection itself says that this is wrong with it.
+fn is_of_one_collection(reason: &StaleReason) -> bool {
+    use StaleReason::{Forbidden, NoRoom, NotFound, TooLarge};
+    matches!(reason, Forbidden | NotFound | TooLarge(_) | NoRoom { .. })
 }
 
 #[cfg(test)]
@@ -526,6 +530,9 @@ mod tests {
             (stale(StaleReason::Forbidden), Some(HealthTransition::Trouble)),
             (synced.clone(), Some(HealthTransition::Recovery)),
             (stale(StaleReason::Forbidden), Some(HealthTransition::Trouble)),
+            (stale(StaleReason::TooLarge(1)), Some(HealthTransition::Trouble)),
+            (stale(StaleReason::NoRoom { bytes: 1, max: 1 }), Some(HealthTransition::Trouble)),
+            (stale(StaleReason::NoRoom { bytes: 2, max: 1 }), None),
         ];
         for (after, expected) in steps {
             assert_eq!(announced.news(&before, &after), expected, "{after:?}");

@@ -309,6 +309,7 @@ mod tests {
             namespace: namespace.map(str::to_owned),
             decoder: ObjectDecoder::new("apps/v1", "Deployment", [].into()),
             list_places: ListPlaces::default(),
+            room: crate::object_room::ObjectRoom::unbounded(),
             precedence: crate::precedence::Precedence::default(),
             held: crate::config::HeldObjects::default(),
             tuning: ReflectorTuning {

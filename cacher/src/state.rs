@@ -60,6 +60,13 @@ pub enum StaleReason {
     Reset,
     /// The collection has more bytes than are held: more than this.
     TooLarge(u64),
+    /// All collections of the process together would have more bytes than are held.
+    NoRoom {
+        /// What this one would have.
+        bytes: u64,
+        /// What all may have together ([`ObjectRoom`](crate::ObjectRoom)).
+        max: u64,
+    },
     /// Anything else that the member answered: the status code and its message, or what is wrong with the answer.
     Other(String),
 }
@@ -76,6 +83,7 @@ impl StaleReason {
             Self::Expired => "Expired",
             Self::Reset => "Reset",
             Self::TooLarge(_) => "TooLarge",
+            Self::NoRoom { .. } => "NoRoom",
             Self::Other(_) => "Other",
         }
     }
@@ -92,6 +100,12 @@ impl fmt::Display for StaleReason {
             Self::Expired => f.write_str("expired: the collection is being listed again"),
             Self::Reset => f.write_str("its revisions went back: the collection is being listed again"),
             Self::TooLarge(most) => write!(f, "the collection is larger than {most} bytes"),
+            Self::NoRoom { bytes, max } => write!(
+                f,
+                "there is no room for {bytes} bytes of the collection: all collections of all clusters together may have \
+                 {max} (--max-total-collection-bytes), and the others keep what they have; give the process more memory, \
+                 or have it hold fewer resources"
+            ),
             Self::Other(text) => f.write_str(text),
         }
     }

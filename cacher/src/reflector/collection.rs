@@ -6,6 +6,7 @@ use tributary_apimachinery::{Change, ResourceVersion};
 use super::task::Reflector;
 use crate::config::HeldObjects;
 use crate::machine::Input;
+use crate::object_room::NoRoom;
 use crate::state::StaleReason;
 use crate::store::{Staging, Store};
 use crate::update::Update;
@@ -21,6 +22,7 @@ impl Reflector {
         let store = std::mem::take(&mut self.staging).finish(version);
         let after = store.snapshot();
         let before = self.store.replace(store);
+        self.keep_room();
         let went_back = before.as_ref().is_some_and(|before| self.machine.is_void() || before.is_undone_by(&after));
         // A list for want of bookmarks takes the place of one: nothing was lost, however often there is one.
         let has_lost_changes = went_back || (before.is_some() && !was_planned);
@@ -41,13 +43,23 @@ impl Reflector {
         self.show_state();
     }
 
-    /// What there is to do about a collection of this size, if it is larger than is held.
+    /// What there is to do about a collection of this size, if it is larger than is held, or than there is room for.
     pub(super) fn too_large(&mut self, bytes: u64) -> Option<Input> {
         let most = self.shared.config.tuning.collection_size_max;
-        (bytes > most).then(|| {
-            self.staging = Staging::default();
-            self.failed(StaleReason::TooLarge(most))
-        })
+        let reason = if bytes > most {
+            StaleReason::TooLarge(most)
+        } else {
+            let NoRoom { bytes, max } = self.room.grow_to(bytes).err()?;
+            StaleReason::NoRoom { bytes, max }
+        };
+        self.staging = Staging::default();
+        self.keep_room();
+        Some(self.failed(reason))
+    }
+
+    /// Occupies no more than what is served, once nothing is being listed.
+    pub(super) fn keep_room(&mut self) {
+        self.room.shrink_to(self.store.as_ref().map_or(0, Store::bytes));
     }
 
     /// Tells what one read of the watch brought.

@@ -16,7 +16,8 @@ use tower::util::BoxCloneSyncService;
 use tributary_apimachinery::body::{Body, BoxError};
 use tributary_apimachinery::{ClusterName, GroupVersionResource, ObjectDecoder, Snapshot};
 use tributary_cacher::{
-    Cacher, CacherConfig, CacherState, ListPlaces, Precedence, ReflectorTuning, Transport, Update, UpdateObserver,
+    Cacher, CacherConfig, CacherState, ListPlaces, ObjectRoom, Precedence, ReflectorTuning, Transport, Update,
+    UpdateObserver,
 };
 
 /// The member's side: every request arrives here and is answered by the test.
@@ -183,6 +184,7 @@ pub fn config(tuning: ReflectorTuning) -> CacherConfig {
         namespace: None,
         decoder: ObjectDecoder::new("v1", "Pod", [].into()),
         list_places: ListPlaces::default(),
+        room: ObjectRoom::unbounded(),
         precedence: Precedence::default(),
         held: tributary_cacher::HeldObjects::default(),
         tuning,

@@ -1,0 +1,117 @@
+//! What all collections of a process may occupy together: who grows is refused, and who is there stays.
+
+mod common;
+
+use std::time::Duration;
+
+use common::*;
+use tributary_cacher::{Cacher, CacherConfig, CacherState, HeldObjects, ObjectRoom, ReflectorTuning, StaleReason};
+
+/// 128 KiB: of those below it is far more than one pod, and less than a hundred.
+const ROOM: u64 = 128 << 10;
+
+/// A pod of a little more than 1 KiB.
+fn large_pod(name: &str, version: u64) -> String {
+    pod(name, version).replacen('{', &format!(r#"{{"data":"{}","#, "x".repeat(1 << 10)), 1)
+}
+
+fn pods(count: u64) -> Vec<String> {
+    (0..count).map(|number| large_pod(&format!("p{number}"), number + 1)).collect()
+}
+
+fn start_within(room: &ObjectRoom) -> (Cacher, Member, Updates) {
+    start_of_config(CacherConfig { room: room.clone(), ..config(ReflectorTuning::default()) })
+}
+
+/// Begins to send so many pods as the first list, and not its end.
+async fn send_some(member: &mut Member, count: u64) -> Feed {
+    let feed = member.expect(&["sendInitialEvents=true"]).await.stream();
+    feed.send(pods(count).iter().map(|pod| event("ADDED", pod)).collect::<String>());
+    feed
+}
+
+fn has_no_room(state: &CacherState) -> bool {
+    matches!(state.reason(), Some(StaleReason::NoRoom { max: ROOM, .. }))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_collection_without_room_is_refused_and_leaves_the_others_theirs() {
+    let room = ObjectRoom::new(ROOM, |_| ());
+    let (served, mut member, mut updates) = start_within(&room);
+    let _feed = member.sync(&pods(20), 100).await;
+    updates.synced().await;
+    let own = served.stats().object_bytes;
+    assert_eq!(room.used(), own);
+    let (refused, mut large, _updates) = start_within(&room);
+    let feed = send_some(&mut large, 200).await;
+    let state = state(&refused, has_no_room).await;
+    assert!(state.is_unknown(), "{state:?}");
+    let text = state.reason().map(ToString::to_string).unwrap_or_default();
+    assert!(text.contains("131072 (--max-total-collection-bytes)") && text.contains("more memory"), "{text}");
+    feed.dropped().await;
+    assert_eq!((room.used(), served.state()), (own, CacherState::Synced), "what came of it was let go");
+    // It is asked for again, in its time, and held once there is less of it.
+    let _feed = large.sync(&pods(20), 300).await;
+    is_synced(&refused).await;
+    assert_eq!(room.used(), own + refused.stats().object_bytes);
+    drop(served);
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(room.used(), refused.stats().object_bytes, "whoever goes gives back");
+}
+
+async fn is_synced(cacher: &Cacher) {
+    state(cacher, |state| *state == CacherState::Synced).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_grows_beyond_is_served_as_it_was_and_takes_nothing_from_those_that_grow_a_little() {
+    let room = ObjectRoom::new(ROOM, |_| ());
+    let (served, mut member, mut updates) = start_within(&room);
+    let feed = member.sync(&pods(20), 100).await;
+    updates.synced().await;
+    let (greedy, mut large, _updates) = start_within(&room);
+    let growing = large.sync(&pods(20), 100).await;
+    is_synced(&greedy).await;
+    for number in 0..200 {
+        growing.send(event("ADDED", &large_pod(&format!("more{number}"), 101 + number)));
+    }
+    let stale = state(&greedy, has_no_room).await;
+    assert!(matches!(stale, CacherState::Stale { .. }), "{stale:?}");
+    let held = greedy.snapshot().unwrap().len();
+    assert!((40..120).contains(&held), "{held} objects are served, as of when there was room");
+    assert!(room.used() > ROOM - ROOM / 4, "{} of {ROOM}", room.used());
+    // What was there grows by a pod, a twentieth of what it has.
+    feed.send(event("ADDED", &large_pod("late", 101)));
+    assert_eq!(updates.changes().await.0, [("ADDED", "late".to_owned(), 101)]);
+    assert_eq!(served.state(), CacherState::Synced);
+    // Who comes now finds no room, and has it once there is some.
+    let (late, mut other, _updates) = start_within(&room);
+    drop(send_some(&mut other, 2).await);
+    state(&late, has_no_room).await;
+    drop(greedy);
+    let _feed = other.sync(&pods(2), 100).await;
+    is_synced(&late).await;
+}
+
+/// What is let go of once it was told is counted, too: whoever compiles it holds as much. It comes before all else.
+#[tokio::test(start_paused = true)]
+async fn what_comes_first_has_room_where_others_have_none() {
+    let room = ObjectRoom::new(ROOM, |_| ());
+    let (greedy, mut large, mut updates) = start_within(&room);
+    let growing = large.sync(&pods(60), 100).await;
+    updates.synced().await;
+    for number in 0..100 {
+        growing.send(event("ADDED", &large_pod(&format!("more{number}"), 101 + number)));
+    }
+    state(&greedy, has_no_room).await;
+    let before = room.used();
+    let config = CacherConfig {
+        room: room.for_what_comes_first(),
+        held: HeldObjects::UntilTold,
+        ..config(ReflectorTuning::default())
+    };
+    let (first, mut member, mut updates) = start_of_config(config);
+    let _feed = member.sync(&pods(4), 100).await;
+    updates.synced().await;
+    assert_eq!(room.used(), before + first.stats().object_bytes);
+}
