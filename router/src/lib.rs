@@ -100,6 +100,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tributary_apimachinery::{AuditLevel, ClusterName, RequestInfo};
+use tributary_cacher::ObjectRoom;
 use tributary_flow_control::Replicas;
 use tributary_merge::Epochs;
 use tributary_policy::DispatchAttributes;
@@ -187,7 +188,11 @@ impl Router {
     /// A router without clusters. Must be called within a tokio runtime.
     pub fn new(config: RouterConfig) -> Arc<Self> {
         let metrics = Arc::new(Metrics::default());
-        let fleet = Fleet::new(metrics.member_shares(), config.last_heard.discovery);
+        let used = metrics.used_of(limits::OBJECTS);
+        let room = ObjectRoom::new(config.limits.total_collection_bytes, move |bytes| {
+            used.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+        });
+        let fleet = Fleet::within(room, metrics.member_shares(), config.last_heard.discovery);
         metrics.set_limits(&config.limits);
         let endpoints = EndpointMetrics::of(&fleet);
         metrics.register(|registry| registry.register_collector(Box::new(endpoints)));
@@ -392,7 +397,9 @@ impl Router {
             of: Some(format!("{length} answers")),
             ..LimitReport::new("long_answers", used as u64, max as u64, Some(refused))
         });
-        shares.chain(answer_turns).collect()
+        let room = self.fleet.room();
+        let objects = LimitReport::new(limits::OBJECTS, room.used(), room.max(), None);
+        shares.chain(answer_turns).chain([objects]).collect()
     }
 
     /// Makes `/readyz` fail, so that whoever sends clients here sends them elsewhere. Nothing else changes until

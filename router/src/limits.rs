@@ -50,12 +50,18 @@ pub struct Limits {
     /// What the objects of one resource in one cluster may occupy, in bytes. A cluster that has more is unknown with
     /// respect to the resource, so that it takes nobody else's memory.
     pub collection_bytes: u64,
+    /// What the objects of all resources in all clusters may occupy together, in bytes. A collection that would have
+    /// more is not held, or no longer followed ([`ObjectRoom`](tributary_cacher::ObjectRoom)).
+    pub total_collection_bytes: u64,
     /// How many namespaces of a resource are held beside the view of all, where a cluster forbids to read all.
     pub namespace_views: usize,
 }
 
 /// 4 GiB: 600,000 pods of 7 KB, four times what Kubernetes says that a cluster should have.
-const COLLECTION_BYTES: u64 = 4 << 30;
+pub const COLLECTION_BYTES: u64 = 4 << 30;
+
+/// 4 GiB, for whoever does not say how much memory there is: half of a laptop's 8 GiB.
+const TOTAL_COLLECTION_BYTES: u64 = 4 << 30;
 
 /// Of a label or field selector: 128 requirements, because each is asked of each object, and people and controllers
 /// write up to ten; 1,000 values, because a value is searched for and a list of the names of a namespace is not unheard
@@ -146,6 +152,9 @@ pub(crate) const UPGRADES: &str = "upgraded_connections";
 /// The name of the bound of held bytes in the metrics.
 pub(crate) const BYTES: &str = "held_bytes";
 
+/// The name of the bound of the bytes of all objects in the metrics.
+pub(crate) const OBJECTS: &str = "total_collection_bytes";
+
 /// 256: more namespaces than a person or a controller goes about in. In a cluster that forbids to watch all, a watch of
 /// each is 11 % of the 2,400 streams that there are for them over HTTP/2; over HTTP/1.1 there are 64 places for them,
 /// and up to 128 where others leave these, and a cluster is unknown in the namespaces that find none. Those that are in
@@ -172,6 +181,7 @@ impl Default for Limits {
             held_bytes: HELD_BYTES,
             request_timeout: REQUEST_TIMEOUT,
             collection_bytes: COLLECTION_BYTES,
+            total_collection_bytes: TOTAL_COLLECTION_BYTES,
             namespace_views: NAMESPACE_VIEWS,
         }
     }
@@ -210,6 +220,7 @@ impl Limits {
             (LONG_RUNNING, self.long_running_requests as u64),
             (BYTES, self.held_bytes as u64),
             ("collection_bytes", self.collection_bytes),
+            (OBJECTS, self.total_collection_bytes),
             ("request_timeout_seconds", self.request_timeout.as_secs()),
             ("member_http1_requests", to_members.max_http1_requests as u64),
             ("member_waiting_requests", to_members.max_waiting_requests as u64),

@@ -186,6 +186,11 @@ impl Metrics {
         }
     }
 
+    /// How much is used of the bound of this name, for what refuses no request.
+    pub(crate) fn used_of(&self, limit: &'static str) -> Gauge {
+        self.limits_used.get_or_create_owned(&LimitLabels { limit })
+    }
+
     /// What is counted of the bound of this name.
     pub(crate) fn share(&self, limit: &'static str) -> ShareMetrics {
         let labels = LimitLabels { limit };

@@ -273,12 +273,14 @@ impl RightsMirror {
         obstacle.or_else(too_many).map(|obstacle| obstacle.to_string())
     }
 
-    /// Whether a cluster has more roles or bindings than are held: whoever administrates a namespace there can bring
+    /// Whether a cluster has more roles or bindings than are held, or than there is room for: whoever administrates a namespace there can bring
     /// that about.
     pub(super) fn is_too_large(&self, cluster: &ClusterName) -> bool {
         let members = self.members.lock();
         let mut cachers = members.by_name.get(cluster).into_iter().flat_map(|member| &member.cachers);
-        cachers.any(|cacher| matches!(cacher.state().reason(), Some(StaleReason::TooLarge(_))))
+        cachers.any(|cacher| {
+            matches!(cacher.state().reason(), Some(StaleReason::TooLarge(_) | StaleReason::NoRoom { .. }))
+        })
     }
 
     /// The clusters of which it is not known what users may do there, and why.
@@ -438,6 +440,8 @@ impl RightsMirror {
                 resource,
                 namespace: None,
                 list_places: cluster.list_places().clone(),
+                // Whoever fills memory with objects is not to make others' rights unknown.
+                room: self.fleet.room().for_what_comes_first(),
                 precedence: Precedence::default(),
                 held: HeldObjects::UntilTold,
                 tuning: ReflectorTuning {

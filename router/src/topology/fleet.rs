@@ -20,6 +20,7 @@ use tokio::runtime::{EnterGuard, Handle};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tributary_apimachinery::ClusterName;
+use tributary_cacher::ObjectRoom;
 
 use super::cluster::{Cluster, ClusterChange, MemberShareMetrics};
 use super::mark::ClusterMark;
@@ -61,6 +62,8 @@ pub(crate) struct Fleet {
     documents: Arc<MemberDocuments>,
     /// What is counted of clients' requests to the members.
     shares: MemberShareMetrics,
+    /// What the objects of all members may occupy together.
+    room: ObjectRoom,
     /// When all were last asked anew; held while they are.
     refreshed: tokio::sync::Mutex<Option<Instant>>,
     /// Serializes changes of the set.
@@ -103,9 +106,19 @@ impl Untaken {
 }
 
 impl Fleet {
-    /// A fleet without clusters. `known` is what an earlier run knew that they serve. Must be called within a tokio
-    /// runtime.
+    /// A fleet whose objects may occupy whatever there is.
+    #[cfg(test)]
     pub(crate) fn new(shares: MemberShareMetrics, known: BTreeMap<ClusterName, Served>) -> Arc<Self> {
+        Self::within(ObjectRoom::unbounded(), shares, known)
+    }
+
+    /// A fleet without clusters, whose objects have this room. `known` is what an earlier run knew that they serve.
+    /// Must be called within a tokio runtime.
+    pub(crate) fn within(
+        room: ObjectRoom,
+        shares: MemberShareMetrics,
+        known: BTreeMap<ClusterName, Served>,
+    ) -> Arc<Self> {
         let fleet = Arc::new(Self {
             runtime: Handle::current(),
             clusters: ArcSwap::default(),
@@ -114,6 +127,7 @@ impl Fleet {
             news: Arc::default(),
             documents: Arc::default(),
             shares,
+            room,
             refreshed: tokio::sync::Mutex::default(),
             changing: Mutex::new(()),
             known: Mutex::new(known),
@@ -133,6 +147,11 @@ impl Fleet {
             }
         });
         fleet
+    }
+
+    /// What the objects of all members may occupy together.
+    pub(crate) fn room(&self) -> &ObjectRoom {
+        &self.room
     }
 
     /// What is begun until the guard is dropped runs where members are followed,

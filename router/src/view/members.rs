@@ -55,6 +55,7 @@ impl View {
             namespace: self.namespace.clone(),
             decoder: self.decoder.clone(),
             list_places: cluster.list_places().clone(),
+            room: self.fleet.room().clone(),
             precedence: cluster.precedence().clone(),
             held: HeldObjects::WhileThere,
             tuning: ReflectorTuning { collection_size_max: self.collection_bytes, ..ReflectorTuning::default() },

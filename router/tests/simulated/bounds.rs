@@ -4,7 +4,7 @@ use tributary_router::limits::{NAME_BYTES, QUERY_PARAMETERS, SELECTOR};
 use tributary_router::{Limits, RouterConfig};
 use tributary_simulator::SimulatorConfig;
 
-use crate::harness::{CONFIG_MAPS, Fixture, allow, config, items, setup};
+use crate::harness::{CONFIG_MAPS, Fixture, allow, config, items, setup, until};
 
 fn times<T: std::fmt::Display>(count: usize, text: impl Fn(usize) -> T, between: &str) -> String {
     (0..count).map(|number| text(number).to_string()).collect::<Vec<_>>().join(between)
@@ -118,4 +118,34 @@ async fn a_cluster_with_more_than_may_be_held_takes_nobody_elses_memory() {
     let text = bounded.router.metrics().expose();
     let held = text.lines().find(|line| line.starts_with("tributary_limit{") && line.contains("collection_bytes"));
     assert!(held.is_some_and(|line| line.ends_with(" 102400")), "{held:?}");
+}
+
+/// Whoever may create objects anywhere can make any number of them, in as many clusters as they like.
+#[tokio::test]
+async fn all_clusters_together_have_no_more_than_may_be_held_and_who_is_there_stays() {
+    let large = SimulatorConfig { pods: 400, namespaces: 1, ..config("large") };
+    let limits = Limits { total_collection_bytes: 400 << 10, ..Limits::default() };
+    let small = SimulatorConfig { pods: 6, namespaces: 1, ..config("small") };
+    let fixture = Fixture::within(limits, [small, large], allow()).await;
+    fixture.set_clusters(&["small"]).await;
+    assert_eq!(items(&fixture.get("/api/v1/pods").await.ok()).len(), 6);
+    fixture.set_clusters(&["small", "large"]).await;
+    until(async || fixture.get("/api/v1/pods").await.warnings().join("").contains("there is no room")).await;
+    let list = fixture.get("/api/v1/pods").await;
+    let listed = items(&list.ok());
+    assert!(listed.len() == 6 && listed.iter().all(|item| item.starts_with("small/")), "{listed:?}");
+    let warnings = list.warnings().join("\n");
+    for part in ["cluster large: pods are missing", "409600 (--max-total-collection-bytes)", "more memory"] {
+        assert!(warnings.contains(part), "{part}: {warnings}");
+    }
+    assert!(!warnings.contains("cluster small"), "{warnings}");
+    let text = fixture.router.metrics().expose();
+    let value = |metric: &str| -> u64 {
+        let start = format!("{metric}{{limit=\"total_collection_bytes\"}} ");
+        text.lines().find_map(|line| line.strip_prefix(&start)).unwrap_or_default().parse().unwrap()
+    };
+    assert_eq!(value("tributary_limit"), 400 << 10);
+    assert!((1..400 << 10).contains(&value("tributary_limit_used")), "{text}");
+    let report = fixture.router.report().await;
+    assert!(report.limits.iter().any(|own| own.limit == "total_collection_bytes" && own.max == 400 << 10));
 }
